@@ -120,10 +120,8 @@ class AdaptableModel:
 
 
 def parts_of(entry: TensorMapping) -> dict[str, Part]:
-    """Return the Hub's matrices of a rule, by the number of the source.
-
-    A matrix that is not the weight of a module there has the name of our module.
-    """
+    """Return the Hub's matrices of a rule, by the number of the source."""
+    # A matrix that is not the weight of a module there has the name of our module.
     names = [source.removesuffix(WEIGHT) for source in entry.sources]
     if not any(source.endswith(WEIGHT) for source in entry.sources):
         return {"0": Part(entry.target.removesuffix(WEIGHT), range(entry.shape[0]), in_hub=False)}

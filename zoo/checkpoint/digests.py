@@ -25,10 +25,8 @@ def update_manifest(path: Path, change: Callable[[Manifest], Manifest]) -> None:
 
 
 def check_digests(path: Path) -> str:
-    """Compare every file of a model or an export with the manifest, both ways.
-
-    Only the model card of an export may be edited.
-    """
+    """Compare every file of a model or an export with the manifest, both ways."""
+    # Only the model card of an export may be edited.
     manifest = check_manifest(path)
     for name, before in manifest.files.items():
         file = safe_join(path, name, str(path / MANIFEST))

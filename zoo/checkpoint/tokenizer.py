@@ -36,10 +36,8 @@ def load_text_tokenizer(checkpoint: Checkpoint) -> TextTokenizer:
 
 
 def load_vocabulary(checkpoint: Checkpoint) -> TextTokenizer | None:
-    """Load the tokenizer whose tokens a model predicts; ``None`` if the checkpoint has none.
-
-    A family that reads characters has another one for texts, see ``load_text_tokenizer``.
-    """
+    """Load the tokenizer whose tokens a model predicts; ``None`` if the checkpoint has none."""
+    # A family that reads characters has another one for texts, see ``load_text_tokenizer``.
     info = checkpoint.model.tokenizer
     if info is None:
         return None

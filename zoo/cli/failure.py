@@ -81,10 +81,8 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
 
 
 def _others_report() -> bool:
-    """Return whether the main process of a run has reported an error of all processes.
-
-    Launchers then end this process. It waits for that, before there is a process group.
-    """
+    """Return whether the main process of a run has reported an error of all processes."""
+    # Launchers then end this process. It waits for that, before there is a process group.
     several = int_from_environment("WORLD_SIZE", 1) > 1 and int_from_environment("RANK", 0) > 0
     if state.has_process_group or not several:
         return False

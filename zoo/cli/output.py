@@ -50,11 +50,9 @@ def prepare() -> None:
 
 
 def set_verbosity(verbosity: int) -> None:
-    """Set the amount of output on standard error in addition to warnings and errors.
-
-    -1 for nothing, 0 for progress and zoo's own notes, 1 also for the log records of all libraries
-    from level INFO.
-    """
+    """Set the amount of output on standard error in addition to warnings and errors."""
+    # -1 for nothing, 0 for progress and zoo's own notes, 1 also for the log records of all
+    # libraries from level INFO.
     enable_progress(verbosity >= 0)
     level = {-1: logging.WARNING, 0: logging.INFO, 1: logging.DEBUG}[verbosity]
     logging.getLogger("zoo").setLevel(level)
@@ -107,10 +105,8 @@ def line(text: str, *, indent: str | None = None) -> None:
 
 
 def piece(text: str) -> None:
-    """Write a piece of streamed text, and flush it.
-
-    Line ends, tabs and direction marks, which Arabic and Hebrew text needs, are not escaped.
-    """
+    """Write a piece of streamed text, and flush it."""
+    # Line ends, tabs and direction marks, which Arabic and Hebrew text needs, are not escaped.
     _write(escape_controls(text, keep="\n\t\u061c\u200e\u200f"))
 
 
@@ -147,10 +143,8 @@ def json_line(value: Any) -> None:
 
 
 def note(text: str) -> None:
-    """Write one line to standard error, on a terminal broken at words.
-
-    Errors of writing are ignored.
-    """
+    """Write one line to standard error, on a terminal broken at words."""
+    # Errors of writing are ignored.
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(f"{wrap(escape_controls(text), terminal_width(sys.stderr))}\n")
@@ -184,12 +178,10 @@ def table(
     wraps: Collection[str] = (),
     drops: Sequence[str] = (),
 ) -> list[str]:
-    """Return the lines of a table; columns of numbers are aligned at the right.
-
-    Where it is wider than the terminal, the columns ``drops`` are left out, the first ones first,
-    as far as needed; then the cells of the columns ``wraps``, by default of the widest ones, are
-    broken at words.
-    """
+    """Return the lines of a table; columns of numbers are aligned at the right."""
+    # Where it is wider than the terminal, the columns ``drops`` are left out, the first ones first,
+    # as far as needed; then the cells of the columns ``wraps``, by default of the widest ones, are
+    # broken at words.
     every = [[escape_controls(cell) for cell in row] for row in (header, *rows)]
     columns = terminal_width(_stdout())
     for name in drops:
@@ -245,11 +237,9 @@ def _wrapped_table(
 
 
 def side_by_side(names: Sequence[str], columns: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table of columns, each with its header first.
-
-    Where it is wider than the terminal, it becomes several tables, one below the other, that all
-    begin with the column ``names``.
-    """
+    """Return the lines of a table of columns, each with its header first."""
+    # Where it is wider than the terminal, it becomes several tables, one below the other, that all
+    # begin with the column ``names``.
     limit, lines = terminal_width(_stdout()), list[str]()
     rest = list(columns)
     while rest:

@@ -27,10 +27,8 @@ print(json.dumps({"seconds": seconds, "modules": sorted(sys.modules)}))
 
 
 def check_declaration(module: str) -> float:
-    """Check that a plugin is declared quickly and silently, with neither torch nor other plugins.
-
-    The module is imported, and its hooks are called.
-    """
+    """Check that a plugin is declared quickly and silently, without torch and other plugins."""
+    # The module is imported, and its hooks are called.
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, module],
         stdin=subprocess.DEVNULL,

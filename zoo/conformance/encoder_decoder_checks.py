@@ -23,12 +23,10 @@ class EncoderDecoderChecks(WeightChecks, GenerationChecks):
     """Checks of the heads with a decoder after an encoder."""
 
     def check_decoder_start(self, head: str) -> None:
-        """Check that the decoder starts with the configured token, as the reference does.
-
-        Training and scoring read ``decoder_start_token_id`` of the configuration; generation calls
-        ``decoder_input_ids`` of the model. Both are compared, with a token that is not the default,
-        with the first input of the reference's decoder in training.
-        """
+        """Check that the decoder starts with the configured token, as the reference does."""
+        # Training and scoring read ``decoder_start_token_id`` of the configuration; generation
+        # calls ``decoder_input_ids`` of the model. Both are compared, with a token that is not the
+        # default, with the first input of the reference's decoder in training.
         if TARGET not in self.family.onnx(self.config, head).inputs:
             return
         has_field = START in asdict(self.config)
@@ -57,12 +55,10 @@ class EncoderDecoderChecks(WeightChecks, GenerationChecks):
         require(expected is None or default == expected, message)
 
     def check_unequal_sizes(self, head: str) -> None:
-        """Check that a decoder may differ in size from its encoder, or that this is refused.
-
-        Sizes are the numbers of ``config.json`` that encoder and decoder have separately, such as
-        ``encoder_layers`` and ``decoder_layers``. With different ones, the rules must fill the
-        model, its outputs equal the reference's, and a cache works.
-        """
+        """Check that a decoder may differ in size from its encoder, or that this is refused."""
+        # Sizes are the numbers of ``config.json`` that encoder and decoder have separately, such as
+        # ``encoder_layers`` and ``decoder_layers``. With different ones, the rules must fill the
+        # model, its outputs equal the reference's, and a cache works.
         if TARGET not in self.family.onnx(self.config, head).inputs:
             return
         config = self._unequal_config(head)

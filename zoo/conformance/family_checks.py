@@ -170,11 +170,9 @@ class FamilyChecks(
         require_finite(self.run(self.model(head), inputs), "for a row of padding")
 
     def check_dropout(self, head: str) -> None:
-        """Check that evaluation is deterministic, and that training applies dropout if it is set.
-
-        ``dropout`` has to change the outputs of every head; other rates, such as
-        ``classifier_dropout``, may.
-        """
+        """Check that evaluation is deterministic, and that training applies dropout if set."""
+        # ``dropout`` has to change the outputs of every head; other rates, such as
+        # ``classifier_dropout``, may.
         model, inputs = self.model(head), self.inputs(head)
         first, second = self.run(model, inputs), self.run(model, inputs)
         in_training = self.run(model.train(), inputs)
@@ -206,11 +204,9 @@ class FamilyChecks(
     # Training
 
     def check_gradients(self, head: str) -> None:
-        """Check that every parameter gets a gradient that is not zero.
-
-        A scalar's may be zero: added to all logits of a softmax, it has no effect. What is not
-        trained has to be a ``Constant`` of the rules, not a parameter.
-        """
+        """Check that every parameter gets a gradient that is not zero."""
+        # A scalar's may be zero: added to all logits of a softmax, it has no effect. What is not
+        # trained has to be a ``Constant`` of the rules, not a parameter.
         model, inputs = self.model(head, torch.float32), self.inputs(head)
         if (mask := getattr(self.config, "mask_token_id", None)) is not None:
             inputs["input_ids"][..., 0] = mask  # some models embed it differently

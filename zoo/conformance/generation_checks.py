@@ -43,12 +43,10 @@ class GenerationChecks(TinyModel):
         require(difference <= TOLERANCE, f"logits with a cache differ by {difference:.1e}")
 
     def check_generation(self, head: str) -> None:
-        """Check that padded prompts, whose rows are reordered, continue as each does by itself.
-
-        Applies to models with ``prefill`` and ``step``. Each step is compared with a pass over the
-        whole text without a cache, or, for heads without an exact one, with the steps of the row
-        by itself.
-        """
+        """Check that padded prompts, whose rows are reordered, continue as each does by itself."""
+        # Applies to models with ``prefill`` and ``step``. Each step is compared with a pass over
+        # the whole text without a cache, or, for heads without an exact one, with the steps of the
+        # row by itself.
         model: Any = self.model(head)
         outputs = list(self.family.onnx(self.config, head).outputs)
         if not isinstance(model, Decoder) or outputs != [LOGITS]:

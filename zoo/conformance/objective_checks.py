@@ -43,12 +43,10 @@ class ObjectiveChecks(TinyModel):
     """Checks of the pretraining objectives of a family."""
 
     def check_label_leaks(self) -> None:
-        """Check that no prediction of the recipe's objective depends on its own label.
-
-        The objectives in ``Family.objectives`` are tried as well. Tokens of a text are exchanged
-        one at a time. Where that changes the label of a prediction, its logits must not change,
-        except for the share in ``Objective.visible_labels``.
-        """
+        """Check that no prediction of the recipe's objective depends on its own label."""
+        # The objectives in ``Family.objectives`` are tried as well. Tokens of a text are exchanged
+        # one at a time. Where that changes the label of a prediction, its logits must not change,
+        # except for the share in ``Objective.visible_labels``.
         self._require_recipe()
         first, split = _smoke_objective(self.family, self.config)
         others = [name for name in self.family.objectives if name != first.name]

@@ -37,11 +37,9 @@ class TokenizerChecks(TinyModel):
     """Checks of a family's tokenizer."""
 
     def check_reference_tokenizer(self, directory: Path) -> None:
-        """Check that ids and types equal the reference's, for files without ``tokenizer.json``.
-
-        A tokenizer of the kind that the reference library's class reads is trained on a sample
-        book; both encode texts and pairs of texts.
-        """
+        """Check that ids and types equal the reference's, for files without ``tokenizer.json``."""
+        # A tokenizer of the kind that the reference library's class reads is trained on a sample
+        # book; both encode texts and pairs of texts.
         reference = reference_tokenizer_class(self.family, self.config)
         names = frozenset(reference.vocab_files_names.values()) - {TOKENIZER_JSON}
         kind = KINDS.get(names, "")

@@ -33,12 +33,10 @@ class TrainingChecks(TinyModel):
     dropout_difference: ClassVar[float] = 0.1
 
     def check_reference_initialization(self, head: str) -> None:
-        """Check that new weights are as large as the reference library's, and constants equal.
-
-        Biases and norms must begin with the same value, such as 0 or 1; other tensors must have
-        about the same standard deviation. ``Family.reference_exceptions`` names heads whose own
-        tensors may differ.
-        """
+        """Check that new weights are as large as the reference library's, and constants equal."""
+        # Biases and norms must begin with the same value, such as 0 or 1; other tensors must have
+        # about the same standard deviation. ``Family.reference_exceptions`` names heads whose own
+        # tensors may differ.
         self._require_reference(head)
         exceptions = self.family.reference_exceptions
         if reason := exceptions.get("reference_initialization"):
@@ -58,12 +56,10 @@ class TrainingChecks(TinyModel):
             _require_same_start(target, ours[target], expected)
 
     def check_dropout_rates(self, head: str) -> None:
-        """Check that dropout adds as much noise to hidden states and outputs as in the reference.
-
-        For the backbone, each field of the configuration whose name ends in ``dropout`` is tried
-        separately; for a model with a head, all together. Without a class of the reference,
-        the check is that nothing is dropped twice.
-        """
+        """Check that dropout adds as much noise to hidden states and outputs as the reference's."""
+        # For the backbone, each field of the configuration whose name ends in ``dropout`` is tried
+        # separately; for a model with a head, all together. Without a class of the reference, the
+        # check is that nothing is dropped twice.
         if reason := self.family.reference_exceptions.get("dropout_rates"):
             raise NotApplicable(reason)
         fields = [name for name in asdict(self.config) if name.endswith("dropout")]

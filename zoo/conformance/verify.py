@@ -119,10 +119,8 @@ def check_round_trip(checkpoint: Checkpoint) -> str:
 
 
 def check_ties(checkpoint: Checkpoint) -> str:
-    """Check that the model and the file have the same tensors, tied ones once.
-
-    These are parameters and persistent buffers; constants of the configuration are in neither.
-    """
+    """Check that the model and the file have the same tensors, tied ones once."""
+    # These are parameters and persistent buffers; constants of the configuration are in neither.
     from zoo.inference.torch_session import load_model
     from zoo.training.state.state_dict import unique_state_dict
 
@@ -185,11 +183,9 @@ def _reference(checkpoint: Checkpoint) -> Check:
 
 
 def check_reference(checkpoint: Checkpoint) -> str:
-    """Compare the outputs with the reference library's, layer by layer.
-
-    The comparison is in float32, and if it fails in float64: models that amplify rounding errors
-    may differ in float32, wrong ones differ in both.
-    """
+    """Compare the outputs with the reference library's, layer by layer."""
+    # The comparison is in float32, and if it fails in float64: models that amplify rounding errors
+    # may differ in float32, wrong ones differ in both.
     import torch
 
     from zoo.conformance.hf_reference import compare_with_reference

@@ -62,10 +62,8 @@ def require_hub_class(
     fields: Mapping[str, Any],
     origin: str,
 ) -> None:
-    """Check that a program that opens the Hub's layout would compute the results of the model.
-
-    ``fields`` are those that tasks set in ``config.json``; other programs do not read them.
-    """
+    """Check that a program that opens the Hub's layout would compute the results of the model."""
+    # ``fields`` are those that tasks set in ``config.json``; other programs do not read them.
     if family.heads()[head].has_labels:
         family.architecture(config, head)  # raises an error without one
     for field in model_fields().values():

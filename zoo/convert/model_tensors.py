@@ -26,11 +26,9 @@ def repeated_targets(family: "Family", config: Any, head: str) -> list[str]:
 
 
 def check_rules_of_plugin(family: "Family", config: Any, head: str) -> None:
-    """Check that the rules of a third party's family fill exactly its model.
-
-    Otherwise the files that a conversion writes could not be loaded. The tests check it for
-    built-in families.
-    """
+    """Check that the rules of a third party's family fill exactly its model."""
+    # Otherwise the files that a conversion writes could not be loaded. The tests check it for
+    # built-in families.
     from zoo.plugins.attribution import third_party
     from zoo.plugins.loading import broken
 

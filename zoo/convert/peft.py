@@ -405,10 +405,8 @@ def fits(weights: WeightMap, shapes: Mapping[str, tuple[int, ...]]) -> bool:
 def map_updates(
     file: Path, weights: WeightMap, adaptable: AdaptableModel, tensors: Mapping[str, Tensor]
 ) -> tuple[dict[str, Tensor], set[str], dict[str, Tensor]]:
-    """Return the tensors of updates by our names, the modules they are of, and the other tensors.
-
-    The other tensors have the Hub's names.
-    """
+    """Return the tensors of updates by our names, their modules, and the other tensors."""
+    # The other tensors have the Hub's names.
     places = {
         weights.written(part.name): (site, number, part.name)
         for site in adaptable.sites
@@ -440,10 +438,8 @@ def map_updates(
 def map_head(
     file: Path, base: Checkpoint, config: Config, head: str, tensors: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Return the tensors that were trained as a whole by our names.
-
-    Every one of them is used, and the model has no tensor that neither they nor the base have.
-    """
+    """Return the tensors that were trained as a whole by our names."""
+    # Every one of them is used, and the model has no tensor that neither they nor the base have.
     weights, left = base.family.weights(config, head), dict(tensors)
     whole = {}
     for entry in weights.entries():

@@ -29,11 +29,9 @@ MICRO_BATCH = {"micro_batch_tokens": 4096}  # two models' logits of all tokens t
 
 
 def adapt_to_data(recipe: DistillationRecipe, task: str | None) -> DistillationRecipe:
-    """Return a recipe adapted to text, or to a task on labelled data.
-
-    Regression and multi-label outputs are not probabilities: they are compared by squared error
-    where the recipe has a KL divergence. Labelled data only has predicted positions.
-    """
+    """Return a recipe adapted to text, or to a task on labelled data."""
+    # Regression and multi-label outputs are not probabilities: they are compared by squared error
+    # where the recipe has a KL divergence. Labelled data only has predicted positions.
     from zoo.plugins.tasks import training_task
 
     _check_data(recipe, task)
@@ -78,11 +76,9 @@ def _check_data(recipe: DistillationRecipe, task: str | None) -> None:
 def adapt_to_widths(
     recipe: DistillationRecipe, student: Config, teacher: Config
 ) -> DistillationRecipe:
-    """Return a built-in recipe with numbers of relation heads that divide both models' widths.
-
-    The recipe's numbers suit the models of its paper; other widths get the next smaller divisor. A
-    user's recipe, which has no name, stays as it is.
-    """
+    """Return a built-in recipe with numbers of relation heads that divide both models' widths."""
+    # The recipe's numbers suit the models of its paper; other widths get the next smaller divisor.
+    # A user's recipe, which has no name, stays as it is.
     widths = [getattr(config, "hidden_size", 0) for config in (student, teacher)]
     if not recipe.name or not all(widths):
         return recipe

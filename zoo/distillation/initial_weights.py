@@ -20,10 +20,8 @@ def copy_teacher_weights(
     layers: LayerMap,
     label_order: tuple[int, ...] | None = None,
 ) -> list[str]:
-    """Copy layers, embeddings and head of a teacher into a student, in place.
-
-    Returns the names of the parameters that keep their new weights.
-    """
+    """Copy layers, embeddings and head of a teacher into a student, in place."""
+    # Returns the names of the parameters that keep their new weights.
     sources = teacher_weights(student, teacher, layers)
     if label_order is not None:
         sources |= reordered_rows(teacher, sources, label_order)

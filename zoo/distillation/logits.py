@@ -74,10 +74,8 @@ def pad_columns(values: Tensor, columns: int) -> Tensor:
 def top_logits(
     logits: Logits, k: int, *, columns: int, temperatures: tuple[float, ...]
 ) -> TopLogits:
-    """Return the ``k`` largest logits of each row among the first ``columns`` classes.
-
-    The remaining logits are summed at each of ``temperatures``.
-    """
+    """Return the ``k`` largest logits of each row among the first ``columns`` classes."""
+    # The remaining logits are summed at each of ``temperatures``.
     rows = len(logits if isinstance(logits, Tensor) else logits.hidden)
     values, classes = [], []
     others: dict[float, list[Tensor]] = {t: [] for t in temperatures}

@@ -46,10 +46,9 @@ def make_objective(
     checkpoints: Sequence[Checkpoint],
     generator: Checkpoint | None = None,
 ) -> Distillation:
-    """Return the objective of a run.
-
-    ``base`` is the setup of the student's run; ``checkpoints`` are those of the teachers in order.
-    """
+    """Return the objective of a run."""
+    # ``base`` is the setup of the student's run; ``checkpoints`` are those of the teachers in
+    # order.
     task = isinstance(base, FineTuneSetup)
     shapes = [model_shape(c.family, c.config, base.objective, task=task) for c in checkpoints]
     student = model_shape(base.family, base.model_config, base.objective, task=task)

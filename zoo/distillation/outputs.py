@@ -14,11 +14,9 @@ from zoo.objectives.losses.predictions import predict_at
 
 
 def real_tokens(batch: Mapping[str, Tensor], ids: str = "input_ids") -> Tensor:
-    """Return which tokens are not padding, (rows, tokens), bool.
-
-    Packed rows have ``document_ids``, padded rows an ``attention_mask``. Without either, no token
-    of the model's first input, ``ids``, is padding.
-    """
+    """Return which tokens are not padding, (rows, tokens), bool."""
+    # Packed rows have ``document_ids``, padded rows an ``attention_mask``. Without either, no token
+    # of the model's first input, ``ids``, is padding.
     if "document_ids" in batch:
         return batch["document_ids"] != 0
     if "attention_mask" in batch:
@@ -48,10 +46,8 @@ def first_tokens(batch: Mapping[str, Tensor], ids: str = "input_ids") -> Tensor:
 
 
 def pool_texts(hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-    """Return the mean hidden state of each text of a batch, (texts, hidden), at least float32.
-
-    ``hidden`` is (rows, tokens, hidden); the texts are in order, row by row.
-    """
+    """Return the mean hidden state of each text of a batch, (texts, hidden), at least float32."""
+    # ``hidden`` is (rows, tokens, hidden); the texts are in order, row by row.
     real = real_tokens(batch)
     text = first_tokens(batch)[real].cumsum(0) - 1  # of each token
     states = hidden[real].to(torch.promote_types(hidden.dtype, torch.float32))

@@ -138,11 +138,9 @@ def micro_batches_left(trainer: "Trainer") -> int:
 
 
 def expected_seconds(trainer: "Trainer", objective: Distillation) -> float | None:
-    """Return the expected seconds of the remaining steps, from one micro-batch of the next step.
-
-    Weights, gradients, recurrent states and random generators do not change. The estimate excludes
-    updates, evaluations and checkpoints. ``None`` if a measurement would change the run.
-    """
+    """Return the expected seconds of the remaining steps, from one micro-batch of the next step."""
+    # Weights, gradients, recurrent states and random generators do not change. The estimate
+    # excludes updates, evaluations and checkpoints. ``None`` if a measurement would change the run.
     config = trainer.config
     sharded = config.fsdp and trainer.dist.world_size > 1
     # a pass would compile the model, wait for other processes, or write to the cache
@@ -188,10 +186,8 @@ def warn_about_new_weights(teacher: Teacher) -> None:
 
 
 def warn_about_loss(teacher: Teacher, base: RunSetup, trainer: "Trainer") -> None:
-    """Warn about a teacher that predicts held-out data no better than label frequencies do.
-
-    Such a teacher has random weights, or was trained for only a few steps.
-    """
+    """Warn about a teacher that predicts held-out data no better than label frequencies do."""
+    # Such a teacher has random weights, or was trained for only a few steps.
     frequencies = label_frequencies(base)
     if frequencies is None:
         return
@@ -222,10 +218,8 @@ def warn_about_loss(teacher: Teacher, base: RunSetup, trainer: "Trainer") -> Non
 
 
 def label_frequencies(base: RunSetup) -> "NDArray[np.float64] | None":
-    """Return the frequency of each token or class in the training data, (classes,).
-
-    Counts start at one, so that no frequency is 0. ``None`` if the labels are not classes.
-    """
+    """Return the frequency of each token or class in the training data, (classes,)."""
+    # Counts start at one, so that no frequency is 0. ``None`` if the labels are not classes.
     labels: Any
     if isinstance(base, PretrainSetup):
         shards = base.corpus.split("train").shards

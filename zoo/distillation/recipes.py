@@ -253,11 +253,9 @@ def recipe_values(recipe: DistillationRecipe) -> ConfigDict:
 
 
 def _without_defaults(value: Any) -> Any:
-    """Convert a struct to a dictionary of the fields that are required or not at their default.
-
-    Mappings of structs, such as terms by name, are converted entry by entry. If all fields have
-    their defaults, all are written, so that a user sees what can be edited.
-    """
+    """Convert a struct to a dictionary of the fields that are required or not at their default."""
+    # Mappings of structs, such as terms by name, are converted entry by entry. If all fields have
+    # their defaults, all are written, so that a user sees what can be edited.
     if isinstance(value, dict):
         return {name: _without_defaults(entry) for name, entry in value.items()}
     if not isinstance(value, msgspec.Struct):
@@ -318,10 +316,8 @@ def select_stage(recipe: DistillationRecipe, name: str | None) -> DistillationRe
 def find_recipe(
     name: str | None, family: Family, head: str, *, labelled: bool = False
 ) -> tuple[str, DistillationRecipe]:
-    """Return name and recipe; the default is the family's first on text, or a shared one.
-
-    ``name`` may be the path of a YAML file.
-    """
+    """Return name and recipe; the default is the family's first on text, or a shared one."""
+    # ``name`` may be the path of a YAML file.
     family_recipes = [
         r for r in family.distillation() if not labelled and r.objective in (None, head)
     ]

@@ -60,10 +60,8 @@ def write_targets(
     settings: Targets,
     device: str,
 ) -> None:
-    """Generate the targets of the training data, unless the directory has them.
-
-    Evaluation data keeps its targets. Several data sets become one.
-    """
+    """Generate the targets of the training data, unless the directory has them."""
+    # Evaluation data keeps its targets. Several data sets become one.
     if (path / FOLDER).is_dir():
         return
     reference, checkpoint = teacher

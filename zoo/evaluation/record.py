@@ -27,11 +27,9 @@ INTERVALS = "intervals"  # key of the details of a result
 
 
 def is_recordable(reference: str, checkpoint: "Checkpoint") -> bool:
-    """Return whether a reference is the directory of the checkpoint itself.
-
-    A name of the store, of the registry or of the Hub refers to a conversion that others also use,
-    and a directory in another layout was converted into a cache.
-    """
+    """Return whether a reference is the directory of the checkpoint itself."""
+    # A name of the store, of the registry or of the Hub refers to a conversion that others also
+    # use, and a directory in another layout was converted into a cache.
     path = Path(reference).expanduser()
     return path.is_dir() and path.resolve() == checkpoint.path.resolve()
 
@@ -65,11 +63,9 @@ def evaluation_record(
 
 
 def record_evaluation(path: Path, record: EvaluationRecord) -> None:
-    """Add a record to a model's manifest; it replaces the record of the same evaluation, if any.
+    """Add a record to a model's manifest; it replaces the record of the same evaluation, if any."""
 
-    If the directory cannot be written, log a warning.
-    """
-
+    # If the directory cannot be written, log a warning.
     def change(manifest: Manifest) -> Manifest:
         others = [before for before in manifest.evaluations if not before.is_repeated_by(record)]
         return msgspec.structs.replace(manifest, evaluations=[*others, record])

@@ -67,10 +67,8 @@ def main() -> None:
 
 
 def peak_bytes() -> int:
-    """Return the peak resident set size of this process, and of its children that still run.
-
-    0 where it is not known.
-    """
+    """Return the peak resident set size of this process, and of its children that still run."""
+    # 0 where it is not known.
     # What ``getrusage`` says begins with the size of the process that started this one
     if (status := Path("/proc/self/status")).is_file():
         return _high_water(status) + sum(map(_high_water, _children()))

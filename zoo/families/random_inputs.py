@@ -123,11 +123,9 @@ def _last(axes: Sequence[str | int]) -> str:
 
 
 def axis_lengths(spec: "OnnxSpec", lengths: Sequence[int]) -> dict[str, list[int]]:
-    """Return the length of each row without padding, along each padded axis.
-
-    Along axes other than ``tokens``, such as ``decoder_tokens``, they are ``lengths`` in reverse,
-    plus one, up to the limit.
-    """
+    """Return the length of each row without padding, along each padded axis."""
+    # Along axes other than ``tokens``, such as ``decoder_tokens``, they are ``lengths`` in reverse,
+    # plus one, up to the limit.
     axes = {_last(axes) for axes in spec.inputs.values()}
     return {
         axis: list(lengths)

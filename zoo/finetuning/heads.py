@@ -42,10 +42,8 @@ def unnamed_labels(count: int) -> tuple[str, ...]:
 
 
 def kept_labels(init: "PretrainedInit", head: str, problem: "Problem | None") -> tuple[str, ...]:
-    """Return the labels of a pretrained head that a run keeps; empty for a new head.
-
-    The pretrained model of a resumed run has no checkpoint.
-    """
+    """Return the labels of a pretrained head that a run keeps; empty for a new head."""
+    # The pretrained model of a resumed run has no checkpoint.
     if not init.checkpoints or HEAD in init.init_config.new_modules:
         return ()
     checkpoint = init.checkpoints["model"]

@@ -89,10 +89,8 @@ class ClassTask(FineTuning):
         return {name: number for number, name in enumerate(self.labels)}
 
     def fix_weights(self, indices: "NDArray[np.integer[Any]]") -> None:
-        """Compute the weights of the labels from ``indices`` of the training data, (n,).
-
-        Only the first call has an effect.
-        """
+        """Compute the weights of the labels from ``indices`` of the training data, (n,)."""
+        # Only the first call has an effect.
         if self.weights is None and self.run.class_weights is not None:
             counts = np.bincount(indices, minlength=len(self.labels))
             self.weights = class_weights(self.run.class_weights, self.labels, counts)
@@ -176,10 +174,8 @@ class OneClassTask(ClassTask):
 
 
 def match_labels(known: tuple[str, ...], present: Collection[str]) -> tuple[str, ...]:
-    """Return the labels of a pretrained head in its order; the data may lack some of them.
-
-    If the head's outputs have no names, numbers in the data are their indices.
-    """
+    """Return the labels of a pretrained head in its order; the data may lack some of them."""
+    # If the head's outputs have no names, numbers in the data are their indices.
     numbered = tuple(map(str, range(len(known))))
     if known == unnamed_labels(len(known)) and not set(present).difference(numbered):
         return numbered
@@ -194,10 +190,8 @@ def match_labels(known: tuple[str, ...], present: Collection[str]) -> tuple[str,
 
 
 def label_order(known: Sequence[str], labels: Sequence[str]) -> tuple[int, ...] | None:
-    """Return the index of each label in another model's outputs; ``None`` if its labels differ.
-
-    If the outputs have no names, numbers are their indices.
-    """
+    """Return the index of each label in another model's outputs; ``None`` if its labels differ."""
+    # If the outputs have no names, numbers are their indices.
     numbered = tuple(map(str, range(len(known))))
     if tuple(known) == unnamed_labels(len(known)) and set(labels) == set(numbered):
         known = numbered

@@ -77,10 +77,8 @@ def tokenize(
     locations: Sequence[str],
     read: Callable[[int, Encoded], None] | None = None,
 ) -> TokenizedTexts:
-    """Tokenize texts or pairs of texts; ``inputs`` has the name of the ids first.
-
-    ``read`` is called with the index and the encoding of each text, including its offsets.
-    """
+    """Tokenize texts or pairs of texts; ``inputs`` has the name of the ids first."""
+    # ``read`` is called with the index and the encoding of each text, including its offsets.
     types, truncated, lengths = "token_type_ids" in inputs, 0, []
     ids, kinds = list[NDArray[Any]](), list[NDArray[Any]]()
     for start, chunk in chunks(texts):
@@ -159,11 +157,9 @@ def pad_and_stack(
     masks: Mapping[str, str | None],
     lengths: NDArray[np.int64] | None = None,
 ) -> Batch:
-    """Return a batch of rows, each sequence padded on the right to the longest one.
-
-    ``masks`` has the attention mask, if any, of each array of tokens. If a row has several texts,
-    one after another, ``lengths`` are (rows, texts), and tensors are (rows, texts, tokens).
-    """
+    """Return a batch of rows, each sequence padded on the right to the longest one."""
+    # ``masks`` has the attention mask, if any, of each array of tokens. If a row has several texts,
+    # one after another, ``lengths`` are (rows, texts), and tensors are (rows, texts, tokens).
     first, tensors, tokens = examples[0], {}, 0
     for name, array in first.arrays.items():
         rows = [row.arrays[name] for row in examples]

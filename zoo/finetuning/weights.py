@@ -28,11 +28,9 @@ def load_backbone(
     reinit_layers: int,
     announce: bool,
 ) -> InitRecord:
-    """Load a checkpoint into a model whose head may be new; return which parameters stay new.
-
-    The highest ``reinit_layers`` layers and the modules named in ``new_modules`` keep their new
-    weights.
-    """
+    """Load a checkpoint into a model whose head may be new; return which parameters stay new."""
+    # The highest ``reinit_layers`` layers and the modules named in ``new_modules`` keep their new
+    # weights.
     checkpoint, reference = init.checkpoints["model"], init.init_config.model
     model, filled = network.module, dict[int, Tensor]()
     skip = new_modules(init, network, reinit_layers)
@@ -126,10 +124,8 @@ def highest_layers(model: nn.Module, count: int) -> list[str]:
 
 
 def freeze_lowest(model: nn.Module, count: int) -> None:
-    """Exclude the lowest layers of each stack, and all below them, from training; 0 for none.
-
-    Below them are the embeddings, and what all layers read, such as relative positions.
-    """
+    """Exclude the lowest layers of each stack, and all below them, from training; 0 for none."""
+    # Below them are the embeddings, and what all layers read, such as relative positions.
     if not count:
         return
     all_stacks = list(stacks(model))

@@ -17,10 +17,8 @@ REMEDY = "export the model again"
 
 
 def check_signature(path: Path, session: Any, spec: OnnxSpec) -> None:
-    """Compare the inputs and outputs of a graph with the specification.
-
-    A graph may take token types that the model has no use for, see ``unused_inputs``.
-    """
+    """Compare the inputs and outputs of a graph with the specification."""
+    # A graph may take token types that the model has no use for, see ``unused_inputs``.
     inputs, outputs = ({value.name: value for value in values} for values in _values(session))
     unused = unused_inputs(session, spec)
     for name in unused:
@@ -38,10 +36,8 @@ def check_signature(path: Path, session: Any, spec: OnnxSpec) -> None:
 
 
 def unused_inputs(session: Any, spec: OnnxSpec) -> tuple[str, ...]:
-    """Return the inputs of a graph that are zeros always: token types where there is one type.
-
-    Exports of zoo 0.2 take them.
-    """
+    """Return the inputs of a graph that are zeros always: token types where there is one type."""
+    # Exports of zoo 0.2 take them.
     names = {value.name for value in session.get_inputs()}
     return (TYPES,) if TYPES in names.difference(spec.inputs) and IDS in spec.inputs else ()
 

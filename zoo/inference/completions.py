@@ -26,10 +26,8 @@ class CompletionTokenizer:
         self.before = self.after[:1] if bos is None or eos is None else [bos]
 
     def document(self, text: Encoded) -> list[CompletionTokens]:
-        """Return the pieces of a document, which predict each of its tokens once.
-
-        An end-of-text token precedes and follows it, as in ``zoo.objectives.causal``.
-        """
+        """Return the pieces of a document, which predict each of its tokens once."""
+        # An end-of-text token precedes and follows it, as in ``zoo.objectives.causal``.
         ids = [*self.before, *_text_tokens(text), *self.after]
         return [
             CompletionTokens(ids[start : start + self.max_tokens + 1], 1)
@@ -37,11 +35,9 @@ class CompletionTokenizer:
         ]
 
     def completion(self, context: Encoded, whole: Encoded) -> CompletionTokens:
-        """Return the tokens of a prompt and its completion.
-
-        The end-of-text token follows, and is also predicted. It also precedes an empty prompt.
-        What is too long loses the beginning of the prompt, and then the end of the completion.
-        """
+        """Return the tokens of a prompt and its completion."""
+        # The end-of-text token follows, and is also predicted. It also precedes an empty prompt.
+        # What is too long loses the beginning of the prompt, and then the end of the completion.
         leading = whole.ids[: next((k for k, flag in enumerate(whole.special) if not flag), 0)]
         known = len(_text_tokens(context))
         start = leading or ([] if known else self.before)
@@ -58,11 +54,10 @@ class CompletionTokenizer:
         return [self.document(text) for text in self._encode(texts)]
 
     def completions(self, pairs: Sequence[tuple[str, str]]) -> list[CompletionTokens]:
-        """Return the tokens of prompts and completions; see ``completion``.
-
-        The whole text is tokenized, and the tokens after as many as the prompt has are the
-        completion; spaces at the end of a prompt belong to it, as in ``zoo.inference.likelihood``.
-        """
+        """Return the tokens of prompts and completions; see ``completion``."""
+        # The whole text is tokenized, and the tokens after as many as the prompt has are the
+        # completion; spaces at the end of a prompt belong to it, as in
+        # ``zoo.inference.likelihood``.
         contexts = self._encode([move_spaces(*pair)[0] for pair in pairs])
         wholes = self._encode(["".join(pair) for pair in pairs])
         return [self.completion(*texts) for texts in zip(contexts, wholes, strict=True)]

@@ -121,10 +121,8 @@ def stored_dtype(checkpoint: Checkpoint) -> torch.dtype:
 
 
 def _match(model: nn.Module, infos: Mapping[str, TensorInfo], source: str) -> dict[str, str]:
-    """Return name in the model -> name of the stored tensor.
-
-    All names of a tied parameter map to the one that is stored.
-    """
+    """Return name in the model -> name of the stored tensor."""
+    # All names of a tied parameter map to the one that is stored.
     shapes = {name: info.shape for name, info in infos.items()}
     groups: dict[int, list[str]] = {}
     state: dict[str, Tensor] = model.state_dict(keep_vars=True)
@@ -197,10 +195,8 @@ def _compute_buffers(
     dtype: torch.dtype | None,
     device: torch.device | str,
 ) -> None:
-    """Fill non-persistent buffers with the values of a newly built model.
-
-    They have the dtype of the parameters, as after ``model.to(dtype)``.
-    """
+    """Fill non-persistent buffers with the values of a newly built model."""
+    # They have the dtype of the parameters, as after ``model.to(dtype)``.
     computed = dict(model.named_buffers()).keys() - model.state_dict().keys()
     if not computed:
         return

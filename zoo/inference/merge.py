@@ -172,10 +172,8 @@ def read_tensors(base: Checkpoint) -> dict[str, torch.Tensor]:
 
 
 def as_whole_model(checkpoint: Checkpoint) -> Checkpoint:
-    """Return a model with adapters as a whole model in a cache; any other as it is.
-
-    Adapters that cannot be merged stay next to their base.
-    """
+    """Return a model with adapters as a whole model in a cache; any other as it is."""
+    # Adapters that cannot be merged stay next to their base.
     if not isinstance(checkpoint, AdaptedCheckpoint):
         return checkpoint
     if not all(adapter_method_of(adapter).can_merge for adapter in checkpoint.adapters):

@@ -83,12 +83,11 @@ class Scorer(ABC):
     ) -> "tuple[Floats, NDArray[np.bool_]]":
         """Return the log-probability of each label, and whether it is the most likely token.
 
-        Of equally likely tokens, the first one is taken, as greedy search does.
-
         Args:
             logits: (n, vocabulary).
             labels: (n,).
         """
+        # Of equally likely tokens, the first one is taken, as greedy search does.
         import numpy as np
 
         exact = logits.astype(np.float64)

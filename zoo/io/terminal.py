@@ -30,10 +30,8 @@ def escape_json(text: str) -> str:
 
 
 def terminal_width(stream: TextIO | None) -> int | None:
-    """Return the number of columns of a terminal, or ``None`` if the stream is something else.
-
-    ``$COLUMNS`` takes precedence, as in other programs.
-    """
+    """Return the number of columns of a terminal, or ``None`` if the stream is something else."""
+    # ``$COLUMNS`` takes precedence, as in other programs.
     columns = os.environ.get("COLUMNS", "")
     if columns.isascii() and columns.isdecimal() and int(columns[:9]) > 0:
         return max(int(columns[:9]), NARROWEST)
@@ -45,11 +43,9 @@ def terminal_width(stream: TextIO | None) -> int | None:
 
 
 def wrap(text: str, columns: int | None, *, indent: str | None = None) -> str:
-    """Break a line at words; words, and commands in backticks, that fit in a line stay whole.
-
-    ``indent`` begins the lines after the first. By default it reaches the second column of a line
-    such as ``name   value``, or else is two spaces more than the text's.
-    """
+    """Break a line at words; words, and commands in backticks, that fit in a line stay whole."""
+    # ``indent`` begins the lines after the first. By default it reaches the second column of a line
+    # such as ``name value``, or else is two spaces more than the text's.
     if columns is None or len(text) <= columns:
         return text
     if indent is None:

@@ -365,11 +365,9 @@ class Inspector:
 
 
 def words_of(text: str, encoded: "Encoded", shown: Sequence[str]) -> list[Word]:
-    """Return the words of a text with their tokens; a special token is a word of its own.
-
-    A token belongs to the word that has its first character, a space to the word that follows it.
-    ``shown`` are the tokens as people read them.
-    """
+    """Return the words of a text with their tokens; a special token is a word of its own."""
+    # A token belongs to the word that has its first character, a space to the word that follows it.
+    # ``shown`` are the tokens as people read them.
     ends = [(match.start(), match.end()) for match in WORD.finditer(text)]
     words: list[Word] = []
     last = None  # the span of the word that the token before belongs to

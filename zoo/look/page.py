@@ -105,10 +105,8 @@ def _predictions(found: Predictions) -> dict[str, Any]:
 
 
 def _across_layers(hidden: list[Floats]) -> str:
-    """Return the cosines of each token's vectors at all pairs of layers, (tokens, layers, layers).
-
-    Empty where layers differ in width.
-    """
+    """Return the cosines of a token's vectors at pairs of layers, (tokens, layers, layers)."""
+    # Empty where layers differ in width.
     if len({state.shape for state in hidden}) > 1:
         return ""
     return encode_cosines(np.stack([cosines(states) for states in np.stack(hidden, axis=1)]))

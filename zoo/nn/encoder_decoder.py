@@ -394,10 +394,8 @@ class EncoderDecoder(Encoder):
     def decoder_attention_inputs(
         self, x: Tensor, mask: Tensor | None, positions: Positions
     ) -> Sequence[AttentionInputs]:
-        """Return mask and positions for the self-attention of each block of the decoder.
-
-        For the arguments, see ``attention_inputs``, which does this for the encoder.
-        """
+        """Return mask and positions for the self-attention of each block of the decoder."""
+        # For the arguments, see ``attention_inputs``, which does this for the encoder.
         return [AttentionInputs(mask)] * len(self.decoder.layers)
 
 

@@ -61,10 +61,8 @@ class Rotation(NamedTuple):
     interleaved: bool
 
     def apply(self, x: Tensor) -> Tensor:
-        """Rotate pairs of components of queries or keys, (batch, heads, tokens, head width).
-
-        Components beyond the pairs stay as they are.
-        """
+        """Rotate pairs of components of queries or keys, (batch, heads, tokens, head width)."""
+        # Components beyond the pairs stay as they are.
         cos, sin = self.cos.to(x.dtype), self.sin.to(x.dtype)
         pairs = cos.shape[-1]
         turned, rest = x[..., : 2 * pairs], x[..., 2 * pairs :]

@@ -43,11 +43,9 @@ class Drawing:
 
 
 def confusion_drawing(counts: Counts, most: int) -> Drawing:
-    """Return a confusion matrix: label -> predicted label -> number of samples.
-
-    Shades are shares of a row. Of more than ``most`` labels, those with the most wrong predictions
-    are drawn.
-    """
+    """Return a confusion matrix: label -> predicted label -> number of samples."""
+    # Shades are shares of a row. Of more than ``most`` labels, those with the most wrong
+    # predictions are drawn.
     labels = worst_labels(counts, most)
     names = [drawn_name(name) for name in labels]
     margin = 28 + CHARACTER * max(map(len, names))
@@ -125,10 +123,8 @@ def reliability_drawing(points: Sequence[Mapping[str, float]]) -> Drawing:
 
 
 def labels_drawing(labels: Mapping[str, tuple[int, int]], most: int) -> Drawing:
-    """Return bars of samples by label: label -> (samples, those that are predicted wrong).
-
-    Of more than ``most`` labels, the most frequent ones are drawn.
-    """
+    """Return bars of samples by label: label -> (samples, those that are predicted wrong)."""
+    # Of more than ``most`` labels, the most frequent ones are drawn.
     by_size = sorted(labels, key=lambda label: labels[label][0], reverse=True)
     chosen = by_size[:most]
     names = [drawn_name(name) for name in chosen]

@@ -49,10 +49,8 @@ def figure_path(path: Path, name: str) -> Path:
 
 
 def plot_bands(path: Path, panels: Mapping[str, Mapping[str, Band]], *, x: str) -> None:
-    """Write a figure of panels, one below the other: unit -> name -> curve.
-
-    A curve has points of x, middle, lowest and highest value.
-    """
+    """Write a figure of panels, one below the other: unit -> name -> curve."""
+    # A curve has points of x, middle, lowest and highest value.
     drawn, height = [], 0.0
     for y, curves in panels.items():
         marks, size = _draw_bands({name: band for name, band in curves.items() if band}, x, y)
@@ -99,11 +97,9 @@ def plot_reliability(path: Path, points: Sequence[Mapping[str, float]]) -> None:
 
 
 def plot_speeds(path: Path, speeds: Mapping[str, Sequence[float]]) -> None:
-    """Write a figure of throughput and latency by backend.
-
-    ``speeds`` has tokens per second, then the latency of one row in ms: the median and higher
-    percentiles.
-    """
+    """Write a figure of throughput and latency by backend."""
+    # ``speeds`` has tokens per second, then the latency of one row in ms: the median and higher
+    # percentiles.
     names = [drawn_name(name) for name in speeds]
     margin = 20 + CHARACTER * max(len(name) for name in names)
     rows, bottom = Axis(0, len(speeds), 1), 10 + 34 * len(speeds)

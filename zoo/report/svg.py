@@ -32,11 +32,9 @@ def line_chart(
     *,
     zero: bool = False,
 ) -> str:
-    """Return a chart of curves over steps, as an HTML ``figure``; empty curves are omitted.
-
-    ``marks`` are steps at which something changes, and what; those without points around are left
-    out. One or two points of a curve are not joined.
-    """
+    """Return a chart of curves over steps, as an HTML ``figure``; empty curves are omitted."""
+    # ``marks`` are steps at which something changes, and what; those without points around are left
+    # out. One or two points of a curve are not joined.
     lines = [line for line in lines if line.points]
     steps = [step for line in lines for step, _ in line.points]
     values = [value for line in lines for _, value in line.points]

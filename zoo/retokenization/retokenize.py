@@ -71,12 +71,10 @@ def retokenize(
     force: bool = False,
     sources: tuple[Path, ...] = (),
 ) -> Retokenized:
-    """Write a model with the vocabulary of another tokenizer.
-
-    Tokens that both vocabularies have keep their rows, in embeddings, output embeddings and
-    biases; the other weights stay as they are. The result is verified before it is published: for
-    tokens that both have, it computes what the old model does.
-    """
+    """Write a model with the vocabulary of another tokenizer."""
+    # Tokens that both vocabularies have keep their rows, in embeddings, output embeddings and
+    # biases; the other weights stay as they are. The result is verified before it is published: for
+    # tokens that both have, it computes what the old model does.
     if checkpoint.is_export:
         raise UsageError(f"{checkpoint.path} is an export", "give the model it was made from")
     info = checkpoint.model.tokenizer

@@ -16,13 +16,12 @@ def new_values(
 ) -> "NDArray[Any]":
     """Return a tensor with the rows of a new vocabulary.
 
-    A composed row is the mean of its parts. Random rows are normal, with the mean and the standard
-    deviation that the rows of the old tokens have in each dimension; they depend on the seed, the
-    name of the tensor and the id.
-
     Args:
         values: the old rows, (vocabulary, ...).
     """
+    # A composed row is the mean of its parts. Random rows are normal, with the mean and the
+    # standard deviation that the rows of the old tokens have in each dimension; they depend on the
+    # seed, the name of the tensor and the id.
     exact = values[:tokens].astype(np.float32)
     mean, deviation = exact.mean(0), exact.std(0)
     result = np.empty((plan.size, *values.shape[1:]), values.dtype)

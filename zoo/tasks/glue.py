@@ -68,10 +68,8 @@ def evaluate_glue(
     limit: int | None = None,
     record: bool = False,
 ) -> list[TaskScore]:
-    """Return the scores of models on the evaluation files of their tasks.
-
-    With ``record``, each result also goes into the manifest of its model.
-    """
+    """Return the scores of models on the evaluation files of their tasks."""
+    # With ``record``, each result also goes into the manifest of its model.
     files = {name: glue_files(GLUE[name], data)[1] for name in models}  # before any is evaluated
     scores = []
     for name, path in models.items():

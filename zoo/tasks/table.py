@@ -124,11 +124,9 @@ def write_results(
     resume: bool = False,
     force: bool = False,
 ) -> int:
-    """Run a task, and write its results to a file; return their number.
-
-    A result is a row, with the columns of its record, except in arrays. In CSV and Parquet every
-    row has the column ``truncated``.
-    """
+    """Run a task, and write its results to a file; return their number."""
+    # A result is a row, with the columns of its record, except in arrays. In CSV and Parquet every
+    # row has the column ``truncated``.
     suffix = path.suffix.lower()
     is_table = suffix not in (ARRAY, *TEXT_FORMATS)
     settings = None

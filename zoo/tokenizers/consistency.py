@@ -21,11 +21,9 @@ TEXTS = "probe.txt"
 def check_same_tokenization(
     files: SourceFiles, stored: "Tokenizer", source: "Tokenizer", name: str, *, whole: bool = False
 ) -> None:
-    """Check that ``tokenizer.json`` and a vocabulary file give the same token ids.
-
-    ``whole`` says that the vocabulary file also defines normalization and splitting; otherwise
-    ``source`` gets them from ``stored``. Both are modified.
-    """
+    """Check that ``tokenizer.json`` and a vocabulary file give the same token ids."""
+    # ``whole`` says that the vocabulary file also defines normalization and splitting; otherwise
+    # ``source`` gets them from ``stored``. Both are modified.
     stored.no_truncation()
     stored.no_padding()
     if not whole:

@@ -111,10 +111,8 @@ def check_keys(
     origin: str,
     accepted: Mapping[str, tuple[Any, ...]],
 ) -> dict[str, Any]:
-    """Check that the keys of a file are known, and that none asks for what is not implemented.
-
-    Returns the keys to carry along, and those that would be refused with another value.
-    """
+    """Check that the keys of a file are known, and that none asks for what is not implemented."""
+    # Returns the keys to carry along, and those that would be refused with another value.
     for key, value in config.items():
         if key not in keys:
             continue

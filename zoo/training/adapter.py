@@ -31,11 +31,9 @@ def require_pretrained(config: "RunConfig") -> None:
 
 
 def add_adapter(setup: "RunSetup", model: nn.Module, new_parameters: Collection[str]) -> None:
-    """Add the adapter of a run to its model, and freeze all that it does not train.
-
-    Trained are the adapter, the head if it is learned from labels, and parameters that no
-    checkpoint has.
-    """
+    """Add the adapter of a run to its model, and freeze all that it does not train."""
+    # Trained are the adapter, the head if it is learned from labels, and parameters that no
+    # checkpoint has.
     networks = setup.objective.models_to_save(model)
     if len(networks) > 1:
         raise UsageError(

@@ -47,10 +47,8 @@ class RunSetup(ABC):
 
     @property
     def generation(self) -> Mapping[str, Any]:
-        """Settings of generation that final models are saved with: the pretrained model's.
-
-        None if the tokenizer is another one, since they name tokens by their ids.
-        """
+        """Settings of generation that final models are saved with: the pretrained model's."""
+        # None if the tokenizer is another one, since they name tokens by their ids.
         return {} if self.init is None else self.init.generation_with(self.tokenizer)
 
     @abstractmethod
@@ -66,10 +64,8 @@ class RunSetup(ABC):
         """Return name -> what a person should know of the data and the steps before training."""
 
     def data_log(self) -> dict[str, Any] | None:
-        """Return what ``metrics.jsonl`` says of the data in its first record; ``None`` for nothing.
-
-        It only depends on the data and the settings.
-        """
+        """Return what the first record of ``metrics.jsonl`` says of the data, if anything."""
+        # It only depends on the data and the settings.
         return None
 
     @abstractmethod
@@ -85,11 +81,9 @@ class RunSetup(ABC):
         """Return the record of the data, and of results, in the manifest of a final model."""
 
     def run_files(self) -> dict[str, bytes]:
-        """Return name -> content of further files of the run's directory that never change.
-
-        By default the tokenizer of the pretrained model, if any, so that a resumed run does not
-        need that model.
-        """
+        """Return name -> content of further files of the run's directory that never change."""
+        # By default the tokenizer of the pretrained model, if any, so that a resumed run does not
+        # need that model.
         tokenizer = None if self.init is None else self.init.tokenizer
         return {} if tokenizer is None else {TOKENIZER: tokenizer.json}
 

@@ -54,10 +54,8 @@ def open_trainer(
     force: bool = False,
     max_time: float | None = None,
 ) -> Iterator[Trainer]:
-    """Yield the trainer of a run, which holds the lock of the run's directory.
-
-    With ``force``, a directory in the place of a new one is moved, see ``set_aside``.
-    """
+    """Yield the trainer of a run, which holds the lock of the run's directory."""
+    # With ``force``, a directory in the place of a new one is moved, see ``set_aside``.
     kernels = deterministic_algorithms(setup.config.deterministic)
     with handle_signals() as stop, kernels, contextlib.ExitStack() as lock:
         if dist.is_main_process and not new:

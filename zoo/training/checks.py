@@ -142,11 +142,9 @@ TOLERANCE = 1e-6
 
 
 def check_grad_accumulation(config: TrainConfig, *, offline: bool = False) -> AccumulationCheck:
-    """Compare the gradients of one step's batch, whole and split into micro-batches.
-
-    With a sequence-length warm-up, a batch of its shorter rows is also compared. Gradients are
-    computed in float64 and without dropout, so that rounding and randomness hide nothing.
-    """
+    """Compare the gradients of one step's batch, whole and split into micro-batches."""
+    # With a sequence-length warm-up, a batch of its shorter rows is also compared. Gradients are
+    # computed in float64 and without dropout, so that rounding and randomness hide nothing.
     from zoo.training.setup import pretrain_setup
 
     setup = pretrain_setup(config, offline=offline)

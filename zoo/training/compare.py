@@ -43,10 +43,8 @@ class RunGroup:
 
     @property
     def loss(self) -> str:
-        """Name of what the loss measures: the objectives or the task, and a distillation's teacher.
-
-        Losses of runs with other names are other quantities, and are not to be compared.
-        """
+        """Name of what the loss measures: the objectives or the task, and the teacher."""
+        # Losses of runs with other names are other quantities, and are not to be compared.
         config, manifest = self.histories[0].config, self.histories[0].manifest
         name = config.get("task") or config.get("objective") or "loss"
         options = config.get("task_args") or {}

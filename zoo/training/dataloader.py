@@ -80,10 +80,8 @@ class BatchLoader:
             self._from_step, self._rows_before = step, rows
 
     def batches(self, step: int) -> list[Batch]:
-        """Return the micro-batches of a step, and start to prepare those of the next one.
-
-        They are on the device, to which they were copied during the step before.
-        """
+        """Return the micro-batches of a step, and start to prepare those of the next one."""
+        # They are on the device, to which they were copied during the step before.
         ready = self._next
         if ready is None or ready[0] != step:
             ready = (step, self._pool.submit(self._prepare, step))

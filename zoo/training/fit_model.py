@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 def adapt_model_config(
     family: Family, config: Any, train_config: TrainConfig, corpus: "Corpus", tokenizer: Any
 ) -> Config:
-    """Return the model configuration with the run's overrides and the tokenizer's vocabulary.
-
-    The configuration of a pretrained model is kept, except for dropout.
-    """
+    """Return the model configuration with the run's overrides and the tokenizer's vocabulary."""
+    # The configuration of a pretrained model is kept, except for dropout.
     require_fields(family, train_config.config, "config")
     derived = {
         "vocab_size": corpus.record.vocab_size,

@@ -158,10 +158,8 @@ class Run:
         return RunPaths(path, path / "model")
 
     def continue_from(self, parent: Path, *, reset_optimizer: bool = False) -> RunPaths:
-        """Train a new run from the weights, optimizer and place in the data of another one.
-
-        The other run stays as it is.
-        """
+        """Train a new run from the weights, optimizer and place in the data of another one."""
+        # The other run stays as it is.
         dist = self.dist
         record, settings = self._read(parent, "continues it", "--continue-from")
         struct_type = config_type(self.command, settings)

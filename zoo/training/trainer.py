@@ -165,10 +165,8 @@ class Trainer:
         return sums
 
     def total_loss(self, output: LossOutput, counts: Mapping[str, float]) -> torch.Tensor:
-        """Return the weighted sum of a micro-batch's terms, each divided by the step's count.
-
-        DDP and FSDP average gradients over ranks, so the loss is multiplied by the world size.
-        """
+        """Return the weighted sum of a micro-batch's terms, each divided by the step's count."""
+        # DDP and FSDP average gradients over ranks, so the loss is multiplied by the world size.
         terms = [
             output.sums[term] * (weight * self.dist.world_size / (counts[term] or 1))
             for term, weight in self.loss_weights.items()
@@ -193,10 +191,8 @@ class Trainer:
 
     @torch.no_grad()
     def evaluate(self, batches: Sequence[Batch]) -> dict[str, Any]:
-        """Return mean losses and metrics over held-out batches, see ``MetricSums``.
-
-        With an EMA, its weights are evaluated: they become the final model.
-        """
+        """Return mean losses and metrics over held-out batches, see ``MetricSums``."""
+        # With an EMA, its weights are evaluated: they become the final model.
         self.loss_module.eval()
         with self.ema.applied(self.model) if self.ema else contextlib.nullcontext():
             sums, predictions = self._evaluation_sums(batches)

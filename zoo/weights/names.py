@@ -9,11 +9,9 @@ def inside(name: str, part: str) -> bool:
 
 
 def outermost_parts(names: Sequence[str], others: Collection[str]) -> list[str]:
-    """Return the outermost modules around parameters that hold none of the others.
+    """Return the outermost modules around parameters that hold none of the others."""
 
-    A parameter whose every module holds one of the others is named itself.
-    """
-
+    # A parameter whose every module holds one of the others is named itself.
     def part(name: str) -> str:
         pieces = name.split(".")
         around = (".".join(pieces[:size]) for size in range(1, len(pieces)))

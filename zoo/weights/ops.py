@@ -40,11 +40,9 @@ class Op(RenamedMethods, ABC):
         """Return the Hub tensors for one of ours, as views where possible."""
 
     def rows_to_hub(self, rows: "Array") -> "Array":
-        """Return values of our rows, (rows, ...), in the order of the Hub's rows.
-
-        The rows of a linear map are its outputs. Of several Hub tensors, these are the rows of one.
-        By default the order is the same.
-        """
+        """Return values of our rows, (rows, ...), in the order of the Hub's rows."""
+        # The rows of a linear map are its outputs. Of several Hub tensors, these are the rows of
+        # one. By default the order is the same.
         return rows
 
     def rows_from_hub(self, rows: "Array") -> "Array":

@@ -22,10 +22,8 @@ class ModuleLine(NamedTuple):
 
 
 def outline(entries: Iterable[TensorMapping]) -> list[ModuleLine]:
-    """Return the modules that the tensors of a model belong to, in the order of the rules.
-
-    Lists of modules, and modules that have such lists, are given by their children.
-    """
+    """Return the modules that the tensors of a model belong to, in the order of the rules."""
+    # Lists of modules, and modules that have such lists, are given by their children.
     tensors = [(entry.target.split("."), math.prod(entry.shape)) for entry in entries]
     lists = {
         ".".join(parts[:k]) for parts, _ in tensors for k, p in enumerate(parts) if p.isdecimal()

@@ -90,11 +90,9 @@ def seq2seq_rules(
 
 
 def token_rules(config: Any, prefix: str = PREFIX) -> tuple[list[Rule], list[TiedAlias]]:
-    """Return the rules of the token embeddings, and their aliases.
-
-    Without ``tie_embeddings``, encoder and decoder have a table each. The Hub's class has a third
-    one, ``shared``, which it does not use; a file may store only this one.
-    """
+    """Return the rules of the token embeddings, and their aliases."""
+    # Without ``tie_embeddings``, encoder and decoder have a table each. The Hub's class has a third
+    # one, ``shared``, which it does not use; a file may store only this one.
     shared, *tables = (
         f"{prefix}{name}.weight"
         for name in ("shared", "encoder.embed_tokens", "decoder.embed_tokens")

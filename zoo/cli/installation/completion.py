@@ -30,11 +30,9 @@ def command(shell: str) -> None:
 
 
 def complete(program: click.Command, instruction: str) -> int:
-    """Print the completions that a script asks for, and return the exit code.
-
-    A shell calls this while the user types: nothing else is printed, and an error completes
-    nothing, unless ``ZOO_DEBUG=1`` is set.
-    """
+    """Print the completions that a script asks for, and return the exit code."""
+    # A shell calls this while the user types: nothing else is printed, and an error completes
+    # nothing, unless ``ZOO_DEBUG=1`` is set.
     shell, _, action = instruction.partition("_")
     kind = get_completion_class(shell)
     if kind is None or action not in ("source", "complete"):

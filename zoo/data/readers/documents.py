@@ -43,11 +43,9 @@ class ReaderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def expand_paths(paths: Sequence[str | Path]) -> list[Path]:
-    """Return the files of directories and patterns, each once.
-
-    A directory expands to all files below it, sorted by name, without hidden ones. A pattern such
-    as ``data/**/*.gz`` expands to its matches, sorted too.
-    """
+    """Return the files of directories and patterns, each once."""
+    # A directory expands to all files below it, sorted by name, without hidden ones. A pattern such
+    # as ``data/**/*.gz`` expands to its matches, sorted too.
     distinct: dict[Path, Path] = {}
     for path in paths:
         try:

@@ -62,14 +62,12 @@ def read_rows(
     others: bool = False,  # yield the other columns as well
     suffix: str | None = None,  # replacement of the file's suffix
 ) -> Iterator[Row]:
-    """Yield the rows of a table with the values of some columns, or of all.
-
-    The suffix of the file decides the format: ``.tsv`` and ``.txt`` have tabs and no quotes,
-    ``.csv`` has commas and quotes where needed, both with the names of the columns in the first
-    line; ``.jsonl`` and ``.ndjson`` have one JSON object per line; ``.parquet`` is Parquet. Blank
-    lines are skipped. If all columns are numbers, such as ``2``, a file with tabs or commas has no
-    header, and its columns are counted from 1.
-    """
+    """Yield the rows of a table with the values of some columns, or of all."""
+    # The suffix of the file decides the format: ``.tsv`` and ``.txt`` have tabs and no quotes,
+    # ``.csv`` has commas and quotes where needed, both with the names of the columns in the first
+    # line; ``.jsonl`` and ``.ndjson`` have one JSON object per line; ``.parquet`` is Parquet. Blank
+    # lines are skipped. If all columns are numbers, such as ``2``, a file with tabs or commas has
+    # no header, and its columns are counted from 1.
     suffix, problems = suffix or suffix_of(path), problems or NoProblems()
     if suffix in JSON_LINES:
         return _json_rows(path, columns, problems, others)

@@ -19,11 +19,9 @@ COMPRESSED = (GZIP, ZSTD)
 
 
 def read_lines(file: Path, *, rows: bool = False, strip: bool = True) -> Iterator[str]:
-    """Yield the lines of a file, stripped of white space.
-
-    Lines end with a line feed, a carriage return, or both. A byte order mark is removed. A line
-    longer than ``MAX_LINE_BYTES`` is cut into several, between words if possible.
-    """
+    """Yield the lines of a file, stripped of white space."""
+    # Lines end with a line feed, a carriage return, or both. A byte order mark is removed. A line
+    # longer than ``MAX_LINE_BYTES`` is cut into several, between words if possible.
     for text in _texts(file, rows):
         for line in text.split("\n"):
             stripped = line.strip() if strip else line.removesuffix("\r")

@@ -46,11 +46,9 @@ FOLLOWED = ("recipe", "stage", "align")  # besides the student: other settings f
 def distill_config(
     values: Mapping[str, Any], overrides: Mapping[str, Any], *, offline: bool = False
 ) -> DistillTextConfig | DistillTaskConfig:
-    """Return the configuration from the recipe, a file and options, in increasing precedence.
-
-    In addition to the settings of a run, ``student`` maps ``name`` to a family, a size of the
-    teacher's family or a reference, and fields of the student's configuration to their values.
-    """
+    """Return the configuration from the recipe, a file and options, in increasing precedence."""
+    # In addition to the settings of a run, ``student`` maps ``name`` to a family, a size of the
+    # teacher's family or a reference, and fields of the student's configuration to their values.
     check_kinds(values, overrides)
     requested = merge_settings(values, overrides)
     teacher = resolve_teacher(requested, offline=offline)
@@ -286,10 +284,8 @@ def _corpus_settings(
 
 
 def text_objective(student: Student, teacher: "Checkpoint", default: str) -> str:
-    """Return the objective on text: the family's own if the teacher supports it, else a shared one.
-
-    ``default`` is the objective of the family's recipe.
-    """
+    """Return the objective on text: the family's if the teacher supports it, or a shared one."""
+    # ``default`` is the objective of the family's recipe.
     from zoo.objectives import OBJECTIVES, objective_type
 
     def supported(family: Family, config: Any, name: str) -> bool:

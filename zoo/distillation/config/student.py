@@ -64,10 +64,8 @@ def find_student(
     recipe: DistillationRecipe,
     fields: ConfigDict,
 ) -> Student:
-    """Return the student that ``name`` stands for: a family, a size or a pretrained model.
-
-    For a family, the student has the teacher's shape with fewer layers.
-    """
+    """Return the student that ``name`` stands for: a family, a size or a pretrained model."""
+    # For a family, the student has the teacher's shape with fewer layers.
     sizes = family.sizes()
     require_fields(family, fields, "student")
     if pretrained is None and name in all_families() and "vocab_size" in fields:

@@ -78,10 +78,8 @@ class ModelQuality:
             self.compared += same.numel()
 
     def metrics(self) -> dict[str, float]:
-        """Return the loss, and the metrics of the objective or task.
-
-        Losses that not all models have are not part of the loss, but metrics.
-        """
+        """Return the loss, and the metrics of the objective or task."""
+        # Losses that not all models have are not part of the loss, but metrics.
         record = self.sums.compute_and_reset(self.weights)
         if self.weights and not math.isfinite(record["loss"]):
             raise NonFiniteError("the loss on the held-out data is NaN or infinite")
@@ -97,11 +95,9 @@ class ModelQuality:
 
 
 def embedding_metrics(student: Tensor, teacher: Tensor) -> dict[str, float]:
-    """Compare the embeddings of a student and a teacher, (sentences, width).
-
-    ``similarity`` is ``similarity_correlation``. If the widths are equal, ``cosine`` is the mean
-    cosine similarity of both embeddings of a sentence, and ``mse`` their mean squared difference.
-    """
+    """Compare the embeddings of a student and a teacher, (sentences, width)."""
+    # ``similarity`` is ``similarity_correlation``. If the widths are equal, ``cosine`` is the mean
+    # cosine similarity of both embeddings of a sentence, and ``mse`` their mean squared difference.
     metrics = {SIMILARITY: similarity_correlation(student, teacher)}
     if student.shape == teacher.shape:
         pair = student.double(), teacher.double()
@@ -111,10 +107,8 @@ def embedding_metrics(student: Tensor, teacher: Tensor) -> dict[str, float]:
 
 
 def similarity_correlation(student: Tensor, teacher: Tensor) -> float:
-    """Return the rank correlation of the cosine similarities of all pairs of sentences.
-
-    At most ``MAX_PAIRED`` sentences are used, at equal distances. Widths may differ.
-    """
+    """Return the rank correlation of the cosine similarities of all pairs of sentences."""
+    # At most ``MAX_PAIRED`` sentences are used, at equal distances. Widths may differ.
     rows = torch.linspace(0, len(student) - 1, min(MAX_PAIRED, len(student))).round().long()
     pairs = torch.triu_indices(len(rows), len(rows), 1)
     similarities = []
@@ -199,10 +193,8 @@ def evaluate(
 
 
 def shared_weights(base: TrainingObjective, teachers: Sequence[Teacher | None]) -> dict[str, float]:
-    """Return the weight of each loss that the student and all teachers have.
-
-    If only one of several losses is left, its weight is 1.
-    """
+    """Return the weight of each loss that the student and all teachers have."""
+    # If only one of several losses is left, its weight is 1.
     known = [teacher.objective.loss_weights for teacher in teachers if teacher is not None]
     shared = {
         name: weight

@@ -54,13 +54,11 @@ def score_run(
     offline: bool = False,
     given: Mapping[str, Any] | None = None,
 ) -> Scores:
-    """Score the final model of a run and its teachers.
-
-    Scores are written to ``scores.json``, the report, and the manifest of the model. If model and
-    teachers have not changed since an earlier call, its scores are returned. ``backends`` are those
-    whose speed is measured: by default ``cpu``, ``cuda`` if available, and ``onnx`` after a run of
-    more than ten minutes. ``given`` has settings of data and teachers that have moved.
-    """
+    """Score the final model of a run and its teachers."""
+    # Scores are written to ``scores.json``, the report, and the manifest of the model. If model and
+    # teachers have not changed since an earlier call, its scores are returned. ``backends`` are
+    # those whose speed is measured: by default ``cpu``, ``cuda`` if available, and ``onnx`` after a
+    # run of more than ten minutes. ``given`` has settings of data and teachers that have moved.
     values = read_config_file(run / SETTINGS)
     values = with_locations(values, moved_locations(values, given or {}))
     try:

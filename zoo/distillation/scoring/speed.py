@@ -31,10 +31,8 @@ def shared_seq_len(checkpoints: Sequence[Checkpoint]) -> int:
 
 
 def measure_speeds(checkpoints: Sequence[Checkpoint], backends: Sequence[str]) -> list[list[Speed]]:
-    """Return the speeds of each model; models take turns within each iteration.
-
-    A backend that cannot run all models is left out, with a note.
-    """
+    """Return the speeds of each model; models take turns within each iteration."""
+    # A backend that cannot run all models is left out, with a note.
     seq_len, columns = shared_seq_len(checkpoints), []
     for backend in backends:
         try:

@@ -295,11 +295,9 @@ def row_keys(
     names: Sequence[str],
     positions: Sequence[NDArray[np.int64]],
 ) -> list[bytes]:
-    """Return the key of each row; ``names`` are the teacher's inputs, ids first.
-
-    A key does not depend on the other rows of a batch, which decide whether there is padding, and
-    whether there are document ids and token types.
-    """
+    """Return the key of each row; ``names`` are the teacher's inputs, ids first."""
+    # A key does not depend on the other rows of a batch, which decide whether there is padding, and
+    # whether there are document ids and token types.
     real = real_tokens(inputs, names[0]).cpu().numpy()
     arrays = {name: inputs[name].cpu().numpy() for name in names}
     if "document_ids" in inputs:

@@ -95,10 +95,8 @@ class UnpackedTexts:
         return cls(starts, np.bincount(text, minlength=len(starts)))
 
     def padded(self, numbers: Sequence[int]) -> "tuple[NDArray[np.bool_], NDArray[np.int64]]":
-        """Return which elements of a padded batch are tokens, and their indices in the rows.
-
-        Both are (texts, tokens); ``numbers`` selects the texts. Indices of padding are 0.
-        """
+        """Return which elements of a padded batch are tokens, and their indices in the rows."""
+        # Both are (texts, tokens); ``numbers`` selects the texts. Indices of padding are 0.
         place = np.arange(self.lengths[numbers].max())
         tokens = place < self.lengths[numbers][:, None]
         return tokens, np.where(tokens, self.starts[numbers][:, None] + place, 0)

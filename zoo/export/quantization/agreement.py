@@ -237,10 +237,8 @@ def _scores(summaries: Sequence[Summary]) -> NDArray[np.float64]:
 
 
 def ranks_by(checkpoint: Checkpoint) -> SimilarityFunction | Literal["score"] | None:
-    """Return the similarity by which a model of retrieval ranks texts; ``None`` for other models.
-
-    The gate of bi-encoders is the cosine, which is stricter where texts are alike.
-    """
+    """Return the similarity by which a model of retrieval ranks texts; ``None`` for others."""
+    # The gate of bi-encoders is the cosine, which is stricter where texts are alike.
     pooling = checkpoint.model.pooling
     if checkpoint.model.score_activation is not None:
         return "score"
@@ -252,11 +250,9 @@ def ranks_by(checkpoint: Checkpoint) -> SimilarityFunction | Literal["score"] | 
 def rank_correlation(
     expected: Sequence[Summary], actual: Sequence[Summary], kind: str
 ) -> float | None:
-    """Return how alike two graphs rank texts: Spearman's correlation, the mean over queries.
-
-    Each text is a query among all others; cross-encoders rank pairs. A query whose texts are all
-    equal for ``expected`` does not count; without others, ``None`` is returned.
-    """
+    """Return how alike two graphs rank texts: Spearman's correlation, the mean over queries."""
+    # Each text is a query among all others; cross-encoders rank pairs. A query whose texts are all
+    # equal for ``expected`` does not count; without others, ``None`` is returned.
     if kind == "score":
         rows = [(_scores(expected), _scores(actual))]
     else:

@@ -88,21 +88,17 @@ AnyConfig = TypeVar("AnyConfig", bound=Config)
 
 
 def upper_bound(name: str) -> int:
-    """Return the largest value of a numeric field.
-
-    The bound is lower for fields that count layers, heads and the like, which loops run over.
-    """
+    """Return the largest value of a numeric field."""
+    # The bound is lower for fields that count layers, heads and the like, which loops run over.
     counts = name.startswith(("num_", "blocks_")) or name.endswith("layers")
     return limits.MAX_CONFIG_COUNT if counts else limits.MAX_CONFIG_NUMBER
 
 
 def field_error(field: msgspec.structs.FieldInfo, value: Any) -> str:
-    """Return the error of a numeric field; empty for a valid number or a value of a different type.
-
-    A field whose name ends in ``dropout`` is a probability below 1. Tokens are checked against the
-    vocabulary elsewhere. All others are sizes, and positive, unless the default is zero or
-    negative, which then means "none" and is the smallest value.
-    """
+    """Return the error of a numeric field; empty for a valid number or another type."""
+    # A field whose name ends in ``dropout`` is a probability below 1. Tokens are checked against
+    # the vocabulary elsewhere. All others are sizes, and positive, unless the default is zero or
+    # negative, which then means "none" and is the smallest value.
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or field.name.endswith("_token_id"):
         return ""

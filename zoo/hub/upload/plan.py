@@ -57,11 +57,9 @@ class UploadPlan:
 
 
 def plan_upload(path: Path, repo: str, licence: str | None = None) -> UploadPlan:
-    """Return what an upload sends: the files of `zoo convert --to hub`, or of an export.
-
-    All files are compared with the digests in the directory's manifest, except the model card,
-    which may be edited. ``licence`` replaces the one that the card states.
-    """
+    """Return what an upload sends: the files of `zoo convert --to hub`, or of an export."""
+    # All files are compared with the digests in the directory's manifest, except the model card,
+    # which may be edited. ``licence`` replaces the one that the card states.
     if not REPO.fullmatch(repo):
         raise UsageError(f"{repo!r} is not the name of a repository", "give organisation/name")
     if licence is not None and not LICENCE_ID.fullmatch(licence):

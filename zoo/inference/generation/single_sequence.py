@@ -19,10 +19,8 @@ def greedy_or_sample(
     eos_token_ids: Sequence[int],
     row_ids: Sequence[RowId],
 ) -> Iterator[list[tuple[int, int]]]:
-    """Generate, and yield the tokens of each step.
-
-    A finished row leaves the batch.
-    """
+    """Generate, and yield the tokens of each step."""
+    # A finished row leaves the batch.
     rows, limits = list(range(len(inputs["input_ids"]))), scores.max_new_tokens
     longest = max(limits)
     sampler = RowSampler(settings.seed, row_ids, longest) if settings.samples else None

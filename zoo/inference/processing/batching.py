@@ -34,10 +34,8 @@ def plan_batches(
     call_cost: int = CALL_COST,
     batch_size: int | None = None,
 ) -> list[list[int]]:
-    """Group texts into batches of the lowest total cost, of at most ``budget`` padded tokens.
-
-    A longer text is a batch of its own. ``batch_size`` is the largest number of texts of a batch.
-    """
+    """Group texts into batches of the lowest total cost, of at most ``budget`` padded tokens."""
+    # A longer text is a batch of its own. ``batch_size`` is the largest number of texts of a batch.
     order = sorted(range(len(lengths)), key=lambda k: -lengths[k])
     best = [0] + [-1] * len(order)  # best[k]: lowest cost of the first k texts
     cut = [0] * (len(order) + 1)  # cut[k]: start of the batch that ends at k

@@ -23,11 +23,10 @@ ROUNDING = {"float16": 2**-10, "bfloat16": 2**-7, "int8": 2 / 127, "int4": 2 / 1
 def pairwise_similarity(first: Array, second: Array, function: SimilarityFunction) -> Array:
     """Return the similarity of each pair of rows, (...,); of distances, the negative.
 
-    The cosine with a vector of zeros is 0.
-
     Args:
         first: (..., hidden), of NumPy or torch.
     """
+    # The cosine with a vector of zeros is 0.
     a: Any = first
     b: Any = second
     similarity: Any
@@ -46,13 +45,12 @@ def pairwise_similarity(first: Array, second: Array, function: SimilarityFunctio
 def max_sim(query: "Floats", tokens: "Floats", starts: "NDArray[np.int64]") -> "Floats":
     """Return the late-interaction score of each text: sum over the query of the best products.
 
-    Khattab and Zaharia 2020, arXiv:2004.12832, equation 3.
-
     Args:
         query: (query tokens, width).
         tokens: the tokens of all texts, one text after another, (tokens, width).
         starts: index of the first token of each text, (texts,); every text has a token.
     """
+    # Khattab and Zaharia 2020, arXiv:2004.12832, equation 3.
     import numpy as np
 
     scores: Floats = np.maximum.reduceat(query @ tokens.T, starts, axis=1).sum(axis=0)
@@ -147,13 +145,12 @@ def rounding_error(
 ) -> "NDArray[np.float64]":
     """Return the difference up to which similarities to each row of ``first`` are equal, (n,).
 
-    Equal texts get embeddings that differ by the rounding of their batch. A few units in the last
-    place of the embeddings, relative to their magnitude, cover that.
-
     Args:
         first: (n, hidden).
         second: the rows that they are compared with, (m, hidden).
     """
+    # Equal texts get embeddings that differ by the rounding of their batch. A few units in the last
+    # place of the embeddings, relative to their magnitude, cover that.
     import numpy as np
 
     stored = ROUNDED * float(np.finfo(np.result_type(first, second)).eps)

@@ -83,11 +83,9 @@ class InputColumns:
 def read_table_records(
     path: Path, kind: str, keys: RecordKeys, columns: InputColumns
 ) -> Iterator[TextExample]:
-    """Yield the records of a table, one at a time.
-
-    Without names, the columns are ``keys``, or ``text``, ``sentence`` or the only one.
-    Other columns are copied to the results, except for those that the task writes itself.
-    """
+    """Yield the records of a table, one at a time."""
+    # Without names, the columns are ``keys``, or ``text``, ``sentence`` or the only one. Other
+    # columns are copied to the results, except for those that the task writes itself.
     suffix = SUFFIXES[kind]
     try:
         names = _names(path, suffix, keys, columns)

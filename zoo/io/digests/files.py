@@ -88,11 +88,9 @@ def check_files(
 
 
 def check_strays(root: Path, listed: Iterable[str], manifest: str, *, hint: str) -> None:
-    """Raise an error for files that a manifest does not list.
-
-    Hidden files, which file managers and network file systems leave, are ignored, unless their
-    name ends in ``.safetensors``.
-    """
+    """Raise an error for files that a manifest does not list."""
+    # Hidden files, which file managers and network file systems leave, are ignored, unless their
+    # name ends in ``.safetensors``.
     present = {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir()}
     strays = [
         name

@@ -74,10 +74,8 @@ def check_target(
     managed: bool = False,  # accept any contents: only zoo writes there, as in its cache
     in_run: bool = False,  # the training run that holds the directory writes it
 ) -> None:
-    """Raise an error if an output directory must not be replaced.
-
-    Stale staging directories next to it are removed first, see ``remove_stale_staging``.
-    """
+    """Raise an error if an output directory must not be replaced."""
+    # Stale staging directories next to it are removed first, see ``remove_stale_staging``.
     target = Path(os.path.abspath(target))
     remove_stale_staging(target.parent)
     if not os.path.lexists(target):
@@ -103,10 +101,8 @@ def check_target(
 
 
 def check_file(target: Path, *, force: bool, sources: Iterable[Path] = ()) -> None:
-    """Raise an error if a file that the user names for output must not be written.
-
-    With ``force`` a regular file is replaced, unless the command reads it.
-    """
+    """Raise an error if a file that the user names for output must not be written."""
+    # With ``force`` a regular file is replaced, unless the command reads it.
     target = Path(os.path.abspath(target))
     remove_stale_staging(target.parent)
     check_not_inside(target)
@@ -149,11 +145,9 @@ def _check_written_by_zoo(target: Path) -> None:
 
 
 def _written_files(target: Path) -> dict[str, _Digest | None] | None:
-    """Return file name -> digest of the files that a directory's manifest lists.
-
-    The manifest is listed without a digest. The result is ``None`` without a manifest, or if
-    another program wrote it.
-    """
+    """Return file name -> digest of the files that a directory's manifest lists."""
+    # The manifest is listed without a digest. The result is ``None`` without a manifest, or if
+    # another program wrote it.
     for name in _MANIFESTS:
         try:
             content = read_inside(target, name, "manifest", MAX_CORPUS_MANIFEST_BYTES)

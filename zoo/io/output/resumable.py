@@ -185,12 +185,11 @@ def resumable_output(
 ) -> Iterator[ResumableOutput]:
     """Yield the output, with the rows that an interrupted command has written.
 
-    The file appears when the block ends without an error. The part of an interrupted command is
-    kept; after any other error nothing is left.
-
     Args:
         settings: what the rows depend on; ``None`` if that is unknown, and nothing is kept.
     """
+    # The file appears when the block ends without an error. The part of an interrupted command is
+    # kept; after any other error nothing is left.
     sources = list(sources)
     path = Path(os.path.abspath(path))
     check_output(path, force=force, resume=resume, sources=sources)

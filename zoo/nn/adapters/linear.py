@@ -75,10 +75,8 @@ class AdaptedLinear(nn.Linear):
 
 
 def can_adapt(module: nn.Module) -> bool:
-    """Return whether a module is a linear map that can have an adapter.
-
-    A subclass of ``nn.Linear`` computes something else, unless it declares ``supports_adapter``.
-    """
+    """Return whether a module is a linear map that can have an adapter."""
+    # A subclass of ``nn.Linear`` computes something else, unless it declares ``supports_adapter``.
     return type(module) in (nn.Linear, AdaptedLinear) or getattr(module, "supports_adapter", False)
 
 

@@ -102,8 +102,6 @@ def attend_in_blocks(
 ) -> Tensor:
     """Return softmax(q k^T scale + mask) v of the tokens of each block.
 
-    Half precision is computed in float32, but for the weights that are kept.
-
     Args:
         q: (batch, heads, queries, head_size).
         k: (batch, heads, keys, head_size).
@@ -113,6 +111,7 @@ def attend_in_blocks(
     Returns:
         (batch, heads, queries, head_size); the heads of a token are adjacent in memory.
     """
+    # Half precision is computed in float32, but for the weights that are kept.
     if mask is not None:
         mask = mask.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
     scale = q.shape[-1] ** -0.5 if scale is None else scale
@@ -194,10 +193,8 @@ def _part(x: Tensor, block: Block) -> Tensor:
 
 
 def _product(x: Tensor, y: Tensor, factor: float) -> Tensor:
-    """Return x y times a factor, (rows, heads, m, n).
-
-    One row at a time, whose heads are not copied, unlike with several rows in one product.
-    """
+    """Return x y times a factor, (rows, heads, m, n)."""
+    # One row at a time, whose heads are not copied, unlike with several rows in one product.
     result = x.new_empty(*x.shape[:-1], y.shape[-1])
     for part, left, right in zip(result, x, y, strict=True):
         part.baddbmm_(left, right, beta=0, alpha=factor)

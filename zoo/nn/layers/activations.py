@@ -89,11 +89,9 @@ def activation(name: str) -> Function:
 
 
 def activate(function: Function, x: Tensor) -> Tensor:
-    """Apply an activation function to a tensor that is not used afterwards.
-
-    Without gradients, the result overwrites ``x``: allocating memory for the wide activations of
-    a feed-forward network takes several times as long as computing them.
-    """
+    """Apply an activation function to a tensor that is not used afterwards."""
+    # Without gradients, the result overwrites ``x``: allocating memory for the wide activations of
+    # a feed-forward network takes several times as long as computing them.
     if torch.is_grad_enabled() or torch.compiler.is_exporting():
         return function(x)
     return _IN_PLACE.get(function, function)(x)

@@ -118,10 +118,8 @@ class PartlyInitialized:
 def build_without_init(
     build: Callable[[], nn.Module], replaced: Callable[[nn.Module], Iterable[Tensor]]
 ) -> PartlyInitialized:
-    """Build a module without initializing the parameters that are replaced afterwards.
-
-    The others draw their random numbers in the order in which they are initialized.
-    """
+    """Build a module without initializing the parameters that are replaced afterwards."""
+    # The others draw their random numbers in the order in which they are initialized.
     with torch.random.fork_rng(devices=[]), SelectiveInit() as first:
         module = build()
     if not (other := {id(tensor) for tensor in replaced(module)}):

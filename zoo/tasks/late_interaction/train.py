@@ -191,10 +191,8 @@ class LateInteraction(SentenceEmbedding):
 
     @override
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
-        """Return the vectors of all tokens, (columns, rows, tokens, dimensions), and their mask.
-
-        All texts are padded to the longest one.
-        """
+        """Return the vectors of all tokens, (columns, rows, tokens, dimensions), and their mask."""
+        # All texts are padded to the longest one.
         self.note_dtype(batch)
         present = [k for k in range(self.columns) if column(IDS, k) in batch]
         parts = [self._embed_column(model, batch, k) for k in present]

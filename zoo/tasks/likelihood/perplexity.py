@@ -134,10 +134,8 @@ def _lines(files: Sequence[Path]) -> Iterator[str]:
 
 
 def split_row(row: ScoredRow, width: int | None, stride: int | None) -> Iterator[ScoredRow]:
-    """Split a row of a causal model into windows of ``width`` tokens; each token is scored once.
-
-    Position k predicts the token at k + 1. Windows start ``stride`` tokens apart.
-    """
+    """Split a row of a causal model into windows of ``width`` tokens; each token is scored once."""
+    # Position k predicts the token at k + 1. Windows start ``stride`` tokens apart.
     import numpy as np
 
     if width is None or stride is None or len(row.ids) <= width:

@@ -60,12 +60,10 @@ class ChoiceSample:
 
 
 def choice_texts(context: str, question: str, choices: Sequence[str]) -> list[tuple[str, str]]:
-    """Return for each choice the context, and the question with the choice.
-
-    A choice replaces a blank, ``_``, in the question, or else follows it after a space, as in
-    utils_multiple_choice.py of transformers' examples. Nothing else is added or removed: white
-    space of choices counts, because byte-level tokenizers read it.
-    """
+    """Return for each choice the context, and the question with the choice."""
+    # A choice replaces a blank, ``_``, in the question, or else follows it after a space, as in
+    # utils_multiple_choice.py of transformers' examples. Nothing else is added or removed: white
+    # space of choices counts, because byte-level tokenizers read it.
     parts = BLANK.split(question)
     if len(parts) > 1:
         return [(context, choice.join(parts)) for choice in choices]
@@ -84,13 +82,11 @@ def read_choices(
     columns: ChoiceColumns | None = None,
     problems: RowProblems | None = None,
 ) -> list[ChoiceSample]:
-    """Return the multiple-choice questions of tables.
-
-    Default columns are ``context``, ``question`` (optional), ``choices`` and ``label``, or the
-    names of ``ALIASES`` where they are missing. Choices are a list (as JSON text in TSV and CSV),
-    or in columns such as ``ending0``, ``ending1``. A label is an index from 0, a letter from A, or
-    the text of a choice.
-    """
+    """Return the multiple-choice questions of tables."""
+    # Default columns are ``context``, ``question`` (optional), ``choices`` and ``label``, or the
+    # names of ``ALIASES`` where they are missing. Choices are a list (as JSON text in TSV and CSV),
+    # or in columns such as ``ending0``, ``ending1``. A label is an index from 0, a letter from A,
+    # or the text of a choice.
     return list(iter_choices(paths, columns, problems))
 
 

@@ -86,13 +86,11 @@ def read_questions(
 def iter_questions(
     paths: Iterable[str | Path], columns: Columns = COLUMNS, problems: RowProblems | None = None
 ) -> Iterator[QuestionSample]:
-    """Yield the questions of files, with one article or row in memory at a time.
-
-    ``.json`` is the format of SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, arXiv:1606.05250; 2018,
-    arXiv:1806.03822). In tables, answers are objects such as ``{"text": ["a"], "answer_start":
-    [0]}``, as JSON text in TSV and CSV; a column ``id`` is optional. ``problems`` gets the
-    questions that cannot be used, such as one whose answer is not where ``answer_start`` points.
-    """
+    """Yield the questions of files, with one article or row in memory at a time."""
+    # ``.json`` is the format of SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, arXiv:1606.05250; 2018,
+    # arXiv:1806.03822). In tables, answers are objects such as ``{"text": ["a"], "answer_start":
+    # [0]}``, as JSON text in TSV and CSV; a column ``id`` is optional. ``problems`` gets the
+    # questions that cannot be used, such as one whose answer is not where ``answer_start`` points.
     return iter_files(
         paths,
         lambda file, found: _questions(file, columns, found),

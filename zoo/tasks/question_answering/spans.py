@@ -85,11 +85,9 @@ class Candidates:
     def ranked(
         self, *, handle_impossible_answer: bool = False, null_threshold: float = 0.0
     ) -> list[dict[str, Any]]:
-        """Return the answers, the best first; an empty one means that the context has none.
-
-        No answer comes before a span if the logarithm of its score is higher by more than the
-        threshold, or if its logit exceeds that.
-        """
+        """Return the answers, the best first; an empty one means that the context has none."""
+        # No answer comes before a span if the logarithm of its score is higher by more than the
+        # threshold, or if its logit exceeds that.
         if not handle_impossible_answer and self.answers:
             return self.answers
         before = [a for a in self.answers if self._lead(a["score"]) <= null_threshold]
@@ -127,11 +125,9 @@ class SpanSearch:
         return WindowSpans(window.part, spans, no_answer)
 
     def beam_spans(self, beams: SpanBeams, row: int, window: Window) -> WindowSpans:
-        """Return the best of the spans that a head returned for a window.
-
-        As in ``utils_qa.py`` of transformers' examples, spans that leave the context, go backwards
-        or are too long are left out.
-        """
+        """Return the best of the spans that a head returned for a window."""
+        # As in ``utils_qa.py`` of transformers' examples, spans that leave the context, go
+        # backwards or are too long are left out.
         import numpy as np
 
         starts, ends, scores = beams.starts[row], beams.ends[row], beams.scores[row]
@@ -149,11 +145,9 @@ class SpanSearch:
         return 2 * self.top_k + 10
 
     def candidates(self, pair: Encoded, context: str, windows: Sequence[WindowSpans]) -> Candidates:
-        """Return the answers over all windows of a context; ``pair`` is not truncated.
-
-        Spans are extended to whole words; scores of answers that are equal except for case are
-        added, so that sums over windows may exceed 1.
-        """
+        """Return the answers over all windows of a context; ``pair`` is not truncated."""
+        # Spans are extended to whole words; scores of answers that are equal except for case are
+        # added, so that sums over windows may exceed 1.
         answers: dict[str, dict[str, Any]] = {}
         for part, spans, *_ in windows:
             for span in spans:
@@ -187,12 +181,10 @@ def best_spans(
     count: int,
     max_tokens: int,
 ) -> tuple[list[Span], float]:
-    """Return the most likely spans of a window, the best first, and the score of no answer.
-
-    Probabilities are over the tokens of the context and the token that stands for no answer, from
-    logits of the first and the last token, (2, tokens). Spans have positions in the pair; the score
-    is the probability that both first and last token stand for no answer.
-    """
+    """Return the most likely spans of a window, the best first, and the score of no answer."""
+    # Probabilities are over the tokens of the context and the token that stands for no answer, from
+    # logits of the first and the last token, (2, tokens). Spans have positions in the pair; the
+    # score is the probability that both first and last token stand for no answer.
     import numpy as np
 
     allowed, null = window.answer_mask(no_answer_id), window.no_answer_position(no_answer_id)

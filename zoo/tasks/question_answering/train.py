@@ -281,10 +281,8 @@ class QuestionAnswering(FineTuning):
         return LossOutput({self.name: loss / 2}, predictions=predictions)
 
     def _best_spans(self, logits: "Tensor", batch: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
-        """Return the best spans of windows, (rows, spans, 2), with their scores, and no answer's.
-
-        They take a small part of the memory of the logits.
-        """
+        """Return the best spans of windows, (rows, spans, 2), their scores, and no answer's."""
+        # They take a small part of the memory of the logits.
         search = SpanSearch(None, self.options.max_answer_len)
         positions = np.full((len(logits), search.count, 2), NONE, np.int32)
         scores, no_answer = np.zeros(positions.shape[:2]), np.zeros(len(logits))
@@ -351,11 +349,9 @@ def answer_tokens(pair: Encoded, context: range, answer: AnswerSpan) -> range:
 
 
 def window_target(window: Window, span: range | None, no_answer: int | None) -> tuple[int, int]:
-    """Return the positions of the first and the last token of an answer in a window.
-
-    Where the window lacks a part of the answer, both are the position of ``no_answer``, or
-    ``IGNORED`` without such a token.
-    """
+    """Return the positions of the first and the last token of an answer in a window."""
+    # Where the window lacks a part of the answer, both are the position of ``no_answer``, or
+    # ``IGNORED`` without such a token.
     part = window.part
     if span and part.start <= span.start and span.stop <= part.stop:
         shift = window.first - part.start

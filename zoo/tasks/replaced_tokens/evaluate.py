@@ -109,10 +109,8 @@ class ReplacedTokens(LikelihoodEvaluation):
         return row["wrong"] or None
 
     def _replaced(self, rows: Iterable[ScoredRow], file: Path) -> Iterator[ScoredRow]:
-        """Yield the rows with some tokens replaced; their labels are the original tokens.
-
-        The rows are read twice: their tokens are counted first.
-        """
+        """Yield the rows with some tokens replaced; their labels are the original tokens."""
+        # The rows are read twice: their tokens are counted first.
         tokens, cumulative = self._frequencies(rows, file)
         for number, row in enumerate(rows):
             rng = generator(self.seed, "replaced", number)
@@ -162,11 +160,9 @@ def replace_tokens(
     fraction: float,
     rng: "np.random.Generator",
 ) -> "NDArray[np.bool_]":
-    """Replace a fraction of a row's tokens in place, at least one, each by a different token.
-
-    Draws from at least two tokens, (n,), by their cumulative probabilities, (n,). Returns which of
-    the row's positions were replaced, (positions,).
-    """
+    """Replace a fraction of a row's tokens in place, at least one, each by a different token."""
+    # Draws from at least two tokens, (n,), by their cumulative probabilities, (n,). Returns which
+    # of the row's positions were replaced, (positions,).
     import numpy as np
 
     replaced: NDArray[np.bool_] = np.zeros(len(row.positions), bool)

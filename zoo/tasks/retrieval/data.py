@@ -111,10 +111,8 @@ def _require_known(
 
 
 def read_texts(paths: Sequence[Path]) -> dict[str, str]:
-    """Return id -> text of tables with the columns ``_id`` or ``id``, ``text``, and ``title``.
-
-    A title precedes its text, as in BEIR.
-    """
+    """Return id -> text of tables with the columns ``_id`` or ``id``, ``text``, and ``title``."""
+    # A title precedes its text, as in BEIR.
     texts: dict[str, str] = {}
     with RowProblems() as problems:
         for path in paths:
@@ -138,11 +136,9 @@ def read_texts(paths: Sequence[Path]) -> dict[str, str]:
 
 
 def read_qrels(path: Path) -> dict[str, dict[str, float]]:
-    """Return query -> text -> grade, by ids.
-
-    A line has a query, a text and a grade (BEIR, with a header and tabs), or a query, a number that
-    is ignored, a text and a grade (TREC).
-    """
+    """Return query -> text -> grade, by ids."""
+    # A line has a query, a text and a grade (BEIR, with a header and tabs), or a query, a number
+    # that is ignored, a text and a grade (TREC).
     judged: dict[str, dict[str, float]] = {}
 
     def add(numbered: tuple[int, str]) -> None:

@@ -69,12 +69,10 @@ def mine_hard_negatives(
     corpus: Sequence[str] = (),
     scorer: Ranker | None = None,
 ) -> Iterator[Mined]:
-    """Yield the negatives of each pair of a query and its text.
-
-    Negatives come from the texts of all pairs and from ``corpus``; texts of the same query are
-    never among them. Margins are to the query's own text with the lowest score. A ``scorer``, such
-    as a cross-encoder, gives the closest texts other scores before any is discarded.
-    """
+    """Yield the negatives of each pair of a query and its text."""
+    # Negatives come from the texts of all pairs and from ``corpus``; texts of the same query are
+    # never among them. Margins are to the query's own text with the lowest score. A ``scorer``,
+    # such as a cross-encoder, gives the closest texts other scores before any is discarded.
     import numpy as np
 
     texts = list(dict.fromkeys([*corpus, *(text for _, text in pairs)]))
@@ -129,13 +127,11 @@ def mined_rows(
     *,
     scores: bool = False,
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows of a table, in the formats of sentence-transformers.
-
-    A ``triplet`` has a column ``negative``; an ``n-tuple`` has ``negative_1`` and so on, without
-    the pairs that have too few; a ``labeled-pair`` has a text and its ``label``, and a
-    ``labeled-list`` lists of them, as ``zoo finetune --task reranker`` reads them. ``scores`` adds
-    or, for labels, replaces them with those of the model.
-    """
+    """Yield the rows of a table, in the formats of sentence-transformers."""
+    # A ``triplet`` has a column ``negative``; an ``n-tuple`` has ``negative_1`` and so on, without
+    # the pairs that have too few; a ``labeled-pair`` has a text and its ``label``, and a
+    # ``labeled-list`` lists of them, as ``zoo finetune --task reranker`` reads them. ``scores``
+    # adds or, for labels, replaces them with those of the model.
     query, text = columns
     before = ""
     for item in mined:

@@ -262,10 +262,8 @@ def without_expansion(items: list[EncodedExample], batch: Batch, inputs: "Sequen
 
 
 def quantize(vectors: "NDArray[np.floating[Any]]") -> "tuple[NDArray[np.int8], NDArray[Any]]":
-    """Return embeddings as integers, the largest magnitude of each as 127, and their scales.
-
-    An embedding is about its integers times its scale. Returns (texts, dimensions) and (texts,).
-    """
+    """Return embeddings as integers, the largest magnitude of each as 127, and their scales."""
+    # An embedding is about its integers times its scale. Returns (texts, dimensions) and (texts,).
     import numpy as np
 
     scales = np.abs(vectors).max(axis=1) / 127

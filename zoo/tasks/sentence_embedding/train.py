@@ -444,10 +444,8 @@ class SentenceEmbedding(FineTuning):
 
     @override
     def forward(self, model: nn.Module, batch: "Mapping[str, Tensor]") -> Outputs:
-        """Return the embeddings of all texts, (columns, rows, hidden).
-
-        With classes, also their logits at each number of dimensions, (dims, rows, classes).
-        """
+        """Return the embeddings of all texts, (columns, rows, hidden)."""
+        # With classes, also their logits at each number of dimensions, (dims, rows, classes).
         module: Any = model
         self.note_dtype(batch)
         present = [k for k in range(self.columns) if column(IDS, k) in batch]
@@ -472,11 +470,9 @@ class SentenceEmbedding(FineTuning):
         return torch.cat(parts)
 
     def _embed_column(self, module: Any, batch: "Mapping[str, Tensor]", number: int) -> "Tensor":
-        """Return the embeddings of a column, (rows, hidden), in mini-batches if they are set.
-
-        The backward pass computes the activations of a mini-batch again, with the same dropout,
-        once the gradients of all embeddings are known.
-        """
+        """Return the embeddings of a column, (rows, hidden), in mini-batches if they are set."""
+        # The backward pass computes the activations of a mini-batch again, with the same dropout,
+        # once the gradients of all embeddings are known.
         size, rows = self.options.mini_batch_size, len(batch[column(IDS, number)])
         if size is None or size >= rows:
             return self._embed(module, batch, number)
@@ -504,10 +500,8 @@ class SentenceEmbedding(FineTuning):
 
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        """Compute the loss; in float32, whatever the precision of the run is.
-
-        In training, samples are compared across all processes that share the micro-batch.
-        """
+        """Compute the loss; in float32, whatever the precision of the run is."""
+        # In training, samples are compared across all processes that share the micro-batch.
         vectors: Tensor = outputs.logits[self.name]
         with torch.autocast(vectors.device.type, enabled=False):
             losses = [
@@ -545,10 +539,8 @@ class SentenceEmbedding(FineTuning):
                 return F.cross_entropy(logits, batch[LABELS], reduction="sum")
 
     def _compared(self, rows: "Tensor") -> "tuple[Tensor, int]":
-        """Return the rows of all processes that share a micro-batch, and the index of the first.
-
-        An evaluation compares the rows of one process, which are whole micro-batches.
-        """
+        """Return the rows of all processes that share a micro-batch, and the index of the first."""
+        # An evaluation compares the rows of one process, which are whole micro-batches.
         if not (torch.is_grad_enabled() and self.splits_micro_batches(process_count())):
             return rows, 0
         return gather_rows(rows), torch.distributed.get_rank() * len(rows)
@@ -573,14 +565,11 @@ class SentenceEmbedding(FineTuning):
 
     @override
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
-        """Return the metrics over all texts, whatever the batches were.
-
-        Of pairs with scores, the correlations of their similarity; of ``margin-mse``, those of the
-        margins; of ``triplet``, the fraction of
-        anchors that are nearer to their text than to the negative, ties being a half; of
-        ``multiple-negatives``, ``mrr`` and ``accuracy`` among all texts of the evaluation, see
-        ``retrieval_scores``.
-        """
+        """Return the metrics over all texts, whatever the batches were."""
+        # Of pairs with scores, the correlations of their similarity; of ``margin-mse``, those of
+        # the margins; of ``triplet``, the fraction of anchors that are nearer to their text than to
+        # the negative, ties being a half; of ``multiple-negatives``, ``mrr`` and ``accuracy`` among
+        # all texts of the evaluation, see ``retrieval_scores``.
         if self.metric_names[0] == "spearman":
             return correlations(predictions["similarity"].ravel(), predictions["label"].ravel())
         if self.kind == "softmax":

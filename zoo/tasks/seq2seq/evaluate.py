@@ -130,11 +130,9 @@ class Seq2SeqEvaluation(Evaluation):
     def _generated(
         self, samples: Iterable[TextToText], form: TextForm, table: "NDArray[Any]"
     ) -> "tuple[NDArray[np.bool_], GeneratedLabels]":
-        """Return which generated texts equal the targets, and the labels that both are.
-
-        White space at the ends of a text does not count. ``table`` has the negative log-likelihood
-        of each target, its correct tokens and its tokens, (samples, 3).
-        """
+        """Return which generated texts equal the targets, and the labels that both are."""
+        # White space at the ends of a text does not count. ``table`` has the negative
+        # log-likelihood of each target, its correct tokens and its tokens, (samples, 3).
         import numpy as np
 
         task = Seq2SeqGeneration(

@@ -91,11 +91,9 @@ def glue_form(name: str) -> TextForm:
 def form_of(
     name: str, columns: Columns, prefix: Texts = None, pair_prefix: Texts = None
 ) -> TextForm:
-    """Return the form of a data set.
-
-    ``glue/NAME`` has its own. By default, a prefix is the name of the data set, and pairs are as in
-    GLUE: ``NAME TEXT: ... PAIR: ...``, with names of columns.
-    """
+    """Return the form of a data set."""
+    # ``glue/NAME`` has its own. By default, a prefix is the name of the data set, and pairs are as
+    # in GLUE: ``NAME TEXT: ... PAIR: ...``, with names of columns.
     if name.startswith(PREFIX):
         return glue_form(name)
     if columns.pair is None:

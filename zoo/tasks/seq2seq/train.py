@@ -320,10 +320,8 @@ class Seq2Seq(FineTuning):
         }
 
     def generate(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> list[str]:
-        """Return the texts that are generated for the sources.
-
-        Products are in float32, as in ``zoo run``, whatever the precision of the run is.
-        """
+        """Return the texts that are generated for the sources."""
+        # Products are in float32, as in ``zoo run``, whatever the precision of the run is.
         module: Any = model
         assert self._tokenizer is not None, "set when rows are tokenized"
         inputs = {name: batch[name] for name in ("input_ids", "attention_mask") if name in batch}

@@ -21,11 +21,10 @@ class Pairs(NamedTuple):
 def contrastive_pairs(labels: "NDArray[np.integer[Any]]", iterations: int, seed: int) -> Pairs:
     """Return random pairs: each text with one of its label and one of another, in each iteration.
 
-    A text that is alone with its label is paired with itself.
-
     Args:
         labels: index of the class of each text, (texts,); of two classes or more.
     """
+    # A text that is alone with its label is paired with itself.
     rng = generator(seed, "contrastive pairs")
     texts = np.arange(len(labels))
     same = {label: texts[labels == label] for label in np.unique(labels)}

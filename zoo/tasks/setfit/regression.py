@@ -28,13 +28,12 @@ def fit(
 ) -> LinearClassifier:
     """Return the classifier with the smallest loss.
 
-    The loss is ``c`` times the sum of the log losses, plus half the squared norm of the weights;
-    biases are free. Two classes have one vector of weights, for the difference of their logits.
-
     Args:
         vectors: (rows, dimensions).
         labels: index of the class of each row, (rows,).
     """
+    # The loss is ``c`` times the sum of the log losses, plus half the squared norm of the weights;
+    # biases are free. Two classes have one vector of weights, for the difference of their logits.
     import torch
     from torch.nn import functional as F
 

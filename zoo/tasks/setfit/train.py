@@ -125,11 +125,9 @@ class SetFit(OneClassTask):
 
     @override
     def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
-        """Return pairs of texts.
-
-        The first call, on the training data, returns contrastive pairs. Later ones return the
-        samples and those of the training data, each with the next one.
-        """
+        """Return pairs of texts."""
+        # The first call, on the training data, returns contrastive pairs. Later ones return the
+        # samples and those of the training data, each with the next one.
         is_training = not self.training
         everything = [*samples, *self.training]
         labels = np.array([self.target(sample) for sample in everything])

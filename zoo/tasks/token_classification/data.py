@@ -54,15 +54,13 @@ class WordsSample:
 def read_words(
     paths: Iterable[str | Path], columns: Columns, problems: RowProblems | None = None
 ) -> list[WordsSample]:
-    """Return the sentences of files.
-
-    JSON lines and Parquet have a list of words and a list of labels in each row. Any other file is
-    in CoNLL columns, separated by tabs or spaces: a word in each line, a blank line after each
-    sentence. Columns are counted from 1; by default words are in the first and labels in the last
-    one. In CoNLL-U files, ``.conllu``, columns also have the names of that format, and default to
-    form and universal part of speech. There, lines with ``#`` are comments, and words that the
-    annotation splits or adds are left out. A sentence with an error is left out as a whole.
-    """
+    """Return the sentences of files."""
+    # JSON lines and Parquet have a list of words and a list of labels in each row. Any other file
+    # is in CoNLL columns, separated by tabs or spaces: a word in each line, a blank line after each
+    # sentence. Columns are counted from 1; by default words are in the first and labels in the last
+    # one. In CoNLL-U files, ``.conllu``, columns also have the names of that format, and default to
+    # form and universal part of speech. There, lines with ``#`` are comments, and words that the
+    # annotation splits or adds are left out. A sentence with an error is left out as a whole.
     return list(iter_words(paths, columns, problems))
 
 
@@ -185,11 +183,9 @@ def marks_spans(labels: Iterable[str]) -> bool:
 
 
 def repair_iob(labels: Sequence[str]) -> tuple[str, ...]:
-    """Return labels of the scheme IOB2, in which every span begins with ``B-``.
-
-    ``I-`` at the beginning of a span, as in the scheme IOB1, becomes ``B-``. In ``SCHEMES``, the
-    last word of a span becomes ``I-``, and a span of one word ``B-``.
-    """
+    """Return labels of the scheme IOB2, in which every span begins with ``B-``."""
+    # ``I-`` at the beginning of a span, as in the scheme IOB1, becomes ``B-``. In ``SCHEMES``, the
+    # last word of a span becomes ``I-``, and a span of one word ``B-``.
     repaired, before = [], OUTSIDE
     for name in labels:
         prefix, kind = name[:2], name[2:]
@@ -271,10 +267,8 @@ def words_of_tokens(
     offsets: Sequence[tuple[int, int]],
     special: Sequence[bool],
 ) -> Iterator[tuple[int, int]]:
-    """Yield the indices of each token that is not special and of its word.
-
-    ``starts`` are positions of words and ``offsets`` start and end of tokens, in characters.
-    """
+    """Yield the indices of each token that is not special and of its word."""
+    # ``starts`` are positions of words and ``offsets`` start and end of tokens, in characters.
     import bisect
 
     for token, (start, end) in enumerate(offsets):

@@ -40,14 +40,12 @@ class Labelled(NamedTuple):
 def entities(
     tokens: Sequence[TokenProbs], labels: Sequence[str], text: str, aggregate: Aggregate
 ) -> list[dict[str, Any]]:
-    """Return the labelled spans of a text from its tokens, without special ones.
-
-    ``simple`` labels tokens. The other ways label words: by the ``first`` of their tokens, by the
-    ``average`` of their probabilities, or by the token with the highest one (``max``).
-
-    A span has ``label`` (the type, without ``B-`` or ``I-``), ``score`` (the mean over its tokens
-    or words), ``text``, ``start`` and ``end``.
-    """
+    """Return the labelled spans of a text from its tokens, without special ones."""
+    # ``simple`` labels tokens. The other ways label words: by the ``first`` of their tokens, by the
+    # ``average`` of their probabilities, or by the token with the highest one (``max``).
+    #
+    # A span has ``label`` (the type, without ``B-`` or ``I-``), ``score`` (the mean over its tokens
+    # or words), ``text``, ``start`` and ``end``.
     units = (
         tokens if aggregate == "simple" else [_merge(word, aggregate) for word in _words(tokens)]
     )

@@ -151,10 +151,8 @@ class TokenClassificationEvaluation(Evaluation):
     def _predictions(
         self, samples: Iterable[WordsSample]
     ) -> Iterator[tuple[list[str], list[float]]]:
-        """Yield the predicted labels of each sentence's words, and their probabilities.
-
-        A word without a prediction has an empty label, and the probability 0.
-        """
+        """Yield the predicted labels of each sentence's words, and their probabilities."""
+        # A word without a prediction has an empty label, and the probability 0.
         records = (
             TextExample(
                 " ".join(s.words), extra={STARTS: word_starts(s.words)}, location=s.location
@@ -248,10 +246,8 @@ class TokenClassificationEvaluation(Evaluation):
 def _label_numbers(
     pairs: Iterable[tuple[WordsSample, list[str]]], labels: Sequence[str]
 ) -> "tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]":
-    """Return the number of each word's label and prediction, and the words of each sentence.
-
-    Words without prediction have the number of labels as their prediction.
-    """
+    """Return the number of each word's label and prediction, and the words of each sentence."""
+    # Words without prediction have the number of labels as their prediction.
     import numpy as np
 
     numbers = {name: number for number, name in enumerate((*labels, ""))}

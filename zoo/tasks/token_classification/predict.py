@@ -133,11 +133,9 @@ class ClassifyTokens(WindowedTask):
         }
 
     def _probs(self, item: EncodedExample, probs: "NDArray[np.float64]") -> list[TokenProbs]:
-        """Return the probabilities of tokens, and which of them continue words.
-
-        If tokens within words have a prefix, a token continues a word if it is longer than its
-        text; otherwise if no space precedes or begins it. Unknown tokens are words.
-        """
+        """Return the probabilities of tokens, and which of them continue words."""
+        # If tokens within words have a prefix, a token continues a word if it is longer than its
+        # text; otherwise if no space precedes or begins it. Unknown tokens are words.
         encoded, text = item.encoded, item.record.text
         prefix, unknown = self.tokenizer.subword_prefix, self.tokenizer.role_id("unk")
         tokens = []

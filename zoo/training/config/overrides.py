@@ -122,10 +122,8 @@ def check_keys(
 
 
 def wrong_entry(values: ConfigDict, struct_type: Any, path: str = "") -> str | None:
-    """Return the name and the error of a wrong entry of a mapping, such as loss terms.
-
-    The errors of msgspec have ``[...]`` in the place of such names.
-    """
+    """Return the name and the error of a wrong entry of a mapping, such as loss terms."""
+    # The errors of msgspec have ``[...]`` in the place of such names.
     for field in msgspec.structs.fields(struct_type):
         value, kinds = values.get(field.name), get_args(field.type)
         if not isinstance(value, dict):

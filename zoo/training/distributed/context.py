@@ -62,11 +62,9 @@ class DistContext:
     def opened(
         cls, device: str | None = None, threads: int | None = None
     ) -> "Iterator[DistContext]":
-        """Initialize the process group, and destroy it at the end.
-
-        An error that the main process reports is a ``ReportedElsewhere`` in the others. ``threads``
-        is the number of CPU threads of this process; ``None`` for torch's default.
-        """
+        """Initialize the process group, and destroy it at the end."""
+        # An error that the main process reports is a ``ReportedElsewhere`` in the others.
+        # ``threads`` is the number of CPU threads of this process; ``None`` for torch's default.
         if threads is not None:
             torch.set_num_threads(threads)
         dist = cls.initialize(device)
@@ -101,10 +99,8 @@ class DistContext:
                 time.sleep(0.01)
 
     def hears_of_error(self, error: BaseException) -> bool:
-        """Return whether the main process reports the error of this process as well.
-
-        Waits until it has had the time to, since launchers end all processes with one.
-        """
+        """Return whether the main process reports the error of this process as well."""
+        # Waits until it has had the time to, since launchers end all processes with one.
         if self.store is None:
             return False
         try:

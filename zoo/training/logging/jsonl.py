@@ -98,10 +98,8 @@ class JsonlLogger(Logger):
 
 
 def read_jsonl(run: Path, name: str = METRICS_FILE) -> list[Record]:
-    """Return the records of a log in order; an empty list if the file does not exist.
-
-    An unfinished last line is ignored: it is being written, or was when the process was killed.
-    """
+    """Return the records of a log in order; an empty list if the file does not exist."""
+    # An unfinished last line is ignored: it is being written, or was when the process was killed.
     path = run / name
     if not path.is_file():
         return []

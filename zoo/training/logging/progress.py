@@ -69,10 +69,8 @@ class TrainingProgress:
         self._bar = None
 
     def step(self, step: int, record: Callable[[], Values], speed: Callable[[], Values]) -> None:
-        """Show the end of a step that is not logged, if it is the first, or a line is due.
-
-        The record of a step takes a synchronization with the device.
-        """
+        """Show the end of a step that is not logged, if it is the first, or a line is due."""
+        # The record of a step takes a synchronization with the device.
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=step)
         if step == self.first + 1 or self._clock() - self._shown >= LINE_SECONDS:
@@ -128,11 +126,9 @@ class TrainingProgress:
 
 
 def figures(record: Values, weights: Mapping[str, float], best: str) -> list[tuple[str, str]]:
-    """Return name and text of the losses of a record, and of one or two metrics.
-
-    Terms are shown as they are, without the weights that the total has: of a term with weight 50,
-    it would say little.
-    """
+    """Return name and text of the losses of a record, and of one or two metrics."""
+    # Terms are shown as they are, without the weights that the total has: of a term with weight 50,
+    # it would say little.
     terms = {name: value for name, value in record.get("losses", {}).items() if value}
     weighted = any(weights.get(name, 1.0) != 1.0 for name in terms)
     losses = {"loss": record["loss"]}

@@ -62,10 +62,8 @@ def read_scores(run: Path) -> Scores | None:
 
 
 def retained(name: str, teacher: float | None, student: float | None) -> float | None:
-    """Return the part of a teacher's quality that its student has.
-
-    It is student / teacher, or teacher / student where a lower value is better, such as a loss.
-    """
+    """Return the part of a teacher's quality that its student has."""
+    # It is student / teacher, or teacher / student where a lower value is better, such as a loss.
     if teacher is None or student is None or min(teacher, student) < 0:
         return None
     over, under = (teacher, student) if name in LOWER_IS_BETTER else (student, teacher)

@@ -13,10 +13,8 @@ ALWAYS, DEFAULT = "jsonl", "tensorboard"
 
 
 def select_loggers(report_to: Sequence[str] | None) -> list[type[Logger]]:
-    """Return the classes of a run's loggers, ``JsonlLogger`` first.
-
-    ``metrics.jsonl`` is always written: checkpoints record its position.
-    """
+    """Return the classes of a run's loggers, ``JsonlLogger`` first."""
+    # ``metrics.jsonl`` is always written: checkpoints record its position.
     names = (DEFAULT,) if report_to is None else report_to
     loggers = [get_logger(name) for name in dict.fromkeys((ALWAYS, *names))]
     missing = [logger for logger in loggers if not is_available(logger)]

@@ -30,10 +30,8 @@ PEAK_FLOPS = (
 
 
 def peak_flops(device: "torch.device") -> float | None:
-    """Return the peak FLOP/s of a device in half precision.
-
-    ``None`` for a CPU, a device that is not in the table, or a slice of one.
-    """
+    """Return the peak FLOP/s of a device in half precision."""
+    # ``None`` for a CPU, a device that is not in the table, or a slice of one.
     import torch
 
     return _peak(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
@@ -46,12 +44,10 @@ def _peak(name: str) -> float | None:
 
 
 def training_flops(loss: "Callable[[], torch.Tensor]", parameters: "Iterable[torch.Tensor]") -> int:
-    """Return the FLOPs of a forward and a backward pass.
-
-    Only matrix products count, as in PaLM (Chowdhery et al. 2022, appendix B), whose formula for a
-    decoder, 6 N + 12 L H Q T per token, is reproduced; but for any architecture, and with logits
-    at as many positions as the objective predicts. Gradients are left as they are.
-    """
+    """Return the FLOPs of a forward and a backward pass."""
+    # Only matrix products count, as in PaLM (Chowdhery et al. 2022, appendix B), whose formula for
+    # a decoder, 6 N + 12 L H Q T per token, is reproduced; but for any architecture, and with
+    # logits at as many positions as the objective predicts. Gradients are left as they are.
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode, bmm_flop
@@ -108,10 +104,8 @@ class Throughput:
         self._from = now
 
     def resume(self) -> None:
-        """Start the clock of a step; the time since the last step does not count in steps.
-
-        Logging, evaluation and saving happen between steps.
-        """
+        """Start the clock of a step; the time since the last step does not count in steps."""
+        # Logging, evaluation and saving happen between steps.
         self._from = self._clock()
 
     @property
@@ -132,12 +126,10 @@ class Throughput:
         return {name: value for name, value in values.items() if value is not None}
 
     def record(self, step: int) -> dict[str, Any]:
-        """Return a record for ``performance.jsonl``.
-
-        ``memory_bytes`` is the peak of this process so far, on the device or in main memory, and
-        ``seconds`` the time since the last record, evaluation and saving included, so that they
-        sum to the duration of the run.
-        """
+        """Return a record for ``performance.jsonl``."""
+        # ``memory_bytes`` is the peak of this process so far, on the device or in main memory, and
+        # ``seconds`` the time since the last record, evaluation and saving included, so that they
+        # sum to the duration of the run.
         now = self._clock()
         seconds, self._told = now - self._told, now
         spent = [duration for _, duration in self._steps]

@@ -14,12 +14,11 @@ if TYPE_CHECKING:
 def make_optimizer(
     groups: Sequence[dict[str, Any]], config: OptimizerConfig
 ) -> "torch.optim.Optimizer":
-    """Return an optimizer; call ``set_hyperparams`` before each step.
-
-    AdamW runs in one kernel for all parameters on CPU and CUDA. The state of AdamW, LAMB and
-    StableAdamW is ``step``, ``exp_avg`` and ``exp_avg_sq`` for each parameter; Adagrad's ``step``
-    and ``sum``, from the beginning; Adafactor's is in its docstring. Parameters may be ``DTensor``.
-    """
+    """Return an optimizer; call ``set_hyperparams`` before each step."""
+    # AdamW runs in one kernel for all parameters on CPU and CUDA. The state of AdamW, LAMB and
+    # StableAdamW is ``step``, ``exp_avg`` and ``exp_avg_sq`` for each parameter; Adagrad's ``step``
+    # and ``sum``, from the beginning; Adafactor's is in its docstring. Parameters may be
+    # ``DTensor``.
     import torch
 
     if config.name == "adafactor":
@@ -57,18 +56,16 @@ def make_optimizer(
 def set_hyperparams(
     optimizer: "torch.optim.Optimizer", config: OptimizerConfig, lr: float, step: int
 ) -> None:
-    """Set learning rate, epsilon and weight decay of the next ``optimizer.step()``.
-
-    torch's AdamW always corrects the bias of its means m and v. Without correction, the update
-    is lr * m / (sqrt(v) + eps), which equals the corrected formula
-
-        rate * (m / c1) / (sqrt(v / c2) + e),  c1 = 1 - beta1 ** t,  c2 = 1 - beta2 ** t
-
-    with rate = lr * c1 / sqrt(c2) and e = eps / sqrt(c2). Weight decay stays lr * decay * weight
-    if the decay is divided by c1 / sqrt(c2). AdamW applies it before the update instead of with
-    it, which is equivalent: m and v do not depend on the weight. Without correction, each parameter
-    must have a gradient either in every update or in none.
-    """
+    """Set learning rate, epsilon and weight decay of the next ``optimizer.step()``."""
+    # torch's AdamW always corrects the bias of its means m and v. Without correction, the update is
+    # lr * m / (sqrt(v) + eps), which equals the corrected formula
+    #
+    # rate * (m / c1) / (sqrt(v / c2) + e), c1 = 1 - beta1 ** t, c2 = 1 - beta2 ** t
+    #
+    # with rate = lr * c1 / sqrt(c2) and e = eps / sqrt(c2). Weight decay stays lr * decay * weight
+    # if the decay is divided by c1 / sqrt(c2). AdamW applies it before the update instead of with
+    # it, which is equivalent: m and v do not depend on the weight. Without correction, each
+    # parameter must have a gradient either in every update or in none.
     root = factor = 1.0
     if config.name == "adamw" and not config.bias_correction:
         beta1, beta2 = config.betas
@@ -82,10 +79,8 @@ def set_hyperparams(
 
 
 def clip_grad_norm(parameters: "Iterable[nn.Parameter]", limit: float | None) -> "Tensor":
-    """Clip the norm of all gradients together, without synchronization with the device.
-
-    The caller must check that the norm is finite before it updates the weights.
-    """
+    """Clip the norm of all gradients together, without synchronization with the device."""
+    # The caller must check that the norm is finite before it updates the weights.
     import torch
 
     with_grad = [parameter for parameter in parameters if parameter.grad is not None]

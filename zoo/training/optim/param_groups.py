@@ -9,12 +9,10 @@ if TYPE_CHECKING:
 
 
 def parameter_groups(model: "nn.Module", config: "OptimizerConfig") -> list[dict[str, Any]]:
-    """Return the parameter groups of a model; a tied parameter is in one group, once.
-
-    Parameters of fewer than two dimensions, biases and norms, have no weight decay. (Released code
-    selects by the names ``LayerNorm``, ``layer_norm`` and ``bias``, which is equivalent for the
-    models of the zoo.) For ``config.layerwise_lr_decay``, see ``layerwise_lr_scales``.
-    """
+    """Return the parameter groups of a model; a tied parameter is in one group, once."""
+    # Parameters of fewer than two dimensions, biases and norms, have no weight decay. (Released
+    # code selects by the names ``LayerNorm``, ``layer_norm`` and ``bias``, which is equivalent for
+    # the models of the zoo.) For ``config.layerwise_lr_decay``, see ``layerwise_lr_scales``.
     scales = layerwise_lr_scales(model, config.layerwise_lr_decay)
     groups: dict[tuple[float, bool], dict[str, Any]] = {}
     for name, parameter in model.named_parameters():
@@ -39,17 +37,15 @@ def parameter_groups(model: "nn.Module", config: "OptimizerConfig") -> list[dict
 
 
 def layerwise_lr_scales(model: "nn.Module", decay: float) -> dict[str, float]:
-    """Return the learning-rate factors of the parts of a model, by prefix of parameter names.
-
-    As ``_get_layer_lrs`` in model/optimization.py of the code released with Clark et al. 2020
-    (arXiv:2003.10555): of L layers, layer i (from 0) has decay ** (L + 1 - i), ``embeddings`` and
-    other modules that all layers read have decay ** (L + 2), and all other parameters, such as
-    heads, 1. So the last layer has decay ** 2: the released code counts one layer too many.
-
-    A layer that is shared between depths counts once, and a mix of layers is none. Of several
-    stacks, each counts its own layers; embeddings are below the stack next to them, or else below
-    the deepest one. See ``zoo.nn.stacks``.
-    """
+    """Return the learning-rate factors of the parts of a model, by prefix of parameter names."""
+    # As ``_get_layer_lrs`` in model/optimization.py of the code released with Clark et al. 2020
+    # (arXiv:2003.10555): of L layers, layer i (from 0) has decay ** (L + 1 - i), ``embeddings`` and
+    # other modules that all layers read have decay ** (L + 2), and all other parameters, such as
+    # heads, 1. So the last layer has decay ** 2: the released code counts one layer too many.
+    #
+    # A layer that is shared between depths counts once, and a mix of layers is none. Of several
+    # stacks, each counts its own layers; embeddings are below the stack next to them, or else below
+    # the deepest one. See ``zoo.nn.stacks``.
     if decay == 1:
         return {}
     from zoo.nn.stacks import modules_below_layers, stacks

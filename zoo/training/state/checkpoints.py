@@ -105,11 +105,9 @@ def list_checkpoints(run: Path) -> dict[int, Path]:
 def save_checkpoint(
     run: Path, state: CheckpointMeta, groups: Mapping[str, Tensors], dist: DistContext
 ) -> None:
-    """Write a checkpoint; all processes must call it.
-
-    ``groups`` is file stem -> tensors by name. Sharded tensors go to the directory ``shards``,
-    where each process writes its part.
-    """
+    """Write a checkpoint; all processes must call it."""
+    # ``groups`` is file stem -> tensors by name. Sharded tensors go to the directory ``shards``,
+    # where each process writes its part.
     from zoo.io.digests.files import hash_file
 
     split = {stem: tensors for stem, tensors in groups.items() if is_sharded(tensors)}

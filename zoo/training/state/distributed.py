@@ -56,10 +56,8 @@ def _flat(groups: Mapping[str, Tensors]) -> Tensors:
 
 @contextlib.contextmanager
 def _plain() -> Iterator[None]:
-    """Silence the warning about a single process, and raise the error of the first failed rank.
-
-    The library's own exception type wraps one error per rank, which no caller handles.
-    """
+    """Silence the warning about a single process, and raise the error of the first failed rank."""
+    # The library's own exception type wraps one error per rank, which no caller handles.
     from torch.distributed.checkpoint.api import CheckpointException
 
     with warnings.catch_warnings():

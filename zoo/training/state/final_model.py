@@ -55,10 +55,8 @@ class FinalRecord(JsonStruct):
 def check_writable(
     path: Path, family: Family, tokenizer: ExistingTokenizer | None, model: ModelFile
 ) -> None:
-    """Check before training that the final model can be written and read back.
-
-    Configuration and tokenizer are written to a staging directory, read back, and removed.
-    """
+    """Check before training that the final model can be written and read back."""
+    # Configuration and tokenizer are written to a staging directory, read back, and removed.
     check_target(path, force=True, in_run=True)
     with (
         map_os_errors(path, "nothing was trained yet"),
@@ -115,10 +113,8 @@ def save_final_model(
     modules: Mapping[str, torch.Tensor] | None = None,
     adapter: AdapterRecord | None = None,
 ) -> dict[str, FileDigest]:
-    """Write a final model or adapter, replacing an earlier one; return the digests of its files.
-
-    ``modules`` are weights of a sentence encoder's modules, see ``TrainedModel``.
-    """
+    """Write a final model or adapter, replacing an earlier one; return the digests of its files."""
+    # ``modules`` are weights of a sentence encoder's modules, see ``TrainedModel``.
     from zoo.io.digests.files import hash_file
 
     with atomic_directory(path, force=True, in_run=True) as staging:
@@ -180,11 +176,9 @@ def _read_final(run: Path) -> FinalRecord:
 
 
 def require_final(path: Path) -> None:
-    """Check that a model in a run's directory is the one that the run wrote.
-
-    Its manifest may have changed, as by ``zoo eval``; its files may not. Runs of earlier versions
-    have no record, and are not checked.
-    """
+    """Check that a model in a run's directory is the one that the run wrote."""
+    # Its manifest may have changed, as by ``zoo eval``; its files may not. Runs of earlier versions
+    # have no record, and are not checked.
     file = path.parent / FINAL
     if not os.path.lexists(file):
         return

@@ -20,11 +20,9 @@ LOG = logging.getLogger("zoo")
 
 
 def require_known_tokens(init: PretrainedInit, corpus: "Corpus", data: DataConfig) -> None:
-    """Check that each id of a corpus is the same string in the checkpoints that a run starts from.
-
-    Without ``--tokenizer``, both vocabularies have to be equal; with it, either may be longer.
-    A resumed run has no checkpoints: its corpus is the one that it began with.
-    """
+    """Check that each id of a corpus is the same string in the models that a run starts from."""
+    # Without ``--tokenizer``, both vocabularies have to be equal; with it, either may be longer. A
+    # resumed run has no checkpoints: its corpus is the one that it began with.
     for name, checkpoint in init.checkpoints.items():
         if not _has_rows_of_tokens(checkpoint):
             continue

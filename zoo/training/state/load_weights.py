@@ -48,10 +48,8 @@ class MissingWeights:
 
 
 def config_differences(wanted: Config, actual: Config) -> Iterator[str]:
-    """Yield a message for each integer field in which two configurations differ.
-
-    The vocabulary size and token ids are not compared.
-    """
+    """Yield a message for each integer field in which two configurations differ."""
+    # The vocabulary size and token ids are not compared.
     for name in wanted.__struct_fields__:
         expected, value = getattr(wanted, name), getattr(actual, name)
         counted = type(expected) is int and name != "vocab_size" and not name.endswith("_token_id")
@@ -84,10 +82,8 @@ def copy_weights(
     skip: Sequence[str] = (),  # modules of the model that keep their values
     new_rows: int = 0,  # last rows of the embeddings, which the checkpoint lacks: kept
 ) -> list[str]:
-    """Copy the tensors of a checkpoint into a model; return the names of those that it lacks.
-
-    Tensors correspond if the same tensors of the Hub's checkpoint are their sources.
-    """
+    """Copy the tensors of a checkpoint into a model; return the names of those that it lacks."""
+    # Tensors correspond if the same tensors of the Hub's checkpoint are their sources.
     differ = next(config_differences(network.config, checkpoint.config), None)
     if differ is not None:
         raise UsageError(f"{reference} cannot be started with as it is: {differ}", _WIDTH)

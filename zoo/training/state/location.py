@@ -52,11 +52,9 @@ def require_new(path: Path, kind: str) -> None:
 
 @contextlib.contextmanager
 def where_it_began(path: Path, directory: str) -> Iterator[Path]:
-    """Work in the directory in which a run began, so that its relative paths have their meaning.
-
-    The current directory stays if the recorded one is empty, as in runs of earlier versions, or no
-    longer exists.
-    """
+    """Work in the directory in which a run began, so that its relative paths have their meaning."""
+    # The current directory stays if the recorded one is empty, as in runs of earlier versions, or
+    # no longer exists.
     if not directory or not Path(directory).is_dir() or Path(directory).samefile(Path.cwd()):
         yield path
         return
@@ -82,10 +80,8 @@ def data_locations(settings: Mapping[str, Any]) -> Locations:
 
 
 def moved_locations(recorded: Mapping[str, Any], given: Mapping[str, Any]) -> Locations:
-    """Return the settings that name data elsewhere than a run has it, as absolute paths.
-
-    A tokenizer that is the teacher's moves with the teacher.
-    """
+    """Return the settings that name data elsewhere than a run has it, as absolute paths."""
+    # A tokenizer that is the teacher's moves with the teacher.
     before, named = data_locations(recorded), data_locations(given)
     now = data_locations(with_absolute_paths(given, Path.cwd()))
     moved = {keys: now[keys] for keys in now if before.get(keys, named[keys]) != named[keys]}

@@ -33,12 +33,10 @@ class SavedCheckpoint:
 def last_intact_checkpoint(
     run: Path, config: RunConfig, dist: DistContext, *, set_aside: bool = True
 ) -> SavedCheckpoint | None:
-    """Return the last intact checkpoint of a run, or ``None`` if it has no checkpoint yet.
-
-    A run that resumes from an earlier checkpoint ends at the same bytes. Damaged checkpoints
-    after the one that is returned are reported as warnings and renamed, not removed. The first
-    process reads all files and decides for all processes.
-    """
+    """Return the last intact checkpoint of a run, or ``None`` if it has no checkpoint yet."""
+    # A run that resumes from an earlier checkpoint ends at the same bytes. Damaged checkpoints
+    # after the one that is returned are reported as warnings and renamed, not removed. The first
+    # process reads all files and decides for all processes.
     chosen = _choose(run, config, set_aside=set_aside) if dist.is_main_process else ""
     name = dist.broadcast(chosen)
     if not name:

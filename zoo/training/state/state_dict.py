@@ -115,10 +115,8 @@ def unique_state_dict(module: torch.nn.Module) -> Tensors:
 
 
 def saved_state_dict(module: torch.nn.Module, config: RunConfig) -> Tensors:
-    """Return the tensors of a model that a run saves: of one with an adapter, only what it trains.
-
-    The others are the base's.
-    """
+    """Return the tensors of a model that a run saves: with an adapter, only what it trains."""
+    # The others are the base's.
     tensors = unique_state_dict(module)
     if config.adapter is None:
         return tensors

@@ -38,10 +38,8 @@ def write_ir(checkpoint: Checkpoint, folder: Path, precision: str) -> None:
 
 
 def compress_weights(model: Any) -> None:
-    """Store the matrices of linear maps and embeddings in 8 bits, with a scale for each row.
-
-    OpenVINO multiplies them by their scales when it reads them, so that NNCF is not needed.
-    """
+    """Store the matrices of linear maps and embeddings in 8 bits, with a scale for each row."""
+    # OpenVINO multiplies them by their scales when it reads them, so that NNCF is not needed.
     for node in model.get_ordered_ops():
         kind = node.get_type_name()
         if kind == "MatMul":

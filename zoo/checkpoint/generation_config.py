@@ -31,89 +31,70 @@ class GenerationConfig:
     ``do_sample`` is true, or unset and any of ``temperature``, ``top_k``, ``top_p``, the other
     settings of sampling and ``seed`` is given.
 
-    Attributes:
-        max_new_tokens: maximum number of new tokens; 20 if ``max_length`` is not given either.
-        min_new_tokens: minimum number of new tokens; end-of-sequence tokens are excluded before.
-        num_beams: number of beams.
-        length_penalty: exponent of the length that the log-probability of a finished beam is
-            divided by; positive values favour long sequences. From -10 to 10.
-        early_stopping: when a beam search ends: ``True`` as soon as ``num_beams`` hypotheses are
-            finished; ``False`` when no running beam has a better score at its present length;
-            ``"never"`` when none can reach one.
-        temperature: divisor of the logits.
-        top_k: number of most likely tokens to sample from; by default all.
-        top_p: total probability of the most likely tokens to sample from.
-        seed: random seed; the numbers of a prompt depend on it and on the index of the prompt.
-        max_length: maximum number of tokens of the decoder, prompt included, without
-            ``max_new_tokens``.
-        min_length: minimum number of tokens of the decoder, prompt included.
-        do_sample: whether to sample.
-        num_return_sequences: number of sequences for each prompt; with beams at most their number,
-            and otherwise over 1 only for sampling.
-        top_h: fraction of the entropy up to which the most likely tokens are kept.
-        min_p: smallest probability to sample from, relative to the most likely token's.
-        typical_p: total probability of the tokens to sample from whose information is nearest to
-            the entropy.
-        epsilon_cutoff: smallest probability to sample from.
-        eta_cutoff: upper bound of a smallest probability that depends on the entropy.
-        repetition_penalty: divisor of positive scores and factor of negative scores of tokens that
-            occurred; over 1 against repetition.
-        encoder_repetition_penalty: its inverse, for tokens of the prompt or source.
-        no_repeat_ngram_size: length of n-grams that occur once; 0 for no such rule.
-        encoder_no_repeat_ngram_size: length of n-grams of the prompt or source that do not occur.
-        bad_words_ids: sequences of tokens that do not occur.
-        sequence_bias: pairs of a sequence of tokens and what is added to the score of its last.
-        forced_bos_token_id: the token after the first one of the decoder.
-        forced_eos_token_id: the token, or tokens to choose from, at the maximum length.
-        suppress_tokens: tokens that do not occur.
-        begin_suppress_tokens: tokens that are not the first new one.
-        exponential_decay_length_penalty: number of new tokens after which the score of the end
-            rises, and the base of the exponential by which it does.
-        remove_invalid_values: replace NaN and infinity in the model's output, which are errors
-            otherwise.
-        renormalize_logits: turn the scores into log-probabilities after all rules.
-        eos_token_id: end-of-sequence token or tokens; by default the tokenizer's.
-        bos_token_id: token that an empty prompt is replaced by; by default the tokenizer's.
-        decoder_start_token_id: first token of the decoder of an encoder-decoder; by default
-            the model's.
-
     Raises:
         UsageError: a value is out of range, or two settings exclude each other.
     """
 
+    # maximum number of new tokens; 20 if ``max_length`` is not given either
     max_new_tokens: int | None = None
+    # minimum number of new tokens; end-of-sequence tokens are excluded before
     min_new_tokens: int = 0
-    num_beams: int = 1
+    num_beams: int = 1  # number of beams
+    # exponent of the length that the log-probability of a finished beam is divided by; positive
+    # values favour long sequences. From -10 to 10.
     length_penalty: float = 1.0
+    # when a beam search ends: ``True`` as soon as ``num_beams`` hypotheses are finished; ``False``
+    # when no running beam has a better score at its present length; ``"never"`` when none can reach
+    # one
     early_stopping: bool | Literal["never"] = False
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
+    temperature: float | None = None  # divisor of the logits
+    top_k: int | None = None  # number of most likely tokens to sample from; by default all
+    top_p: float | None = None  # total probability of the most likely tokens to sample from
+    # random seed; the numbers of a prompt depend on it and on the index of the prompt
     seed: int | None = None
+    # maximum number of tokens of the decoder, prompt included, without ``max_new_tokens``
     max_length: int | None = None
-    min_length: int = 0
-    do_sample: bool | None = None
+    min_length: int = 0  # minimum number of tokens of the decoder, prompt included
+    do_sample: bool | None = None  # whether to sample
+    # number of sequences for each prompt; with beams at most their number, and otherwise over 1
+    # only for sampling
     num_return_sequences: int = 1
+    # fraction of the entropy up to which the most likely tokens are kept
     top_h: float | None = None
+    # smallest probability to sample from, relative to the most likely token's
     min_p: float | None = None
+    # total probability of the tokens to sample from whose information is nearest to the entropy
     typical_p: float | None = None
-    epsilon_cutoff: float | None = None
+    epsilon_cutoff: float | None = None  # smallest probability to sample from
+    # upper bound of a smallest probability that depends on the entropy
     eta_cutoff: float | None = None
+    # divisor of positive scores and factor of negative scores of tokens that occurred; over 1
+    # against repetition
     repetition_penalty: float = 1.0
-    encoder_repetition_penalty: float = 1.0
-    no_repeat_ngram_size: int = 0
+    encoder_repetition_penalty: float = 1.0  # its inverse, for tokens of the prompt or source
+    no_repeat_ngram_size: int = 0  # length of n-grams that occur once; 0 for no such rule
+    # length of n-grams of the prompt or source that do not occur
     encoder_no_repeat_ngram_size: int = 0
+    # sequences of tokens that do not occur
     bad_words_ids: tuple[tuple[int, ...], ...] | None = None
+    # pairs of a sequence of tokens and what is added to the score of its last
     sequence_bias: tuple[tuple[tuple[int, ...], float], ...] | None = None
-    forced_bos_token_id: int | None = None
+    forced_bos_token_id: int | None = None  # the token after the first one of the decoder
+    # the token, or tokens to choose from, at the maximum length
     forced_eos_token_id: TokenIds | None = None
-    suppress_tokens: tuple[int, ...] | None = None
-    begin_suppress_tokens: tuple[int, ...] | None = None
+    suppress_tokens: tuple[int, ...] | None = None  # tokens that do not occur
+    begin_suppress_tokens: tuple[int, ...] | None = None  # tokens that are not the first new one
+    # number of new tokens after which the score of the end rises, and the base of the exponential
+    # by which it does
     exponential_decay_length_penalty: tuple[int, float] | None = None
+    # replace NaN and infinity in the model's output, which are errors otherwise
     remove_invalid_values: bool = False
-    renormalize_logits: bool = False
+    renormalize_logits: bool = False  # turn the scores into log-probabilities after all rules
+    # end-of-sequence token or tokens; by default the tokenizer's
     eos_token_id: TokenIds | None = None
+    # token that an empty prompt is replaced by; by default the tokenizer's
     bos_token_id: int | None = None
+    # first token of the decoder of an encoder-decoder; by default the model's
     decoder_start_token_id: int | None = None
 
     def __post_init__(self) -> None:

@@ -8,13 +8,9 @@ class AdapterTargets:
     """Names of the Hub's modules, or the last parts of their names, as in peft.
 
     A name that only some models of the family have is ignored for the others.
-
-    Attributes:
-        low_rank: linear maps that LoRA and DoRA change.
-        rescaled: linear maps that (IA)^3 changes.
-        rescaled_inputs: those of them whose inputs it scales, and not their outputs.
     """
 
-    low_rank: tuple[str, ...] = ()
-    rescaled: tuple[str, ...] = ()
+    low_rank: tuple[str, ...] = ()  # linear maps that LoRA and DoRA change
+    rescaled: tuple[str, ...] = ()  # linear maps that (IA)^3 changes
+    # those of them whose inputs it scales, and not their outputs
     rescaled_inputs: tuple[str, ...] = ()

@@ -38,42 +38,35 @@ LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 1e-4, 1e4
 
 
 class Term(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A loss that compares a student with its teacher, with its weight and settings.
+    """A loss that compares a student with its teacher, with its weight and settings."""
 
-    Attributes:
-        kind: name of the loss, a module of ``zoo.distillation.losses``. It has the settings that
-            its class reads; the others keep their defaults.
-        weight: weight in the total loss; 0 to leave the term out.
-        temperature: of ``kl``, the number that logits are divided by.
-        scale_by_temperature: of ``kl``, multiply by the square of the temperature, so that the size
-            of the gradients does not depend on it (Hinton et al. 2015, arXiv:1503.02531,
-            section 2).
-        reduction: of ``kl`` and of squared errors except attention's, mean over ``rows`` of logits
-            or states (torch's ``batchmean``), or over all ``elements`` (torch's ``mean``).
-        positions: of terms that compare language models' logits, ``all`` tokens but padding, or
-            only the ``predicted`` ones. Other terms read all tokens but padding.
-        logits_of: of terms over logits, the loss term of the student's objective whose logits are
-            compared, such as ``masked-lm`` of a generator; ``None`` for the main model's.
-        layers: layers that are compared.
-        embeddings: of terms over hidden states, also compare the output of the embeddings.
-        relations: of ``relations``, which vectors are related to each other.
-        relation_heads: of ``relations``, number of parts into which the vectors of all heads
-            together are split; ``None`` for the number of heads.
-        projection: of terms over hidden states and embeddings, map the student's to the teacher's
-            width with a learned linear map: ``auto`` where the widths differ, or ``always``.
-    """
-
+    # name of the loss, a module of ``zoo.distillation.losses``. It has the settings that its class
+    # reads; the others keep their defaults.
     kind: str
-    weight: float = 1.0
-    temperature: float = 1.0
+    weight: float = 1.0  # weight in the total loss; 0 to leave the term out
+    temperature: float = 1.0  # of ``kl``, the number that logits are divided by
+    # of ``kl``, multiply by the square of the temperature, so that the size of the gradients does
+    # not depend on it (Hinton et al. 2015, arXiv:1503.02531, section 2).
     scale_by_temperature: bool = True
+    # of ``kl`` and of squared errors except attention's, mean over ``rows`` of logits or states
+    # (torch's ``batchmean``), or over all ``elements`` (torch's ``mean``)
     reduction: Literal["rows", "elements"] = "rows"
+    # of terms that compare language models' logits, ``all`` tokens but padding, or only the
+    # ``predicted`` ones. Other terms read all tokens but padding.
     positions: Literal["all", "predicted"] = "predicted"
+    # of terms over logits, the loss term of the student's objective whose logits are compared, such
+    # as ``masked-lm`` of a generator; ``None`` for the main model's
     logits_of: str | None = None
-    layers: LayerMap = "last"
+    layers: LayerMap = "last"  # layers that are compared
+    # of terms over hidden states, also compare the output of the embeddings
     embeddings: bool = False
+    # of ``relations``, which vectors are related to each other
     relations: tuple[Literal["queries", "keys", "values"], ...] = ("queries", "keys", "values")
+    # of ``relations``, number of parts into which the vectors of all heads together are split;
+    # ``None`` for the number of heads
     relation_heads: int | None = None
+    # of terms over hidden states and embeddings, map the student's to the teacher's width with a
+    # learned linear map: ``auto`` where the widths differ, or ``always``
     projection: Literal["auto", "always"] = "auto"
 
     def __post_init__(self) -> None:
@@ -130,41 +123,33 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Loss terms, initial weights and settings of a distillation.
+    """Loss terms, initial weights and settings of a distillation."""
 
-    Attributes:
-        name: name of the recipe; empty for one of a file.
-        source: paper and section, or released code.
-        objective_weight: weight of the loss terms of the student's objective or task.
-        terms: name -> term that compares student and teacher.
-        init_layers: layers of the teacher whose weights the student's layers begin with, with the
-            embeddings and the head; ``None`` for new weights. A reference as student keeps its own.
-        objective: objective on text that the recipe is for; ``None`` for any that both models
-            support.
-        data: data that the recipe is for: text, labelled data, sentences, or text and labels.
-        student_depth: number of layers of a student of a family, as a fraction of the teacher's.
-        freeze: names of modules of the student that are not trained.
-        replacement: layers of the student replace groups of the teacher's in training, with this
-            probability, and only they are trained; ``None`` for a separate student.
-        targets: settings with which the teacher generates the targets of the first stage; ``None``
-            for the data's.
-        settings: settings of the run, nested, that replace the family's recipe or preset. In a
-            named recipe whose data is ``any``, length and schedule are for text.
-        stages: name -> stage, in order, each with terms of its own; empty for a single run.
-    """
-
-    name: str = ""
-    source: str = ""
-    objective_weight: float = 1.0
+    name: str = ""  # name of the recipe; empty for one of a file
+    source: str = ""  # paper and section, or released code
+    objective_weight: float = 1.0  # weight of the loss terms of the student's objective or task
+    # name -> term that compares student and teacher
     terms: dict[str, Term] = msgspec.field(default_factory=dict)
+    # layers of the teacher whose weights the student's layers begin with, with the embeddings and
+    # the head; ``None`` for new weights. A reference as student keeps its own.
     init_layers: LayerMap | None = "spread"
+    # layers of the student replace groups of the teacher's in training, with this probability, and
+    # only they are trained; ``None`` for a separate student
     replacement: Replacement | None = None
+    # settings with which the teacher generates the targets of the first stage; ``None`` for the
+    # data's
     targets: Targets | None = None
+    # objective on text that the recipe is for; ``None`` for any that both models support
     objective: str | None = None
+    # data that the recipe is for: text, labelled data, sentences, or text and labels
     data: Literal["any", "text", "labelled", "sentences"] = "any"
+    # number of layers of a student of a family, as a fraction of the teacher's
     student_depth: float = 0.5
-    freeze: tuple[str, ...] = ()
+    freeze: tuple[str, ...] = ()  # names of modules of the student that are not trained
+    # settings of the run, nested, that replace the family's recipe or preset. In a named recipe
+    # whose data is ``any``, length and schedule are for text.
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
+    # name -> stage, in order, each with terms of its own; empty for a single run
     stages: dict[str, Stage] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -26,44 +26,30 @@ if TYPE_CHECKING:
 
 
 class EncoderConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The fields of every text encoder, with the values of most base models as defaults.
+    """The fields of every text encoder, with the values of most base models as defaults."""
 
-    Attributes:
-        vocab_size: number of tokens in the vocabulary.
-        hidden_size: width of the hidden state.
-        num_layers: number of blocks.
-        num_heads: number of attention heads per block.
-        intermediate_size: inner width of the feed-forward networks.
-        max_positions: number of position embeddings.
-        activation: activation function of the feed-forward networks.
-        dropout: dropout probability of what is added to the residual path, and of the embeddings.
-        attention_dropout: dropout probability of the attention weights.
-        initializer_range: standard deviation of initial weights.
-        pad_token_id: the padding token, or ``None``.
-        tie_embeddings: use the token embeddings as output embeddings.
-        mix: whether classifiers of texts and tokens read a learned mix of all layers, see
-            ``zoo.nn.layers.scalar_mix``, in place of the last one.
-        pooling: what a classifier of texts reads in place of the first token: the ``mean`` or
-            ``max`` of all tokens, with those that the tokenizer adds; ``None`` for that token.
-        sentence_head: what a classifier of texts reads in place of the output of the family's
-            pooler: the pooled vector as it is (``plain``), or scaled to unit length (``unit``), as
-            sentence encoders have it; ``None`` for the pooler.
-    """
-
-    vocab_size: int = 30522
-    hidden_size: int = 768
-    num_layers: int = 12
-    num_heads: int = 12
-    intermediate_size: int = 3072
-    max_positions: int = 512
-    activation: Activation = "gelu"
+    vocab_size: int = 30522  # number of tokens in the vocabulary
+    hidden_size: int = 768  # width of the hidden state
+    num_layers: int = 12  # number of blocks
+    num_heads: int = 12  # number of attention heads per block
+    intermediate_size: int = 3072  # inner width of the feed-forward networks
+    max_positions: int = 512  # number of position embeddings
+    activation: Activation = "gelu"  # activation function of the feed-forward networks
+    # dropout probability of what is added to the residual path, and of the embeddings
     dropout: float = 0.1
-    attention_dropout: float = 0.1
-    initializer_range: float = 0.02
-    pad_token_id: int | None = 0
-    tie_embeddings: bool = True
+    attention_dropout: float = 0.1  # dropout probability of the attention weights
+    initializer_range: float = 0.02  # standard deviation of initial weights
+    pad_token_id: int | None = 0  # the padding token, or ``None``
+    tie_embeddings: bool = True  # use the token embeddings as output embeddings
+    # whether classifiers of texts and tokens read a learned mix of all layers, see
+    # ``zoo.nn.layers.scalar_mix``, in place of the last one
     mix: bool = False
+    # what a classifier of texts reads in place of the first token: the ``mean`` or ``max`` of all
+    # tokens, with those that the tokenizer adds; ``None`` for that token
     pooling: TokenPooling | None = None
+    # what a classifier of texts reads in place of the output of the family's pooler: the pooled
+    # vector as it is (``plain``), or scaled to unit length (``unit``), as sentence encoders have
+    # it; ``None`` for the pooler
     sentence_head: SentenceHead | None = None
 
     @property

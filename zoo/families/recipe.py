@@ -98,43 +98,38 @@ class LRSchedulerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class OptimizerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of an optimizer.
+    """Settings of an optimizer."""
 
-    Attributes:
-        name: ``adamw`` (Loshchilov and Hutter 2019, arXiv:1711.05101), ``adafactor`` (see
-            ``zoo.training.optim.adafactor``), ``lamb`` (see ``zoo.training.optim.lamb``),
-            ``stable-adamw`` (see ``zoo.training.optim.stable_adamw``) or ``adagrad`` (Duchi et al.
-            2011, Journal of Machine Learning Research 12).
-        learning_rate: the learning rate, which the schedule multiplies. In Adafactor, relative to
-            the root mean square of each parameter.
-        betas: decay rates of the running means of the gradient and of its square; of AdamW, LAMB
-            and StableAdamW.
-        eps: added to the root of the mean square; of the same.
-        min_dim_size_to_factor: Adafactor factors the mean square of parameters whose last two
-            dimensions have at least this size. The default is from the code released with
-            Raffel et al. 2020 (arXiv:1910.10683, its configuration of Mesh TensorFlow).
-        initial_accumulator_value: initial value of Adagrad's sums of squared gradients,
-            without ``eps``, as in TensorFlow's ``AdagradOptimizer``.
-        weight_decay: decoupled weight decay: an update subtracts this times the learning rate
-            from a weight, as a fraction of it. Biases and norms do not decay. Adagrad has none.
-        bias_correction: correct the bias of these running means, which start at zero. Released
-            code often does not: ``AdamWeightDecayOptimizer`` of Devlin et al. 2019
-            (arXiv:1810.04805) and of Clark et al. 2020 (arXiv:2003.10555), and the LAMB of
-            Lan et al. 2020 (arXiv:1909.11942).
-        layerwise_lr_decay: factor of the learning rate from each layer to the one below it; see
-            ``zoo.training.optim.param_groups.layerwise_lr_scales``.
-        max_grad_norm: largest norm of all gradients together; ``None`` for no clipping.
-    """
-
+    # ``adamw`` (Loshchilov and Hutter 2019, arXiv:1711.05101), ``adafactor`` (see
+    # ``zoo.training.optim.adafactor``), ``lamb`` (see ``zoo.training.optim.lamb``),
+    # ``stable-adamw`` (see ``zoo.training.optim.stable_adamw``) or ``adagrad`` (Duchi et al. 2011,
+    # Journal of Machine Learning Research 12).
     name: Literal["adamw", "adafactor", "lamb", "stable-adamw", "adagrad"] = "adamw"
+    # the learning rate, which the schedule multiplies. In Adafactor, relative to the root mean
+    # square of each parameter.
     learning_rate: float
+    # decay rates of the running means of the gradient and of its square; of AdamW, LAMB and
+    # StableAdamW
     betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
+    eps: float = 1e-8  # added to the root of the mean square; of the same
+    # Adafactor factors the mean square of parameters whose last two dimensions have at least this
+    # size. The default is from the code released with Raffel et al. 2020 (arXiv:1910.10683, its
+    # configuration of Mesh TensorFlow).
     min_dim_size_to_factor: int = 128
+    # initial value of Adagrad's sums of squared gradients, without ``eps``, as in TensorFlow's
+    # ``AdagradOptimizer``
     initial_accumulator_value: float = 0.1
+    # decoupled weight decay: an update subtracts this times the learning rate from a weight, as a
+    # fraction of it. Biases and norms do not decay. Adagrad has none.
     weight_decay: float = 0.0
+    # correct the bias of these running means, which start at zero. Released code often does not:
+    # ``AdamWeightDecayOptimizer`` of Devlin et al. 2019 (arXiv:1810.04805) and of Clark et al. 2020
+    # (arXiv:2003.10555), and the LAMB of Lan et al. 2020 (arXiv:1909.11942).
     bias_correction: bool = True
+    # factor of the learning rate from each layer to the one below it; see
+    # ``zoo.training.optim.param_groups.layerwise_lr_scales``
     layerwise_lr_decay: float = 1.0
+    # largest norm of all gradients together; ``None`` for no clipping
     max_grad_norm: float | None = 1.0
 
     def __post_init__(self) -> None:
@@ -157,29 +152,21 @@ class OptimizerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class SeqLenWarmup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Shorter rows in the first part of a run, with another objective if one is named.
+    """Shorter rows in the first part of a run, with another objective if one is named."""
 
-    Attributes:
-        seq_len: number of tokens per row.
-        fraction: fraction of the steps that have such rows.
-        keep: what a step has as many of as later: ``rows`` (Devlin et al. 2019, arXiv:1810.04805,
-            appendix A.2), or ``tokens``, so that there are more rows.
-        objective: name of the objective of these rows, of the same model and loss; ``None`` for
-            the run's.
-        objective_args: options of the objective that is named.
-        learning_rate: learning rate of these steps, which the schedule multiplies; ``None`` for
-            the optimizer's.
-        config: fields of the model's configuration that differ in these steps. They change what
-            the weights compute, such as a base of rotary frequencies; see
-            ``Family.fields_by_stage``.
-    """
-
-    seq_len: int
-    fraction: float = 0.9
+    seq_len: int  # number of tokens per row
+    fraction: float = 0.9  # fraction of the steps that have such rows
+    # what a step has as many of as later: ``rows`` (Devlin et al. 2019, arXiv:1810.04805, appendix
+    # A.2), or ``tokens``, so that there are more rows.
     keep: Literal["rows", "tokens"] = "rows"
+    # name of the objective of these rows, of the same model and loss; ``None`` for the run's
     objective: str | None = None
+    # options of the objective that is named
     objective_args: dict[str, Any] = msgspec.field(default_factory=dict)
+    # learning rate of these steps, which the schedule multiplies; ``None`` for the optimizer's
     learning_rate: float | None = None
+    # fields of the model's configuration that differ in these steps. They change what the weights
+    # compute, such as a base of rotary frequencies; see ``Family.fields_by_stage``.
     config: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -188,34 +175,24 @@ class SeqLenWarmup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Pretraining settings of a model size, from the paper or the released code.
+    """Pretraining settings of a model size, from the paper or the released code."""
 
-    Attributes:
-        objective: name of the pretraining objective.
-        objective_args: options of the objective.
-        config: fields of the model's configuration that differ from the size's.
-        vocab_size: vocabulary size of a tokenizer that is trained for the run.
-        seq_len: number of tokens per row.
-        seq_len_warmup: shorter rows in the first steps; ``None`` for one length throughout.
-        global_batch_tokens: number of tokens per step, padding included, over all micro-batches
-            and ranks; with ``seq_len_warmup`` that keeps the number of rows, of the steps after it.
-        max_steps: number of optimizer steps.
-        optimizer: settings of the optimizer.
-        lr_scheduler: learning-rate schedule.
-        ema_decay: decay of an exponential moving average of the weights, which then become the
-            final model; ``None`` for no average.
-    """
-
-    objective: str
-    objective_args: dict[str, Any] = msgspec.field(default_factory=dict)
+    objective: str  # name of the pretraining objective
+    objective_args: dict[str, Any] = msgspec.field(default_factory=dict)  # options of the objective
+    # fields of the model's configuration that differ from the size's
     config: dict[str, Any] = msgspec.field(default_factory=dict)
-    vocab_size: int | None = None
-    seq_len: int = 128
+    vocab_size: int | None = None  # vocabulary size of a tokenizer that is trained for the run
+    seq_len: int = 128  # number of tokens per row
+    # shorter rows in the first steps; ``None`` for one length throughout
     seq_len_warmup: SeqLenWarmup | None = None
+    # number of tokens per step, padding included, over all micro-batches and ranks; with
+    # ``seq_len_warmup`` that keeps the number of rows, of the steps after it
     global_batch_tokens: int = 4096
-    max_steps: int = 1000
-    optimizer: OptimizerConfig
-    lr_scheduler: LRSchedulerConfig = LRSchedulerConfig()
+    max_steps: int = 1000  # number of optimizer steps
+    optimizer: OptimizerConfig  # settings of the optimizer
+    lr_scheduler: LRSchedulerConfig = LRSchedulerConfig()  # learning-rate schedule
+    # decay of an exponential moving average of the weights, which then become the final model;
+    # ``None`` for no average
     ema_decay: float | None = None
 
 

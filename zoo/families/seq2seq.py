@@ -23,53 +23,32 @@ class Seq2SeqConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     The fields of the decoder are called as in transformers; those of the encoder as in other
     families.
-
-    Attributes:
-        vocab_size: number of tokens in the vocabulary.
-        hidden_size: width of the hidden state.
-        num_layers: number of blocks of the encoder.
-        num_heads: number of attention heads per block of the encoder.
-        intermediate_size: inner width of the feed-forward networks of the encoder.
-        decoder_layers: number of blocks of the decoder.
-        decoder_attention_heads: number of attention heads per block of the decoder.
-        decoder_ffn_dim: inner width of the feed-forward networks of the decoder.
-        max_positions: largest number of tokens of a source, and of a target.
-        activation: activation function of the feed-forward networks.
-        dropout: dropout probability of what is added to the residual path, and of the embeddings.
-        attention_dropout: dropout probability of the attention weights.
-        activation_dropout: dropout probability within the feed-forward networks.
-        layer_norm_eps: epsilon of the layer norms, which no file of the Hub has.
-        initializer_range: standard deviation of initial weights.
-        scale_embedding: multiply token embeddings by the root of ``hidden_size``.
-        tie_embeddings: encoder and decoder have one table of token embeddings, which also are the
-            output embeddings; else each has a table of its own.
-        logits_bias: whether the logits have a bias, which is not trained.
-        pad_token_id: the padding token.
-        eos_token_id: the token that ends a text.
-        decoder_start_token_id: the first input token of the decoder.
     """
 
-    vocab_size: int = 50265
-    hidden_size: int = 1024
-    num_layers: int = 12
-    num_heads: int = 16
-    intermediate_size: int = 4096
-    decoder_layers: int = 12
-    decoder_attention_heads: int = 16
-    decoder_ffn_dim: int = 4096
-    max_positions: int = 1024
-    activation: Activation = "gelu"
+    vocab_size: int = 50265  # number of tokens in the vocabulary
+    hidden_size: int = 1024  # width of the hidden state
+    num_layers: int = 12  # number of blocks of the encoder
+    num_heads: int = 16  # number of attention heads per block of the encoder
+    intermediate_size: int = 4096  # inner width of the feed-forward networks of the encoder
+    decoder_layers: int = 12  # number of blocks of the decoder
+    decoder_attention_heads: int = 16  # number of attention heads per block of the decoder
+    decoder_ffn_dim: int = 4096  # inner width of the feed-forward networks of the decoder
+    max_positions: int = 1024  # largest number of tokens of a source, and of a target
+    activation: Activation = "gelu"  # activation function of the feed-forward networks
+    # dropout probability of what is added to the residual path, and of the embeddings
     dropout: float = 0.1
-    attention_dropout: float = 0.0
-    activation_dropout: float = 0.0
-    layer_norm_eps: float = 1e-5
-    initializer_range: float = 0.02
-    scale_embedding: bool = False
+    attention_dropout: float = 0.0  # dropout probability of the attention weights
+    activation_dropout: float = 0.0  # dropout probability within the feed-forward networks
+    layer_norm_eps: float = 1e-5  # epsilon of the layer norms, which no file of the Hub has
+    initializer_range: float = 0.02  # standard deviation of initial weights
+    scale_embedding: bool = False  # multiply token embeddings by the root of ``hidden_size``
+    # encoder and decoder have one table of token embeddings, which also are the output embeddings;
+    # else each has a table of its own
     tie_embeddings: bool = True
-    logits_bias: bool = True
-    pad_token_id: int = 1
-    eos_token_id: int = 2
-    decoder_start_token_id: int = 2
+    logits_bias: bool = True  # whether the logits have a bias, which is not trained
+    pad_token_id: int = 1  # the padding token
+    eos_token_id: int = 2  # the token that ends a text
+    decoder_start_token_id: int = 2  # the first input token of the decoder
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -35,13 +35,9 @@ if TYPE_CHECKING:
 
 
 class NoiseOptions(Seq2SeqOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of noise, and ``concat_documents``.
+    """Options of noise, and ``concat_documents``."""
 
-    Attributes:
-        noise_density: fraction of the tokens that is noise.
-    """
-
-    noise_density: float = 0.15
+    noise_density: float = 0.15  # fraction of the tokens that is noise
 
     def __post_init__(self) -> None:
         self.check_fraction("noise_density")

@@ -34,22 +34,16 @@ from zoo.tokenizers.cross_encoder import CROSS_ENCODER_KEYS
 
 @dataclass(frozen=True)
 class TranslatedConfig:
-    """A translated Hub configuration.
+    """A translated Hub configuration."""
 
-    Attributes:
-        config: the family's configuration.
-        extra: keys without a field, with their values, for the way back.
-        unknown: the keys in ``extra`` that the family does not know.
-        declared_optional: fields of optional parts (see ``zoo.weights.Rule``) that the file
-            declares: their tensors must be there.
-        doubt: a contradiction of the file about the outputs, which explains tensors of another
-            shape; empty for none.
-    """
-
-    config: Config
-    extra: dict[str, Any]
-    unknown: tuple[str, ...]
+    config: Config  # the family's configuration
+    extra: dict[str, Any]  # keys without a field, with their values, for the way back
+    unknown: tuple[str, ...]  # the keys in ``extra`` that the family does not know
+    # fields of optional parts (see ``zoo.weights.Rule``) that the file declares: their tensors must
+    # be there
     declared_optional: frozenset[str] = frozenset()
+    # a contradiction of the file about the outputs, which explains tensors of another shape; empty
+    # for none
     doubt: str = ""
 
 

@@ -23,12 +23,9 @@ from zoo.objectives.options import Options
 
 
 class SampledOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of a sampled softmax.
+    """Options of a sampled softmax."""
 
-    Attributes:
-        num_sampled: number of sampled words in training; ``None`` for the whole vocabulary.
-    """
-
+    # number of sampled words in training; ``None`` for the whole vocabulary
     num_sampled: int | None = None
 
     def __post_init__(self) -> None:

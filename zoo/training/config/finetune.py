@@ -13,49 +13,40 @@ from zoo.training.config.schema import InitConfig
 
 
 class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Labelled data of a run.
+    """Labelled data of a run."""
 
-    Attributes:
-        train: files to train on.
-        eval: files to evaluate on; empty to hold out a part of ``train``.
-        eval_fraction: fraction of the samples to hold out, selected by a hash of their contents.
-        text: column of the text; its number, from 1, in a file without a header.
-        pair: column of the second text of a pair; ``None`` for single texts.
-        negatives: columns of texts that do not belong to the first, for sentence embeddings.
-        eval_score: column of the score of pairs of texts in ``eval``, for sentence embeddings that
-            are trained without scores; ``None`` where ``eval`` has the columns of ``train``.
-        label: column of the label, or of a target text; ``None`` for that of the task, mostly
-            ``label``.
-        choices: of multiple choice, the column of lists of choices, or one column for each choice;
-            empty to find them by their names.
-        labels: all labels, in the order of the model's outputs; ``None`` for those of the training
-            data, sorted, integers as numbers.
-        label_separator: separator of the labels of a sample of multi-label classification.
-        prefix: text before each source of a text-to-text task, also by name of the data set; by
-            default ``NAME: `` for files that are given as ``NAME=FILE``, and none for others; with
-            ``pair``, ``NAME TEXT: `` with the name of the column of the text.
-        pair_prefix: text between the two texts of a text-to-text task with ``pair``, also by name
-            of the data set; by default ``PAIR: ``, the name of the column of the second text.
-        mixing_limit: number of rows of a data set that an epoch over several has at most, the
-            limit K of examples-proportional mixing (Raffel et al. 2020, arXiv:1910.10683,
-            section 3.5.2); ``None`` for all.
-        skip_invalid: leave out and count the rows that cannot be used, instead of refusing them.
-    """
-
-    train: tuple[str, ...]
-    eval: tuple[str, ...] = ()
+    train: tuple[str, ...]  # files to train on
+    eval: tuple[str, ...] = ()  # files to evaluate on; empty to hold out a part of ``train``
+    # fraction of the samples to hold out, selected by a hash of their contents
     eval_fraction: float = 0.1
-    text: str = "text"
-    pair: str | None = None
+    text: str = "text"  # column of the text; its number, from 1, in a file without a header
+    pair: str | None = None  # column of the second text of a pair; ``None`` for single texts
+    # columns of texts that do not belong to the first, for sentence embeddings
     negatives: tuple[str, ...] = ()
+    # column of the score of pairs of texts in ``eval``, for sentence embeddings that are trained
+    # without scores; ``None`` where ``eval`` has the columns of ``train``
     eval_score: str | None = None
+    # column of the label, or of a target text; ``None`` for that of the task, mostly ``label``
     label: str | None = None
+    # of multiple choice, the column of lists of choices, or one column for each choice; empty to
+    # find them by their names
     choices: tuple[str, ...] = ()
+    # all labels, in the order of the model's outputs; ``None`` for those of the training data,
+    # sorted, integers as numbers
     labels: tuple[str, ...] | None = None
-    label_separator: str = ","
+    label_separator: str = ","  # separator of the labels of a sample of multi-label classification
+    # text before each source of a text-to-text task, also by name of the data set; by default
+    # ``NAME: `` for files that are given as ``NAME=FILE``, and none for others; with ``pair``,
+    # ``NAME TEXT: `` with the name of the column of the text
     prefix: str | dict[str, str] | None = None
+    # text between the two texts of a text-to-text task with ``pair``, also by name of the data set;
+    # by default ``PAIR: ``, the name of the column of the second text
     pair_prefix: str | dict[str, str] | None = None
+    # number of rows of a data set that an epoch over several has at most, the limit K of
+    # examples-proportional mixing (Raffel et al. 2020, arXiv:1910.10683, section 3.5.2); ``None``
+    # for all.
     mixing_limit: int | None = None
+    # leave out and count the rows that cannot be used, instead of refusing them
     skip_invalid: bool = False
 
     def __post_init__(self) -> None:

@@ -232,7 +232,7 @@ def test_an_export_is_uploaded_with_its_card_and_runs_again(
     card = ModelCard(files["README.md"].decode())
     data: Any = card.data
     assert (data.library_name, data.pipeline_tag) == ("transformers.js", "fill-mask")
-    assert "zoo run fill-mask DIR" in card.text and "onnx/model.onnx" in card.text
+    assert f"zoo run fill-mask {REPO}" in card.text and "onnx/model.onnx" in card.text
     for name, content in files.items():
         (tmp_path / "again" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "again" / name).write_bytes(content)

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +34,8 @@ def resolve_checkpoint(
     """Return the checkpoint of a model reference, converted into the store if necessary.
 
     An existing conversion is reused. A local directory is converted into ``$ZOO_HOME/cache``,
-    under a name with a digest of its files; ``zoo.io.paths.touch_and_evict`` limits that cache.
+    under a name with a digest of its files; ``zoo.io.paths.touch_and_evict`` limits that cache. An
+    export in a Hub repository without weights is copied into the store.
 
     Args:
         text: model reference.
@@ -54,7 +56,8 @@ def resolve_checkpoint(
         if checkpoint.is_adapter:
             return with_its_base(checkpoint, head=head, offline=offline, lock=lock)
         if head in (None, checkpoint.head_name):
-            return checkpoint if reference.kind == "path" else _require_locked(checkpoint, lock)
+            stored = reference.kind != "path"
+            return _require_locked(checkpoint, lock, text) if stored else checkpoint
     source, target = None, reference.stored
     if reference.path is not None:
         source = _with_digests(locate_or_download(reference, offline=offline, lock=lock))
@@ -63,16 +66,45 @@ def resolve_checkpoint(
         target = target.with_name(f"{target.name}+{head}")
     # in the cache, another process may evict the conversion before it is locked
     while not (is_checkpoint(target) and (reference.path is None or use_cached(target))):
-        source = source or locate_or_download(reference, offline=offline, lock=lock)
+        source = source or locate_or_download(
+            reference, offline=offline, lock=lock, exports=head is None
+        )
         log_start = partial(LOG.info, "converting %s into %s", text, target)
         try:
-            convert(source, target, head=head, starting=log_start)
+            if source.is_export:
+                _copy_export(source, target)
+            else:
+                convert(source, target, head=head, starting=log_start)
         except UsageError:
             if not is_checkpoint(target):  # otherwise another process has converted it
                 raise
     if reference.path is not None:
         touch_and_evict(target)
-    return _require_locked(load_checkpoint(target), lock)
+    return _require_locked(load_checkpoint(target), lock, text)
+
+
+def _copy_export(source: "CheckpointDir", target: Path) -> None:
+    """Copy an export from the cache of downloads, compared with its manifest."""
+    from zoo.checkpoint import load_checkpoint
+    from zoo.checkpoint.digests import MODEL_CARD
+    from zoo.checkpoint.records import MANIFEST
+    from zoo.io.digests.files import check_files
+    from zoo.io.output.atomic import atomic_directory
+    from zoo.io.output.overwrite import check_target
+    from zoo.io.paths import safe_join
+
+    check_target(target, force=False)
+    LOG.info("copying the export %s into %s", source.repo, target)
+    with atomic_directory(target) as staging:
+        for name in source.digests:
+            copy = safe_join(staging, name, MANIFEST)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source.directory / name, copy)
+        listed = load_checkpoint(staging).manifest.files
+        # ``zoo push`` writes the name of the repository into the card, which may be edited
+        others = {name: digest for name, digest in listed.items() if name != MODEL_CARD}
+        hint = f"the export in {source.repo} is not complete: export and push it again"
+        check_files(staging, others, MANIFEST, hint=hint)
 
 
 def with_its_base(
@@ -130,11 +162,18 @@ def resolve_adapted(
     return AdaptedCheckpoint.of(resolve_checkpoint(text, **options), opened)
 
 
-def _require_locked(checkpoint: "Checkpoint", path: Path | None) -> "Checkpoint":
-    """Check a model of the store against the lock file, and return it."""
+def _require_locked(checkpoint: "Checkpoint", path: Path | None, text: str) -> "Checkpoint":
+    """Check a model of the store, by its reference, against the lock file, and return it."""
+    from zoo.checkpoint.records import MANIFEST
     from zoo.hub.lockfile import Lock
+    from zoo.io.digests.files import hash_file
 
     lock, source = Lock.open(path), checkpoint.manifest.source
+    if checkpoint.is_export:  # its manifest, which has the digests of all files
+        repo = resolve(text.partition("@")[0], stored=False).repo
+        if lock is not None and repo is not None:
+            lock.check(repo, MANIFEST, hash_file(checkpoint.path / MANIFEST))
+        return checkpoint
     if lock is not None and source is not None and source.repo is not None:
         lock.check_conversion(checkpoint.path, source.repo, source.revision, source.files)
     return checkpoint

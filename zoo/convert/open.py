@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from zoo.checkpoint import Checkpoint, is_checkpoint, load_checkpoint
+from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.checkpoint.generation_config import (
     GENERATION_CONFIG,
     checked_generation_config,
@@ -137,10 +137,7 @@ def open_source(
     """Open a checkpoint directory."""
     from zoo.tokenizers.cross_encoder import read_cross_encoder
 
-    if (
-        is_checkpoint(source.directory)
-        and load_checkpoint(source.directory).export_target not in RUNTIMES
-    ):
+    if source.is_converted and load_checkpoint(source.directory).export_target not in RUNTIMES:
         if source.model_type is not None:
             raise UsageError(
                 f"{source.directory} is a converted checkpoint, whose family is known",

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from zoo.checkpoint import TOKENIZER, check_tables, is_checkpoint, load_checkpoint
+from zoo.checkpoint import TOKENIZER, check_tables, load_checkpoint
 from zoo.convert.open import OpenCheckpoint
 from zoo.errors import SourceError, VerificationError
 from zoo.families.config import Config
@@ -39,7 +39,7 @@ def _read(family: "Family", source: "CheckpointDir", config: Config) -> SourceTo
     from zoo.tokenizers import check_vocabulary, has_tokenizer, tokenizer_info
     from zoo.tokenizers.tokenizer_json import read_checked
 
-    if is_checkpoint(source.directory):
+    if source.is_converted:
         known = load_checkpoint(source.directory).model.tokenizer
         path = source.directory / TOKENIZER
         return None if known is None else SourceTokenizer(read_checked(path), known)

@@ -76,12 +76,8 @@ def zoo_usage(checkpoint: "Checkpoint") -> list[str]:
         checkpoint.model.pooling is not None,
         info.special.get("mask") if info else None,
     )
-    return [
-        *("", "## Usage", "", "With zoo:", "", "```console"),
-        f"$ hf download {PLACEHOLDER} --local-dir DIR",
-        *zoo_snippet(model, "DIR"),
-        "```",
-    ]
+    lines = zoo_snippet(model) or [f"$ zoo info {PLACEHOLDER}"]
+    return ["", "## Usage", "", "With zoo:", "", "```console", *lines, "```"]
 
 
 def source_link(checkpoint: "Checkpoint") -> str:

@@ -38,10 +38,20 @@ def fetch(
     *,
     revision: str | None = None,
     select: Callable[[Sequence[str]], Sequence[str]],
+    select_more: Callable[[Path, Sequence[str]], Sequence[str]] | None = None,
     offline: bool = False,
     lock: "Lock | None" = None,
 ) -> DownloadResult:
-    """Return files of a Hub repository; download those that are not in the cache."""
+    """Return files of a Hub repository; download those that are not in the cache.
+
+    Args:
+        repo: the repository.
+        revision: branch, tag or commit.
+        select: returns the files to download from the names in the repository.
+        select_more: returns further files from the directory of the first ones, and the names.
+        offline: open no connection.
+        lock: lock file that pins the revision, and gets the files.
+    """
     # For a commit whose list of files was recorded, no connection is opened if its files are in the
     # cache
     from huggingface_hub import constants
@@ -54,8 +64,11 @@ def fetch(
     with map_os_errors(root, NO_ROOM):
         pinned = lock.pin(repo, revision) if lock else None
         checkout = _open(repo, pinned or branch, root, offline or is_offline(), lock)
-        names = list(dict.fromkeys(select(sorted(checkout.listing))))
-        files = checkout.obtain_all(names)
+        listed = sorted(checkout.listing)
+        files = checkout.obtain_all(list(dict.fromkeys(select(listed))))
+        if select_more is not None:
+            more = dict.fromkeys(select_more(checkout.directory, listed))
+            files |= checkout.obtain_all([name for name in more if name not in files])
         if lock:
             lock.add(repo, branch, checkout.commit, files)
     return DownloadResult(checkout.directory, repo, checkout.commit, files)

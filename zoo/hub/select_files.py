@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zoo.checkpoint.generation_config import GENERATION_CONFIG
-from zoo.errors import SourceError, UsageError
+from zoo.checkpoint.records import MANIFEST, Manifest
+from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.io.digests.self_digest import read_record
 from zoo.plugins import all_families, all_formats, built_in_formats
 from zoo.tokenizers import MODULE_FILES, POOLING_FILES, TOKENIZER_FILES
 
@@ -102,6 +105,35 @@ def files_to_download(names: Sequence[str], source: str, *, allow_pickle: bool) 
     """Return the files of a repository to download: weights of one format, and side files."""
     _, weights = choose_format(names, source, allow_pickle=allow_pickle)
     return [*weights, *config_files(names), *matching(names, SIDE_FILES), *module_files(names)]
+
+
+def export_files(manifest: Path, names: Sequence[str]) -> list[str]:
+    """Return the files of an export that ``zoo push`` uploaded.
+
+    Args:
+        manifest: the downloaded manifest.
+        names: the files of the repository.
+
+    Returns:
+        none if the repository has weights next to the export, or the manifest is of no export.
+
+    Raises:
+        VerificationError: the manifest is damaged, or lists a file that zoo does not write.
+    """
+    formats = list(all_formats())
+    try:
+        record = read_record(manifest, Manifest, hint="export the model again")
+    except VerificationError:
+        if any(file_format.find(names) for file_format in formats):
+            return []  # a file of another program, next to weights
+        raise
+    others = [name for name in names if name not in record.files]
+    if record.export is None or any(file_format.find(others) for file_format in formats):
+        return []
+    for name in record.files:
+        if any(part.startswith(".") for part in name.split("/")):
+            raise VerificationError(f"{manifest} lists {name!r}, which zoo does not write")
+    return [MANIFEST, *record.files]
 
 
 def module_files(names: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from zoo.checkpoint.records import MANIFEST
 from zoo.errors import SourceError, UsageError
 from zoo.hub.reference import Reference
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from zoo.tokenizers import SourceFiles
 
 LOG = logging.getLogger("zoo")
+Select = Callable[[Sequence[str]], Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class CheckpointDir:
     stem: str | None = None  # common prefix of the files, see ``Reference``
     # ``model_type`` given by the user, for a configuration that has none
     model_type: str | None = None
+    is_export: bool = False  # whether the files are those of an export in a repository
 
     def names(self) -> list[str]:
         """Return the names of the files that may be read and begin with ``stem``."""
@@ -56,6 +59,13 @@ class CheckpointDir:
         return SourceFiles(self.directory, sorted(self.digests) if self.restricted else None)
 
     @property
+    def is_converted(self) -> bool:
+        """``True`` if the directory is in the zoo's layout."""
+        # the cache of downloads may hold a manifest that is not among the files to read
+        may_read = not self.restricted or MANIFEST in self.digests
+        return may_read and (self.directory / MANIFEST).is_file()
+
+    @property
     def restricted(self) -> bool:
         """``True`` if only files with a digest may be read."""
         return self.repo is not None or bool(self.digests)
@@ -68,9 +78,13 @@ def locate_or_download(
     lock: Path | None = None,
     allow_pickle: bool = False,
     tokenizer_alone: bool = False,
+    exports: bool = False,
     model_type: str | None = None,
 ) -> CheckpointDir:
-    """Return the directory of a reference; download only files that are needed."""
+    """Return the directory of a reference; download only files that are needed.
+
+    With ``exports``, these are the files of an export, if a repository has one and no weights.
+    """
     if reference.path is not None:
         if reference.revision is not None:
             raise UsageError(f"--revision does not apply to the directory {reference.path}")
@@ -87,22 +101,55 @@ def locate_or_download(
             f"{reference.text} is not on the Hub", f"get its files{origin} and give their directory"
         )
     select = _selection(reference, allow_pickle=allow_pickle, tokenizer_alone=tokenizer_alone)
+    selection = _ExportSelection(select) if exports else None
     revision, locked = reference.revision, Lock.open(lock)
     try:
         fetched = fetch(
-            reference.repo, revision=revision, select=select, offline=offline, lock=locked
+            reference.repo,
+            revision=revision,
+            select=selection.select if selection else select,
+            select_more=selection.select_more if selection else None,
+            offline=offline,
+            lock=locked,
         )
     except Unreachable as error:
         raise type(error)(error.what, f"{error.hint}, {_without_the_hub(reference)}") from error
+    digests, is_export = dict(fetched.files), selection is not None and selection.is_export
+    if not is_export:
+        digests.pop(MANIFEST, None)
     return CheckpointDir(
         fetched.directory,
         reference.text,
         repo=fetched.repo,
         revision=fetched.revision,
-        digests=dict(fetched.files),
+        digests=digests,
         row=reference.row,
         model_type=model_type,
+        is_export=is_export,
     )
+
+
+class _ExportSelection:
+    """Selection of the files of an export, which its manifest lists, or else of weights.
+
+    Attributes:
+        is_export: whether the files of an export were selected.
+    """
+
+    def __init__(self, weights: Select) -> None:
+        self._weights, self.is_export = weights, False
+
+    def select(self, names: Sequence[str]) -> Sequence[str]:
+        return [MANIFEST] if MANIFEST in names else self._weights(names)
+
+    def select_more(self, directory: Path, names: Sequence[str]) -> Sequence[str]:
+        from zoo.hub.select_files import export_files
+
+        if MANIFEST not in names:
+            return ()
+        files = export_files(directory / MANIFEST, names)
+        self.is_export = bool(files)
+        return files or self._weights(names)
 
 
 def _without_the_hub(reference: Reference) -> str:
@@ -113,9 +160,7 @@ def _without_the_hub(reference: Reference) -> str:
     return f"{ways}; `zoo pretrain {reference.row.family}` trains a model of this family"
 
 
-def _selection(
-    reference: Reference, *, allow_pickle: bool, tokenizer_alone: bool
-) -> Callable[[Sequence[str]], Sequence[str]]:
+def _selection(reference: Reference, *, allow_pickle: bool, tokenizer_alone: bool) -> Select:
     """Return the function that selects the files to download from the names in a repository."""
     from zoo.hub.select_files import files_to_download, matching
     from zoo.tokenizers import TOKENIZER_FILES

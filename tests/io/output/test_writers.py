@@ -35,6 +35,7 @@ LISTED = {
     "zoo/conformance/tokenizer_checks.py:TokenizerChecks._write_tokenizer": TEMPORARY,
     "zoo/conformance/tokenizer_checks.py:TokenizerChecks.check_reference_tokenizer": TEMPORARY,
     "zoo/conformance/weight_checks.py:WeightChecks.check_state_dict_round_trip": TEMPORARY,
+    "zoo/convert/cache.py:_copy_export": STAGED,
     "zoo/convert/safetensors_writer.py:create": STAGED,
     "zoo/convert/safetensors_writer.py:write_weights": STAGED,
     "zoo/convert/writers.py:HubWriter.write_manifest": STAGED,

@@ -23,12 +23,15 @@ Examples:
 def command(ref: str, revision: str | None, as_json: bool, **options: Any) -> None:
     """Download a checkpoint into the cache of huggingface_hub and verify its digests.
 
-    Only files that a conversion needs are downloaded. An interrupted download is resumed.
+    Only files that a conversion needs are downloaded, or those of an export. An interrupted
+    download is resumed.
     """
     from zoo.hub.reference import resolve
     from zoo.hub.source import locate_or_download
 
-    source = locate_or_download(resolve(ref, revision=revision, stored=False), **options)
+    source = locate_or_download(
+        resolve(ref, revision=revision, stored=False), exports=True, **options
+    )
     files = {
         name: {"bytes": digest.bytes, "blake3": digest.blake3, "sha256": digest.sha256}
         for name, digest in source.digests.items()

@@ -12,6 +12,9 @@ from zoo.cli.options import common_options, hub_options, reference_argument
 from zoo.cli.output import result
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from zoo.checkpoint import Manifest
     from zoo.hub.lockfile import Lock
     from zoo.hub.reference import Reference
 
@@ -134,19 +137,29 @@ def _row(reference: "Reference") -> Described:
 
 
 def _repository(reference: "Reference", *, offline: bool, lock: "Lock | None") -> Described:
+    from zoo.checkpoint import MANIFEST, Manifest
     from zoo.cli.models import describe
     from zoo.convert.inspect import find_config
     from zoo.errors import SourceError
     from zoo.hub import fetch
-    from zoo.hub.select_files import config_files
+    from zoo.hub.select_files import config_files, export_files, matching
     from zoo.hub.source import CheckpointDir
+    from zoo.io.json import read_json_record
 
     if reference.repo is None:
         raise SourceError(f"{reference.text} has no files to read")
+    exported = list[str]()
+
+    def look(directory: Path, names: "Sequence[str]") -> list[str]:
+        if MANIFEST in names:
+            exported.extend(export_files(directory / MANIFEST, names))
+        return []
+
     fetched = fetch(
         reference.repo,
         revision=reference.revision,
-        select=config_files,
+        select=lambda names: [*config_files(names), *matching(names, (MANIFEST,))],
+        select_more=look,
         offline=offline,
         lock=lock,
     )
@@ -168,5 +181,26 @@ def _repository(reference: "Reference", *, offline: bool, lock: "Lock | None") -
         "architectures": hub.get("architectures"),
         "config": hub,
     }
-    following = shlex.join(["zoo", "convert", reference.text])
+    words = ["zoo", "convert", reference.text]
+    if exported:
+        more = _export(read_json_record(fetched.directory / MANIFEST, Manifest))
+        value |= more
+        words = ["zoo", "run", more["tasks"][0], reference.text]
+    following = shlex.join(words)
     return value, lambda: describe.describe_values(value, following=following)
+
+
+def _export(manifest: "Manifest") -> dict[str, Any]:
+    """Return values on an export in a repository from its manifest."""
+    from zoo.checkpoint.load import ONNX
+    from zoo.errors import VerificationError
+    from zoo.plugins import get_family
+
+    model, export = manifest.model, manifest.export or {}
+    head = get_family(model.family).heads().get(model.head) if model else None
+    if model is None or head is None:
+        raise VerificationError("the export is of an older layout", "export and push it again")
+    files = sum(file.bytes for file in manifest.files.values())
+    target = export.get("target", ONNX)
+    tasks = list(head.tasks)
+    return {"export": target, "head": model.head, "tasks": tasks, "bytes": files}

@@ -173,7 +173,7 @@ def compare_embeddings(folder: Path, data: Path) -> dict[str, float]:
         rows = list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
     texts = [row[SICK[name]] for row in rows for name in ("text", "pair")]
     mine, others = score_pairs(Encoder(loaded), rows), score_pairs(peer, rows)
-    command = zoo.evaluate(loaded, task="sentence-embedding", data=held, **SICK).metrics
+    command = zoo.evaluate(loaded, task="sentence-embedding", eval=held, **SICK).metrics
     names = ("spearman", "pearson")
     return {
         **compare_evaluators(folder, rows, model, peer),

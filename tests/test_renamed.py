@@ -1,11 +1,13 @@
-"""Plugins written for version 0.2 define and call methods by their old names."""
+"""Old names that version 0.2 had: methods of plugins, and arguments of the Python API."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 
+import zoo
+from zoo.errors import ZooError
 from zoo.families.config import ConfigMap, TranslatedConfig
 from zoo.plugins import get_family
 from zoo.weights.ops import SAME, Op, Shape
@@ -56,3 +58,24 @@ def test_old_names_can_be_called() -> None:
     for owner, old, new in ((SAME, "to_hf", "to_hub"), (ConfigMap({}), "to_ours", "from_hub")):
         assert getattr(type(owner), old) is not getattr(type(owner), new)
         assert getattr(type(owner), old).__wrapped__ is getattr(type(owner), new)
+
+
+@pytest.mark.parametrize(
+    ("call", "old", "new"),
+    [
+        (lambda **given: zoo.load("no such model", **given), "adapters", "adapter"),
+        (lambda **given: zoo.evaluate("no such model", task="perplexity", **given), "data", "eval"),
+        (lambda **given: zoo.distill("no such model", "tiny", **given), "data", "train"),
+    ],
+    ids=["load", "evaluate", "distill"],
+)
+def test_arguments_by_their_old_names(call: Callable[..., Any], old: str, new: str) -> None:
+    message = f"{old} is now called {new}, its only name in the next release"
+    with pytest.warns(FutureWarning, match=message) as caught, pytest.raises(ZooError) as refused:
+        call(**{old: ["no such file"]})
+    assert [w.filename for w in caught] == [__file__]
+    with pytest.raises(ZooError) as expected:
+        call(**{new: ["no such file"]})
+    assert refused.value.what == expected.value.what
+    with pytest.raises(TypeError, match=f"got {new} twice"), pytest.warns(FutureWarning):
+        call(**{new: [], old: []})

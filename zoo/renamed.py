@@ -1,9 +1,15 @@
-"""Old names of methods, by which plugins may define and call them until the next minor version."""
+"""Old names of methods and arguments, which are accepted until the next minor version.
+
+Plugins may define and call methods by them; functions of the Python API take arguments by them.
+"""
 
 import functools
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
+
+Parameters = ParamSpec("Parameters")
+Returned = TypeVar("Returned")
 
 
 class RenamedMethods:
@@ -37,6 +43,43 @@ def _deprecated(method: Callable[..., Any], old: str, new: str) -> Callable[...,
         return method(*args, **options)
 
     return call
+
+
+def renamed_arguments(
+    **former: str,
+) -> Callable[[Callable[Parameters, Returned]], Callable[Parameters, Returned]]:
+    """Return a decorator of a function that takes arguments by former names: old name -> new name.
+
+    Uses of an old name give a ``FutureWarning``, which users see by default. The signature has the
+    new names only.
+    """
+
+    def decorate(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
+        @functools.wraps(function)
+        def call(*args: Parameters.args, **options: Parameters.kwargs) -> Returned:
+            for old in former.keys() & options.keys():
+                warn_of_argument(old, former[old])
+                if former[old] in options:
+                    name = function.__name__
+                    raise TypeError(f"{name}() got {former[old]} twice, once by its old name {old}")
+                options[former[old]] = options.pop(old)
+            return function(*args, **options)
+
+        return call
+
+    return decorate
+
+
+def warn_of_argument(old: str, new: str, *, calls: int = 2) -> None:
+    """Warn that an argument has an old name.
+
+    Args:
+        old: the old name.
+        new: the name.
+        calls: number of calls between the user's code and this function, inclusive.
+    """
+    message = f"{old} is now called {new}, its only name in the next release"
+    warnings.warn(message, FutureWarning, stacklevel=calls + 1)
 
 
 def _message(old: str, new: str) -> str:

@@ -53,7 +53,7 @@ def test_an_adapter_is_applied_to_its_base(method: str, adapted: Adapted, tmp_pa
     ids = torch.tensor([[2, 5, 6, 7, 3]])
     torch.testing.assert_close(whole(ids)["logits"], merged(ids)["logits"])
     assert scores(base, "--adapter", adapter) == expected
-    loaded = zoo_api.load(base, adapters=[adapter]).classify(TEXTS)
+    loaded = zoo_api.load(base, adapter=[adapter]).classify(TEXTS)
     assert [list(row["scores"].values()) for row in loaded] == expected
     zoo("adapter", "merge", adapter, "-o", tmp_path / "merged")
     assert scores(tmp_path / "merged") == expected

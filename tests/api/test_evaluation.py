@@ -33,11 +33,11 @@ def test_numbers_are_those_of_the_command(small: Small, table: Path) -> None:
     printed = CliRunner().invoke(cli, [str(word) for word in words])
     expected = json.loads(printed.stdout)
     for reference in (path, str(path), model):
-        result = zoo.evaluate(reference, task=TASK, data=table, text="s", label="l", limit=30)
+        result = zoo.evaluate(reference, task=TASK, eval=table, text="s", label="l", limit=30)
         assert dict(result.metrics) == expected["metrics"]
         assert json.loads(json.dumps(result.details)) == {k: expected[k] for k in result.details}
     assert result.metrics["samples"] == 30
-    several = zoo.evaluate(model, task=TASK, data=[table, str(table)], text="s", label="l")
+    several = zoo.evaluate(model, task=TASK, eval=[table, str(table)], text="s", label="l")
     assert several.metrics["samples"] == 40  # a file that is given twice is read once
 
 
@@ -52,4 +52,4 @@ def test_unsuitable_arguments_are_named(small: Small, table: Path) -> None:
     ]
     for options, message in cases:
         with pytest.raises(UsageError, match=message):
-            zoo.evaluate(model, data=table, **options)
+            zoo.evaluate(model, eval=table, **options)

@@ -87,7 +87,7 @@ def test_an_evaluation_lists_or_skips_them(pretrained: Pretrained, tmp_path: Pat
     model = finetune(tmp_path / "run", tree) / "model"
     table.write_text(table.read_text(encoding="utf-8") + "a,maybe\n", encoding="utf-8")
     with pytest.raises(InvalidRows, match=r"7 rows cannot be used.*\n.*t\.csv:23 has 1 columns"):
-        evaluate(model, task="text-classification", data=table, backend="cpu")
+        evaluate(model, task="text-classification", eval=table, backend="cpu")
     options = ("--task", "text-classification", "--eval", table, "--backend", "cpu", "--json")
     done = warm.zoo("eval", model, *options, "--skip-invalid", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -6,12 +6,13 @@
 (2, 384)
 """
 
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from zoo.renamed import renamed_arguments, warn_of_argument
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,6 +33,7 @@ VectorType = Literal["float32", "float16", "int8"]
 Scoring = Literal["likelihood", "normalized", "generate"]
 
 
+@renamed_arguments(adapters="adapter")
 def load(
     ref: str | PathLike[str],
     *,
@@ -41,7 +43,7 @@ def load(
     threads: int | None = None,
     revision: str | None = None,
     offline: bool = False,
-    adapters: Sequence[str | PathLike[str]] = (),
+    adapter: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
 ) -> "Model":
     """Load a model; download and convert it first where needed.
 
@@ -54,7 +56,7 @@ def load(
         threads: number of CPU threads; by default all cores.
         revision: branch, tag or commit of a Hub repository.
         offline: open no connection.
-        adapters: directories of adapters to apply, see ``zoo finetune --adapter``.
+        adapter: directory of an adapter to apply, or several, see ``zoo finetune --adapter``.
 
     Returns:
         the model, ready to run.
@@ -72,9 +74,9 @@ def load(
     """
     from zoo.convert.cache import resolve_adapted
     from zoo.export.session import open_session
+    from zoo.io.paths import as_paths
 
-    paths = [fspath(path) for path in adapters]
-    checkpoint = resolve_adapted(fspath(ref), paths, revision=revision, offline=offline)
+    checkpoint = resolve_adapted(fspath(ref), as_paths(adapter), revision=revision, offline=offline)
     session = open_session(checkpoint, backend, device, dtype, threads)
     return Model(checkpoint, session)
 
@@ -826,7 +828,7 @@ def _renamed(options: "Mapping[str, Any]") -> dict[str, Any]:
     """Return options of a task by the names of its class; the former name is said to be one."""
     values = {name: value for name, value in options.items() if value is not None}
     if "max_tokens" in values:
-        warnings.warn("max_tokens is now called max_seq_len", FutureWarning, stacklevel=3)
+        warn_of_argument("max_tokens", "max_seq_len", calls=3)
     if "max_seq_len" in values:
         values["max_tokens"] = values.pop("max_seq_len")
     return values

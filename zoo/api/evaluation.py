@@ -1,7 +1,6 @@
 """``zoo.evaluate``: the command ``zoo eval`` as a function."""
 
 import inspect
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
@@ -9,25 +8,29 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.api import Backend, Model
 from zoo.errors import UsageError, did_you_mean
+from zoo.io.paths import as_paths
 from zoo.plugins.tasks import evaluation_task, find_task
+from zoo.renamed import renamed_arguments, warn_of_argument
 
 if TYPE_CHECKING:
     from zoo.evaluation.base import Evaluation, Result
 
-LOADED = ("backend", "device", "dtype", "threads", "revision")  # only for references
+LOADED = ("backend", "device", "dtype", "threads", "revision", "adapter")  # only for references
 
 
+@renamed_arguments(data="eval")
 def evaluate(
     model: str | PathLike[str] | Model,
     *,
     task: str,
-    data: str | PathLike[str] | Sequence[str | PathLike[str]],
+    eval: str | PathLike[str] | Sequence[str | PathLike[str]],
     backend: Backend = "auto",
     device: str | None = None,
     dtype: str | None = None,
     threads: int | None = None,
     revision: str | None = None,
     offline: bool = False,
+    adapter: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
     on_prediction: Callable[[Mapping[str, Any]], None] | None = None,
     **options: Any,
 ) -> "Result":
@@ -37,13 +40,14 @@ def evaluate(
         model: a model, or its reference as for ``zoo.load``.
         task: name of the evaluation, such as ``text-classification``; ``zoo eval --help`` lists
             them.
-        data: files, directories or patterns.
+        eval: files, directories or patterns of the data.
         backend: see ``zoo.load``; ``auto`` is the fastest that ``zoo bench`` measured here.
         device: see ``zoo.load``.
         dtype: see ``zoo.load``.
         threads: see ``zoo.load``.
         revision: see ``zoo.load``.
         offline: see ``zoo.load``.
+        adapter: see ``zoo.load``.
         on_prediction: called with each sample and its prediction, in the order of the samples: the
             rows of ``zoo eval --predictions``.
         **options: options of ``zoo eval`` for the task, with underscores: ``text``, ``pair``,
@@ -54,21 +58,20 @@ def evaluate(
 
     Raises:
         UsageError: the task or an option is unknown, the model does not support it, or a file does
-            not suit it; or one of ``backend`` to ``revision`` is given for a loaded model.
+            not suit it; or a loaded model gets what loads a reference, such as ``backend``.
         SourceError: a model or file is missing.
         VerificationError: a file is damaged.
         NonFiniteError: an output is NaN or infinite.
 
     Example:
         >>> result = zoo.evaluate(  # doctest: +SKIP
-        ...     "runs/sentiment/model", task="text-classification", data="test.tsv", text="sentence"
+        ...     "runs/sentiment/model", task="text-classification", eval="test.tsv", text="sentence"
         ... )
         >>> result.metrics["accuracy"], result.details["intervals"]["accuracy"]  # doctest: +SKIP
         (0.913, (0.894, 0.931))
     """
     kind: type[Evaluation] = evaluation_task(task)
-    paths = [data] if isinstance(data, str | PathLike) else data
-    files = [Path(fspath(path)) for path in paths]
+    files = [Path(path) for path in as_paths(eval)]
     options = _renamed(task, options)
     _require_known(kind, options)
     options = {**kind.split_names(files, options)[1], **options}
@@ -78,14 +81,17 @@ def evaluate(
             **compute,
             "revision": revision,
             "backend": None if backend == "auto" else backend,
+            "adapter": adapter or None,
         }
         if given_twice := [name for name in LOADED if values[name] is not None]:
             raise UsageError(f"a loaded model already has its {given_twice[0]}", "leave it out")
     else:
-        from zoo.convert.cache import resolve_checkpoint
+        from zoo.convert.cache import resolve_adapted
         from zoo.export.session import open_session
 
-        checkpoint = resolve_checkpoint(fspath(model), revision=revision, offline=offline)
+        checkpoint = resolve_adapted(
+            fspath(model), as_paths(adapter), revision=revision, offline=offline
+        )
         kind.require_supported(checkpoint)  # before loading the weights
         session = open_session(checkpoint, **{**compute, "backend": backend}, fastest=True)
         model = Model(checkpoint, session)
@@ -94,15 +100,14 @@ def evaluate(
 
 
 def _renamed(task: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return options by their present names; a former name gives a ``DeprecationWarning``."""
+    """Return options by their present names; a former name gives a warning."""
     present = {
         former.removeprefix("--").replace("-", "_"): option.name
         for option in find_task(task, "evaluate").eval_options
         for former in option.former
     }
     for name in options.keys() & present.keys():
-        message = f"the option {name} is now called {present[name]}"
-        warnings.warn(message, DeprecationWarning, stacklevel=3)
+        warn_of_argument(name, present[name], calls=4)
     return {present.get(name, name): value for name, value in options.items()}
 
 

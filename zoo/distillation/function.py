@@ -6,8 +6,15 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from zoo.io.paths import as_paths
+from zoo.renamed import renamed_arguments
+
 if TYPE_CHECKING:
     from zoo.training.logging.scores import Scores
+
+TEXT = {"train": "paths", "eval": "eval_paths"}  # argument -> setting of ``data``, of text
+
+Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 
 @dataclass(frozen=True)
@@ -25,12 +32,18 @@ class Distilled:
     scores: "Scores | None"
 
 
+@renamed_arguments(data="train")
 def distill(
-    teacher: str | PathLike[str] | Sequence[str | PathLike[str]],
+    teacher: Paths,
     student: str | PathLike[str],
     *,
     recipe: str | PathLike[str] | None = None,
-    data: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
+    train: Paths = (),
+    eval: Paths = (),
+    task: str | None = None,
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
     settings: Mapping[str, Any] | None = None,
     output: str | PathLike[str] | None = None,
     device: str | None = None,
@@ -44,9 +57,14 @@ def distill(
         student: a family, whose student has half of the teacher's layers; a size of the teacher's
             family; or a reference to a model.
         recipe: name of a recipe, or a YAML file; by default the family's.
-        data: files or directories of text; by default the corpus of the package.
-        settings: further settings, nested, such as ``{"max_steps": 1000}`` or those of labelled
-            data: ``{"task": "text-classification", "data": {"train": ["t.tsv"]}}``.
+        train: files or directories of text, or tables with ``task``; by default the corpus of the
+            package.
+        eval: held-out data.
+        task: task on labelled data, such as ``text-classification``.
+        text: column of the text, of labelled data.
+        pair: column of the second text.
+        label: column of the label.
+        settings: further settings, nested, such as ``{"max_steps": 1000}``.
         output: directory of the run, by default a new one in ``runs``.
         device: device, by default CUDA if available.
         score: compare the student with its teachers.
@@ -62,7 +80,7 @@ def distill(
         Interrupted: a signal came; ``zoo distill --resume`` continues.
 
     Example:
-        >>> result = zoo.distill("runs/books/model", "tiny", data="books/")  # doctest: +SKIP
+        >>> result = zoo.distill("runs/books/model", "tiny", train="books/")  # doctest: +SKIP
         >>> result.scores.retention  # doctest: +SKIP
         0.953
         >>> student = zoo.load(result.model)  # doctest: +SKIP
@@ -72,12 +90,19 @@ def distill(
     from zoo.training.config.overrides import deep_merge
     from zoo.training.distributed.context import DistContext
 
-    distillation: dict[str, Any] = {"teachers": _paths(teacher)}
+    distillation: dict[str, Any] = {"teachers": as_paths(teacher)}
     if recipe is not None:
         distillation["recipe"] = fspath(recipe)
     tree: dict[str, Any] = {"distillation": distillation, "student": {"name": fspath(student)}}
-    if paths := _paths(data):
-        tree["data"] = {"paths": paths}
+    labelled = task is not None or "task" in (settings or {})
+    data = {"train": as_paths(train), "eval": as_paths(eval)}
+    tree["data"] = {
+        name if labelled else TEXT[name]: found for name, found in data.items() if found
+    }
+    named = {"text": text, "pair": pair, "label": label}
+    tree["data"] |= {name: column for name, column in named.items() if column is not None}
+    if task is not None:
+        tree["task"] = task
     run, model = DistillRun(
         deep_merge(tree, settings or {}),
         DistContext.initialize(device),
@@ -86,9 +111,3 @@ def distill(
     ).start()
     scores = score_run(run, device=device, offline=offline) if score else None
     return Distilled(run, model, scores)
-
-
-def _paths(values: str | PathLike[str] | Sequence[str | PathLike[str]]) -> list[str]:
-    """Return one path or several as a list of text."""
-    several = [values] if isinstance(values, str | PathLike) else values
-    return [fspath(value) for value in several]

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from zoo.errors import UsageError, VerificationError
@@ -20,6 +21,12 @@ def home() -> Path:
 def store() -> Path:
     """Return the directory of converted models, one subdirectory for each name."""
     return home() / "models"
+
+
+def as_paths(values: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
+    """Return one path or several as a list of text."""
+    several = [values] if isinstance(values, str | os.PathLike) else values
+    return [os.fspath(value) for value in several]
 
 
 def directory_bytes(directory: Path) -> int:

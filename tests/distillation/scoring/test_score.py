@@ -194,7 +194,7 @@ def test_the_function_of_python_is_the_command(teacher: Path, run: Path, tmp_pat
     result = zoo.distill(
         teacher,
         "distilbert",
-        data=data,
+        train=data,
         settings={k: v for k, v in tree.items() if k not in ("distillation", "student")},
         output=tmp_path / "run",
         device="cpu",

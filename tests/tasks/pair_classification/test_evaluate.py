@@ -36,7 +36,7 @@ def test_metrics_are_those_of_the_library(hub_checkpoint: Make, tmp_path: Path) 
         write_csv=False,
     )
     theirs = evaluator(library_encoder(source).eval())
-    ours = zoo.evaluate(model, task=TASK, data=data, pair="pair", backend="cpu")
+    ours = zoo.evaluate(model, task=TASK, eval=data, pair="pair", backend="cpu")
     expected = {
         "average_precision": theirs["cosine_ap"],
         "matthews_correlation": theirs["cosine_mcc"],
@@ -55,7 +55,7 @@ def test_embeddings_are_cut(small: Small, tmp_path: Path) -> None:
     data = write_table(tmp_path / "pairs.jsonl", rows())
     encoder, _ = small("BertModel")
     whole, cut = (
-        zoo.evaluate(encoder, task=TASK, data=data, pair="pair", dim=dim).metrics
+        zoo.evaluate(encoder, task=TASK, eval=data, pair="pair", dim=dim).metrics
         for dim in (None, 4)
     )
     assert whole["average_precision"] != cut["average_precision"]
@@ -65,9 +65,10 @@ def test_a_cross_encoder_scores_pairs(small: Small, tmp_path: Path) -> None:
     data = write_table(tmp_path / "pairs.jsonl", rows())
     model, _ = small("BertForSequenceClassification", num_labels=1)
     found: list[Any] = []
-    zoo.evaluate(model, task=TASK, data=data, pair="pair", on_prediction=found.append)
+    result = zoo.evaluate(model, task=TASK, eval=data, pair="pair", on_prediction=found.append)
     scores = [r["score"] for r in model.run("classify", [(r["text"], r["pair"]) for r in rows()])]
     assert [row["prediction"] for row in found] == pytest.approx(scores, abs=1e-5)
+    assert sum(row["correct"] for row in found) / 30 == pytest.approx(result.metrics["accuracy"])
 
 
 @pytest.mark.parametrize(
@@ -81,4 +82,4 @@ def test_other_labels_are_one_line(small: Small, tmp_path: Path, label: str, mes
     model, _ = small("BertModel")
     data = write_table(tmp_path / "pairs.jsonl", [*rows(), {**rows()[0], "label": label}])
     with pytest.raises(ZooError, match=message):
-        zoo.evaluate(model, task=TASK, data=data, pair="pair")
+        zoo.evaluate(model, task=TASK, eval=data, pair="pair")

@@ -69,7 +69,7 @@ def test_an_encoder_has_the_metrics_of_the_library(hub_checkpoint: Make, tmp_pat
     evaluator = evaluation.RerankingEvaluator(samples(), at_k=10, write_csv=False)
     theirs = evaluator(library_encoder(source).eval())
     found = {
-        name: zoo.evaluate(model, task=TASK, data=file, backend="cpu", **columns).metrics
+        name: zoo.evaluate(model, task=TASK, eval=file, backend="cpu", **columns).metrics
         for name, (file, columns) in tables(tmp_path).items()
     }
     expected = {
@@ -95,7 +95,7 @@ def test_a_cross_encoder_has_the_metrics_of_the_library(
     file, columns = tables(tmp_path)["negatives"]
     rows: list[Any] = []
     ours = zoo.evaluate(
-        model, task=TASK, data=file, backend="cpu", on_prediction=rows.append, **columns
+        model, task=TASK, eval=file, backend="cpu", on_prediction=rows.append, **columns
     )
     expected = {"map": theirs["map"], **{f"{n}_at_10": theirs[f"{n}@10"] for n in ("ndcg", "mrr")}}
     assert {n: ours.metrics[n] for n in expected} == pytest.approx(expected, abs=1e-6)
@@ -109,7 +109,7 @@ def test_a_classifier_of_two_labels_ranks_by_its_log_odds(small: Small, tmp_path
     model, _ = small("BertForSequenceClassification")
     file, columns = tables(tmp_path)["negatives"]
     rows: list[Any] = []
-    zoo.evaluate(model, task=TASK, data=file, on_prediction=rows.append, **columns)
+    zoo.evaluate(model, task=TASK, eval=file, on_prediction=rows.append, **columns)
     pairs = [(rows[0]["text"], text) for text in rows[0]["documents"]]
     shares = [list(r["scores"].values())[1] for r in model.run("classify", pairs)]
     order = sorted(range(len(pairs)), key=lambda k: -shares[k])
@@ -131,7 +131,7 @@ def test_what_does_not_fit_is_one_line(
     model, _ = small("BertModel")
     file, _ = tables(tmp_path)["rows"]
     with pytest.raises(ZooError, match=message):
-        zoo.evaluate(model, task=TASK, data=file, **options)
+        zoo.evaluate(model, task=TASK, eval=file, **options)
 
 
 def test_a_reranker_does_not_search(small: Small, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_metrics_are_those_of_the_library(hub_checkpoint: Make, tmp_path: Path) 
     ours = zoo.evaluate(
         model,
         task=TASK,
-        data=tmp_path / "data" / "corpus.jsonl",
+        eval=tmp_path / "data" / "corpus.jsonl",
         queries=str(tmp_path / "data" / "queries.jsonl"),
         qrels=str(tmp_path / "qrels.txt"),
         backend="cpu",
@@ -100,15 +100,15 @@ def test_both_formats_of_relevance_and_the_predictions(small: Small, tmp_path: P
     relevance = beir(tmp_path / "beir")
     beir(tmp_path / "trec", trec=True)
     rows: list[Any] = []
-    first = zoo.evaluate(model, task=TASK, data=tmp_path / "beir", on_prediction=rows.append)
-    second = zoo.evaluate(model, task=TASK, data=tmp_path / "trec")
+    first = zoo.evaluate(model, task=TASK, eval=tmp_path / "beir", on_prediction=rows.append)
+    second = zoo.evaluate(model, task=TASK, eval=tmp_path / "trec")
     assert first.metrics == second.metrics
     assert [row["location"] for row in rows] == list(relevance)
     mean = sum(row["ndcg_at_10"] for row in rows) / len(rows)
     assert first.metrics["ndcg_at_10"] == pytest.approx(mean)
     assert "d39" not in rows[0]["label"], "a grade of 0 is not relevant"
     assert [row["rank"] == 1 for row in rows] == [row["correct"] for row in rows]
-    fewer = zoo.evaluate(model, task=TASK, data=tmp_path / "beir", limit=3, dim=8)
+    fewer = zoo.evaluate(model, task=TASK, eval=tmp_path / "beir", limit=3, dim=8)
     assert fewer.metrics["queries"] == 3
 
 
@@ -120,7 +120,7 @@ def test_queries_without_a_relevant_text_are_left_out(
     qrels = tmp_path / "data" / "qrels" / "test.tsv"
     qrels.write_text("q1\td3\t1\nq2\td4\t0\n")
     with caplog.at_level("WARNING", "zoo"):
-        assert zoo.evaluate(model, task=TASK, data=tmp_path / "data").metrics["queries"] == 1
+        assert zoo.evaluate(model, task=TASK, eval=tmp_path / "data").metrics["queries"] == 1
     assert "1 queries have no relevant text" in caplog.text
 
 
@@ -147,7 +147,7 @@ def test_relevance_that_does_not_fit_is_one_line(
         "qrels": str(tmp_path / "qrels.txt"),
     }
     with pytest.raises(ZooError, match=message):
-        zoo.evaluate(model, task=TASK, data=tmp_path / "data" / "corpus.jsonl", **options)
+        zoo.evaluate(model, task=TASK, eval=tmp_path / "data" / "corpus.jsonl", **options)
 
 
 def test_files_that_do_not_fit_are_one_line(small: Small, tmp_path: Path) -> None:
@@ -161,11 +161,11 @@ def test_files_that_do_not_fit_are_one_line(small: Small, tmp_path: Path) -> Non
     ]
     for data, options, message in cases:
         with pytest.raises(ZooError, match=message):
-            zoo.evaluate(model, task=TASK, data=data, **options)
+            zoo.evaluate(model, task=TASK, eval=data, **options)
     with corpus.open("a") as file:
         file.write(json.dumps({"_id": "d0", "text": "a"}) + "\n")
     with pytest.raises(UsageError, match=r"corpus.jsonl:41: the id 'd0' occurs twice"):
-        zoo.evaluate(model, task=TASK, data=tmp_path / "data")
+        zoo.evaluate(model, task=TASK, eval=tmp_path / "data")
 
 
 def test_the_command(hub_checkpoint: Make, tmp_path: Path) -> None:

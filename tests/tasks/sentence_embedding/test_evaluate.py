@@ -34,7 +34,7 @@ def test_retrieval_is_over_distinct_texts_and_negatives(small: Small, tmp_path: 
     model, _ = small("BertModel")
     data = write_table(tmp_path / "t.jsonl", ROWS)
     columns: dict[str, Any] = {"pair": "pair", "negative": ("other",)}
-    result = zoo.evaluate(model, task=TASK, data=data, **columns)
+    result = zoo.evaluate(model, task=TASK, eval=data, **columns)
     corpus = list(dict.fromkeys(row[name] for row in ROWS for name in ("pair", "other")))
     queries = list(dict.fromkeys(row["text"] for row in ROWS))
     units = {
@@ -60,13 +60,13 @@ def test_scores_are_correlated_where_the_file_has_them(small: Small, tmp_path: P
     model, _ = small("BertModel")
     scored = [{**row, "label": number % 3} for number, row in enumerate(ROWS)]
     data = write_table(tmp_path / "t.jsonl", scored)
-    assert "spearman" in zoo.evaluate(model, task=TASK, data=data, pair="pair").metrics
-    named = zoo.evaluate(model, task=TASK, data=data, pair="pair", negative=["other"]).metrics
+    assert "spearman" in zoo.evaluate(model, task=TASK, eval=data, pair="pair").metrics
+    named = zoo.evaluate(model, task=TASK, eval=data, pair="pair", negative=["other"]).metrics
     assert "mrr" in named and "spearman" not in named
     with pytest.raises(UsageError, match="pairs with scores have no negatives"):
-        zoo.evaluate(model, task=TASK, data=data, pair="pair", label="label", negative=["other"])
+        zoo.evaluate(model, task=TASK, eval=data, pair="pair", label="label", negative=["other"])
     plain = write_table(tmp_path / "plain.jsonl", [json.loads(json.dumps(r)) for r in ROWS])
-    assert zoo.evaluate(model, task=TASK, data=plain, pair="pair").metrics["texts"] == 4
+    assert zoo.evaluate(model, task=TASK, eval=plain, pair="pair").metrics["texts"] == 4
 
 
 def test_embeddings_are_cut(small: Small, tmp_path: Path) -> None:
@@ -79,16 +79,16 @@ def test_embeddings_are_cut(small: Small, tmp_path: Path) -> None:
     units = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in columns.values()]
     cosines = (units[0] * units[1]).sum(1)
     found = {
-        dim: zoo.evaluate(model, task=TASK, data=data, pair="pair", dim=dim).metrics["pearson"]
+        dim: zoo.evaluate(model, task=TASK, eval=data, pair="pair", dim=dim).metrics["pearson"]
         for dim in (8, None)
     }
     expected = stats.pearsonr(cosines, [row["label"] for row in scored]).statistic
     assert found[8] == pytest.approx(expected, abs=1e-4)
     assert found[None] != pytest.approx(expected, abs=1e-3)
-    retrieval = zoo.evaluate(model, task=TASK, data=data, pair="pair", negative=("other",), dim=8)
+    retrieval = zoo.evaluate(model, task=TASK, eval=data, pair="pair", negative=("other",), dim=8)
     assert retrieval.metrics["queries"] == 4
     with pytest.raises(UsageError, match="cannot be cut at 33 numbers; the model's"):
-        zoo.evaluate(model, task=TASK, data=data, pair="pair", dim=33)
+        zoo.evaluate(model, task=TASK, eval=data, pair="pair", dim=33)
 
 
 @pytest.mark.parametrize("function", ["dot", "euclidean"])
@@ -142,5 +142,5 @@ def test_ties_are_of_the_dtype_of_the_session(small: Small, tmp_path: Path) -> N
         for dtype in ("float32", "bfloat16")
     }
     assert scores["float32"] != scores["bfloat16"]
-    metrics = zoo.evaluate(half, task=TASK, data=data, pair="pair").metrics
+    metrics = zoo.evaluate(half, task=TASK, eval=data, pair="pair").metrics
     assert [metrics[name] for name in NAMES] == pytest.approx(scores["bfloat16"])

@@ -284,7 +284,7 @@ def test_retrieval_is_that_of_the_runs_last_evaluation(
     changes = {"max_steps": 4, "data": {"eval": [str(held)], "negatives": []}}
     train_file = table(tmp_path / "t.jsonl")
     run = finetune(tmp_path / "run", tree_of(model, train_file, "multiple-negatives", **changes))
-    metrics = dict(zoo.evaluate(run / "model", task=TASK, data=held, pair="pair").metrics)
+    metrics = dict(zoo.evaluate(run / "model", task=TASK, eval=held, pair="pair").metrics)
     assert (metrics.pop("queries"), metrics.pop("texts")) == (20, 20)
     logged = records(run, "validation")[-1]["metrics"]
     assert logged == pytest.approx({name: metrics[name] for name in logged}, abs=0.02)
@@ -370,7 +370,7 @@ def test_prompts_and_similarity_go_on(hub_checkpoint: Make, tmp_path: Path) -> N
     run = finetune(tmp_path / "run", tree_of(model, train_file, "multiple-negatives", **changes))
     saved = zoo.load(run / "model", backend="cpu").checkpoint.model.pooling
     assert saved == replace(E5, max_tokens=30)
-    metrics = zoo.evaluate(run / "model", task=TASK, data=held, pair="pair").metrics
+    metrics = zoo.evaluate(run / "model", task=TASK, eval=held, pair="pair").metrics
     logged = records(run, "validation")[-1]["metrics"]
     assert logged == pytest.approx({name: metrics[name] for name in logged}, abs=1e-6)
     hub = tmp_path / "hub"

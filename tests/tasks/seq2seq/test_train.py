@@ -425,7 +425,7 @@ def test_the_report_shows_generated_texts(model: Path, tmp_path: Path) -> None:
     zoo.evaluate(
         run / "model",
         task=TASK,
-        data=table,
+        eval=table,
         text="in",
         label="out",
         on_prediction=lambda row: rows.append(dict(row)),

@@ -235,7 +235,7 @@ def compare_evaluators(
     write_rows(folder / "scored.jsonl", scored)
 
     def ours(task: str, data: str, **options: Any) -> Mapping[str, float]:
-        found = zoo.evaluate(model, task=task, data=folder / data, backend="cpu", **options)
+        found = zoo.evaluate(model, task=task, eval=folder / data, backend="cpu", **options)
         return found.metrics
 
     files = {

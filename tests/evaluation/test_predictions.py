@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tests import warm
 from tests.evaluation.conftest import Small
@@ -145,13 +146,16 @@ def test_choices(small: Small, tmp_path: Path) -> None:
 
 
 def test_similarity_and_retrieval(small: Small, tmp_path: Path) -> None:
-    from scipy.stats import spearmanr
+    from scipy.stats import rankdata, spearmanr
 
     model, _ = small("BertModel")
     file = table(tmp_path / "t.tsv", TEXTS, TEXTS[::-1], range(8), header="text\tother\tlabel")
     metrics, rows = predictions("sentence-embedding", model, file, pair="other")
     columns = [[row[name] for row in rows] for name in ("label", "prediction")]
     assert spearmanr(*columns).statistic == pytest.approx(metrics["spearman"])
+    ratings, similarities = map(rankdata, columns)
+    differences = [row["rank_difference"] for row in rows]
+    assert differences == pytest.approx(((similarities - ratings) / 7).tolist())
     file = table(tmp_path / "pairs.tsv", TEXTS, TEXTS[::-1], header="text\tother")
     metrics, rows = predictions("sentence-embedding", model, file, pair="other")
     assert [row["label"] for row in rows] == [[text] for text in TEXTS[::-1]]
@@ -160,10 +164,18 @@ def test_similarity_and_retrieval(small: Small, tmp_path: Path) -> None:
 
 
 def test_likelihoods(causal: tuple[Model, Any, Any], tmp_path: Path) -> None:
-    model, *_ = causal
+    model, reference, tokenizer = causal
     (tmp_path / "t.txt").write_text("\n\n".join(TEXTS[1:4]))
     metrics, rows = predictions("perplexity", model, tmp_path / "t.txt")
     assert [row["text"] for row in rows] == TEXTS[1:4]
+    for row in rows:  # the least likely tokens are those of the reference
+        ids = [tokenizer.bos_token_id, *tokenizer(row["text"])["input_ids"]]
+        logits = reference(input_ids=torch.tensor([ids])).logits[0, :-1].double()
+        chances = logits.log_softmax(-1)[range(len(ids) - 1), ids[1:]].tolist()
+        pairs = sorted(zip(chances, tokenizer.convert_ids_to_tokens(ids[1:]), strict=True))[:5]
+        assert [token["token"] for token in row["least_likely"]] == [token for _, token in pairs]
+        found = [token["log_prob"] for token in row["least_likely"]]
+        assert found == pytest.approx([chance for chance, _ in pairs], abs=1e-5)
     total = sum(row["loss"] * row["tokens"] for row in rows)
     assert total / metrics["tokens"] == pytest.approx(metrics["loss"])
     file = table(tmp_path / "t.tsv", TEXTS, TEXTS[::-1])

@@ -18,11 +18,14 @@ from tests.finetuning.making import (
     texts,
     write_table,
 )
+from tests.tasks.causal_lm.test_predict import MakeSource, source
+from tests.tasks.causal_lm.test_train import LINES, prompts
 from tests.tasks.question_answering.test_train import questions_about_letters
 from tests.training.logging.test_report import Page
 from tests.training.runs import records
 from zoo.report.mistakes import Mistakes, read_mistakes
 
+__all__ = ["source"]
 FAST: dict[str, Any] = {"max_steps": 8, "eval_steps": 4, "save_total_limit": 9}
 
 
@@ -31,7 +34,7 @@ def evaluated(run: Path, table: Path, task: str, **options: Any) -> list[dict[st
     zoo.evaluate(
         run / "model",
         task=task,
-        data=table,
+        eval=table,
         on_prediction=lambda row: rows.append(dict(row)),
         **options,
     )
@@ -54,7 +57,7 @@ def test_they_are_the_predictions_of_the_best_model(pretrained: Pretrained, tmp_
     assert (found.samples, found.wrong) == (24, len(wrong))
     best = max(records(run, "validation"), key=lambda record: record["metrics"]["accuracy"])
     assert found.step == best["step"]
-    assert 1 - found.wrong / 24 == pytest.approx(best["metrics"]["accuracy"])
+    assert 1 - len(wrong) / 24 == pytest.approx(best["metrics"]["accuracy"])
     assert found.labels == {
         name: (count, sum(row["label"] == name for row in wrong))
         for name, count in Counter(row["label"] for row in rows).items()
@@ -130,6 +133,115 @@ def test_questions(pretrained: Pretrained, tmp_path: Path, unanswerable: bool) -
     wrong.sort(key=lambda row: -row["probability"])
     for ours, theirs in zip(found.worst, wrong, strict=True):
         assert ours == {**theirs, "probability": pytest.approx(theirs["probability"], abs=1e-5)}
+
+
+def test_texts_that_a_decoder_finds_unlikely(source: MakeSource, tmp_path: Path) -> None:
+    """Of prompts with completions; and of documents, whose rows are added up."""
+    model = source()
+    data = {"label": "label", "eval": [str(prompts(tmp_path / "e.jsonl", 12))]}
+    tree = settings(model, tmp_path / "e.jsonl", task="causal-lm", data=data, **FAST)
+    run = finetune(tmp_path / "run", tree)
+    found, rows = mistakes_of(run), evaluated(run, tmp_path / "e.jsonl", "causal-lm")
+    rows.sort(key=lambda row: -row["loss"])
+    assert (found.samples, found.wrong) == (len(rows), None)
+    for ours, theirs in zip(found.worst, rows, strict=True):
+        del theirs["least_likely"]
+        assert ours == {**theirs, "loss": pytest.approx(theirs["loss"], abs=1e-5)}
+    assert f"{len(rows)} predictions at step {found.step}" in " ".join(
+        Page(run / "report.html").text
+    )
+    (tmp_path / "t.txt").write_text("\n\n".join(" ".join(LINES[k : k + 9]) for k in (0, 9, 18)))
+    documents: Any = {"label": None, "eval": [str(tmp_path / "t.txt")]}
+    tree = settings(
+        model, tmp_path / "t.txt", task="causal-lm", data=documents, max_seq_len=32, **FAST
+    )
+    run = finetune(tmp_path / "documents", tree)
+    found = mistakes_of(run)
+    assert {row["location"] for row in found.worst} == {
+        f"{tmp_path / 't.txt'}, document {number}" for number in (1, 2, 3)
+    }
+    (record,) = (r for r in records(run, "validation") if r["step"] == found.step)
+    total = sum(row["loss"] * row["tokens"] for row in found.worst)
+    assert total / sum(row["tokens"] for row in found.worst) == pytest.approx(record["loss"])
+
+
+def test_pairs_of_texts(pretrained: Pretrained, tmp_path: Path) -> None:
+    """Those whose similarity ranks least like their score, and anchors whose text is not first."""
+    model, _ = pretrained("BertModel")
+    sides = list(zip(texts(24), texts(24, 1), strict=True))
+    scored = write_table(
+        tmp_path / "scored.jsonl",
+        [{"text": a, "pair": b, "label": k % 5} for k, (a, b) in enumerate(sides)],
+    )
+    classes = write_table(
+        tmp_path / "classes.jsonl",
+        [{"text": a, "pair": b, "label": "yn"[k % 2]} for k, (a, b) in enumerate(sides)],
+    )
+    triples = write_table(
+        tmp_path / "triples.jsonl",
+        [{"text": a, "pair": b, "no": c} for (a, b), c in zip(sides, texts(24, 2), strict=True)],
+    )
+    task: Any = {"task": "sentence-embedding", **FAST}
+
+    def trained(name: str, table: Path, **changes: Any) -> Path:
+        data = {"pair": "pair", "eval": [str(table)], **changes.pop("data", {})}
+        return finetune(tmp_path / name, settings(model, table, data=data, **task, **changes))
+
+    run = trained("scores", scored, data={"label": "label"})
+    found, rows = mistakes_of(run), evaluated(run, scored, "sentence-embedding", pair="pair")
+    rows.sort(key=lambda row: -abs(row["rank_difference"]))
+    assert found.wrong is None and len(found.worst) == 24
+    assert [abs(row["rank_difference"]) for row in found.worst] == pytest.approx(
+        [abs(row["rank_difference"]) for row in rows], abs=1e-6
+    )
+    run = trained("retrieval", triples, data={"label": None})
+    found, rows = mistakes_of(run), evaluated(run, triples, "sentence-embedding", pair="pair")
+    wrong = sorted((row for row in rows if not row["correct"]), key=lambda row: -row["rank"])
+    assert (found.samples, found.wrong) == (len(rows), len(wrong)) and wrong
+    for ours, theirs in zip(found.worst, wrong, strict=True):
+        assert ours == {**theirs, "similarity": pytest.approx(theirs["similarity"], abs=1e-5)}
+    run = trained("triplets", triples, data={"negatives": ["no"]}, task_args={"loss": "triplet"})
+    found = mistakes_of(run)
+    best = max(record["metrics"]["accuracy"] for record in records(run, "validation"))
+    assert 1 - (found.wrong or 0) / found.samples == pytest.approx(best)
+    run = trained("classes", classes, data={"label": "label"}, task_args={"loss": "softmax"})
+    found = mistakes_of(run)
+    best = max(record["metrics"]["accuracy"] for record in records(run, "validation"))
+    assert 1 - (found.wrong or 0) / found.samples == pytest.approx(best)
+    assert {name: count for name, (count, _) in found.labels.items()} == {"y": 12, "n": 12}
+
+
+def test_texts_in_another_order_than_their_grades(pretrained: Pretrained, tmp_path: Path) -> None:
+    """Of a query, whatever rows have its texts."""
+    anchors, others = texts(8), texts(24, 1)
+    rows = [{"text": anchors[k % 8], "pair": b, "label": k % 3 / 2} for k, b in enumerate(others)]
+    table = write_table(tmp_path / "graded.jsonl", rows)
+    data = {"pair": "pair", "label": "label", "eval": [str(table)]}
+    model, _ = pretrained("BertForSequenceClassification", num_labels=1)
+    run = finetune(tmp_path / "run", settings(model, table, task="reranker", data=data, **FAST))
+    found, ranked = mistakes_of(run), evaluated(run, table, "reranker", pair="pair")
+    wrong = [row for row in ranked if not row["correct"]]
+    assert (found.samples, found.wrong) == (len(ranked), len(wrong)) and wrong
+    assert sorted(row["ndcg_at_10"] for row in found.worst) == pytest.approx(
+        sorted(row["ndcg_at_10"] for row in wrong)
+    )
+
+
+def test_margins_have_a_row_of_each_negative(pretrained: Pretrained, tmp_path: Path) -> None:
+    anchors, others = texts(8), texts(24, 1)
+    rows = [
+        {"text": a, "pair": b, "no": c, "label": 0.1 * k}
+        for k, (a, b, c) in enumerate(zip(anchors, others, others[8:], strict=False))
+    ]
+    table = write_table(tmp_path / "margins.jsonl", rows)
+    columns = {"pair": "pair", "negatives": ["no"], "label": "label", "eval": [str(table)]}
+    loss = {"task_args": {"loss": "margin-mse"}, "batch_size": 4}
+    model, _ = pretrained()
+    tree = settings(model, table, task="sparse-embedding", data=columns, **loss, **FAST)
+    found = mistakes_of(finetune(tmp_path / "sparse", tree))
+    assert {row["negative"] for row in found.worst} == {row["no"] for row in rows}
+    differences = [abs(row["rank_difference"]) for row in found.worst]
+    assert found.wrong is None and differences == sorted(differences, reverse=True)
 
 
 def test_processes_record_them_together(pretrained: Pretrained, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ LOG = logging.getLogger("zoo")
 Item = TypeVar("Item")
 Output = TypeVar("Output")
 TEXTS_AT_ONCE = 1024  # texts that are tokenized together
+SHOWN_TOKENS = 5  # tokens of a text that predictions show
 
 
 # of a sample, as ``zoo eval --predictions`` writes it: text, label, prediction, and what tasks add
@@ -236,6 +237,17 @@ class Evaluation(ABC):
             self._on_prediction(row(sample, output))
             yield output
 
+    def emit(
+        self,
+        samples: Iterable[Item],
+        outputs: Iterable[Output],
+        row: Callable[[Item, Output], Prediction],
+    ) -> None:
+        """Pass the rows of samples on, of which all outputs are known; see ``observed``."""
+        if self._on_prediction is not None:
+            for sample, output in zip(samples, outputs, strict=True):
+                self._on_prediction(row(sample, output))
+
     @classmethod
     def mistake(cls, row: Prediction) -> float | None:
         """Return how bad the prediction of a row is, by which reports sort; ``None`` if it is good.
@@ -293,6 +305,23 @@ class LikelihoodEvaluation(Evaluation):
         loss: float | None = row.get("loss")
         return loss
 
+    @property
+    def kept_tokens(self) -> int:
+        """Number of the least likely tokens of a text that predictions show."""
+        return 0 if self._on_prediction is None else SHOWN_TOKENS
+
+    def score_columns(self, score: TextScore) -> Prediction:
+        """Return the columns of a text's score, with its least likely tokens."""
+        return {
+            "loss": -score.log_prob / score.tokens,
+            "accuracy": score.correct / score.tokens,
+            "tokens": score.tokens,
+            "least_likely": [
+                {"token": self.scorer.tokenizer.token(token), "log_prob": log_prob}
+                for log_prob, token in score.least_likely
+            ],
+        }
+
     def scored(
         self, texts: Iterable[str], scores: Iterable[tuple[int, TextScore]]
     ) -> Iterator[TextScore]:
@@ -309,9 +338,7 @@ class LikelihoodEvaluation(Evaluation):
                 prediction = {
                     "location": f"text {number + 1}",
                     "text": text,
-                    "loss": -score.log_prob / score.tokens,
-                    "accuracy": score.correct / score.tokens,
-                    "tokens": score.tokens,
+                    **self.score_columns(score),
                 }
                 self._on_prediction(prediction)
             yield score

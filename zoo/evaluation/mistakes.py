@@ -28,6 +28,7 @@ class MistakeCollector:
         self._mistake, self._names = mistake, dict.fromkeys(labels)
         self._heap: list[tuple[float, int, Prediction]] = []
         self._samples = self._wrong = 0
+        self._judged = False  # whether predictions are right or wrong
         self._cells = Counter[tuple[str, str]]()
         self._of_label, self._wrong_of_label = Counter[str](), Counter[str]()
         self._confidences, self._correct = array("d"), bytearray()
@@ -36,6 +37,7 @@ class MistakeCollector:
         """Count a prediction, and keep it if it is among the worst."""
         self._samples += 1
         badness = self._mistake(row)
+        self._judged |= "correct" in row or badness is None
         if badness is not None:
             self._wrong += 1
             # of equal ones the first comes first
@@ -74,7 +76,7 @@ class MistakeCollector:
             error, curve = reliability(confidences, np.frombuffer(self._correct, np.bool_))
         return Mistakes(
             samples=self._samples,
-            wrong=self._wrong,
+            wrong=self._wrong if self._judged else None,
             step=step,
             confusion=confusion,
             reliability=curve,

@@ -12,6 +12,7 @@ from zoo.data.readers.labelled import Columns, read_samples
 from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.errors import UsageError, did_you_mean
+from zoo.evaluation.base import Evaluation
 from zoo.families.base import Family
 from zoo.families.config import Config, Problem
 from zoo.finetuning.heads import HEAD, serves_other_task
@@ -20,6 +21,7 @@ from zoo.metrics import LOWER_IS_BETTER
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainingObjective
 from zoo.objectives.options import Options, parse_options
 from zoo.overrides import override
+from zoo.plugins.tasks import evaluation_task, find_task
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.tokenizer import Text
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
@@ -414,6 +416,11 @@ class FineTuning(TrainingObjective):
     def class_labels(self) -> Sequence[str]:
         """Names of the classes that reports count samples of; by default those of the data."""
         return self.labels
+
+    def mistake(self, row: "Prediction") -> float | None:
+        """Return how bad a prediction is; by default as the evaluation of the task does."""
+        evaluated = find_task(self.run.task, "train").has("evaluate")
+        return (evaluation_task(self.run.task) if evaluated else Evaluation).mistake(row)
 
     def reported(
         self,

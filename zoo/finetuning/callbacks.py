@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from zoo.evaluation.base import Evaluation
 from zoo.evaluation.mistakes import MistakeCollector
 from zoo.hub.files import map_os_errors
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_write
 from zoo.overrides import override
-from zoo.plugins.tasks import evaluation_task, find_task
 from zoo.report.mistakes import MISTAKES
 from zoo.training.callbacks import Callback
 from zoo.training.dataloader import LazyBatches
@@ -64,8 +62,6 @@ class RecordMistakes(Callback):
 
     def __init__(self, run: Path, task: "FineTuning", samples: Sequence[Any]) -> None:
         self.run, self.task, self.samples = run, task, samples
-        evaluated = find_task(task.run.task, "train").has("evaluate")
-        self.mistake = (evaluation_task(task.run.task) if evaluated else Evaluation).mistake
 
     @override
     def on_log(self, trainer: "Trainer", record: Mapping[str, Any]) -> None:
@@ -81,7 +77,7 @@ class RecordMistakes(Callback):
     def _write(
         self, step: int, numbers: Sequence[int], predictions: Mapping[str, "NDArray[Any]"]
     ) -> None:
-        collector = MistakeCollector(self.mistake, self.task.class_labels)
+        collector = MistakeCollector(self.task.mistake, self.task.class_labels)
         rows = self.task.reported(predictions, self.samples, numbers)
         for row in rows if predictions else ():  # none in a distillation without the task's loss
             collector.add(row)

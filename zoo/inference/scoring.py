@@ -6,7 +6,7 @@ similar length form batches. Each row names the positions whose logits are read,
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import NonFiniteError, UsageError
@@ -50,6 +50,26 @@ class TextScore:
     log_prob: float = 0.0  # sum of the log-probabilities of its tokens, in nats
     tokens: int = 0
     correct: int = 0  # number of these that the model finds most likely
+    # log-probability and id of the least likely tokens, in ascending order, if they are kept
+    least_likely: list[tuple[float, int]] = field(default_factory=list)
+
+    def add(
+        self,
+        labels: "NDArray[np.int64]",
+        log_probs: "Floats",
+        correct: "NDArray[np.bool_]",
+        keep: int,
+    ) -> None:
+        """Add the tokens of a row, (n,) each, and keep the ``keep`` least likely ones."""
+        self.log_prob += float(log_probs.sum())
+        self.tokens += len(log_probs)
+        self.correct += int(correct.sum())
+        if keep:
+            first = log_probs.argsort(kind="stable")[:keep]
+            found = zip(log_probs[first].tolist(), labels[first].tolist(), strict=True)
+            # sorted is stable: of equally likely tokens, the first ones are kept
+            kept = sorted([*self.least_likely, *found], key=lambda token: token[0])
+            self.least_likely = kept[:keep]
 
 
 class Scorer(ABC):
@@ -108,9 +128,15 @@ class Scorer(ABC):
         return scores
 
     def stream_scores(
-        self, rows: Iterable[ScoredRow], texts: int | None = None
+        self, rows: Iterable[ScoredRow], texts: int | None = None, *, keep: int = 0
     ) -> Iterator[tuple[int, TextScore]]:
-        """Yield the index and the score of each text that has rows, in order."""
+        """Yield the index and the score of each text that has rows, in order.
+
+        Args:
+            rows: the rows.
+            texts: number of texts, for progress.
+            keep: number of tokens of each text to keep, the least likely ones.
+        """
         text, score = 0, TextScore()
         with progress("scoring", texts, unit="texts") as advance:
             for row, values, correct in self.run(rows):
@@ -118,9 +144,7 @@ class Scorer(ABC):
                     yield text, score
                     advance(row.text - text)
                     text, score = row.text, TextScore()
-                score.log_prob += float(values.sum())
-                score.tokens += len(values)
-                score.correct += int(correct.sum())
+                score.add(row.labels, values, correct, keep)
             yield text, score
 
     def run(

@@ -16,6 +16,15 @@ def mean_ranks(values: Floats) -> NDArray[np.float64]:
     return mean
 
 
+def rank_differences(first: Floats, second: Floats) -> NDArray[np.float64]:
+    """Return by how much each value ranks higher in the first array, (n,), from -1 to 1.
+
+    It is the difference of ranks as a share of the largest one, n - 1; what Spearman's correlation
+    adds the squares of.
+    """
+    return (mean_ranks(first) - mean_ranks(second)) / max(1, len(first) - 1)
+
+
 def roc_auc(scores: Floats, labels: NDArray[np.bool_]) -> float:
     """Return the area under the ROC curve of scores, (n,), or NaN if all labels are equal."""
     # It is the probability that a positive outranks a negative, where ties count a half

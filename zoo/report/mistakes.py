@@ -13,7 +13,10 @@ from zoo.report.drawings import confusion_drawing, labels_drawing, reliability_d
 MISTAKES = "mistakes.json"
 MOST_LABELS = 20  # of a page's drawings
 # columns of a prediction in this order; texts and lists are to the left, numbers to the right
-COLUMNS = ("text", "pair", "question", "context", "label", "prediction", "probability")
+COLUMNS = (
+    *("text", "pair", "question", "context", "label", "prediction", "least_likely"),
+    "probability",
+)
 HIDDEN = ("correct", "tokens", "words", "choices", "scores")
 CHARACTERS = 400  # of a text
 
@@ -22,7 +25,7 @@ class Mistakes(JsonStruct, kw_only=True):
     """Predictions of a model on labelled data, as far as a report shows them."""
 
     samples: int  # number of predictions
-    wrong: int  # of these
+    wrong: int | None  # of these; ``None`` if none is right or wrong, such as a number
     step: int | None = None  # of a run
     # label -> prediction -> number of samples, of single labels
     confusion: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
@@ -55,7 +58,11 @@ def mistake_values(mistakes: Mistakes) -> dict[str, Any]:
     columns += [name for name in present if name not in (*COLUMNS, *HIDDEN, "location")]
     error = mistakes.calibration_error
     where = "" if mistakes.step is None else f" at step {mistakes.step:,}, the best evaluation"
-    notes = [f"{mistakes.wrong:,} of {mistakes.samples:,} predictions are wrong{where}"]
+    notes = (
+        [f"{mistakes.samples:,} predictions{where}"]
+        if mistakes.wrong is None
+        else [f"{mistakes.wrong:,} of {mistakes.samples:,} predictions are wrong{where}"]
+    )
     notes += [] if error is None else [f"expected calibration error {error:.4f}"]
     return {
         "note": "; ".join(notes),
@@ -75,7 +82,10 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4f}"
     if isinstance(value, list | tuple):
-        text = ", ".join(map(_cell, value))
+        text = ", ".join(
+            " ".join(map(_cell, part.values())) if isinstance(part, Mapping) else _cell(part)
+            for part in value
+        )
     elif isinstance(value, Mapping):
         text = ", ".join(f"{name}: {_cell(part)}" for name, part in value.items())
     else:

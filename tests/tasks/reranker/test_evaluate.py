@@ -140,7 +140,7 @@ def test_a_reranker_does_not_search(small: Small, tmp_path: Path) -> None:
     with pytest.raises(
         ZooError, match="scores pairs of texts, and does not search a corpus; evaluate"
     ):
-        zoo.evaluate(model, task="retrieval", data=tmp_path / "data")
+        zoo.evaluate(model, task="retrieval", eval=tmp_path / "data")
 
 
 @pytest.mark.parametrize("kind", ["sparse", "late"])
@@ -153,11 +153,11 @@ def test_sparse_and_late_models_rank_as_the_library(
     model = converted(tmp_path / "hub", tmp_path / "model").path
     file, columns = tables(tmp_path)["negatives"]
     rows: list[Any] = []
-    zoo.evaluate(model, task=TASK, data=file, on_prediction=rows.append, backend="cpu", **columns)
+    zoo.evaluate(model, task=TASK, eval=file, on_prediction=rows.append, backend="cpu", **columns)
     for row in rows[:3]:
         query, documents = made.encode_query([row["text"]]), made.encode_document(row["documents"])
         expected = made.similarity(query, documents)[0].tolist()
         assert row["scores"] == pytest.approx(expected, rel=1e-4, abs=1e-4)
     beir(tmp_path / "data")
-    found = zoo.evaluate(model, task="retrieval", data=tmp_path / "data", backend="cpu")
+    found = zoo.evaluate(model, task="retrieval", eval=tmp_path / "data", backend="cpu")
     assert found.metrics["queries"] == 11

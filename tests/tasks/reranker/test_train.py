@@ -190,7 +190,7 @@ def test_metrics_are_those_of_zoo_eval(pretrained: Pretrained, tmp_path: Path, l
         found.append(records(run, "validation")[-1])
     assert found[0]["loss"] == pytest.approx(found[1]["loss"], rel=1e-5)
     trained = zoo.load(run / "model", backend="cpu")
-    metrics = zoo.evaluate(trained, task=TASK, data=data, pair="pair").metrics
+    metrics = zoo.evaluate(trained, task=TASK, eval=data, pair="pair").metrics
     logged = found[1]["metrics"]
     for name in ("ndcg_at_10", "mrr_at_10", "map"):
         assert logged[name] == pytest.approx(metrics[name], abs=1e-4)

@@ -46,9 +46,14 @@ def all_logits(logits: Logits) -> Tensor:
 
 def logits_of_rows(logits: Logits, rows: slice) -> Tensor:
     """Return the logits of some rows."""
+    return all_logits(select_rows(logits, rows))
+
+
+def select_rows(logits: Logits, rows: slice) -> Logits:
+    """Return some rows, of a projection without their logits."""
     if isinstance(logits, Tensor):
         return logits[rows]
-    return logits._replace(hidden=logits.hidden[rows]).logits()
+    return logits._replace(hidden=logits.hidden[rows])
 
 
 def chunked_logits(projection: VocabularyProjection) -> Iterator[tuple[slice, Tensor]]:

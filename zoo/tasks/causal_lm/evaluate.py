@@ -51,8 +51,8 @@ class Completions(LikelihoodEvaluation):
             CompletionTokenizer(self.scorer.tokenizer, self.scorer.max_tokens or 1 << 30),
             iter(samples),
         )
-        scores = (score for _, score in self.scorer.stream_scores(_rows(tokens), count))
-        observed = self.observed(samples, scores, _row)
+        scored = self.scorer.stream_scores(_rows(tokens), count, keep=self.kept_tokens)
+        observed = self.observed(samples, (score for _, score in scored), self.row)
         values_of = ([-score.log_prob, score.correct, score.tokens] for score in observed)
         table = np.fromiter(values_of, np.dtype((np.float64, (3,))))
 
@@ -70,16 +70,10 @@ class Completions(LikelihoodEvaluation):
             {"intervals": bootstrap_samples(metrics, len(table), self.seed)},
         )
 
-
-def _row(sample: Completion, score: TextScore) -> Prediction:
-    return {
-        "location": sample.location,
-        "text": sample.prompt,
-        "label": sample.text,
-        "loss": -score.log_prob / score.tokens,
-        "accuracy": score.correct / score.tokens,
-        "tokens": score.tokens,
-    }
+    def row(self, sample: Completion, score: TextScore) -> Prediction:
+        """Return a sample with its score, for ``zoo eval --predictions``."""
+        where = {"location": sample.location, "text": sample.prompt, "label": sample.text}
+        return {**where, **self.score_columns(score)}
 
 
 class CompletionStream:

@@ -1,10 +1,10 @@
 """Causal language modelling on texts, or on completions of prompts."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from zoo.data.readers.problems import RowProblems
@@ -14,8 +14,9 @@ from zoo.finetuning.base import LABELS, FineTuning
 from zoo.finetuning.rows import TokenizedRows
 from zoo.inference.completions import CompletionTokenizer, CompletionTokens
 from zoo.metrics.likelihood import finite_perplexity
+from zoo.nn.kernels.row_chunks import select_rows
 from zoo.objectives.base import LossOutput, Outputs
-from zoo.objectives.losses.cross_entropy import IGNORED
+from zoo.objectives.losses.cross_entropy import IGNORED, summed_cross_entropy
 from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
 from zoo.overrides import override
 from zoo.tasks.causal_lm.data import Completion, read_completions, review_completion
@@ -25,8 +26,11 @@ from zoo.training.config.finetune import TableConfig
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from zoo.evaluation.base import Prediction
+
 CHUNK = 1024  # texts that are tokenized together
-NLL, TOKENS = "nll", "tokens"  # predictions: sums of a batch, (1,) each
+SAMPLE = "sample"  # number of the sample of a row
+SUMS = "sums"  # predictions: of each row, its loss, and the numbers of correct tokens and of all
 
 
 class CausalLanguageModelling(FineTuning):
@@ -73,8 +77,10 @@ class CausalLanguageModelling(FineTuning):
         """Return rows, several for a long document."""
         texts = CompletionTokenizer(tokenizer, self.run.max_seq_len)
         inputs, labels, cut = list[NDArray[Any]](), list[NDArray[Any]](), 0
+        numbers = list[int]()
         for start in range(0, len(samples), CHUNK):
-            for tokens in self._tokens(samples[start : start + CHUNK], texts):
+            for number, tokens in self._tokens(samples[start : start + CHUNK], texts):
+                numbers.append(start + number)
                 ids = np.array(tokens.ids, np.int32)
                 inputs.append(ids[:-1])
                 labels.append(np.where(np.arange(1, len(ids)) < tokens.first, IGNORED, ids[1:]))
@@ -85,18 +91,20 @@ class CausalLanguageModelling(FineTuning):
         return TokenizedRows(
             np.cumsum([0, *map(len, inputs)]),
             {self.inputs[0]: np.concatenate(inputs), LABELS: np.concatenate(labels)},
-            {},
+            {SAMPLE: np.array(numbers)},
             {self.name: counts},
             cut,
         )
 
     def _tokens(
         self, samples: Sequence[Completion], texts: CompletionTokenizer
-    ) -> list[CompletionTokens]:
+    ) -> list[tuple[int, CompletionTokens]]:
+        """Return rows with the indices of their samples."""
         if self.run.data.label is None:
             pieces = texts.documents([sample.text for sample in samples])
-            return [piece for document in pieces for piece in document]
-        return texts.completions([(sample.prompt or "", sample.text) for sample in samples])
+            return [(k, piece) for k, document in enumerate(pieces) for piece in document]
+        pairs = [(sample.prompt or "", sample.text) for sample in samples]
+        return list(enumerate(texts.completions(pairs)))
 
     @override
     def masks(self) -> dict[str, str | None]:
@@ -118,14 +126,51 @@ class CausalLanguageModelling(FineTuning):
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the cross-entropy."""
-        labels = batch[LABELS][batch[LABELS] != IGNORED]
-        output = cross_entropy_sum(outputs.logits[self.name], labels, self.name)
-        total = output.sums[self.name].detach().double()
-        sums = {NLL: total[None], TOKENS: (labels != IGNORED).sum()[None]}
-        return replace(output, predictions=sums)
+        logits, predicted = outputs.logits[self.name], batch[LABELS] != IGNORED
+        labels = batch[LABELS][predicted]
+        if torch.is_grad_enabled():
+            return cross_entropy_sum(logits, labels, self.name)
+        counts, rows, start = predicted.sum(1), [], 0
+        for count in counts.tolist():
+            part = slice(start, start + count)
+            sums = summed_cross_entropy(select_rows(logits, part), labels[part])
+            rows.append(torch.stack([value.double() for value in sums]))
+            start += count
+        loss, correct = torch.stack(rows).unbind(1)
+        return LossOutput(
+            {self.name: loss.sum()},
+            {"accuracy": (correct.sum().long(), counts.sum())},
+            predictions={
+                SAMPLE: batch[SAMPLE],
+                SUMS: torch.stack([loss, correct, counts.double()], 1),
+            },
+        )
 
     @override
     def metrics(self, predictions: Mapping[str, NDArray[Any]]) -> dict[str, float]:
         """Return the perplexity, at most e^700."""
-        loss = predictions[NLL].sum() / predictions[TOKENS].sum()
-        return {"perplexity": finite_perplexity(loss)}
+        loss, _, tokens = predictions[SUMS].sum(0)
+        return {"perplexity": finite_perplexity(loss / tokens)}
+
+    @override
+    def reported(
+        self,
+        predictions: Mapping[str, NDArray[Any]],
+        samples: Sequence[Any],
+        numbers: Sequence[int],
+    ) -> "Iterator[Prediction]":
+        if not predictions:
+            return
+        first = np.unique(numbers, return_index=True)[1]  # processes may share rows
+        sums = np.zeros((len(samples), 3))
+        np.add.at(sums, predictions[SAMPLE][first], predictions[SUMS][first])
+        for sample, (loss, correct, tokens) in zip(samples, sums.tolist(), strict=True):
+            if tokens:
+                yield {
+                    "location": sample.location,
+                    "text": sample.text if sample.prompt is None else sample.prompt,
+                    **({} if sample.prompt is None else {"label": sample.text}),
+                    "loss": loss / tokens,
+                    "accuracy": correct / tokens,
+                    "tokens": int(tokens),
+                }

@@ -56,7 +56,7 @@ class Perplexity(LikelihoodEvaluation):
             for row in self.scorer.rows(text, number)
             for window in split_row(row, self.width, self.stride)
         )
-        scores = self.scorer.stream_scores(rows, count)
+        scores = self.scorer.stream_scores(rows, count, keep=self.kept_tokens)
         return likelihood_result(self.scored(documents, scores), texts)
 
 
@@ -82,7 +82,7 @@ class PseudoPerplexity(LikelihoodEvaluation):
         rows = (
             row for number, text in enumerate(encoded) for row in self.scorer.rows(text, number)
         )
-        scores = self.scorer.stream_scores(rows, count)
+        scores = self.scorer.stream_scores(rows, count, keep=self.kept_tokens)
         result = likelihood_result(self.scored(lines, scores), texts)
         if not texts.truncated:
             return result

@@ -61,6 +61,12 @@ class PairClassificationEvaluation(Evaluation):
     def require_supported(cls, checkpoint: "Checkpoint") -> None:
         require_ranker(checkpoint, pairs=True)
 
+    @classmethod
+    @override
+    def mistake(cls, row: Prediction) -> float | None:
+        """Return how far a score is on the wrong side of the threshold."""
+        return None if row["correct"] else float(abs(row["margin"]))
+
     @override
     def measure(self, files: Sequence[Path]) -> Result:
         import numpy as np
@@ -78,12 +84,14 @@ class PairClassificationEvaluation(Evaluation):
             else Similarity(self.checkpoint, self.session, dim=self.dim)
         )
         added = (float(values[key]) for _, values in task.stream(records))
-        scores = np.fromiter(self.observed(samples, added, _row), np.float64)
+        scores = np.fromiter(added, np.float64)
 
         def metrics(chosen: "NDArray[np.integer[Any]]") -> dict[str, float]:
             return pair_classification_metrics(scores[chosen], labels[chosen])
 
         values = metrics(np.arange(len(labels)))
+        margins = scores - values["accuracy_threshold"]
+        self.emit(samples, zip(scores.tolist(), margins.tolist(), strict=True), _row)
         intervals = bootstrap_samples(metrics, len(labels), self.seed, RESAMPLES)
         for name in THRESHOLDS:
             del intervals[name]
@@ -111,11 +119,14 @@ def _review(sample: Sample) -> Reviewed:
     return Reviewed((sample.text, sample.pair or ""), (name,), (name,))
 
 
-def _row(sample: Sample, score: float) -> Prediction:
+def _row(sample: Sample, score: tuple[float, float]) -> Prediction:
+    value, margin = score
     return {
         "location": sample.location,
         "text": sample.text,
         "pair": sample.pair,
         "label": int(is_positive(sample)),
-        "prediction": score,
+        "prediction": value,
+        "margin": margin,
+        "correct": is_positive(sample) == (margin >= 0),
     }

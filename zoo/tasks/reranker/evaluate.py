@@ -11,7 +11,8 @@ from zoo.evaluation.base import Evaluation, Prediction, Result
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.retrieval import RANKED, RANKING_NAMES, ranking_scores
 from zoo.overrides import override
-from zoo.tasks.reranker.data import ListColumns, TextList, read_lists, review_list
+from zoo.tasks.reranker.data import ListColumns, read_lists, review_list
+from zoo.tasks.reranker.rows import ranked_row
 from zoo.tasks.retrieval.scoring import make_ranker, require_ranker
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class RerankerEvaluation(Evaluation):
             self.warn([f"{left:,} queries have no relevant text, and are left out"])
         rows = self.ranker.rank([item.text for item in ranked], [item.documents for item in ranked])
         grades = [dict(enumerate(item.labels)) for item in ranked]
-        table = ranking_scores(self.observed(ranked, rows, _row), grades)
+        table = ranking_scores(self.observed(ranked, rows, ranked_row), grades)
 
         def metrics(chosen: "NDArray[np.integer[Any]]") -> dict[str, float]:
             means = dict(zip(RANKING_NAMES, table[chosen].mean(0).tolist(), strict=True))
@@ -99,19 +100,3 @@ class RerankerEvaluation(Evaluation):
         sizes = {"queries": len(ranked), "texts": sum(len(item.documents) for item in ranked)}
         intervals = bootstrap_samples(metrics, len(table), self.seed)
         return Result({**values, **sizes}, {"intervals": intervals})
-
-
-def _row(sample: TextList, scored: "tuple[NDArray[np.floating[Any]], float]") -> Prediction:
-    scores, _ = scored
-    (values,) = ranking_scores([scored], [dict(enumerate(sample.labels))])
-    first = int(scores.argmax())
-    return {
-        "location": sample.location,
-        "text": sample.text,
-        "documents": list(sample.documents),
-        "label": list(sample.labels),
-        "prediction": sample.documents[first],
-        "scores": [float(score) for score in scores],
-        "ndcg_at_10": float(values[0]),
-        "correct": sample.labels[first] > 0,
-    }

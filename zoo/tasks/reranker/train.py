@@ -1,6 +1,6 @@
 """Training of rerankers: cross-encoders that score pairs of a query and a text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -31,12 +31,15 @@ from zoo.tasks.reranker.losses import (
     list_net,
     margin_mse,
 )
+from zoo.tasks.reranker.rows import ranked_row
 from zoo.tokenizers import TextTokenizer
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
+
+    from zoo.evaluation.base import Prediction
 
 Kind = Literal["binary-cross-entropy", "cross-entropy", "list-net", "lambda", "margin-mse"]
 # values of pairs in a batch: grade for metrics, number of the query and of the pair in its split
@@ -311,6 +314,30 @@ class Reranker(FineTuning):
         found = dict(zip(RANKING_NAMES, means, strict=True))
         spearman = correlations(values["score"], values["label"])["spearman"]
         return {**{name: found[name] for name in METRICS}, "spearman": spearman}
+
+    @override
+    def reported(
+        self,
+        predictions: "Mapping[str, NDArray[Any]]",
+        samples: Sequence[Any],
+        numbers: Sequence[int],
+    ) -> "Iterator[Prediction]":
+        """Yield a row of each query with a relevant text, as ``zoo eval`` joins its texts."""
+        if PAIRS not in predictions:  # in a distillation without the task's loss
+            return
+        pairs, first = np.unique(predictions[PAIRS], return_index=True)
+        texts = [(sample, text) for sample in samples for text in sample.documents]
+        by_query: dict[str, list[int]] = {}
+        for place, pair in enumerate(pairs.tolist()):
+            by_query.setdefault(texts[pair][0].text, []).append(place)
+        for query, places in by_query.items():
+            grades = predictions[GRADES][first[places]]
+            scores = predictions["score"][first[places]].astype(np.float64)
+            if grades.max() > 0:
+                own = [texts[pairs[place]] for place in places]
+                documents = tuple(text for _, text in own)
+                item = TextList(query, documents, tuple(grades.tolist()), own[0][0].location)
+                yield ranked_row(item, (scores, score_error(scores, self.dtype)))
 
     @override
     def models_to_save(self, model: "nn.Module") -> dict[str, TrainedModel]:

@@ -14,11 +14,12 @@ from zoo.evaluation.data_warnings import warn_of_equal_numbers
 from zoo.inference.processing.records import TextExample
 from zoo.inference.task_checks import require_head
 from zoo.metrics.intervals import bootstrap_samples
-from zoo.metrics.ranks import correlations
+from zoo.metrics.ranks import correlations, rank_differences
 from zoo.metrics.retrieval import NAMES, retrieval_scores
 from zoo.overrides import override
 from zoo.tasks.retrieval.scoring import EmbeddingRanker
 from zoo.tasks.sentence_embedding.data import TextGroup, iter_text_groups, review_group
+from zoo.tasks.sentence_embedding.rows import embedding_mistake, retrieval_row, scored_row
 from zoo.tasks.sentence_embedding.similarity import Similarity
 
 if TYPE_CHECKING:
@@ -74,8 +75,7 @@ class SentenceEmbeddingEvaluation(Evaluation):
     @classmethod
     @override
     def mistake(cls, row: Prediction) -> float | None:
-        """Return the rank of the text that belongs to an anchor; pairs have no mistakes."""
-        return None if row.get("rank", 1) == 1 else row["rank"]
+        return embedding_mistake(row)
 
     @override
     def measure(self, files: Sequence[Path]) -> Result:
@@ -96,7 +96,9 @@ class SentenceEmbeddingEvaluation(Evaluation):
         task = Similarity(self.checkpoint, self.session, dim=self.dim)
         records = (TextExample(s.texts[0], s.texts[1], location=s.location) for s in samples)
         similarities = (added["similarity"] for _, added in task.stream(records))
-        similarity = np.fromiter(self.observed(samples, similarities, _pair_row), np.float64)
+        similarity = np.fromiter(similarities, np.float64)
+        compared = zip(similarity, rank_differences(similarity, scores), strict=True)
+        self.emit(samples, compared, lambda sample, values: scored_row(sample, *values))
 
         def metrics(rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
             values = correlations(similarity[rows], scores[rows])
@@ -130,15 +132,7 @@ class SentenceEmbeddingEvaluation(Evaluation):
             query: tuple[str, dict[int, None]], values: "tuple[NDArray[np.floating[Any]], float]"
         ) -> Prediction:
             (anchor, numbers), (similarity, _) = query, values
-            first, own = int(similarity.argmax()), max(similarity[list(numbers)])
-            return {
-                "text": anchor,
-                "label": [names[number] for number in numbers],
-                "prediction": names[first],
-                "similarity": float(similarity[first]),
-                "rank": int((similarity > own).sum()) + 1,
-                "correct": first in numbers,
-            }
+            return retrieval_row(anchor, [*numbers], names, similarity)
 
         observed = self.observed(queries, rows, row)
         table = retrieval_scores(observed, [list(numbers) for numbers in relevant])
@@ -150,16 +144,6 @@ class SentenceEmbeddingEvaluation(Evaluation):
         intervals = bootstrap_samples(metrics, len(table), self.seed)
         sizes = {"queries": len(anchors), "texts": len(texts)}
         return Result({**values, **sizes}, {"intervals": intervals})
-
-
-def _pair_row(sample: TextGroup, similarity: float) -> Prediction:
-    return {
-        "location": sample.location,
-        "text": sample.texts[0],
-        "pair": sample.texts[1],
-        "label": label_number(sample.label, sample.location),
-        "prediction": similarity,
-    }
 
 
 def _scored(sample: TextGroup) -> TextGroup:

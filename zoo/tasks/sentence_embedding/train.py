@@ -1,7 +1,7 @@
 """Sentence embeddings, trained on pairs, triplets or scored pairs of texts."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
@@ -23,7 +23,7 @@ from zoo.finetuning.rows import TokenizedRows, TokenizedTexts, tokenize
 from zoo.inference.processing.pooling import count_prompt_tokens
 from zoo.inference.processing.similarity import compare_pairs, pairwise_similarity, similarity_rows
 from zoo.metrics.classification import accuracy
-from zoo.metrics.ranks import correlations
+from zoo.metrics.ranks import correlations, rank_differences
 from zoo.metrics.retrieval import NAMES, retrieval_scores, triplet_accuracy
 from zoo.objectives.base import LossOutput, Outputs, TrainedModel
 from zoo.objectives.options import Options
@@ -40,6 +40,13 @@ from zoo.tasks.sentence_embedding.losses import (
     triplet,
 )
 from zoo.tasks.sentence_embedding.order import NoDuplicatesOrder, text_numbers
+from zoo.tasks.sentence_embedding.rows import (
+    class_row,
+    embedding_mistake,
+    margin_row,
+    retrieval_row,
+    scored_row,
+)
 from zoo.tasks.sentence_embedding.train_options import (
     MARGIN_MSE,
     SCORED,
@@ -60,6 +67,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from zoo.checkpoint import Checkpoint
+    from zoo.evaluation.base import Prediction
     from zoo.families.base import Family
     from zoo.families.config import Config
     from zoo.training.state.pretrained import PretrainedInit
@@ -549,8 +557,9 @@ class SentenceEmbedding(FineTuning):
         self, vectors: "Tensor", outputs: Outputs, batch: "Mapping[str, Tensor]"
     ) -> "dict[str, Tensor]":
         if self.kind == "softmax":
-            best = outputs.logits["classes"][0].detach().argmax(-1)  # of most dimensions
-            return {"prediction": best, "label": batch[LABELS]}
+            classes = outputs.logits["classes"][0].detach()  # of most dimensions
+            probability, best = classes.softmax(-1).max(-1)
+            return {"prediction": best, "label": batch[LABELS], "probability": probability}
         vectors = vectors.detach()[..., : self.pooling.truncate_dim]
         if self.loss_of(batch) == "multiple-negatives":
             return {"anchor": vectors[0], "text": vectors[1], TEXTS: batch[TEXTS]}
@@ -579,7 +588,10 @@ class SentenceEmbedding(FineTuning):
             negatives = predictions["negative"]
             compared = compare_pairs(anchors, texts, negatives, self.similarity, self.dtype)
             return {"accuracy": triplet_accuracy(*compared)}
-        return self._retrieval(anchors, texts, predictions[TEXTS])
+        queries = Queries.of(predictions[TEXTS])
+        scores = retrieval_scores(self._compare(queries, predictions), queries.relevant)
+        means = dict(zip(NAMES, scores.mean(0).tolist(), strict=True))
+        return {name: means[name] for name in self.metric_names}
 
     def similarity_rows(
         self, anchors: "NDArray[Any]", texts: "NDArray[Any]"
@@ -587,27 +599,81 @@ class SentenceEmbedding(FineTuning):
         """Yield the similarities of each anchor to all texts, and their error."""
         return similarity_rows(anchors, texts, self.similarity, self.dtype)
 
-    def _retrieval(
-        self, anchors: "NDArray[Any]", texts: "NDArray[Any]", numbers: "NDArray[Any]"
-    ) -> dict[str, float]:
-        """Return the metrics of retrieval among distinct texts; rows of one anchor are a query.
+    def vectors_of(
+        self, predictions: "Mapping[str, NDArray[Any]]"
+    ) -> "tuple[NDArray[Any], NDArray[Any]]":
+        """Return the embeddings of anchors and of their texts, (rows, hidden) each."""
+        return predictions["anchor"], predictions["text"]
 
-        Args:
-            anchors: embeddings of the anchors, (rows, hidden).
-            texts: embeddings of their texts, (rows, hidden).
-            numbers: number of each text, the same for equal texts, (rows, columns).
-        """
-        _, first_anchors, queries = np.unique(numbers[:, 0], return_index=True, return_inverse=True)
-        _, first_texts, candidates = np.unique(
-            numbers[:, 1], return_index=True, return_inverse=True
-        )
-        relevant: list[set[int]] = [set() for _ in first_anchors]
+    def _compare(
+        self, queries: "Queries", predictions: "Mapping[str, NDArray[Any]]"
+    ) -> "Iterator[tuple[NDArray[Any], float]]":
+        """Yield the similarities of each distinct anchor to the distinct texts."""
+        anchors, texts = self.vectors_of(predictions)
+        return self.similarity_rows(anchors[queries.anchors], texts[queries.texts])
+
+    @override
+    def mistake(self, row: "Prediction") -> float | None:
+        return embedding_mistake(row)
+
+    @override
+    def reported(
+        self,
+        predictions: "Mapping[str, NDArray[Any]]",
+        samples: Sequence[Any],
+        numbers: Sequence[int],
+    ) -> "Iterator[Prediction]":
+        found, first = np.unique(numbers, return_index=True)  # processes may share rows
+        values = {name: array[first] for name, array in predictions.items()}
+        groups: list[TextGroup] = [samples[number] for number in found]
+        if "similarity" in values:
+            yield from _scored_rows(groups, values["similarity"], values["label"])
+        elif "probability" in values:
+            labels, columns = self.classes, ("prediction", "label", "probability")
+            for group, *row in zip(groups, *(values[name] for name in columns), strict=True):
+                yield class_row(group, labels[row[0]], labels[row[1]], float(row[2]))
+        elif "negative" in values:
+            anchors, texts, negatives = (values[n] for n in ("anchor", "text", "negative"))
+            near, far, _ = compare_pairs(anchors, texts, negatives, self.similarity, self.dtype)
+            for group, pair in zip(groups, np.stack([near, far], 1), strict=True):
+                yield retrieval_row(group.texts[0], [0], group.texts[1:], pair)
+        elif "anchor" in values:
+            queries = Queries.of(values[TEXTS])
+            names = [groups[row].texts[1] for row in queries.texts]
+            compared = zip(queries.relevant, self._compare(queries, values), strict=True)
+            for row, (own, (similarity, _)) in zip(queries.anchors, compared, strict=True):
+                yield retrieval_row(groups[row].texts[0], own, names, similarity)
+
+
+class Queries(NamedTuple):
+    """Distinct anchors and texts of rows; rows of one anchor are a query."""
+
+    anchors: "NDArray[np.int64]"  # a row of each anchor, (anchors,)
+    texts: "NDArray[np.int64]"  # a row of each text, (texts,)
+    relevant: list[list[int]]  # of each anchor, the indices of its texts
+
+    @classmethod
+    def of(cls, numbers: "NDArray[Any]") -> "Queries":
+        """Return the queries from the number of each text, equal ones alike, (rows, columns)."""
+        _, anchors, queries = np.unique(numbers[:, 0], return_index=True, return_inverse=True)
+        _, texts, candidates = np.unique(numbers[:, 1], return_index=True, return_inverse=True)
+        relevant: list[set[int]] = [set() for _ in anchors]
         for query, candidate in zip(queries.tolist(), candidates.tolist(), strict=True):
             relevant[query].add(candidate)
-        rows = self.similarity_rows(anchors[first_anchors], texts[first_texts])
-        scores = retrieval_scores(rows, [*map(list, relevant)])
-        means = dict(zip(NAMES, scores.mean(0).tolist(), strict=True))
-        return {name: means[name] for name in self.metric_names}
+        return cls(anchors, texts, [*map(list, relevant)])
+
+
+def _scored_rows(
+    groups: Sequence[TextGroup], found: "NDArray[Any]", labels: "NDArray[Any]"
+) -> "Iterator[Prediction]":
+    """Yield the row of each pair; of margins, (groups, negatives), one of each negative."""
+    differences = rank_differences(found.ravel(), labels.ravel()).reshape(found.shape)
+    for group, values, wanted, by in zip(groups, found, labels, differences, strict=True):
+        if found.ndim == 1:
+            yield scored_row(group, values, by)
+            continue
+        for negative, *row in zip(group.texts[2:], values, wanted, by, strict=True):
+            yield margin_row(group, negative, *map(float, row))
 
 
 def _named(sample: TextGroup) -> TextGroup:

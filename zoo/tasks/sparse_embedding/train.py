@@ -182,16 +182,18 @@ class SparseEmbedding(SentenceEmbedding):
         return found
 
     @override
-    def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
-        """Return the metrics by the largest 512 weights of each text."""
-        if "anchor" not in predictions:
-            return super().metrics(predictions)
+    def vectors_of(
+        self, predictions: "Mapping[str, NDArray[Any]]"
+    ) -> "tuple[NDArray[Any], NDArray[Any]]":
+        """Return the largest 512 weights of each text, (rows, vocabulary)."""
         size = self.pooling.input_width(self.config)
-        sides = []
-        for name in ("anchor", "text"):
-            blocks = dense_blocks(predictions[name], predictions[f"{name}_words"], size)
-            sides.append(np.concatenate(list(blocks)))
-        return self._retrieval(sides[0], sides[1], predictions[TEXTS])
+        anchors, texts = (
+            np.concatenate(
+                list(dense_blocks(predictions[name], predictions[f"{name}_words"], size))
+            )
+            for name in ("anchor", "text")
+        )
+        return anchors, texts
 
 
 def flops(weights: "Tensor") -> "Tensor":

@@ -1,14 +1,30 @@
 """The documents of packed rows; for attention within them, see ``zoo.nn.kernels``."""
 
-from typing import Any, NamedTuple
+import functools
+from collections.abc import Callable
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-# As torch.compiler.disable, but imports the compiler, which takes seconds, at the first call of the
-# function: on CUDA only.
-outside_of_graphs: Any = torch._disable_dynamo  # type: ignore[attr-defined]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def outside_of_graphs(function: Callable[P, T]) -> Callable[P, T]:
+    """Exclude a function from compiled graphs, as ``torch.compiler.disable``.
+
+    The compiler, which takes seconds to import, is only used in code that it compiles.
+    """
+    disabled: Callable[P, T] = torch._disable_dynamo(function)  # type: ignore[attr-defined]
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        chosen = disabled if torch.compiler.is_compiling() else function
+        return chosen(*args, **kwargs)
+
+    return call
 
 
 class DocumentOffsets(NamedTuple):
@@ -33,7 +49,7 @@ class DocumentOffsets(NamedTuple):
         return cls(document_offsets(document_ids), document_ids.shape[1], causal)
 
 
-@outside_of_graphs  # type: ignore[untyped-decorator]
+@outside_of_graphs
 def document_offsets(document_ids: Tensor) -> Tensor:
     """Return the offsets; their number depends on the ids, so that the device is waited for."""
     begins = torch.ones_like(document_ids, dtype=torch.bool)
@@ -42,7 +58,7 @@ def document_offsets(document_ids: Tensor) -> Tensor:
     return F.pad(starts, (0, 1), value=document_ids.numel()).to(torch.int32)
 
 
-@outside_of_graphs  # type: ignore[untyped-decorator]
+@outside_of_graphs
 def one_segment_a_row(segments: Tensor) -> bool:
     """Return whether each row has at most one stretch of numbers above 0, as text with padding.
 

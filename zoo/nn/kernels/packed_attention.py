@@ -81,7 +81,7 @@ def needs_masks() -> bool:
     return masked or is_capturing_attention()
 
 
-@outside_of_graphs  # type: ignore[untyped-decorator]
+@outside_of_graphs
 def kernel_is_usable(dtype: torch.dtype, device: torch.device) -> bool:
     """Return whether the kernel on CUDA takes a dtype, or the one that autocast has."""
     if needs_masks():

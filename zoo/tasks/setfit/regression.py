@@ -37,12 +37,14 @@ def fit(
     import torch
     from torch.nn import functional as F
 
+    from zoo.training.optim.eager import eager
+
     inputs = torch.from_numpy(vectors.astype(np.float64))
     targets = torch.from_numpy(labels.astype(np.int64))
     outputs = 1 if classes == 2 else classes
     weight = torch.zeros(outputs, inputs.shape[1], dtype=torch.float64, requires_grad=True)
     bias = torch.zeros(outputs, dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS(
+    optimizer = eager(torch.optim.LBFGS)(
         [weight, bias],
         max_iter=STEPS,
         tolerance_grad=1e-9,

@@ -21,16 +21,18 @@ def make_optimizer(
     # ``DTensor``.
     import torch
 
+    from zoo.training.optim.eager import eager
+
     if config.name == "adafactor":
         from zoo.training.optim.adafactor import Adafactor
 
-        return Adafactor(
+        return eager(Adafactor)(
             groups,
             lr=config.learning_rate,
             min_dim_size_to_factor=config.min_dim_size_to_factor,
         )
     if config.name == "adagrad":
-        return torch.optim.Adagrad(
+        return eager(torch.optim.Adagrad)(
             groups,
             lr=config.learning_rate,
             initial_accumulator_value=config.initial_accumulator_value,
@@ -44,13 +46,13 @@ def make_optimizer(
     if config.name == "lamb":
         from zoo.training.optim.lamb import Lamb
 
-        return Lamb(groups, **shared, bias_correction=config.bias_correction)
+        return eager(Lamb)(groups, **shared, bias_correction=config.bias_correction)
     if config.name == "stable-adamw":
         from zoo.training.optim.stable_adamw import StableAdamW
 
-        return StableAdamW(groups, **shared, bias_correction=config.bias_correction)
+        return eager(StableAdamW)(groups, **shared, bias_correction=config.bias_correction)
     devices = {parameter.device.type for group in groups for parameter in group["params"]}
-    return torch.optim.AdamW(groups, **shared, fused=devices <= {"cpu", "cuda"} or None)
+    return eager(torch.optim.AdamW)(groups, **shared, fused=devices <= {"cpu", "cuda"} or None)
 
 
 def set_hyperparams(

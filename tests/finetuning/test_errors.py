@@ -167,6 +167,7 @@ def test_the_mix_of_layers_is_no_layer(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["--task", "text-clasification"], "did you mean text-classification"),
+        (["--task", "sentiment-analisis"], "did you mean sentiment-analysis"),
         (["--task", "regression", "--preset", "papper"], "has no preset 'papper'"),
         (["--task", "regression", "--set", "batchsize=3"], "there is no setting batchsize"),
         ([], "the settings name no task"),

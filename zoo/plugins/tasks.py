@@ -137,11 +137,8 @@ def find_tasks(name: str, part: Part) -> list[TaskSpec]:
         return others
     plugins = [named.name for named in named_objects("tasks")]
     public = public_tasks(part)
-    names = [known for spec in public for known in (spec.name, spec.command)] + plugins
     listed = {spec.command if part == "predict" else spec.name for spec in public} | {*plugins}
-    hint = (
-        did_you_mean(name, list(dict.fromkeys(names))) or f"there are {', '.join(sorted(listed))}"
-    )
+    hint = did_you_mean(name, completed_names(part)) or f"there are {', '.join(sorted(listed))}"
     raise UsageError(f"no {NOUNS[part]} is called {name!r}", hint)
 
 

@@ -18,6 +18,7 @@ from tools.sentence_transformers_keys import installed_keys
 from zoo.checkpoint.generation_config import GENERATION_KEYS
 from zoo.families.base import Family
 from zoo.families.config.keys import common_keys
+from zoo.plugins import get_family
 from zoo.tokenizers.keys import (
     SPECIAL_TOKENS_MAP_KEYS,
     TOKENIZER_CONFIG_KEYS,
@@ -27,11 +28,11 @@ from zoo.tokenizers.module_files import MODULE_KEYS
 from zoo.tokenizers.sentence_files import MODULES_KEYS, SENTENCE_KEYS, SETTINGS_KEYS
 
 ROOT = Path(__file__).parents[1]
-# ELMo is read from another library's file, and the Hub has no class for it.
+# ELMo and model2vec are read from other libraries' files, and the Hub has no class for them.
 MODEL_TYPES = [
     (family, name)
     for family in families()
-    if family.config_files[0] == "config.json"
+    if family.config_files[0] == "config.json" and family.name != "model2vec"
     for name in family.model_types
 ]
 
@@ -90,6 +91,13 @@ def test_keys_of_config_json(family: Family, model_type: str) -> None:
     assert {"hidden_size", "id2label", "torch_dtype", "output_attentions"} <= known
     own = family.config_maps.get(model_type, family.config_map).file_keys()
     assert lacking(known, {**common_keys(), **own}) == []
+
+
+def test_keys_of_static_embeddings() -> None:
+    from model2vec.types import StaticModelConfig
+
+    own = get_family("model2vec").config_map.file_keys()
+    assert lacking({*StaticModelConfig.__annotations__}, {**common_keys(), **own}) == []
 
 
 def tokenizer_classes() -> dict[str, Any]:

@@ -11,6 +11,7 @@ from zoo.families.base import GENERATING, Family
 from zoo.families.config import Config
 from zoo.io.json import encode_json
 from zoo.plugins.tasks import model_fields
+from zoo.tokenizers.sentence_files import STATIC
 
 if TYPE_CHECKING:
     from zoo.tokenizers.pooling import Pooling
@@ -40,17 +41,21 @@ def hub_side_files(
         content["dtype"] = dtype
     files: dict[str, bytes] = {}
     if tokenizer is not None and family.text_tokenizer(config) is None:
-        inputs = tuple(family.onnx(config, head).inputs)
+        inputs, info = tuple(family.onnx(config, head).inputs), tokenizer.info
+        if pooling is not None and family.sentence_module == STATIC:
+            info = info.cut_at(pooling.max_tokens)
         files |= hub_tokenizer_files(
-            tokenizer.json, tokenizer.info, inputs=inputs, padding_side=family.padding_side
+            tokenizer.json, info, inputs=inputs, padding_side=family.padding_side
         )
         content = hub_token_ids(tokenizer.json, tokenizer.info) | content
+    if pooling is not None:
+        content |= family.sentence_keys(pooling)
     files[family.config_files[0]] = encode_json({**content, **(more or {})})
     if GENERATING.intersection(family.heads()[head].tasks):
         known = {key: content[key] for key in TOKEN_IDS if content.get(key) is not None}
         files[GENERATION_CONFIG] = encode_json(generation or {"_from_model_config": True, **known})
     if pooling is not None:
-        files |= hub_pooling_files(pooling, pooling.input_width(config))
+        files |= hub_pooling_files(pooling, pooling.input_width(config), family.sentence_module)
     return files
 
 

@@ -23,6 +23,8 @@ from zoo.io.json import read_json_object
 from zoo.plugins import all_families, all_formats, family_of_model_type, get_family, iter_families
 from zoo.plugins.directory import plugin_of_model_type
 from zoo.plugins.discovery import disabled_hint
+from zoo.tokenizers import TOKENIZER_FILES, module_kinds
+from zoo.tokenizers.sentence_files import MODULES
 
 if TYPE_CHECKING:
     from zoo.families.base import Family
@@ -33,7 +35,7 @@ LOG = logging.getLogger("zoo")
 
 def find_config(source: "CheckpointDir") -> "tuple[str, Family, dict[str, Any]]":
     """Find the configuration of a published checkpoint."""
-    directory = source.directory
+    directory = source.model_directory
     if not (directory / CONFIG).is_file():
         for family in iter_families():
             for pattern in family.config_files:
@@ -41,11 +43,24 @@ def find_config(source: "CheckpointDir") -> "tuple[str, Family, dict[str, Any]]"
                     config = _with_model_type(read_hub_config(directory, name), source, name)
                     if family.matches_config(config):
                         return name, family, config
+        if (named := _of_sentence_module(source)) is not None:
+            return MODULES, named, {}
     hub = _with_model_type(_translated(read_hub_config(directory), directory), source, CONFIG)
     if hub.get("model_type") is None and (known := model_type_of(hub, source)):
         LOG.info("%s has no model_type: taken as %s", directory / CONFIG, known)
         hub["model_type"] = known
-    return CONFIG, _family_of(hub, directory), hub
+    return f"{source.folder}/{CONFIG}".lstrip("/"), _family_of(hub, directory), hub
+
+
+def _of_sentence_module(source: "CheckpointDir") -> "Family | None":
+    """Return the family of the first module of sentence-transformers, if it needs no other file."""
+    from zoo.families.base import Family
+
+    if not source.files.has(MODULES):
+        return None
+    first = next(iter(module_kinds(source.files)), Family.sentence_module)
+    others = [f for f in iter_families() if f.sentence_module != Family.sentence_module]
+    return next((family for family in others if family.sentence_module == first), None)
 
 
 def _translated(hub: dict[str, Any], directory: Path) -> dict[str, Any]:
@@ -171,4 +186,7 @@ def local_files(source: "CheckpointDir") -> list[str]:
     choices = [*source.names(), *source.graphs()]
     _, weights = choose_format(choices, str(directory), allow_pickle=False)
     side = {*matching(names, LOCAL_SIDE_FILES), *module_files(names)}
+    if source.folder:
+        side |= {*matching(names, [f"{source.folder}/{name}" for name in TOKENIZER_FILES])}
+        weights = tuple(f"{source.folder}/{name}" for name in weights)
     return sorted({*weights, *config_files(names), *side})

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 # naming schemes that families describe by ``Family.runtime_model``
 RUNTIMES = ("gguf",)
+# targets whose exports are read like published files
+READ_BACK = (*RUNTIMES, "static")
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,11 @@ class OpenCheckpoint:
         """Pooling of a sentence encoder; ``None`` for other models."""
         from zoo.tokenizers import read_pooling
 
-        return self.checkpoint.model.pooling if self.checkpoint else read_pooling(self.files)
+        if self.checkpoint:
+            return self.checkpoint.model.pooling
+        location = self.source.model_directory / self.family.config_files[0]
+        pooling = read_pooling(self.files)
+        return self.family.sentence_settings(self.extra or {}, pooling, str(location))
 
     def zoo_tensor(self, entry: TensorMapping, names: Sequence[str]) -> "Sequence[Array]":
         """Return the chunks of a tensor of the zoo's layout, in storage dtype."""
@@ -137,7 +143,7 @@ def open_source(
     """Open a checkpoint directory."""
     from zoo.tokenizers.cross_encoder import read_cross_encoder
 
-    if source.is_converted and load_checkpoint(source.directory).export_target not in RUNTIMES:
+    if source.is_converted and load_checkpoint(source.directory).export_target not in READ_BACK:
         if source.model_type is not None:
             raise UsageError(
                 f"{source.directory} is a converted checkpoint, whose family is known",
@@ -160,17 +166,23 @@ def open_source(
             side_files=tuple(name for name in listed if (path / name).is_file()),
         )
     config_name, family, hub = find_config(source)
-    translation = family.from_hub(hub, str(source.directory / config_name))
     names = [*source.names(), *source.graphs()]
     file_format, files = choose_format(names, str(source.directory), allow_pickle=allow_pickle)
     if ignore_crc:
         file_format = file_format.without_checksums()
     present = source.files
+    reader = file_format.open(source.model_directory, files)
+    try:
+        hub = dict(family.infer_config(hub, reader.tensors, present))
+        translation = family.from_hub(hub, str(source.directory / config_name))
+    except BaseException:
+        reader.close()
+        raise
     return OpenCheckpoint(
         source=source,
         family=family,
         config=translation.config,
-        reader=file_format.open(source.directory, files),
+        reader=reader,
         format=file_format.name,
         architectures=class_names(hub),
         extra={**translation.extra, **read_cross_encoder(present)},

@@ -80,8 +80,8 @@ class Agreement(JsonStruct):
     # the correlation, argmax or cosine
     drop: float
     # mean cosine similarity of a text's vectors: the first output, pooled as the model does, or
-    # else its mean over tokens
-    cosine: float
+    # else its mean over tokens; ``None`` where vectors differ in size
+    cosine: float | None = None
     # fraction of tokens or texts with the same argmax; ``None`` without logits
     argmax: float | None = None
     # Pearson's correlation of the scores of a head with a single logit, such as regression
@@ -105,7 +105,7 @@ class Agreement(JsonStruct):
 
     def line(self) -> str:
         """Return the numbers as a phrase."""
-        parts = [f"cosine {self.cosine:.4f}"]
+        parts = [] if self.cosine is None else [f"cosine {self.cosine:.4f}"]
         if self.argmax is not None:
             parts.append(f"argmax agrees in {self.argmax:.1%}")
         if self.ranking is not None:

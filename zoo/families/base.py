@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from zoo.families.onnx import OnnxSpec
     from zoo.families.recipe import Recipe
     from zoo.families.runtimes import RuntimeModel
+    from zoo.io.tensors.formats import TensorInfo
     from zoo.nn.logits_processor import LogitsProcessor
     from zoo.tokenizers import SourceFiles, TextTokenizer
+    from zoo.tokenizers.pooling import Pooling
     from zoo.weights import WeightMap
     from zoo.weights.releases import ReleaseTensor
 
@@ -134,6 +136,9 @@ class Family(RenamedMethods, ABC):
             released code. ``reference_initialization`` followed by a space and the name of a head
             is for the tensors of that head, and not the backbone's;
             ``reference_defaults`` and the name of a field for its default.
+        sentence_module: class of sentence-transformers that is the model in its ``modules.json``.
+            Of ``StaticEmbedding``, whose output is a vector for each text, the mean of the tokens
+            is a part.
     """
 
     renamed_methods: ClassVar[Mapping[str, str]] = {"from_hf": "from_hub", "to_hf": "to_hub"}
@@ -154,6 +159,7 @@ class Family(RenamedMethods, ABC):
     other_classes: ClassVar[tuple[str, ...]] = ()
     fields_by_stage: ClassVar[tuple[str, ...]] = ()
     reference_exceptions: ClassVar[Mapping[str, str]] = {}
+    sentence_module: ClassVar[str] = "Transformer"
 
     def sizes(self) -> Mapping[str, Any]:
         """Return the configurations by size; ``tiny``, for tests and demos, is mandatory."""
@@ -251,6 +257,43 @@ class Family(RenamedMethods, ABC):
         """
         table = self.config_maps.get(str(hub.get("model_type")), self.config_map)
         return table.from_hub(hub, self.config_type, location)
+
+    def infer_config(
+        self, hub: Mapping[str, Any], tensors: "Mapping[str, TensorInfo]", files: "SourceFiles"
+    ) -> Mapping[str, Any]:
+        """Return a Hub configuration with the keys that other files determine; by default as it is.
+
+        Args:
+            hub: the parsed ``config.json``; empty for a directory of sentence-transformers that
+                needs none.
+            tensors: name -> dtype and shape of the weights.
+            files: tokenizer and other side files.
+
+        Raises:
+            VerificationError: the files contradict each other.
+        """
+        return hub
+
+    def sentence_settings(
+        self, hub: Mapping[str, Any], pooling: "Pooling | None", location: str
+    ) -> "Pooling | None":
+        """Return the settings of a sentence encoder, of which ``config.json`` may state some.
+
+        By default, those of sentence-transformers' files.
+
+        Args:
+            hub: keys of the Hub's configuration that have no field.
+            pooling: what ``modules.json`` and its folders say; ``None`` without them.
+            location: name of the configuration file, for messages.
+
+        Raises:
+            VerificationError: the files contradict each other.
+        """
+        return pooling
+
+    def sentence_keys(self, pooling: "Pooling") -> dict[str, Any]:
+        """Return the keys of ``config.json`` that repeat settings of a sentence encoder, if any."""
+        return {}
 
     def to_hub(self, config: Any, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Translate a configuration to the Hub's keys, ``model_type`` included.

@@ -103,8 +103,15 @@ def without_weights(names: Sequence[str], source: str) -> SourceError:
 
 def files_to_download(names: Sequence[str], source: str, *, allow_pickle: bool) -> list[str]:
     """Return the files of a repository to download: weights of one format, and side files."""
+    side = [*config_files(names), *matching(names, SIDE_FILES), *module_files(names)]
+    inside = [] if CONFIG in names else matching(names, ("0_*/*",))
+    if inside:  # a model that is in the folder of a module
+        folder = inside[0].partition("/")[0]
+        names = [n.partition("/")[2] for n in inside if n.startswith(f"{folder}/")]
+        wanted = (CONFIG, *TOKENIZER_FILES)
+        side += [f"{folder}/{name}" for name in matching(names, wanted)]
     _, weights = choose_format(names, source, allow_pickle=allow_pickle)
-    return [*weights, *config_files(names), *matching(names, SIDE_FILES), *module_files(names)]
+    return [*(f"{folder}/{name}" if inside else name for name in weights), *side]
 
 
 def export_files(manifest: Path, names: Sequence[str]) -> list[str]:

@@ -38,13 +38,26 @@ class CheckpointDir:
     is_export: bool = False  # whether the files are those of an export in a repository
 
     def names(self) -> list[str]:
-        """Return the names of the files that may be read and begin with ``stem``."""
+        """Return the names in ``model_directory`` that may be read and begin with ``stem``."""
         start = f"{self.stem}." if self.stem else ""
         if self.restricted:
-            names = list(self.digests)
+            inside = f"{self.folder}/" if self.folder else ""
+            names = [n.removeprefix(inside) for n in self.digests if n.startswith(inside)]
         else:
-            names = [path.name for path in self.directory.iterdir() if path.is_file()]
+            names = [path.name for path in self.model_directory.iterdir() if path.is_file()]
         return sorted(name for name in names if name.startswith(start))
+
+    @cached_property
+    def folder(self) -> str:
+        """Folder of configuration, weights and tokenizer; empty for the directory itself."""
+        from zoo.tokenizers import SourceFiles, backbone_folder
+
+        return backbone_folder(SourceFiles(self.directory, self._only()))
+
+    @property
+    def model_directory(self) -> Path:
+        """Directory of configuration, weights and tokenizer."""
+        return self.directory / self.folder
 
     def graphs(self) -> list[str]:
         """Return the names of ONNX graphs in subdirectories, which have no weights to read."""
@@ -56,7 +69,10 @@ class CheckpointDir:
         """Side files: tokenizer, pooling."""
         from zoo.tokenizers import SourceFiles
 
-        return SourceFiles(self.directory, sorted(self.digests) if self.restricted else None)
+        return SourceFiles(self.directory, self._only(), self.folder)
+
+    def _only(self) -> list[str] | None:
+        return sorted(self.digests) if self.restricted else None
 
     @property
     def is_converted(self) -> bool:

@@ -16,8 +16,10 @@ from zoo.tokenizers.info import check_template, check_vocabulary, tokenizer_info
 from zoo.tokenizers.sentence_files import (
     MODULE_FILES,
     POOLING_FILES,
+    backbone_folder,
     hub_pooling_files,
     module_folders,
+    module_kinds,
     read_pooling,
 )
 from zoo.tokenizers.sentencepiece.proto import piece_model
@@ -39,6 +41,7 @@ __all__ = [
     "SourceFiles",
     "Template",
     "TextTokenizer",
+    "backbone_folder",
     "byte_level_bpe_tokenizer",
     "check_template",
     "check_vocabulary",
@@ -47,6 +50,7 @@ __all__ = [
     "hub_token_ids",
     "hub_tokenizer_files",
     "module_folders",
+    "module_kinds",
     "piece_model",
     "read_pooling",
     "sentencepiece_tokenizer",

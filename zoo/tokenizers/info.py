@@ -56,6 +56,19 @@ class TokenizerInfo(JsonStruct):
     extra_config: dict[str, Any] = msgspec.field(default_factory=dict)
     sections: dict[str, Any] = msgspec.field(default_factory=dict)
 
+    def cut_at(self, tokens: int | None) -> "TokenizerInfo":
+        """Return the properties with truncation in ``tokenizer.json``, at a number of tokens."""
+        sections = {name: part for name, part in self.sections.items() if name != "truncation"}
+        if tokens is not None:
+            cut = {
+                "direction": self.truncation_side.title(),
+                "strategy": "LongestFirst",
+                "stride": 0,
+            }
+            before = self.sections.get("truncation", {})
+            sections["truncation"] = {**cut, **before, "max_length": tokens}
+        return msgspec.structs.replace(self, sections=sections)
+
 
 def tokenizer_info(
     files: SourceFiles, tokenizer: "Tokenizer", roles: Mapping[str, str] | None = None

@@ -99,7 +99,7 @@ MODULE_KEYS: Mapping[str, FileKeys] = {
 _MODELS = "sentence_transformers.models"
 PACKAGES: Mapping[str, str] = {
     **dict.fromkeys(("Transformer", "Pooling", "Normalize", "Dense", "LayerNorm"), _MODELS),
-    "Dropout": _MODELS,
+    **dict.fromkeys(("Dropout", "StaticEmbedding"), _MODELS),
     "SpladePooling": "sentence_transformers.sparse_encoder.models",
     "MultiVectorMask": "sentence_transformers.multi_vector_encoder.modules.multi_vector_mask",
 }

@@ -4,13 +4,14 @@ A table for each file says what becomes of its keys. An unknown key is refused, 
 embeddings. Modules after ``Pooling`` other than ``Normalize`` are refused by name.
 """
 
+import posixpath
 from collections.abc import Mapping
 from reprlib import repr as shown
 from typing import Any, get_args
 
 import msgspec
 
-from zoo.errors import VerificationError
+from zoo.errors import UsageError, VerificationError
 from zoo.io.file_keys import FileKeys, carried, honoured, refused, written_anew
 from zoo.tokenizers.module_files import (
     MODULE_KEYS,
@@ -44,6 +45,7 @@ from zoo.tokenizers.sentence_modules import (
     module_folder,
 )
 from zoo.tokenizers.source_files import SourceFiles
+from zoo.tokenizers.tokenizer_json import read_sections
 
 MODULES, SENTENCE = "modules.json", "sentence_bert_config.json"
 SETTINGS = "config_sentence_transformers.json"
@@ -63,6 +65,7 @@ MODULE_FILES = tuple(
 
 PACKAGE, CROSS_ENCODER = "sentence_transformers", "CrossEncoder"
 BACKBONES = ("Transformer", "MLMTransformer")
+STATIC = "StaticEmbedding"  # a table of vectors, and their mean
 FILL_MASK = "fill-mask"
 IMPLICIT_PROMPTS = ("query", "document")  # sentence-transformers gives every model these, empty
 ARGUMENTS = (
@@ -137,15 +140,18 @@ def read_pooling(files: SourceFiles) -> Pooling | None:
         return None
     extra = {SETTINGS: _check(settings, SETTINGS_KEYS, str(files.path(SETTINGS)))}
     (backbone, folder), *listed = _modules(files) or [("no modules", "")]
-    if backbone not in BACKBONES:
+    if backbone not in (*BACKBONES, STATIC):
         raise VerificationError(
             f"{files.path(MODULES)}: {backbone:.100}: not implemented as the first module",
-            f"only {' and '.join(BACKBONES)} are",
+            f"only {', '.join(BACKBONES)} and {STATIC} are",
         )
     if not files.path(folder or ".").is_dir():
         raise VerificationError(
             f"{files.path(MODULES)}: the folder {folder!r:.100} of its model is not there"
         )
+    options = _settings(settings, str(files.path(SETTINGS)))
+    if backbone == STATIC:
+        return _read_static(files, listed, extra, options, settings)
     name, sentence = _sentence(files, folder)
     origin = str(files.path(name))
     default = FILL_MASK if backbone == "MLMTransformer" else "feature-extraction"
@@ -164,7 +170,6 @@ def read_pooling(files: SourceFiles) -> Pooling | None:
     ):
         if key in config:
             extra[file][key] = config[key]
-    options = _settings(settings, str(files.path(SETTINGS)))
     steps = tuple(_step(files, kind, path, options["model_type"]) for kind, path in listed)
     _check_steps(steps, options["model_type"], str(files.path(MODULES)))
     pooling = Pooling(
@@ -178,11 +183,55 @@ def read_pooling(files: SourceFiles) -> Pooling | None:
         **options,
     )
     written = {SENTENCE: _sentence_config(pooling), SETTINGS: _settings_config(pooling)}
-    for file, config in written.items():  # these keys are written anyway
-        extra[file] = {k: v for k, v in extra[file].items() if k not in config or config[k] != v}
-    return msgspec.structs.replace(
-        pooling, extra={file: keys for file, keys in extra.items() if keys}
+    return _with_extra(pooling, extra, written)
+
+
+def _read_static(
+    files: SourceFiles,
+    listed: list[tuple[str, str]],
+    extra: dict[str, dict[str, Any]],
+    options: dict[str, Any],
+    settings: Mapping[str, Any],
+) -> Pooling:
+    """Return the settings of a table of vectors, whose module takes their mean."""
+    origin = str(files.path(MODULES))
+    if options["model_type"] != "SentenceTransformer":
+        raise VerificationError(
+            f"{origin}: {STATIC} in a {options['model_type']} is not implemented",
+            "only in a SentenceTransformer",
+        )
+    steps = tuple(_step(files, kind, path, options["model_type"]) for kind, path in listed)
+    for step in steps:
+        if read_by(step) == TOKENS:
+            raise VerificationError(
+                f"{origin}: {step.kind} reads {TOKENS}, which {STATIC} does not set",
+                "leave the module out",
+            )
+    if "model_type" in settings:
+        extra[SETTINGS]["model_type"] = settings["model_type"]
+    steps = (PoolingModule(), *steps)
+    _check_steps(steps, options["model_type"], origin)
+    pooling = Pooling(
+        max_tokens=read_sections(files).get("truncation", {}).get("max_length"),
+        **_short(steps),
+        **options,
     )
+    return _with_extra(pooling, extra, {SETTINGS: _settings_config(pooling)})
+
+
+def _with_extra(
+    pooling: Pooling, extra: Mapping[str, dict[str, Any]], written: Mapping[str, dict[str, Any]]
+) -> Pooling:
+    """Return settings with the keys of files that are not written anyway."""
+    kept = {
+        file: {
+            key: value
+            for key, value in keys.items()
+            if key not in written[file] or written[file][key] != value
+        }
+        for file, keys in extra.items()
+    }
+    return msgspec.structs.replace(pooling, extra={f: keys for f, keys in kept.items() if keys})
 
 
 def _reads(output: str) -> dict[str, Any]:
@@ -192,8 +241,21 @@ def _reads(output: str) -> dict[str, Any]:
 
 def module_folders(files: SourceFiles) -> dict[str, str]:
     """Return folder in our layout -> folder in the files, for each module after the first."""
-    _, *listed = _modules(files)
-    return {f"{i}_{kind}": path for i, (kind, path) in enumerate(listed, 1)}
+    (backbone, _), *listed = _modules(files)
+    first = 2 if backbone == STATIC else 1  # pooling is a module of its own in our layout
+    return {f"{i}_{kind}": path for i, (kind, path) in enumerate(listed, first)}
+
+
+def backbone_folder(files: SourceFiles) -> str:
+    """Return the folder of configuration, weights and tokenizer, if it is that of a module.
+
+    It is empty for most models, which have these files next to ``modules.json``.
+    """
+    if files.has("config.json") or not files.has(MODULES):
+        return ""
+    modules = _modules(files)
+    folder = posixpath.normpath(modules[0][1]) if modules else "."
+    return folder if folder != "." and files.path(folder).is_dir() else ""
 
 
 def _short(steps: tuple[AnyModule, ...]) -> dict[str, Any]:
@@ -275,24 +337,39 @@ def _check(
     return check_keys(config, keys, origin, {**ACCEPTED, **harmless, **accepted})
 
 
-def hub_pooling_files(pooling: Pooling, hidden_size: int) -> dict[str, bytes]:
+def hub_pooling_files(
+    pooling: Pooling, hidden_size: int, backbone: str = "Transformer"
+) -> dict[str, bytes]:
     """Return the files with which sentence-transformers computes the same embeddings."""
-    kinds = ["Transformer", *(step.kind for step in pooling.steps)]
-    folders = ["", *(module_folder(i, step) for i, step in enumerate(pooling.steps, 1))]
+    # ``backbone`` is the class of the first module, see ``Family.sentence_module``
+    steps = pooling.steps
+    folders = ["", *(module_folder(i, step) for i, step in enumerate(steps, 1))]
+    features: Features = {TOKENS: Feature(hidden_size, per_token=True)}
+    if backbone == STATIC:  # pooling is a part of it
+        if steps[0] != PoolingModule() or any(read_by(step) == TOKENS for step in steps[1:]):
+            raise UsageError(
+                f"{STATIC} of sentence-transformers is the mean of the tokens, and the modules "
+                f"are {pooling.describe()}",
+                "use the model with zoo run or zoo export",
+            )
+        features |= steps[0].apply_to(features)
+        steps, folders = steps[1:], ["", *folders[2:]]
+    kinds = [backbone, *(step.kind for step in steps)]
     modules = [
         {"idx": i, "name": str(i), "path": folder, "type": f"{PACKAGES[kind]}.{kind}"}
         for i, (kind, folder) in enumerate(zip(kinds, folders, strict=True))
     ]
     files = {MODULES: encode(modules)}
-    features: Features = {TOKENS: Feature(hidden_size, per_token=True)}
-    for folder, step in zip(folders[1:], pooling.steps, strict=True):
+    for folder, step in zip(folders[1:], steps, strict=True):
         config = module_config(step, features.get(read_by(step)))
         if config or not isinstance(step, NormalizeModule):
             files[f"{folder}/config.json"] = encode(config)
         features |= step.apply_to(features)
+    if backbone != STATIC:
+        config = {**_sentence_config(pooling), **pooling.extra.get(SENTENCE, {})}
+        files[SENTENCE] = encode(config)
     return {
         **files,
-        SENTENCE: encode({**_sentence_config(pooling), **pooling.extra.get(SENTENCE, {})}),
         SETTINGS: encode({**_settings_config(pooling), **pooling.extra.get(SETTINGS, {})}),
     }
 

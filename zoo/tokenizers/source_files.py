@@ -51,14 +51,18 @@ class SourceFiles:
     Args:
         directory: directory of the checkpoint.
         only: names of the files that may be read; by default all.
+        folder: where the files of the tokenizer are, if not in the directory itself.
 
     Attributes:
         names_read: names of the files read so far.
     """
 
-    def __init__(self, directory: Path, only: Collection[str] | None = None) -> None:
+    def __init__(
+        self, directory: Path, only: Collection[str] | None = None, folder: str = ""
+    ) -> None:
         self.directory = directory
         self.only = only
+        self.folder = folder
         self.names_read: set[str] = set()
 
     def has(self, name: str) -> bool:
@@ -80,6 +84,8 @@ class SourceFiles:
         """
         if any(len(os.fsencode(part)) > MAX_NAME for part in name.split("/")):
             raise VerificationError(f"{self.directory}: {name[:100]!r}... cannot be a file's name")
+        if self.folder and name in TOKENIZER_FILES:
+            name = f"{self.folder}/{name}"
         path = safe_join(self.directory, name, str(self.directory))
         former_path = path.with_name(FORMER.get(name, path.name))
         return former_path if os.path.lexists(former_path) and not os.path.lexists(path) else path

@@ -26,11 +26,11 @@ from zoo.inference.load_model import load_model
 needs_llama = pytest.mark.skipif(
     llama_problem() is not None, reason="node-llama-cpp is not installed"
 )
-# ONNX has tests of its own
+# ONNX, and what is another model, have tests of their own
 OTHERS = [
     pytest.param(name, marks=needs_llama if name == "gguf" else ())
     for name in BUILT_IN
-    if name != "onnx"
+    if name not in ("onnx", "static")
 ]
 LOOSE = ExportSettings(allow_tokenizer_differences=True)
 
@@ -157,7 +157,7 @@ def test_openvino_stores_rows_of_8_bits(encoder: Checkpoint, tmp_path: Path) -> 
     plan = QuantizationPlan((), max_drop=0.05)
     settings = ExportSettings(precision="int8", quantization=plan)
     report = find_target("openvino").export(encoder, tmp_path / "export", settings)
-    assert report.agreement is not None and report.agreement.cosine > 0.999
+    assert report.agreement is not None and (report.agreement.cosine or 0) > 0.999
     model = openvino.Core().read_model(tmp_path / "export" / report.files[1])
     constants = [op for op in model.get_ops() if op.get_type_name() == "Constant"]
     stored = [op for op in constants if np.asarray(op.data).dtype == np.int8]

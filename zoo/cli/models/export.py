@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from zoo.export.targets.base import ExportTarget
 
 COLUMNS = ("text", "pair", "label")
-BLOCK_SIZE, MAX_DROP = 32, 0.01  # defaults
+BLOCK_SIZE = 32  # default
 QUANTIZATION = ("int8", "int4", "block_size", "max_drop", "eval_data", "calibration_file", *COLUMNS)
 # options that only some targets take, see ``ExportTarget.options``
 SPECIAL = {
@@ -43,9 +43,10 @@ SPECIAL = {
     "calibration_file": "--calibration",
     "pooled": "--pooled",
     "dim": "--dim",
+    "sif_coefficient": "--sif-coefficient",
 }
 SETTINGS = ("force", "unverified", "allow_tokenizer_differences")
-GRAPH = ("cache", "opset", "optimize", "pooled", "dim")
+GRAPH = ("cache", "opset", "optimize", "pooled", "dim", "sif_coefficient")
 
 
 class _Scales(click.Choice[str]):
@@ -64,6 +65,7 @@ Examples:
   zoo export ./model --head none -o ./graph
   zoo export all-minilm-l6-v2 --pooled --dim 128
   zoo export all-minilm-l6-v2 --only int8 -o minilm-int8
+  zoo export all-minilm-l6-v2 --to static --dim 256 -o minilm-static
   zoo export ./classifier --int8 --eval dev.tsv --text sentence -o ./quantized
   zoo export ./model --int8 --int4 --max-drop 0.05 -o ./quantized"""
 )
@@ -98,7 +100,14 @@ Examples:
     "--dim",
     type=IntegerRange(1),
     metavar="N",
-    help="Keep the first N numbers of the embeddings of --pooled.",
+    help="Keep the first N numbers of the embeddings of --pooled; with --to static, the number of "
+    "principal components, by default 256.",
+)
+@click.option(
+    "--sif-coefficient",
+    type=FiniteRange(0, 1),
+    metavar="X",
+    help="Weight of rare tokens in static embeddings; 0 for equal weights.  [default: 0.0001]",
 )
 @click.option("--opset", type=IntegerRange(), metavar="N", help="ONNX operator set version.")
 @click.option(
@@ -215,9 +224,11 @@ def command(
 
     checkpoint = as_whole_model(checkpoint)
 
-    plan = _quantization(checkpoint, _by_agreement(target, precision), **quantization)
+    agrees = _by_agreement(target, precision)
+    plan = _quantization(checkpoint, agrees, target.max_drop, **quantization)
     if target.options:
-        settings["options"] = {**graph, "only": only}
+        given = {**graph, "only": only}
+        settings["options"] = {n: value for n, value in given.items() if n in target.options}
     report = target.export(
         checkpoint, output, ExportSettings(precision=precision, quantization=plan, **settings)
     )
@@ -257,6 +268,7 @@ def _select_only(only: str, options: dict[str, Any]) -> None:
 def _quantization(
     checkpoint: "Checkpoint",
     precision: str | None,  # of another target, if it passes by its agreement
+    accepted: float,  # drop, if --max-drop does not say it
     int8: str | None,
     int4: bool,
     block_size: str | None,
@@ -287,7 +299,7 @@ def _quantization(
         eval_data = None
     elif named:
         raise UsageError("columns are of a table", "give --eval with a file such as dev.tsv")
-    drop = MAX_DROP if max_drop is None else max_drop
+    drop = accepted if max_drop is None else max_drop
     return QuantizationPlan(methods, drop, eval_data, calibration_file, metric)
 
 

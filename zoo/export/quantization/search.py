@@ -39,7 +39,7 @@ def search(
     with progress("measuring", len(layers), unit="layers") as advance:
         for layer in layers:
             single = quick([layer])
-            loss[layer] = (single.drop, at_least_0(1 - single.cosine))
+            loss[layer] = (single.drop, at_least_0(1 - (single.cosine or 0)))
             advance(1)
     ranked = sorted(layers, key=loss.__getitem__, reverse=True)  # the most sensitive first
     best: SearchResult | None = None

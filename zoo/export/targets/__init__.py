@@ -16,6 +16,7 @@ BUILT_IN = {
     "openvino": "zoo.export.targets.openvino:OpenVino",
     "ctranslate2": "zoo.export.targets.ctranslate2:CTranslate2",
     "gguf": "zoo.export.targets.gguf:Gguf",
+    "static": "zoo.export.targets.static:Static",
 }
 
 

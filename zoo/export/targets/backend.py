@@ -47,6 +47,11 @@ def open_target(
             hint = did_you_mean(backend, names) or f"there are {', '.join(names)}"
             raise UsageError(f"no backend is called {backend!r}", hint)
         target = find_target(backend)
+        if not target.runs_weights:
+            raise UsageError(
+                f"--to {backend} makes another model, and is not a backend of {checkpoint.path}",
+                f"`zoo export {checkpoint.path} --to {backend} -o DIR` writes it, and DIR runs",
+            )
         from zoo.export.cache import cached_export
 
         _check_cpu(target, device)

@@ -75,6 +75,7 @@ class ExportTarget(ABC):
         runs_weights: whether ``--backend`` exports a model and runs it: false for a target that
             writes another model than the one that it is given.
         has_tokenizer: whether the runtime cuts texts itself, see ``tokens``.
+        max_drop: accepted loss of what passes by its agreement, if ``--max-drop`` does not say it.
     """
 
     name: ClassVar[str]
@@ -88,6 +89,7 @@ class ExportTarget(ABC):
     reads_token_types: ClassVar[bool] = True
     runs_weights: ClassVar[bool] = True
     has_tokenizer: ClassVar[bool] = False
+    max_drop: ClassVar[float] = 0.01
 
     @property
     def folder(self) -> str:

@@ -28,6 +28,8 @@ def target_card(target: "ExportTarget", checkpoint: "Checkpoint", report: "Targe
                 f"differs from PyTorch by at most {report.max_rel:.1e} of the largest magnitude",
             )
         )
+    if report.reason and not report.checks and report.agreement is not None:
+        rows.append(("kind", report.reason))
     if report.agreement is not None:
         rows.append(("on text", report.agreement.line()))
     if report.tokenizer is not None:

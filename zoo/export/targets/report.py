@@ -73,6 +73,8 @@ class TargetReport(JsonStruct):
             )
         for check in self.checks:
             yield f"  {check.line()}"
+        if self.reason and not self.checks and self.agreement is not None:
+            yield self.reason
         if self.agreement is not None:
             yield f"on text: {self.agreement.line()}"
             if self.max_drop is not None:

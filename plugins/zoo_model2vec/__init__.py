@@ -1,0 +1,125 @@
+"""Static embeddings of model2vec and sentence-transformers: vectors of tokens, and their mean."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from zoo.errors import VerificationError
+from zoo.families.base import Family, Head
+from zoo.families.config import Config, ConfigMap
+from zoo.families.heads import standard_head
+from zoo.overrides import override
+from zoo.plugins.hookspecs import hookimpl
+from zoo_model2vec.config import CONFIG_MAP, Model2VecConfig
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from zoo.io.tensors.formats import TensorInfo
+    from zoo.tokenizers import SourceFiles
+    from zoo.tokenizers.pooling import Pooling
+
+TABLES = ("embeddings", "embedding.weight")  # in model2vec, and in sentence-transformers
+MAX_TOKENS = 512  # of a text, where model2vec's configuration does not say it
+_UNWRITTEN = ("id2label", "label2id", "problem_type")
+
+
+class Model2Vec(Family):
+    """The family; it imports torch when a model is built.
+
+    A directory of model2vec has a ``config.json``. One of sentence-transformers has none, and its
+    model may be in the folder ``0_StaticEmbedding``. Texts have no special tokens.
+    """
+
+    name: ClassVar[str] = "model2vec"
+    package: ClassVar[str] = "zoo_model2vec"
+    model_types: ClassVar[tuple[str, ...]] = ("model2vec",)
+    config_type: ClassVar[type[Config]] = Model2VecConfig
+    config_map: ClassVar[ConfigMap] = CONFIG_MAP
+    default_checkpoint: ClassVar[str] = "potion-base-8m"
+    sentence_module: ClassVar[str] = "StaticEmbedding"
+
+    @override
+    def heads(self) -> Mapping[str, Head]:
+        summary = "vectors of tokens, whose mean is the embedding of a text"
+        return {"none": standard_head("none", "Static", summary=summary)}
+
+    @override
+    def infer_config(
+        self, hub: Mapping[str, Any], tensors: "Mapping[str, TensorInfo]", files: "SourceFiles"
+    ) -> dict[str, Any]:
+        found = dict(hub)
+        shapes = [tensors[name].shape for name in TABLES if name in tensors]
+        if shapes and len(shapes[0]) == 2:
+            found.setdefault("vocab_size", shapes[0][0])
+            found.setdefault("hidden_dim", shapes[0][1])
+        # without a configuration it is a model of sentence-transformers, which skips no token
+        if hub and "skipped_token_id" not in hub:
+            found["skipped_token_id"] = unknown_token_id(files)
+        return found
+
+    @override
+    def sentence_settings(
+        self, hub: Mapping[str, Any], pooling: "Pooling | None", location: str
+    ) -> "Pooling | None":
+        from zoo.tokenizers.pooling import Pooling
+
+        if not hub:
+            return pooling
+        normalizes, limit = hub.get("normalize", False), hub.get("max_length", MAX_TOKENS)
+        if not isinstance(normalizes, bool):
+            raise VerificationError(f"{location}: normalize is neither true nor false")
+        if limit is not None and (not isinstance(limit, int) or limit < 1):
+            raise VerificationError(f"{location}: max_length is not a number of tokens")
+        pooling = Pooling(normalize=normalizes) if pooling is None else pooling
+        if pooling.normalizes != normalizes:
+            raise VerificationError(
+                f"{location}: normalize is {str(normalizes).lower()}, and modules.json says "
+                f"otherwise: {pooling.describe()}",
+                "correct one of them",
+            )
+        return msgspec.structs.replace(pooling, max_tokens=limit)
+
+    @override
+    def sentence_keys(self, pooling: "Pooling") -> dict[str, Any]:
+        return {"normalize": pooling.normalizes, "max_length": pooling.max_tokens}
+
+    @override
+    def to_hub(self, config: Any, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        hub = super().to_hub(config, extra)
+        return {key: value for key, value in hub.items() if key not in _UNWRITTEN}
+
+    @override
+    def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
+        from zoo.tokenizers.tokenizer_json import load
+
+        tokenizer = load(files)
+        tokenizer.post_processor = None  # neither library adds special tokens
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return tokenizer
+
+
+def unknown_token_id(files: "SourceFiles") -> int | None:
+    """Return the id of the unknown token of a tokenizer, which model2vec leaves out."""
+    if not files.has("tokenizer.json"):
+        return None
+    definition = files.json("tokenizer.json")
+    model = definition.get("model")
+    if not isinstance(model, dict):
+        return None
+    if isinstance(number := model.get("unk_id"), int):  # of Unigram
+        return number
+    added = definition.get("added_tokens") or ()
+    ids = {t.get("content"): t.get("id") for t in added if isinstance(t, dict)}
+    vocabulary = model.get("vocab")
+    ids |= vocabulary if isinstance(vocabulary, dict) else {}
+    number = ids.get(model.get("unk_token"))
+    return number if isinstance(number, int) else None
+
+
+@hookimpl
+def zoo_families() -> tuple[Family, ...]:
+    """Return the family."""
+    return (Model2Vec(),)

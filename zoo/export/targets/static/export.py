@@ -1,0 +1,212 @@
+"""Distillation of an encoder into static embeddings, and the gate: both rank texts alike."""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+from safetensors.numpy import save_file
+
+from zoo.checkpoint import CONFIG, TOKENIZER, WEIGHTS, Checkpoint, SourceRecord, load_checkpoint
+from zoo.convert.conversion import convert
+from zoo.errors import UsageError
+from zoo.export.export import check_weights
+from zoo.export.layout import write_hub_files
+from zoo.export.quantization.agreement import Summary, rank_correlation, read_texts
+from zoo.export.quantization.variants import QuantizationPlan
+from zoo.export.report import Agreement, at_least_0
+from zoo.export.targets.base import ExportSettings, ExportTarget
+from zoo.export.targets.card import target_card
+from zoo.export.targets.checked_export import (
+    check_precision,
+    probe_texts,
+    require_agreement,
+    require_held,
+)
+from zoo.export.targets.report import TargetReport
+from zoo.export.targets.static.vectors import static_vectors
+from zoo.export.targets.static.vocabulary import vocabulary_of
+from zoo.hub.source import CheckpointDir
+from zoo.inference.processing.records import as_records
+from zoo.inference.torch_session import TorchSession
+from zoo.io.json import encode_json
+from zoo.io.output.atomic import atomic_directory
+from zoo.io.paths import check_unicode
+from zoo.plugins import iter_families
+from zoo.tasks.sentence_embedding.predict import Embed
+from zoo.tokenizers import hub_pooling_files
+from zoo.tokenizers.pooling import Pooling
+from zoo.tokenizers.sentence_files import STATIC
+from zoo.tokenizers.source_files import SourceFiles
+from zoo.tokenizers.tokenizer_json import load
+from zoo.version import package_version
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from zoo.families.base import Family
+    from zoo.inference.session import Session
+
+DIM, SIF_COEFFICIENT = 256, 1e-4  # defaults of the authors' library
+UNDECIDED = np.zeros(0)
+KINDS = {"float32": np.float32, "float16": np.float16}
+
+
+def export_static(
+    target: ExportTarget, checkpoint: Checkpoint, directory: Path, settings: ExportSettings
+) -> TargetReport:
+    """Distil a model into static embeddings, and publish them if they rank texts alike."""
+    check_unicode(directory.absolute(), "the directory of the export")
+    precision = check_precision(target, settings.precision)
+    require_held(target, checkpoint)
+    plan = settings.quantization or QuantizationPlan((), target.max_drop)
+    if plan.metric is not None:
+        raise UsageError(
+            "static embeddings are compared on texts, and not by a metric",
+            "give --eval a text file",
+        )
+    texts = [*probe_texts(), *read_texts(plan.eval_file)]
+    output = atomic_directory(
+        directory, force=settings.force, sources=[checkpoint.path], managed=settings.managed
+    )
+    with output as staging, tempfile.TemporaryDirectory() as scratch:
+        weights = check_weights(checkpoint)
+        teacher = TorchSession(checkpoint, dtype="float32")
+        options = {name: settings.options.get(name) for name in target.options}
+        made = distil(checkpoint, teacher, Path(scratch), precision, **options)
+        (staging / WEIGHTS).write_bytes((Path(scratch) / "hub" / WEIGHTS).read_bytes())
+        report = TargetReport(
+            target=target.name,
+            title=target.title,
+            dtype=precision,
+            validated=False,
+            files=[WEIGHTS],
+            bytes=(staging / WEIGHTS).stat().st_size,
+            versions={"torch": package_version("torch") or "unknown"},
+            weights=weights,
+            reason=target.precisions[precision].reason,
+            max_drop=plan.max_drop,
+            tensors={precision: 1},
+        )
+        student = target.open(made, staging, precision)
+        report.agreement = ranking(checkpoint, teacher, made, student, texts)
+        require_agreement(report.agreement, plan.max_drop, "distillation")
+        report.validated = True
+        write_hub_files(
+            made,
+            staging,
+            dtype=precision,
+            card=target_card(target, made, report),
+            record=report.to_dict(),
+            tensors=report.tensors,
+        )
+    return report
+
+
+def distil(
+    checkpoint: Checkpoint,
+    teacher: "Session",
+    scratch: Path,
+    precision: str,
+    *,
+    dim: int | None = None,
+    sif_coefficient: float | None = None,
+) -> Checkpoint:
+    """Return a checkpoint of static embeddings in the zoo's layout.
+
+    Args:
+        checkpoint: an encoder.
+        teacher: a session of it.
+        scratch: an empty folder; the files of the Hub's layout are in its folder ``hub``.
+        precision: dtype of the vectors.
+        dim: number of principal components.
+        sif_coefficient: see ``frequency_weights``.
+    """
+    info = checkpoint.model.tokenizer
+    if info is None or checkpoint.family.text_tokenizer(checkpoint.config) is not None:
+        raise UsageError(
+            f"{checkpoint.path} has no tokenizer whose tokens could have vectors",
+            "`zoo convert ... --tokenizer REF` adds one",
+        )
+    dim = DIM if dim is None else dim
+    coefficient = SIF_COEFFICIENT if sif_coefficient is None else sif_coefficient
+    tokenizer = load(SourceFiles(checkpoint.path))
+    vocabulary = vocabulary_of(tokenizer, info.special.get("pad"))
+    vectors = static_vectors(teacher, vocabulary, dim, coefficient or None)
+    family = _family()
+    shape: dict[str, Any] = dict(zip(("vocab_size", "hidden_size"), vectors.shape, strict=True))
+    config = family.config_type(**shape)
+    name = next(iter(family.weights(config, "none").entries())).sources[0]
+    hub = scratch / "hub"
+    hub.mkdir()
+    save_file({name: np.ascontiguousarray(vectors, KINDS[precision])}, hub / WEIGHTS)
+    keys = {
+        "model_type": family.model_types[0],
+        "apply_pca": dim,
+        "sif_coefficient": coefficient or None,
+        **family.sentence_keys(_POOLING),
+    }
+    files = {
+        CONFIG: encode_json(keys),
+        TOKENIZER: encode_json(vocabulary.definition),
+        **hub_pooling_files(_POOLING, vectors.shape[1], family.sentence_module),
+    }
+    for file, content in files.items():
+        (hub / file).parent.mkdir(exist_ok=True)
+        (hub / file).write_bytes(content)
+    convert(CheckpointDir(hub, str(hub)), scratch / "model")
+    return _described(load_checkpoint(scratch / "model"), checkpoint)
+
+
+# neither prompts nor modules of the encoder, whose vectors of texts these are not
+_POOLING = Pooling(normalize=True)
+
+
+def _family() -> "Family":
+    """Return the family of static embeddings."""
+    found = [family for family in iter_families() if family.sentence_module == STATIC]
+    if not found:
+        raise UsageError("no installed family has static embeddings", "see `zoo plugins`")
+    return found[0]
+
+
+def _described(made: Checkpoint, teacher: Checkpoint) -> Checkpoint:
+    """Return a checkpoint with the source and the licence of its teacher."""
+    assert made.manifest.source is not None, "it was converted"
+    before = teacher.manifest.source
+    source = msgspec.structs.replace(
+        before or SourceRecord(reference=str(teacher.path)),
+        extra_config=made.manifest.source.extra_config,
+    )
+    changes: dict[str, Any] = {"source": source, "licence": teacher.manifest.licence}
+    return replace(made, manifest=msgspec.structs.replace(made.manifest, **changes))
+
+
+def ranking(
+    checkpoint: Checkpoint,
+    teacher: "Session",
+    made: Checkpoint,
+    student: "Session",
+    texts: list[str],
+) -> Agreement:
+    """Return how alike two models rank texts by the cosine of their embeddings."""
+    sides = (_vectors(checkpoint, teacher, texts), _vectors(made, student, texts))
+    expected, actual = ([_summary(side)] for side in sides)
+    found = rank_correlation(expected, actual, "cosine")
+    if found is None:
+        raise UsageError(
+            f"{checkpoint.path} gives all texts the same similarities, which ranks nothing",
+            "give --eval FILE with other texts",
+        )
+    return Agreement(texts=len(texts), measure="ranking", drop=at_least_0(1 - found), ranking=found)
+
+
+def _vectors(checkpoint: Checkpoint, session: "Session", texts: list[str]) -> "NDArray[Any]":
+    task = Embed(checkpoint, session)
+    return np.stack([added["embedding"] for _, added in task.stream(as_records(texts))])
+
+
+def _summary(vectors: "NDArray[Any]") -> Summary:
+    return Summary(vectors.astype(np.float64), UNDECIDED.astype(np.int64), UNDECIDED, UNDECIDED)

@@ -1,16 +1,18 @@
 """Write docs/figures/*.svg; ``--check`` only compares them, and exits with 1 if one is old."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from tools.figures import conversion, objectives, packing, recipes
+from tools.figures import conversion, curves, objectives, packing, recipes
 
 FOLDER = Path(__file__).parents[2] / "docs" / "figures"
-FIGURES = {
+FIGURES: dict[str, Callable[[], str]] = {
     "conversion": conversion.draw,
     "packing": packing.draw,
     "objectives": objectives.draw,
     "recipes": recipes.draw,
+    **curves.DRAWINGS,
 }
 
 

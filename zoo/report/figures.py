@@ -1,4 +1,4 @@
-"""Figures as SVG files of their own, with the axes of ``zoo.report.svg``."""
+"""Figures as SVG files of their own, for light and dark pages; axes of ``zoo.report.svg``."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
@@ -14,20 +14,41 @@ from zoo.report.drawings import (
     drawn_name,
     reliability_drawing,
 )
-from zoo.report.svg import DOTS, FEW, HEIGHT, LEFT, WIDTH, Axis, Plot, downsample
+from zoo.report.svg import DOTS, FEW, HEIGHT, LEFT, WIDTH, Axis, Plot, downsample, draw_mark
 
 Band = Sequence[tuple[float, float, float, float]]
 
 MOST_LABELS = 40  # of a confusion matrix
+# of series, on a light and on a dark page
 COLOURS = ("#4c78a8", "#e4772e", "#54a24b", "#b0417a", "#2a9d9d", "#8c6d31", "#7f7f7f", "#9467bd")
-STYLE = """
-text { font: 12px Helvetica, Arial, "DejaVu Sans", sans-serif; fill: #57606a }
-.end { text-anchor: end } .middle { text-anchor: middle } .name { fill: #1f2328 }
-.light { fill: #fff }
-.grid { stroke: #e7e5e1 } .axis { stroke: #8b9199 } .dashed { stroke-dasharray: 5 4 }
-.right { fill: #1f5a99 } .wrong { fill: #b3431e } .cell { stroke: #e7e5e1 }
-polyline.validation { fill: none; stroke: #4c78a8; stroke-width: 1.8 }
-.validation circle { fill: #4c78a8 }
+DARK = ("#79b0ea", "#f2955a", "#7cc474", "#e37fb0", "#4cc9c9", "#c9a55e", "#b0b0b0", "#bb9af0")
+
+
+def _series(colours: Sequence[str]) -> str:
+    """Return the rules of the classes of series."""
+    return " ".join(f".s{k} {{ fill: {c}; stroke: {c} }}" for k, c in enumerate(colours))
+
+
+# Rules of shapes are more specific than those of colours, which the dark page changes
+STYLE = f"""
+text {{ font: 12px Helvetica, Arial, "DejaVu Sans", sans-serif; fill: #57606a }}
+.end {{ text-anchor: end }} .middle {{ text-anchor: middle }}
+.page {{ fill: #fff }} .name {{ fill: #1f2328 }} .light {{ fill: #fff }}
+.grid, .cell {{ stroke: #e7e5e1 }} .axis, .mark {{ stroke: #8b9199 }}
+.right {{ fill: #1f5a99 }} .wrong {{ fill: #b3431e }}
+.validation {{ stroke: #4c78a8; fill: #4c78a8 }}
+{_series(COLOURS)}
+@media (prefers-color-scheme: dark) {{
+  text {{ fill: #9198a1 }} .page {{ fill: #0d1117 }} .name {{ fill: #f0f6fc }}
+  .grid, .cell {{ stroke: #30363d }} .axis, .mark {{ stroke: #6e7681 }}
+  .right {{ fill: #2f6fb5 }} .wrong {{ fill: #c2552f }}
+  .validation {{ stroke: #79b0ea; fill: #79b0ea }}
+  {_series(DARK)}
+}}
+.dashed, path.mark {{ stroke-dasharray: 5 4 }} text.mark {{ stroke: none }}
+polyline[points] {{ fill: none; stroke-width: 1.8; stroke-linejoin: round }}
+polygon[points] {{ fill-opacity: 0.2; stroke: none }}
+circle[r] {{ stroke: none }} .key {{ stroke-width: 2 }}
 """
 
 
@@ -49,40 +70,51 @@ def figure_path(path: Path, name: str) -> Path:
 
 
 def plot_bands(path: Path, panels: Mapping[str, Mapping[str, Band]], *, x: str) -> None:
-    """Write a figure of panels, one below the other: unit -> name -> curve."""
-    # A curve has points of x, middle, lowest and highest value.
+    """Write a figure of panels, see ``draw_bands``."""
+    atomic_write(path, draw_bands(panels, x=x).encode())
+
+
+def draw_bands(
+    panels: Mapping[str, Mapping[str, Band]], *, x: str, marks: Sequence[tuple[int, str]] = ()
+) -> str:
+    """Return a figure of panels, one below the other: unit -> name -> curve."""
+    # A curve has points of x, middle, lowest and highest value. ``marks`` are places at which
+    # something changes, and what
     drawn, height = [], 0.0
     for y, curves in panels.items():
-        marks, size = _draw_bands({name: band for name, band in curves.items() if band}, x, y)
-        drawn.append(f'<g transform="translate(0 {height:.0f})">{"".join(marks)}</g>')
+        present = {name: band for name, band in curves.items() if band}
+        panel, size = _draw_bands(present, x, y, marks)
+        drawn.append(f'<g transform="translate(0 {height:.0f})">{"".join(panel)}</g>')
         height += size
-    _write(path, WIDTH, height, f"{' and '.join(panels)} by {x}", drawn)
+    return _svg(WIDTH, height, f"{' and '.join(panels)} by {x}", drawn)
 
 
-def _draw_bands(curves: Mapping[str, Band], x: str, y: str) -> tuple[list[str], float]:
-    """Return the marks of a panel, and its height."""
+def _draw_bands(
+    curves: Mapping[str, Band], x: str, y: str, marks: Sequence[tuple[int, str]]
+) -> tuple[list[str], float]:
+    """Return the elements of a panel, and its height."""
     points = [point for band in curves.values() for point in band]
     plot = Plot(
         Axis.around(min(0, *(p[0] for p in points)), max(p[0] for p in points), 6, tight=True),
         Axis.around(min(p[2] for p in points), max(p[3] for p in points), 5),
     )
-    drawn = [plot.grid(y, x)]
+    drawn = [plot.grid(y, x), *(draw_mark(*mark, plot) for mark in marks)]
     for number, (name, band) in enumerate(curves.items()):
-        colour = COLOURS[number % len(COLOURS)]
+        series = f"s{number % len(COLOURS)}"
         middle, low, high = (
             _path(plot, downsample([(point[0], point[column]) for point in band]))
             for column in (1, 2, 3)
         )
         around = " ".join([*high.split(), *reversed(low.split())])
         if len(band) > FEW:
-            drawn.append(f'<polygon points="{around}" fill="{colour}" fill-opacity="0.2"/>')
-            drawn.append(_line(middle, colour))
+            drawn.append(f'<polygon points="{around}" class="{series}"/>')
+            drawn.append(_line(middle, series))
         else:  # the range of each point
             ends = zip(high.split(), low.split(), strict=True)
-            drawn += [_line(f"{top} {bottom}", colour) for top, bottom in ends if top != bottom]
+            drawn += [_line(f"{top} {bottom}", series) for top, bottom in ends if top != bottom]
         if len(band) <= DOTS:
-            drawn += _dots(map(plot.place, ((point[0], point[1]) for point in band)), colour)
-        drawn += _key(name, colour, HEIGHT + 16 + 18 * number)
+            drawn += _dots(map(plot.place, ((point[0], point[1]) for point in band)), series)
+        drawn += _key(name, series, HEIGHT + 16 + 18 * number)
     return drawn, HEIGHT + 12 + 18 * len(curves)
 
 
@@ -113,18 +145,18 @@ def plot_speeds(path: Path, speeds: Mapping[str, Sequence[float]]) -> None:
         drawn.append(
             f'<text x="{margin - 6:.1f}" y="{down + 4:.1f}" class="end name">{name}</text>'
             f'<rect x="{margin:.1f}" y="{down - 9:.1f}" width="{end - margin:.1f}" height="18" '
-            f'fill="{COLOURS[0]}"/>'
+            'class="s0"/>'
         )
         places = [right.place((latency, 0))[0] for latency in latencies]
         drawn.append(
             f'<path class="axis" d="M{min(places):.1f} {down:.1f}H{max(places):.1f}"/>'
-            + "".join(_dots([(places[0], down)], COLOURS[0]))
+            + "".join(_dots([(places[0], down)], "s0"))
         )
         drawn += [
-            f'<path d="M{place:.1f} {down - 6:.1f}v12" stroke="{COLOURS[0]}" stroke-width="1.6"/>'
-            for place in places[1:]
+            f'<path d="M{place:.1f} {down - 6:.1f}v12" class="s0 key"/>' for place in places[1:]
         ]
-    _write(path, right.right + 20, bottom + 44, "throughput and latency", drawn)
+    text = _svg(right.right + 20, bottom + 44, "throughput and latency", drawn)
+    atomic_write(path, text.encode())
 
 
 def _path(plot: Plot, points: Sequence[tuple[float, float]]) -> str:
@@ -132,34 +164,31 @@ def _path(plot: Plot, points: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{across:.1f},{down:.1f}" for across, down in places)
 
 
-def _line(points: str, colour: str) -> str:
-    return (
-        f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.8" '
-        'stroke-linejoin="round"/>'
-    )
+def _line(points: str, series: str) -> str:
+    return f'<polyline points="{points}" class="{series}"/>'
 
 
-def _dots(places: Iterable[tuple[float, float]], colour: str) -> Iterator[str]:
+def _dots(places: Iterable[tuple[float, float]], series: str) -> Iterator[str]:
     for across, down in places:
-        yield f'<circle cx="{across:.1f}" cy="{down:.1f}" r="3" fill="{colour}"/>'
+        yield f'<circle cx="{across:.1f}" cy="{down:.1f}" r="3" class="{series}"/>'
 
 
-def _key(name: str, colour: str, down: float) -> Iterator[str]:
+def _key(name: str, series: str, down: float) -> Iterator[str]:
     """Yield a line of the legend."""
-    yield f'<path d="M{LEFT} {down}h18" stroke="{colour}" stroke-width="2"/>'
+    yield f'<path d="M{LEFT} {down}h18" class="{series} key"/>'
     yield f'<text x="{LEFT + 26}" y="{down + 4}" class="name">{drawn_name(name)}</text>'
 
 
 def _write_drawing(path: Path, drawing: Drawing) -> None:
-    _write(path, drawing.width, drawing.height, drawing.title, drawing.parts)
+    text = _svg(drawing.width, drawing.height, drawing.title, drawing.parts)
+    atomic_write(path, text.encode())
 
 
-def _write(path: Path, width: float, height: float, title: str, drawn: Sequence[str]) -> None:
-    """Write a figure, drawn at 1.5 times its units."""
-    text = (
+def _svg(width: float, height: float, title: str, drawn: Sequence[str]) -> str:
+    """Return a figure, drawn at 1.5 times its units."""
+    return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'width="{1.5 * width:.0f}" height="{1.5 * height:.0f}" role="img" '
         f'aria-label="{escape(title)}">\n<style>{STYLE}</style>\n'
-        f'<rect width="100%" height="100%" fill="#fff"/>\n{"".join(drawn)}\n</svg>\n'
+        f'<rect width="100%" height="100%" class="page"/>\n{"".join(drawn)}\n</svg>\n'
     )
-    atomic_write(path, text.encode())

@@ -44,7 +44,7 @@ def line_chart(
     inside = [mark for mark in marks if x.low < mark[0] < x.high]
     drawn = [
         plot.grid(unit, "step"),
-        *(_mark(*mark, plot) for mark in inside),
+        *(draw_mark(*mark, plot) for mark in inside),
         *(_curve(line, plot) for line in lines),
     ]
     names = [escape(line.name) for line in lines if line.name]
@@ -199,7 +199,7 @@ def downsample(points: Sequence[Point], limit: int = LIMIT) -> list[Point]:
     return selected
 
 
-def _mark(step: int, text: str, plot: Plot) -> str:
+def draw_mark(step: int, text: str, plot: Plot) -> str:
     """Return a vertical line with what begins there."""
     across, _ = plot.place((step, plot.y.low))
     end = across > (plot.left + plot.right) / 2  # the text is left of the line

@@ -32,10 +32,9 @@ def variant_file(file: str, dtype: str) -> str:
 
 
 class ModelFile(JsonStruct):
-    """Contents of ``config.json``: the architecture and its configuration.
+    """Contents of ``config.json``: the architecture and its configuration."""
 
-    In an export, where ``config.json`` has the Hub's layout, the manifest holds it.
-    """
+    # In an export, where ``config.json`` has the Hub's layout, the manifest holds it.
 
     zoo: int  # version of the format
     family: str

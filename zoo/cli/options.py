@@ -110,10 +110,9 @@ class PathText(click.types.StringParamType):
 
 
 class InputFile(PathText):
-    """Path of a file to read, or ``-`` for standard input, which is copied to a temporary file.
+    """Path of a file to read, or ``-`` for standard input, which is copied to a temporary file."""
 
-    The command may then read it twice. The copy has the ending of its format.
-    """
+    # The command may then read it twice. The copy has the ending of its format.
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

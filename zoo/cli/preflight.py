@@ -1,9 +1,4 @@
-"""Checks of a command line before the command imports what it runs: mistakes are answered at once.
-
-``common_options`` calls ``check_arguments`` before every command, and commands of training call
-``check_settings``. The checks open no connection and import neither torch nor ONNX Runtime. What
-they cannot know, such as the contents of files, the command checks itself.
-"""
+"""Checks of a command line before the command imports what it runs: mistakes end at once."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +14,9 @@ CONFIG_FILES = (".yaml", ".yml")
 
 def check_arguments(ctx: click.Context) -> None:
     """Check the references and paths of a command line."""
+    # ``common_options`` calls ``check_arguments`` before every command, and commands of training
+    # call ``check_settings``. The checks open no connection and import neither torch nor ONNX
+    # Runtime. What they cannot know, such as the contents of files, the command checks itself.
     for parameter in ctx.command.params:
         value = ctx.params.get(parameter.name or "")
         values = value if isinstance(value, tuple) else (value,)

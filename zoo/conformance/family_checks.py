@@ -1,8 +1,4 @@
-"""The conformance checks that every family passes, built-in or a third party's.
-
-Each check is a method that raises ``VerificationError``. ``zoo.testing.conformance`` runs them all
-as pytest tests. They run on the family's ``tiny`` size, without the reference library.
-"""
+"""The conformance checks that every family passes, built-in or a third party's."""
 
 import inspect
 import json
@@ -45,6 +41,10 @@ class FamilyChecks(
     EncoderDecoderChecks, ObjectiveChecks, PackingChecks, TokenizerChecks, TrainingChecks
 ):
     """Checks of a family's declarations, weights, outputs and training."""
+
+    # Each check is a method that raises ``VerificationError``. ``zoo.testing.conformance`` runs
+    # them all as pytest tests. They run on the family's ``tiny`` size, without the reference
+    # library.
 
     # Declarations
 

@@ -1,9 +1,4 @@
-"""Checks of installed plugins, each in a subprocess.
-
-``load`` imports only the module of the entry point, and a family imports its other files on use.
-Here all modules of the package are imported, the hooks are called, the ``tiny`` size of each family
-is built with each head, and the conformance checks that need no training run on it, or all of them.
-"""
+"""Checks of installed plugins, each in a subprocess."""
 
 import os
 import subprocess
@@ -44,6 +39,10 @@ def check_plugin(
     name: str, seconds: float = MAX_PLUGIN_CHECK_SECONDS, *, full: bool = False
 ) -> list[Finding]:
     """Check one plugin in a subprocess, and return what is found."""
+    # ``load`` imports only the module of the entry point, and a family imports its other files on
+    # use. Here all modules of the package are imported, the hooks are called, the ``tiny`` size of
+    # each family is built with each head, and the conformance checks that need no training run on
+    # it, or all of them.
     options = ["full"] if full else []
     reading, writing = os.pipe()
     with open(reading, encoding="utf-8", errors="replace") as results:

@@ -13,10 +13,9 @@ if TYPE_CHECKING:
 
 
 class RuntimeReader(TensorReader):
-    """Tensors of a runtime's file, rearranged first to ours and then to the Hub's.
+    """Tensors of a runtime's file, rearranged first to ours and then to the Hub's."""
 
-    Tensors that the model has no rule for keep their names, so that a conversion reports them.
-    """
+    # Tensors that the model has no rule for keep their names, so that a conversion reports them.
 
     def __init__(self, inner: TensorReader, model: RuntimeModel, weights: WeightMap) -> None:
         self.inner, self.files = inner, inner.files

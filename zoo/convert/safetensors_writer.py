@@ -1,8 +1,4 @@
-"""Writing of ``model.safetensors``, one tensor at a time, in shards of bounded size.
-
-Implemented here because the safetensors package needs all tensors in memory; this writer takes one
-at a time, so that a model may be larger than memory, and hashes files while writing them.
-"""
+"""Writing of ``model.safetensors``, one tensor at a time, in shards of bounded size."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -45,6 +41,9 @@ def write_weights(
     shard_bytes: int = SHARD_BYTES,
 ) -> list[Path]:
     """Write tensors to ``model.safetensors``, or to shards with an index; return the paths."""
+    # Implemented here because the safetensors package needs all tensors in memory; this writer
+    # takes one at a time, so that a model may be larger than memory, and hashes files while writing
+    # them.
     shards, size = [list[TensorToWrite]()], 0
     for out in outputs:
         if shards[-1] and size + out.info.nbytes > shard_bytes:

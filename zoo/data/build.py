@@ -1,8 +1,4 @@
-"""Building of a corpus: texts are read, tokenized and written as a stream.
-
-The result only depends on the files, the reader's settings, the tokenizer and the seed, not on the
-number of processes or the location of the files.
-"""
+"""Building of a corpus: texts are read, tokenized and written as a stream."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -101,6 +97,8 @@ def build(
     shard_bytes: int = SHARD_BYTES,
 ) -> Corpus:
     """Build a corpus in a staging directory, and rename it when it is complete."""
+    # The result only depends on the files, the reader's settings, the tokenizer and the seed, not
+    # on the number of processes or the location of the files.
     texts = [file for files in spec.files.values() for file in files]
     with atomic_directory(target, force=force, sources=texts) as staging:
         stats = spec.file_stats  # before the digests: detects a change

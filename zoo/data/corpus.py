@@ -131,11 +131,10 @@ def _offsets(lengths: Any) -> Offsets:
 
 
 class Corpus:
-    """A corpus on disk, opened for reading.
+    """A corpus on disk, opened for reading."""
 
-    The manifest is checked when the corpus is opened, and the lengths of files when a split is
-    opened. Digests and contents are checked by ``zoo.data.verify``.
-    """
+    # The manifest is checked when the corpus is opened, and the lengths of files when a split is
+    # opened. Digests and contents are checked by ``zoo.data.verify``.
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,9 +1,4 @@
-"""Tokenization of documents in batches, in this process or in several.
-
-A document is tokenized as a whole, and its tokens are assigned to sentences by their offsets in the
-text. The concatenated tokens of the sentences are thus the tokens of the document, even if a token
-depends on the space before it. A token across a sentence boundary belongs to the first sentence.
-"""
+"""Tokenization of documents in batches, in this process or in several."""
 
 import os
 import signal
@@ -49,6 +44,11 @@ class EncodedDocuments:
 @dataclass(frozen=True)
 class DocumentTokenizer:
     """Tokenizes documents; it can be pickled for another process."""
+
+    # A document is tokenized as a whole, and its tokens are assigned to sentences by their offsets
+    # in the text. The concatenated tokens of the sentences are thus the tokens of the document,
+    # even if a token depends on the space before it. A token across a sentence boundary belongs to
+    # the first sentence.
 
     json: bytes
     info: "TokenizerInfo"  # special tokens of the tokenizer

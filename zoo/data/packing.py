@@ -33,11 +33,10 @@ class ReadableDocuments(Documents, Protocol):
 
 
 class ConcatenatedDocuments:
-    """The documents of a split in random order, concatenated to one without separators.
+    """The documents of a split in random order, concatenated to one without separators."""
 
-    As ``reduce_concat_tokens`` of the code released with Raffel et al. 2020 (arXiv:1910.10683,
-    preprocessors.py), which concatenates 128 documents at a time.
-    """
+    # As ``reduce_concat_tokens`` of the code released with Raffel et al. 2020 (arXiv:1910.10683,
+    # preprocessors.py), which concatenates 128 documents at a time.
 
     def __init__(self, split: ReadableDocuments, seed: int) -> None:
         bounds = np.asarray(split.document_starts())

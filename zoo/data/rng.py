@@ -1,8 +1,4 @@
-"""Random generators keyed by seed and purpose instead of a state.
-
-Every draw of a run has a key: ``generator(seed, "masks", step, row)``. There is no state to save,
-and a run that is resumed, or distributed over other ranks, draws the same numbers.
-"""
+"""Random generators keyed by seed and purpose instead of a state."""
 
 import numpy as np
 from blake3 import blake3
@@ -15,6 +11,8 @@ def generator(seed: int, *purpose: int | str) -> np.random.Generator:
         seed: seed of the run.
         *purpose: the rest of the key, such as ``"masks", step, row``.
     """
+    # Every draw of a run has a key: ``generator(seed, "masks", step, row)``. There is no state to
+    # save, and a run that is resumed, or distributed over other ranks, draws the same numbers.
     return np.random.Generator(np.random.Philox(key=_key(seed, purpose)))
 
 

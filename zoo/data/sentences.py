@@ -1,10 +1,4 @@
-"""Rule-based sentence splitting.
-
-A sentence ends with ``.``, ``!``, ``?`` or an ellipsis and closing quotes and brackets, followed by
-white space and a capital, a digit, or an opening quote or bracket. A full stop after a title
-(``Mr.``), a common abbreviation or an initial (``J.``, ``U.S.``) does not end a sentence. The rule
-is for languages with spaces and capitals; for others, put each sentence on a line.
-"""
+"""Rule-based sentence splitting."""
 
 import re
 
@@ -24,6 +18,11 @@ MAX_ABBREVIATION = 8  # characters of an abbreviation, at most
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
     """Return start and end of each sentence of a text; between spans is only white space."""
+    # A sentence ends with ``.``, ``!``, ``?`` or an ellipsis and closing quotes and brackets,
+    # followed by white space and a capital, a digit, or an opening quote or bracket. A full stop
+    # after a title (``Mr.``), a common abbreviation or an initial (``J.``, ``U.S.``) does not end a
+    # sentence. The rule is for languages with spaces and capitals; for others, put each sentence on
+    # a line.
     starts, ends = [0], []
     for match in SENTENCE_END.finditer(text):
         first = match[2]

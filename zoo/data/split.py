@@ -12,11 +12,10 @@ BLOCK = 1 << 16
 
 
 class ValidationSplit:
-    """Selects a fraction of the documents, and at least one.
+    """Selects a fraction of the documents, and at least one."""
 
-    Each document is drawn independently, so that documents appended later do not change the
-    selection.
-    """
+    # Each document is drawn independently, so that documents appended later do not change the
+    # selection.
 
     def __init__(self, documents: Iterable[str], fraction: float, seed: int) -> None:
         self.fraction, self.seed = fraction, seed

@@ -1,8 +1,4 @@
-"""The objective of distillation wraps the student's objective and adds losses.
-
-The student's objective or task makes batches and has losses of its own. The teachers read the same
-batches, and distillation losses compare the outputs. To the trainer, all of this is one objective.
-"""
+"""The objective of distillation wraps the student's objective and adds losses."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,10 +28,9 @@ STATE = "state-of-teacher-"  # prefix of tensors with a teacher's recurrent stat
 
 
 class StudentModule(nn.Module):
-    """The student, and by name of a loss the linear map from the student's to the teacher's width.
+    """The student, and for losses a linear map from its width to the teacher's, by name."""
 
-    The maps are trained and saved in the run's checkpoints, but not in the final model.
-    """
+    # The maps are trained and saved in the run's checkpoints, but not in the final model.
 
     def __init__(self, student: nn.Module, projections: Mapping[str, nn.Module]) -> None:
         super().__init__()
@@ -67,6 +62,10 @@ class Distillation(TrainingObjective):
         aligner: turns the student's text into the teachers' inputs; ``None`` if the teachers
             read the student's tensors, or rows of their own.
     """
+
+    # The student's objective or task makes batches and has losses of its own. The teachers read the
+    # same batches, and distillation losses compare the outputs. To the trainer, all of this is one
+    # objective.
 
     name: ClassVar[str] = "distillation"
 

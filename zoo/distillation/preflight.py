@@ -1,8 +1,4 @@
-"""Before a run: warnings about untrained teachers, and an estimate of how long it will take.
-
-The estimate comes from timing one micro-batch. If the model is compiled or sharded, or the
-teacher's outputs are cached, it comes from the first steps instead.
-"""
+"""Before a run: warnings about untrained teachers, and an estimate of how long it will take."""
 
 import logging
 import statistics
@@ -139,6 +135,9 @@ def micro_batches_left(trainer: "Trainer") -> int:
 
 def expected_seconds(trainer: "Trainer", objective: Distillation) -> float | None:
     """Return the expected seconds of the remaining steps, from one micro-batch of the next step."""
+    # The estimate comes from timing one micro-batch. If the model is compiled or sharded, or the
+    # teacher's outputs are cached, it comes from the first steps instead.
+    #
     # Weights, gradients, recurrent states and random generators do not change. The estimate
     # excludes updates, evaluations and checkpoints. ``None`` if a measurement would change the run.
     config = trainer.config

@@ -1,8 +1,4 @@
-"""Distillation recipes by name: built-in ones, those of families and plugins, and files.
-
-All recipes differ from the released code in two ways: padding never counts in a mean, and teachers
-always run in evaluation mode.
-"""
+"""Distillation recipes by name: built-in ones, those of families and plugins, and files."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -229,6 +225,8 @@ SHARED = (
 
 def all_recipes(family: Family) -> dict[str, DistillationRecipe]:
     """Return the recipes for students of a family by name: its own, shared ones, and plugins'."""
+    # All recipes differ from the released code in two ways: padding never counts in a mean, and
+    # teachers always run in evaluation mode.
     recipes = (*family.distillation(), *SHARED, *recipes_of_plugins().values())
     return {recipe.name: recipe for recipe in reversed(recipes)}
 

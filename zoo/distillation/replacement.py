@@ -1,11 +1,4 @@
-"""Progressive module replacing (Xu et al. 2020, arXiv:2002.02925).
-
-Each layer of the student stands for a group of successive layers of the teacher. In each training
-step, a layer replaces its group with a probability that rises to 1; from then on, only the student
-runs. As in the released code (run_glue.py), only the student's layers are trained, and layers that
-were not drawn in a step get gradients of zero. Unlike the released code, the teacher's layers run
-without dropout, and one draw counts for a whole step.
-"""
+"""Progressive module replacing (Xu et al. 2020, arXiv:2002.02925)."""
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,6 +40,12 @@ class LayerGroup(nn.Module):
 
 class ModuleReplacing(Distillation):
     """The student's objective, computed by a mix of layers of both models."""
+
+    # Each layer of the student stands for a group of successive layers of the teacher. In each
+    # training step, a layer replaces its group with a probability that rises to 1; from then on,
+    # only the student runs. As in the released code (run_glue.py), only the student's layers are
+    # trained, and layers that were not drawn in a step get gradients of zero. Unlike the released
+    # code, the teacher's layers run without dropout, and one draw counts for a whole step.
 
     def __init__(self, *args: Any, replacement: Replacement, seed: int) -> None:
         super().__init__(*args)

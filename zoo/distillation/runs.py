@@ -1,8 +1,4 @@
-"""Runs of distillation; a recipe with several stages has one directory with a run for each.
-
-A stage continues with the final model of the stage before as its student, or learns from it as its
-teacher. ``stages.json`` lists the stages; ``model`` links to the model of the last stage.
-"""
+"""Runs of distillation; a recipe with several stages has one directory with a run for each."""
 
 import logging
 import os
@@ -57,6 +53,10 @@ class StagesRecord(JsonStruct):
 
 class DistillRun(Run):
     """A run of distillation, or one for each stage of the recipe."""
+
+    # A stage continues with the final model of the stage before as its student, or learns from it
+    # as its teacher. ``stages.json`` lists the stages; ``model`` links to the model of the last
+    # stage.
 
     command: ClassVar[str] = "distill"
     build_config = staticmethod(distill_config)

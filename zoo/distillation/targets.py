@@ -1,9 +1,4 @@
-"""Sequence-level distillation: the student's targets are texts that the teacher generates.
-
-The student is trained on the best hypothesis of the teacher's beam search (Kim and Rush 2016,
-"Sequence-Level Knowledge Distillation", arXiv:1606.07947, section 3.2). Since targets are texts,
-student and teacher need not share a vocabulary.
-"""
+"""Sequence-level distillation: the student's targets are texts that the teacher generates."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -61,6 +56,10 @@ def write_targets(
     device: str,
 ) -> None:
     """Generate the targets of the training data, unless the directory has them."""
+    # The student is trained on the best hypothesis of the teacher's beam search (Kim and Rush 2016,
+    # "Sequence-Level Knowledge Distillation", arXiv:1606.07947, section 3.2). Since targets are
+    # texts, student and teacher need not share a vocabulary.
+    #
     # Evaluation data keeps its targets. Several data sets become one.
     if (path / FOLDER).is_dir():
         return

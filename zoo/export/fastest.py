@@ -1,9 +1,4 @@
-"""The fastest backend of a model on this machine, as ``zoo bench`` measured it.
-
-A record is a file under ``$ZOO_HOME/backends``. It is for one model, dtype, kind of CPU, number of
-threads and set of versions, of libraries and of the family's plugin: where any of them differs,
-nothing was measured. Backends are compared at one dtype, since the results of another differ.
-"""
+"""The fastest backend of a model on this machine, as ``zoo bench`` measured it."""
 
 import logging
 import os
@@ -72,6 +67,10 @@ def save_speeds(
     dtype: str | None = None,
 ) -> str:
     """Record the speeds of backends, and return the fastest one."""
+    # A record is a file under ``$ZOO_HOME/backends``. It is for one model, dtype, kind of CPU,
+    # number of threads and set of versions, of libraries and of the family's plugin: where any of
+    # them differs, nothing was measured. Backends are compared at one dtype, since the results of
+    # another differ.
     record = BackendSpeeds(dict(speeds))
     path = _record_path(checkpoint, threads, dtype)
     try:

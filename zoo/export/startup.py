@@ -1,8 +1,4 @@
-"""Start-up time and memory of a session, measured in a process of its own.
-
-The process opens the session and runs one batch, or generates from one:
-``python -m zoo.export.startup SETTINGS``, where SETTINGS is a JSON object of ``StartupSettings``.
-"""
+"""Start-up time and memory of a session, measured in a process of its own."""
 
 import contextlib
 import re
@@ -38,6 +34,8 @@ class Startup(msgspec.Struct, frozen=True):
 
 def measure_startup(settings: StartupSettings) -> Startup:
     """Open a session in a new process, run one batch, and return what that took."""
+    # The process opens the session and runs one batch, or generates from one: ``python -m
+    # zoo.export.startup SETTINGS``, where SETTINGS is a JSON object of ``StartupSettings``.
     argv = [sys.executable, "-m", __name__, msgspec.json.encode(settings).decode()]
     start = time.perf_counter()
     process = subprocess.run(argv, capture_output=True, text=True, check=False)

@@ -45,10 +45,9 @@ class RuntimeModel:
 
 @dataclass(frozen=True)
 class SkipRows(Op):
-    """The first rows are missing there: those of positions that no text has.
+    """The first rows are missing there: those of positions that no text has."""
 
-    On the way back they are zero, so this operation is not invertible.
-    """
+    # On the way back they are zero, so this operation is not invertible.
 
     rows: int = 0
 

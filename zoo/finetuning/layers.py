@@ -16,12 +16,11 @@ MIX = "mix"  # field of the configurations: whether a classifier reads a mix
 
 
 class LayerTask(FineTuning):
-    """Base class of tasks with the option ``layers``.
+    """Base class of tasks with the option ``layers``."""
 
-    Its value is ``mix`` for a learned mix of all layers (Peters et al. 2018, arXiv:1802.05365,
-    equation 1), or the number of one layer: 0 for the embeddings, negative from the end. The
-    default is that of the checkpoint, or else the last layer.
-    """
+    # Its value is ``mix`` for a learned mix of all layers (Peters et al. 2018, arXiv:1802.05365,
+    # equation 1), or the number of one layer: 0 for the embeddings, negative from the end. The
+    # default is that of the checkpoint, or else the last layer.
 
     @classmethod
     @override

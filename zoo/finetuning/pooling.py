@@ -76,11 +76,10 @@ class LayerNorm(nn.Module):
 
 
 class SentenceModules(nn.Module):
-    """The modules of a sentence encoder after its backbone.
+    """The modules of a sentence encoder after its backbone."""
 
-    The state dict has the names of the weights in the folders of a checkpoint, such as
-    ``2_Dense.linear.weight``.
-    """
+    # The state dict has the names of the weights in the folders of a checkpoint, such as
+    # ``2_Dense.linear.weight``.
 
     def __init__(self, pooling: Pooling) -> None:
         super().__init__()

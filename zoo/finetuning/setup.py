@@ -289,10 +289,9 @@ def _supports_packed_rows(family: Family, config: Config, task: type[FineTuning]
 
 
 class SplitProblems:
-    """Rows of the training and evaluation data that cannot be used.
+    """Rows of the training and evaluation data that cannot be used."""
 
-    As a context manager, it refuses all of them at the end, unless ``skip`` is set.
-    """
+    # As a context manager, it refuses all of them at the end, unless ``skip`` is set.
 
     def __init__(self, *, skip: bool) -> None:
         self.skip, self.dropped = skip, frozenset[str]()

@@ -1,13 +1,4 @@
-"""Limits on the responses that huggingface_hub reads, by hooks in its HTTP client.
-
-huggingface_hub reads the body of any response to its end, waits for as long as a server requests,
-stores a file under the name in the server's headers, and switches to another client, hf_xet, if a
-server offers it. The hooks limit and check the responses to calls of this package only.
-
-A factory of clients adds them, because huggingface_hub replaces its client after some errors. Its
-public API sets a factory but does not return the one that is set, so one attribute of the private
-module ``_http`` is read, to keep a program's factory with its proxies or certificates.
-"""
+"""Limits on the responses that huggingface_hub reads, by hooks in its HTTP client."""
 
 import contextlib
 import logging
@@ -37,6 +28,16 @@ _INSTALLING = threading.Lock()
 
 class HubCall:
     """Context of one call of huggingface_hub, with limits on the responses."""
+
+    # huggingface_hub reads the body of any response to its end, waits for as long as a server
+    # requests, stores a file under the name in the server's headers, and switches to another
+    # client, hf_xet, if a server offers it. The hooks limit and check the responses to calls of
+    # this package only.
+    #
+    # A factory of clients adds them, because huggingface_hub replaces its client after some errors.
+    # Its public API sets a factory but does not return the one that is set, so one attribute of the
+    # private module ``_http`` is read, to keep a program's factory with its proxies or
+    # certificates.
 
     def __init__(self, request: HubRequest, limit: int) -> None:
         self.request = request

@@ -1,10 +1,4 @@
-"""Resumable downloads of single files by ``hf_hub_download``, compared with their digest.
-
-``hf_hub_download`` starts over on every call and checks only lengths. Here the body of a response
-goes to a partial file as it arrives, and the next call, even from another process, requests the
-rest. If the body lacks the digest that the Hub publishes, an error is raised before
-``hf_hub_download`` moves the file into its cache.
-"""
+"""Resumable downloads of single files by ``hf_hub_download``, compared with their digest."""
 
 import os
 import re
@@ -33,6 +27,10 @@ def download(
     request: HubRequest, remote: RemoteFile, advance: Advance, *, replace: bool = False
 ) -> FileDigest | None:
     """Download a file into the cache of huggingface_hub."""
+    # ``hf_hub_download`` starts over on every call and checks only lengths. Here the body of a
+    # response goes to a partial file as it arrives, and the next call, even from another process,
+    # requests the rest. If the body lacks the digest that the Hub publishes, an error is raised
+    # before ``hf_hub_download`` moves the file into its cache.
     transfer = Transfer(request, remote, advance)
 
     def attempt() -> FileDigest | None:

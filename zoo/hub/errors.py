@@ -1,8 +1,4 @@
-"""Conversion of errors of huggingface_hub and of connections to one-line errors.
-
-A server's text enters messages only through ``one_line``, and no error keeps its cause: a traceback
-would show the server's text, which may repeat the access token.
-"""
+"""Conversion of errors of huggingface_hub and of connections to one-line errors."""
 
 import contextlib
 import email.utils
@@ -40,6 +36,8 @@ class HubRequest:
 @contextlib.contextmanager
 def map_errors(request: HubRequest) -> Iterator[None]:
     """Convert exceptions of huggingface_hub to one-line errors."""
+    # A server's text enters messages only through ``one_line``, and no error keeps its cause: a
+    # traceback would show the server's text, which may repeat the access token.
     try:
         yield
         return

@@ -1,8 +1,4 @@
-"""Recorded metadata of commits: ``$ZOO_HOME/hub/<repo>/<commit>.json``.
-
-A commit never changes, so its list of files is requested once, and the digests of its files are
-computed once.
-"""
+"""Recorded metadata of commits: ``$ZOO_HOME/hub/<repo>/<commit>.json``."""
 
 from pathlib import Path
 
@@ -28,6 +24,9 @@ class RemoteFile(JsonStruct):
 
 class CommitMetadata(JsonStruct):
     """Recorded metadata of a commit."""
+
+    # A commit never changes, so its list of files is requested once, and the digests of its files
+    # are computed once.
 
     zoo: int  # version of the format
     repo: str

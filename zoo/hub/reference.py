@@ -1,9 +1,4 @@
-"""Resolution of model references.
-
-A reference is, in this order of precedence: a path, a name in the store, a name in the registry, a
-family (its default checkpoint), or a Hub repository ``organisation/name``. A path is a directory
-or, as in TensorFlow, the common prefix of the files of a checkpoint.
-"""
+"""Resolution of model references."""
 
 import re
 from dataclasses import dataclass
@@ -48,6 +43,9 @@ class Reference:
 
 def resolve(text: str, *, revision: str | None = None, stored: bool = True) -> Reference:
     """Resolve a reference, without reading files or opening connections."""
+    # A reference is, in this order of precedence: a path, a name in the store, a name in the
+    # registry, a family (its default checkpoint), or a Hub repository ``organisation/name``. A path
+    # is a directory or, as in TensorFlow, the common prefix of the files of a checkpoint.
     path = Path(text).expanduser()
     if text and path.is_dir():
         return Reference(text, "path", path.resolve().name, path=path, revision=revision)

@@ -1,7 +1,4 @@
-"""Throughput and latency of a model on several backends, after a comparison of their outputs.
-
-Models that generate text are timed while they do so, greedily and with a cache.
-"""
+"""Throughput and latency of a model on several backends, after a comparison of their outputs."""
 
 import statistics
 import time
@@ -99,6 +96,7 @@ def measure(
     seed: int = 0,
 ) -> list[Measurement]:
     """Time sessions on the same random batch, in turn within each iteration."""
+    # Models that generate text are timed while they do so, greedily and with a cache.
     if new_tokens:
         _check_room(checkpoint, seq_len, new_tokens)
     inputs = _common(sessions, random_batch(checkpoint, batch_size, seq_len, seed))

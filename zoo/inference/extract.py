@@ -1,8 +1,4 @@
-"""The difference of two models as a LoRA adapter of the first one.
-
-The best approximation of a matrix by one of rank r is its singular value decomposition with the r
-largest singular values (Eckart and Young 1936, Psychometrika 1).
-"""
+"""The difference of two models as a LoRA adapter of the first one."""
 
 import math
 from collections.abc import Mapping
@@ -54,6 +50,8 @@ def extract(
     force: bool = False,
 ) -> ExtractReport:
     """Write the difference of two models as an adapter of the first."""
+    # The best approximation of a matrix by one of rank r is its singular value decomposition with
+    # the r largest singular values (Eckart and Young 1936, Psychometrika 1).
     if base.family.name != tuned.family.name:
         raise UsageError(
             f"{base.path} is of the family {base.family.name}, and {tuned.path} of "

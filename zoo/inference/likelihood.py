@@ -1,10 +1,4 @@
-"""Log-likelihoods of texts, and of continuations of a context.
-
-Definitions follow lm-evaluation-harness (``lm_eval/models/huggingface.py`` of version 0.4.13).
-Spaces at the end of a context belong to the continuation. The whole text is tokenized, and the
-tokens after as many as the context has are the continuation. Contexts that are too long lose their
-beginning.
-"""
+"""Log-likelihoods of texts, and of continuations of a context."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -36,6 +30,11 @@ class Continuation(Encoded):
 class LikelihoodScorer(Scorer):
     """Scores texts and continuations by a model that generates."""
 
+    # Definitions follow lm-evaluation-harness (``lm_eval/models/huggingface.py`` of version
+    # 0.4.13). Spaces at the end of a context belong to the continuation. The whole text is
+    # tokenized, and the tokens after as many as the context has are the continuation. Contexts that
+    # are too long lose their beginning.
+
     @abstractmethod
     def tokenize(self, texts: "Sequence[Text]") -> list[Continuation]:
         """Tokenize texts, or pairs of a context and a continuation."""
@@ -54,12 +53,11 @@ class LikelihoodScorer(Scorer):
 
 
 class CausalLikelihood(CausalScorer, LikelihoodScorer):
-    """Log-likelihood by a causal language model.
+    """Log-likelihood by a causal language model."""
 
-    A text without a context, or with an empty one, is predicted from the token that begins
-    documents. More tokens than the model reads at once are scored in windows of that length, the
-    last of them with as much context as fits.
-    """
+    # A text without a context, or with an empty one, is predicted from the token that begins
+    # documents. More tokens than the model reads at once are scored in windows of that length, the
+    # last of them with as much context as fits.
 
     @override
     def tokenize(self, texts: "Sequence[Text]") -> list[Continuation]:
@@ -89,10 +87,9 @@ class CausalLikelihood(CausalScorer, LikelihoodScorer):
 
 
 class Seq2SeqLikelihood(LikelihoodScorer):
-    """Log-likelihood of a target text, given its source, by an encoder-decoder.
+    """Log-likelihood of a target text, given its source, by an encoder-decoder."""
 
-    The target's end-of-sequence token is not scored.
-    """
+    # The target's end-of-sequence token is not scored.
 
     @property
     def decoder_limit(self) -> int | None:

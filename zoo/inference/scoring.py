@@ -1,8 +1,4 @@
-"""Log-likelihoods of texts, by any session of a model that predicts tokens.
-
-A text becomes one row, or for masked language models one row for each of its tokens; rows of
-similar length form batches. Each row names the positions whose logits are read, and their labels.
-"""
+"""Log-likelihoods of texts, by any session of a model that predicts tokens."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -74,6 +70,10 @@ class TextScore:
 
 class Scorer(ABC):
     """Scores texts with a model."""
+
+    # A text becomes one row, or for masked language models one row for each of its tokens; rows of
+    # similar length form batches. Each row names the positions whose logits are read, and their
+    # labels.
 
     batch_size: int | None = None  # maximum number of rows per batch
     added_tokens: int = 0  # number of tokens that a row has in addition to its text
@@ -197,11 +197,10 @@ def pad_rows(
 
 
 class CausalScorer(Scorer):
-    """Log-likelihood: each token is predicted from those before it.
+    """Log-likelihood: each token is predicted from those before it."""
 
-    The first token is predicted from the token that begins documents in training, which is put
-    before a text whose template has none.
-    """
+    # The first token is predicted from the token that begins documents in training, which is put
+    # before a text whose template has none.
 
     added_tokens: int = 1
 
@@ -227,10 +226,9 @@ class CausalScorer(Scorer):
 
 
 class MaskedScorer(Scorer):
-    """Pseudo-log-likelihood: each token is masked, and predicted from all others.
+    """Pseudo-log-likelihood: each token is masked, and predicted from all others."""
 
-    Salazar et al. 2020 (arXiv:1910.14659, section 2). Special tokens are not scored.
-    """
+    # Salazar et al. 2020 (arXiv:1910.14659, section 2). Special tokens are not scored.
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -251,11 +249,10 @@ class MaskedScorer(Scorer):
 
 
 class DiscriminatorScorer(Scorer):
-    """Sum of the log-probabilities that tokens are original, by a replaced-token detector.
+    """Sum of the log-probabilities that tokens are original, by a replaced-token detector."""
 
-    Every token is seen when it is scored, so the sum is not a likelihood; it ranks texts.
-    Special tokens are not scored.
-    """
+    # Every token is seen when it is scored, so the sum is not a likelihood; it ranks texts. Special
+    # tokens are not scored.
 
     @override
     def rows(self, encoded: "Encoded", text: int) -> Iterator[ScoredRow]:

@@ -1,8 +1,4 @@
-"""CRC-32C checksums, and the masked form that TensorFlow's files store.
-
-The polynomial is Castagnoli's (RFC 3720, appendix B.4). Plain Python is fast enough for the short
-records of an index; whole tensors are checked by the ``google-crc32c`` package, which is optional.
-"""
+"""CRC-32C checksums, and the masked form that TensorFlow's files store."""
 
 MASK = 0xA282EAD8
 POLYNOMIAL = 0x82F63B78  # 0x1EDC6F41, lowest bit first
@@ -19,6 +15,9 @@ _TABLE = tuple(_entry(byte) for byte in range(256))
 
 def crc32c(content: bytes) -> int:
     """Return the CRC-32C of bytes."""
+    # The polynomial is Castagnoli's (RFC 3720, appendix B.4). Plain Python is fast enough for the
+    # short records of an index; whole tensors are checked by the ``google-crc32c`` package, which
+    # is optional.
     crc = 0xFFFFFFFF
     for byte in content:
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)

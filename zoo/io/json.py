@@ -1,15 +1,4 @@
-"""Strict reading of untrusted JSON files within limits, and writing of JSON records.
-
-Accepts JSON as RFC 8259 defines it, in UTF-8, with or without a byte order mark. Refuses, with an
-error that names the file:
-
-* more bytes, values or levels of nesting than ``zoo.io.limits`` accepts;
-* ``NaN`` and ``Infinity``, which are not JSON, and numbers too large for a float: many readers
-  convert them to null, or fail on files with them;
-* integers of more than ``MAX_INTEGER_DIGITS`` digits, which take quadratic time to parse;
-* a duplicate key with different values: readers disagree on which one counts;
-* lone surrogates, which cannot be written as UTF-8.
-"""
+"""Strict reading of untrusted JSON files within limits, and writing of JSON records."""
 
 import functools
 import json
@@ -137,6 +126,15 @@ def parse_json(
     data: bytes, name: "str | Path", *, max_values: int = MAX_JSON_VALUES, unique_keys: bool = False
 ) -> Any:
     """Parse JSON text."""
+    # Accepts JSON as RFC 8259 defines it, in UTF-8, with or without a byte order mark. Refuses,
+    # with an error that names the file:
+    #
+    # * more bytes, values or levels of nesting than ``zoo.io.limits`` accepts;
+    # * ``NaN`` and ``Infinity``, which are not JSON, and numbers too large for a float: many
+    #   readers convert them to null, or fail on files with them;
+    # * integers of more than ``MAX_INTEGER_DIGITS`` digits, which take quadratic time to parse;
+    # * a duplicate key with different values: readers disagree on which one counts;
+    # * lone surrogates, which cannot be written as UTF-8.
     _check_structure(data, name, max_values)
     try:
         value = json.loads(
@@ -156,12 +154,11 @@ def parse_json(
 
 
 class JsonItems:
-    """The items of one array of a JSON file, one at a time, and the rest of the file.
+    """The items of one array of a JSON file, one at a time, and the rest of the file."""
 
-    The file is an object, and the array the value of one of its keys; memory and limits are those
-    of an item. The items are read once. Afterwards, ``rest`` returns the object, with ``{}`` in
-    place of each item that is an object or an array.
-    """
+    # The file is an object, and the array the value of one of its keys; memory and limits are those
+    # of an item. The items are read once. Afterwards, ``rest`` returns the object, with ``{}`` in
+    # place of each item that is an object or an array.
 
     def __init__(self, path: Path, key: str, *, max_bytes: int, max_values: int) -> None:
         self.path, self.max_bytes, self.max_values = path, max_bytes, max_values

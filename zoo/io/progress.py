@@ -1,8 +1,4 @@
-"""Progress of long phases on standard error.
-
-On a terminal it is a bar, and elsewhere a line every half minute. A phase that takes
-less than two seconds shows nothing.
-"""
+"""Progress of long phases on standard error."""
 
 import contextlib
 import logging
@@ -46,6 +42,8 @@ def progress(
     Args:
         total: size of the phase; ``None`` if it is unknown.
     """
+    # On a terminal it is a bar, and elsewhere a line every half minute. A phase that takes less
+    # than two seconds shows nothing.
     phase = Phase(escape_controls(label), total, "bytes" if bytes_ else unit)
     if not _enabled:
         yield phase.advance

@@ -1,9 +1,4 @@
-"""Reading and writing of the fields of one protocol buffer message.
-
-Implemented here because the ``protobuf`` package needs compiled message classes and parses a whole
-message at once; TensorFlow's index entries and SentencePiece models have a few fields of interest.
-The wire format is described in https://protobuf.dev/programming-guides/encoding.
-"""
+"""Reading and writing of the fields of one protocol buffer message."""
 
 import struct
 from collections.abc import Iterator
@@ -16,6 +11,9 @@ Value = int | bytes
 
 def fields(content: bytes) -> Iterator[tuple[int, Value]]:
     """Yield each field of a message: its number, and an ``int`` for a varint or else raw bytes."""
+    # Implemented here because the ``protobuf`` package needs compiled message classes and parses a
+    # whole message at once; TensorFlow's index entries and SentencePiece models have a few fields
+    # of interest. The wire format is described in https://protobuf.dev/programming-guides/encoding.
     at, end = 0, len(content)
     while at < end:
         key, at = varint(content, at)

@@ -45,10 +45,9 @@ def rust_parsing(path: "str | os.PathLike[str]", kind: str) -> Iterator[None]:
 
 
 class _StandardErrorRedirect:
-    """Redirection of the process's standard error to a file, counted over threads.
+    """Redirection of the process's standard error to a file, counted over threads."""
 
-    Threads share one file, since the descriptor belongs to the process.
-    """
+    # Threads share one file, since the descriptor belongs to the process.
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

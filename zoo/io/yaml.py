@@ -1,17 +1,4 @@
-"""Reading of untrusted YAML files within limits.
-
-Accepts one document of YAML 1.1 in UTF-8 with plain values. Numbers are decimal, such as 12,
-10_000 and 5e-4; 0x10, 010, 1:30 and dates, which YAML 1.1 also reads as values, are text. Refuses,
-with an error that names the file:
-
-* more bytes, values or levels of nesting than ``zoo.io.limits`` accepts, aliases expanded;
-* tags and directives;
-* numbers that are not finite, or are written with more than ``MAX_INTEGER_DIGITS`` characters;
-* duplicate keys: the parser would use the last.
-
-All this is checked on the parser's events, before any value is constructed: the C library composes
-nested values by recursion, and deep nesting would crash the process.
-"""
+"""Reading of untrusted YAML files within limits."""
 
 import math
 import re
@@ -49,6 +36,18 @@ def read_yaml(path: Path) -> Any:
 
 def parse_yaml(text: str, name: "str | Path") -> Any:
     """Parse YAML text."""
+    # Accepts one document of YAML 1.1 in UTF-8 with plain values. Numbers are decimal, such as 12,
+    # 10_000 and 5e-4; 0x10, 010, 1:30 and dates, which YAML 1.1 also reads as values, are text.
+    # Refuses, with an error that names the file:
+    #
+    # * more bytes, values or levels of nesting than ``zoo.io.limits`` accepts, aliases expanded;
+    # * tags and directives;
+    # * numbers that are not finite, or are written with more than ``MAX_INTEGER_DIGITS``
+    #   characters;
+    # * duplicate keys: the parser would use the last.
+    #
+    # All this is checked on the parser's events, before any value is constructed: the C library
+    # composes nested values by recursion, and deep nesting would crash the process.
     import yaml
 
     check_limit(name, "length of the YAML text", len(text), MAX_YAML_BYTES)

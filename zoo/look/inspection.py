@@ -36,10 +36,9 @@ SIGNS = str.maketrans("ĠĊčĉ▁", f"{SPACE}↵↵⇥{SPACE}")
 
 @dataclass(frozen=True)
 class Predictions:
-    """What each layer predicts at each position, by the head of the model (the logit lens).
+    """What each layer predicts at each position, by the head of the model (the logit lens)."""
 
-    The last layer's are the outputs of the model.
-    """
+    # The last layer's are the outputs of the model.
 
     name: str  # such as ``next token``
     layers: list[int]  # the hidden states that the predictions are of

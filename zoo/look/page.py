@@ -1,8 +1,4 @@
-"""The page of ``zoo look``: one HTML file with its data, styles and script.
-
-Attention weights and cosines have 8 bits each, as base64, so that two texts of 64 tokens and a
-model with 24 layers of 16 heads fit into 5 MB. The numbers themselves are in ``Look.to_json``.
-"""
+"""The page of ``zoo look``: one HTML file with its data, styles and script."""
 
 import base64
 from typing import Any
@@ -34,6 +30,9 @@ def render(look: Look) -> str:
 
 def page_data(look: Look) -> dict[str, Any]:
     """Return what the script of the page reads."""
+    # Attention weights and cosines have 8 bits each, as base64, so that two texts of 64 tokens and
+    # a model with 24 layers of 16 heads fit into 5 MB. The numbers themselves are in
+    # ``Look.to_json``.
     return {
         "texts": [
             {

@@ -17,10 +17,9 @@ def accuracy(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
 
 
 class ClassCounts(NamedTuple):
-    """The sums of a confusion matrix that metrics need, each (..., classes).
+    """The sums of a confusion matrix that metrics need, each (..., classes)."""
 
-    The matrix itself grows with the square of the labels.
-    """
+    # The matrix itself grows with the square of the labels.
 
     hits: NDArray[np.int64]  # correct predictions of each label
     predicted: NDArray[np.int64]  # predictions of each label

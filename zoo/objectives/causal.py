@@ -56,10 +56,8 @@ class TransitionDocuments:
         return self._steps
 
     def read(self, start: int, end: int) -> Ids:
-        """Return the tokens of some transitions of one document, (end - start + 1,), int64.
-
-        All but the last are inputs, and all but the first are labels.
-        """
+        """Return the tokens of some transitions of one document, (end - start + 1,), int64."""
+        # All but the last are inputs, and all but the first are labels.
         document = int(np.searchsorted(self._steps, start, side="right")) - 1
         first, behind = (int(place) for place in self._tokens[document : document + 2])
         # positions in the document including its special tokens

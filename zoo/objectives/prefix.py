@@ -63,9 +63,6 @@ def draw_split_points(
 ) -> Ids:
     """Draw the split points of a row's texts.
 
-    Rounding can make a row too long, by less than a token per text; then the split points of some
-    texts move by one token.
-
     Args:
         sizes: number of tokens per text, (texts,), which fit into ``PrefixRowBudget``.
 
@@ -73,6 +70,8 @@ def draw_split_points(
         Number of source tokens per text, (texts,): at least one, and not all; 0 for a text of a
         single token.
     """
+    # Rounding can make a row too long, by less than a token per text; then the split points of some
+    # texts move by one token.
     row, sorts = PrefixRowBudget(length, special_tokens), []
     for size in sizes.tolist():
         sorts.append(row.kind)

@@ -87,13 +87,11 @@ class ReplacedOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_f
 
 
 def generator_config(config: Any, options: ReplacedOptions) -> Any:
-    """Return the generator's configuration (``get_generator_config`` of run_pretraining.py).
-
-    In a generator of a different width, attention heads have size 64, at least one of them; the
-    intermediate size is four times the hidden size. (In one of the same width, the sizes of the
-    discriminator are kept, which are these in all published models.) The embedding size is kept,
-    if the configuration has one.
-    """
+    """Return the generator's configuration (``get_generator_config`` of run_pretraining.py)."""
+    # In a generator of a different width, attention heads have size 64, at least one of them; the
+    # intermediate size is four times the hidden size. (In one of the same width, the sizes of the
+    # discriminator are kept, which are these in all published models.) The embedding size is kept,
+    # if the configuration has one.
     width = round(config.hidden_size * options.generator_width_ratio)
     changes = {"num_layers": max(1, round(config.num_layers * options.generator_depth_ratio))}
     if width != config.hidden_size:
@@ -192,10 +190,8 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
 
     @override
     def begin_step(self, model: "nn.Module", step: int, max_steps: int) -> None:
-        """Select the stage; between the two, copy the generator to the discriminator.
-
-        A run that resumes at this step copies again, from the same weights.
-        """
+        """Select the stage; between the two, copy the generator to the discriminator."""
+        # A run that resumes at this step copies again, from the same weights.
         from zoo.objectives.losses.embedding_sharing import GeneratorDiscriminator
 
         first = self._generator_steps(max_steps)
@@ -233,10 +229,8 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
 
     @override
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
-        """Return the generator's logits, (n, vocabulary), and the discriminator's, (rows, length).
-
-        No gradient flows from the discriminator to the generator through the sampled tokens.
-        """
+        """Return the logits of generator, (n, vocabulary), and discriminator, (rows, length)."""
+        # No gradient flows from the discriminator to the generator through the sampled tokens.
         import torch
 
         from zoo.objectives.losses.cross_entropy import IGNORED
@@ -311,11 +305,9 @@ def require_same_sizes(generator: Any, discriminator: Any) -> None:
 
 
 def zero_of(module: "nn.Module") -> "Tensor":
-    """Return 0 as a function of all parameters, whose gradients are then zeros.
-
-    DDP waits for a gradient of each parameter, and optimizers count the steps of those that have
-    one. Of parameters that FSDP shards, this process's shard is used.
-    """
+    """Return 0 as a function of all parameters, whose gradients are then zeros."""
+    # DDP waits for a gradient of each parameter, and optimizers count the steps of those that have
+    # one. Of parameters that FSDP shards, this process's shard is used.
     import torch
 
     sums = [getattr(p, "to_local", lambda p=p: p)().sum() for p in module.parameters()]
@@ -323,10 +315,8 @@ def zero_of(module: "nn.Module") -> "Tensor":
 
 
 def _scatter(array: "Tensor", positions: "Tensor", values: "Tensor") -> "Tensor":
-    """Return a copy of an array, (rows, length), with new values at flattened positions.
-
-    Values at the position behind the last one are dropped.
-    """
+    """Return a copy of an array, (rows, length), with new values at flattened positions."""
+    # Values at the position behind the last one are dropped.
     import torch
 
     longer = torch.cat((array.flatten(), array.new_zeros(1)))

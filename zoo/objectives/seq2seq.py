@@ -74,10 +74,8 @@ class Seq2SeqObjective(Objective):
 
     @cached_property
     def special_tokens(self) -> tuple[Ids, Ids]:
-        """The special tokens before and after each source and target, (n,) each.
-
-        They are the tokenizer's if these end a text, or else one that ends it.
-        """
+        """The special tokens before and after each source and target, (n,) each."""
+        # They are the tokenizer's if these end a text, or else one that ends it.
         end = self.vocabulary.special_token_id("eos")
         before, after = self.vocabulary.single_template.special_tokens
         if after[-1:] != (end,):

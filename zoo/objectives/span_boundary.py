@@ -166,9 +166,6 @@ class SpanBoundary(MaskedLanguageModelling):
 def find_boundaries(packed: PackedRow, positions: Ids) -> tuple[Ids, Ids, Ids, Ids]:
     """Return the masked tokens that are predicted from the boundaries of their span.
 
-    Tokens of spans without a text token on either side, and those beyond the first ``MAX_SPAN``
-    tokens of a span, are left out.
-
     Args:
         positions: sorted positions of masked tokens, (n,); adjacent ones in a segment form a
             span.
@@ -177,6 +174,8 @@ def find_boundaries(packed: PackedRow, positions: Ids) -> tuple[Ids, Ids, Ids, I
         Positions of the tokens, their positions in the span from 0, and the positions before and
         after the span, (m,) int64 each.
     """
+    # Tokens of spans without a text token on either side, and those beyond the first ``MAX_SPAN``
+    # tokens of a span, are left out.
     texts = np.append(packed.document_ids, 0)
     is_text = np.append(packed.is_text, False)  # index -1 is not text
     span = label_runs(positions, texts)

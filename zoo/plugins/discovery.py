@@ -1,8 +1,4 @@
-"""Discovery of installed plugins by their entry points, without importing them.
-
-pluggy can load entry points itself, but silently drops one of two plugins with the same name, and
-stops at the first that fails to import.
-"""
+"""Discovery of installed plugins by their entry points, without importing them."""
 
 import functools
 import hashlib
@@ -49,6 +45,9 @@ class PluginInfo:
 @functools.cache
 def all_entry_points() -> dict[str, list[PluginInfo]]:
     """Return name -> plugins with that name, including those that may not be loaded."""
+    # pluggy can load entry points itself, but silently drops one of two plugins with the same name,
+    # and stops at the first that fails to import.
+    #
     # Built-in ones are first. A distribution may have an entry point for several versions of the
     # plugin API; the one for this version counts
     plugins: dict[str, list[PluginInfo]] = {}

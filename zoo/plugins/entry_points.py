@@ -1,8 +1,4 @@
-"""Entry points of the installed distributions, read from their files.
-
-``importlib.metadata`` reads them as well, but importing it takes half the time of ``zoo --help``,
-which lists the commands of plugins.
-"""
+"""Entry points of the installed distributions, read from their files."""
 
 import functools
 import os
@@ -48,6 +44,8 @@ class EntryPoints(NamedTuple):  # a dataclass would take as long to import as al
 @functools.cache
 def installed_entry_points() -> tuple[EntryPoints, ...]:
     """Return the entry points of the distributions with plugins: zoo's own, then others by name."""
+    # ``importlib.metadata`` reads them as well, but importing it takes half the time of ``zoo
+    # --help``, which lists the commands of plugins.
     distributions: dict[str, EntryPoints] = {}
     for folder in _metadata_folders():
         match = _FOLDER.fullmatch(os.path.basename(folder))

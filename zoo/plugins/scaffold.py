@@ -1,8 +1,4 @@
-"""Writing of a new plugin's project from the templates of the package.
-
-A template is a file of the project with ``.txt`` added to its name, in which words between ``@``
-stand for the names of the plugin.
-"""
+"""Writing of a new plugin's project from the templates of the package."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -97,6 +93,8 @@ def write_project(
     names: PluginNames, kind: str, directory: Path, taken: Collection[str] = ()
 ) -> list[str]:
     """Write a project, and return the paths of its files."""
+    # A template is a file of the project with ``.txt`` added to its name, in which words between
+    # ``@`` stand for the names of the plugin.
     name, prefix = names.name, names.class_name
     if not _NAME.fullmatch(name) or len(name) > 60:
         raise UsageError(

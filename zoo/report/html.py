@@ -1,9 +1,4 @@
-"""HTML pages from the Jinja2 templates in ``zoo/report/templates``.
-
-``page.html`` is the frame that every page extends, ``parts.html`` has the macros that pages share,
-and each other file is a page. A page is one file: styles and scripts are inserted, and it has no
-links.
-"""
+"""HTML pages from the Jinja2 templates in ``zoo/report/templates``."""
 
 import functools
 from typing import TYPE_CHECKING
@@ -14,6 +9,9 @@ if TYPE_CHECKING:
 
 def render(template: str, **values: object) -> str:
     """Return a page as HTML."""
+    # ``page.html`` is the frame that every page extends, ``parts.html`` has the macros that pages
+    # share, and each other file is a page. A page is one file: styles and scripts are inserted, and
+    # it has no links.
     return _environment().get_template(template).render(values)
 
 

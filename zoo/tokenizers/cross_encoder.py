@@ -1,9 +1,4 @@
-"""Cross-encoders of sentence-transformers: the function that makes scores of logits.
-
-Three versions of the library keep it in three places: ``config.json`` has it under
-``sentence_transformers.activation_fn`` or ``sbert_ce_default_activation_function``, and
-``config_sentence_transformers.json``, next to a ``modules.json``, under ``activation_fn``.
-"""
+"""Cross-encoders of sentence-transformers: the function that makes scores of logits."""
 
 from collections.abc import Mapping
 from reprlib import repr as shown
@@ -57,6 +52,10 @@ UNUSED = ("prompts", "default_prompt_name", "max_seq_length", "do_lower_case", "
 
 def read_cross_encoder(files: SourceFiles) -> dict[str, Any]:
     """Return the keys of ``config.json`` that say what a cross-encoder's files say."""
+    # Three versions of the library keep it in three places: ``config.json`` has it under
+    # ``sentence_transformers.activation_fn`` or ``sbert_ce_default_activation_function``, and
+    # ``config_sentence_transformers.json``, next to a ``modules.json``, under ``activation_fn``.
+    #
     # They are empty for other models, and for a cross-encoder without these files
     if not files.has(MODULES):
         return {}

@@ -1,8 +1,4 @@
-"""Start, delimiter and extract tokens around texts, added to a tokenizer that has no template.
-
-As the inputs of Radford et al. 2018, section 3.3: ``start A extract`` for one text, and
-``start A delimiter B extract`` for two. A classifier of the last token reads the extract token.
-"""
+"""Start, delimiter and extract tokens around texts, added to a tokenizer that has no template."""
 
 import json
 from collections.abc import Mapping
@@ -25,6 +21,9 @@ class InputTokens(NamedTuple):
 
 def with_input_tokens(content: bytes, info: TokenizerInfo, tokens: InputTokens) -> bytes:
     """Return a ``tokenizer.json`` with a template of tokens, which are added to the vocabulary."""
+    # As the inputs of Radford et al. 2018, section 3.3: ``start A extract`` for one text, and
+    # ``start A delimiter B extract`` for two. A classifier of the last token reads the extract
+    # token.
     from tokenizers import AddedToken
 
     if len(set(tokens)) < len(tokens) or not all(tokens):

@@ -131,11 +131,10 @@ class DropoutModule(SentenceModule, tag="Dropout", tag_field="type"):
 
 
 class SpladePoolingModule(SentenceModule, tag="SpladePooling", tag_field="type"):
-    """Weights of the words of the vocabulary: log(1 + relu(logits)), pooled over tokens.
+    """Weights of the words of the vocabulary: log(1 + relu(logits)), pooled over tokens."""
 
-    Formal et al. 2021, arXiv:2107.05720 (``sum``) and arXiv:2109.10086 (``max``). ``log1p_relu``
-    takes the logarithm twice (arXiv:2504.14839).
-    """
+    # Formal et al. 2021, arXiv:2107.05720 (``sum``) and arXiv:2109.10086 (``max``). ``log1p_relu``
+    # takes the logarithm twice (arXiv:2504.14839).
 
     kind: ClassVar[str] = "SpladePooling"
     pooling_strategy: Literal["max", "sum"] = "max"

@@ -1,16 +1,4 @@
-"""Training of a tokenizer with the ``tokenizers`` library, deterministically.
-
-The result is the tokenizer files of a checkpoint, which ``Family.tokenizer`` reads
-like any others, and to which it adds the template. Two results of the library depend on the
-order of hash maps and threads, and are made deterministic here:
-
-* Word-internal characters of WordPiece get ids in any order, and ties of merges are broken by ids.
-  These characters are therefore determined in a first pass, and their ids fixed.
-* Unigram assigns scores to the rarest characters in any order, and adds in any order. These
-  characters therefore get equal scores, and all scores are rounded.
-
-The alphabet is limited to the 1,000 most frequent characters.
-"""
+"""Training of a tokenizer with the ``tokenizers`` library, deterministically."""
 
 import json
 from collections import Counter
@@ -118,6 +106,16 @@ def train(
     unknown: str,
 ) -> None:
     """Train a tokenizer and write its files."""
+    # The result is the tokenizer files of a checkpoint, which ``Family.tokenizer`` reads like any
+    # others, and to which it adds the template. Two results of the library depend on the order of
+    # hash maps and threads, and are made deterministic here:
+    #
+    # * Word-internal characters of WordPiece get ids in any order, and ties of merges are broken by
+    #   ids. These characters are therefore determined in a first pass, and their ids fixed.
+    # * Unigram assigns scores to the rarest characters in any order, and adds in any order. These
+    #   characters therefore get equal scores, and all scores are rounded.
+    #
+    # The alphabet is limited to the 1,000 most frequent characters.
     files = _TRAINERS[kind](_TrainParams(new, batches, size, unknown))
     for name, content in files.items():
         (directory / name).write_bytes(content.encode())

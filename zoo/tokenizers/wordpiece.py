@@ -1,15 +1,4 @@
-"""WordPiece: from ``tokenizer.json``, or from ``vocab.txt`` and ``tokenizer_config.json``.
-
-The ``tokenizers`` library tokenizes. This module defines the precedence of the files:
-
-* ``tokenizer.json`` is a complete definition. ``do_lower_case``, ``strip_accents`` and
-  ``tokenize_chinese_chars`` in ``tokenizer_config.json`` override it. If there is ``vocab.txt``
-  too, it must result in the same ids.
-* ``vocab.txt`` is a list of tokens. Options come from ``tokenizer_config.json``, else from the
-  defaults of the original implementation: lower-case, no accents, a space around every Chinese
-  character, 100 characters per word. Some published cased models have only this list; their texts
-  are lower-cased, with a warning.
-"""
+"""WordPiece: from ``tokenizer.json``, or from ``vocab.txt`` and ``tokenizer_config.json``."""
 
 import logging
 from collections.abc import Mapping
@@ -69,6 +58,15 @@ def wordpiece_tokenizer(
         VerificationError: a file is malformed, two files contradict each other, the vocabulary
             lacks a special token, or an option is not supported.
     """
+    # The ``tokenizers`` library tokenizes. This module defines the precedence of the files:
+    #
+    # * ``tokenizer.json`` is a complete definition. ``do_lower_case``, ``strip_accents`` and
+    #   ``tokenize_chinese_chars`` in ``tokenizer_config.json`` override it. If there is
+    #   ``vocab.txt`` too, it must result in the same ids.
+    # * ``vocab.txt`` is a list of tokens. Options come from ``tokenizer_config.json``, else from
+    #   the defaults of the original implementation: lower-case, no accents, a space around every
+    #   Chinese character, 100 characters per word. Some published cased models have only this list;
+    #   their texts are lower-cased, with a warning.
     from tokenizers import Tokenizer, models
 
     settings = TokenizerFilesConfig.read(files)

@@ -1,9 +1,4 @@
-"""A new run that goes on where another one stopped: the settings, and what it takes over.
-
-It begins with the last checkpoint of its parent, under its own settings. Order, masks and dropout
-are functions of the seed and the step, so that it ends like a parent that had these settings from
-the beginning. With another batch size, it begins with the row after those that were read.
-"""
+"""A new run that goes on where another one stopped: the settings, and what it takes over."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -88,6 +83,10 @@ def continued_config(
     reset_optimizer: bool,
 ) -> RunConfig:
     """Return the configuration of a run that continues another one."""
+    # It begins with the last checkpoint of its parent, under its own settings. Order, masks and
+    # dropout are functions of the seed and the step, so that it ends like a parent that had these
+    # settings from the beginning. With another batch size, it begins with the row after those that
+    # were read.
     check_kinds(given)
     config = validate_config(with_given(before, given, config_type), config_type)
     changeable = CHANGEABLE | (OF_OPTIMIZER if reset_optimizer else set())

@@ -1,9 +1,4 @@
-"""Signal handling during training: the first signal saves and ends, a second one ends at once.
-
-A launcher forwards a signal to each process that a scheduler may have sent to each already, and the
-end of a session sends SIGTERM and SIGHUP together. A repetition right after the first signal
-therefore does not count as a second one.
-"""
+"""Signal handling during training: the first signal saves and ends, a second one ends at once."""
 
 import contextlib
 import os
@@ -20,6 +15,10 @@ INTERRUPTED = 130
 
 class StopSignal:
     """A signal handler that records the first signal."""
+
+    # A launcher forwards a signal to each process that a scheduler may have sent to each already,
+    # and the end of a session sends SIGTERM and SIGHUP together. A repetition right after the first
+    # signal therefore does not count as a second one.
 
     def __init__(self) -> None:
         self.received = False

@@ -1,9 +1,4 @@
-"""The trainer: the loop over optimizer steps, from a batch to a logged, evaluated and saved step.
-
-The result of a step is a function of the weights, the optimizer's state and the number of the step.
-Splitting a step's rows into micro-batches, or over ranks, changes rounding alone: each loss term is
-divided by the count of the whole step before gradients are accumulated.
-"""
+"""The trainer: the loop over steps, from a batch to a logged, evaluated and saved step."""
 
 import contextlib
 import math
@@ -37,6 +32,10 @@ RecurrentState = dict[str, torch.Tensor]
 
 class Trainer:
     """Trains a model on an objective."""
+
+    # The result of a step is a function of the weights, the optimizer's state and the number of the
+    # step. Splitting a step's rows into micro-batches, or over ranks, changes rounding alone: each
+    # loss term is divided by the count of the whole step before gradients are accumulated.
 
     def __init__(
         self,

@@ -79,12 +79,11 @@ class TiedAlias:
 
 @dataclass(frozen=True)
 class Constant:
-    """A Hub tensor whose values follow from the configuration, such as sinusoidal positions.
+    """A Hub tensor whose values follow from the configuration, such as sinusoidal positions."""
 
-    The model computes it itself, in a formula or in a buffer with ``persistent=False``, so that
-    it is neither trained nor stored. A source may lack the tensor. If it has the tensor, a
-    conversion compares the values; a conversion to the Hub's layout writes it.
-    """
+    # The model computes it itself, in a formula or in a buffer with ``persistent=False``, so that
+    # it is neither trained nor stored. A source may lack the tensor. If it has the tensor, a
+    # conversion compares the values; a conversion to the Hub's layout writes it.
 
     source: str  # template of its name
     shape: Shape  # shape of the tensor

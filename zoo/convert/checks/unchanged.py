@@ -12,11 +12,10 @@ FileState = tuple[int, ...]
 
 
 class FileStates:
-    """States of the files of directories at one moment.
+    """States of the files of directories at one moment."""
 
-    A file is unchanged if its inode, size, modification time and change time are. The change time
-    is set by the kernel on every write and cannot be set by a program.
-    """
+    # A file is unchanged if its inode, size, modification time and change time are. The change time
+    # is set by the kernel on every write and cannot be set by a program.
 
     def __init__(self, directories: Iterable[Path]) -> None:
         self._states: dict[Path, FileState] = {}

@@ -1,8 +1,4 @@
-"""Files, columns and metrics of GLUE (Wang et al. 2018, arXiv:1804.07461, table 1).
-
-The files have the layout of the site's archive: a directory for each task with ``train.tsv`` and
-``dev.tsv``. The test files have no labels.
-"""
+"""Files, columns and metrics of GLUE (Wang et al. 2018, arXiv:1804.07461, table 1)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -118,6 +114,8 @@ def glue_task(name: str) -> GlueTask:
 
 def glue_files(task: GlueTask, data: Path) -> tuple[Path, tuple[Path, ...]]:
     """Return the training file of a task, and its evaluation files."""
+    # The files have the layout of the site's archive: a directory for each task with ``train.tsv``
+    # and ``dev.tsv``. The test files have no labels.
     names = (task.folder, task.folder.lower(), task.folder.replace("-", "").lower())
     folder = next((data / name for name in names if (data / name).is_dir()), data)
     train, *dev = (folder / f"{stem}.tsv" for stem in ("train", *task.dev))

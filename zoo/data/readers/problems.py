@@ -39,12 +39,10 @@ class InvalidRows(UsageError):
 
 
 class RowProblems:
-    """Collects the errors of rows; a reader adds them, and its caller decides what follows.
+    """Collects the errors of rows; a reader adds them, and its caller decides what follows."""
 
-    As a context manager, it refuses the rows at the end; also if the rest failed, perhaps because
-    of them.
-    ``skip`` is ``None`` for commands that cannot skip rows.
-    """
+    # As a context manager, it refuses the rows at the end; also if the rest failed, perhaps because
+    # of them. ``skip`` is ``None`` for commands that cannot skip rows.
 
     def __init__(self, *, skip: bool | None = None) -> None:
         self.skip, self.count = skip, 0  # without ``skip``, ``require_none`` refuses the rows

@@ -1,9 +1,4 @@
-"""Squared differences of the mean last hidden states of texts.
-
-This is the loss of Reimers and Gurevych 2020, arXiv:2004.09813, section 2, where student and
-teacher have different tokenizers. The embedding of a document is the mean over its tokens,
-including special ones.
-"""
+"""Squared differences of the mean last hidden states of texts."""
 
 from torch import Tensor
 
@@ -15,6 +10,10 @@ from zoo.overrides import override
 @distillation_loss("sentence-mse")
 class SentenceMSE(EmbeddingLoss):
     """Squared differences of the mean last hidden states of texts."""
+
+    # This is the loss of Reimers and Gurevych 2020, arXiv:2004.09813, section 2, where student and
+    # teacher have different tokenizers. The embedding of a document is the mean over its tokens,
+    # including special ones.
 
     @override
     def captured(self, side: Side) -> Layers:

@@ -1,10 +1,4 @@
-"""A teacher whose outputs are read from a cache; missing ones are computed and added.
-
-The key of a row is the BLAKE3 digest of all that the teacher reads: ids up to the padding, token
-types, document ids, and the positions whose outputs are compared. If a row of a micro-batch is
-missing, the whole micro-batch is computed: rounding depends on the shape of a batch, and a resumed
-run has to compute what the first one did.
-"""
+"""A teacher whose outputs are read from a cache; missing ones are computed and added."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -296,6 +290,11 @@ def row_keys(
     positions: Sequence[NDArray[np.int64]],
 ) -> list[bytes]:
     """Return the key of each row; ``names`` are the teacher's inputs, ids first."""
+    # The key of a row is the BLAKE3 digest of all that the teacher reads: ids up to the padding,
+    # token types, document ids, and the positions whose outputs are compared. If a row of a
+    # micro-batch is missing, the whole micro-batch is computed: rounding depends on the shape of a
+    # batch, and a resumed run has to compute what the first one did.
+    #
     # A key does not depend on the other rows of a batch, which decide whether there is padding, and
     # whether there are document ids and token types.
     real = real_tokens(inputs, names[0]).cpu().numpy()

@@ -1,8 +1,4 @@
-"""Teachers in ONNX Runtime, which return logits but no hidden states.
-
-Graphs do not take document ids. Packed rows are therefore split into texts and padded on the right;
-afterwards, the logits are put back in the places of their tokens.
-"""
+"""Teachers in ONNX Runtime, which return logits but no hidden states."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,11 +32,10 @@ OTHERWISE = "--teacher-backend cpu runs it in torch"
 
 
 class OnnxModel(nn.Module):
-    """A session with the interface of the modules that objectives run.
+    """A session with the interface of the modules that objectives run."""
 
-    ``encode`` returns logits in place of hidden states, and ``scores`` returns its argument, so
-    that objectives select positions as usual.
-    """
+    # ``encode`` returns logits in place of hidden states, and ``scores`` returns its argument, so
+    # that objectives select positions as usual.
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -82,6 +77,9 @@ class OnnxModel(nn.Module):
 @dataclass(frozen=True)
 class UnpackedTexts:
     """The texts of packed rows."""
+
+    # Graphs do not take document ids. Packed rows are therefore split into texts and padded on the
+    # right; afterwards, the logits are put back in the places of their tokens.
 
     starts: NDArray[np.int64]  # first token of each text in the flattened rows, (texts,)
     lengths: NDArray[np.int64]  # number of tokens of each text, (texts,)

@@ -29,10 +29,9 @@ PREFIX = "teacher:"  # of tensors that replace the student's for teachers
 
 @dataclass(frozen=True)
 class Teacher:
-    """A teacher of a run.
+    """A teacher of a run."""
 
-    Its module always runs in evaluation mode and without gradients. It is not trained or saved.
-    """
+    # Its module always runs in evaluation mode and without gradients. It is not trained or saved.
 
     reference: str  # as in the configuration
     checkpoint: Checkpoint

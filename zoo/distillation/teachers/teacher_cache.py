@@ -1,16 +1,4 @@
-"""A teacher's outputs on disk: records with the digest of a row's inputs as key, append-only.
-
-A cache is a directory with two files per rank. ``outputs-RANK.bin`` has blocks of records, which
-are only ever appended; ``outputs-RANK.json`` names the teacher and the number of complete bytes of
-the first file. It is replaced after each block, so that a process may be killed at any moment:
-bytes beyond the complete ones are cut off. A rank only reads its own file, so that what it finds
-does not depend on the speed of other ranks.
-
-Directories with other files are refused, and no file is opened through a link.
-
-A block has the number of its bytes, their BLAKE3 digest, and the bytes; a record has its key, the
-number of its bytes, and the bytes. Numbers are little-endian.
-"""
+"""A teacher's outputs on disk: records with the digest of a row's inputs as key, append-only."""
 
 import contextlib
 import fcntl
@@ -64,11 +52,20 @@ class CacheManifest(JsonStruct, kw_only=True):
 
 
 class TeacherCache:
-    """The records of one rank.
+    """The records of one rank."""
 
-    They are read through a memory map. The index has 16 bytes for each of them.
-    """
+    # A cache is a directory with two files per rank. ``outputs-RANK.bin`` has blocks of records,
+    # which are only ever appended; ``outputs-RANK.json`` names the teacher and the number of
+    # complete bytes of the first file. It is replaced after each block, so that a process may be
+    # killed at any moment: bytes beyond the complete ones are cut off. A rank only reads its own
+    # file, so that what it finds does not depend on the speed of other ranks.
+    #
+    # Directories with other files are refused, and no file is opened through a link.
+    #
+    # A block has the number of its bytes, their BLAKE3 digest, and the bytes; a record has its key,
+    # the number of its bytes, and the bytes. Numbers are little-endian.
 
+    # They are read through a memory map. The index has 16 bytes for each of them.
     def __init__(self, directory: Path, header: CacheHeader) -> None:
         self.directory, self.header, self.added = directory, header, 0
         self._file: int | None = None

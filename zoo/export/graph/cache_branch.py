@@ -1,11 +1,4 @@
-"""The branch of a decoder that computes the keys and values of cross-attention in its first run.
-
-Readers of exports run one decoder graph for all tokens (``decoder_model_merged.onnx``). In the
-first run they have no cache and set ``use_cache_branch`` to false. The caches of self-attention are
-then empty, which the graph reads as it does any other length; only the cache of cross-attention has
-to be computed of ``encoder_hidden_states``. So the branch holds two matrix products for each block,
-where graphs of other exporters hold the whole decoder twice.
-"""
+"""The branch of a decoder that computes the keys and values of cross-attention in its first run."""
 
 from dataclasses import replace
 
@@ -34,6 +27,12 @@ def _cached(axes: Axes) -> Axes:
 
 def add_branch(decoder: ir.Model, first_run: ir.Model) -> None:
     """Add the branch to a decoder, in place."""
+    # Readers of exports run one decoder graph for all tokens (``decoder_model_merged.onnx``). In
+    # the first run they have no cache and set ``use_cache_branch`` to false. The caches of
+    # self-attention are then empty, which the graph reads as it does any other length; only the
+    # cache of cross-attention has to be computed of ``encoder_hidden_states``. So the branch holds
+    # two matrix products for each block, where graphs of other exporters hold the whole decoder
+    # twice.
     graph, branch = decoder.graph, first_run.graph
     past = {value.name: value for value in graph.inputs}
     cached = [past[str(output.name).replace(PRESENT, PAST, 1)] for output in branch.outputs]

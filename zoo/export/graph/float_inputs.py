@@ -1,10 +1,4 @@
-"""Inputs and outputs of graphs in float16.
-
-Readers of exports take and return arrays in float32: Transformers.js computes embeddings and
-probabilities of the output's bytes as float32, whatever its type. Graphs of the Hub therefore keep
-the types of inputs and outputs, except for the key-value cache (``kv_cache_dtype`` of
-``config.json``), which a reader hands from one run to the next.
-"""
+"""Inputs and outputs of graphs in float16."""
 
 import onnx_ir as ir
 
@@ -15,6 +9,11 @@ HALF, FLOAT = ir.DataType.FLOAT16, ir.DataType.FLOAT
 
 def keep_float32(model: ir.Model) -> None:
     """Make the inputs and outputs of a graph in float16 float32, in place."""
+    # Readers of exports take and return arrays in float32: Transformers.js computes embeddings and
+    # probabilities of the output's bytes as float32, whatever its type. Graphs of the Hub therefore
+    # keep the types of inputs and outputs, except for the key-value cache (``kv_cache_dtype`` of
+    # ``config.json``), which a reader hands from one run to the next.
+    #
     # The key-value cache stays in float16, and a graph in float32 as it is
     graph = model.graph
     for value in graph.inputs:

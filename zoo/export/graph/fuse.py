@@ -1,14 +1,4 @@
-"""Fusion of layers into operators of ONNX Runtime, by the rules of onnxscript.
-
-Attention becomes ``MultiHeadAttention``, which takes queries, keys and values as the model's one
-product gives them, and a bias such as relative positions; an activation becomes ``Gelu`` or
-``FastGelu``. Products stay products, so that they can still be quantized. Programs other than ONNX
-Runtime do not know these operators.
-
-Two rules are left out. ``SkipLayerNormalization``, a norm after a sum, takes several times as
-long as both on CPUs in onnxruntime 1.31 (``python -m benchmarks.onnx_operators``), and ``BiasGelu``
-takes the bias from a quantized product, which adds it at no cost.
-"""
+"""Fusion of layers into operators of ONNX Runtime, by the rules of onnxscript."""
 
 from collections import Counter
 
@@ -21,6 +11,14 @@ from zoo.inference.graph_scan import CONTRIB
 
 def fuse(model: ir.Model) -> ir.Model:
     """Return a graph in which layers are fused; the argument may be changed."""
+    # Attention becomes ``MultiHeadAttention``, which takes queries, keys and values as the model's
+    # one product gives them, and a bias such as relative positions; an activation becomes ``Gelu``
+    # or ``FastGelu``. Products stay products, so that they can still be quantized. Programs other
+    # than ONNX Runtime do not know these operators.
+    #
+    # Two rules are left out. ``SkipLayerNormalization``, a norm after a sum, takes several times as
+    # long as both on CPUs in onnxruntime 1.31 (``python -m benchmarks.onnx_operators``), and
+    # ``BiasGelu`` takes the bias from a quantized product, which adds it at no cost.
     from onnxscript.optimizer import optimize
     from onnxscript.rewriter.ort_fusions import (
         _core,

@@ -1,9 +1,4 @@
-"""The input of a decoder graph that limits the logits to the last tokens.
-
-Generation only needs the logits of a prompt's last token, and they are the largest product of a
-small model. The input ``num_logits_to_keep`` is called as in transformers and in graphs of the Hub.
-Here it has a default, all tokens, so that a program need not know it.
-"""
+"""The input of a decoder graph that limits the logits to the last tokens."""
 
 import onnx_ir as ir
 import torch
@@ -14,6 +9,10 @@ from zoo.families.onnx import ALL_LOGITS, NUM_LOGITS, SCORED_TOKENS
 
 def last_tokens(hidden: Tensor, number: Tensor) -> Tensor:
     """Return the last tokens of (batch, tokens, hidden), or all tokens for the number 0."""
+    # Generation only needs the logits of a prompt's last token, and they are the largest product of
+    # a small model. The input ``num_logits_to_keep`` is called as in transformers and in graphs of
+    # the Hub. Here it has a default, all tokens, so that a program need not know it.
+    #
     # In a trace, the operator is given as it is in the graph, since torch only traces slices of an
     # input's size. It has the shape of all tokens, which ``set_default`` corrects
     if not torch.compiler.is_exporting():

@@ -1,11 +1,4 @@
-"""Modules to trace for graphs with a key-value cache.
-
-A decoder-only model is one graph, whose inputs are new tokens and the keys and values of the
-earlier tokens, and whose outputs are logits and the keys and values of all tokens. The numbers of
-new and of earlier tokens are dynamic; there may be no earlier ones. An encoder-decoder is two
-graphs: the encoder returns its last hidden state, from which the decoder computes keys and values
-of cross-attention in its first run; see ``zoo.export.graph.cache_branch``.
-"""
+"""Modules to trace for graphs with a key-value cache."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -58,10 +51,9 @@ class GraphToTrace(NamedTuple):
 
 
 class TracedLayerCache(LayerCache):
-    """Keys and values of one layer, concatenated with new ones instead of written in place.
+    """Keys and values of one layer, concatenated with new ones instead of written in place."""
 
-    A traced graph cannot write to a preallocated buffer that it returns with a dynamic size.
-    """
+    # A traced graph cannot write to a preallocated buffer that it returns with a dynamic size.
 
     def __init__(self, keys: Tensor, values: Tensor) -> None:
         super().__init__()
@@ -154,6 +146,12 @@ def with_cache(
     model: GenerationMixin, spec: OnnxSpec, example: Mapping[str, Tensor]
 ) -> list[GraphToTrace]:
     """Return the modules to trace for generation with a key-value cache; ``spec`` has none."""
+    # A decoder-only model is one graph, whose inputs are new tokens and the keys and values of the
+    # earlier tokens, and whose outputs are logits and the keys and values of all tokens. The
+    # numbers of new and of earlier tokens are dynamic; there may be no earlier ones. An
+    # encoder-decoder is two graphs: the encoder returns its last hidden state, from which the
+    # decoder computes keys and values of cross-attention in its first run; see
+    # ``zoo.export.graph.cache_branch``.
     ids, mask = example["input_ids"], example["attention_mask"]
     target = example.get("decoder_input_ids")
     if target is None:

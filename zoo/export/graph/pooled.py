@@ -1,8 +1,4 @@
-"""The graph of a sentence encoder with its modules: pooling, Dense, normalization, a cut.
-
-Its outputs have the names of sentence-transformers, which Transformers.js reads as well:
-``token_embeddings`` and ``sentence_embedding``.
-"""
+"""The graph of a sentence encoder with its modules: pooling, Dense, normalization, a cut."""
 
 from typing import TYPE_CHECKING
 
@@ -30,6 +26,9 @@ class PooledModel(nn.Module):
     Args:
         dim: number of leading dimensions of an embedding; ``None`` for all.
     """
+
+    # Its outputs have the names of sentence-transformers, which Transformers.js reads as well:
+    # ``token_embeddings`` and ``sentence_embedding``.
 
     def __init__(
         self,

@@ -1,9 +1,4 @@
-"""Folding of what a graph computes from its weights, so that the results can be quantized.
-
-Some models slice their weights, for example of queries, keys and values, or project a table of
-positions. ONNX Runtime computes this once, when it loads a graph; before that, a product of such
-weights does not look like one of constants.
-"""
+"""Folding of what a graph computes from its weights, so that the results can be quantized."""
 
 from pathlib import Path
 
@@ -19,6 +14,10 @@ KEPT = ("Constant", "Transpose")
 
 def load_folded(path: Path) -> ir.Model:
     """Load a graph and compute the nodes whose inputs are constants."""
+    # Some models slice their weights, for example of queries, keys and values, or project a table
+    # of positions. ONNX Runtime computes this once, when it loads a graph; before that, a product
+    # of such weights does not look like one of constants.
+    #
     # A node with more results than inputs stays, since a constant would take more room than it does
     model = ir.load(path)
     for node in list(model.graph):

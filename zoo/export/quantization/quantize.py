@@ -1,9 +1,4 @@
-"""Quantized copies of graphs: int8 products, dynamic or static, int4 products, and int8 tables.
-
-Products are quantized by ``onnxruntime.quantization``. Its embeddings have one scale for the whole
-table; here each row has its own, which keeps vectors of rare tokens and costs four bytes a row. All
-int8 graphs consist of standard operators; int4 products are ``com.microsoft.MatMulNBits``.
-"""
+"""Quantized copies of graphs: int8 products, dynamic or static, int4 products, and int8 tables."""
 
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -72,6 +67,10 @@ def quantize(
     external: bool = False,
 ) -> None:
     """Write a copy of a graph in float32 with the weights of ``nodes`` quantized."""
+    # Products are quantized by ``onnxruntime.quantization``. Its embeddings have one scale for the
+    # whole table; here each row has its own, which keeps vectors of rare tokens and costs four
+    # bytes a row. All int8 graphs consist of standard operators; int4 products are
+    # ``com.microsoft.MatMulNBits``.
     with tempfile.TemporaryDirectory() as scratch, silence():
         prepared, quantized = Path(scratch, "prepared.onnx"), Path(scratch, "quantized.onnx")
         model = load_folded(source)

@@ -1,9 +1,4 @@
-"""Uploads of directories in the Hub's layout, over HTTP, by huggingface_hub.
-
-Every step can be repeated: files that the repository has are not sent again, and a commit without
-changes is not made. Large files are sent one by one in the calling thread, so that ``HubCall``
-checks their requests; it cannot check the clients of hf_xet.
-"""
+"""Uploads of directories in the Hub's layout, over HTTP, by huggingface_hub."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -60,6 +55,9 @@ class UploadCall(HubCall):
 
 def upload(plan: UploadPlan, repo: str, *, private: bool, message: str) -> str:
     """Upload a directory in one commit; create the repository if there is none."""
+    # Every step can be repeated: files that the repository has are not sent again, and a commit
+    # without changes is not made. Large files are sent one by one in the calling thread, so that
+    # ``HubCall`` checks their requests; it cannot check the clients of hf_xet.
     check_names(repo, BRANCH)
     if is_offline():
         raise UsageError("an upload needs a connection", "unset $HF_HUB_OFFLINE")

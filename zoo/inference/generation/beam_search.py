@@ -1,9 +1,4 @@
-"""Beam search.
-
-Graves 2012, arXiv:1211.3711, section 4 (the search); Wu et al. 2016, arXiv:1609.08144, section 7
-(the length penalty). The choice of hypotheses, the stopping criterion and the final scores follow
-transformers, so that both find the same sequences.
-"""
+"""Beam search."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -78,6 +73,9 @@ def beam_search(
     row_ids: Sequence[RowId],
 ) -> list[list[int]]:
     """Return the best continuations of each prompt."""
+    # Graves 2012, arXiv:1211.3711, section 4 (the search); Wu et al. 2016, arXiv:1609.08144,
+    # section 7 (the length penalty). The choice of hypotheses, the stopping criterion and the final
+    # scores follow transformers, so that both find the same sequences.
     beams, limits = settings.num_beams, scores.max_new_tokens
     texts = [_BeamHypotheses([[]] * beams, [0.0] + [NONE] * (beams - 1), n) for n in limits]
     sampler = BeamSampler(settings.seed, row_ids) if settings.samples else None

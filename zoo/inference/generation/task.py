@@ -25,13 +25,12 @@ OPTIONS = tuple(GenerationConfig.__dataclass_fields__)
 
 
 class GenerationTask(BatchTask):
-    """A task that generates text: continuations of prompts, or targets of sources.
+    """A task that generates text: continuations of prompts, or targets of sources."""
 
-    Results have the keys ``generated``, the continuation without the prompt, and ``stopped``:
-    ``end`` after an end-of-sequence token, ``length`` after ``max_new_tokens``. With
-    ``num_return_sequences`` over 1 also ``sequences``, a list of objects with these keys; the
-    first is also the result.
-    """
+    # Results have the keys ``generated``, the continuation without the prompt, and ``stopped``:
+    # ``end`` after an end-of-sequence token, ``length`` after ``max_new_tokens``. With
+    # ``num_return_sequences`` over 1 also ``sequences``, a list of objects with these keys; the
+    # first is also the result.
 
     output_keys: ClassVar[tuple[str, ...]] = ("generated", "stopped")
     side: ClassVar[str]  # side of the padding: left for decoders, right for encoders

@@ -1,9 +1,4 @@
-"""Batching of texts by length, with little padding and few forward passes.
-
-The cost of a batch is its number of tokens with padding plus a constant for the forward pass. For
-texts sorted by length, dynamic programming over the start of the last batch finds the partition of
-lowest cost.
-"""
+"""Batching of texts by length, with little padding and few forward passes."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,6 +30,10 @@ def plan_batches(
     batch_size: int | None = None,
 ) -> list[list[int]]:
     """Group texts into batches of the lowest total cost, of at most ``budget`` padded tokens."""
+    # The cost of a batch is its number of tokens with padding plus a constant for the forward pass.
+    # For texts sorted by length, dynamic programming over the start of the last batch finds the
+    # partition of lowest cost.
+    #
     # A longer text is a batch of its own. ``batch_size`` is the largest number of texts of a batch.
     order = sorted(range(len(lengths)), key=lambda k: -lengths[k])
     best = [0] + [-1] * len(order)  # best[k]: lowest cost of the first k texts

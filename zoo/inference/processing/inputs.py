@@ -1,13 +1,4 @@
-"""Input of ``zoo run``: arguments, a file or standard input; plain text, JSON lines or a table.
-
-Plain text has one text per line. Empty lines count, so that line n of the output belongs to line n
-of the input. JSON lines are objects with the key ``text``, optionally ``text_pair``, or the keys of
-the task; other keys are copied to the output, and blank lines are skipped. Both are UTF-8, and a
-byte-order mark at the start is ignored. Tables are read by ``table_records``.
-
-The ending of a file decides its format. Where it does not, what begins like JSON is read as JSON
-lines, and an error if it is not; everything else is plain text.
-"""
+"""Input of ``zoo run``: arguments, a file or standard input; plain text, JSON lines or a table."""
 
 import functools
 import itertools
@@ -64,6 +55,14 @@ def read_records(
     columns: InputColumns = DEFAULT_COLUMNS,
 ) -> Iterator[TextExample]:
     """Return an iterator over input records; a file is opened at once, not on first use."""
+    # Plain text has one text per line. Empty lines count, so that line n of the output belongs to
+    # line n of the input. JSON lines are objects with the key ``text``, optionally ``text_pair``,
+    # or the keys of the task; other keys are copied to the output, and blank lines are skipped.
+    # Both are UTF-8, and a byte-order mark at the start is ignored. Tables are read by
+    # ``table_records``.
+    #
+    # The ending of a file decides its format. Where it does not, what begins like JSON is read as
+    # JSON lines, and an error if it is not; everything else is plain text.
     if tuple(texts) == ("-",) and source is None:
         texts, source = (), "-"
     if texts and source is not None:

@@ -1,8 +1,4 @@
-"""Exact search for the most similar vectors, in blocks of the corpus.
-
-Only scores above the worst of a query's best so far are sorted. They are few after the first
-blocks, so that nearly all of the time is in the matrix products.
-"""
+"""Exact search for the most similar vectors, in blocks of the corpus."""
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -25,12 +21,12 @@ QUERIES = 256  # queries that are compared at once
 class TopK:
     """The best scores of several queries among the texts that were compared so far.
 
-    Equal scores are in the order of the corpus.
-
     Attributes:
         scores: (queries, number), best first; negative infinity in place of missing texts.
         ids: (queries, number), numbers of the texts in the corpus.
     """
+
+    # Equal scores are in the order of the corpus.
 
     def __init__(self, queries: int, number: int) -> None:
         import numpy as np
@@ -104,6 +100,8 @@ def search_vectors(
     queries: "Floats", corpus: "Floats", top_k: int, similarity: SimilarityFunction
 ) -> Iterator[TopK]:
     """Yield the best vectors of each block of queries; see ``semantic_search``."""
+    # Only scores above the worst of a query's best so far are sorted. They are few after the first
+    # blocks, so that nearly all of the time is in the matrix products.
     import numpy as np
 
     if top_k < 1:

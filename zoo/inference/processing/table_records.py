@@ -36,10 +36,9 @@ class ColumnNames(NamedTuple):
 
 @dataclass(frozen=True)
 class InputColumns:
-    """Columns of a table, or keys of JSON lines, that hold the texts of a task.
+    """Columns of a table, or keys of JSON lines, that hold the texts of a task."""
 
-    A task that reads further columns has a subclass.
-    """
+    # A task that reads further columns has a subclass.
 
     text: str | None = None  # name of the first text; ``None`` for the default
     pair: str | None = None  # name of the second text; ``None`` for the default

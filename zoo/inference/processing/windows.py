@@ -1,8 +1,4 @@
-"""Windows over long contexts of questions, and over long texts of classifiers.
-
-Those of contexts are as in the question-answering pipeline of transformers 4
-(``pipelines/question_answering.py``).
-"""
+"""Windows over long contexts of questions, and over long texts of classifiers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -63,6 +59,9 @@ class Window(Encoded):
 @dataclass(frozen=True)
 class ContextWindows:
     """Windows over the contexts of questions, each with the whole question."""
+
+    # Those of contexts are as in the question-answering pipeline of transformers 4
+    # (``pipelines/question_answering.py``).
 
     max_tokens: int  # largest number of tokens of a window
     stride: int  # number of tokens that consecutive windows share

@@ -1,8 +1,4 @@
-"""JSON records with a digest of themselves, which detects damage of a manifest.
-
-The field ``digest`` holds the BLAKE3 digest of the file with zeros in place of that digest. It is
-not a signature: anyone can write another file with a correct digest.
-"""
+"""JSON records with a digest of themselves, which detects damage of a manifest."""
 
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -17,6 +13,9 @@ NO_DIGEST = "0" * 64  # value of the field before the digest is known
 
 class DigestedRecord(Protocol):
     """A record with a digest of itself; empty in records of versions that wrote none."""
+
+    # The field ``digest`` holds the BLAKE3 digest of the file with zeros in place of that digest.
+    # It is not a signature: anyone can write another file with a correct digest.
 
     @property
     def digest(self) -> str:

@@ -1,12 +1,4 @@
-"""Cache of file digests in ``$ZOO_HOME/verified``.
-
-An entry has the digest of a file with its device, inode, size, modification time and change time;
-as long as these five are equal, the file is not read again. The kernel sets the change time on
-every write through the file system, and programs cannot set it.
-
-Changes below the file system are not detected: a disk that returns other bytes than were written,
-or writes to the device. ``zoo verify`` reads every byte.
-"""
+"""Cache of file digests in ``$ZOO_HOME/verified``."""
 
 import contextlib
 import os
@@ -52,6 +44,12 @@ class _Entry(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 def file_blake3(path: Path) -> str:
     """Return the BLAKE3 digest of a file, from the cache if the file did not change."""
+    # An entry has the digest of a file with its device, inode, size, modification time and change
+    # time; as long as these five are equal, the file is not read again. The kernel sets the change
+    # time on every write through the file system, and programs cannot set it.
+    #
+    # Changes below the file system are not detected: a disk that returns other bytes than were
+    # written, or writes to the device. ``zoo verify`` reads every byte.
     try:
         with open_regular(path) as file:
             before = os.fstat(file.fileno())

@@ -1,8 +1,4 @@
-"""Files within a directory, opened without following a link out of it.
-
-A directory that a command reads or writes again, such as a cache, may have been changed in between:
-a file in it can be a link to another one. The path of the directory itself may contain links.
-"""
+"""Files within a directory, opened without following a link out of it."""
 
 import errno
 import os
@@ -21,6 +17,10 @@ _LINK = {errno.ELOOP, errno.EMLINK, errno.ENOTDIR}  # what systems answer for a 
 
 def open_inside(directory: Path, name: str, flags: int = os.O_RDONLY) -> int:
     """Open a regular file of a directory and return its descriptor."""
+    # A directory that a command reads or writes again, such as a cache, may have been changed in
+    # between: a file in it can be a link to another one. The path of the directory itself may
+    # contain links.
+    #
     # A file to write must have a single name: a hard link may belong to another directory
     path = safe_join(directory, name, str(directory))
     *folders, last = path.relative_to(directory).parts

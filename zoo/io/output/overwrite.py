@@ -1,10 +1,4 @@
-"""Checks of an output directory before it is replaced.
-
-``--force`` replaces an empty directory, or one with only files that `zoo` wrote: a converted
-model, an export, a corpus. Its manifest lists files and digests, so that added and edited
-files are detected. Everything else is refused, including training runs and their models, which are
-expensive to repeat.
-"""
+"""Checks of an output directory before it is replaced."""
 
 import os
 from collections.abc import Iterable
@@ -75,6 +69,11 @@ def check_target(
     in_run: bool = False,  # the training run that holds the directory writes it
 ) -> None:
     """Raise an error if an output directory must not be replaced."""
+    # ``--force`` replaces an empty directory, or one with only files that `zoo` wrote: a converted
+    # model, an export, a corpus. Its manifest lists files and digests, so that added and edited
+    # files are detected. Everything else is refused, including training runs and their models,
+    # which are expensive to repeat.
+    #
     # Stale staging directories next to it are removed first, see ``remove_stale_staging``.
     target = Path(os.path.abspath(target))
     remove_stale_staging(target.parent)

@@ -1,10 +1,4 @@
-"""Tables and arrays of results that an interrupted command continues.
-
-Rows are appended to ``NAME.part``. ``NAME.part.json`` records how many of its rows are complete,
-their digest, and what they depend on. A command that continues drops what follows these rows, and
-writes what an uninterrupted one would have written, to the byte. At the end, the part becomes the
-output: JSON lines, CSV, TSV and NumPy arrays by a rename, Parquet from JSON lines.
-"""
+"""Tables and arrays of results that an interrupted command continues."""
 
 import contextlib
 import csv
@@ -88,6 +82,12 @@ class ResumableOutput:
     Attributes:
         rows: number of rows that are written.
     """
+
+    # Rows are appended to ``NAME.part``. ``NAME.part.json`` records how many of its rows are
+    # complete, their digest, and what they depend on. A command that continues drops what follows
+    # these rows, and writes what an uninterrupted one would have written, to the byte. At the end,
+    # the part becomes the output: JSON lines, CSV, TSV and NumPy arrays by a rename, Parquet from
+    # JSON lines.
 
     def __init__(
         self, part: Path, file: BinaryIO, encoder: "_Encoder", settings: Mapping[str, Any]

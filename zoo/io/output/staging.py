@@ -1,11 +1,4 @@
-"""Staging paths of files and directories that are being written, and removal of stale ones.
-
-Output is written to ``.NAME.zoo-XXXXXXXX`` next to its target and renamed at the end. The writing
-process holds a lock on ``.NAME.zoo-XXXXXXXX.lock``, which the system releases when the process
-ends for any reason. (A process number instead of a lock could be reused by another process.)
-``fcntl.flock`` is called directly, since a lock file is removed here while it is held, and since
-`filelock` falls back on process numbers where a file system has no locks.
-"""
+"""Staging paths of files and directories that are being written, and removal of stale ones."""
 
 import contextlib
 import errno
@@ -24,6 +17,13 @@ _NAME_LENGTH = 50  # characters of the target's name, of up to four bytes each
 @contextlib.contextmanager
 def staged_path(target: Path) -> Iterator[Path]:
     """Yield an unused staging path next to ``target``, and remove it when the block ends."""
+    # Output is written to ``.NAME.zoo-XXXXXXXX`` next to its target and renamed at the end. The
+    # writing process holds a lock on ``.NAME.zoo-XXXXXXXX.lock``, which the system releases when
+    # the process ends for any reason. (A process number instead of a lock could be reused by
+    # another process.) ``fcntl.flock`` is called directly, since a lock file is removed here while
+    # it is held, and since `filelock` falls back on process numbers where a file system has no
+    # locks.
+    #
     # The path is locked until the block ends, so that ``remove_stale_staging`` of another process
     # skips it
     path = target.with_name(f".{target.name[:_NAME_LENGTH]}.zoo-{secrets.token_hex(4)}")

@@ -1,8 +1,4 @@
-"""Arrays in files, read in pieces with ``pread`` when their elements are needed.
-
-A memory map would need less code, but access to a page of a truncated file ends the process with
-SIGBUS, and a map needs address space for the whole file.
-"""
+"""Arrays in files, read in pieces with ``pread`` when their elements are needed."""
 
 import math
 import os
@@ -37,11 +33,12 @@ class FileRange:
 
 
 class DataFile:
-    """A file that is read in pieces and must not change meanwhile.
+    """A file that is read in pieces and must not change meanwhile."""
 
-    It is opened for each read, because a checkpoint may have more files than a process may open.
-    """
+    # A memory map would need less code, but access to a page of a truncated file ends the process
+    # with SIGBUS, and a map needs address space for the whole file.
 
+    # It is opened for each read, because a checkpoint may have more files than a process may open.
     def __init__(self, path: Path, end: int) -> None:
         self.path = path
         self._end = end
@@ -87,10 +84,9 @@ class DataFile:
 
 @dataclass(frozen=True, eq=False)
 class FileArray:
-    """An array in a file that is transposed, sliced and reshaped without being read.
+    """An array in a file that is transposed, sliced and reshaped without being read."""
 
-    ``numpy.asarray`` and numpy's functions read it into memory.
-    """
+    # ``numpy.asarray`` and numpy's functions read it into memory.
 
     file: DataFile  # file that holds the elements
     code: str  # numpy's code of the dtype, such as ``<f4``

@@ -1,7 +1,4 @@
-"""Ranges of files: copied by the kernel, and compared through small buffers.
-
-An unchanged tensor is copied without memory for its data.
-"""
+"""Ranges of files: copied by the kernel, and compared through small buffers."""
 
 import contextlib
 import errno
@@ -35,6 +32,7 @@ def file_range_of(array: "Array") -> FileRange | None:
 
 def copy_range(span: FileRange, target: int) -> bool:
     """Append a range to an open file within the kernel; ``False`` where that is not supported."""
+    # An unchanged tensor is copied without memory for its data.
     if not hasattr(os, "copy_file_range"):
         return False
     done = 0

@@ -1,11 +1,4 @@
-"""Reading and writing of safetensors files: a header of names, dtypes and shapes, then the data.
-
-Implemented here instead of with the safetensors package for three reasons: tensors are read and
-written in pieces, so that a model need not fit into memory; files are hashed while they are
-written; and every field of a header is checked within limits, so that errors name the field. The
-layout is the one published with the safetensors package: 8 bytes of header length, a JSON header,
-then the data without gaps.
-"""
+"""Reading and writing of safetensors files: a header of names, dtypes and shapes, then the data."""
 
 import os
 import re
@@ -129,6 +122,12 @@ def _damaged(path: Path, reason: str) -> VerificationError:
 
 class SafetensorsReader(TensorReader):
     """Reader of one or several safetensors files as one set of tensors."""
+
+    # Implemented here instead of with the safetensors package for three reasons: tensors are read
+    # and written in pieces, so that a model need not fit into memory; files are hashed while they
+    # are written; and every field of a header is checked within limits, so that errors name the
+    # field. The layout is the one published with the safetensors package: 8 bytes of header length,
+    # a JSON header, then the data without gaps.
 
     def __init__(self, files: Sequence[Path]) -> None:
         self.files = list(files)

@@ -1,10 +1,4 @@
-"""Attention in training on CPUs, for a block of heads or documents at a time.
-
-The scores of a block stay in a core's cache from their product to their weights, as in flash
-attention (Dao et al. 2022, arXiv:2205.14135), whose kernels in torch have no dropout on CPUs.
-Unlike it, the weights are kept for the backward pass; a dropped weight is kept as a negative
-number, so that dropout needs no mask.
-"""
+"""Attention in training on CPUs, for a block of heads or documents at a time."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -111,6 +105,11 @@ def attend_in_blocks(
     Returns:
         (batch, heads, queries, head_size); the heads of a token are adjacent in memory.
     """
+    # The scores of a block stay in a core's cache from their product to their weights, as in flash
+    # attention (Dao et al. 2022, arXiv:2205.14135), whose kernels in torch have no dropout on CPUs.
+    # Unlike it, the weights are kept for the backward pass; a dropped weight is kept as a negative
+    # number, so that dropout needs no mask.
+    #
     # Half precision is computed in float32, but for the weights that are kept.
     if mask is not None:
         mask = mask.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])

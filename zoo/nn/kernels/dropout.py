@@ -1,8 +1,4 @@
-"""Dropout with random numbers that are drawn four at a time on CPUs.
-
-There, torch draws one number for each value, in one thread. Here, each 64-bit number of the same
-generator decides four values, so that its state still determines what is dropped.
-"""
+"""Dropout with random numbers that are drawn four at a time on CPUs."""
 
 from typing import Any
 
@@ -19,6 +15,8 @@ def dropout(x: Tensor, p: float, *, training: bool = True) -> Tensor:
 
     On a CPU, ``p`` is rounded to a multiple of 2^-16; the factor follows, so that the mean stays.
     """
+    # There, torch draws one number for each value, in one thread. Here, each 64-bit number of the
+    # same generator decides four values, so that its state still determines what is dropped.
     if not training or not p:
         return x
     if x.device.type != "cpu" or not has_level(p) or torch.compiler.is_compiling():

@@ -10,11 +10,10 @@ LARGE = 1 << 25  # bytes, above which glibc returns memory to the system when it
 
 
 class Embedding(nn.Embedding):
-    """``nn.Embedding`` that uses the memory of its last gradient for the next one.
+    """``nn.Embedding`` that uses the memory of its last gradient for the next one."""
 
-    The gradient of a large table is a tensor of zeros but for the rows of a batch. On CPUs, new
-    memory of that size comes from the system, which clears it page by page when it is touched.
-    """
+    # The gradient of a large table is a tensor of zeros but for the rows of a batch. On CPUs, new
+    # memory of that size comes from the system, which clears it page by page when it is touched.
 
     # a former gradient, which is not read; ``None`` for none
     spare_gradient: Tensor | None = None

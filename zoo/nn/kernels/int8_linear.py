@@ -93,11 +93,10 @@ def _multiply(integers: Tensor, scale: float, zero: int, matrix: PackedMatrix) -
 
 
 class Int8Linear(nn.Linear):
-    """``nn.Linear`` with 8-bit products.
+    """``nn.Linear`` with 8-bit products."""
 
-    Its float32 weight stays for readers of the parameter; one that is a view of a memory-mapped
-    file takes no memory while nobody reads it.
-    """
+    # Its float32 weight stays for readers of the parameter; one that is a view of a memory-mapped
+    # file takes no memory while nobody reads it.
 
     packed: PackedMatrix
 

@@ -1,11 +1,4 @@
-"""Local attention: a token attends to a window around it, and scores outside cost nothing.
-
-On CUDA in half precision, the kernel for documents of packed rows takes the window
-(``zoo.nn.kernels.packed_attention``). Elsewhere, the tokens of all rows are one sequence that is
-cut into blocks of queries. Each block has the keys that its windows reach, and a mask for what else
-is among them: tokens that are too far from a query, of another row or document, and padding.
-Exported graphs, captured attention and short rows have a mask of all pairs of tokens.
-"""
+"""Local attention: a token attends to a window around it, and scores outside cost nothing."""
 
 from typing import NamedTuple
 
@@ -23,6 +16,13 @@ SMALLEST_BLOCK = 32  # queries
 
 class LocalBlocks(NamedTuple):
     """Blocks of queries, and the keys that they reach."""
+
+    # On CUDA in half precision, the kernel for documents of packed rows takes the window
+    # (``zoo.nn.kernels.packed_attention``). Elsewhere, the tokens of all rows are one sequence that
+    # is cut into blocks of queries. Each block has the keys that its windows reach, and a mask for
+    # what else is among them: tokens that are too far from a query, of another row or document, and
+    # padding. Exported graphs, captured attention and short rows have a mask of all pairs of
+    # tokens.
 
     # added to the scores, (blocks, 1, queries, keys). Keys of a block are its queries and
     # ``reach`` tokens on each side

@@ -1,16 +1,4 @@
-"""Losses that are sums over rows of logits, computed for some rows at a time with their gradient.
-
-The gradient is computed in the forward pass, from the probabilities that the loss has anyway, and
-is scaled in the backward pass. Then neither logits nor probabilities are kept, and logits above
-``LOGITS_AT_ONCE`` need not be computed a second time (as in Hsu et al. 2024,
-arXiv:2410.10989). On a CPU, each operation on all logits reads and writes main memory;
-there, the loss is computed for the rows that fit into the cache of a core. With 2,048 rows of 8,192
-logits on one thread of an AMD EPYC, a divergence and its backward pass take less than half of the
-time (``python -m benchmarks.kl_divergence``).
-
-``torch.nn.functional.linear_cross_entropy`` of torch 2.13 does similar for one loss, but returns no
-accuracy, and is left out of compiled graphs.
-"""
+"""Losses that are sums over rows of logits, computed with their gradient for some at a time."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -40,6 +28,16 @@ def sum_over_rows(loss: RowLoss, logits: Logits, *targets: Logits) -> Tensor:
         logits: (n, classes), or the projection to them.
         targets: tensors without gradient, (n, ...), or projections to such.
     """
+    # The gradient is computed in the forward pass, from the probabilities that the loss has anyway,
+    # and is scaled in the backward pass. Then neither logits nor probabilities are kept, and logits
+    # above ``LOGITS_AT_ONCE`` need not be computed a second time (as in Hsu et al. 2024,
+    # arXiv:2410.10989). On a CPU, each operation on all logits reads and writes main memory; there,
+    # the loss is computed for the rows that fit into the cache of a core. With 2,048 rows of 8,192
+    # logits on one thread of an AMD EPYC, a divergence and its backward pass take less than half of
+    # the time (``python -m benchmarks.kl_divergence``).
+    #
+    # ``torch.nn.functional.linear_cross_entropy`` of torch 2.13 does similar for one loss, but
+    # returns no accuracy, and is left out of compiled graphs.
     if not isinstance(logits, Tensor):
         return _sum_over_projected_rows(loss, logits, targets)
     needed = _need_gradients(logits)

@@ -1,10 +1,4 @@
-"""Products of a few rows with a large matrix, the work of each step of generation on a CPU.
-
-Such a product is limited by the time to read the matrix. Measured with float32 on CPUs: torch's
-own product reaches that limit for up to three rows; from four to fifteen rows it takes up to
-twice as long as ``torch.bmm`` on blocks of the matrix that fit a core's cache; from sixteen rows
-on it is as fast again.
-"""
+"""Products of a few rows with a large matrix, the work of each step of generation on a CPU."""
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +19,10 @@ def small_batch_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) ->
     Returns:
         (..., out). The fast path has no gradient, and is taken only where none is recorded.
     """
+    # Such a product is limited by the time to read the matrix. Measured with float32 on CPUs:
+    # torch's own product reaches that limit for up to three rows; from four to fifteen rows it
+    # takes up to twice as long as ``torch.bmm`` on blocks of the matrix that fit a core's cache;
+    # from sixteen rows on it is as fast again.
     width, height = x.shape[-1], max(1, BLOCK // x.shape[-1])
     rows, blocks = x.numel() // width, len(weight) // height
     few = FEWEST_ROWS <= rows <= MOST_ROWS and blocks > 1

@@ -11,10 +11,9 @@ if TYPE_CHECKING:
 
 
 class FixedEmbedding(nn.Module):
-    """A table that follows from the configuration, such as ``zoo.weights.sinusoidal_positions``.
+    """A table that follows from the configuration, such as ``zoo.weights.sinusoidal_positions``."""
 
-    It is neither trained nor stored; the rules of the weights have it as a ``Constant``.
-    """
+    # It is neither trained nor stored; the rules of the weights have it as a ``Constant``.
 
     weight: Tensor
 

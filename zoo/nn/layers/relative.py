@@ -1,10 +1,4 @@
-"""Attention scores of relative positions, computed without gathering for each pair of tokens.
-
-Where a score depends on a query and on the *difference* of two positions, it is one of the
-products of the query with a vector for each difference (Dai et al. 2019, arXiv:1901.02860,
-appendix B). With one line of products per query, ordered by difference, the scores are what is
-left after shifting each line by one against the line before. Shifting is a change of strides.
-"""
+"""Attention scores of relative positions, computed without gathering for each pair of tokens."""
 
 from torch import Tensor
 
@@ -20,6 +14,11 @@ def relative_shift(content: Tensor, positions: Tensor) -> Tensor:
     Returns:
         (heads, batch, queries, keys): scores of each query with all positions of its row.
     """
+    # Where a score depends on a query and on the *difference* of two positions, it is one of the
+    # products of the query with a vector for each difference (Dai et al. 2019, arXiv:1901.02860,
+    # appendix B). With one line of products per query, ordered by difference, the scores are what
+    # is left after shifting each line by one against the line before. Shifting is a change of
+    # strides.
     lines = content.flatten(1, 2) @ positions
     return shift(lines.view(*content.shape[:3], -1))
 

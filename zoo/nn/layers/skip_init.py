@@ -19,10 +19,9 @@ READS = ("item", "tolist", "numpy", "__array__")
 
 
 class SkipInit(TorchFunctionMode):
-    """Function mode that skips in-place functions on parameters, and so their initialization.
+    """Function mode that skips in-place functions on parameters, and so their initialization."""
 
-    In-place functions of torch have names that end in one underscore.
-    """
+    # In-place functions of torch have names that end in one underscore.
 
     def __torch_function__(
         self,
@@ -59,11 +58,10 @@ def init_empty_weights() -> Iterator[None]:
 
 
 class SelectiveInit(SkipInit):
-    """Function mode that skips the initialization of some parameters, and records every one.
+    """Function mode that skips the initialization of some parameters, and records every one."""
 
-    Parameters are numbered by their first initialization, an order that is the same whenever the
-    same module is built.
-    """
+    # Parameters are numbered by their first initialization, an order that is the same whenever the
+    # same module is built.
 
     def __init__(self, skipped: Collection[int] | None = None) -> None:
         super().__init__()

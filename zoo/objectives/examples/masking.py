@@ -43,11 +43,11 @@ class Words:
     def find(cls, packed: PackedRow, starts_word: NDArray[np.bool_]) -> "Words":
         """Return the words of a row.
 
-        A word starts at a token with ``starts_word``, and at the start of each run of text tokens.
-
         Args:
             starts_word: (vocab_size,), bool, see ``TokenizerView.starts_word``.
         """
+        # A word starts at a token with ``starts_word``, and at the start of each run of text
+        # tokens.
         is_text, texts = packed.is_text, packed.document_ids
         run_starts = is_text.copy()  # first token of each run of text tokens
         run_starts[1:] &= ~is_text[:-1] | (texts[1:] != texts[:-1])
@@ -62,13 +62,11 @@ class Words:
 
 
 def mask_budget(strategy: MaskStrategy, packed: PackedRow, fraction: float) -> int:
-    """Return the number of tokens of a row to select, at least one.
-
-    For spans, the fraction of text tokens, rounded up, as ``PairWithSpanMaskingScheme`` of the code
-    released with arXiv:1907.10529. Otherwise, the fraction of all tokens with special tokens and
-    without padding, rounded, halves to even, as ``create_masked_lm_predictions`` of the code
-    released with arXiv:1810.04805.
-    """
+    """Return the number of tokens of a row to select, at least one."""
+    # For spans, the fraction of text tokens, rounded up, as ``PairWithSpanMaskingScheme`` of the
+    # code released with arXiv:1907.10529. Otherwise, the fraction of all tokens with special tokens
+    # and without padding, rounded, halves to even, as ``create_masked_lm_predictions`` of the code
+    # released with arXiv:1810.04805.
     if strategy == "spans":
         return math.ceil(int(packed.is_text.sum()) * fraction)
     return max(1, round(int(np.count_nonzero(packed.document_ids)) * fraction))
@@ -137,12 +135,11 @@ def select_tokens(packed: PackedRow, budget: int, rng: np.random.Generator) -> I
 def select_words(words: Words, budget: int, rng: np.random.Generator) -> bytearray:
     """Select whole words uniformly.
 
-    This is the whole-word masking of the code released with Devlin et al. 2018
-    (``create_pretraining_data.py``).
-
     Returns:
         1 for each selected word and 0 for the others, (words,).
     """
+    # This is the whole-word masking of the code released with Devlin et al. 2018
+    # (``create_pretraining_data.py``).
     taken = bytearray(len(words.spans))
     for word in rng.permutation(len(taken)).tolist():
         if budget <= 0:
@@ -157,13 +154,12 @@ def select_words(words: Words, budget: int, rng: np.random.Generator) -> bytearr
 def select_ngrams(words: Words, budget: int, rng: np.random.Generator) -> bytearray:
     """Select n-grams of up to three words, with a probability proportional to 1 / n.
 
-    Lan et al. 2020, arXiv:1909.11942, section 3.1 and ``create_pretraining_data.py``. An n-gram
-    that exceeds the budget or its segment is shortened. One with a word that is already selected is
-    skipped.
-
     Returns:
         1 for each selected word and 0 for the others, (words,).
     """
+    # Lan et al. 2020, arXiv:1909.11942, section 3.1 and ``create_pretraining_data.py``. An n-gram
+    # that exceeds the budget or its segment is shortened. One with a word that is already selected
+    # is skipped.
     taken = bytearray(len(words.spans))
     sizes = rng.choice(MAX_NGRAM, size=len(taken), p=NGRAM_PROBS) + 1
     for word, n in zip(rng.permutation(len(taken)).tolist(), sizes.tolist(), strict=True):
@@ -181,17 +177,16 @@ def select_ngrams(words: Words, budget: int, rng: np.random.Generator) -> bytear
 def select_spans(words: Words, anchors: Ids, budget: int, rng: np.random.Generator) -> Ids:
     """Select spans of up to ten words, with lengths from a truncated geometric distribution.
 
-    Joshi et al. 2020, arXiv:1907.10529, section 3.1, and ``PairWithSpanMaskingScheme`` of the
-    released code (fairseq/data/masking.py). A span starts at the word of a random token that is not
-    yet selected. Adjacent spans are merged, and the last span is cut at the budget, also within a
-    word.
-
     Args:
         anchors: positions of all text tokens, (n,).
 
     Returns:
         Sorted positions, (n,).
     """
+    # Joshi et al. 2020, arXiv:1907.10529, section 3.1, and ``PairWithSpanMaskingScheme`` of the
+    # released code (fairseq/data/masking.py). A span starts at the word of a random token that is
+    # not yet selected. Adjacent spans are merged, and the last span is cut at the budget, also
+    # within a word.
     taken = np.zeros(len(words.index), dtype=bool)
     sizes = rng.choice(MAX_SPAN, size=len(anchors), p=SPAN_PROBS) + 1
     for anchor, size in zip(rng.permutation(anchors).tolist(), sizes.tolist(), strict=True):

@@ -67,12 +67,10 @@ def cached_pairs(
     seed: int,
     dupe_factor: int,
 ) -> SentencePairRows:
-    """Return the rows of ``make_pairs``, from the cache if they were made before.
+    """Return the rows of ``make_pairs``, from the cache if they were made before."""
 
-    Pairs depend on the offsets of sentences and documents, not on the tokens. The pairs of small
-    splits, and of generators whose version is not known here, are made in memory.
-    """
-
+    # Pairs depend on the offsets of sentences and documents, not on the tokens. The pairs of small
+    # splits, and of generators whose version is not known here, are made in memory.
     def make() -> SentencePairRows:
         return make_pairs(
             split,
@@ -146,11 +144,9 @@ def uniform(rng: np.random.Generator) -> Draw:
 
 
 def next_sentence_pairs(split: Split, max_tokens: int, draw: Draw) -> Iterator[Pair]:
-    """Yield pairs for next-sentence prediction: label 0 for the next segment, 1 for a random one.
-
-    As in the released code, a chunk of one sentence is always paired with a random segment: if
-    documents are short, more than half of the pairs have label 1.
-    """
+    """Yield pairs for next-sentence prediction: label 0 for the next segment, 1 for another."""
+    # As in the released code, a chunk of one sentence is always paired with a random segment: if
+    # documents are short, more than half of the pairs have label 1.
     sentences, documents = _offsets(split.sentences), _offsets(split.documents)
     for document in range(len(documents) - 1):
         at, last = documents[document], documents[document + 1]
@@ -207,15 +203,14 @@ def _target_length(max_tokens: int, draw: Draw) -> int:
 def truncate_pairs(spans: Offsets, max_tokens: int, rng: np.random.Generator) -> Offsets:
     """Truncate pairs to a number of tokens.
 
-    The longer segment is truncated to the length of the shorter one, then both in turn, beginning
-    with the second. Each token is removed from either end with probability 1/2.
-
     Args:
         spans: offsets of the segments, (pairs, 4), see ``SentencePairRows``.
 
     Returns:
         Offsets of the truncated segments, (pairs, 4).
     """
+    # The longer segment is truncated to the length of the shorter one, then both in turn, beginning
+    # with the second. Each token is removed from either end with probability 1/2.
     starts, ends = spans[:, ::2], spans[:, 1::2]  # (pairs, 2) each
     sizes = ends - starts
     excess = np.maximum(0, sizes.sum(1) - max_tokens)
@@ -233,16 +228,15 @@ def truncate_pairs(spans: Offsets, max_tokens: int, rng: np.random.Generator) ->
 def best_fit_decreasing(sizes: NDArray[np.integer[Any]], length: int) -> NDArray[np.int32]:
     """Assign items to rows: the largest first, each to the row with the least sufficient room.
 
-    Best-fit decreasing (Johnson 1974, "Fast algorithms for bin packing"). Items of one size are
-    assigned at once: the fullest row that takes one of them remains the best for the following ones
-    until it has no room for another.
-
     Args:
         sizes: size of each item, (items,), from 1 to ``length``.
 
     Returns:
         Row of each item, (items,), int32.
     """
+    # Best-fit decreasing (Johnson 1974, "Fast algorithms for bin packing"). Items of one size are
+    # assigned at once: the fullest row that takes one of them remains the best for the following
+    # ones until it has no room for another.
     row_of = np.empty(len(sizes), dtype=np.int32)
     order = np.argsort((length - sizes).astype(sizes.dtype), kind="stable")
     counts = np.bincount(sizes, minlength=1)

@@ -38,11 +38,9 @@ class Seq2SeqRowBudget(RowBudget):
 def plan_decoder_length(
     lengths: Lengths, documents: Documents, length: int, special_tokens: int = 1
 ) -> tuple[BudgetFactory, int]:
-    """Choose the length of decoder rows for which both rows are full.
-
-    It depends on the lengths of documents: for short texts, sentinels and special tokens make
-    targets longer in relation to their sources.
-    """
+    """Choose the length of decoder rows for which both rows are full."""
+    # It depends on the lengths of documents: for short texts, sentinels and special tokens make
+    # targets longer in relation to their sources.
     pairs: list[tuple[int, int]] = []
     while (pair := lengths(len(pairs) + 1)) is not None and pair[0] + special_tokens <= length:
         pairs.append((pair[0] + special_tokens, pair[1] + special_tokens))

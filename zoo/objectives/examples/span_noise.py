@@ -15,12 +15,10 @@ Noise = NDArray[np.bool_]  # (tokens,), true for noise tokens
 
 
 def num_noise_tokens(tokens: int, rate: float) -> int:
-    """Return the number of noise tokens: at least one, and not all; 0 for a single token.
-
-    Halves are rounded to even, as where the released code computes the lengths of sources and
-    targets. Its noise masks round products in float32, which for 15 % adds one token at 18 of the
-    lengths up to 2,000, such as 190.
-    """
+    """Return the number of noise tokens: at least one, and not all; 0 for a single token."""
+    # Halves are rounded to even, as where the released code computes the lengths of sources and
+    # targets. Its noise masks round products in float32, which for 15 % adds one token at 18 of the
+    # lengths up to 2,000, such as 190.
     return min(max(round(tokens * rate), 1), tokens - 1)
 
 
@@ -33,11 +31,10 @@ def num_noise_spans(tokens: int, rate: float, mean: float) -> int:
 def random_spans(tokens: int, rate: float, mean: float, rng: np.random.Generator) -> Noise:
     """Draw a noise mask of spans; the first span is not noise, the last one is.
 
-    All divisions of the tokens into these spans are equally likely.
-
     Returns:
         Noise mask, (tokens,), bool.
     """
+    # All divisions of the tokens into these spans are equally likely.
     noise, spans = num_noise_tokens(tokens, rate), num_noise_spans(tokens, rate, mean)
     if not spans:
         return np.zeros(tokens, dtype=bool)
@@ -55,12 +52,11 @@ def _parts(total: int, parts: int, rng: np.random.Generator) -> Ids:
 def single_tokens(tokens: int, rate: float, rng: np.random.Generator) -> Noise:
     """Draw a noise mask of independent tokens.
 
-    The released code (``iid_noise_mask``) draws each token independently. Here the number of noise
-    tokens is fixed to its mean, so that rows can be filled.
-
     Returns:
         Noise mask, (tokens,), bool.
     """
+    # The released code (``iid_noise_mask``) draws each token independently. Here the number of
+    # noise tokens is fixed to its mean, so that rows can be filled.
     noise = np.zeros(tokens, dtype=bool)
     noise[rng.permutation(tokens)[: num_noise_tokens(tokens, rate)]] = True
     return noise

@@ -1,11 +1,4 @@
-"""The area under the ROC curve (AUC), as a sum and a count.
-
-The AUC is the fraction of pairs of a positive and a negative example in which the positive one has
-the larger logit (Mann and Whitney 1947, "On a test of whether one of two random variables is
-stochastically larger than the other"). Pairs are of one micro-batch, so the value of a step or an
-evaluation is a mean over the pairs of its micro-batches: close to the AUC of all tokens, but not
-the same number.
-"""
+"""The area under the ROC curve (AUC), as a sum and a count."""
 
 from typing import TYPE_CHECKING
 
@@ -14,10 +7,14 @@ if TYPE_CHECKING:
 
 
 def auc_counts(scores: "Tensor", positive: "Tensor", negative: "Tensor") -> "tuple[Tensor, Tensor]":
-    """Count the pairs whose positive example has the larger logit, in O(n log n), and all pairs.
-
-    Ties count one half. Examples that are neither, such as padding, do not count.
-    """
+    """Count the pairs whose positive example has the larger logit, in O(n log n), and all pairs."""
+    # The AUC is the fraction of pairs of a positive and a negative example in which the positive
+    # one has the larger logit (Mann and Whitney 1947, "On a test of whether one of two random
+    # variables is stochastically larger than the other"). Pairs are of one micro-batch, so the
+    # value of a step or an evaluation is a mean over the pairs of its micro-batches: close to the
+    # AUC of all tokens, but not the same number.
+    #
+    # Ties count one half. Examples that are neither, such as padding, do not count.
     import torch
     from torch.nn import functional as F
 

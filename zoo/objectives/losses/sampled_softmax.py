@@ -59,10 +59,8 @@ class SampledWords(NamedTuple):
 
 
 def probability(words: Tensor, vocabulary: int) -> Tensor:
-    """Return the probability of each word k: log((k + 2) / (k + 1)) / log(vocabulary + 1).
-
-    Float64, of the shape of ``words``.
-    """
+    """Return the probability of each word k: log((k + 2) / (k + 1)) / log(vocabulary + 1)."""
+    # Float64, of the shape of ``words``.
     return torch.log1p(1 / (words.double() + 1)) / math.log(vocabulary + 1)
 
 

@@ -10,10 +10,6 @@ from zoo.nn.kernels.row_chunks import chunked_logits
 def sample_from_logits(logits: Tensor, uniforms: Tensor, temperature: float = 1.0) -> Tensor:
     """Sample a token from each row's softmax by inversion.
 
-    The sample is the first token whose cumulative probability exceeds the uniform number, never one
-    of probability zero. If rounding leaves no such token, it is the last one of nonzero
-    probability.
-
     Args:
         logits: (n, vocabulary), float32.
         uniforms: (n,), float32, in [0, 1).
@@ -21,6 +17,9 @@ def sample_from_logits(logits: Tensor, uniforms: Tensor, temperature: float = 1.
     Returns:
         Token ids, (n,), int64.
     """
+    # The sample is the first token whose cumulative probability exceeds the uniform number, never
+    # one of probability zero. If rounding leaves no such token, it is the last one of nonzero
+    # probability.
     cumulated = _cumsum((logits / temperature).softmax(-1))
     whole = cumulated[:, -1:].contiguous()
     sampled = torch.searchsorted(cumulated, uniforms[:, None] * whole, right=True)
@@ -28,11 +27,9 @@ def sample_from_logits(logits: Tensor, uniforms: Tensor, temperature: float = 1.
 
 
 def _cumsum(rows: Tensor) -> Tensor:
-    """Return the sums along rows, also where torch is set to deterministic kernels.
-
-    There, torch refuses cumulative sums of floating-point numbers on CUDA, although they only vary
-    for a single row (its issue 75240).
-    """
+    """Return the sums along rows, also where torch is set to deterministic kernels."""
+    # There, torch refuses cumulative sums of floating-point numbers on CUDA, although they only
+    # vary for a single row (its issue 75240).
     deterministic = torch.are_deterministic_algorithms_enabled()
     if not deterministic or not rows.is_cuda:
         return rows.cumsum(-1)

@@ -34,12 +34,11 @@ SUMS = "sums"  # predictions: of each row, its loss, and the numbers of correct 
 
 
 class CausalLanguageModelling(FineTuning):
-    """Cross-entropy of the next token: of documents, or of completions after their prompts.
+    """Cross-entropy of the next token: of documents, or of completions after their prompts."""
 
-    With a column of labels, the texts are prompts, whose tokens count for no loss, and the labels
-    their completions. Documents longer than ``max_seq_len`` are cut into rows; each token is
-    predicted once. ``perplexity`` is the exponential of the mean loss per token.
-    """
+    # With a column of labels, the texts are prompts, whose tokens count for no loss, and the labels
+    # their completions. Documents longer than ``max_seq_len`` are cut into rows; each token is
+    # predicted once. ``perplexity`` is the exponential of the mean loss per token.
 
     name: ClassVar[str] = "causal-lm"
     head: ClassVar[str] = "causal-lm"

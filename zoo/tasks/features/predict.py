@@ -18,12 +18,11 @@ if TYPE_CHECKING:
 
 
 class Features(BatchTask):
-    """Hidden states of chosen layers.
+    """Hidden states of chosen layers."""
 
-    Results have the keys ``tokens``, ``offsets`` (start and end of each token in characters; 0, 0
-    for special tokens) and ``layers``: number of the layer as a string -> (tokens, hidden). Layer 0
-    is the embeddings; negative numbers count from the last layer, -1.
-    """
+    # Results have the keys ``tokens``, ``offsets`` (start and end of each token in characters; 0, 0
+    # for special tokens) and ``layers``: number of the layer as a string -> (tokens, hidden). Layer
+    # 0 is the embeddings; negative numbers count from the last layer, -1.
 
     name: ClassVar[str] = "features"
     output_keys: ClassVar[tuple[str, ...]] = ("tokens", "offsets", "layers")

@@ -81,13 +81,12 @@ class LateOptions(EmbeddingOptions, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class LateInteraction(SentenceEmbedding):
-    """MaxSim of the vectors of a query's tokens and a text's.
+    """MaxSim of the vectors of a query's tokens and a text's."""
 
-    The sum over the tokens of the query of the largest cosine to a token of the text (Khattab and
-    Zaharia 2020, arXiv:2004.12832). A model without a projection gets one, a linear map to
-    ``dimension`` numbers of unit length. ``multiple-negatives`` and ``margin-mse`` are those of
-    ``MultiVectorEncoder`` of sentence-transformers.
-    """
+    # The sum over the tokens of the query of the largest cosine to a token of the text (Khattab and
+    # Zaharia 2020, arXiv:2004.12832). A model without a projection gets one, a linear map to
+    # ``dimension`` numbers of unit length. ``multiple-negatives`` and ``margin-mse`` are those of
+    # ``MultiVectorEncoder`` of sentence-transformers.
 
     name: ClassVar[str] = "late-interaction"
     options_type: ClassVar[type[Options]] = LateOptions

@@ -1,9 +1,4 @@
-"""Minimal pairs: how often a model prefers the acceptable of two sentences.
-
-Warstadt et al. 2020 (arXiv:1912.00582, BLiMP): a pair is correct if the acceptable sentence has the
-higher log-likelihood. Masked language models are compared by pseudo-log-likelihood (Salazar et al.
-2020, arXiv:1910.14659), replaced-token detectors by the log-probability that tokens are original.
-"""
+"""Minimal pairs: how often a model prefers the acceptable of two sentences."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,12 +16,15 @@ COLUMNS = ("paradigm", "good", "bad")
 
 
 class MinimalPairs(LikelihoodEvaluation):
-    """Accuracy over pairs of an acceptable and an unacceptable sentence; ties count a half.
+    """Accuracy over pairs of an acceptable and an unacceptable sentence; ties count a half."""
 
-    The table has the columns ``paradigm``, ``good`` and ``bad``. ``accuracy`` is over all pairs,
-    and ``paradigms`` has the accuracy of each.
-    """
+    # Warstadt et al. 2020 (arXiv:1912.00582, BLiMP): a pair is correct if the acceptable sentence
+    # has the higher log-likelihood. Masked language models are compared by pseudo-log-likelihood
+    # (Salazar et al. 2020, arXiv:1910.14659), replaced-token detectors by the log-probability that
+    # tokens are original.
 
+    # The table has the columns ``paradigm``, ``good`` and ``bad``. ``accuracy`` is over all pairs,
+    # and ``paradigms`` has the accuracy of each.
     name: ClassVar[str] = "minimal-pairs"
 
     @override

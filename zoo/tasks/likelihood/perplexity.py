@@ -20,16 +20,15 @@ if TYPE_CHECKING:
 
 
 class Perplexity(LikelihoodEvaluation):
-    """Perplexity of a causal language model over documents.
+    """Perplexity of a causal language model over documents."""
 
-    A document that is longer than the model's limit is scored in windows: each starts ``stride``
-    tokens after the one before it, by default half a window, and scores the tokens that no window
-    before it has scored. A smaller stride gives more context and takes more time.
-
-    ``loss`` is the mean negative log-likelihood per token in nats, ``perplexity`` its exponential,
-    and ``bits_per_byte`` the same sum in bits per byte of the text, which models with different
-    tokenizers share.
-    """
+    # A document that is longer than the model's limit is scored in windows: each starts ``stride``
+    # tokens after the one before it, by default half a window, and scores the tokens that no window
+    # before it has scored. A smaller stride gives more context and takes more time.
+    #
+    # ``loss`` is the mean negative log-likelihood per token in nats, ``perplexity`` its
+    # exponential, and ``bits_per_byte`` the same sum in bits per byte of the text, which models
+    # with different tokenizers share.
 
     name: ClassVar[str] = "perplexity"
     scorers: ClassVar[tuple[type[Scorer], ...]] = (CausalScorer,)
@@ -61,13 +60,12 @@ class Perplexity(LikelihoodEvaluation):
 
 
 class PseudoPerplexity(LikelihoodEvaluation):
-    """Perplexity of a masked language model: each token is predicted from all others of its text.
+    """Perplexity of a masked language model: each token is predicted from all others."""
 
-    Salazar et al. 2020 (arXiv:1910.14659, section 2.2). A text is a line of a document, such as a
-    paragraph, cut at the model's limit. The metrics are the same as for ``Perplexity``, plus
-    ``accuracy``. They cannot be compared with causal models, which see less context. If a text was
-    cut, ``bits_per_byte`` is left out.
-    """
+    # Salazar et al. 2020 (arXiv:1910.14659, section 2.2). A text is a line of a document, such as a
+    # paragraph, cut at the model's limit. The metrics are the same as for ``Perplexity``, plus
+    # ``accuracy``. They cannot be compared with causal models, which see less context. If a text
+    # was cut, ``bits_per_byte`` is left out.
 
     name: ClassVar[str] = "pseudo-perplexity"
     scorers: ClassVar[tuple[type[Scorer], ...]] = (MaskedScorer,)

@@ -17,13 +17,12 @@ AXES = "batch choices"  # of the output with the scores
 
 
 class Choose(BatchTask):
-    """Choice of one of several texts for a context, by a model that scores them.
+    """Choice of one of several texts for a context, by a model that scores them."""
 
-    Records have the keys ``context``, ``choices``, a list of two texts or more, and optionally
-    ``question``; a choice replaces ``_`` in the question, or follows it. Results have the keys
-    ``label``, the index of the choice with the highest score, ``choice``, its text, ``score``, its
-    probability, and ``scores``, the probabilities of all choices in order.
-    """
+    # Records have the keys ``context``, ``choices``, a list of two texts or more, and optionally
+    # ``question``; a choice replaces ``_`` in the question, or follows it. Results have the keys
+    # ``label``, the index of the choice with the highest score, ``choice``, its text, ``score``,
+    # its probability, and ``scores``, the probabilities of all choices in order.
 
     # The score of a choice does not depend on the other choices: batches have texts of similar
     # length, each as the only choice of a question.

@@ -12,12 +12,11 @@ if TYPE_CHECKING:
 
 
 class Ordinal(ClassifyTexts):
-    """Classification on an ordered scale.
+    """Classification on an ordered scale."""
 
-    Results have the keys ``label``, the median of the distribution over the labels, which minimises
-    the expected distance; ``rank``, the expected index of the label, from 0; and ``scores``, the
-    probabilities of all labels.
-    """
+    # Results have the keys ``label``, the median of the distribution over the labels, which
+    # minimises the expected distance; ``rank``, the expected index of the label, from 0; and
+    # ``scores``, the probabilities of all labels.
 
     output_keys: ClassVar[tuple[str, ...]] = ("label", "rank", "scores")
 

@@ -22,14 +22,13 @@ if TYPE_CHECKING:
 
 
 class OrdinalRegression(TextClassification):
-    """Ranked probability score of the predicted distribution over the labels.
+    """Ranked probability score of the predicted distribution over the labels."""
 
-    The loss is the squared distance between the cumulative distributions of prediction and label,
-    summed over the labels. It is a proper scoring rule for which a near miss costs less than a far
-    one (Epstein 1969, J. Appl. Meteorol. 8:985; as a loss of classifiers Hou et al. 2016,
-    arXiv:1611.05916). The model has the head of a classifier, so that all commands accept it.
-    Numbers are ordered by value; ``data.labels`` gives the order of other labels.
-    """
+    # The loss is the squared distance between the cumulative distributions of prediction and label,
+    # summed over the labels. It is a proper scoring rule for which a near miss costs less than a
+    # far one (Epstein 1969, J. Appl. Meteorol. 8:985; as a loss of classifiers Hou et al. 2016,
+    # arXiv:1611.05916). The model has the head of a classifier, so that all commands accept it.
+    # Numbers are ordered by value; ``data.labels`` gives the order of other labels.
 
     name: ClassVar[str] = "ordinal-regression"
     default_metric: ClassVar[str] = "quadratic_kappa"

@@ -1,8 +1,4 @@
-"""Accuracy of prompts, and how much it depends on their parts.
-
-Templates, label words, examples and their order are crossed. Zhao et al. 2021 (arXiv:2102.09690,
-section 3) and Lu et al. 2022 (arXiv:2104.08786) show how much each matters.
-"""
+"""Accuracy of prompts, and how much it depends on their parts."""
 
 import itertools
 from abc import abstractmethod
@@ -41,12 +37,11 @@ class Factor:
 
 
 class VariedEvaluation(Evaluation):
-    """Accuracy over all combinations of some factors.
+    """Accuracy over all combinations of some factors."""
 
-    The details have the 95 % bootstrap interval of the mean accuracy, the accuracy of each
-    combination with its interval, and for each factor with several levels the range and the
-    standard deviation of the accuracy over its levels, with the interval of that.
-    """
+    # The details have the 95 % bootstrap interval of the mean accuracy, the accuracy of each
+    # combination with its interval, and for each factor with several levels the range and the
+    # standard deviation of the accuracy over its levels, with the interval of that.
 
     templates: Sequence[str]
     words: list[dict[str, str]]  # label -> word, for each choice of words
@@ -154,6 +149,10 @@ class VariedEvaluation(Evaluation):
 
 class PromptEvaluation(VariedEvaluation):
     """Accuracy of the labels of a prompt; see ``Prompting``."""
+
+    # Templates, label words, examples and their order are crossed. Zhao et al. 2021
+    # (arXiv:2102.09690, section 3) and Lu et al. 2022 (arXiv:2104.08786) show how much each
+    # matters.
 
     name: ClassVar[str] = "prompt"
 

@@ -21,13 +21,12 @@ GENERATION = ("max_new_tokens", "temperature", "top_k")  # settings of generatio
 
 
 class Prompting(Task):
-    """Labels or answers by a prompt.
+    """Labels or answers by a prompt."""
 
-    With a likelihood as ``scoring``, results have the keys ``label``, ``score`` (its probability),
-    ``scores`` of all labels and ``log_probs`` of their words. With ``generate``, they have
-    ``generated`` and ``answer``, or ``label`` with label words; of several samples also
-    ``samples``, the answer of each, or after a vote ``votes``, how often each was given.
-    """
+    # With a likelihood as ``scoring``, results have the keys ``label``, ``score`` (its
+    # probability), ``scores`` of all labels and ``log_probs`` of their words. With ``generate``,
+    # they have ``generated`` and ``answer``, or ``label`` with label words; of several samples also
+    # ``samples``, the answer of each, or after a vote ``votes``, how often each was given.
 
     name: ClassVar[str] = "prompt"
     equivalents: ClassVar[tuple[str, ...]] = tuple(WORD_SCORERS)

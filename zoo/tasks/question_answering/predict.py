@@ -20,22 +20,21 @@ P_MASK = "p_mask"
 
 
 class Answer(BatchTask):
-    """Answers to questions, as spans of a context.
+    """Answers to questions, as spans of a context."""
 
-    The results are those of the question-answering pipeline of transformers 4. Long contexts are
-    split into overlapping windows. The score of a span is the product of the probabilities of its
-    first and last token, over the tokens of its window. Spans are extended to whole words, and
-    scores of equal answers, ignoring case, are added: sums over windows may exceed 1.
-
-    A head that searches for spans itself (``span_beams`` of its family) gives the probability of a
-    span's last token for each first token, and a logit for no answer.
-
-    Results have the keys ``answer``, ``score``, ``start`` and ``end`` (characters of the context);
-    with ``top_k`` over 1 also ``predictions``: the best answers, with these keys each. An empty
-    answer, whose start and end are 0, means that the context has none; it competes with the spans
-    only with ``handle_impossible_answer``, as in SQuAD 2.0 (Rajpurkar et al. 2018,
-    arXiv:1806.03822), and its score is the lowest of all windows.
-    """
+    # The results are those of the question-answering pipeline of transformers 4. Long contexts are
+    # split into overlapping windows. The score of a span is the product of the probabilities of its
+    # first and last token, over the tokens of its window. Spans are extended to whole words, and
+    # scores of equal answers, ignoring case, are added: sums over windows may exceed 1.
+    #
+    # A head that searches for spans itself (``span_beams`` of its family) gives the probability of
+    # a span's last token for each first token, and a logit for no answer.
+    #
+    # Results have the keys ``answer``, ``score``, ``start`` and ``end`` (characters of the
+    # context); with ``top_k`` over 1 also ``predictions``: the best answers, with these keys each.
+    # An empty answer, whose start and end are 0, means that the context has none; it competes with
+    # the spans only with ``handle_impossible_answer``, as in SQuAD 2.0 (Rajpurkar et al. 2018,
+    # arXiv:1806.03822), and its score is the lowest of all windows.
 
     name: ClassVar[str] = "answer"
     output_keys: ClassVar[tuple[str, ...]] = ("answer", "score", "start", "end", "predictions")

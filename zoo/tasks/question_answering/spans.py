@@ -1,8 +1,4 @@
-"""Answers to a question, from the logits of the windows over its context.
-
-Follows the question-answering pipeline of transformers 4 (``pipelines/question_answering.py``),
-which searches for spans like DrQA (Chen et al. 2017, arXiv:1704.00051, section 3.2).
-"""
+"""Answers to a question, from the logits of the windows over its context."""
 
 import math
 from collections.abc import Sequence
@@ -104,6 +100,10 @@ class Candidates:
 @dataclass(frozen=True)
 class SpanSearch:
     """Search for the answers to a question."""
+
+    # Follows the question-answering pipeline of transformers 4
+    # (``pipelines/question_answering.py``), which searches for spans like DrQA (Chen et al. 2017,
+    # arXiv:1704.00051, section 3.2).
 
     no_answer_id: int | None  # the token that stands for no answer; ``None`` for none
     max_answer_len: int  # largest number of tokens of an answer

@@ -1,9 +1,4 @@
-"""Detection of tokens that were replaced by others, drawn by their frequency.
-
-A discriminator's own generator decides how hard its replacements are. Here replacements only depend
-on the text and a seed, so that discriminators can be compared. Since tokens are drawn by their
-frequency in the text, knowing frequencies gives an area of 0.5.
-"""
+"""Detection of tokens that were replaced by others, drawn by their frequency."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,11 +20,10 @@ if TYPE_CHECKING:
 
 
 class ReplacedTokens(LikelihoodEvaluation):
-    """Area under the ROC curve of a replaced-token detector, over rows of documents.
+    """Area under the ROC curve of a replaced-token detector, over rows of documents."""
 
-    Documents are cut into rows of ``max_seq_len`` tokens with special ones; a shorter rest is left
-    out. ``accuracy`` has the threshold 1/2.
-    """
+    # Documents are cut into rows of ``max_seq_len`` tokens with special ones; a shorter rest is
+    # left out. ``accuracy`` has the threshold 1/2.
 
     name: ClassVar[str] = "replaced-tokens"
     scorers: ClassVar[tuple[type[Scorer], ...]] = (DiscriminatorScorer,)
@@ -161,6 +155,10 @@ def replace_tokens(
     rng: "np.random.Generator",
 ) -> "NDArray[np.bool_]":
     """Replace a fraction of a row's tokens in place, at least one, each by a different token."""
+    # A discriminator's own generator decides how hard its replacements are. Here replacements only
+    # depend on the text and a seed, so that discriminators can be compared. Since tokens are drawn
+    # by their frequency in the text, knowing frequencies gives an area of 0.5.
+    #
     # Draws from at least two tokens, (n,), by their cumulative probabilities, (n,). Returns which
     # of the row's positions were replaced, (positions,).
     import numpy as np

@@ -26,13 +26,12 @@ NAMES = (*RANKED[:3], "accuracy")
 
 
 class RerankerEvaluation(Evaluation):
-    """NDCG, MRR and MAP of the texts of each query, by cross-encoders and encoders.
+    """NDCG, MRR and MAP of the texts of each query, by cross-encoders and encoders."""
 
-    A row has a query, a text and its grade, where rows of one query belong together; or lists of
-    texts and grades; or relevant texts, and texts that are not in columns of negatives. Queries
-    without a relevant text are left out. See ``ranking_scores`` for the metrics and ties. Intervals
-    are over queries; ``limit`` is a number of queries.
-    """
+    # A row has a query, a text and its grade, where rows of one query belong together; or lists of
+    # texts and grades; or relevant texts, and texts that are not in columns of negatives. Queries
+    # without a relevant text are left out. See ``ranking_scores`` for the metrics and ties.
+    # Intervals are over queries; ``limit`` is a number of queries.
 
     name: ClassVar[str] = "reranker"
 

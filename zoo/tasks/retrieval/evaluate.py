@@ -19,14 +19,13 @@ if TYPE_CHECKING:
 
 
 class RetrievalEvaluation(Evaluation):
-    """NDCG, MRR, MAP and recall of the texts of a corpus, ranked for each query.
+    """NDCG, MRR, MAP and recall of the texts of a corpus, ranked for each query."""
 
-    The data is a BEIR folder, or a corpus, queries and relevance. Relevance for a query or a text
-    that does not exist is an error; texts without relevance count as not relevant, and queries
-    without a relevant text are left out. The model's prompts for queries and documents precede
-    them, and its function compares them; see ``ranking_scores`` for the metrics and ties. Intervals
-    are over queries; ``limit`` is a number of queries.
-    """
+    # The data is a BEIR folder, or a corpus, queries and relevance. Relevance for a query or a text
+    # that does not exist is an error; texts without relevance count as not relevant, and queries
+    # without a relevant text are left out. The model's prompts for queries and documents precede
+    # them, and its function compares them; see ``ranking_scores`` for the metrics and ties.
+    # Intervals are over queries; ``limit`` is a number of queries.
 
     name: ClassVar[str] = "retrieval"
 

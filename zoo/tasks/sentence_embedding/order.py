@@ -14,12 +14,11 @@ EXCHANGED = 100  # batches in which a place for the last rows of an epoch is sou
 
 
 class NoDuplicatesOrder(ProportionalMixture):
-    """Order in which no batch has a text twice, as far as the data allows.
+    """Order in which no batch has a text twice, as far as the data allows."""
 
-    A row with a text of the batch waits for the next one (``NoDuplicatesBatchSampler`` of
-    sentence-transformers). Epochs consist of whole batches: rows that remain begin the next one.
-    Equal texts have equal numbers in ``texts``, (rows, columns).
-    """
+    # A row with a text of the batch waits for the next one (``NoDuplicatesBatchSampler`` of
+    # sentence-transformers). Epochs consist of whole batches: rows that remain begin the next one.
+    # Equal texts have equal numbers in ``texts``, (rows, columns).
 
     def __init__(self, texts: NDArray[np.int64], batch_size: int, seed: int) -> None:
         whole = len(texts) // batch_size * batch_size

@@ -33,18 +33,17 @@ DTYPES = ("float32", "float16", "int8")  # of embeddings in results
 
 
 class Embed(BatchTask):
-    """Sentence embeddings, pooled as the sentence-transformers files of the checkpoint specify.
+    """Sentence embeddings, pooled as the sentence-transformers files of the checkpoint specify."""
 
-    See ``zoo.api.Model.embed`` for the arguments.
-
-    Without such files the embedding is the mean over the tokens, not normalized, with a
-    ``TaskWarning``. Results have the key ``embedding``. A text follows a prompt of the checkpoint,
-    by default its default prompt, or another text in place of one. As a ``query`` or ``document``
-    of retrieval, it has the prompt and the maximum length of these by default.
-
-    An embedding of a sparse encoder has a weight for each word of the vocabulary, of which JSON has
-    those that are not zero. A model of late interaction has an embedding for each token.
-    """
+    # See ``zoo.api.Model.embed`` for the arguments.
+    #
+    # Without such files the embedding is the mean over the tokens, not normalized, with a
+    # ``TaskWarning``. Results have the key ``embedding``. A text follows a prompt of the
+    # checkpoint, by default its default prompt, or another text in place of one. As a ``query`` or
+    # ``document`` of retrieval, it has the prompt and the maximum length of these by default.
+    #
+    # An embedding of a sparse encoder has a weight for each word of the vocabulary, of which JSON
+    # has those that are not zero. A model of late interaction has an embedding for each token.
 
     name: ClassVar[str] = "embed"
     output_keys: ClassVar[tuple[str, ...]] = ("embedding", "embedding_scale")

@@ -104,11 +104,11 @@ class SentenceEmbedding(FineTuning):
     * ``softmax``: pairs with classes; the classifier is dropped after training.
     * ``margin-mse``: anchors, their texts and negatives, with the scores that a teacher, such as a
       cross-encoder, gives them, or their margins; the squared error of margins of dot products.
-
-    The model's prompts precede the texts, as in ``zoo eval``: in ``multiple-negatives``,
-    ``triplet`` and ``margin-mse``, the query prompt the anchors and the document prompt the other
-    texts; in pairs with scores or classes, the default prompt both.
     """
+
+    # The model's prompts precede the texts, as in ``zoo eval``: in ``multiple-negatives``,
+    # ``triplet`` and ``margin-mse``, the query prompt the anchors and the document prompt the other
+    # texts; in pairs with scores or classes, the default prompt both.
 
     name: ClassVar[str] = "sentence-embedding"
     head: ClassVar[str] = "none"

@@ -30,13 +30,12 @@ if TYPE_CHECKING:
 
 
 class Seq2SeqEvaluation(Evaluation):
-    """Exact match of generated texts and loss of the targets, and for GLUE its metrics.
+    """Exact match of generated texts and loss of the targets, and for GLUE its metrics."""
 
-    ``exact_match`` is the fraction of samples whose generated text equals the target, ignoring
-    white space at both ends. ``loss`` is the mean negative log-likelihood in nats of the targets'
-    tokens, including the end-of-sequence token, and ``accuracy`` the fraction of them that are
-    predicted from the target's earlier tokens. Intervals are over samples.
-    """
+    # ``exact_match`` is the fraction of samples whose generated text equals the target, ignoring
+    # white space at both ends. ``loss`` is the mean negative log-likelihood in nats of the targets'
+    # tokens, including the end-of-sequence token, and ``accuracy`` the fraction of them that are
+    # predicted from the target's earlier tokens. Intervals are over samples.
 
     name: ClassVar[str] = "seq2seq"
 

@@ -66,13 +66,12 @@ class Seq2SeqOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Seq2Seq(FineTuning):
-    """Cross-entropy of the tokens of the target, its end-of-sequence token included.
+    """Cross-entropy of the tokens of the target, its end-of-sequence token included."""
 
-    The decoder's input is the target shifted right, after ``decoder_start_token_id``. An evaluation
-    also generates the targets, as ``zoo run seq2seq`` does: ``exact_match`` is the fraction of
-    samples whose generated text equals the target, except for white space around it. ``accuracy``
-    is the fraction of target tokens that are predicted from the tokens before them.
-    """
+    # The decoder's input is the target shifted right, after ``decoder_start_token_id``. An
+    # evaluation also generates the targets, as ``zoo run seq2seq`` does: ``exact_match`` is the
+    # fraction of samples whose generated text equals the target, except for white space around it.
+    # ``accuracy`` is the fraction of target tokens that are predicted from the tokens before them.
 
     name: ClassVar[str] = "seq2seq"
     head: ClassVar[str] = SEQ2SEQ_LM

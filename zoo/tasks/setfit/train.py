@@ -1,9 +1,4 @@
-"""SetFit: a sentence encoder is trained on pairs, and a logistic regression on its embeddings.
-
-Tunstall et al. 2022, "Efficient Few-Shot Learning Without Prompts", arXiv:2209.11055, section 3.
-Every evaluation embeds the training texts and fits the regression, whose weights become the head of
-the model.
-"""
+"""SetFit: a sentence encoder is trained on pairs, and a logistic regression on its embeddings."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -58,11 +53,13 @@ class SetFitOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class SetFit(OneClassTask):
-    """Squared error of the cosine similarity of pairs, then a logistic regression.
+    """Squared error of the cosine similarity of pairs, then a logistic regression."""
 
-    A pair has the similarity 1 if its texts have the same label, and 0 otherwise.
-    """
+    # Tunstall et al. 2022, "Efficient Few-Shot Learning Without Prompts", arXiv:2209.11055, section
+    # 3. Every evaluation embeds the training texts and fits the regression, whose weights become
+    # the head of the model.
 
+    # A pair has the similarity 1 if its texts have the same label, and 0 otherwise.
     name: ClassVar[str] = "setfit"
     head: ClassVar[str] = "sequence-classification"
     options_type: ClassVar[type[Options]] = SetFitOptions

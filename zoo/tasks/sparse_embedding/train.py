@@ -62,13 +62,13 @@ class SparseOptions(EmbeddingOptions, frozen=True, kw_only=True, forbid_unknown_
 
 
 class SparseEmbedding(SentenceEmbedding):
-    """Similarity of sparse vectors by dot products, with the FLOPS of their weights.
+    """Similarity of sparse vectors by dot products, with the FLOPS of their weights."""
 
-    The weight of a word is the maximum over tokens of log(1 + relu(logit)) of the masked language
-    model (Formal et al. 2021, arXiv:2107.05720 and arXiv:2109.10086). FLOPS (Paria et al. 2020,
-    arXiv:2004.05665) is the sum over words of the squared mean weight in the micro-batch; it is a
-    loss term each for queries and documents. ``SpladeLoss`` of sentence-transformers has the same.
-    """
+    # The weight of a word is the maximum over tokens of log(1 + relu(logit)) of the masked language
+    # model (Formal et al. 2021, arXiv:2107.05720 and arXiv:2109.10086). FLOPS (Paria et al. 2020,
+    # arXiv:2004.05665) is the sum over words of the squared mean weight in the micro-batch; it is a
+    # loss term each for queries and documents. ``SpladeLoss`` of sentence-transformers has the
+    # same.
 
     name: ClassVar[str] = "sparse-embedding"
     head: ClassVar[str] = "masked-lm"

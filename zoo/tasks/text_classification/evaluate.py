@@ -47,10 +47,9 @@ CLASSIFY = "classify"
 
 
 class LabelledEvaluation(Evaluation):
-    """Evaluation of a classifier on tables; see ``zoo.data.readers.tables`` for their formats.
+    """Evaluation of a classifier on tables; see ``zoo.data.readers.tables`` for their formats."""
 
-    The details have 95 % bootstrap intervals of the metrics.
-    """
+    # The details have 95 % bootstrap intervals of the metrics.
 
     problem: ClassVar[Problem]  # problem type of the models that can be evaluated
     predictor: ClassVar[type[ClassifyTexts]] = ClassifyTexts
@@ -266,10 +265,9 @@ class RegressionEvaluation(LabelledEvaluation):
 
 
 class MultiLabelEvaluation(LabelledEvaluation):
-    """F1 over all labels, its mean over labels, and samples with all labels right.
+    """F1 over all labels, its mean over labels, and samples with all labels right."""
 
-    The labels of a sample are a list (JSON, Parquet), or text with a separator.
-    """
+    # The labels of a sample are a list (JSON, Parquet), or text with a separator.
 
     name: ClassVar[str] = "multi-label"
     problem: ClassVar[Problem] = "multi_label_classification"

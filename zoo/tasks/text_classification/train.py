@@ -31,10 +31,9 @@ if TYPE_CHECKING:
 
 
 class TextClassification(OneClassTask, TextTask):
-    """Cross-entropy of the label.
+    """Cross-entropy of the label."""
 
-    With class weights, it is the weighted mean, like ``torch.nn.CrossEntropyLoss(weight=...)``.
-    """
+    # With class weights, it is the weighted mean, like ``torch.nn.CrossEntropyLoss(weight=...)``.
 
     name: ClassVar[str] = "text-classification"
     head: ClassVar[str] = "sequence-classification"
@@ -148,10 +147,9 @@ class Regression(TextTask):
 
 
 class MultiLabel(ClassTask, TextTask):
-    """Binary cross-entropy of each label, over all labels of all samples.
+    """Binary cross-entropy of each label, over all labels of all samples."""
 
-    The labels of a sample are a list (JSON, Parquet), or text with a separator.
-    """
+    # The labels of a sample are a list (JSON, Parquet), or text with a separator.
 
     name: ClassVar[str] = "multi-label"
     head: ClassVar[str] = "sequence-classification"

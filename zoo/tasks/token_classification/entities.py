@@ -1,9 +1,4 @@
-"""Labelled spans from the probabilities of tokens.
-
-As in the token-classification pipeline of transformers (``pipelines/token_classification.py``).
-Labels that begin with ``B-`` start a span, others continue a span of the same type (Ramshaw and
-Marcus 1995, arXiv:cmp-lg/9505040).
-"""
+"""Labelled spans from the probabilities of tokens."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -41,6 +36,10 @@ def entities(
     tokens: Sequence[TokenProbs], labels: Sequence[str], text: str, aggregate: Aggregate
 ) -> list[dict[str, Any]]:
     """Return the labelled spans of a text from its tokens, without special ones."""
+    # As in the token-classification pipeline of transformers
+    # (``pipelines/token_classification.py``). Labels that begin with ``B-`` start a span, others
+    # continue a span of the same type (Ramshaw and Marcus 1995, arXiv:cmp-lg/9505040).
+    #
     # ``simple`` labels tokens. The other ways label words: by the ``first`` of their tokens, by the
     # ``average`` of their probabilities, or by the token with the highest one (``max``).
     #

@@ -53,13 +53,12 @@ class ClassifyWords(ClassifyTokens):
 
 
 class TokenClassificationEvaluation(Evaluation):
-    """Accuracy of words, and precision, recall and F1 of entities or labels.
+    """Accuracy of words, and precision, recall and F1 of entities or labels."""
 
-    A word's label is predicted at its first token. A word that was truncated, or has no token,
-    counts as ``O``, or as wrong if labels do not mark spans. Spans in the data that begin with
-    ``I-`` are repaired, and labels in BIOES or BILOU, of the data or the model, are compared in
-    IOB2; see ``repair_iob``. Intervals are over sentences.
-    """
+    # A word's label is predicted at its first token. A word that was truncated, or has no token,
+    # counts as ``O``, or as wrong if labels do not mark spans. Spans in the data that begin with
+    # ``I-`` are repaired, and labels in BIOES or BILOU, of the data or the model, are compared in
+    # IOB2; see ``repair_iob``. Intervals are over sentences.
 
     name: ClassVar[str] = "token-classification"
 

@@ -29,17 +29,16 @@ if TYPE_CHECKING:
 
 
 class ClassifyTokens(WindowedTask):
-    """Classification of the tokens of single texts.
+    """Classification of the tokens of single texts."""
 
-    Results have the key ``tokens``, each with ``token``, ``start`` and ``end`` (characters),
-    ``label`` and ``score``, without special tokens; or, with ``aggregate``, ``entities``: spans
-    with ``label``, ``score``, ``text``, ``start`` and ``end``, without those labelled ``O``.
-
-    A model with a CRF labels the words of a text, which white space separates, together: all tokens
-    of a word have its label, and as score its probability over all labellings. In a text that is
-    read in windows, the logits of a token are from the window in which it has most context, see
-    ``join_windows``.
-    """
+    # Results have the key ``tokens``, each with ``token``, ``start`` and ``end`` (characters),
+    # ``label`` and ``score``, without special tokens; or, with ``aggregate``, ``entities``: spans
+    # with ``label``, ``score``, ``text``, ``start`` and ``end``, without those labelled ``O``.
+    #
+    # A model with a CRF labels the words of a text, which white space separates, together: all
+    # tokens of a word have its label, and as score its probability over all labellings. In a text
+    # that is read in windows, the logits of a token are from the window in which it has most
+    # context, see ``join_windows``.
 
     name: ClassVar[str] = "classify"
     output_keys: ClassVar[tuple[str, ...]] = ("tokens", "entities")

@@ -76,12 +76,12 @@ class CrfTagger(nn.Module):
 
 
 class TokenClassification(ClassTask, LayerTask):
-    """Cross-entropy of the label of each word, at its first token (Devlin et al. 2019, sec. 5.3).
+    """Cross-entropy of each word's label, at its first token (Devlin et al. 2019, sec. 5.3)."""
 
-    With a CRF, the loss is the negative log-likelihood of all labels of a sentence. Both are sums
-    divided by the number of words, and are equal while the transitions are 0. Spans that begin with
-    ``I-`` are repaired, and labels of other schemes are converted to IOB2; see ``repair_iob``.
-    """
+    # With a CRF, the loss is the negative log-likelihood of all labels of a sentence. Both are sums
+    # divided by the number of words, and are equal while the transitions are 0. Spans that begin
+    # with ``I-`` are repaired, and labels of other schemes are converted to IOB2; see
+    # ``repair_iob``.
 
     name: ClassVar[str] = "token-classification"
     head: ClassVar[str] = "token-classification"

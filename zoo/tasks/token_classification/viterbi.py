@@ -1,8 +1,4 @@
-"""Labels of a sequence under a linear-chain CRF; see ``zoo.nn.layers.crf`` for transitions.
-
-Emissions are (words, labels). Transitions are (labels + 1, labels + 1): the last row and column are
-the boundary of a sequence.
-"""
+"""Labels of a sequence under a linear-chain CRF; see ``zoo.nn.layers.crf`` for transitions."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +11,8 @@ if TYPE_CHECKING:
 
 def viterbi(emissions: "Floats", transitions: "Floats") -> "NDArray[np.int64]":
     """Return the most probable labelling, (words,) (Viterbi 1967)."""
+    # Emissions are (words, labels). Transitions are (labels + 1, labels + 1): the last row and
+    # column are the boundary of a sequence.
     import numpy as np
 
     best, back = transitions[-1, :-1] + emissions[0], []

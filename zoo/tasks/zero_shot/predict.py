@@ -1,9 +1,4 @@
-"""Zero-shot classification by natural language inference.
-
-The method of Yin et al. 2019 (arXiv:1909.00161), as in transformers' zero-shot pipeline
-(``pipelines/zero_shot_classification.py``): a text entails a hypothesis such as "This example is
-politics." or does not.
-"""
+"""Zero-shot classification by natural language inference."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,13 +20,15 @@ SLOT = "{}"  # of the label in a template
 
 
 class ZeroShot(BatchTask):
-    """Classification of texts by labels in words, by a model of natural language inference.
+    """Classification of texts by labels in words, by a model of natural language inference."""
 
-    Results have the keys ``labels``, the most probable first, and ``scores``, their probabilities.
-    These are the softmax of the entailment logits of all labels; with ``multi_label`` or a single
-    label, of entailment against contradiction for each.
-    """
+    # The method of Yin et al. 2019 (arXiv:1909.00161), as in transformers' zero-shot pipeline
+    # (``pipelines/zero_shot_classification.py``): a text entails a hypothesis such as "This example
+    # is politics." or does not.
 
+    # Results have the keys ``labels``, the most probable first, and ``scores``, their
+    # probabilities. These are the softmax of the entailment logits of all labels; with
+    # ``multi_label`` or a single label, of entailment against contradiction for each.
     name: ClassVar[str] = "zero-shot"
     heads: ClassVar[tuple[str, ...]] = ("sequence-classification",)
     output_keys: ClassVar[tuple[str, ...]] = ("labels", "scores")

@@ -1,14 +1,4 @@
-"""Byte-level BPE: from ``tokenizer.json``, or from ``vocab.json`` and ``merges.txt``.
-
-A text is split into words with the space before them, and each byte of a word is one of 256 symbols
-(Radford et al. 2019, section 2.2). Precedence of the files:
-
-* ``tokenizer.json`` is a complete definition. ``add_prefix_space`` and ``trim_offsets`` in
-  ``tokenizer_config.json`` override it. If there are ``vocab.json`` and ``merges.txt`` too, they
-  must result in the same ids.
-* ``vocab.json`` and ``merges.txt`` have the vocabulary and the merges. Options come from
-  ``tokenizer_config.json``, else from the family.
-"""
+"""Byte-level BPE: from ``tokenizer.json``, or from ``vocab.json`` and ``merges.txt``."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -50,6 +40,14 @@ def byte_level_bpe_tokenizer(
         VerificationError: a file is malformed, two files contradict each other, or the
             vocabulary lacks a special token of the template.
     """
+    # A text is split into words with the space before them, and each byte of a word is one of 256
+    # symbols (Radford et al. 2019, section 2.2). Precedence of the files:
+    #
+    # * ``tokenizer.json`` is a complete definition. ``add_prefix_space`` and ``trim_offsets`` in
+    #   ``tokenizer_config.json`` override it. If there are ``vocab.json`` and ``merges.txt`` too,
+    #   they must result in the same ids.
+    # * ``vocab.json`` and ``merges.txt`` have the vocabulary and the merges. Options come from
+    #   ``tokenizer_config.json``, else from the family.
     from tokenizers import decoders, pre_tokenizers
 
     settings = TokenizerFilesConfig.read(files)

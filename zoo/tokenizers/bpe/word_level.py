@@ -1,14 +1,4 @@
-"""BPE within lower-cased words that end in ``</w>``; spaces are not encoded.
-
-From ``tokenizer.json``, or from ``vocab.json`` and ``merges.txt`` (Sennrich et al. 2016,
-arXiv:1508.07909, section 3.2; Radford et al. 2018, section 4.1).
-
-There are two ways to split texts into words. The original code repairs mojibake with ftfy, replaces
-dashes and quotes, and splits with a spaCy model; all published ``tokenizer.json`` files split
-around punctuation instead, and strip accents. This module does the latter, without another library
-and in agreement with current tools. In English, the two differ for quotes, dashes, some
-abbreviations and contractions.
-"""
+"""BPE within lower-cased words that end in ``</w>``; spaces are not encoded."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -39,6 +29,14 @@ def word_bpe_tokenizer(files: SourceFiles, *, roles: Mapping[str, str]) -> "Toke
         SourceError: a file cannot be read.
         VerificationError: a file is malformed, or two files contradict each other.
     """
+    # From ``tokenizer.json``, or from ``vocab.json`` and ``merges.txt`` (Sennrich et al. 2016,
+    # arXiv:1508.07909, section 3.2; Radford et al. 2018, section 4.1).
+    #
+    # There are two ways to split texts into words. The original code repairs mojibake with ftfy,
+    # replaces dashes and quotes, and splits with a spaCy model; all published ``tokenizer.json``
+    # files split around punctuation instead, and strip accents. This module does the latter,
+    # without another library and in agreement with current tools. In English, the two differ for
+    # quotes, dashes, some abbreviations and contractions.
     from tokenizers import decoders, normalizers, pre_tokenizers
 
     settings = TokenizerFilesConfig.read(files)

@@ -1,11 +1,4 @@
-"""Reading of SentencePiece model files: a protocol buffer of pieces and options.
-
-Implemented here because the sentencepiece library is a C++ extension that would be needed for these
-few fields only, and would parse untrusted files within the process.
-
-Field numbers are from ``sentencepiece_model.proto``; the wire format is described in
-https://protobuf.dev/programming-guides/encoding.
-"""
+"""Reading of SentencePiece model files: a protocol buffer of pieces and options."""
 
 import math
 import struct
@@ -49,6 +42,11 @@ def piece_model(files: SourceFiles) -> str | None:
 
 def read_piece_model(files: SourceFiles, name: str) -> PieceModel:
     """Read a model file."""
+    # Implemented here because the sentencepiece library is a C++ extension that would be needed for
+    # these few fields only, and would parse untrusted files within the process.
+    #
+    # Field numbers are from ``sentencepiece_model.proto``; the wire format is described in
+    # https://protobuf.dev/programming-guides/encoding.
     origin, content = str(files.path(name)), files.bytes(name)
     try:
         model = _model(content)

@@ -1,24 +1,4 @@
-"""SentencePiece tokenizers (Kudo and Richardson 2018, arXiv:1808.06226), without its library.
-
-This module builds a ``tokenizers.Tokenizer`` itself, because checkpoints are stored with
-``tokenizer.json``, and tasks need offsets and fast encoding of batches. Precedence of the files:
-
-* ``tokenizer.json`` is a complete definition. ``do_lower_case`` and ``keep_accents`` in
-  ``tokenizer_config.json`` override it. If there is a model file too, it must result in the same
-  ids.
-* A model file (``spiece.model``, ``sentencepiece.bpe.model``, ``spm.model``) has pieces and
-  normalization. Ids are sentencepiece's, shifted by tokens that a family puts first.
-
-Other tools that convert model files differ from sentencepiece, and so from pretraining, in three
-ways: words are also split at white space that the model does not define as such; user-defined
-symbols are extracted first, and the text after them begins with a space; and some omit the
-character map. This module follows sentencepiece.
-
-It differs from sentencepiece in three ways: special tokens in a text are recognized, as in other
-tools; removal of accents also removes other marks, such as variation selectors, the grapheme joiner
-and the enclosing keycap, as in other tools; and U+0344, a deprecated mark, is joined to the letter
-before it.
-"""
+"""SentencePiece tokenizers (Kudo and Richardson 2018, arXiv:1808.06226), without its library."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -91,6 +71,25 @@ def sentencepiece_tokenizer(
         VerificationError: a file is malformed, two files contradict each other, the vocabulary
             lacks a special token, or an option is not supported.
     """
+    # This module builds a ``tokenizers.Tokenizer`` itself, because checkpoints are stored with
+    # ``tokenizer.json``, and tasks need offsets and fast encoding of batches. Precedence of the
+    # files:
+    #
+    # * ``tokenizer.json`` is a complete definition. ``do_lower_case`` and ``keep_accents`` in
+    #   ``tokenizer_config.json`` override it. If there is a model file too, it must result in the
+    #   same ids.
+    # * A model file (``spiece.model``, ``sentencepiece.bpe.model``, ``spm.model``) has pieces and
+    #   normalization. Ids are sentencepiece's, shifted by tokens that a family puts first.
+    #
+    # Other tools that convert model files differ from sentencepiece, and so from pretraining, in
+    # three ways: words are also split at white space that the model does not define as such;
+    # user-defined symbols are extracted first, and the text after them begins with a space; and
+    # some omit the character map. This module follows sentencepiece.
+    #
+    # It differs from sentencepiece in three ways: special tokens in a text are recognized, as in
+    # other tools; removal of accents also removes other marks, such as variation selectors, the
+    # grapheme joiner and the enclosing keycap, as in other tools; and U+0344, a deprecated mark, is
+    # joined to the letter before it.
     settings = TokenizerFilesConfig.read(files)
     if mask_takes_space:
         settings = with_spaced_mask(settings, roles)

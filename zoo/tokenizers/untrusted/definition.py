@@ -1,10 +1,4 @@
-"""Checks of ``tokenizer.json`` before the ``tokenizers`` library loads it.
-
-The library does not validate the file: matching a regular expression may take unbounded time, a
-replacement may lengthen a text a million times, padding to 3,000,000,000 tokens aborts the process,
-and ids in a template are not looked up. Such files are refused here. Legacy layouts of the library
-omit ``type``, so a step is recognized by its keys.
-"""
+"""Checks of ``tokenizer.json`` before the ``tokenizers`` library loads it."""
 
 import base64
 import binascii
@@ -41,6 +35,10 @@ _MODEL_TEXTS = ("unk_token", "continuing_subword_prefix", "end_of_word_suffix")
 
 def check_definition(definition: Any, path: Path) -> Definition:
     """Check the parsed content of a ``tokenizer.json``."""
+    # The library does not validate the file: matching a regular expression may take unbounded time,
+    # a replacement may lengthen a text a million times, padding to 3,000,000,000 tokens aborts the
+    # process, and ids in a template are not looked up. Such files are refused here. Legacy layouts
+    # of the library omit ``type``, so a step is recognized by its keys.
     if not isinstance(definition, dict):
         raise VerificationError(f"{path} is not a JSON object")
     model = definition.get("model")

@@ -1,21 +1,4 @@
-"""Check that a regular expression in ``tokenizer.json`` runs in bounded time.
-
-The tokenizer library runs it with Oniguruma, which backtracks: the time of ``(a+)+b`` doubles with
-every letter of a text, without a limit and without interruption. A pattern is therefore parsed here
-first, and refused unless all of the following holds, as it does for published tokenizers:
-
-* It consists of characters, classes, groups, alternatives,
-  look-around and quantifiers; no back-references, calls, conditions, comments, or quantifiers of
-  quantifiers.
-* A repeated group matches a text in one way only: ``(?:ab)+``, but not ``(?:a|ab)+``.
-* Of the unbounded repetitions in one alternative, at most one is followed by something that can
-  fail, which is when an engine backtracks; and it takes either spaces or letters, not both. So
-  backtracking ends at the border of a word, and takes no more than its length squared.
-* The bounded choices before something that can fail multiply to at most ``MAX_PATTERN_WAYS``.
-
-A time limit in a subprocess would slow down every load of a tokenizer, and only test particular
-texts.
-"""
+"""Check that a regular expression in ``tokenizer.json`` runs in bounded time."""
 
 import math
 from dataclasses import dataclass
@@ -51,6 +34,22 @@ _ASSERTION = Pattern(0, True)
 
 def check_pattern(text: str, path: Path) -> Pattern:
     """Check that a regular expression runs in bounded time."""
+    # The tokenizer library runs it with Oniguruma, which backtracks: the time of ``(a+)+b`` doubles
+    # with every letter of a text, without a limit and without interruption. A pattern is therefore
+    # parsed here first, and refused unless all of the following holds, as it does for published
+    # tokenizers:
+    #
+    # * It consists of characters, classes, groups, alternatives, look-around and quantifiers; no
+    #   back-references, calls, conditions, comments, or quantifiers of quantifiers.
+    # * A repeated group matches a text in one way only: ``(?:ab)+``, but not ``(?:a|ab)+``.
+    # * Of the unbounded repetitions in one alternative, at most one is followed by something that
+    #   can fail, which is when an engine backtracks; and it takes either spaces or letters, not
+    #   both. So backtracking ends at the border of a word, and takes no more than its length
+    #   squared.
+    # * The bounded choices before something that can fail multiply to at most ``MAX_PATTERN_WAYS``.
+    #
+    # A time limit in a subprocess would slow down every load of a tokenizer, and only test
+    # particular texts.
     check_limit(path, "length of a regular expression", len(text), MAX_PATTERN_LENGTH)
     try:
         parser = _Parser(text)

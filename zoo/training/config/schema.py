@@ -1,9 +1,4 @@
-"""The configuration of a run, and its construction from recipe, file and options.
-
-A family's *recipe* has the settings of its paper. A file, options and ``--set key=value`` override
-it, in this order. The result is written to ``config.yaml`` of the run, which depends on nothing
-else but the corpus.
-"""
+"""The configuration of a run, and its construction from recipe, file and options."""
 
 import contextlib
 import math
@@ -242,6 +237,9 @@ def pretrain_config(
     struct_type: type[TrainConfig] = TrainConfig,
 ) -> TrainConfig:
     """Return the configuration from the recipe, a file and options, in increasing precedence."""
+    # A family's *recipe* has the settings of its paper. A file, options and ``--set key=value``
+    # override it, in this order. The result is written to ``config.yaml`` of the run, which depends
+    # on nothing else but the corpus.
     from zoo.plugins import get_family
     from zoo.plugins.attribution import config_of_size
 

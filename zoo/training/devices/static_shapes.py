@@ -1,9 +1,4 @@
-"""Batches of one shape throughout a run, so that compiled code is made once.
-
-Rows have different numbers of predicted tokens. Their positions and labels are padded to the
-largest number that rows can have: with position 0, and with labels that count for no loss and no
-metric.
-"""
+"""Batches of one shape throughout a run, so that compiled code is made once."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,6 +12,9 @@ from zoo.objectives.losses.cross_entropy import IGNORED
 
 def collate_static(objective: Objective, examples: Sequence[Example]) -> Batch:
     """Collate examples into a batch whose shapes depend on their number and length alone."""
+    # Rows have different numbers of predicted tokens. Their positions and labels are padded to the
+    # largest number that rows can have: with position 0, and with labels that count for no loss and
+    # no metric.
     batch = objective.collate(examples)
     padded = {
         name: _pad(name, batch.tensors[name], batch.rows * most)

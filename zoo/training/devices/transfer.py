@@ -17,10 +17,9 @@ class PendingBatches:
 
 
 class DeviceTransfer:
-    """Copies batches to a CUDA device, from pinned memory and on a stream of its own.
+    """Copies batches to a CUDA device, from pinned memory and on a stream of its own."""
 
-    Batches for a CPU stay as they are.
-    """
+    # Batches for a CPU stay as they are.
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

@@ -12,11 +12,10 @@ Tensors = dict[str, torch.Tensor]
 
 
 class Predictions:
-    """Collects the predictions of batches by name, (batch, ...) each.
+    """Collects the predictions of batches by name, (batch, ...) each."""
 
-    They are copied into one buffer. As tensors, each would keep the heap from shrinking after its
-    batch: allocated between logits of many labels, they have cost gigabytes.
-    """
+    # They are copied into one buffer. As tensors, each would keep the heap from shrinking after its
+    # batch: allocated between logits of many labels, they have cost gigabytes.
 
     def __init__(self) -> None:
         self._buffers: dict[str, bytearray] = {}
@@ -41,10 +40,9 @@ class Predictions:
 
 
 class MetricSums:
-    """Accumulates sums and counts by name, on the device, without synchronization.
+    """Accumulates sums and counts by name, on the device, without synchronization."""
 
-    They are float64, so that many additions lose no digit that a log shows.
-    """
+    # They are float64, so that many additions lose no digit that a log shows.
 
     def __init__(self) -> None:
         self.values: Tensors = {}

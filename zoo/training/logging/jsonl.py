@@ -1,11 +1,4 @@
-"""The JSON Lines logs of a run: one JSON object per line.
-
-``metrics.jsonl`` only depends on the settings and holds no times. A checkpoint records its length,
-and a resumed run truncates it to that length, so that it ends byte for byte like an uninterrupted
-run. If rows of tables were skipped, the first record has their numbers.
-``performance.jsonl`` depends on the machine and is never truncated: steps that were repeated
-took their time twice.
-"""
+"""The JSON Lines logs of a run: one JSON object per line."""
 
 import json
 import mmap
@@ -38,6 +31,12 @@ Record = dict[str, Any]
 
 class JsonlLogger(Logger):
     """Writes the logs of a run; only the process that holds the run's lock may do so."""
+
+    # ``metrics.jsonl`` only depends on the settings and holds no times. A checkpoint records its
+    # length, and a resumed run truncates it to that length, so that it ends byte for byte like an
+    # uninterrupted run. If rows of tables were skipped, the first record has their numbers.
+    # ``performance.jsonl`` depends on the machine and is never truncated: steps that were repeated
+    # took their time twice.
 
     name: ClassVar[str] = "jsonl"
 

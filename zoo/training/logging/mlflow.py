@@ -13,11 +13,10 @@ from zoo.plugins.logger import ScalarLogger
 
 
 class MlflowLogger(ScalarLogger):
-    """Writes scalars to the MLflow server or database of ``MLFLOW_TRACKING_URI``.
+    """Writes scalars to the MLflow server or database of ``MLFLOW_TRACKING_URI``."""
 
-    Each process is a run of MLflow with the name of the run's directory, in the experiment
-    ``MLFLOW_EXPERIMENT_NAME``, by default ``zoo``.
-    """
+    # Each process is a run of MLflow with the name of the run's directory, in the experiment
+    # ``MLFLOW_EXPERIMENT_NAME``, by default ``zoo``.
 
     name: ClassVar[str] = "mlflow"
     requires: ClassVar[str] = "mlflow"

@@ -11,12 +11,11 @@ PREFIX = "events.out.tfevents."
 
 
 class TensorBoardLogger(ScalarLogger):
-    """Writes scalars to an event file in the run's directory.
+    """Writes scalars to an event file in the run's directory."""
 
-    A resumed run opens a new file with a purge step: TensorBoard drops the points of later steps in
-    earlier files. Each record is flushed, so that a killed process loses no point of a step that a
-    checkpoint has.
-    """
+    # A resumed run opens a new file with a purge step: TensorBoard drops the points of later steps
+    # in earlier files. Each record is flushed, so that a killed process loses no point of a step
+    # that a checkpoint has.
 
     name: ClassVar[str] = "tensorboard"
     requires: ClassVar[str] = "tensorboard"

@@ -12,11 +12,10 @@ from zoo.training.logging.run_history import SETTINGS
 
 
 class WandbLogger(ScalarLogger):
-    """Writes scalars to W&B, with its variables ``WANDB_PROJECT``, ``WANDB_MODE`` and others.
+    """Writes scalars to W&B, with its variables ``WANDB_PROJECT``, ``WANDB_MODE`` and others."""
 
-    Each process is a run of W&B, in a group with the name of the run's directory: a resumed run
-    repeats steps, and W&B accepts increasing steps only.
-    """
+    # Each process is a run of W&B, in a group with the name of the run's directory: a resumed run
+    # repeats steps, and W&B accepts increasing steps only.
 
     name: ClassVar[str] = "wandb"
     requires: ClassVar[str] = "wandb"

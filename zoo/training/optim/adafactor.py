@@ -1,17 +1,4 @@
-"""Adafactor: Adam's second moment of a matrix, factored into its row means and column means.
-
-Shazeer and Stern 2018, arXiv:1804.04235: Algorithms 4 and 5 without momentum, and, as Raffel et
-al. 2020 (arXiv:1910.10683) use it, with a learning rate from outside that is scaled by the root
-mean square of each parameter. The decay of the second moment is 1 - t ** -0.8, updates are
-clipped at d = 1, and epsilon 1 and 2 are 1e-30 and 1e-3. As in Mesh TensorFlow
-(``AdafactorOptimizer._factored_dims``), small parameters are not factored.
-
-``torch.optim.Adafactor`` is not used because it computes something else: it limits the learning
-rate to 1 / sqrt(t); it clamps the mean square from below instead of adding epsilon 1, by default at
-1e-7, which is more than the mean square usually is in a language model; it returns NaN for a row
-without a gradient if that limit is the paper's 1e-30; and it synchronizes with the device twice per
-parameter.
-"""
+"""Adafactor: Adam's second moment of a matrix, factored into its row means and column means."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -27,12 +14,22 @@ EPSILON_2 = 1e-3  # Algorithm 4
 
 
 class Adafactor(torch.optim.Optimizer):
-    """Adafactor without momentum, with an external learning rate.
+    """Adafactor without momentum, with an external learning rate."""
 
-    The state of a parameter is ``step``, and, if it is factored, ``row``, (..., rows, 1), and
-    ``column``, (..., 1, columns); else ``square`` of the parameter's shape.
-    """
+    # Shazeer and Stern 2018, arXiv:1804.04235: Algorithms 4 and 5 without momentum, and, as Raffel
+    # et al. 2020 (arXiv:1910.10683) use it, with a learning rate from outside that is scaled by the
+    # root mean square of each parameter. The decay of the second moment is 1 - t ** -0.8, updates
+    # are clipped at d = 1, and epsilon 1 and 2 are 1e-30 and 1e-3. As in Mesh TensorFlow
+    # (``AdafactorOptimizer._factored_dims``), small parameters are not factored.
+    #
+    # ``torch.optim.Adafactor`` is not used because it computes something else: it limits the
+    # learning rate to 1 / sqrt(t); it clamps the mean square from below instead of adding epsilon
+    # 1, by default at 1e-7, which is more than the mean square usually is in a language model; it
+    # returns NaN for a row without a gradient if that limit is the paper's 1e-30; and it
+    # synchronizes with the device twice per parameter.
 
+    # The state of a parameter is ``step``, and, if it is factored, ``row``, (..., rows, 1), and
+    # ``column``, (..., 1, columns); else ``square`` of the parameter's shape.
     def __init__(
         self,
         params: Iterable[Any],

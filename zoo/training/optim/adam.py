@@ -9,11 +9,10 @@ from torch import Tensor
 
 
 class Adam(torch.optim.Optimizer):
-    """Base class of optimizers with running means of the gradient and of its square.
+    """Base class of optimizers with running means of the gradient and of its square."""
 
-    The state of a parameter is that of ``torch.optim.AdamW``: ``step``, ``exp_avg``,
-    ``exp_avg_sq``.
-    """
+    # The state of a parameter is that of ``torch.optim.AdamW``: ``step``, ``exp_avg``,
+    # ``exp_avg_sq``.
 
     def __init__(
         self,

@@ -1,10 +1,4 @@
-"""Exponential moving average of the weights (EMA).
-
-The update is as in ``torch.optim.swa_utils``. Its ``AveragedModel`` is not used: it deep-copies
-the whole model, and keeps the average in the dtype of the weights, where an update of a bfloat16
-average by 1 - 0.999 rounds to nothing. Here the average is at least float32, and of parameters
-alone.
-"""
+"""Exponential moving average of the weights (EMA)."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +10,11 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 class EMA:
     """Exponential moving average of a model's parameters, in float32 or a wider dtype."""
+
+    # The update is as in ``torch.optim.swa_utils``. Its ``AveragedModel`` is not used: it
+    # deep-copies the whole model, and keeps the average in the dtype of the weights, where an
+    # update of a bfloat16 average by 1 - 0.999 rounds to nothing. Here the average is at least
+    # float32, and of parameters alone.
 
     def __init__(self, model: nn.Module, decay: float, *, trained_only: bool = False) -> None:
         if not 0 <= decay < 1:

@@ -1,10 +1,4 @@
-"""LAMB: AdamW with the update of each tensor scaled to the norm of the tensor.
-
-You et al. 2020, "Large Batch Optimization for Deep Learning: Training [...] in 76 minutes",
-arXiv:1904.00962, Algorithm 2, with phi(z) = z; torch has no LAMB. As in the code released with Lan
-et al. 2020 (arXiv:1909.11942, lamb_optimizer.py), parameters without weight decay are updated as by
-AdamW, and the trust ratio is 1 where the weights or the update are all zero.
-"""
+"""LAMB: AdamW with the update of each tensor scaled to the norm of the tensor."""
 
 from typing import Any
 
@@ -16,11 +10,15 @@ from zoo.training.optim.adam import Adam
 
 
 class Lamb(Adam):
-    """LAMB with an optional bias correction.
+    """LAMB with an optional bias correction."""
 
-    A group with ``decayed=False`` is updated without a trust ratio.
-    """
+    # You et al. 2020, "Large Batch Optimization for Deep Learning: Training [...] in 76 minutes",
+    # arXiv:1904.00962, Algorithm 2, with phi(z) = z; torch has no LAMB. As in the code released
+    # with Lan et al. 2020 (arXiv:1909.11942, lamb_optimizer.py), parameters without weight decay
+    # are updated as by AdamW, and the trust ratio is 1 where the weights or the update are all
+    # zero.
 
+    # A group with ``decayed=False`` is updated without a trust ratio.
     @override
     def update(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
         updates, _ = self.means(group, parameters)

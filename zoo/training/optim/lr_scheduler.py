@@ -1,9 +1,4 @@
-"""Learning-rate schedules: a factor of the learning rate for each update.
-
-Updates are counted from 0, as in the released code of the papers. With a warm-up, the factor of
-update 0 is 0: it fills the optimizer's state and leaves the weights unchanged. Without a warm-up it
-is 1. The schedules are pure functions of the update, so there is no state to save.
-"""
+"""Learning-rate schedules: a factor of the learning rate for each update."""
 
 import math
 from collections.abc import Callable
@@ -25,6 +20,9 @@ def learning_rate(config: "RunConfig", step: int) -> float:
 
 def lr_multiplier(schedule: LRSchedulerConfig, step: int, total: int) -> float:
     """Return the factor of the learning rate, from 0 to 1."""
+    # Updates are counted from 0, as in the released code of the papers. With a warm-up, the factor
+    # of update 0 is 0: it fills the optimizer's state and leaves the weights unchanged. Without a
+    # warm-up it is 1. The schedules are pure functions of the update, so there is no state to save.
     return _SHAPES[schedule.name](schedule, step, total)
 
 

@@ -1,11 +1,4 @@
-"""Checkpoints of a run, from which it resumes bit for bit.
-
-A directory ``checkpoints/step-00000100`` holds the weights after 100 steps, the optimizer's state
-and recurrent states as safetensors, and ``state.json`` with the digests of all files, itself
-included. It is written to a staging directory, flushed and renamed, so that a killed process leaves
-no partial checkpoint. It is also renamed before it is removed, so that a directory without
-``state.json`` is a damaged checkpoint and not a partial removal.
-"""
+"""Checkpoints of a run, from which it resumes bit for bit."""
 
 import os
 import re
@@ -106,6 +99,12 @@ def save_checkpoint(
     run: Path, state: CheckpointMeta, groups: Mapping[str, Tensors], dist: DistContext
 ) -> None:
     """Write a checkpoint; all processes must call it."""
+    # A directory ``checkpoints/step-00000100`` holds the weights after 100 steps, the optimizer's
+    # state and recurrent states as safetensors, and ``state.json`` with the digests of all files,
+    # itself included. It is written to a staging directory, flushed and renamed, so that a killed
+    # process leaves no partial checkpoint. It is also renamed before it is removed, so that a
+    # directory without ``state.json`` is a damaged checkpoint and not a partial removal.
+    #
     # ``groups`` is file stem -> tensors by name. Sharded tensors go to the directory ``shards``,
     # where each process writes its part.
     from zoo.io.digests.files import hash_file

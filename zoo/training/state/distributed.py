@@ -1,8 +1,4 @@
-"""Sharded checkpoints by ``torch.distributed.checkpoint``, in the safetensors format.
-
-Each process writes its part; any number of processes can read the result, and no pickle is used.
-The library is imported on first use: it takes seconds.
-"""
+"""Sharded checkpoints by ``torch.distributed.checkpoint``, in the safetensors format."""
 
 import contextlib
 import warnings
@@ -16,6 +12,8 @@ Tensors = dict[str, torch.Tensor]
 
 def save_shards(folder: Path, groups: Mapping[str, Tensors]) -> None:
     """Write this process's part of sharded tensors; all processes must call it."""
+    # Each process writes its part; any number of processes can read the result, and no pickle is
+    # used. The library is imported on first use: it takes seconds.
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
     from torch.distributed.checkpoint.state_dict_saver import save
 

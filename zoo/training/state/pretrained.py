@@ -1,10 +1,4 @@
-"""Initialization of a run from a pretrained checkpoint: weights, configuration and tokenizer.
-
-Each parameter is loaded from a checkpoint, or belongs to a module of ``init_from.new_modules``.
-Tensors of the checkpoint and the model correspond by their names on the Hub, since two heads may
-use one name for different tensors. Of two models that are trained jointly, each may have its own
-checkpoint, as in the code released with He et al. 2021 (arXiv:2111.09543, ``rtd_task.py``).
-"""
+"""Initialization of a run from a pretrained checkpoint: weights, configuration and tokenizer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -75,6 +69,12 @@ class InitRecord(JsonStruct):
 @dataclass(frozen=True)
 class PretrainedInit:
     """Pretrained model that a run starts from, or a resumed run started from."""
+
+    # Each parameter is loaded from a checkpoint, or belongs to a module of
+    # ``init_from.new_modules``. Tensors of the checkpoint and the model correspond by their names
+    # on the Hub, since two heads may use one name for different tensors. Of two models that are
+    # trained jointly, each may have its own checkpoint, as in the code released with He et al. 2021
+    # (arXiv:2111.09543, ``rtd_task.py``).
 
     config: Config
     tokenizer: "ExistingTokenizer | None"

@@ -1,11 +1,4 @@
-"""Checks of a run's directory and of its checkpoints.
-
-Every byte of ``config.yaml``, ``run.json``, the checkpoints and the final models is covered by a
-digest. ``metrics.jsonl`` grows: each checkpoint has the digest of the log up to its step, and later
-records are checked only for their syntax. ``performance.jsonl`` and the TensorBoard event files
-hold measurements that nothing is computed from, and are checked only for their syntax.
-``report.html`` is generated from the logs and is not checked.
-"""
+"""Checks of a run's directory and of its checkpoints."""
 
 import struct
 from functools import partial
@@ -41,6 +34,11 @@ def is_run_checkpoint(path: Path) -> bool:
 
 def verify_run(path: Path) -> list[Check]:
     """Check a run: configuration, logs, every checkpoint, and the final models."""
+    # Every byte of ``config.yaml``, ``run.json``, the checkpoints and the final models is covered
+    # by a digest. ``metrics.jsonl`` grows: each checkpoint has the digest of the log up to its
+    # step, and later records are checked only for their syntax. ``performance.jsonl`` and the
+    # TensorBoard event files hold measurements that nothing is computed from, and are checked only
+    # for their syntax. ``report.html`` is generated from the logs and is not checked.
     checks = [
         run_check("settings", partial(_check_settings, path)),
         run_check("log", partial(_check_lines, path, METRICS_FILE)),

@@ -1,8 +1,4 @@
-"""Rules of generation: one file a group of them, and their order.
-
-Order and formulas follow ``_get_logits_processor`` in transformers 5, so that both generate the
-same tokens.
-"""
+"""Rules of generation: one file a group of them, and their order."""
 
 from collections.abc import Callable, Sequence
 
@@ -44,6 +40,8 @@ def make_rules(
     settings: GenerationConfig, eos_token_ids: Sequence[int], custom: Sequence[Processor] = ()
 ) -> list[Rule]:
     """Return the rules of some settings, in the order in which they apply."""
+    # Order and formulas follow ``_get_logits_processor`` in transformers 5, so that both generate
+    # the same tokens.
     rules = [
         *_repetition_rules(settings),
         *_token_rules(settings, eos_token_ids),

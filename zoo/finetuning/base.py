@@ -316,12 +316,7 @@ class FineTuning(TrainingObjective):
 
     def usable(self, samples: Sequence[Any], problems: RowProblems) -> list[Any]:
         """Return the samples that have a ``target``; ``problems`` collects the others."""
-
-        def checked(sample: Any) -> Any:
-            self.target(sample)
-            return sample
-
-        return list(problems.checked(samples, checked))
+        return list(problems.valid(samples, self.target))
 
     def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
         """Tokenize samples.

@@ -66,6 +66,15 @@ class RowProblems:
                 continue
             yield converted
 
+    def valid(self, items: Iterable[Item], check: Callable[[Item], object]) -> Iterator[Item]:
+        """Yield the items that pass a check; collect the errors of the others."""
+
+        def checked(item: Item) -> Item:
+            check(item)
+            return item
+
+        return self.checked(items, checked)
+
     def require_none(self) -> None:
         """Refuse the rows that were added, unless they are skipped."""
         if self.count and not self.skip:

@@ -31,12 +31,11 @@ class Row(NamedTuple):
 def read_table(path: Path, columns: Sequence[str], problems: RowProblems) -> Iterator[Row]:
     """Yield the rows of a table with the values of some columns, all of them texts."""
 
-    def checked(row: Row) -> Row:
+    def require_texts(row: Row) -> None:
         for name in columns:
             require_text(row.values[name], f"{row.location}: {name}")
-        return row
 
-    return problems.checked(read_rows(path, columns, problems), checked)
+    return problems.valid(read_rows(path, columns, problems), require_texts)
 
 
 def require_text(value: Any, location: str) -> str:

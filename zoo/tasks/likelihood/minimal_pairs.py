@@ -81,14 +81,13 @@ def _prediction(row: Row, scores: tuple[float, float]) -> Prediction:
 
 def _pairs(file: Path, problems: RowProblems) -> Iterator[Row]:
     """Yield the rows of a table, each with both sentences."""
-    return problems.checked(read_table(file, COLUMNS, problems), _with_both)
+    return problems.valid(read_table(file, COLUMNS, problems), _require_both)
 
 
-def _with_both(row: Row) -> Row:
+def _require_both(row: Row) -> None:
     missing = [name for name in ("good", "bad") if not row.values[name].strip()]
     if missing:
         raise RowError(
             f"{row.location}: a pair of {row.values['paradigm']!r} lacks the sentence {missing[0]}",
             "give both sentences",
         )
-    return row

@@ -71,7 +71,7 @@ class PairClassificationEvaluation(Evaluation):
         import numpy as np
 
         def read(problems: RowProblems) -> Iterator[Sample]:
-            return problems.checked(iter_samples(files, self.columns, problems), _checked)
+            return problems.valid(iter_samples(files, self.columns, problems), is_positive)
 
         samples = self.samples(read, _review)
         labels = np.fromiter((is_positive(sample) for sample in samples), bool)
@@ -106,11 +106,6 @@ def is_positive(sample: Sample) -> bool:
             "scores are correlated by --task sentence-embedding",
         )
     return LABELS[name]
-
-
-def _checked(sample: Sample) -> Sample:
-    is_positive(sample)
-    return sample
 
 
 def _review(sample: Sample) -> Reviewed:

@@ -87,7 +87,8 @@ class SentenceEmbeddingEvaluation(Evaluation):
         import numpy as np
 
         def read(problems: RowProblems) -> Iterator[TextGroup]:
-            return problems.checked(iter_text_groups(files, self.texts, label, problems), _scored)
+            groups = iter_text_groups(files, self.texts, label, problems)
+            return problems.valid(groups, lambda s: label_number(s.label, s.location))
 
         samples = self.samples(read, review_group)
         scores = np.fromiter((label_number(s.label, s.location) for s in samples), np.float64)
@@ -143,9 +144,3 @@ class SentenceEmbeddingEvaluation(Evaluation):
         intervals = bootstrap_samples(metrics, len(table), self.seed)
         sizes = {"queries": len(anchors), "texts": len(texts)}
         return Result({**values, **sizes}, {"intervals": intervals})
-
-
-def _scored(sample: TextGroup) -> TextGroup:
-    """Return a sample after checking that its label is a number."""
-    label_number(sample.label, sample.location)
-    return sample

@@ -244,7 +244,7 @@ class SentenceEmbedding(FineTuning):
         if samples[0].label is None:
             return list(samples)
         if self.kind == "softmax" and not self.classes:
-            samples = list(problems.checked(samples, _named))
+            samples = list(problems.valid(samples, lambda s: label_name(s.label, s.location)))
             self.classes = self._classes(samples)
         return super().usable(samples, problems)
 
@@ -674,12 +674,6 @@ def _scored_rows(
             continue
         for negative, *row in zip(group.texts[2:], values, wanted, by, strict=True):
             yield margin_row(group, negative, *map(float, row))
-
-
-def _named(sample: TextGroup) -> TextGroup:
-    """Return a sample after checking that its label names a class."""
-    label_name(sample.label, sample.location)
-    return sample
 
 
 def column(name: str, number: int) -> str:

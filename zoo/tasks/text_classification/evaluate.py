@@ -113,16 +113,12 @@ class LabelledEvaluation(Evaluation):
     def measure(self, files: Sequence[Path]) -> Result:
         def read(problems: RowProblems) -> Iterator[Sample]:
             samples = iter_samples(files, self.columns, problems, unlabelled=self.unlabelled)
-            return problems.checked(samples, self._checked)
+            return problems.valid(samples, self.actual)
 
         samples = self.samples(read, self._review)
         records = (TextExample(s.text, s.pair, location=s.location) for s in samples)
         predictions = (added for _, added in self.task.stream(records))
         return self.result(samples, self.observed(samples, predictions, self.row))
-
-    def _checked(self, sample: Sample) -> Sample:
-        self.actual(sample)
-        return sample
 
     def _review(self, sample: Sample) -> Reviewed:
         """Return what is reviewed of a sample, with its labels as the model names them."""

@@ -1,7 +1,7 @@
 """Sequence-level distillation: the student's targets are texts that the teacher generates."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,9 @@ def write_targets(
         empty=len(sources) - len(full),
         skipped=sum(problems.counts.values()),
     )
-    _write(path / FOLDER, {**contents, RECORD: encode_json(record)})
+    with atomic_directory(path / FOLDER) as staging:
+        for name, content in {**contents, RECORD: encode_json(record)}.items():
+            (staging / name).write_bytes(content)
 
 
 def _generate(
@@ -131,9 +133,3 @@ def target_of(sample: Any) -> str:
 def _json_lines(pairs: Iterable[tuple[str, str]]) -> bytes:
     rows = [{SOURCE: source, TARGET: target} for source, target in pairs]
     return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
-
-
-def _write(path: Path, files: Mapping[str, bytes]) -> None:
-    with atomic_directory(path) as staging:
-        for name, content in files.items():
-            (staging / name).write_bytes(content)

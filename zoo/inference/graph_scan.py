@@ -108,19 +108,16 @@ class _Scan:
         check_limit(self.path, "number of attributes", self.attributes, MAX_ONNX_ATTRIBUTES)
         for number, value in _fields(content):
             if number in (_ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS):
-                self._body(_bytes(value), operators)
+                # the body of ``Scan``, or a branch of ``If``
+                if operators not in ({"Scan"}, {"If"}) or self._in_body:
+                    self._refuse("loops, or branches in branches")
+                self._in_body = True
+                self.graph(_bytes(value))
+                self._in_body = False
             elif number in _ATTRIBUTE_SPARSE:
                 self._refuse("sparse tensors")
             elif number in (_ATTRIBUTE_TENSOR, _ATTRIBUTE_TENSORS):
                 self.tensor(_bytes(value))
-
-    def _body(self, content: memoryview, operators: set[str]) -> None:
-        """Check a graph in an attribute: the body of ``Scan``, or a branch of ``If``."""
-        if operators not in ({"Scan"}, {"If"}) or self._in_body:
-            self._refuse("loops, or branches in branches")
-        self._in_body = True
-        self.graph(content)
-        self._in_body = False
 
     def tensor(self, content: memoryview) -> None:
         kind, name, raw = 0, "", memoryview(b"")

@@ -161,7 +161,15 @@ def _write(
             write_weights(staging, outputs, advance, metadata={"format": "zoo"})
     (staging / CONFIG).write_bytes(encode_json(model))
     (staging / TOKENIZER).write_bytes(tokenizer.json)
-    record = {**settings, "counts": plan.counts, "tensors": list(axes), **_rows(plan)}
+    record = {
+        **settings,
+        "counts": plan.counts,
+        "tensors": list(axes),
+        # where each row comes from, by its id as text
+        "kept": {str(number): old for number, old in plan.kept.items()},
+        "composed": {str(number): list(parts) for number, parts in plan.composed.items()},
+        "new": list(plan.new),
+    }
     (staging / RECORD).write_bytes(encode_json(record))
     for name in module_weight_files(before.pooling):
         (staging / name).parent.mkdir(exist_ok=True)
@@ -177,15 +185,6 @@ def _write(
         account={"retokenized": {**settings, **plan.counts, "from": str(checkpoint.path)}},
     )
     (staging / MANIFEST).write_bytes(encode_manifest(manifest))
-
-
-def _rows(plan: RowPlan) -> dict[str, Any]:
-    """Return where each row comes from, by its id as text."""
-    return {
-        "kept": {str(number): old for number, old in plan.kept.items()},
-        "composed": {str(number): list(parts) for number, parts in plan.composed.items()},
-        "new": list(plan.new),
-    }
 
 
 def _output(

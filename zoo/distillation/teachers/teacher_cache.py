@@ -236,7 +236,10 @@ class TeacherCache:
         )
         block = len(records).to_bytes(COUNT_BYTES, "little") + _digest(records) + records
         with self._writing():
-            _write_at(self._file, block, self._complete)
+            view, at = memoryview(block), self._complete
+            while view:  # the system may write a part
+                written = os.pwrite(self._file, view, at)
+                view, at = view[written:], at + written
             os.fsync(self._file)
             self._write_manifest(self._complete + len(block))
         start = self._complete + COUNT_BYTES + DIGEST_BYTES
@@ -294,14 +297,6 @@ class _Index:
 
 def _digest(content: Any) -> bytes:
     return blake3(content).digest(DIGEST_BYTES)
-
-
-def _write_at(file: int, content: bytes, at: int) -> None:
-    """Write all bytes at a position."""
-    view = memoryview(content)
-    while view:
-        written = os.pwrite(file, view, at)
-        view, at = view[written:], at + written
 
 
 def _text(value: object) -> str:

@@ -27,8 +27,15 @@ def saturates() -> bool:
     """Return whether products of uint8 by int8 saturate on this CPU by default; it is tried."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
+    # y = MatMulInteger(x, w), encoded here because ``import onnx`` takes 0.2 s
+    node = _field(1, b"x") + _field(1, b"w") + _field(2, b"y") + _field(4, b"MatMulInteger")
+    values = _field(11, _value(b"x", UINT8)) + _field(11, _value(b"w", INT8))
+    graph = _field(1, node) + _field(2, b"product") + values + _field(12, _value(b"y", INT32))
+    ir_version, opset = b"\x08\x08", b"\x10\x12"  # 8 and 18
     session = onnxruntime.InferenceSession(
-        _product_graph(), options, providers=["CPUExecutionProvider"]
+        ir_version + _field(7, graph) + _field(8, opset),
+        options,
+        providers=["CPUExecutionProvider"],
     )
     inputs = {
         "x": np.full((4, INNER), LARGEST_UINT8, np.uint8),
@@ -36,15 +43,6 @@ def saturates() -> bool:
     }
     (product,) = session.run(["y"], inputs)
     return bool((product != LARGEST_UINT8 * LARGEST_INT8 * INNER).any())
-
-
-def _product_graph() -> bytes:
-    """Return y = MatMulInteger(x, w), encoded here because ``import onnx`` takes 0.2 s."""
-    node = _field(1, b"x") + _field(1, b"w") + _field(2, b"y") + _field(4, b"MatMulInteger")
-    values = _field(11, _value(b"x", UINT8)) + _field(11, _value(b"w", INT8))
-    graph = _field(1, node) + _field(2, b"product") + values + _field(12, _value(b"y", INT32))
-    ir_version, opset = b"\x08\x08", b"\x10\x12"  # 8 and 18
-    return ir_version + _field(7, graph) + _field(8, opset)
 
 
 def _value(name: bytes, element_type: int) -> bytes:

@@ -81,7 +81,7 @@ MIXING_HEADS = ("sequence-classification", "token-classification")
 POOLING_HEAD = "sequence-classification"
 
 
-def beyond_hub(config: Any, head: str) -> str | None:
+def unsupported_on_hub(config: Any, head: str) -> str | None:
     """Return what a head has that no class of the Hub has, or ``None``.
 
     That is a learned mix of all layers (``zoo.nn.layers.scalar_mix``), or another pooling of texts.
@@ -182,7 +182,7 @@ class Family(RenamedMethods, ABC):
         name = self._architecture(config, head)
         if name is None:
             raise UsageError(f"the Hub has no class for {self.title(config)} with the head {head}")
-        if (reason := beyond_hub(config, head)) is not None:
+        if (reason := unsupported_on_hub(config, head)) is not None:
             raise UsageError(f"{reason}, which no class of the Hub has")
         return name
 
@@ -216,7 +216,7 @@ class Family(RenamedMethods, ABC):
     def has_reference(self, config: Any, head: str) -> bool:
         """Return whether the Hub's library has a class that computes the same outputs."""
         known = self._architecture(config, head) is not None
-        return known and beyond_hub(config, head) is None
+        return known and unsupported_on_hub(config, head) is None
 
     def reference_inputs(self, head: str, inputs: "Mapping[str, Tensor]") -> "Mapping[str, Tensor]":
         """Return the arguments with which the Hub's class computes the same; by default the same.

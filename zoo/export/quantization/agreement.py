@@ -44,7 +44,7 @@ PAIRED = 1  # a text is compared with the one that follows it, by cross-encoders
 
 
 @dataclass(frozen=True)
-class Sample:
+class TextBatch:
     """A batch of texts."""
 
     inputs: Arrays
@@ -89,7 +89,7 @@ def read_texts(file: Path | None) -> list[str]:
     return first
 
 
-def make_samples(checkpoint: Checkpoint, texts: Sequence[str]) -> list[Sample]:
+def make_samples(checkpoint: Checkpoint, texts: Sequence[str]) -> list[TextBatch]:
     """Return batches of texts, or of random tokens for models without a tokenizer."""
     spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
     longest = min(MOST_TOKENS, spec.limits.get("tokens", MOST_TOKENS))
@@ -99,7 +99,7 @@ def make_samples(checkpoint: Checkpoint, texts: Sequence[str]) -> list[Sample]:
             drawn = random_inputs(spec, checkpoint.config, tokens, seed=seed)
             arrays = {name: tensor.numpy() for name, tensor in drawn.items()}
             mask = arrays.get("attention_mask", next(iter(arrays.values())) * 0 + 1)
-            samples.append(Sample(arrays, mask.reshape(len(tokens), -1) == 1))
+            samples.append(TextBatch(arrays, mask.reshape(len(tokens), -1) == 1))
         return samples
     tokenizer = load_text_tokenizer(checkpoint)
     if checkpoint.model.score_activation is not None:  # a cross-encoder reads pairs
@@ -129,7 +129,7 @@ def why_no_texts(checkpoint: Checkpoint) -> str | None:
 
 def _with_targets(
     checkpoint: Checkpoint, spec: OnnxSpec, inputs: Arrays, mask: NDArray[np.bool_]
-) -> Sample:
+) -> TextBatch:
     """Add what is predicted: the next token, the masked ones, or the second half of a text."""
     arrays = dict(inputs)
     ids, tasks = arrays[next(iter(arrays))], set(checkpoint.head.tasks)
@@ -147,12 +147,12 @@ def _with_targets(
         targets = np.where(hidden, ids, NO_TARGET)
         arrays[next(iter(arrays))] = np.where(hidden, token, ids)
     complete = with_defaults(arrays, spec)
-    return Sample(complete, mask, targets if (targets != NO_TARGET).any() else None)
+    return TextBatch(complete, mask, targets if (targets != NO_TARGET).any() else None)
 
 
 def summaries(
     run: Run,
-    samples: Iterable[Sample],
+    samples: Iterable[TextBatch],
     spec: OnnxSpec,
     pooling: Pooling | None = None,
     weights: "ModuleWeights | None" = None,
@@ -278,7 +278,7 @@ def _similarities(summaries: Sequence[Summary], kind: str) -> NDArray[np.float64
 
 def _summary(
     outputs: Arrays,
-    sample: Sample,
+    sample: TextBatch,
     pooling: Pooling | None,
     weights: "ModuleWeights | None",
     *,

@@ -13,8 +13,8 @@ from zoo.checkpoint import DATA, Checkpoint, variant_file
 from zoo.errors import NonFiniteError, UsageError
 from zoo.export.graph.onnx_file import latest_release
 from zoo.export.quantization.agreement import (
-    Sample,
     Summary,
+    TextBatch,
     agreement,
     make_samples,
     read_texts,
@@ -109,7 +109,7 @@ class _Reference:
 
     checkpoint: Checkpoint  # model of the graphs
     cache: bool  # whether the graphs have a key-value cache
-    samples: Sequence[Sample]  # batches of texts
+    samples: Sequence[TextBatch]  # batches of texts
     summaries: Sequence[Summary]  # outputs for ``samples``
     metric: Metric | None = None  # metric on labelled data
     limit: int | None = None  # number of its samples; ``None`` for all
@@ -151,7 +151,7 @@ class _Variant:
     folder: Path
     files: Sequence[str]
     method: Quantization
-    calibration: Sequence[Sample]
+    calibration: Sequence[TextBatch]
     external_over: int
 
     def write(self, layers: Collection[Layer], target: Path) -> list[Path]:

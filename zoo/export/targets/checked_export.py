@@ -19,8 +19,8 @@ from zoo.export.export import check_weights
 from zoo.export.layout import unreadable_elsewhere, write_hub_files
 from zoo.export.quantization.agreement import (
     TARGET,
-    Sample,
     Summary,
+    TextBatch,
     agreement,
     make_samples,
     read_texts,
@@ -154,7 +154,7 @@ class Reference:
         checkpoint: Checkpoint,
         spec: OnnxSpec,
         batches: Sequence[ReferenceBatch],
-        samples: Sequence[Sample],
+        samples: Sequence[TextBatch],
         outputs: Sequence[Arrays],
     ) -> None:
         self.checkpoint, self.spec = checkpoint, spec

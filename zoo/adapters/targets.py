@@ -55,7 +55,7 @@ class AdaptableModel:
     def of(
         cls, model: "nn.Module", family: "Family", config: "Config", head: str
     ) -> "AdaptableModel":
-        """Return those of a model with a configuration and head."""
+        """Return the linear maps of a model with a configuration and head."""
         from zoo.nn.adapters import can_adapt
 
         modules = dict(model.named_modules())
@@ -80,7 +80,7 @@ class AdaptableModel:
         return [part.name for site in self.sites for part in site.parts.values()]
 
     def select(self, wanted: Sequence[str] | str | None, default: Iterable[str]) -> tuple[str, ...]:
-        """Return the targets of a setting, or those of the default that the model has."""
+        """Return the targets of a setting, or the default's as far as the model has them."""
         if wanted is not None:
             chosen = as_names(wanted)
             for target in chosen:

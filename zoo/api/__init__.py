@@ -541,7 +541,7 @@ class Model:
     ) -> list[dict[str, Any]]:
         """Return how well labels in words suit each text, by a model of natural language inference.
 
-        Arguments and scores are those of transformers' zero-shot pipeline.
+        Arguments and scores are as in transformers' zero-shot pipeline.
 
         Args:
             texts: the texts.

@@ -62,7 +62,7 @@ class Checkpoint:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Tasks of ``zoo run`` that the model serves: those of the head, and of its pooling."""
+        """Tasks of ``zoo run`` that the model serves, by its head and its pooling."""
         pooling = self.model.pooling
         embeds = pooling is not None and pooling.output in self.head.outputs
         more = [task for task in EMBEDDING if embeds and task not in self.head.tasks]

@@ -76,7 +76,7 @@ signal that ends a session: SIGTERM, SIGHUP, SIGQUIT)."""
 def refuse_repeated_options(
     ctx: click.Context, name: str, command: click.Command, args: list[str]
 ) -> None:
-    """Refuse arguments that repeat an option of one value, also those of a command below."""
+    """Refuse arguments that repeat an option of one value, also of a command below."""
     # click silently takes the last value.
     # parses and neither calls back nor raises errors, which click does afterwards
     settings = {**command.context_settings, "resilient_parsing": True}

@@ -29,7 +29,7 @@ TABLES = ("source", "train", "eval_data")  # options that may name a table
 
 
 class NamesType(click.types.StringParamType):
-    """Text of which a shell completes some values; any other is also accepted."""
+    """Text whose usual values a shell completes; any other is also accepted."""
 
     def __init__(self, names: Names, *, files: bool = False) -> None:
         self._names, self._files = names, files

@@ -160,7 +160,7 @@ class RenamedOption(click.Option):
 
     def __init__(self, *args: Any, former: Sequence[str] = (), **attributes: Any) -> None:
         super().__init__(*args, **attributes)
-        # a parameter for each name, of which only the parser knows
+        # a parameter for each name, which only the parser knows
         self.former = {
             name: click.Option(
                 [f"{self.name}_{number}", name], multiple=self.multiple, nargs=self.nargs

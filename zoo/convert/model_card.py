@@ -186,7 +186,7 @@ def _summary(
     """Yield a paragraph: what the model does, what it is, what it was trained from."""
     pooled = opened.pooling is not None
     if pooled:
-        yield "Encodes texts as vectors whose similarity is that of their meaning."
+        yield "Encodes texts as vectors whose similarity reflects their meaning."
     elif task is not None:
         yield f"Task: {task.name}. {task.summary}"
     labels = getattr(plan.config, "labels", ())

@@ -63,7 +63,7 @@ ENDINGS = {
     "lora_magnitude_vector": ".lora_magnitude_vector",
     "ia3_l": ".ia3_l",
 }
-BY_ROW = ("lora_B", "lora_magnitude_vector")  # tensors whose rows are those of the matrix
+BY_ROW = ("lora_B", "lora_magnitude_vector")  # tensors with the rows of the matrix
 TASK_TYPES = {
     "sequence-classification": "SEQ_CLS",
     "token-classification": "TOKEN_CLS",
@@ -175,7 +175,7 @@ def hub_module(part: Part, adapter: Checkpoint) -> str:
     """Return the name of the Hub's module of a part."""
     if not part.in_hub:
         raise UsageError(
-            f"{adapter.path}: {part.name} is no module of the Hub's library, and peft cannot "
+            f"{adapter.path}: {part.name} is not a module of the Hub's library, and peft cannot "
             "change it",
             "`zoo adapter merge` makes a whole model",
         )
@@ -423,7 +423,7 @@ def map_updates(
         module = name.removesuffix(ENDINGS[kind])
         if module not in places:
             raise VerificationError(
-                f"{file}: {key} is of {module}, which is no linear map of "
+                f"{file}: {key} is of {module}, which is not a linear map of "
                 f"{adaptable.family.name} with the head {adaptable.head}",
                 did_you_mean(module, list(places)) or "name the head with --head",
             )

@@ -47,7 +47,7 @@ def make_objective(
     generator: Checkpoint | None = None,
 ) -> Distillation:
     """Return the objective of a run."""
-    # ``base`` is the setup of the student's run; ``checkpoints`` are those of the teachers in
+    # ``base`` is the setup of the student's run; ``checkpoints`` belong to the teachers in
     # order.
     task = isinstance(base, FineTuneSetup)
     shapes = [model_shape(c.family, c.config, base.objective, task=task) for c in checkpoints]

@@ -1,4 +1,4 @@
-"""Distillation recipes by name: built-in ones, those of families and plugins, and files."""
+"""Distillation recipes by name: built-in ones, from families and plugins, and from files."""
 
 from collections.abc import Mapping
 from pathlib import Path

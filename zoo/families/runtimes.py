@@ -45,7 +45,7 @@ class RuntimeModel:
 
 @dataclass(frozen=True)
 class SkipRows(Op):
-    """The first rows are missing there: those of positions that no text has."""
+    """The first rows are missing there: of positions that no text has."""
 
     # On the way back they are zero, so this operation is not invertible.
 

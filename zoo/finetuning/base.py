@@ -409,7 +409,7 @@ class FineTuning(TrainingObjective):
 
     @property
     def class_labels(self) -> Sequence[str]:
-        """Names of the classes that reports count samples of; by default those of the data."""
+        """Names of the classes that reports count samples of; by default the data's."""
         return self.labels
 
     def mistake(self, row: "Prediction") -> float | None:

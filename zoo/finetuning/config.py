@@ -139,7 +139,7 @@ def _glue_settings(requested: ConfigDict) -> ConfigDict:
 
 
 def _preset(family: Family, name: str | None) -> tuple[str, Mapping[str, Any]]:
-    """Return the name and settings of a preset; the default is that of the family's paper."""
+    """Return the name and settings of a preset; the default is the one of the family's paper."""
     presets = family.presets()
     name = name or (PAPER if PAPER in presets else DEFAULT)
     if name not in presets:

@@ -20,7 +20,7 @@ class LayerTask(FineTuning):
 
     # Its value is ``mix`` for a learned mix of all layers (Peters et al. 2018, arXiv:1802.05365,
     # equation 1), or the number of one layer: 0 for the embeddings, negative from the end. The
-    # default is that of the checkpoint, or else the last layer.
+    # default is the checkpoint's, or else the last layer.
 
     @classmethod
     @override

@@ -101,7 +101,7 @@ def load_adapted_model(
 
 
 def infos_of(tensors: Mapping[str, Tensor]) -> dict[str, TensorInfo]:
-    """Return names, dtypes and shapes of tensors, as of a file."""
+    """Return names, dtypes and shapes of tensors, as a file has them."""
     codes = {dtype: code for code, dtype in TORCH.items()}
     return {
         name: TensorInfo(codes.get(tensor.dtype, "I64"), tuple(tensor.shape))

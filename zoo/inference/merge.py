@@ -62,7 +62,7 @@ def merge(
         method = adapter_method_of(adapter)
         if not method.can_merge:
             raise UsageError(
-                f"{adapter.path} is an adapter of the method {method.name}, which is no change of "
+                f"{adapter.path} is an adapter of the method {method.name}, which changes no "
                 "weights and cannot be merged",
                 f"give the model, and --adapter {adapter.path}",
             )

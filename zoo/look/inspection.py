@@ -281,7 +281,7 @@ class Inspector:
         return inputs
 
     def _target_ids(self, inputs: dict[str, Tensor], target: str | None) -> list[int]:
-        """Return the tokens that a decoder reads: the first one, and those of the target."""
+        """Return the tokens that a decoder reads: the first one, and the target's."""
         begin = getattr(self.checkpoint.config, "decoder_start_token_id", self.tokenizer.pad_id)
         if hasattr(self.model, "decoder_input_ids"):
             begin = int(self.model.decoder_input_ids(inputs["input_ids"])[0, 0])

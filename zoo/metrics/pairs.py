@@ -22,9 +22,9 @@ def pair_classification_metrics(scores: Floats, labels: NDArray[np.bool_]) -> di
     """Return the metrics of pairs that are positive from a threshold on.
 
     ``accuracy`` is the best one over all thresholds, and ``f1`` as well, at another threshold;
-    precision, recall and Matthews correlation are at that of ``f1``. ``average_precision`` is the
-    sum of the precision at each distinct score times the recall that it adds. With labels of one
-    kind only, the area under the ROC curve is NaN; without a positive one, so is the average
+    precision, recall and Matthews correlation are at the threshold of ``f1``. ``average_precision``
+    is the sum of the precision at each distinct score times the recall that it adds. With labels of
+    one kind only, the area under the ROC curve is NaN; without a positive one, so is the average
     precision, and ``f1`` is 0.
     """
     order = np.argsort(-scores, kind="stable")

@@ -57,7 +57,7 @@ def ranking_scores(
     """Return the values of ``RANKING_NAMES`` for each query, (queries, names).
 
     For each query, ``similarities`` is as for ``retrieval_scores``, and ``relevance`` has the gain
-    of the texts that were judged, of which at least one is over 0; others have none.
+    of the texts that were judged, at least one over 0; others have none.
 
     NDCG has gains over log2(rank + 1) (Järvelin and Kekäläinen 2002, as in trec_eval); MRR is 0
     below rank 10; ``map`` is the mean over the relevant texts of the precision at their rank, and
@@ -149,7 +149,7 @@ def expected_reciprocal_rank(
 ) -> float:
     """Return the expectation of 1 / rank of the first relevant text; 0 after a cutoff.
 
-    ``before`` texts precede ``tied`` ones in random order, of which ``relevant`` are relevant. With
+    ``before`` texts precede ``tied`` ones in random order; ``relevant`` of these are relevant. With
     one relevant text this is (H(g + t) - H(g)) / t, where H are harmonic numbers.
     """
     places = np.arange(1, tied - relevant + 2)  # of the first relevant text among the tied ones

@@ -68,7 +68,7 @@ def describe_cpu() -> str:
 
 
 def resolve_dtype(name: str | None, device: torch.device, stored: torch.dtype) -> torch.dtype:
-    """Return the dtype to compute in: without a name float32 on a CPU, else that of the files."""
+    """Return the dtype to compute in: without a name float32 on a CPU, else the files'."""
     if name is None:
         computable = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
         keep = device.type != "cpu" and stored in computable

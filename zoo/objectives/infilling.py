@@ -195,7 +195,7 @@ class InfillingAndPermutation(TextInfilling):
 
 
 def permuted_order(count: int, fraction: float, rng: np.random.Generator) -> list[int]:
-    """Return the order of sentences of which a fraction, rounded up, is permuted."""
+    """Return the order of sentences, a fraction of them, rounded up, permuted."""
     order = np.arange(count)
     chosen = rng.permutation(count)[: math.ceil(count * fraction)]
     order[chosen] = chosen[rng.permutation(len(chosen))]

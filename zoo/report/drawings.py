@@ -1,6 +1,6 @@
 """Drawings of a classifier's predictions, which are figures of their own or part of a page.
 
-Colours are those of classes: ``zoo/report/templates/style.css`` has them for pages, in light and
+Colours follow classes: ``zoo/report/templates/style.css`` has them for pages, in light and
 dark, and ``STYLE`` in ``zoo/report/figures.py`` for files.
 """
 

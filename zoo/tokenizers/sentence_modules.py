@@ -206,7 +206,7 @@ def require_feature(
         raise VerificationError(
             f"{kind} reads {name}, which no module before it sets"
             if found is None
-            else f"{kind} reads {name} of tokens, and a module before it sets that of texts",
+            else f"{kind} reads {name} of tokens, and a module before it sets the one of texts",
             "list the module that sets it first",
         )
     return found

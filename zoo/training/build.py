@@ -198,7 +198,7 @@ def build_trainer(
         stop=stop,
         max_time=max_time,
     )
-    if checkpoint is not None and checkpoint.meta.step > 0:  # step 0 holds initial weights alone
+    if checkpoint is not None and checkpoint.meta.step > 0:  # step 0 only holds initial weights
         tensors = load_tensors(checkpoint.path, checkpoint.meta)
         load_trainer_state_dict(trainer, tensors, checkpoint)
     position = checkpoint.meta.metrics_position if checkpoint else 0

@@ -93,7 +93,7 @@ def continued_config(
     if issubclass(config_type, FineTuneConfig):
         changeable = changeable | {"num_train_epochs"}
         if "num_train_epochs" in given and "max_steps" not in given:
-            config = msgspec.structs.replace(config, max_steps=0)  # those of the epochs
+            config = msgspec.structs.replace(config, max_steps=0)  # follow from the epochs
     if "warmup_ratio" in given and "warmup_steps" not in given.get("lr_scheduler", {}):
         schedule = msgspec.structs.replace(config.lr_scheduler, warmup_steps=0)
         config = msgspec.structs.replace(config, lr_scheduler=schedule)

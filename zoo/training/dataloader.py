@@ -80,7 +80,7 @@ class BatchLoader:
             self._from_step, self._rows_before = step, rows
 
     def batches(self, step: int) -> list[Batch]:
-        """Return the micro-batches of a step, and start to prepare those of the next one."""
+        """Return the micro-batches of a step, and start to prepare the next step's."""
         # They are on the device, to which they were copied during the step before.
         ready = self._next
         if ready is None or ready[0] != step:
@@ -103,7 +103,7 @@ class BatchLoader:
         return self.collate(list(self._rows(step, micro)))
 
     def lazy_batches(self, step: int) -> "LazyBatches":
-        """Return this process's micro-batches of a step, of which each is made when it is read."""
+        """Return this process's micro-batches of a step, each made when it is read."""
         return LazyBatches(self, step, self._sorted(step))
 
     def sample_batch(self, step: int) -> Batch:
@@ -119,7 +119,7 @@ class BatchLoader:
         return len(self.micro_batches)
 
     def middle_micro_batch(self, step: int) -> Batch:
-        """Make one micro-batch of a step alone, whose rows are neither the longest nor shortest."""
+        """Make only one micro-batch of a step, with rows neither the longest nor the shortest."""
         if self.warmup_loader is not None and step < self.first_step:
             return self.warmup_loader.middle_micro_batch(step)
         by_length = self._sorted(step)
@@ -157,7 +157,7 @@ class BatchLoader:
 
 
 class LazyBatches(Sequence[Batch]):
-    """Micro-batches of a step, of which each is made when it is read, so that one is in memory."""
+    """Micro-batches of a step, each made when it is read, so that one is in memory."""
 
     def __init__(
         self, loader: BatchLoader, step: int, micro_batches: Sequence[Sequence[int]]
@@ -194,5 +194,5 @@ def share_of(rows: range, rank: int, world_size: int) -> range:
 
 
 def split_range(rows: range, size: int) -> list[range]:
-    """Return successive parts of a range, of which the last may be smaller."""
+    """Return successive parts of a range; the last may be smaller."""
     return [rows[start : start + size] for start in range(0, len(rows), size)]

@@ -88,7 +88,7 @@ class Run:
     # that has begun, or ``None``)
     build_setup: ClassVar[Callable[..., RunSetup]]
 
-    settings: Mapping[str, Any]  # settings of a file, or the model alone
+    settings: Mapping[str, Any]  # settings of a file, or only the model
     dist: DistContext
     output: Path | None = None  # directory of a new run; ``None`` for the next free default
     overrides: Mapping[str, Any] = field(default_factory=dict)  # settings that override them

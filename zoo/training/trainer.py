@@ -34,7 +34,7 @@ class Trainer:
     """Trains a model on an objective."""
 
     # The result of a step is a function of the weights, the optimizer's state and the number of the
-    # step. Splitting a step's rows into micro-batches, or over ranks, changes rounding alone: each
+    # step. Splitting a step's rows into micro-batches, or over ranks, only changes rounding: each
     # loss term is divided by the count of the whole step before gradients are accumulated.
 
     def __init__(

@@ -1,6 +1,6 @@
 """Weight rules of encoder-decoders, with a family's Hub names as data.
 
-The names are those of fairseq, from which the Hub's classes have them. ``{i}`` is a block of the
+The names are fairseq's, from which the Hub's classes have them. ``{i}`` is a block of the
 encoder, ``{j}`` of the decoder.
 """
 

@@ -177,7 +177,7 @@ def command(
 
 
 class _Output:
-    """The files of predictions and of the report, either of which may be ``None``."""
+    """The files of predictions and of the report; either may be ``None``."""
 
     def __init__(
         self, predictions: Path | None, report: Path | None, files: Sequence[Path], *, force: bool
@@ -337,7 +337,7 @@ def _print_glue(
     from zoo.tasks.glue import evaluate_glue, glue_models
 
     if len(data) != 1:
-        raise UsageError("--suite glue reads one directory", "name that of GLUE's files by --eval")
+        raise UsageError("--suite glue reads one directory", "name the one of GLUE by --eval")
 
     def open_model(path: Path) -> tuple[Any, Any]:
         checkpoint = resolve_checkpoint(str(path))

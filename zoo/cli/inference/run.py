@@ -86,7 +86,7 @@ class Tasks(click.Group):
 
 
 def task_command(name: str) -> click.Command:
-    """Return the subcommand of a task; that of a plugin is imported, for its options."""
+    """Return the subcommand of a task; a plugin's is imported, for its options."""
     specs = find_tasks(name, "predict")
     first = specs[0]
     verb = first.command

@@ -192,7 +192,7 @@ def _facts(checkpoint: "Checkpoint", kind: str) -> dict[str, str]:
         f"{number} tensors {DTYPE_NAMES.get(dtype, dtype)}"
         for dtype, number in manifest.dtypes.items()
     )
-    if checkpoint.is_export:  # of which the graphs are listed
+    if checkpoint.is_export:  # its graphs are listed
         dtypes = ""
     facts = {
         kind: str(checkpoint.path),

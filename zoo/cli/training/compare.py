@@ -58,7 +58,7 @@ def command(runs: tuple[Path, ...], figures: Path | None, as_json: bool) -> None
 
 def _panel(task: str, groups: "Sequence[RunGroup]") -> list[str]:
     """Return the table of the runs of one task or objective: runs as columns, metrics as rows."""
-    # Losses of different kinds, such as of a distillation, are rows of their own.
+    # Losses of different kinds, such as a distillation's, are rows of their own.
     kinds = dict.fromkeys(group.loss for group in groups)
     values = [
         {

@@ -81,7 +81,7 @@ def run_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def processes(options: Mapping[str, Any]) -> Iterator["DistContext"]:
-    """Yield rank and device; of several processes, the main one speaks alone, also of errors."""
+    """Yield rank and device; of several processes, only the main one speaks, also of errors."""
     from zoo.training.distributed.context import DistContext, ReportedElsewhere
 
     try:

@@ -135,7 +135,7 @@ def squared_error(student: Tensor, teacher: Tensor) -> Tensor:
 
 @dataclass(kw_only=True)
 class LogitsLoss(DistillationLoss):
-    """Base class of losses on logits: those of the objective's loss ``logits_of``."""
+    """Base class of losses on the logits of the objective's loss ``logits_of``."""
 
     needs_head: ClassVar[bool] = True
     positions: Literal["all", "predicted"]

@@ -37,7 +37,7 @@ class TargetSession(Session):
         checkpoint: Checkpoint,
         backend: str,
         dtype: str,
-        outputs: Sequence[str] | None = None,  # by default those of the family
+        outputs: Sequence[str] | None = None,  # by default the family's
     ) -> None:
         self._spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
         self._config, self._path = checkpoint.config, checkpoint.path

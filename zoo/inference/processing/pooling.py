@@ -151,7 +151,7 @@ def splade(logits: "Floats", mask: "Mask", module: SpladePoolingModule) -> "Floa
     pooled = []
     for row, present in zip(logits, mask, strict=True):  # a text has many weights
         known = np.maximum(row[present], 0)
-        # the logarithm is monotonic: that of the largest is the largest
+        # the logarithm is monotonic: the largest value has the largest one
         known = known.max(axis=0) if module.pooling_strategy == "max" else known
         for _ in range(times):
             known = np.log1p(known)

@@ -37,7 +37,7 @@ class LocalBlocks(NamedTuple):
 
         Args:
             segments: (batch, tokens), int64: tokens attend to tokens of the same number in their
-                row, such as that of a document; ``None`` for all.
+                row, such as the number of a document; ``None`` for all.
             x: a tensor with the dtype of the attention scores, (batch, tokens, hidden).
             size: number of queries of a block; ``None`` for the fastest.
         """

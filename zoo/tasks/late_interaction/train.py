@@ -289,7 +289,7 @@ def max_sim_matrix(queries: "Tensor", texts: "Tensor", *, mean: bool = False) ->
     """Return the MaxSim of all queries and texts, (queries, texts).
 
     Args:
-        queries: (queries, tokens, dimensions), of which the last tells which tokens count.
+        queries: (queries, tokens, dimensions); the last tells which tokens count.
         texts: (texts, tokens, dimensions), likewise.
     """
     size = max(1, COMPARED // max(1, texts.shape[0] * texts.shape[1] * queries.shape[1]))

@@ -23,7 +23,7 @@ class SentencePair(BatchTask):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         spec = self.checkpoint.family.onnx(self.checkpoint.config, self.checkpoint.head_name)
-        # logits of a whole row; those of its tokens have one more axis
+        # logits of a whole row; logits of its tokens have one more axis
         names = [name for name, axes in spec.outputs.items() if axes == ("batch", 2)]
         if len(names) != 1:
             raise UsageError(

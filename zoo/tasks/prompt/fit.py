@@ -26,7 +26,7 @@ class PromptFitter:
 
     template: Template
     before: str  # text before each prompt, the examples
-    words: Sequence[str]  # words of the label, any of which has to fit
+    words: Sequence[str]  # words of the label; each has to fit
     tokenizer: "TextTokenizer"
     limit: int | None  # number of tokens of the model, or ``None``
 

@@ -131,7 +131,7 @@ def mined_rows(
     # A ``triplet`` has a column ``negative``; an ``n-tuple`` has ``negative_1`` and so on, without
     # the pairs that have too few; a ``labeled-pair`` has a text and its ``label``, and a
     # ``labeled-list`` lists of them, as ``zoo finetune --task reranker`` reads them. ``scores``
-    # adds or, for labels, replaces them with those of the model.
+    # adds or, for labels, replaces them with the model's.
     query, text = columns
     before = ""
     for item in mined:

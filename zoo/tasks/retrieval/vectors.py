@@ -137,7 +137,7 @@ class TokenVectors(CorpusVectors):
 
 
 class SparseVectors(CorpusVectors):
-    """Weights of the words of a vocabulary, of which those that are not zero are kept."""
+    """Weights of the words of a vocabulary; only those that are not zero are kept."""
 
     def __init__(self, function: SimilarityFunction) -> None:
         super().__init__(function)

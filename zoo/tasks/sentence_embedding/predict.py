@@ -250,7 +250,7 @@ class ExpandedQuery(Encoded):
 
 
 def without_expansion(items: list[EncodedExample], batch: Batch, inputs: "Sequence[str]") -> Batch:
-    """Return a batch in which no token attends to those of expansions."""
+    """Return a batch in which no token attends to tokens of expansions."""
     import numpy as np
 
     if "attention_mask" not in inputs:

@@ -468,7 +468,7 @@ class SentenceEmbedding(FineTuning):
         return Outputs(logits)
 
     def note_dtype(self, batch: "Mapping[str, Tensor]") -> None:
-        """Set ``dtype`` to that of the computation on the device of a batch."""
+        """Set ``dtype`` to the dtype of the computation on the device of a batch."""
         device = batch[column(IDS, 0)].device.type
         lower = torch.is_autocast_enabled(device)
         self.dtype = str(torch.get_autocast_dtype(device)).removeprefix("torch.") if lower else FULL

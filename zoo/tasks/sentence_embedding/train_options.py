@@ -37,7 +37,7 @@ class EmbeddingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields
     similarity_fn_name: SimilarityFunction | None = None
     # leading dimensions in evaluations and of the model; losses read all
     truncate_dim: int | None = None
-    # numbers of leading dimensions at each of which the loss is computed, after scaling to unit
+    # numbers of leading dimensions; the loss is computed at each, after scaling to unit
     # length; the losses are added (Kusupati et al. 2022, arXiv:2205.13147)
     matryoshka: tuple[int, ...] | None = None
     matryoshka_weights: tuple[float, ...] | None = None  # of these losses; by default 1 each

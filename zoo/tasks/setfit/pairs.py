@@ -24,7 +24,7 @@ def contrastive_pairs(labels: "NDArray[np.integer[Any]]", iterations: int, seed:
     Args:
         labels: index of the class of each text, (texts,); of two classes or more.
     """
-    # A text that is alone with its label is paired with itself.
+    # A text that is the only one with its label is paired with itself.
     rng = generator(seed, "contrastive pairs")
     texts = np.arange(len(labels))
     same = {label: texts[labels == label] for label in np.unique(labels)}

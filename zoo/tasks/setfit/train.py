@@ -124,7 +124,7 @@ class SetFit(OneClassTask):
     def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
         """Return pairs of texts."""
         # The first call, on the training data, returns contrastive pairs. Later ones return the
-        # samples and those of the training data, each with the next one.
+        # samples and the training data's, each with the next one.
         is_training = not self.training
         everything = [*samples, *self.training]
         labels = np.array([self.target(sample) for sample in everything])

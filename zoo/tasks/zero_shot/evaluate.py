@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ZeroShotEvaluation(VariedEvaluation):
-    """Accuracy of the most probable label; the labels are those of the data, or their words."""
+    """Accuracy of the most probable label; the labels are the data's, or their words."""
 
     name: ClassVar[str] = "zero-shot"
 

@@ -26,12 +26,12 @@ class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     # column of the score of pairs of texts in ``eval``, for sentence embeddings that are trained
     # without scores; ``None`` where ``eval`` has the columns of ``train``
     eval_score: str | None = None
-    # column of the label, or of a target text; ``None`` for that of the task, mostly ``label``
+    # column of the label, or of a target text; ``None`` for the task's, mostly ``label``
     label: str | None = None
     # of multiple choice, the column of lists of choices, or one column for each choice; empty to
     # find them by their names
     choices: tuple[str, ...] = ()
-    # all labels, in the order of the model's outputs; ``None`` for those of the training data,
+    # all labels, in the order of the model's outputs; ``None`` for the training data's,
     # sorted, integers as numbers
     labels: tuple[str, ...] | None = None
     label_separator: str = ","  # separator of the labels of a sample of multi-label classification
@@ -87,9 +87,9 @@ class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     # checkpoint whose tokenizer is used, or ``train`` for one that is trained on the texts, for new
     # weights
     tokenizer: str | None = None
-    # vocabulary size of a tokenizer that is trained; ``None`` for that of the size
+    # vocabulary size of a tokenizer that is trained; ``None`` for the size's
     vocab_size: int | None = None
-    # fields of the model's configuration to change; of a pretrained model, dropout alone
+    # fields of the model's configuration to change; of a pretrained model, only dropout
     config: dict[str, Any] = msgspec.field(default_factory=dict)
     data: TableConfig  # the labelled data
     # name of the preset that the defaults are from, see ``Family.presets``
@@ -116,10 +116,10 @@ class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     reinit_layers: int = 0
     # weight of each label in the loss: ``balanced`` for weights in inverse proportion to the
     # labels' frequencies, with a mean of 1 over the samples; or a weight for each label. The loss
-    # is the weighted mean, as of ``torch.nn.CrossEntropyLoss``
+    # is the weighted mean, as in ``torch.nn.CrossEntropyLoss``
     class_weights: Literal["balanced"] | dict[str, float] | None = None
     # value of an evaluation that selects the best checkpoint, which becomes the final model:
-    # ``loss``, or a metric; ``None`` for that of the task
+    # ``loss``, or a metric; ``None`` for the task's
     metric_for_best_model: str | None = None
     # whether a higher value is better; ``None`` to decide by its name
     greater_is_better: bool | None = None

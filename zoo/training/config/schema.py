@@ -39,8 +39,8 @@ class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     # package
     paths: tuple[str, ...] = ()
     eval_paths: tuple[str, ...] = ()  # held-out files; empty to hold out a part of ``paths``
-    # reference to a checkpoint whose tokenizer is used, or ``train``; ``None`` for that of the
-    # pretrained model, or a new one if there is none
+    # reference to a checkpoint whose tokenizer is used, or ``train``; ``None`` for the pretrained
+    # model's, or a new one if there is none
     tokenizer: str | None = None
     reader: ReaderConfig = ReaderConfig()  # separation of files into documents and sentences
 

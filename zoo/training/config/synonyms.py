@@ -58,7 +58,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 
 
 def synonyms(name: str) -> tuple[str, ...]:
-    """Return the settings that a name may mean, with the name itself, in words as of a setting."""
+    """Return the settings that a name may mean, with the name itself, in words like a setting's."""
     words = name.lower().replace("-", "_")
     return words, *SYNONYMS.get(words.replace("_", ""), ())
 

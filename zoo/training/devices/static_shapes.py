@@ -11,7 +11,7 @@ from zoo.objectives.losses.cross_entropy import IGNORED
 
 
 def collate_static(objective: Objective, examples: Sequence[Example]) -> Batch:
-    """Collate examples into a batch whose shapes depend on their number and length alone."""
+    """Collate examples into a batch whose shapes only depend on their number and length."""
     # Rows have different numbers of predicted tokens. Their positions and labels are padded to the
     # largest number that rows can have: with position 0, and with labels that count for no loss and
     # no metric.

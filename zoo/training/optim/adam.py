@@ -11,7 +11,7 @@ from torch import Tensor
 class Adam(torch.optim.Optimizer):
     """Base class of optimizers with running means of the gradient and of its square."""
 
-    # The state of a parameter is that of ``torch.optim.AdamW``: ``step``, ``exp_avg``,
+    # A parameter has the state of ``torch.optim.AdamW``: ``step``, ``exp_avg``,
     # ``exp_avg_sq``.
 
     def __init__(

@@ -14,7 +14,7 @@ class EMA:
     # The update is as in ``torch.optim.swa_utils``. Its ``AveragedModel`` is not used: it
     # deep-copies the whole model, and keeps the average in the dtype of the weights, where an
     # update of a bfloat16 average by 1 - 0.999 rounds to nothing. Here the average is at least
-    # float32, and of parameters alone.
+    # float32, and only of parameters.
 
     def __init__(self, model: nn.Module, decay: float, *, trained_only: bool = False) -> None:
         if not 0 <= decay < 1:

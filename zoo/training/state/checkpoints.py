@@ -178,7 +178,7 @@ def read_meta(path: Path, *, steps: int, settings: Collection[str]) -> Checkpoin
 
 
 def check_checkpoint(path: Path, state: CheckpointMeta) -> str:
-    """Check that the files of a checkpoint are those of ``state.json``, and no others."""
+    """Check that a checkpoint has exactly the files of ``state.json``."""
     detail = check_files(path, state.files, STATE, hint=REMOVE_HINT)
     check_strays(path, state.files, STATE, hint=REMOVE_HINT)
     return detail

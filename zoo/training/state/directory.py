@@ -77,7 +77,7 @@ def write_directory(
     parameters = sum(p.numel() for p in loss_module.parameters() if p.requires_grad)
     manifest = run_manifest(setup, dist, files, parameters, pretrained)
     with new_directory(path, files, manifest) as staging:
-        if pretrained is not None:  # so that a resume needs this directory alone
+        if pretrained is not None:  # so that a resume needs only this directory
             state = CheckpointMeta(step=0, settings=settings_digest(setup.config))
             weights = {"weights": saved_state_dict(loss_module.model, setup.config)}
             save_checkpoint(staging, state, weights, dist)

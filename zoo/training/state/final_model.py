@@ -167,7 +167,7 @@ def is_finished(run: Path) -> bool:
 
 
 def was_stopped(run: Path) -> bool:
-    """Return whether the final model of a run is that of a step before the last."""
+    """Return whether the final model of a run is from a step before the last."""
     return os.path.lexists(run / FINAL) and _read_final(run).stopped_by is not None
 
 

@@ -134,7 +134,7 @@ def load_unique_state_dict(
 def copy_weights_into(
     weights: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor], path: Path
 ) -> None:
-    """Copy tensors of a checkpoint into those of a model with the same names."""
+    """Copy tensors of a checkpoint into a model's, by name."""
     odd = weights.keys() ^ tensors.keys()
     odd |= {name for name in weights.keys() - odd if weights[name].shape != tensors[name].shape}
     if odd:
@@ -153,7 +153,7 @@ def _allocate(trainer: TrainerState, stored: set[str]) -> None:
     }
     trainer.optimizer.state.clear()
     trainer.optimizer.zero_grad(set_to_none=True)
-    # a parameter that never had a gradient, as of a head that no loss reads, has no state
+    # a parameter that never had a gradient, such as of a head that no loss reads, has no state
     for group in trainer.param_groups:
         for name, parameter in zip(group["names"], group["params"], strict=True):
             if name in with_state:

@@ -155,7 +155,9 @@ class Trainer:
     def forward_backward(self, batches: Sequence[Batch]) -> MetricSums:
         """Accumulate the gradients of a step's micro-batches."""
         sums = MetricSums()
-        counts = self.dist.sum_counts(_sum_counts([batch.counts for batch in batches]))
+        counts = self.dist.sum_counts(
+            {term: sum(batch.counts[term] for batch in batches) for term in batches[0].counts}
+        )
         for index, batch in enumerate(batches):
             set_requires_grad_sync(self.parallel_module, last=index == len(batches) - 1)
             output = self._forward(index, batch)
@@ -252,7 +254,3 @@ def computes_in_bfloat16(config: RunConfig, device_type: str) -> bool:
     """Return whether the configured precision is bfloat16 on a device of a type, such as cuda."""
     on_cuda = device_type == "cuda" and torch.cuda.is_bf16_supported()
     return config.precision == "bfloat16" or (config.precision == "auto" and on_cuda)
-
-
-def _sum_counts(counts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {term: sum(count[term] for count in counts) for term in counts[0]}

@@ -146,7 +146,12 @@ def command(ctx: click.Context, /, file: str | None, **options: Any) -> None:
     The output has the layout of zoo pretrain; every command accepts its model/ directory.
     """
     if options["print_recipe"]:
-        _print_recipe(options["recipe"], as_json=options["as_json"])
+        from zoo.distillation.recipes import any_recipe, recipe_values
+        from zoo.io.yaml import dump_yaml
+
+        values = recipe_values(any_recipe(options["recipe"]))
+        text = dump_yaml(values, width=80)
+        output.result(values, text.splitlines(), as_json=options["as_json"], is_file=True)
         return
     if (
         file is None
@@ -193,16 +198,6 @@ def settings_of(options: Mapping[str, Any], values: Mapping[str, Any]) -> dict[s
         if Path(path).suffix.lower() in TABLES:
             raise UsageError(f"{path} is a table of labelled data", "name its task with --task")
     return SETTINGS
-
-
-def _print_recipe(name: str | None, *, as_json: bool) -> None:
-    """Print a recipe as the contents of a file for ``--recipe``."""
-    from zoo.distillation.recipes import any_recipe, recipe_values
-    from zoo.io.yaml import dump_yaml
-
-    values = recipe_values(any_recipe(name))
-    text = dump_yaml(values, width=80)
-    output.result(values, text.splitlines(), as_json=as_json, is_file=True)
 
 
 def _finish(

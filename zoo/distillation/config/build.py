@@ -63,9 +63,12 @@ def distill_config(
     )
     if recipe.data == SENTENCES:
         requested, labelled = sentence_settings(requested, teacher), True
-    recipe, generator = _adapt_recipe(recipe, requested, teacher)
     distillation = dict(requested.get("distillation") or {})
     stages = distillation.pop("stages", None) or {}
+    recipe = select_stage(with_stage_changes(recipe, stages), distillation.get("stage"))
+    recipe = adapt_to_data(recipe, requested.get("task"))
+    generator = distillation.get("generator") or find_generator(recipe, teacher)
+    recipe = adapt_to_generator(recipe, teacher, generator)
     of_stage = (stages.get(distillation.get("stage")) or {}).get("settings") or {}
     requested = deep_merge({**requested, "distillation": distillation}, of_stage)
     student = find_student(name, family, pretrained, teacher, recipe, fields)
@@ -86,17 +89,6 @@ def distill_config(
         settings = recipe.settings if labelled else text_settings(recipe, defaults["seq_len"])
         defaults = deep_merge(defaults, settings)
     return _validated(without_relative(defaults, requested), requested, offline=offline)
-
-
-def _adapt_recipe(
-    recipe: DistillationRecipe, requested: ConfigDict, teacher: "Checkpoint"
-) -> tuple[DistillationRecipe, str | None]:
-    """Adapt a recipe to the stage, data and teacher; also return the teacher's generator."""
-    distillation = requested.get("distillation") or {}
-    recipe = with_stage_changes(recipe, distillation.get("stages") or {})
-    recipe = adapt_to_data(select_stage(recipe, distillation.get("stage")), requested.get("task"))
-    generator = distillation.get("generator") or find_generator(recipe, teacher)
-    return adapt_to_generator(recipe, teacher, generator), generator
 
 
 def merge_settings(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> ConfigDict:

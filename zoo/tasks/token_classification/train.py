@@ -163,7 +163,9 @@ class TokenClassification(ClassTask, LayerTask):
         parts: list[NDArray[np.int32]] = []
 
         def label(row: int, text: Encoded, windows: Sequence[Window] = ()) -> None:
-            labels = _token_labels(samples[row].words, targets[row], text)
+            first = first_tokens(samples[row].words, text.offsets, text.special)
+            labels = np.full(len(text.ids), IGNORED, np.int32)
+            labels[list(first.values())] = targets[row][list(first)]  # of each word's first token
             selected = select_windows(text, windows)
             parts.extend(
                 np.array(window.select(np.where(selected == number, labels, IGNORED).tolist()))
@@ -331,16 +333,6 @@ class TokenClassification(ClassTask, LayerTask):
             for numbers in entity_counts(first.tolist(), second.tolist()).values()
         ]
         return {"accuracy": by_word, **entity_scores(counts)}
-
-
-def _token_labels(
-    words: Sequence[str], target: "NDArray[Any]", text: Encoded
-) -> "NDArray[np.int32]":
-    """Return the label of each token, (tokens,): ``IGNORED`` except for a word's first token."""
-    first = first_tokens(words, text.offsets, text.special)
-    labels = np.full(len(text.ids), IGNORED, np.int32)
-    labels[list(first.values())] = target[list(first)]
-    return labels
 
 
 def _begins(labels: "Tensor", texts: "Tensor | None") -> "Tensor":

@@ -1,8 +1,4 @@
-"""The checkpoint directory: ``config.json``, weights, ``tokenizer.json`` and ``zoo.json``.
-
-``records`` declares the two JSON files and the names of all files, ``load`` reads and checks a
-directory, ``tokenizer`` loads its tokenizer. No module imports torch.
-"""
+"""The checkpoint directory, read and written without torch."""
 
 from zoo.checkpoint.load import Checkpoint, is_checkpoint, load_checkpoint
 from zoo.checkpoint.records import (

@@ -1,8 +1,4 @@
-"""The conformance checks of a family: the table of them, and runs without pytest.
-
-``zoo plugins check`` calls each check for every head, and what it finds is one line.
-``zoo.testing`` makes a pytest test of each.
-"""
+"""The conformance checks of a family: the table of them, and runs without pytest."""
 
 import contextlib
 import inspect

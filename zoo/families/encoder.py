@@ -1,8 +1,4 @@
-"""Families of text encoders: common configuration, heads, and names of inputs and outputs.
-
-A text encoder has embeddings, a stack of Transformer blocks with attention between all tokens, and
-a head. Its weight rules are in ``zoo.weights.encoder_rules``, its modules in ``zoo.nn.encoder``.
-"""
+"""Families of text encoders: common configuration, heads, and names of inputs and outputs."""
 
 from collections.abc import Mapping
 from dataclasses import replace

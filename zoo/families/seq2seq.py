@@ -1,7 +1,4 @@
-"""Families of encoder-decoders: common configuration, heads, tokenizer and inputs.
-
-Their rules are in ``zoo.weights.seq2seq_rules``, their modules in ``zoo.nn.encoder_decoder``.
-"""
+"""Families of encoder-decoders: common configuration, heads, tokenizer and inputs."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self

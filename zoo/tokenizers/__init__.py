@@ -1,12 +1,6 @@
 """Tokenizers: conversion of the files of a checkpoint to ``tokenizer.json``, and encoding of text.
 
-``source_files`` and ``config_files`` read the files of a checkpoint. A builder for each type of
-tokenizer (``wordpiece``, ``bpe``, ``sentencepiece``) returns a ``tokenizers.Tokenizer``, with
-shared code in ``tokenizer_json``, ``special_tokens`` and ``template``. ``info`` has the properties
-that ``tokenizer.json`` lacks, ``hub_files`` and ``sentence_files`` read and write files of other
-libraries, ``pooling`` has the settings of sentence encoders, ``sentence_modules`` and
-``module_files`` their modules, ``tokenizer`` is the tokenizer of tasks, and ``train`` trains a new
-one. The ``tokenizers`` library is imported on first use.
+The ``tokenizers`` library is imported on first use.
 """
 
 from zoo.tokenizers.bpe.byte_level import byte_level_bpe_tokenizer

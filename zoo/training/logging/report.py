@@ -1,9 +1,4 @@
-"""``report.html``: the report of a run in one self-contained file.
-
-The template is ``zoo/report/templates/run.html``. Its values are from ``config.yaml``,
-``run.json``, ``metrics.jsonl``, ``performance.jsonl`` and ``scores.json`` of the run's directory,
-as far as they exist.
-"""
+"""``report.html``: the report of a run in one self-contained file."""
 
 import math
 import shlex

@@ -20,8 +20,7 @@ def copy_teacher_weights(
     layers: LayerMap,
     label_order: tuple[int, ...] | None = None,
 ) -> list[str]:
-    """Copy layers, embeddings and head of a teacher into a student, in place."""
-    # Returns the names of the parameters that keep their new weights.
+    """Copy a teacher's layers, embeddings and head into a student; return what stays new."""
     sources = teacher_weights(student, teacher, layers)
     if label_order is not None:
         sources |= reordered_rows(teacher, sources, label_order)

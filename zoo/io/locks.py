@@ -62,9 +62,8 @@ def directory_lock(path: Path, *, shared: bool = False) -> Iterator[None]:
 
 
 def lock_directory(path: Path, *, shared: bool = False, wait: bool = True) -> int | None:
-    """Lock a directory and return a descriptor, which holds the lock until it is closed."""
-    # Returns ``None`` if another process holds the lock and ``wait`` is false. If the directory is
-    # replaced meanwhile, the new one is locked.
+    """Lock a directory; return a descriptor that holds the lock, ``None`` if it is not free."""
+    # If the directory is replaced meanwhile, the new one is locked.
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     while True:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

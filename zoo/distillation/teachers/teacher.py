@@ -72,8 +72,7 @@ class Teacher:
 
     @cached_property
     def label_order(self) -> tuple[int, ...] | None:
-        """Index of each of the student's labels in the teacher's outputs."""
-        # ``None`` if the order is the same, or if the labels differ.
+        """Index of the student's labels in the teacher's outputs; ``None`` if equal or others."""
         labels = self.objective.labels if isinstance(self.objective, FineTuning) else ()
         order = label_order(self.checkpoint.config.labels, labels) if labels else None
         return None if order in (None, tuple(range(len(labels)))) else order

@@ -154,13 +154,13 @@ def replace_tokens(
     fraction: float,
     rng: "np.random.Generator",
 ) -> "NDArray[np.bool_]":
-    """Replace a fraction of a row's tokens in place, at least one, each by a different token."""
+    """Replace a fraction of a row's tokens in place; return which positions, (positions,)."""
     # A discriminator's own generator decides how hard its replacements are. Here replacements only
     # depend on the text and a seed, so that discriminators can be compared. Since tokens are drawn
     # by their frequency in the text, knowing frequencies gives an area of 0.5.
     #
-    # Draws from at least two tokens, (n,), by their cumulative probabilities, (n,). Returns which
-    # of the row's positions were replaced, (positions,).
+    # At least one is replaced, each by a different token, drawn from two or more, (n,), by their
+    # cumulative probabilities, (n,).
     import numpy as np
 
     replaced: NDArray[np.bool_] = np.zeros(len(row.positions), bool)

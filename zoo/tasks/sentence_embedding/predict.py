@@ -261,8 +261,8 @@ def without_expansion(items: list[EncodedExample], batch: Batch, inputs: "Sequen
 
 
 def quantize(vectors: "NDArray[np.floating[Any]]") -> "tuple[NDArray[np.int8], NDArray[Any]]":
-    """Return embeddings as integers, the largest magnitude of each as 127, and their scales."""
-    # An embedding is about its integers times its scale. Returns (texts, dimensions) and (texts,).
+    """Return embeddings as integers, (texts, dimensions), and their scales, (texts,)."""
+    # The largest magnitude of each becomes 127; an embedding is about its integers times its scale.
     import numpy as np
 
     scales = np.abs(vectors).max(axis=1) / 127

@@ -30,8 +30,7 @@ PEAK_FLOPS = (
 
 
 def peak_flops(device: "torch.device") -> float | None:
-    """Return the peak FLOP/s of a device in half precision."""
-    # ``None`` for a CPU, a device that is not in the table, or a slice of one.
+    """Return the peak FLOP/s of a device in half precision, ``None`` for CPUs and others."""
     import torch
 
     return _peak(torch.cuda.get_device_name(device)) if device.type == "cuda" else None

@@ -12,14 +12,14 @@ from typing import NamedTuple
 from zoo.checkpoint.generation_config import GENERATION_KEYS
 from zoo.families.base import Family
 from zoo.families.config.keys import common_keys
-from zoo.io.file_keys import FileKeys
+from zoo.io.file_keys import FileKeys, refused
 from zoo.plugins import get_family, installed
 from zoo.tokenizers.keys import (
     SPECIAL_TOKENS_MAP_KEYS,
     TOKENIZER_CONFIG_KEYS,
     TOKENIZER_JSON_KEYS,
 )
-from zoo.tokenizers.module_files import MODULE_KEYS
+from zoo.tokenizers.module_files import MODULE_KEYS, REFUSED_MODULES
 from zoo.tokenizers.sentence_files import MODULES_KEYS, SENTENCE_KEYS, SETTINGS_KEYS
 
 PAGE = Path(__file__).parents[1] / "docs" / "configuration-files.md"
@@ -83,6 +83,8 @@ def sentence_sections() -> Iterator[Section]:
         SENTENCE_KEYS,
         "Also under the names that older versions give the file. Unknown keys are refused.",
     )
+    modules = {kind: refused(reason) for kind, reason in REFUSED_MODULES.items()}
+    yield Section("Modules of sentence-transformers", modules, "Those that are not read, by name.")
     for kind, keys in MODULE_KEYS.items():
         yield Section(f"config.json of `{kind}`", keys, "Unknown keys are refused.")
 

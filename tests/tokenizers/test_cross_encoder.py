@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -15,6 +16,8 @@ from zoo.convert import convert
 from zoo.errors import VerificationError
 from zoo.hub.source import CheckpointDir
 from zoo.inference import load_session
+from zoo.inference.processing.pooling import activate
+from zoo.tokenizers.module_files import ACTIVATIONS, activation_named, activation_path
 
 __all__ = ["Make", "hub_checkpoint"]
 SIGMOID, IDENTITY = "torch.nn.modules.activation.Sigmoid", "torch.nn.modules.linear.Identity"
@@ -77,6 +80,44 @@ def test_scores_are_made_by_the_function_of_the_model(
         assert scores == pytest.approx(expected.tolist(), abs=1e-5)
 
 
+@pytest.mark.parametrize("path", [*ACTIVATIONS])
+def test_functions_are_those_of_torch(path: str) -> None:
+    kind: Any = getattr(torch.nn, path.rpartition(".")[2])
+    logits = torch.linspace(-9, 9, 37, dtype=torch.float64)
+    found = activate(logits.numpy(), activation_named(path, "a file"))
+    np.testing.assert_allclose(found, kind()(logits).numpy(), rtol=1e-12, atol=1e-15)
+    assert activation_path(activation_named(f"torch.nn.{kind.__name__}", "a file")) == path
+
+
+def test_prompts_precede_the_query(hub_checkpoint: Make, tmp_path: Path) -> None:
+    """With another function, a length, and the files that come back."""
+    from sentence_transformers import CrossEncoder
+
+    settings: dict[str, Any] = {
+        "prompts": {"search": "a b ", "other": "c "},
+        "default_prompt_name": "search",
+        "activation_fn": torch.nn.Softplus(),
+        "max_length": 9,
+    }
+    theirs = CrossEncoder(str(make(hub_checkpoint)), device="cpu", **settings)
+    theirs.save(str(tmp_path / "theirs"), create_model_card=False)
+    path = tmp_path / "theirs" / "sentence_bert_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "max_seq_length": 9}))
+    checkpoint = converted(tmp_path / "theirs", tmp_path / "model")
+    pairs = [*PAIRS, ("a b c d", "e f g h i j")]  # the last one is cut
+    with pytest.warns(match="1 text was cut at 9 tokens"):
+        found = Model(checkpoint, load_session(checkpoint, "cpu")).classify(pairs)
+    expected = theirs.predict(pairs)
+    np.testing.assert_allclose([row["score"] for row in found], expected, rtol=1e-5, atol=1e-6)
+    convert(CheckpointDir(checkpoint.path, "model"), tmp_path / "hub", to="hub")
+    again = CrossEncoder(str(tmp_path / "hub"), device="cpu")
+    np.testing.assert_allclose(again.predict(pairs), expected, rtol=0, atol=1e-6)
+    assert (again.prompts["other"], again.default_prompt_name) == ("c ", "search")
+    assert type(again.activation_fn) is torch.nn.Softplus
+    second = converted(tmp_path / "hub", tmp_path / "second")
+    assert second.model == checkpoint.model
+
+
 def test_the_function_of_several_labels_is_kept(hub_checkpoint: Make, tmp_path: Path) -> None:
     """Probabilities are those of the labels; another library's function does not change them."""
     source = make(hub_checkpoint, labels=3)
@@ -93,10 +134,16 @@ def test_the_function_of_several_labels_is_kept(hub_checkpoint: Make, tmp_path: 
 @pytest.mark.parametrize(
     ("place", "activation", "more", "message"),
     [
-        ("old", "torch.nn.modules.activation.Tanh", {}, "sbert_ce_default_activation_function = "),
+        ("old", "torch.nn.Hardtanh", {}, "sbert_ce_default_activation_function = 'torch.nn.Hard"),
         ("group", "my.Function", {}, "sentence_transformers.activation_fn = 'my.Function' is not"),
-        ("settings", "torch.nn.Tanh", {}, "activation_fn = 'torch.nn.Tanh' is not implemented"),
-        ("settings", SIGMOID, {"prompts": {"query": "q "}}, "prompts = .* is not implemented"),
+        (
+            "settings",
+            "os.system",
+            {},
+            "activation_fn = 'os.system' is not implemented; of torch.nn",
+        ),
+        ("settings", SIGMOID, {"prompts": ["q "]}, "prompts = .* are not names and texts"),
+        ("settings", SIGMOID, {"truncate_dim": 3}, "truncate_dim = 3 is not implemented"),
         ("settings", SIGMOID, {"keep_in_fp32_modules": ["0.model"]}, "keep_in_fp32_modules = "),
         ("settings", SIGMOID, {"new": 1}, "the key 'new' is unknown"),
     ],

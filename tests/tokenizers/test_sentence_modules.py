@@ -1,5 +1,6 @@
 """Modules of sentence encoders: their configuration, widths and weights."""
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,9 @@ import pytest
 from tests.tokenizers.directories import Content, write
 from zoo.errors import VerificationError
 from zoo.tokenizers import SourceFiles, hub_pooling_files, read_pooling
+from zoo.tokenizers.module_files import MODULE_KEYS, REFUSED_MODULES
 from zoo.tokenizers.pooling import Pooling, QueryExpansion
+from zoo.tokenizers.sentence_files import BACKBONES, STATIC
 from zoo.tokenizers.sentence_modules import (
     DenseModule,
     DropoutModule,
@@ -119,6 +122,75 @@ def of_dense(**changes: Any) -> dict[str, Content]:
         "1_Pooling/config.json": {"word_embedding_dimension": 8},
         "2_Dense/config.json": config,
     }
+
+
+def library_modules() -> set[str]:
+    """Return the names of all modules of sentence-transformers, without base classes."""
+    packages = [
+        f"sentence_transformers.{kind}.modules"
+        for kind in (
+            *("base", "sentence_transformer", "sparse_encoder"),
+            *("multi_vector_encoder", "cross_encoder"),
+        )
+    ]
+    names = {name for package in packages for name in import_module(package).__all__}
+    return names - {"Module", "InputModule", "BaseTokenPooling"}
+
+
+def test_every_module_of_the_library_is_read_or_refused() -> None:
+    known = {*MODULE_KEYS, *BACKBONES, STATIC}
+    assert library_modules() == {*known, *REFUSED_MODULES}
+    assert known & {*REFUSED_MODULES} == set()
+
+
+def with_key(file: str, **value: Any) -> dict[str, Content]:
+    """Return the files of an encoder, with a key in one of them."""
+    files: dict[str, Any] = dict(of_dense())
+    if file == "modules.json":
+        files[file][0] |= value
+    else:
+        files[file] = {**files.get(file, {}), **value}
+    return files
+
+
+def with_module(kind: str, place: int) -> dict[str, Content]:
+    """Return the files of an encoder with another module in a place."""
+    files = of_dense()
+    listed: Any = files["modules.json"]
+    listed[place]["type"] = f"sentence_transformers.models.{kind}"
+    return files
+
+
+@pytest.mark.parametrize(
+    ("files", "name"),
+    [
+        *((with_module(kind, 0), kind) for kind in REFUSED_MODULES),
+        *((with_module(kind, 2), kind) for kind in REFUSED_MODULES),
+        *(
+            (with_key(file, temperature=2), "temperature")
+            for file in (
+                *("config_sentence_transformers.json", "modules.json"),
+                *("sentence_bert_config.json", "1_Pooling/config.json", "2_Dense/config.json"),
+            )
+        ),
+        (with_key("2_Dense/config.json", init_weight=[1]), "init_weight"),
+        (with_key("modules.json", kwargs=["task"]), "kwargs"),
+        (with_key("sentence_bert_config.json", module_output_name="pixels"), "module_output_name"),
+        (with_key("sentence_bert_config.json", model_args={"use_x": 1}), "model_args"),
+        (with_key("sentence_bert_config.json", processing_kwargs={"a": 1}), "processing_kwargs"),
+        (with_key("sentence_bert_config.json", modality_config={}), "modality_config"),
+        (with_key("sentence_bert_config.json", tokenizer_name_or_path="x"), "tokenizer_name_or"),
+        (with_key("config_sentence_transformers.json", similarity_fn_name="l3"), "similarity_fn"),
+        (with_key("1_Pooling/config.json", pooling_mode="median"), "pooling_mode"),
+        (with_key("2_Dense/config.json", module_output_name=3), "module_output_name"),
+    ],
+)
+def test_what_is_not_implemented_is_refused_by_name(
+    tmp_path: Path, files: dict[str, Content], name: str
+) -> None:
+    with pytest.raises(VerificationError, match=name) as caught:
+        read_pooling(SourceFiles(write(tmp_path, files)))
+    assert str(tmp_path) in caught.value.what and "\n" not in str(caught.value)
 
 
 def test_defaults_of_dense_are_the_library_s(tmp_path: Path) -> None:

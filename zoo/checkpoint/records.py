@@ -10,9 +10,10 @@ from zoo.io.digests.files import FileDigest
 from zoo.io.digests.self_digest import NO_DIGEST, add_digest
 from zoo.io.json import JsonStruct, encode_json
 from zoo.io.limits import MAX_JSON_BYTES, check_limit
-from zoo.tokenizers.cross_encoder import ScoreActivation
+from zoo.tokenizers.cross_encoder import PairSettings
 from zoo.tokenizers.info import TokenizerInfo
 from zoo.tokenizers.pooling import Pooling
+from zoo.tokenizers.sentence_modules import ActivationName
 
 CONFIG, MANIFEST, TOKENIZER = "config.json", "zoo.json", "tokenizer.json"
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -49,7 +50,9 @@ class ModelFile(JsonStruct):
     # whether the logits of a pair of texts are summed over both orders
     both_orders: bool = False
     # turns the single logit of a cross-encoder into a score; ``None`` leaves the logit as it is
-    score_activation: ScoreActivation | None = None
+    score_activation: ActivationName | None = None
+    # prompts and length of the pairs of a cross-encoder; ``None`` for none
+    pairs: PairSettings | None = None
     # settings of generation by their names in ``generation_config.json``, see
     # ``zoo.checkpoint.generation_config``; empty for models that do not generate
     generation: dict[str, Any] = msgspec.field(default_factory=dict)

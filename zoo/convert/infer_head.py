@@ -15,7 +15,8 @@ from zoo.plugins.tasks import model_fields
 from zoo.weights import MappingReport, Rule, TensorMapping, WeightMap, check_counts, match_tensors
 
 if TYPE_CHECKING:
-    from zoo.tokenizers.cross_encoder import ScoreActivation
+    from zoo.tokenizers.cross_encoder import PairSettings
+    from zoo.tokenizers.sentence_modules import ActivationName
 
 SHOWN = 6
 
@@ -39,7 +40,7 @@ class ConversionPlan:
         return {name: getattr(before.model, name) for name in model_fields()}
 
     @property
-    def score_activation(self) -> "ScoreActivation | None":
+    def score_activation(self) -> "ActivationName | None":
         """Function that makes a score of a single logit, of a cross-encoder."""
         from zoo.tokenizers.cross_encoder import score_activation
 
@@ -51,6 +52,16 @@ class ConversionPlan:
             return None
         origin = self.opened.source.directory / self.opened.family.config_files[0]
         return score_activation(self.opened.extra or {}, str(origin))
+
+    @property
+    def pairs(self) -> "PairSettings | None":
+        """Prompts and length of pairs, of a cross-encoder."""
+        from zoo.tokenizers.cross_encoder import read_pair_settings
+
+        before = self.opened.checkpoint
+        if before is not None:
+            return before.model.pairs if before.head_name == self.head else None
+        return read_pair_settings(self.opened.files) if self.score_activation else None
 
 
 def plan_conversion(

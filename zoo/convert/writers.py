@@ -44,7 +44,7 @@ from zoo.io.tensors.formats import (
 from zoo.io.tensors.safetensors import SafetensorsReader
 from zoo.overrides import override
 from zoo.plugins import format_named
-from zoo.tokenizers.cross_encoder import with_activation
+from zoo.tokenizers.cross_encoder import hub_pair_files, with_activation
 from zoo.version import __version__
 from zoo.weights import TensorCopy, TensorMapping, WeightMap
 
@@ -147,6 +147,7 @@ class ZooWriter(CheckpointWriter):
             tokenizer=self.tokenizer.info if self.tokenizer else None,
             pooling=self.opened.pooling,
             score_activation=self.plan.score_activation,
+            pairs=self.plan.pairs,
             generation=dict(self.opened.generation) if self.generates else {},
             **self.plan.fields_of_task,
         )
@@ -292,6 +293,8 @@ class HubWriter(CheckpointWriter):
             pooling=self.opened.pooling,
             generation=self.opened.generation,
         )
+        if self.plan.pairs is not None:
+            files |= hub_pair_files(self.plan.pairs, self.plan.score_activation)
         mask = self.tokenizer.info.special.get("mask") if self.tokenizer else None
         files[MODEL_CARD] = model_card(self.opened, self.plan, report, mask)
         return _write(staging, files)

@@ -24,7 +24,7 @@ from zoo.export.report import ExportReport
 from zoo.io.digests.files import hash_file
 from zoo.plugins import installed
 from zoo.plugins.tasks import model_fields
-from zoo.tokenizers.cross_encoder import with_activation
+from zoo.tokenizers.cross_encoder import hub_pair_files, with_activation
 from zoo.version import __version__
 
 
@@ -100,6 +100,8 @@ def write_hub_files(
         generation=checkpoint.model.generation,
         more=more,
     )
+    if checkpoint.model.pairs is not None:
+        files |= hub_pair_files(checkpoint.model.pairs, checkpoint.model.score_activation)
     for name in module_weight_files(checkpoint.model.pooling):
         files[name] = (checkpoint.path / name).read_bytes()
     files[MODEL_CARD] = card

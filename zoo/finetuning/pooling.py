@@ -14,8 +14,8 @@ from zoo.tokenizers.pooling import Pooling
 from zoo.tokenizers.sentence_modules import (
     SENTENCE_VECTOR,
     TOKENS,
+    ActivationName,
     AnyModule,
-    DenseActivation,
     DenseModule,
     DropoutModule,
     LayerNormModule,
@@ -29,7 +29,7 @@ from zoo.tokenizers.sentence_modules import (
 if TYPE_CHECKING:
     from zoo.checkpoint.module_weights import ModuleWeights
 
-DENSE_FUNCTIONS: Mapping[DenseActivation, Any] = {
+DENSE_FUNCTIONS: Mapping[ActivationName, Any] = {
     "identity": nn.Identity,
     "tanh": nn.Tanh,
     "relu": nn.ReLU,

@@ -1,12 +1,22 @@
-"""Cross-encoders of sentence-transformers: the function that makes scores of logits."""
+"""Cross-encoders of sentence-transformers: functions that make scores of logits, and prompts."""
 
 from collections.abc import Mapping
 from reprlib import repr as shown
-from typing import Any, Literal
+from typing import Any
+
+import msgspec
 
 from zoo.errors import VerificationError
 from zoo.io.file_keys import FileKeys, honoured
-from zoo.tokenizers.module_files import check_keys
+from zoo.io.json import JsonStruct
+from zoo.tokenizers.module_files import (
+    PACKAGES,
+    activation_named,
+    activation_path,
+    check_keys,
+    count,
+    encode,
+)
 from zoo.tokenizers.sentence_files import (
     CROSS_ENCODER,
     MODULES,
@@ -15,39 +25,50 @@ from zoo.tokenizers.sentence_files import (
     SETTINGS,
     SETTINGS_KEYS,
     module_kinds,
+    read_prompts,
 )
+from zoo.tokenizers.sentence_modules import ActivationName
 from zoo.tokenizers.source_files import SourceFiles
 
-ScoreActivation = Literal["identity", "sigmoid"]
-ACTIVATIONS: Mapping[str, ScoreActivation] = {
-    "torch.nn.modules.linear.Identity": "identity",
-    "torch.nn.modules.activation.Sigmoid": "sigmoid",
-    "torch.nn.Identity": "identity",
-    "torch.nn.Sigmoid": "sigmoid",
-}
 GROUP, KEY, OLD_KEY = (
     "sentence_transformers",
     "activation_fn",
     "sbert_ce_default_activation_function",
 )
 CROSS_ENCODER_KEYS: FileKeys = {
-    GROUP: honoured(f"its `{KEY}` makes the score of a single logit: identity or sigmoid"),
+    GROUP: honoured(f"its `{KEY}` makes the score of a single logit: a function of `torch.nn`"),
     OLD_KEY: honoured(f"an older name of `{GROUP}.{KEY}`"),
+}
+# keys of the file about the model, as the library writes them
+TEXT: Mapping[str, Any] = {
+    "transformer_task": "sequence-classification",
+    "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
+    "module_output_name": "scores",
 }
 # key that is refused -> the values that a cross-encoder has
 ACCEPTED: Mapping[str, tuple[Any, ...]] = {
     "model_type": (CROSS_ENCODER,),
     "keep_in_fp32_modules": (None, []),
-    "transformer_task": ("sequence-classification",),
-    "modality_config": ({"text": {"method": "forward", "method_output_name": "logits"}},),
-    "module_output_name": ("scores",),
+    **{key: (value,) for key, value in TEXT.items()},
     "processing_kwargs": (None, {}),
     "kwargs": (None, [], {}),
 }
-NAMES: Mapping[ScoreActivation, str] = {
-    name: path for path, name in ACTIVATIONS.items() if "modules" in path
-}
-UNUSED = ("prompts", "default_prompt_name", "max_seq_length", "do_lower_case", "truncate_dim")
+UNUSED = ("do_lower_case", "truncate_dim", "query_length", "document_length", "query_expansion")
+
+
+class PairSettings(JsonStruct):
+    """What a cross-encoder of sentence-transformers does with the texts of a pair."""
+
+    # name -> text that precedes the first text of a pair, such as a query
+    prompts: dict[str, str] = msgspec.field(default_factory=dict)
+    default_prompt_name: str | None = None  # the prompt of a pair; ``None`` for none
+    # maximum length of a pair in tokens; ``None`` for the model's
+    max_tokens: int | None = None
+
+    @property
+    def prompt(self) -> str:
+        """Text that precedes the first text of a pair."""
+        return self.prompts.get(self.default_prompt_name or "", "")
 
 
 def read_cross_encoder(files: SourceFiles) -> dict[str, Any]:
@@ -55,17 +76,38 @@ def read_cross_encoder(files: SourceFiles) -> dict[str, Any]:
     # Three versions of the library keep it in three places: ``config.json`` has it under
     # ``sentence_transformers.activation_fn`` or ``sbert_ce_default_activation_function``, and
     # ``config_sentence_transformers.json``, next to a ``modules.json``, under ``activation_fn``.
-    #
-    # They are empty for other models, and for a cross-encoder without these files
+    settings = _read(files)
+    return {} if settings is None or not settings[0].get(KEY) else {GROUP: {KEY: settings[0][KEY]}}
+
+
+def read_pair_settings(files: SourceFiles) -> PairSettings | None:
+    """Return the settings of a cross-encoder; ``None`` for other models, and without any."""
+    found = _read(files)
+    if found is None:
+        return None
+    settings, sentence = found
+    prompts, default = read_prompts(settings, str(files.path(SETTINGS)))
+    pairs = PairSettings(
+        # the library gives every model these names
+        prompts={name: text for name, text in prompts.items() if text},
+        default_prompt_name=default,
+        max_tokens=count(sentence, "max_seq_length", str(files.path(SENTENCE))),
+    )
+    return None if pairs == PairSettings() else pairs
+
+
+def _read(files: SourceFiles) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Return the settings and the file about the model; ``None`` without the files of a version."""
     if not files.has(MODULES):
-        return {}
+        return None
     settings = files.json_if_any(SETTINGS)
     if settings.get("model_type") != CROSS_ENCODER:
-        return {}
-    if (kinds := module_kinds(files)) != ("Transformer",):
+        return None
+    kinds = module_kinds(files)
+    if kinds != ("Transformer",):
         raise VerificationError(
-            f"{files.path(MODULES)}: {', '.join(kinds)[:100]}: not implemented",
-            "only Transformer is, of a cross-encoder",
+            f"{files.path(MODULES)}: {', '.join(kinds)[:99]} is not implemented in a cross-encoder",
+            "only Transformer is",
         )
     sentence = files.json_if_any(SENTENCE)
     accepted = {**ACCEPTED, KEY: (settings.get(KEY),)}
@@ -80,30 +122,42 @@ def read_cross_encoder(files: SourceFiles) -> dict[str, Any]:
                     f"{files.path(name)}: {key} = {shown(config[key])} is not implemented",
                     "of cross-encoders",
                 )
-    return {GROUP: {KEY: settings[KEY]}} if settings.get(KEY) else {}
+    return settings, sentence
 
 
-def score_activation(config: Mapping[str, Any], origin: str) -> ScoreActivation | None:
+def score_activation(config: Mapping[str, Any], origin: str) -> ActivationName | None:
     """Return the function that makes a score of a single logit; ``None`` where no key names one."""
     group = config.get(GROUP)
     stated: Any = group.get(KEY) if isinstance(group, Mapping) else None
     key = f"{GROUP}.{KEY}" if stated is not None else OLD_KEY
     stated = config.get(OLD_KEY) if stated is None else stated
-    if stated is None:
-        return None
-    if not isinstance(stated, str) or stated not in ACTIVATIONS:
-        raise VerificationError(
-            f"{origin}: {key} = {shown(stated)} is not implemented",
-            f"only {' and '.join(list(ACTIVATIONS)[:2])} are, for a single logit",
-        )
-    return ACTIVATIONS[stated]
+    return None if stated is None else activation_named(stated, f"{origin}: {key}")
 
 
 def with_activation(
-    extra: Mapping[str, Any] | None, activation: ScoreActivation | None
+    extra: Mapping[str, Any] | None, activation: ActivationName | None
 ) -> Mapping[str, Any] | None:
-    """Return keys of ``config.json`` with the function of a model, if they lack it."""
-    # Without a key, sentence-transformers takes the sigmoid of a single logit.
+    """Return keys of ``config.json`` with the function of a model, if they lack it.
+
+    Without a key, sentence-transformers takes the sigmoid of a single logit.
+    """
     if activation is None or (extra and (GROUP in extra or OLD_KEY in extra)):
         return extra
-    return {**(extra or {}), GROUP: {KEY: NAMES[activation]}}
+    return {**(extra or {}), GROUP: {KEY: activation_path(activation)}}
+
+
+def hub_pair_files(pairs: PairSettings, activation: ActivationName | None) -> dict[str, bytes]:
+    """Return the files with which sentence-transformers reads the settings of a cross-encoder."""
+    module = {"idx": 0, "name": "0", "path": "", "type": f"{PACKAGES['Transformer']}.Transformer"}
+    length = {} if pairs.max_tokens is None else {"max_seq_length": pairs.max_tokens}
+    settings = {
+        "model_type": CROSS_ENCODER,
+        KEY: activation_path(activation or "sigmoid"),
+        "prompts": pairs.prompts,
+        "default_prompt_name": pairs.default_prompt_name,
+    }
+    return {
+        MODULES: encode([module]),
+        SENTENCE: encode({**TEXT, **length}),
+        SETTINGS: encode(settings),
+    }

@@ -15,8 +15,8 @@ from zoo.io.json import dump_json
 from zoo.tokenizers.sentence_modules import (
     SENTENCE_VECTOR,
     TOKENS,
+    ActivationName,
     AnyModule,
-    DenseActivation,
     DenseModule,
     DropoutModule,
     Feature,
@@ -38,7 +38,7 @@ MODES: Mapping[str, PoolingMode] = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 _OF_TORCH = "torch.nn.modules.activation."
-DENSE_ACTIVATIONS: Mapping[str, DenseActivation] = {
+ACTIVATIONS: Mapping[str, ActivationName] = {
     "torch.nn.modules.linear.Identity": "identity",
     f"{_OF_TORCH}Tanh": "tanh",
     f"{_OF_TORCH}ReLU": "relu",
@@ -49,7 +49,7 @@ DENSE_ACTIVATIONS: Mapping[str, DenseActivation] = {
     f"{_OF_TORCH}LeakyReLU": "leaky_relu",
     f"{_OF_TORCH}Softplus": "softplus",
 }
-_SHORT = {f"torch.nn.{path.rpartition('.')[2]}": path for path in DENSE_ACTIVATIONS}
+_SHORT = {f"torch.nn.{path.rpartition('.')[2]}": path for path in ACTIVATIONS}
 
 _INPUT = honoured("the feature that the module reads")
 _OUTPUT = honoured("the feature that it sets")
@@ -94,6 +94,23 @@ MODULE_KEYS: Mapping[str, FileKeys] = {
     "Dropout": DROPOUT_KEYS,
     "SpladePooling": SPLADE_KEYS,
     "MultiVectorMask": MASK_KEYS,
+}
+# kind -> what it does that is not implemented; such a model is refused by name
+REFUSED_MODULES: Mapping[str, str] = {
+    "Router": "selects modules by the task or the kind of an input",
+    "Asym": "an older name of Router: selects modules by the task of an input",
+    "WordEmbeddings": "vectors of words, of a tokenizer that splits at spaces",
+    "BoW": "counts the words of a vocabulary of its own",
+    "WordWeights": "weights the words of a vocabulary of its own",
+    "WeightedLayerPooling": "adds up the hidden states of all layers",
+    "CNN": "convolutions over tokens",
+    "LSTM": "a recurrent network over tokens",
+    "CLIPModel": "reads images",
+    "SparseAutoEncoder": "keeps the largest of many features of an embedding",
+    "SparseStaticEmbedding": "weights the words of a text without reading it",
+    "HierarchicalTokenPooling": "clusters the vectors of tokens",
+    "LambdaTokenPooling": "runs a function of Python",
+    "LogitScore": "scores a pair by the logits of two words",
 }
 # kind -> package of its class; older releases than 6 know most of them
 _MODELS = "sentence_transformers.models"
@@ -158,17 +175,27 @@ def _pooling(config: Mapping[str, Any], origin: str, vectors: str) -> dict[str, 
 
 def _dense(config: Mapping[str, Any], origin: str, vectors: str) -> dict[str, Any]:
     path = config.get("activation_function", f"{_OF_TORCH}Tanh")
-    function = DENSE_ACTIVATIONS.get(_SHORT.get(path, path)) if isinstance(path, str) else None
-    if function is None:
-        names = ", ".join(name.rpartition(".")[2] for name in DENSE_ACTIVATIONS)
-        raise VerificationError(
-            f"{origin}: activation_function = {shown(path)} is not implemented",
-            f"of torch.nn, {names} are",
-        )
+    function = activation_named(path, f"{origin}: activation_function")
     for key in ("in_features", "out_features"):
         if count(config, key, origin) is None:
             raise VerificationError(f"{origin} has no {key}")
     return {**config, **_names(config, vectors), "activation_function": function}
+
+
+def activation_named(path: Any, location: str) -> ActivationName:
+    """Return the function that a file names by its path in torch."""
+    function = ACTIVATIONS.get(_SHORT.get(path, path)) if isinstance(path, str) else None
+    if function is None:
+        names = ", ".join(name.rpartition(".")[2] for name in ACTIVATIONS)
+        raise VerificationError(
+            f"{location} = {shown(path)} is not implemented", f"of torch.nn, {names} are"
+        )
+    return function
+
+
+def activation_path(function: ActivationName) -> str:
+    """Return the path of a function in torch, as sentence-transformers writes it."""
+    return next(path for path, name in ACTIVATIONS.items() if name == function)
 
 
 def _normalize(config: Mapping[str, Any], origin: str, vectors: str) -> dict[str, Any]:
@@ -226,11 +253,10 @@ def module_config(module: AnyModule, read: Feature | None) -> dict[str, Any]:
             included = {} if module.include_prompt else {"include_prompt": False}
             return {"embedding_dimension": width, "pooling_mode": list(modes), **included}
         case DenseModule():
-            paths = {function: path for path, function in DENSE_ACTIVATIONS.items()}
             config = {name: getattr(module, name) for name in DenseModule.__struct_fields__}
             if not module.use_residual:
                 del config["use_residual"]
-            return {**config, "activation_function": paths[module.activation_function]}
+            return {**config, "activation_function": activation_path(module.activation_function)}
         case NormalizeModule():
             names = (module.module_input_name, module.module_output_name)
             usual = names == (SENTENCE_VECTOR, SENTENCE_VECTOR)

@@ -16,6 +16,7 @@ from zoo.io.file_keys import FileKeys, carried, honoured, refused, written_anew
 from zoo.tokenizers.module_files import (
     MODULE_KEYS,
     PACKAGES,
+    REFUSED_MODULES,
     check_keys,
     count,
     encode,
@@ -91,7 +92,7 @@ SETTINGS_KEYS: FileKeys = {
     "truncate_dim": honoured("the number of leading dimensions that are kept"),
     "requirements": carried("versions of packages that sentence-transformers checks"),
     "__version__": carried("provenance"),
-    "activation_fn": refused("functions of cross-encoders except identity and sigmoid"),
+    "activation_fn": refused("of cross-encoders, functions that are not in a list of `torch.nn`"),
     "keep_in_fp32_modules": refused("layers of cross-encoders that run in float32"),
     "max_active_dims": honoured("the number of weights that a sparse encoder keeps"),
     **dict.fromkeys(
@@ -142,7 +143,7 @@ def read_pooling(files: SourceFiles) -> Pooling | None:
     (backbone, folder), *listed = _modules(files) or [("no modules", "")]
     if backbone not in (*BACKBONES, STATIC):
         raise VerificationError(
-            f"{files.path(MODULES)}: {backbone:.100}: not implemented as the first module",
+            f"{files.path(MODULES)}: {_described(backbone)} is not implemented as the first module",
             f"only {', '.join(BACKBONES)} and {STATIC} are",
         )
     if not files.path(folder or ".").is_dir():
@@ -285,13 +286,19 @@ def _step(files: SourceFiles, kind: str, folder: str, model_type: EncoderType) -
     """Return a module after the backbone."""
     if kind not in MODULE_KEYS:
         raise VerificationError(
-            f"{files.path(MODULES)}: {kind:.100}: not implemented",
+            f"{files.path(MODULES)}: {_described(kind)} is not implemented",
             f"after the first module, only {', '.join(MODULE_KEYS)} are",
         )
     name = f"{folder}/config.json"
     config = files.json_if_any(name) if kind == "Normalize" else files.json(name)
     vectors = TOKENS if model_type == "MultiVectorEncoder" else SENTENCE_VECTOR
     return read_module(kind, config, str(files.path(name)), vectors)
+
+
+def _described(kind: str) -> str:
+    """Return the name of a module, with what it does if that is known."""
+    reason = REFUSED_MODULES.get(kind)
+    return f"{kind:.100}" if reason is None else f"{kind} ({reason})"
 
 
 def _check_steps(steps: tuple[AnyModule, ...], model_type: EncoderType, origin: str) -> None:
@@ -420,8 +427,8 @@ def _modules(files: SourceFiles) -> list[tuple[str, str]]:
     return modules
 
 
-def _settings(config: Mapping[str, Any], origin: str) -> dict[str, Any]:
-    """Return prompts, similarity and size of embeddings."""
+def read_prompts(config: Mapping[str, Any], origin: str) -> tuple[dict[str, str], str | None]:
+    """Return name -> prompt, and the name of the default prompt."""
     prompts = config.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(
         text is None or isinstance(text, str) for text in prompts.values()
@@ -433,6 +440,12 @@ def _settings(config: Mapping[str, Any], origin: str) -> dict[str, Any]:
             f"{origin}: default_prompt_name = {default!r:.100} is not one of the prompts",
             f"they are {', '.join(prompts)}" if prompts else "there are none",
         )
+    return {name: text or "" for name, text in prompts.items()}, default
+
+
+def _settings(config: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    """Return prompts, similarity and size of embeddings."""
+    prompts, default = read_prompts(config, origin)
     model_type: Any = config.get("model_type") or "SentenceTransformer"
     if model_type not in get_args(EncoderType):
         raise VerificationError(
@@ -447,7 +460,7 @@ def _settings(config: Mapping[str, Any], origin: str) -> dict[str, Any]:
             f"only {', '.join(functions)} are, for {model_type}",
         )
     return {
-        "prompts": {name: text or "" for name, text in prompts.items()},
+        "prompts": prompts,
         "default_prompt_name": default,
         "similarity_fn_name": function,
         "truncate_dim": count(config, "truncate_dim", origin),

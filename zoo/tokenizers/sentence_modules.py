@@ -15,7 +15,7 @@ TOKENS, SENTENCE_VECTOR = "token_embeddings", "sentence_embedding"
 MODULE_WEIGHTS = "model.safetensors"
 UNKNOWN = 0  # width of a feature that is not known
 PoolingMode = Literal["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
-DenseActivation = Literal[
+ActivationName = Literal[  # of ``torch.nn``, without arguments
     "identity", "tanh", "relu", "gelu", "sigmoid", "silu", "elu", "leaky_relu", "softplus"
 ]
 
@@ -65,7 +65,7 @@ class DenseModule(SentenceModule, tag="Dense", tag_field="type"):
     in_features: int
     out_features: int
     bias: bool = True
-    activation_function: DenseActivation = "tanh"
+    activation_function: ActivationName = "tanh"
     module_input_name: str = SENTENCE_VECTOR
     module_output_name: str = SENTENCE_VECTOR
     # whether the input is added to the output, by a linear map if the widths differ

@@ -169,14 +169,15 @@ def dense(
     mapped = np.matmul(vectors, known["linear.weight"].T)
     if module.bias:
         mapped += known["linear.bias"]
-    mapped = _activate(mapped, module.activation_function).astype(vectors.dtype, copy=False)
+    mapped = activate(mapped, module.activation_function).astype(vectors.dtype, copy=False)
     if not module.use_residual:
         return mapped
     residual = known.get("residual.weight")
     return mapped + (vectors if residual is None else np.matmul(vectors, residual.T))
 
 
-def _activate(x: "Floats", function: str) -> "Floats":
+def activate(x: "Floats", function: str) -> "Floats":
+    """Return a function of ``torch.nn`` of each number."""
     import numpy as np
 
     match function:

@@ -1,18 +1,24 @@
 """Labels, or numbers, of texts and pairs of texts."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
 from zoo.families.config import Problem
 from zoo.inference.processing.batching import Batch
 from zoo.inference.processing.numbers import sigmoid, softmax
+from zoo.inference.processing.pooling import activate
 from zoo.inference.task import EncodedExample
 from zoo.inference.windowed import WindowedTask
 from zoo.overrides import override
+from zoo.tokenizers import Encoded
+from zoo.tokenizers.cross_encoder import PairSettings
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from zoo.tokenizers.tokenizer import Text
 
 THRESHOLD = 0.5  # minimum probability of a label, in multi-label classification
 
@@ -52,6 +58,23 @@ class ClassifyTexts(WindowedTask):
         one_output = len(config.labels) == 1
         return config.problem or ("regression" if one_output else "single_label_classification")
 
+    @property
+    def pair_settings(self) -> PairSettings:
+        """Prompts and length of pairs, of a cross-encoder."""
+        return self.checkpoint.model.pairs or PairSettings()
+
+    @override
+    def limits(self) -> list[int]:
+        limit = self.pair_settings.max_tokens
+        return [*super().limits(), *([] if limit is None else [limit])]
+
+    @override
+    def encode(self, texts: "Sequence[Text]") -> list[Encoded]:
+        prompt = self.pair_settings.prompt
+        if not prompt:
+            return super().encode(texts)
+        return super().encode([t if isinstance(t, str) else (prompt + t[0], t[1]) for t in texts])
+
     @override
     def check(self, item: EncodedExample) -> None:
         super().check(item)
@@ -81,10 +104,13 @@ class ClassifyTexts(WindowedTask):
 
     def result(self, logits: "NDArray[np.floating[Any]]") -> dict[str, Any]:
         """Return the result of a text from its logits, (labels,)."""
+        import numpy as np
+
         if self.problem == "regression":
             if len(logits) == 1:
-                activate = self.checkpoint.model.score_activation == "sigmoid"
-                return {"score": float((sigmoid(logits) if activate else logits)[0])}
+                name = self.checkpoint.model.score_activation
+                exact = logits if name is None else activate(logits.astype(np.float64), name)
+                return {"score": float(exact[0])}
             return {"scores": self._named(logits)}
         if self.problem == "multi_label_classification":
             scores = self._named(sigmoid(logits))

@@ -1,9 +1,4 @@
-"""Golden files: weights in the Hub's layout, inputs, and the outputs of the reference library.
-
-One safetensors file holds all of it, so that a family is checked without the library. Tensors are
-named ``weights/<Hub name>``, ``inputs/<name>`` and ``outputs/<name>``; the metadata holds the head,
-the Hub configuration, and the version of the library that made the file.
-"""
+"""Golden files: weights in the Hub's layout, inputs, and the outputs of the reference library."""
 
 import json
 from dataclasses import dataclass
@@ -27,6 +22,10 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Golden:
     """The contents of a golden file."""
+
+    # One safetensors file holds all of it, so that a family is checked without the library. Tensors
+    # are named ``weights/<Hub name>``, ``inputs/<name>`` and ``outputs/<name>``; the metadata holds
+    # the head, the Hub configuration, and the version of the library that made the file.
 
     head: str
     hub_config: dict[str, Any]  # the configuration, with the Hub's keys

@@ -1,7 +1,4 @@
-"""Comparison of a model with the reference library's, output by output and layer by layer.
-
-The library is optional; only this module imports it, by name.
-"""
+"""Comparison of a model with the reference library's, output by output and layer by layer."""
 
 import contextlib
 import importlib
@@ -67,6 +64,7 @@ def compare_with_reference(
     tolerance: float = 1e-5,
 ) -> Comparison:
     """Run a model and the reference library's with the same weights."""
+    # The library is optional; only this module imports it, by name.
     reference = reference_model(family, config, head, model.state_dict())
     return compare_models(
         family, config, head, model, reference, inputs, lengths=lengths, tolerance=tolerance

@@ -1,8 +1,4 @@
-"""Adapters in the layout of peft: read next to their base, and written.
-
-Each tensor of peft belongs to a module of the Hub's library, whose weight a rule of the family maps
-to one of ours, or to rows of one. Updates of rows map like the rows.
-"""
+"""Adapters in the layout of peft: read next to their base, and written."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -406,6 +402,9 @@ def map_updates(
     file: Path, weights: WeightMap, adaptable: AdaptableModel, tensors: Mapping[str, Tensor]
 ) -> tuple[dict[str, Tensor], set[str], dict[str, Tensor]]:
     """Return the tensors of updates by our names, their modules, and the other tensors."""
+    # Each tensor of peft belongs to a module of the Hub's library, whose weight a rule of the
+    # family maps to one of ours, or to rows of one. Updates of rows map like the rows.
+    #
     # The other tensors have the Hub's names.
     places = {
         weights.written(part.name): (site, number, part.name)

@@ -1,9 +1,4 @@
-"""Packing of documents into rows of fixed length, and the order of rows in each epoch.
-
-Documents are shuffled once, cut where a row is full, and concatenated, so that rows have almost no
-padding; masks and positions separate the segments of a row. The plan is a function of the split
-and the seed. Each epoch visits the rows in a different order.
-"""
+"""Packing of documents into rows of fixed length, and the order of rows in each epoch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -111,6 +106,10 @@ def pack_documents(
     documents: Documents, *, length: int, new_row: BudgetFactory, seed: int
 ) -> PackingPlan:
     """Fill rows with segments of documents."""
+    # Documents are shuffled once, cut where a row is full, and concatenated, so that rows have
+    # almost no padding; masks and positions separate the segments of a row. The plan is a function
+    # of the split and the seed. Each epoch visits the rows in a different order.
+    #
     # A document that does not fit continues in the next row. The end of a row is padded only if
     # less than 1/64 of the row is left, too short a context to train on
     least = max(1, length // 64)

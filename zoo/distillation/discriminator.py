@@ -1,8 +1,4 @@
-"""Teachers of replaced-token detection: a discriminator and the generator trained with it.
-
-The discriminator reads tokens that the student's generator corrupted; the teacher's generator reads
-the masked ones.
-"""
+"""Teachers of replaced-token detection: a discriminator and the generator trained with it."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -90,6 +86,9 @@ class PairOutput(ModelOutput):
 @dataclass(frozen=True, kw_only=True)
 class TeacherPair(Teacher):
     """A discriminator with the generator that was trained with it."""
+
+    # The discriminator reads tokens that the student's generator corrupted; the teacher's generator
+    # reads the masked ones.
 
     generator: Teacher  # the generator, which reads the masked tokens
 

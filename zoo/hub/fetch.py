@@ -42,16 +42,7 @@ def fetch(
     offline: bool = False,
     lock: "Lock | None" = None,
 ) -> DownloadResult:
-    """Return files of a Hub repository; download those that are not in the cache.
-
-    Args:
-        repo: the repository.
-        revision: branch, tag or commit.
-        select: returns the files to download from the names in the repository.
-        select_more: returns further files from the directory of the first ones, and the names.
-        offline: open no connection.
-        lock: lock file that pins the revision, and gets the files.
-    """
+    """Return files of a Hub repository; download those that are not in the cache."""
     # For a commit whose list of files was recorded, no connection is opened if its files are in the
     # cache
     from huggingface_hub import constants

@@ -1,8 +1,4 @@
-"""The registry of published checkpoints: name -> Hub repository, family and other facts.
-
-Entries come from the packaged ``registry.yaml``, from ``$ZOO_HOME/registry.yaml``, and from files
-of plugins. Unknown keys are errors.
-"""
+"""The registry of published checkpoints: name -> Hub repository, family and other facts."""
 
 import functools
 import os
@@ -51,6 +47,8 @@ def read_registry(path: Path) -> dict[str, RegistryEntry]:
             type; the message names file, entry and field.
         UsageError: the file cannot be read.
     """
+    # Entries come from the packaged ``registry.yaml``, from ``$ZOO_HOME/registry.yaml``, and from
+    # files of plugins. Unknown keys are errors.
     try:
         raw = read_yaml(path)
     except SourceError as error:

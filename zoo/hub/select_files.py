@@ -115,18 +115,7 @@ def files_to_download(names: Sequence[str], source: str, *, allow_pickle: bool) 
 
 
 def export_files(manifest: Path, names: Sequence[str]) -> list[str]:
-    """Return the files of an export that ``zoo push`` uploaded.
-
-    Args:
-        manifest: the downloaded manifest.
-        names: the files of the repository.
-
-    Returns:
-        none if the repository has weights next to the export, or the manifest is of no export.
-
-    Raises:
-        VerificationError: the manifest is damaged, or lists a file that zoo does not write.
-    """
+    """Return the files of an export that ``zoo push`` uploaded."""
     formats = list(all_formats())
     try:
         record = read_record(manifest, Manifest, hint="export the model again")

@@ -97,10 +97,8 @@ def locate_or_download(
     exports: bool = False,
     model_type: str | None = None,
 ) -> CheckpointDir:
-    """Return the directory of a reference; download only files that are needed.
-
-    With ``exports``, these are the files of an export, if a repository has one and no weights.
-    """
+    """Return the directory of a reference; download only files that are needed."""
+    # With ``exports``, these are the files of an export, if a repository has one and no weights.
     if reference.path is not None:
         if reference.revision is not None:
             raise UsageError(f"--revision does not apply to the directory {reference.path}")

@@ -130,13 +130,7 @@ class Scorer(ABC):
     def stream_scores(
         self, rows: Iterable[ScoredRow], texts: int | None = None, *, keep: int = 0
     ) -> Iterator[tuple[int, TextScore]]:
-        """Yield the index and the score of each text that has rows, in order.
-
-        Args:
-            rows: the rows.
-            texts: number of texts, for progress.
-            keep: number of tokens of each text to keep, the least likely ones.
-        """
+        """Yield the index and the score of each text that has rows, in order."""
         text, score = 0, TextScore()
         with progress("scoring", texts, unit="texts") as advance:
             for row, values, correct in self.run(rows):

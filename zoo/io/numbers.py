@@ -1,8 +1,4 @@
-"""Numbers in text from files, options and the environment: ASCII decimals.
-
-Python's ``int()`` and ``float()`` also read ``1_000``, digits of other scripts, spaces, ``nan``
-and ``infinity``.
-"""
+"""Numbers in text from files, options and the environment: ASCII decimals."""
 
 import math
 import os
@@ -23,6 +19,8 @@ def is_number(name: str) -> bool:
 
 def parse_int(text: str) -> int | None:
     """Return the integer that a text is, such as ``-12``, or ``None``."""
+    # Python's ``int()`` and ``float()`` also read ``1_000``, digits of other scripts, spaces,
+    # ``nan`` and ``infinity``.
     return int(text) if _INTEGER.fullmatch(text) else None
 
 

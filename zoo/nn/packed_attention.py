@@ -13,10 +13,8 @@ T = TypeVar("T")
 
 
 def outside_of_graphs(function: Callable[P, T]) -> Callable[P, T]:
-    """Exclude a function from compiled graphs, as ``torch.compiler.disable``.
-
-    The compiler, which takes seconds to import, is only used in code that it compiles.
-    """
+    """Exclude a function from compiled graphs, as ``torch.compiler.disable``."""
+    # The compiler, which takes seconds to import, is only used in code that it compiles.
     disabled: Callable[P, T] = torch._disable_dynamo(function)  # type: ignore[attr-defined]
 
     @functools.wraps(function)

@@ -1,10 +1,4 @@
-"""Objectives, tasks and commands of plugins, each named by an entry point.
-
-The group of the entry point is the plugins' group and the kind, such as ``zoo.api1.tasks``. The
-name is the name on the command line, the value ``module:attribute``. They are listed without
-importing a plugin, and only the one that is used is imported. Each belongs to the plugin of its
-distribution: if that is disabled, or has the name of another plugin, they are left out.
-"""
+"""Objectives, tasks and commands of plugins, each named by an entry point."""
 
 import functools
 from collections.abc import Collection, Iterator, Mapping
@@ -34,6 +28,12 @@ T = TypeVar("T")
 
 class NamedObject(NamedTuple):
     """An objective, a task, a command or an export target of a plugin, not necessarily imported."""
+
+    # The group of the entry point is the plugins' group and the kind, such as ``zoo.api1.tasks``.
+    # The name is the name on the command line, the value ``module:attribute``. They are listed
+    # without importing a plugin, and only the one that is used is imported. Each belongs to the
+    # plugin of its distribution: if that is disabled, or has the name of another plugin, they are
+    # left out.
 
     kind: str
     name: str

@@ -1,8 +1,4 @@
-"""Which row of the old embeddings each token of a new vocabulary gets its values from.
-
-Tokens are compared by their text, never by their ids: by what they spell and whether a word begins
-with them, so that ``##ing`` of WordPiece is ``ing`` of byte-level BPE, and ``the`` is ``Ġthe``.
-"""
+"""Which row of the old embeddings each token of a new vocabulary gets its values from."""
 
 import json
 from collections.abc import Mapping
@@ -149,6 +145,9 @@ def plan_rows(old: Vocabulary, new: Vocabulary, *, compose: bool, keep: bool = T
             the tokens that it splits their text into.
         keep: whether tokens that both have keep their rows.
     """
+    # Tokens are compared by their text, never by their ids: by what they spell and whether a word
+    # begins with them, so that ``##ing`` of WordPiece is ``ing`` of byte-level BPE, and ``the`` is
+    # ``Ġthe``.
     kept, composed, random = dict[int, int](), dict[int, tuple[int, ...]](), list[int]()
     of_role = {number: role for role, number in new.roles.items()}
     for number in range(new.size):

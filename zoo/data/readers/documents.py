@@ -1,10 +1,4 @@
-"""Readers of documents from plain text and tables, optionally compressed.
-
-The suffix of a file determines its format: ``.jsonl``, ``.ndjson`` and ``.json`` have a JSON object
-per line, ``.csv`` and ``.tsv`` a header and a row per line, ``.parquet`` is Parquet, and any other
-file is UTF-8 text; ``.gz`` or ``.zst`` may follow, except for Parquet. A row is a document, and
-``ReaderConfig`` sets the separator of documents in text.
-"""
+"""Readers of documents from plain text and tables, optionally compressed."""
 
 import glob
 import os
@@ -153,6 +147,11 @@ def read_documents(
     files: Iterable[Path], reading: ReaderConfig, problems: RowProblems | None = None
 ) -> Iterator[str]:
     """Yield the documents of files that are not only white space."""
+    # The suffix of a file determines its format: ``.jsonl``, ``.ndjson`` and ``.json`` have a JSON
+    # object per line, ``.csv`` and ``.tsv`` a header and a row per line, ``.parquet`` is Parquet,
+    # and any other file is UTF-8 text; ``.gz`` or ``.zst`` may follow, except for Parquet. A row is
+    # a document, and ``ReaderConfig`` sets the separator of documents in text.
+    #
     # A document of more than ``MAX_DOCUMENT_CHARACTERS`` is yielded in several parts
     for file in files:
         for text in _reader(file)(file, reading, problems):

@@ -1,13 +1,4 @@
-"""Linear maps with 8-bit weights, for inference on CPUs.
-
-A row of the weights has a scale of its own, so that its largest magnitude is 127; the inputs are
-quantized as they come, with one scale and zero point for the whole batch. CPUs with AVX512-VNNI or
-AMX have instructions for products of such integers, and a step of generation reads a quarter of the
-bytes. ``zoo bench --dtype float32 --dtype int8`` compares both for a model.
-
-x86 CPUs without these instructions add two products in 16 bits (``vpmaddubsw``), where
-254 * 127 * 2 saturates: there, the largest magnitude of a weight is 63.
-"""
+"""Linear maps with 8-bit weights, for inference on CPUs."""
 
 import functools
 import math
@@ -55,6 +46,14 @@ def pack_int8(weight: Tensor, bias: Tensor | None = None) -> PackedMatrix:
         weight: (out, in), float32.
         bias: (out,), float32, which stays so.
     """
+    # A row of the weights has a scale of its own, so that its largest magnitude is 127; the inputs
+    # are quantized as they come, with one scale and zero point for the whole batch. CPUs with
+    # AVX512-VNNI or AMX have instructions for products of such integers, and a step of generation
+    # reads a quarter of the bytes. ``zoo bench --dtype float32 --dtype int8`` compares both for a
+    # model.
+    #
+    # x86 CPUs without these instructions add two products in 16 bits (``vpmaddubsw``), where 254 *
+    # 127 * 2 saturates: there, the largest magnitude of a weight is 63.
     scales = weight.abs().amax(dim=1).clamp_min(1e-12) / largest_weight()
     integers = (weight / scales[:, None]).round().to(torch.int8)
     zeros = torch.zeros(len(weight), dtype=torch.int64)

@@ -1,10 +1,4 @@
-"""Limits of the number of logits that are held, and the parts of a batch that keep to them.
-
-The logits of n positions and a vocabulary of V tokens are n V numbers, and as many again for their
-gradient: 6.6 GB each, in float32, for 32,768 positions and 50,257 tokens. Above
-``LOGITS_AT_ONCE``, they are computed for some positions at a time. Only the shapes
-decide, so that a run that is resumed takes the same path.
-"""
+"""Limits of the number of logits that are held, and the parts of a batch that keep to them."""
 
 from collections.abc import Iterator
 
@@ -20,6 +14,10 @@ LOGITS_IN_CACHE = 1 << 18  # 1 MB in float32: what the cache of a CPU core holds
 
 def fits_at_once(positions: int, vocabulary: int) -> bool:
     """Return whether all logits of a batch are held at once."""
+    # The logits of n positions and a vocabulary of V tokens are n V numbers, and as many again for
+    # their gradient: 6.6 GB each, in float32, for 32,768 positions and 50,257 tokens. Above
+    # ``LOGITS_AT_ONCE``, they are computed for some positions at a time. Only the shapes decide, so
+    # that a run that is resumed takes the same path.
     return positions * vocabulary <= LOGITS_AT_ONCE
 
 

@@ -1,9 +1,4 @@
-"""Selection of the tokens of a row to mask, by tokens, words, n-grams or spans.
-
-No strategy selects a special token or crosses a segment boundary. Whole words and n-grams that
-exceed the budget are skipped, so that a few tokens less than the budget may be selected; the last
-span is cut.
-"""
+"""Selection of the tokens of a row to mask, by tokens, words, n-grams or spans."""
 
 import math
 from dataclasses import dataclass
@@ -84,6 +79,9 @@ def select_mask_positions(
     Args:
         starts_word: (vocab_size,), bool, see ``TokenizerView.starts_word``.
     """
+    # No strategy selects a special token or crosses a segment boundary. Whole words and n-grams
+    # that exceed the budget are skipped, so that a few tokens less than the budget may be selected;
+    # the last span is cut.
     if strategy == "tokens":
         positions = select_tokens(packed, budget, rng)
         return MaskSelection(positions, np.arange(len(positions)))

@@ -1,17 +1,4 @@
-"""Sentence pairs of a corpus, and their packing into rows.
-
-The pairs follow ``create_pretraining_data.py``, released with Devlin et al. 2018
-(arXiv:1810.04805, appendix A.2) and, for sentence order, with Lan et al. 2020 (arXiv:1909.11942).
-Consecutive sentences of a document form a chunk of the length of a row or, in 10 % of the
-documents, of a random shorter length. A chunk is split between two sentences into two segments. For
-next-sentence prediction, in half of the cases the second segment is replaced by sentences of
-another document, and its sentences are used for the next chunk. A pair that is too long is
-truncated at either end, the longer segment first.
-
-Two things differ from the released code. There, a row holds one pair and padding; here, short pairs
-share a row. There, the data are generated ten times, with different masks, split points and random
-segments; here, masks are always drawn anew, and ``dupe_factor`` sets the number of repetitions.
-"""
+"""Sentence pairs of a corpus, and their packing into rows."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
@@ -103,6 +90,18 @@ def make_pairs(
     dupe_factor: int,
 ) -> SentencePairRows:
     """Make the sentence pairs of a split, and pack them into rows."""
+    # The pairs follow ``create_pretraining_data.py``, released with Devlin et al. 2018
+    # (arXiv:1810.04805, appendix A.2) and, for sentence order, with Lan et al. 2020
+    # (arXiv:1909.11942). Consecutive sentences of a document form a chunk of the length of a row
+    # or, in 10 % of the documents, of a random shorter length. A chunk is split between two
+    # sentences into two segments. For next-sentence prediction, in half of the cases the second
+    # segment is replaced by sentences of another document, and its sentences are used for the next
+    # chunk. A pair that is too long is truncated at either end, the longer segment first.
+    #
+    # Two things differ from the released code. There, a row holds one pair and padding; here, short
+    # pairs share a row. There, the data are generated ten times, with different masks, split points
+    # and random segments; here, masks are always drawn anew, and ``dupe_factor`` sets the number of
+    # repetitions.
     room, draw = length - special_tokens, uniform(rng)
     tokens = int(split.sentences[-1])
     dtype = np.dtype(np.uint32 if tokens < 1 << 32 else np.int64)

@@ -1,12 +1,4 @@
-"""Sampled softmax: a cross-entropy over a sample of a large vocabulary.
-
-A softmax over 800,000 words is slow. The sampled softmax (Jean et al. 2015, arXiv:1412.2007)
-compares the target with a few other words, drawn once per batch, and subtracts from each logit the
-logarithm of the word's expected count in the sample, which corrects the gradient. Words are drawn
-from a log-uniform distribution, which suits a vocabulary sorted by frequency, until enough distinct
-ones are found; a sampled word that is the target is ignored. (TensorFlow's
-``sampled_softmax_loss`` does the same by default.)
-"""
+"""Sampled softmax: a cross-entropy over a sample of a large vocabulary."""
 
 import math
 from typing import NamedTuple
@@ -124,6 +116,12 @@ def sampled_softmax_loss(
     softmax: nn.Linear, hidden: Tensor, targets: Tensor, sample: SampledWords | None
 ) -> Tensor:
     """Return the loss of each target, (n,); for the arguments, see ``sampled_logits``."""
+    # A softmax over 800,000 words is slow. The sampled softmax (Jean et al. 2015, arXiv:1412.2007)
+    # compares the target with a few other words, drawn once per batch, and subtracts from each
+    # logit the logarithm of the word's expected count in the sample, which corrects the gradient.
+    # Words are drawn from a log-uniform distribution, which suits a vocabulary sorted by frequency,
+    # until enough distinct ones are found; a sampled word that is the target is ignored.
+    # (TensorFlow's ``sampled_softmax_loss`` does the same by default.)
     logits, labels = sampled_logits(softmax, hidden, targets, sample)
     if isinstance(logits, VocabularyProjection):
         logits = logits.logits()

@@ -72,9 +72,6 @@ def retrieval_row(
     """Return the row of an anchor.
 
     Args:
-        anchor: the text.
-        relevant: indices of the texts that belong to it.
-        texts: the texts that are compared with it.
         similarity: of the anchor and each text, (texts,).
     """
     first, own = int(similarity.argmax()), similarity[list(relevant)].max()

@@ -1,8 +1,4 @@
-"""Forms of text-to-text data: how the row of a table becomes a source text and a target text.
-
-GLUE has the forms of Raffel et al. 2020 (arXiv:1910.10683, appendix D, and ``glue`` and
-``stsb`` of data/preprocessors.py in the released code).
-"""
+"""Forms of text-to-text data: how the row of a table becomes a source text and a target text."""
 
 import os.path
 from collections.abc import Mapping, Sequence
@@ -69,6 +65,8 @@ class TextForm:
 
 def glue_form(name: str) -> TextForm:
     """Return the form of a task of GLUE, such as ``glue/mrpc``."""
+    # GLUE has the forms of Raffel et al. 2020 (arXiv:1910.10683, appendix D, and ``glue`` and
+    # ``stsb`` of data/preprocessors.py in the released code).
     task, short = glue_task(name), name.removeprefix(PREFIX)
     if not task.keys:
         raise UsageError(

@@ -68,10 +68,7 @@ class Llama:
     """A GGUF file in llama.cpp. The process ends with this object, or with ``close``.
 
     Args:
-        file: the GGUF file.
-        max_tokens: largest number of tokens of a text.
         threads: number of CPU threads; ``None`` for all.
-        embeds: whether the file is of a model that embeds texts.
     """
 
     def __init__(

@@ -24,10 +24,9 @@ REASON = (
 
 
 class Static(ExportTarget):
-    """Another model, which is made of the one that is given: the files of a ``StaticEmbedding``.
+    """Another model, which is made of the one that is given: the files of a ``StaticEmbedding``."""
 
-    Its gate is Spearman's correlation between the similarities of texts in both models.
-    """
+    # Its gate is Spearman's correlation between the similarities of texts in both models.
 
     name = "static"
     title = "static embeddings"

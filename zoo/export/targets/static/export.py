@@ -114,16 +114,7 @@ def distil(
     dim: int | None = None,
     sif_coefficient: float | None = None,
 ) -> Checkpoint:
-    """Return a checkpoint of static embeddings in the zoo's layout.
-
-    Args:
-        checkpoint: an encoder.
-        teacher: a session of it.
-        scratch: an empty folder; the files of the Hub's layout are in its folder ``hub``.
-        precision: dtype of the vectors.
-        dim: number of principal components.
-        sif_coefficient: see ``frequency_weights``.
-    """
+    """Return a checkpoint of static embeddings in the zoo's layout."""
     info = checkpoint.model.tokenizer
     if info is None or checkpoint.family.text_tokenizer(checkpoint.config) is not None:
         raise UsageError(

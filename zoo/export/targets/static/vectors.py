@@ -45,11 +45,9 @@ def _inputs(session: "Session", ids: "NDArray[np.int64]") -> "Mapping[str, NDArr
 
 
 def principal_components(vectors: "Vectors", dim: int) -> "Vectors":
-    """Return vectors projected on their first principal components, (tokens, dim).
-
-    The sign of a component is such that its largest magnitude is positive. Where there are no more
-    tokens than dimensions, the vectors are returned as they are.
-    """
+    """Return vectors projected on their first principal components, (tokens, dim)."""
+    # The sign of a component is such that its largest magnitude is positive. Where there are no
+    # more tokens than dimensions, the vectors are returned as they are.
     dim = min(dim, vectors.shape[1])
     if dim >= len(vectors):
         return vectors

@@ -15,29 +15,19 @@ UNUSED = re.compile(r"\[unused\d+\]")
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokens that get a vector.
+    """The tokens that get a vector."""
 
-    Attributes:
-        definition: the ``tokenizer.json`` of these tokens.
-        ids: for each of them its id in the model.
-        prefix: ids of the special tokens before a text of the model.
-        suffix: ids of those after it.
-        unknown: index of the unknown token, if any.
-    """
-
-    definition: dict[str, Any]
-    ids: list[int]
-    prefix: list[int]
-    suffix: list[int]
-    unknown: int | None
+    definition: dict[str, Any]  # the ``tokenizer.json`` of these tokens
+    ids: list[int]  # for each of them its id in the model
+    prefix: list[int]  # ids of the special tokens before a text of the model
+    suffix: list[int]  # ids of those after it
+    unknown: int | None  # index of the unknown token, if any
 
 
 def vocabulary_of(tokenizer: "Tokenizer", padding: str | None = None) -> Vocabulary:
-    """Return the tokens of a tokenizer except special, added and unused ones.
-
-    The padding and the unknown token stay, as in the authors' library: the rank of a token, by
-    which it is weighted, counts them.
-    """
+    """Return the tokens of a tokenizer except special, added and unused ones."""
+    # The padding and the unknown token stay, as in the authors' library: the rank of a token, by
+    # which it is weighted, counts them.
     definition = json.loads(tokenizer.to_str())
     model, added = definition["model"], definition["added_tokens"]
     pieces: list[str] = _pieces(model)

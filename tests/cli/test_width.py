@@ -1,25 +1,29 @@
-"""What commands print fits a terminal of 80 columns; a path that is longer is the one exception.
+"""What commands print fits a pseudo-terminal of 80 columns; longer paths are the one exception.
 
-JSON, which programs read, stays on one line: ``--json``, and the results of ``zoo run`` in a pipe.
+JSON, which programs read, stays on one line: ``--json``, and the results of ``zoo run``.
 """
 
+import ast
 import fcntl
 import os
 import pty
+import re
 import struct
-import subprocess
 import sys
 import termios
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
+import click
 import pytest
 
 from tests.export.conftest import with_tokenizer
+from tests.hub.hub_server import Hub
 from tests.once import written_once
 from tests.training.runs import options
-from zoo.cli import _run
+from zoo.cli import _run, cli
 
 COLUMNS = 80
 Zoo = Callable[..., str]
@@ -27,38 +31,95 @@ TEXTS = "".join(f"a b c d e f g h i j {word}\n\n" for word in "abcdefghij" * 30)
 TABLE = "text\tlabel\n" + "".join(
     f"{'ab'[k % 2]} c d\t{('red', 'blue')[k % 2]}\n" for k in range(40)
 )
+PAIRS = "text\tpair\n" + "".join(f"{a} {b} c d\t{b} {a} e\n" for a in "abc" for b in "fghij")
+CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # movements of the cursor and colours
+SCRIPT = "completion"  # prints a program
 
 
 def longest(text: str) -> list[str]:
     """Return the lines that are too long, except for words that do not fit in any line."""
-    lines = [line for line in text.splitlines() if len(line) > COLUMNS]
-    return [line for line in lines if max(map(len, line.split())) <= COLUMNS - 4]
+    lines = [line for line in re.split("[\r\n]+", CODES.sub("", text)) if len(line) > COLUMNS]
+    return [
+        line
+        for line in lines
+        if max(map(len, line.split())) <= COLUMNS - 4 and not line.startswith("{")
+    ]
+
+
+@contextmanager
+def terminal() -> Iterator[Callable[[], str]]:
+    """Make standard output and error a terminal; yield a function that ends it and returns both."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
+    shown = bytearray()
+
+    def read() -> None:
+        while True:
+            try:
+                part = os.read(master, 1 << 16)
+            except OSError:  # Linux: the terminal has no writer left
+                return
+            if not part:
+                return
+            shown.extend(part)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    kept = [(number, os.dup(number)) for number in (1, 2)]
+    streams = sys.stdout, sys.stderr
+    for number, _ in kept:
+        os.dup2(slave, number)
+    os.close(slave)
+    sys.stdout, sys.stderr = (
+        os.fdopen(os.dup(number), "w", buffering=1, encoding="utf-8") for number, _ in kept
+    )
+
+    def end() -> str:
+        for stream in (sys.stdout, sys.stderr):
+            if stream not in streams:
+                stream.close()
+        sys.stdout, sys.stderr = streams
+        for number, copy in kept:
+            os.dup2(copy, number)
+            os.close(copy)
+        kept.clear()
+        reader.join()
+        os.close(master)
+        return shown.decode()
+
+    try:
+        yield end
+    finally:
+        if kept:
+            end()
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with a model, its Hub layout, texts, and a table."""
     made = written_once("width", lambda folder: with_tokenizer(folder, "sequence-classification"))
+    encoder = written_once("width-encoder", lambda folder: with_tokenizer(folder, "none"))
     for name in ("model", "hub"):
         (tmp_path / name).symlink_to(made / name)
+    (tmp_path / "encoder").symlink_to(encoder / "model")
     (tmp_path / "texts.txt").write_text(TEXTS)
     (tmp_path / "table.tsv").write_text(TABLE)
+    (tmp_path / "pairs.tsv").write_text(PAIRS)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", str(COLUMNS))
     return tmp_path
 
 
 @pytest.fixture
-def zoo(place: Path, capfd: pytest.CaptureFixture[str]) -> Zoo:
+def zoo(place: Path) -> Zoo:
     """Run a command; return its output, errors included, whose lines are not too long."""
 
     def run(*arguments: str, code: int = 0) -> str:
-        capfd.readouterr()
-        ended = _run(list(arguments))
-        shown = "".join(capfd.readouterr())
+        with terminal() as end:
+            ended = _run(list(arguments))
+            shown = end()
         assert ended == code, shown
         assert longest(shown) == [], arguments
-        return shown
+        return shown.replace("\r\n", "\n")
 
     return run
 
@@ -137,28 +198,80 @@ def test_looks_plugins_and_checks(zoo: Zoo) -> None:
     zoo("check", "accumulation", "bert", "--train", "no such file", code=4)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [("families",), ("models",), ("plugins",), ("info", "t5-small"), ("info", "nothing")],
-)
-def test_a_real_terminal(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    environment: dict[str, Any] = {k: v for k, v in os.environ.items() if k != "COLUMNS"}
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "zoo", *arguments], stdout=slave, stderr=slave, env=environment
-    )
-    os.close(slave)
-    shown = b""
-    while True:
-        try:
-            part = os.read(master, 4096)
-        except OSError:  # Linux: the terminal has no writer left
-            break
-        if not part:
-            break
-        shown += part
-    os.close(master)
-    assert process.wait() in (0, 2, 4)
-    lines = shown.decode().replace("\r", "")
-    assert lines.strip() and longest(lines) == []
+def test_what_the_hub_has(zoo: Zoo, place: Path, hub: Hub) -> None:
+    files = {path.name: path.read_bytes() for path in (place / "hub").iterdir()}
+    files.pop(".zoo.json", None)
+    name = "an-organisation-with-a-long-name/a-model-with-a-name-that-is-long-as-well"
+    hub.add(name, files)
+    shown = zoo("fetch", name)
+    assert "model.safetensors" in shown
+    zoo("info", name)
+    zoo("convert", name)
+    zoo("verify", name, "--no-parity")
+    zoo("fetch", "organisation/name", code=4)
+
+
+def test_a_check_of_accumulation(zoo: Zoo) -> None:
+    settings = options(max_steps=4, save_steps=2)
+    assert "gradients" in zoo("check", "accumulation", "gpt", *settings)
+
+
+@pytest.mark.long  # starts three processes
+def test_a_check_of_resuming(zoo: Zoo) -> None:
+    settings = options(max_steps=4, save_steps=2)
+    assert "exact" in zoo("check", "resume", "gpt", "--device", "cpu", "--kills", "1", *settings)
+
+
+def test_adapters(zoo: Zoo) -> None:
+    data = ("--train", "table.tsv", "--eval", "table.tsv", "--device", "cpu", "--max-steps", "2")
+    task = ("--task", "text-classification", *data)
+    zoo("finetune", "model", *task, "--adapter", "lora", "-o", "lora")
+    zoo("adapter", "list", "lora")
+    zoo("adapter", "info", "lora/model")
+    zoo("adapter", "merge", "lora/model", "-o", "merged")
+    zoo("adapter", "extract", "model", "merged", "-o", "extracted")
+
+
+def test_results_and_tables(zoo: Zoo) -> None:
+    assert "in all" in zoo("run", "features", "model", "a b")
+    zoo("run", "classify", "model", "a b")
+    zoo("run", "classify", "model", "--input", "table.tsv", "-o", "results.csv")
+    zoo("run", "embed", "model", "a", code=2)
+    zoo("retokenize", "model", "--tokenizer", "model", "-o", "again")
+    assert "in all" in zoo("run", "embed", "encoder", "a b")
+    mining = ("--input", "pairs.tsv", "-o", "mined.jsonl", "--num-negatives", "1")
+    zoo("mine-negatives", "encoder", *mining)
+
+
+def test_plugins_on_and_off(zoo: Zoo) -> None:
+    zoo("plugins", "list")
+    zoo("plugins", "disable", "elmo")
+    zoo("plugins", "enable", "elmo")
+    assert "does not exist" in zoo("plugins", "install", "./no such directory", code=2)
+    zoo("plugins", "uninstall", "no-such-distribution", code=2)
+
+
+def leaves(group: click.Group, *path: str) -> Iterator[tuple[str, ...]]:
+    """Yield the names of all commands; the tasks of ``zoo run`` are one."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        child = group.get_command(context, name)
+        if isinstance(child, click.Group) and name != "run":
+            yield from leaves(child, *path, name)
+        else:
+            yield (*path, name)
+
+
+def test_each_command_is_run_here() -> None:
+    calls = [
+        tuple(part.value for part in node.args if isinstance(part, ast.Constant))
+        for node in ast.walk(ast.parse(Path(__file__).read_text("utf-8")))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "zoo"
+    ]
+    run = {call[:length] for call in calls for length in (1, 2)}
+    assert [path for path in leaves(cli) if path not in run and path != (SCRIPT,)] == []
+
+
+@pytest.mark.parametrize("path", [*leaves(cli), *(("run", task) for task in ("embed", "prompt"))])
+def test_help(zoo: Zoo, path: tuple[str, ...]) -> None:
+    assert "Options:" in zoo(*path, "--help")

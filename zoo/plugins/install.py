@@ -115,6 +115,8 @@ def _check_spec(spec: str) -> None:
     if spec.startswith("-"):
         raise UsageError(f"{spec} is an option, not a requirement")
     path = Path(spec)
+    if spec.startswith((".", "/", "~")) and not path.expanduser().exists():
+        raise UsageError(f"{spec} does not exist", "give a directory, a wheel, a name or git+URL")
     if path.exists() and not path.is_file() and not path.is_dir():  # an installer waits for a FIFO
         raise UsageError(f"{spec} is neither a regular file nor a directory")
     project = any(Path(spec, name).is_file() for name in ("pyproject.toml", "setup.py"))

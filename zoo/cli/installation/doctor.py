@@ -77,6 +77,9 @@ def _runtimes() -> dict[str, str]:
 
     states = {}
     for target in (find_target(name) for name in BUILT_IN if name != ONNX):
+        if not target.package:
+            states[target.name] = target.title
+            continue
         version = package_version(target.package)  # importing all of them takes seconds
         states[target.name] = (
             f"{target.title}, {target.package} {version}"

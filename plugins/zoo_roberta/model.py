@@ -41,7 +41,8 @@ class CountedEmbeddings(Embeddings):
     @override
     def default_positions(self, input_ids: Tensor) -> Tensor:
         real = (input_ids != self.padding).long()
-        return self.positions(real.cumsum(1) * real + self.padding)  # type: ignore[no-any-return]
+        numbers = (real.cumsum(1) + self.position_offset) * real
+        return self.positions(numbers + self.padding)  # type: ignore[no-any-return]
 
     @override
     def embed_positions(self, position_ids: Tensor) -> Tensor:

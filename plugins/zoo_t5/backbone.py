@@ -129,6 +129,7 @@ class Stack(nn.Module):
     """Blocks that share one table of relative positions, and a final norm."""
 
     layer_inputs: ClassVar[tuple[str, ...]] = ("positions",)
+    prefix_length: int = 0  # number of keys before those of the tokens; see ``zoo.nn.adapters``
 
     def __init__(self, config: T5Config, layers: int, decoder: bool, *, mix: bool = False) -> None:
         super().__init__()
@@ -145,10 +146,11 @@ class Stack(nn.Module):
             x: (batch, tokens, hidden).
 
         Returns:
-            (batch or 1, heads, tokens, past + tokens), the same for all blocks.
+            (batch or 1, heads, tokens, prefix_length + past + tokens), the same for all blocks.
         """
-        positions: Tensor = self.positions(x.shape[1], past + x.shape[1])
-        return positions if mask is None else positions + mask
+        before = self.prefix_length
+        positions: Tensor = self.positions(x.shape[1], before + past + x.shape[1])
+        return positions if mask is None else positions + F.pad(mask, (before, 0))
 
     def run(
         self,
@@ -259,7 +261,7 @@ class EncoderDecoder(T5Backbone):
             decoder_mask = causal_bias_mask(x, decoder_input_ids.shape[1])
         source = self.run(x, self.bias(x, encoder_mask))
         # not by calling self.embeddings: forward hooks on it should only see the source
-        y = self.embeddings.dropout(F.embedding(decoder_input_ids, self.embeddings.tokens.weight))
+        y = self.embeddings.dropout(self.embeddings.tokens(decoder_input_ids))
         return source, self.decoder.run(y, self.decoder.bias(y, decoder_mask), source, cross_mask)
 
     def decode_source(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:

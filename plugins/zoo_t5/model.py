@@ -59,10 +59,10 @@ class Seq2SeqState(DecodeState):
 
     _biases: Tensor | None = None
 
-    def bias(self, positions: RelativePositions) -> Tensor:
+    def bias(self, positions: RelativePositions, prefix_length: int = 0) -> Tensor:
         """Return the position biases of the next token, (1, heads, 1, keys): a view."""
         # They are computed for twice the number of keys, so that a step slices them
-        keys = self.cache.length + 1
+        keys = prefix_length + self.cache.length + 1
         if self._biases is None or keys > self._biases.shape[-1]:
             self._biases = positions(1, 2 * keys)
         return self._biases[..., -keys:]  # the last key is the token's own
@@ -105,7 +105,7 @@ class Seq2SeqLM(Seq2SeqGenerationMixin, EncoderDecoder):
     def forward_with_cache(self, tokens: Tensor, state: Seq2SeqState) -> Tensor:
         x, queries, past = self.embeddings(tokens), tokens.shape[1], state.cache.length
         if queries == 1:
-            bias = state.bias(self.decoder.positions)
+            bias = state.bias(self.decoder.positions, self.decoder.prefix_length)
         else:
             bias = self.decoder.bias(x, causal_bias_mask(x, queries, past), past)
         mask = padding_mask(state.mask, x.dtype)

@@ -23,7 +23,7 @@ from zoo.errors import SourceError, UsageError, VerificationError, ZooError
 from zoo.inference.load_model import load_adapted_model, load_model
 from zoo.inference.merge import merge
 
-MERGED, APART = ("lora", "dora", "ia3"), ("houlsby", "pfeiffer")
+MERGED, APART = ("lora", "dora", "ia3"), ("houlsby", "pfeiffer", "prompt", "prefix")
 TEXTS = ("a b c", "j i")
 
 

@@ -33,7 +33,11 @@ DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_resumes_bit_for_bit(method: str, pretrained: Pretrained, tmp_path: Path) -> None:
     model, _ = pretrained(**DROPOUT)
-    adapter = {"method": method, **({"dropout": 0.1} if method == "lora" else {})}
+    more: dict[str, dict[str, Any]] = {
+        "lora": {"dropout": 0.1},
+        "prefix": {"prefix_projection": True},
+    }
+    adapter = {"method": method, **more.get(method, {})}
     table = labelled(tmp_path / "t.tsv")
     tree = settings(model, table, adapter=adapter, save_total_limit=9, ema_decay=0.9)
     whole = finetune(tmp_path / "whole", tree)
@@ -59,7 +63,11 @@ def test_the_base_is_frozen_to_the_bit(method: str, pretrained: Pretrained, tmp_
     assert same and changed == []
     own = load_file(tmp_path / "again" / "model" / "adapter.safetensors")
     assert own.keys() == trained
-    assert {name.split(".")[0] for name in own if ".adapter." not in name} == {"pooler", "head"}
+    assert {name.split(".")[0] for name in own if not is_of_adapter(name)} == {"pooler", "head"}
+
+
+def is_of_adapter(name: str) -> bool:
+    return ".adapter." in f".{name}"
 
 
 def test_checkpoints_only_hold_what_is_trained(adapted: Adapted, tmp_path: Path) -> None:
@@ -103,8 +111,9 @@ def test_a_run_is_continued(adapted: Adapted, tmp_path: Path) -> None:
     assert [record["step"] for record in records(tmp_path / "longer")][-1] == 6
 
 
+@pytest.mark.parametrize("method", ["lora", "prompt", "prefix"])
 def test_packed_rows_compute_the_same(
-    pretrained: Pretrained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    method: str, pretrained: Pretrained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Training on a CPU packs the rows of a batch, which changes no loss."""
     model, _ = pretrained()
@@ -113,7 +122,7 @@ def test_packed_rows_compute_the_same(
     for packed in (True, False):
         if not packed:
             monkeypatch.setattr("zoo.nn.encoder.pack_rows", lambda mask: None)
-        tree = settings(model, table, adapter={"method": "lora"}, **QUICK)
+        tree = settings(model, table, adapter={"method": method}, **QUICK)
         run = finetune(tmp_path / f"packed-{packed}", tree)
         losses.append([record["loss"] for record in records(run)])
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
@@ -154,7 +163,17 @@ def test_two_processes_equal_one(
         torch.testing.assert_close(second[name], tensor, atol=1e-5, rtol=1e-4)
 
 
-NOT_FOR = {("elmo", "houlsby"), ("elmo", "pfeiffer")}  # it has no Transformer blocks
+# why a family does not take a method
+NOT_FOR = {
+    ("elmo", "houlsby"): "have no Transformer blocks",
+    ("elmo", "pfeiffer"): "have no Transformer blocks",
+    ("elmo", "prompt"): "have no table of token embeddings",
+    ("elmo", "prefix"): "have no attention that takes a prefix",
+    ("deberta", "prefix"): "have no attention that takes a prefix",
+    ("modernbert", "prefix"): "have no attention that takes a prefix",
+}
+OF_TEXTS = ("prompt", "prefix")  # not of rows of several documents
+SMALL = {"prefix": {"num_virtual_tokens": 4}}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -171,9 +190,9 @@ def test_every_family_has_default_targets(name: str, method: str) -> None:
         model = family.model(config, "none")
         before = dict(model.named_parameters())
         adaptable = AdaptableModel.of(model, family, config, "none")
-        method_of = parse_adapter({"method": method})
+        method_of = parse_adapter({"method": method, **SMALL.get(method, {})})
         if (name, method) in NOT_FOR:
-            with pytest.raises(UsageError, match="have no Transformer blocks"):
+            with pytest.raises(UsageError, match=NOT_FOR[name, method]):
                 method_of.add_to(model, adaptable)
             return
         method_of.add_to(model, adaptable)
@@ -225,9 +244,13 @@ def test_further_pretraining(method: str, pretrained: Pretrained, tmp_path: Path
         "save_total_limit": 9,
         "keep_optimizer": True,
     }
+    if method in OF_TEXTS:
+        with pytest.raises(UsageError, match="a row of pretraining holds several"):
+            PretrainRun(tree, DistContext.initialize("cpu"), tmp_path / "run").start()
+        return
     PretrainRun(tree, DistContext.initialize("cpu"), tmp_path / "run").start()
     own = load_file(tmp_path / "run" / "model" / "adapter.safetensors")
-    assert [name for name in own if ".adapter." not in name] == []
+    assert [name for name in own if not is_of_adapter(name)] == []
     assert_resumes_from(tmp_path / "run", tmp_path, 2, 0)
     assert resolve_checkpoint(str(tmp_path / "run" / "model")).head_name == "masked-lm"
 
@@ -257,6 +280,8 @@ def test_runs_without_a_pretrained_model_are_refused(tmp_path: Path) -> None:
             {"method": "lora", "target_modules": ["qeury"]},
             "no linear map of bert is called 'qeury'; did you mean query",
         ),
+        ({"method": "prefix", "encoder_hidden_size": 8}, "set prefix_projection"),
+        ({"method": "prompt", "num_virtual_tokens": 38}, "the model has 40 positions"),
         (
             {"method": "ia3", "target_modules": ["key"], "feedforward_modules": ["value"]},
             "adapter.feedforward_modules has 'value', which adapter.target_modules lacks",

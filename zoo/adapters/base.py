@@ -19,11 +19,21 @@ class AdapterMethod(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         name: value of ``--adapter``.
         defaults: settings of a run that fit the method, unless a run has others.
         can_merge: whether the changed model is one without an adapter again.
+        supports_packed_documents: whether rows may hold several documents, as in pretraining.
     """
 
     name: ClassVar[str]
     defaults: ClassVar[Mapping[str, Any]] = {}
     can_merge: ClassVar[bool] = True
+    supports_packed_documents: ClassVar[bool] = True
+
+    def shortened(self, limits: Mapping[str, int]) -> dict[str, int]:
+        """Return the largest sizes of a model's inputs, by axis, next to the adapter.
+
+        Args:
+            limits: those of the model without it; see ``OnnxSpec``.
+        """
+        return dict(limits)
 
     @abstractmethod
     def resolved(self, adaptable: "AdaptableModel") -> Self:

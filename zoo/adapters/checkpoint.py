@@ -1,12 +1,13 @@
 """Adapters on disk, and a model with adapters as one checkpoint."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from zoo.adapters.base import AdapterMethod
 from zoo.adapters.registry import parse_adapter
+from zoo.adapters.virtual_tokens import VirtualTokens
 from zoo.checkpoint import (
     ADAPTER,
     MANIFEST,
@@ -19,6 +20,9 @@ from zoo.checkpoint import (
 from zoo.checkpoint.digests import check_digests
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.overrides import override
+
+if TYPE_CHECKING:
+    from zoo.families.onnx import OnnxSpec
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,21 @@ class AdaptedCheckpoint(Checkpoint):
     def tokenizer_file(self) -> Path:
         own = super().tokenizer_file
         return own if own.is_file() else self.base.tokenizer_file
+
+    @property
+    @override
+    def onnx_spec(self) -> "OnnxSpec":
+        spec = super().onnx_spec
+        limits = dict(spec.limits)
+        for adapter in self.adapters:
+            limits = adapter_method_of(adapter).shortened(limits)
+        return replace(spec, limits=limits)
+
+    @property
+    def has_virtual_tokens(self) -> bool:
+        """Whether the model reads learned tokens before each text."""
+        methods = [adapter_method_of(adapter) for adapter in self.adapters]
+        return any(isinstance(method, VirtualTokens) for method in methods)
 
     @override
     def require_unchanged(self) -> None:

@@ -15,6 +15,8 @@ METHODS = {
     "lora": ("zoo.adapters.lora:LoRA", "low-rank updates of linear maps"),
     "dora": ("zoo.adapters.dora:DoRA", "low-rank updates of directions, and lengths"),
     "ia3": ("zoo.adapters.ia3:IA3", "learned factors of activations"),
+    "prompt": ("zoo.adapters.prompt:PromptTuning", "learned embeddings before each text"),
+    "prefix": ("zoo.adapters.prefix:PrefixTuning", "learned keys and values before each text"),
     "houlsby": (
         "zoo.adapters.houlsby:Houlsby",
         "small networks after attention and feed-forward network",
@@ -72,3 +74,14 @@ def with_adapter(requested: dict[str, Any]) -> tuple[dict[str, Any], Mapping[str
         return requested, {}
     method = parse_adapter(settings)
     return {**requested, "adapter": adapter_settings(method)}, method.defaults
+
+
+def require_packed_documents(settings: Mapping[str, Any]) -> None:
+    """Check that rows of several documents, as in pretraining, can have an adapter."""
+    method = parse_adapter(settings)
+    if not method.supports_packed_documents:
+        raise UsageError(
+            f"--adapter {method.name} puts virtual tokens before each text, and a row of "
+            "pretraining holds several",
+            "choose another --adapter, or `zoo finetune` with this one",
+        )

@@ -44,8 +44,9 @@ class Site:
 
 @dataclass(frozen=True)
 class AdaptableModel:
-    """The linear maps of a model outside of its head."""
+    """The linear maps of a model outside of its head, and the model itself."""
 
+    model: "nn.Module"
     family: "Family"
     config: "Config"
     head: str
@@ -67,7 +68,7 @@ class AdaptableModel:
                 continue
             if len(entry.shape) == 2 and can_adapt(modules[module]):
                 sites.append(Site(module, entry, parts_of(entry)))
-        return cls(family, config, head, sites)
+        return cls(model, family, config, head, sites)
 
     @property
     def targets(self) -> "AdapterTargets":

@@ -31,6 +31,7 @@ from zoo.weights import WeightMap
 
 if TYPE_CHECKING:
     from zoo.checkpoint.module_weights import ModuleWeights
+    from zoo.families.onnx import OnnxSpec
 
 ONNX = "onnx"  # target of exports whose record names none
 Record = TypeVar("Record", bound=msgspec.Struct)
@@ -67,6 +68,11 @@ class Checkpoint:
         embeds = pooling is not None and pooling.output in self.head.outputs
         more = [task for task in EMBEDDING if embeds and task not in self.head.tasks]
         return (*self.head.tasks, *more)
+
+    @property
+    def onnx_spec(self) -> "OnnxSpec":
+        """Inputs, outputs and axes of the model's graph."""
+        return self.family.onnx(self.config, self.model.head)
 
     @property
     def weights(self) -> WeightMap:

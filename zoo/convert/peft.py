@@ -23,6 +23,7 @@ from zoo.adapters.layers import add_stored_adapter
 from zoo.adapters.lora import LoRA
 from zoo.adapters.registry import adapter_settings
 from zoo.adapters.targets import WEIGHT, AdaptableModel, Part, Site, as_names, matches
+from zoo.adapters.virtual_tokens import VirtualTokens
 from zoo.adapters.write import base_record, write_adapter
 from zoo.checkpoint import (
     CONFIG,
@@ -32,6 +33,7 @@ from zoo.checkpoint import (
     ModelFile,
     SourceRecord,
 )
+from zoo.convert import peft_prompts
 from zoo.convert.hub_files import hub_side_files
 from zoo.errors import UsageError, VerificationError, did_you_mean
 from zoo.families.config import Config
@@ -42,6 +44,7 @@ from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.overwrite import HUB_RECORD, HubRecord
 from zoo.io.tensors.safetensors import SafetensorsReader
 from zoo.nn.layers.skip_init import init_empty_weights
+from zoo.tokenizers.info import TokenizerInfo
 from zoo.version import __version__
 from zoo.weights import Transpose, WeightMap
 from zoo.weights.names import outermost_parts
@@ -59,6 +62,7 @@ ENDINGS = {
     "lora_magnitude_vector": ".lora_magnitude_vector",
     "ia3_l": ".ia3_l",
 }
+MATRIX = 2  # number of axes
 BY_ROW = ("lora_B", "lora_magnitude_vector")  # tensors with the rows of the matrix
 TASK_TYPES = {
     "sequence-classification": "SEQ_CLS",
@@ -124,18 +128,25 @@ def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False
     method, weights = adapter_method_of(adapter), checkpoint.weights
     adaptable = adaptable_model(checkpoint.family, checkpoint.config, checkpoint.head_name)
     checkpoint.family.architecture(checkpoint.config, checkpoint.head_name)  # the Hub has one
-    tensors, whole = dict[str, Tensor](), list[str]()
+    tensors, whole, virtual = dict[str, Tensor](), list[str](), dict[str, Tensor]()
+    is_virtual = isinstance(method, VirtualTokens)
     sites = {site.module: site for site in adaptable.sites}
     for name, tensor in load_file(adapter_file(adapter)).items():
-        module, is_adapter, rest = name.partition(ADAPTER_PART)
-        if is_adapter:
+        module, is_adapter, rest = f".{name}".partition(ADAPTER_PART)
+        if is_adapter and is_virtual:
+            virtual[rest] = tensor
+        elif is_adapter:
+            site = sites[module.removeprefix(".")]
             kind, _, number = rest.rpartition(".")
-            part = sites[module].parts[number]
+            part = site.parts[number]
             key = f"{PREFIX}{weights.written(hub_module(part, adapter))}{ENDINGS[kind]}"
-            tensors[key] = rows_to_hub(sites[module], kind, tensor)
+            tensors[key] = rows_to_hub(site, kind, tensor)
         else:
             whole.append(name)
-            tensors |= head_to_hub(weights, name, tensor)
+            before = peft_prompts.PREFIX if is_virtual else PREFIX
+            tensors |= head_to_hub(weights, name, tensor, before)
+    if isinstance(method, VirtualTokens):
+        tensors[peft_prompts.PROMPTS] = peft_prompts.prompts_to_hub(method, adaptable, virtual)
     modules = saved_modules(weights, whole)
     base = adapter_record(adapter).base
     reference = base.source.repo if base.source and base.source.repo else base.reference
@@ -192,12 +203,12 @@ def rows_from_hub(site: Site, kind: str, tensor: Tensor) -> Tensor:
     return tensor
 
 
-def head_to_hub(weights: WeightMap, name: str, tensor: Tensor) -> dict[str, Tensor]:
-    """Return the Hub's tensors of one that was trained as a whole."""
+def head_to_hub(weights: WeightMap, name: str, tensor: Tensor, before: str) -> dict[str, Tensor]:
+    """Return the Hub's tensors of one that was trained as a whole, with a prefix of names."""
     entry = next(entry for entry in weights.entries() if entry.target == name)
     parts = entry.op.to_hub(tensor.numpy())
     return {
-        f"{PREFIX}{weights.written(source)}": torch.from_numpy(part.copy())
+        f"{before}{weights.written(source)}": torch.from_numpy(part.copy())
         for source, part in zip(entry.sources, parts, strict=True)
     }
 
@@ -238,6 +249,8 @@ def peft_config(method: AdapterMethod, adaptable: AdaptableModel) -> dict[str, A
             "feedforward_modules": exact_targets(method.feedforward_modules or (), adaptable),
             "fan_in_fan_out": is_transposed(targets, adaptable),
         }
+    if isinstance(method, VirtualTokens):
+        return {**shared, **peft_prompts.prompts_config(method, adaptable)}
     raise UsageError(
         f"peft has no adapter of the method {method.name}", "`zoo run` applies it with --adapter"
     )
@@ -298,16 +311,15 @@ def read_peft(
         raise UsageError(f"{family.name} has no head {head!r}", "name one with --head")
     config = with_head_labels(source, base, head, tensors, labels)
     weights, adaptable = family.weights(config, head), adaptable_model(family, config, head)
-    ours, names, rest = map_updates(file, weights, adaptable, tensors)
+    method, ours, rest = map_adapter(source, settings, weights, adaptable, tensors)
     whole = map_head(file, base, config, head, rest)
-    method = method_of(source, settings, names, adaptable, weights)
     check_tensors(method, adaptable, ours, file)
     model = ModelFile(
         zoo=FORMAT_VERSION,
         family=family.name,
         head=head,
         config=msgspec.to_builtins(config),
-        tokenizer=base.model.tokenizer,
+        tokenizer=shortened_tokenizer(base, method, config, head),
         pooling=base.model.pooling if head == base.head_name else None,
         generation=base.model.generation if head == base.head_name else {},
     )
@@ -326,6 +338,18 @@ def read_peft(
     )
 
 
+def shortened_tokenizer(
+    base: Checkpoint, method: AdapterMethod, config: Config, head: str
+) -> TokenizerInfo | None:
+    """Return the properties of the base's tokenizer, with the longest text next to an adapter."""
+    info, before = base.model.tokenizer, base.family.onnx(config, head).limits
+    limits = method.shortened(before)
+    if info is None or limits == before or "tokens" not in limits:
+        return info
+    longest = min(limits["tokens"], info.max_tokens or limits["tokens"])
+    return msgspec.structs.replace(info, max_tokens=longest)
+
+
 def read_peft_config(source: Path) -> dict[str, Any]:
     """Read ``adapter_config.json``, and refuse what would change the results unseen."""
     file = source / PEFT_CONFIG
@@ -333,7 +357,10 @@ def read_peft_config(source: Path) -> dict[str, Any]:
     if not isinstance(settings, dict) or not isinstance(settings.get("peft_type"), str):
         raise VerificationError(f"{file} names no peft_type", "save the adapter again with peft")
     for key, value in settings.items():
-        if value and key not in READ | UNREAD:
+        known = READ | UNREAD
+        if peft_prompts.is_prompt(settings):
+            known |= peft_prompts.READ | peft_prompts.UNREAD
+        if value and key not in known:
             raise UsageError(
                 f"{file}: {key} is {value!r:.60}, which zoo does not read",
                 "merge the adapter in peft, and convert the model",
@@ -376,7 +403,10 @@ def with_head_labels(
         )
     if labels is not None:
         return msgspec.structs.replace(config, labels=tuple(labels))
-    shapes = {name.removeprefix(PREFIX): tuple(t.shape) for name, t in tensors.items()}
+    shapes = {
+        name.removeprefix(PREFIX).removeprefix(peft_prompts.PREFIX): tuple(tensor.shape)
+        for name, tensor in tensors.items()
+    }
     counts = dict.fromkeys((len(config.labels), *(s[0] for s in shapes.values() if s)))
     for count in counts:
         names = config.labels
@@ -396,6 +426,30 @@ def fits(weights: WeightMap, shapes: Mapping[str, tuple[int, ...]]) -> bool:
         for source, shape in zip(entry.sources, entry.source_shapes, strict=True)
     }
     return not any(wanted[name] != shape for name, shape in shapes.items() if name in wanted)
+
+
+def map_adapter(
+    source: Path,
+    settings: Mapping[str, Any],
+    weights: WeightMap,
+    adaptable: AdaptableModel,
+    tensors: Mapping[str, Tensor],
+) -> tuple[AdapterMethod, dict[str, Tensor], dict[str, Tensor]]:
+    """Return the method, its tensors by our names, and the other tensors by the Hub's."""
+    file = source / PEFT_WEIGHTS
+    if not peft_prompts.is_prompt(settings):
+        ours, names, rest = map_updates(file, weights, adaptable, tensors)
+        return method_of(source, settings, names, adaptable, weights), ours, rest
+    rest = {name.removeprefix(peft_prompts.PREFIX): tensor for name, tensor in tensors.items()}
+    prompts = rest.pop(peft_prompts.PROMPTS, None)
+    if prompts is None or prompts.dim() != MATRIX:
+        raise VerificationError(
+            f"{file} has no matrix {peft_prompts.PROMPTS}", "save it again with peft"
+        )
+    method, ours = peft_prompts.prompts_from_hub(
+        source / PEFT_CONFIG, settings, adaptable, prompts.float()
+    )
+    return method, ours, rest
 
 
 def map_updates(

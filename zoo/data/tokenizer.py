@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from zoo.checkpoint import TOKENIZER, is_checkpoint, load_checkpoint
 from zoo.errors import UsageError
 from zoo.io.limits import MAX_NEW_VOCABULARY
@@ -28,6 +30,11 @@ class ExistingTokenizer:
 
     json: bytes
     info: TokenizerInfo  # special tokens of the tokenizer
+
+    def shortened(self, max_tokens: int) -> "ExistingTokenizer":
+        """Return the tokenizer for a model whose texts have at most so many tokens."""
+        limit = min(max_tokens, self.info.max_tokens or max_tokens)
+        return replace(self, info=msgspec.structs.replace(self.info, max_tokens=limit))
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that identify the tokenizer in ``corpus.json``."""

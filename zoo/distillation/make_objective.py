@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import torch
 
+from zoo.adapters.checkpoint import AdaptedCheckpoint
 from zoo.checkpoint import Checkpoint, load_text_tokenizer
 from zoo.distillation.discriminator import Discriminator, compares_generators, teacher_pair
 from zoo.distillation.losses import loss_names, loss_type
@@ -128,6 +129,11 @@ def _teacher(
     settings: DistillationConfig,
 ) -> Teacher:
     """Return a teacher, after checking that it has what the losses compare."""
+    if isinstance(checkpoint, AdaptedCheckpoint) and checkpoint.has_virtual_tokens:
+        raise UsageError(
+            f"{reference} has virtual tokens before each text, which its student lacks",
+            "name a teacher with another --adapter, or without one",
+        )
     needs_head = settings.replacement is not None or any(loss.needs_head for loss in losses)
     if needs_head:
         require_head(reference, checkpoint, base)

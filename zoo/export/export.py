@@ -65,7 +65,7 @@ def export_onnx(
     output = atomic_directory(target, force=force, sources=[checkpoint.path], managed=managed)
     with output as staging, progress("exporting", 3, unit="steps") as advance:
         weights = check_weights(checkpoint)
-        spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+        spec = checkpoint.onnx_spec
         graphs = write_graphs(
             checkpoint,
             spec,

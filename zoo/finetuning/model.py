@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from zoo.adapters.registry import parse_adapter
 from zoo.checkpoint import TOKENIZER, check_tables
 from zoo.data.tokenizer import TRAIN, ExistingTokenizer, TokenizerToTrain, load_tokenizer
 from zoo.errors import UsageError
@@ -69,9 +70,27 @@ class ModelSetup:
             check_head(init, head, config)
         check_memory(family, config, head)
         limit = family.max_seq_len(config) or run.max_seq_len
+        if run.adapter is not None:
+            limit, tokenizer = room_for_texts(run, family, config, head, tokenizer)
         run = msgspec.structs.replace(run, max_seq_len=min(run.max_seq_len, limit))
         inputs = tuple(family.onnx(config, head).inputs)
         return cls(config, inputs, tokenizer, init, run)
+
+
+def room_for_texts(
+    run: FineTuneConfig,
+    family: Family,
+    config: Config,
+    head: str,
+    tokenizer: ExistingTokenizer | None,
+) -> tuple[int, ExistingTokenizer | None]:
+    """Return the longest text next to the adapter, and the tokenizer with that limit."""
+    before = family.onnx(config, head).limits
+    limits = parse_adapter(run.adapter or {}).shortened(before)
+    limit = limits.get("tokens", run.max_seq_len)
+    if tokenizer is not None and limits != before:
+        tokenizer = tokenizer.shortened(max(limit, 1))
+    return limit, tokenizer
 
 
 def known_labels(

@@ -24,6 +24,7 @@ from zoo.finetuning.windows import (
     text_windows,
     tokenize_windows,
 )
+from zoo.nn.adapters.prompt import with_prompt, without_prompt
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel
 from zoo.objectives.losses.cross_entropy import summed_cross_entropy
 from zoo.objectives.options import Options
@@ -137,7 +138,8 @@ class InputTask(FineTuning):
         module: Any = model
         if not self.options.lm_coef:
             return module(**inputs)["logits"], {}
-        hidden, logits = module.hidden_and_logits(**inputs)
+        hidden, logits = module.hidden_and_logits(**with_prompt(module, inputs))
+        hidden = without_prompt(module, hidden)
         ids, mask = inputs[self.inputs[0]], inputs.get("attention_mask")
         flat = ids.flatten(0, -2), None if mask is None else mask.flatten(0, -2)
         return logits, {NEXT_TOKEN: next_token_losses(module, hidden, *flat)}

@@ -68,7 +68,7 @@ class Measurement:
 
 def default_seq_len(checkpoint: "Checkpoint", new_tokens: int = 0) -> int:
     """Return 128 tokens, or what the model's limit leaves next to the new ones."""
-    spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+    spec = checkpoint.onnx_spec
     return min([DEFAULT_SEQ_LEN, *(limit - new_tokens for limit in spec.limits.values())])
 
 
@@ -80,7 +80,7 @@ def default_new_tokens(checkpoint: "Checkpoint", seq_len: int | None) -> int:
         return 0
     if checkpoint.export_target not in (None, "onnx"):
         return 0
-    spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+    spec = checkpoint.onnx_spec
     rest = [limit - (seq_len or limit // 2) for limit in spec.limits.values()]
     return max(0, min([DEFAULT_NEW_TOKENS, *rest]))
 
@@ -144,7 +144,7 @@ def accepted_difference(session: "Session") -> float:
 
 
 def _check_room(checkpoint: "Checkpoint", seq_len: int, new_tokens: int) -> None:
-    spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+    spec = checkpoint.onnx_spec
     together = sum if "decoder_input_ids" not in spec.inputs else max
     for limit in spec.limits.values():
         if together((seq_len, new_tokens)) > limit:
@@ -193,7 +193,7 @@ def random_batch(
     """Return random inputs of a model."""
     from zoo.families.random_inputs import random_inputs
 
-    spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+    spec = checkpoint.onnx_spec
     lengths = [seq_len - row % 2 * padding * (seq_len // 4) for row in range(batch_size)]
     tensors = random_inputs(spec, checkpoint.config, lengths, seed=seed)
     return {name: tensor.numpy() for name, tensor in tensors.items()}

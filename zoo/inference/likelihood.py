@@ -95,7 +95,7 @@ class Seq2SeqLikelihood(LikelihoodScorer):
     def decoder_limit(self) -> int | None:
         """Largest number of tokens that the decoder reads, or ``None``."""
         checkpoint = self.checkpoint
-        spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+        spec = checkpoint.onnx_spec
         return spec.limits.get(DECODER_TOKENS)
 
     @override

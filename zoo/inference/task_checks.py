@@ -77,7 +77,7 @@ def require_finite(
 
 def token_limits(checkpoint: "Checkpoint") -> list[int]:
     """Return the limits of model and tokenizer on the number of tokens of a text."""
-    spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+    spec = checkpoint.onnx_spec
     first = next(iter(spec.inputs.values()))
     axis = [axis for axis in first if isinstance(axis, str)][-1]
     info = checkpoint.model.tokenizer

@@ -48,7 +48,7 @@ class TorchSession(Session):
         if threads is not None:
             torch.set_num_threads(threads)
         self._config = checkpoint.config
-        self._spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+        self._spec = checkpoint.onnx_spec
         self.model = load_model(checkpoint, precision, self._device)
         require_no_nan(self.model, checkpoint.path)
         self.stored_bytes = sum(tensor.nbytes for tensor in self.model.state_dict().values())

@@ -272,7 +272,7 @@ class Inspector:
 
     def _inputs(self, encoded: "Encoded") -> dict[str, Tensor]:
         arrays = collate([encoded], self.session.inputs, self.tokenizer.pad_id).inputs
-        spec = self.checkpoint.family.onnx(self.checkpoint.config, self.checkpoint.head_name)
+        spec = self.checkpoint.onnx_spec
         inputs = {}
         for name, array in arrays.items():
             tensor = torch.from_numpy(array).to(self.device)

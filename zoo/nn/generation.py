@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from zoo.nn.adapters.prompt import with_prompt
 from zoo.nn.heads import LMHeadMixin
 from zoo.nn.kv_cache import KeyValueCache
 from zoo.overrides import override
@@ -80,6 +81,7 @@ class GenerationMixin(LMHeadMixin, ABC):
         self, inputs: Mapping[str, Tensor], max_new_tokens: int
     ) -> tuple[Tensor, DecodeState]:
         """Return the logits after the prompt and the state; see ``Decoder.prefill``."""
+        inputs = with_prompt(self, inputs)
         state = self.init_state(inputs, max_new_tokens)
         start = inputs.get("decoder_input_ids")
         if start is None:

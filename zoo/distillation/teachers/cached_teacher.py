@@ -221,7 +221,7 @@ class CachedTeacher(Teacher):
     @override
     def run(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelOutput:
         inputs = teacher_batch(batch, self.checkpoint.config)
-        spec = self.checkpoint.family.onnx(self.checkpoint.config, self.checkpoint.head_name)
+        spec = self.checkpoint.onnx_spec
         names = [name for name in spec.inputs if name in inputs and name != "attention_mask"]
         device = inputs[names[0]].device
         self.open()

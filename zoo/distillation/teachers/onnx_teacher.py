@@ -159,7 +159,7 @@ def require_onnx(
                 "returns logits",
                 f"leave the term out; {OTHERWISE}",
             )
-    inputs = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name).inputs
+    inputs = checkpoint.onnx_spec.inputs
     text = not isinstance(objective, FineTuning)
     if "decoder_input_ids" in inputs or (text and objective.name not in OBJECTIVES):
         raise UsageError(

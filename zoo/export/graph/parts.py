@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.checkpoint import DECODER, ENCODER, GRAPH
+from zoo.errors import UsageError
 from zoo.export.graph.last_tokens import last_tokens
 from zoo.export.graph.trace import Example
 from zoo.families.onnx import (
@@ -25,6 +26,7 @@ from zoo.families.onnx import (
     OnnxSpec,
     axis_sum,
 )
+from zoo.nn.adapters.prompt import prompt_of
 from zoo.nn.generation import DecodeState, GenerationMixin, Seq2SeqGenerationMixin
 from zoo.nn.kv_cache import KeyValueCache, LayerCache
 from zoo.overrides import override
@@ -152,6 +154,11 @@ def with_cache(
     # encoder-decoder is two graphs: the encoder returns its last hidden state, from which the
     # decoder computes keys and values of cross-attention in its first run; see
     # ``zoo.export.graph.cache_branch``.
+    if prompt_of(model) is not None:
+        raise UsageError(
+            "a graph that generates has no place for the prompt of an adapter, which is read once",
+            "run it in torch, export without a cache, or train --adapter prefix",
+        )
     ids, mask = example["input_ids"], example["attention_mask"]
     target = example.get("decoder_input_ids")
     if target is None:

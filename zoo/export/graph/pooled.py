@@ -69,7 +69,7 @@ def require_modules(checkpoint: Checkpoint, dim: int | None) -> "Pooling":
             f"{path} does not say how it makes embeddings",
             "convert it with its files of sentence-transformers, or leave --pooled out",
         )
-    spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+    spec = checkpoint.onnx_spec
     if unknown := [name for name in spec.inputs if name not in INPUTS]:
         raise UsageError(f"{path} reads {unknown[0]}, not tokens", "leave --pooled out")
     if not pooling.pools_prompt and any(pooling.prompts.values()):
@@ -91,7 +91,7 @@ def require_modules(checkpoint: Checkpoint, dim: int | None) -> "Pooling":
 def pooled_spec(checkpoint: Checkpoint, dim: int | None) -> OnnxSpec:
     """Return the inputs and outputs of the graph."""
     pooling = require_modules(checkpoint, dim)
-    spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+    spec = checkpoint.onnx_spec
     found = pooling.features(pooling.input_width(checkpoint.config))
     outputs: dict[str, tuple[str | int, ...]] = {}
     if pooling.model_type != "SparseEncoder":  # whose tokens have a logit for each word

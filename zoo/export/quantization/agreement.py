@@ -91,7 +91,7 @@ def read_texts(file: Path | None) -> list[str]:
 
 def make_samples(checkpoint: Checkpoint, texts: Sequence[str]) -> list[TextBatch]:
     """Return batches of texts, or of random tokens for models without a tokenizer."""
-    spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+    spec = checkpoint.onnx_spec
     longest = min(MOST_TOKENS, spec.limits.get("tokens", MOST_TOKENS))
     if why_no_texts(checkpoint) is not None:
         samples = []
@@ -118,7 +118,7 @@ def make_samples(checkpoint: Checkpoint, texts: Sequence[str]) -> list[TextBatch
 
 def why_no_texts(checkpoint: Checkpoint) -> str | None:
     """Return why a model is compared on random tokens and not on texts; ``None`` if it is not."""
-    spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+    spec = checkpoint.onnx_spec
     if any("choices" in axes for axes in spec.inputs.values()):
         return f"the head {checkpoint.head_name} reads several texts a row"
     built_in = checkpoint.family.text_tokenizer(checkpoint.config)

@@ -118,7 +118,7 @@ class _Reference:
     def compare(self, paths: Sequence[Path]) -> Agreement:
         """Return the agreement of quantized copies with the graphs."""
         session = GraphSession(paths, self.checkpoint, cache=self.cache)
-        spec = self.checkpoint.family.onnx(self.checkpoint.config, self.checkpoint.head_name)
+        spec = self.checkpoint.onnx_spec
         actual = summaries(session.run, self.samples, spec, *_modules(self.checkpoint))
         compared = msgspec.structs.replace(
             agreement(self.summaries, actual, spec, self.checkpoint),
@@ -200,7 +200,7 @@ def write_quantized(
     session = GraphSession([folder / file for file in files], checkpoint, cache=cache)
     samples = make_samples(checkpoint, read_texts(plan.eval_file))
     value = plan.metric.measure(session)[1] if plan.metric else 0.0
-    spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+    spec = checkpoint.onnx_spec
     expected = summaries(session.run, samples, spec, *_modules(checkpoint))
     if plan.metric is None:
         require_different_scores(expected)

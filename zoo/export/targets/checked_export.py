@@ -166,7 +166,7 @@ class Reference:
         cls, checkpoint: Checkpoint, target: ExportTarget, plan: QuantizationPlan
     ) -> "Reference":
         """Run a model in torch on random tokens of all lengths, and on texts."""
-        spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+        spec = checkpoint.onnx_spec
         samples = make_samples(checkpoint, [*probe_texts(), *read_texts(plan.eval_file)])
         if not target.reads_token_types:
             spec = replace(spec, inputs={n: a for n, a in spec.inputs.items() if n != TYPES})

@@ -39,7 +39,7 @@ class TargetSession(Session):
         dtype: str,
         outputs: Sequence[str] | None = None,  # by default the family's
     ) -> None:
-        self._spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+        self._spec = checkpoint.onnx_spec
         self._config, self._path = checkpoint.config, checkpoint.path
         self.backend, self.device, self.dtype = backend, "cpu", dtype
         self.inputs = tuple(

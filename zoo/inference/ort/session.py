@@ -45,7 +45,7 @@ class GraphSession(Session):
     ) -> None:
         self._config, self._path = checkpoint.config, checkpoint.path
         self._head = checkpoint.head
-        self._spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+        self._spec = checkpoint.onnx_spec
         self.device, self.dtype = device, dtype
         self.inputs, self.outputs = tuple(self._spec.inputs), tuple(self._spec.outputs)
         files = [file for path in paths for file in (path, path.with_suffix(DATA))]

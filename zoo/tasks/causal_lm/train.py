@@ -14,6 +14,7 @@ from zoo.finetuning.base import LABELS, FineTuning
 from zoo.finetuning.rows import TokenizedRows
 from zoo.inference.completions import CompletionTokenizer, CompletionTokens
 from zoo.metrics.likelihood import finite_perplexity
+from zoo.nn.adapters.prompt import with_prompt, without_prompt
 from zoo.nn.kernels.row_chunks import select_rows
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.objectives.losses.cross_entropy import IGNORED, summed_cross_entropy
@@ -118,7 +119,8 @@ class CausalLanguageModelling(FineTuning):
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the logits of the tokens that are predicted, (tokens, vocabulary)."""
         module: Any = model
-        hidden = module.encode(batch[self.inputs[0]])
+        inputs = with_prompt(module, {self.inputs[0]: batch[self.inputs[0]]})
+        hidden = without_prompt(module, module.encode(**inputs))
         positions = (batch[LABELS].flatten() != IGNORED).nonzero().squeeze(-1)
         return Outputs({self.name: predict_at(module, hidden, positions)})
 

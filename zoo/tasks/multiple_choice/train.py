@@ -12,6 +12,7 @@ from zoo.finetuning.base import LABELS
 from zoo.finetuning.rows import TokenizedRows, pad_and_stack, tokenize
 from zoo.finetuning.text_inputs import NEXT_TOKEN, InputTask
 from zoo.metrics.classification import accuracy
+from zoo.nn.adapters.prompt import with_prompt
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs
 from zoo.overrides import override
 from zoo.tasks.multiple_choice.data import ChoiceColumns, read_choices, review_choice
@@ -102,7 +103,7 @@ class MultipleChoice(InputTask):
         if self.options.lm_coef or choice_logits is None:
             scores, auxiliary = self.hidden_and_logits(model, inputs)
         else:
-            scores, auxiliary = choice_logits(**inputs), {}
+            scores, auxiliary = choice_logits(**with_prompt(model, inputs)), {}
         absent = batch[LENGTHS][:, : scores.shape[1]] == 0
         scores = scores.float().masked_fill(absent, float("-inf"))
         return Outputs({self.name: scores, **auxiliary})

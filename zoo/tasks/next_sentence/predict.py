@@ -22,7 +22,7 @@ class SentencePair(BatchTask):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        spec = self.checkpoint.family.onnx(self.checkpoint.config, self.checkpoint.head_name)
+        spec = self.checkpoint.onnx_spec
         # logits of a whole row; logits of its tokens have one more axis
         names = [name for name, axes in spec.outputs.items() if axes == ("batch", 2)]
         if len(names) != 1:

@@ -25,7 +25,7 @@ class Seq2SeqGeneration(GenerationTask):
     def limits(self) -> list[int]:
         """Return the limits on the number of source tokens."""
         checkpoint, settings = self.checkpoint, self.settings
-        spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+        spec = checkpoint.onnx_spec
         most = spec.limits.get(DECODER_TOKENS)
         if most is not None and (self.given.get("max_new_tokens") or 0) > most:
             raise UsageError(

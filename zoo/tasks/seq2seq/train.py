@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from blake3 import blake3
 
+from zoo.adapters.registry import parse_adapter
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed
@@ -26,6 +27,7 @@ from zoo.inference.generation.generate import generate
 from zoo.io.limits import MAX_NEW_TOKENS, MAX_ROW_TOKENS
 from zoo.metrics.classification import accuracy
 from zoo.metrics.generated_labels import NO_LABEL, GeneratedLabels, number_of
+from zoo.nn.adapters.prompt import with_prompt
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.objectives.losses.cross_entropy import IGNORED
 from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
@@ -232,7 +234,10 @@ class Seq2Seq(FineTuning):
 
     @property
     def _decoder_limit(self) -> int | None:
-        return self._family.onnx(self.config, self.head).limits.get(DECODER_TOKENS)
+        limits = self._family.onnx(self.config, self.head).limits
+        if self.run.adapter is not None:
+            limits = parse_adapter(self.run.adapter).shortened(limits)
+        return limits.get(DECODER_TOKENS)
 
     def generate_as(self, other: "Seq2Seq", family: "Family", tokenizer: TextTokenizer) -> None:
         """Prepare a teacher to generate targets as long as the task of its student does."""
@@ -275,8 +280,10 @@ class Seq2Seq(FineTuning):
         """Return the logits of the tokens of all targets, (target tokens, vocabulary)."""
         module: Any = model
         labels = batch[LABELS]
+        source = {name: batch[name] for name in ("input_ids", "attention_mask") if name in batch}
+        source = with_prompt(module, source)
         _, hidden = module.hidden(
-            batch["input_ids"], batch.get("attention_mask"), self.shift_right(labels)
+            source["input_ids"], source.get("attention_mask"), self.shift_right(labels)
         )
         positions = (labels.flatten() != IGNORED).nonzero().squeeze(-1)
         return Outputs({self.name: predict_at(module, hidden, positions)})

@@ -13,6 +13,7 @@ from zoo.finetuning.labels import OneClassTask
 from zoo.finetuning.rows import TokenizedRows, pad_and_stack, tokenize
 from zoo.finetuning.text_inputs import POOLING
 from zoo.metrics.classification import ClassCounts, classification_metrics
+from zoo.nn.adapters.prompt import with_prompt
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs
 from zoo.objectives.options import Options
 from zoo.overrides import override
@@ -167,7 +168,8 @@ class SetFit(OneClassTask):
         """Return the embeddings of both texts of each pair, (rows, 2, hidden), float32."""
         encoder: Any = model
         inputs = {n: batch[n].flatten(0, 1) for n in self.inputs if n in batch}
-        vectors = encoder.pooler(encoder.encode_for_head(**inputs)).float()
+        hidden = encoder.encode_for_head(**with_prompt(encoder, inputs))
+        vectors = encoder.pooler(hidden).float()
         return Outputs({self.name: vectors.view(-1, 2, vectors.shape[-1])})
 
     @override

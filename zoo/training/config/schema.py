@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
-from zoo.adapters.registry import with_adapter
+from zoo.adapters.registry import require_packed_documents, with_adapter
 from zoo.data.readers.documents import ReaderConfig
 from zoo.errors import SourceError, UsageError
 from zoo.families.recipe import Recipe, SeqLenWarmup
@@ -246,6 +246,8 @@ def pretrain_config(
     check_kinds(values, overrides)
     requested = merge_settings(values, overrides)
     requested, of_adapter = with_adapter(in_tokens(requested))
+    if requested.get("adapter") is not None:
+        require_packed_documents(requested["adapter"])
     # of rows whose length the recipe has
     rows = {name: requested.pop(name) for name in ("batch_size",) if name in requested}
     if struct_type is TrainConfig and "num_train_epochs" in requested:

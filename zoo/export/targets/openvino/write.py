@@ -20,7 +20,7 @@ def write_ir(checkpoint: Checkpoint, folder: Path, precision: str) -> None:
     """Write the IR of a checkpoint into a new folder."""
     folder.mkdir()
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".onnx-") as scratch:
-        spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+        spec = checkpoint.onnx_spec
         write_graphs(
             checkpoint,
             spec,

@@ -1,0 +1,69 @@
+"""Prefix tuning (Li and Liang 2021, arXiv:2101.00190)."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from zoo.adapters.base import check_positive
+from zoo.adapters.virtual_tokens import VirtualTokens
+from zoo.errors import UsageError
+from zoo.families.base import DECODER_TOKENS
+from zoo.overrides import override
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from zoo.adapters.targets import AdaptableModel
+
+
+class PrefixTuning(VirtualTokens, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Learned keys and values before each text, in all layers."""
+
+    name: ClassVar[str] = "prefix"
+    # encoders in arXiv:2110.07602, whose prefixes these are, train with 5e-3 to 1e-2
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "optimizer": {"learning_rate": 1e-2, "layerwise_lr_decay": 1.0},
+        "warmup_ratio": 0.06,
+    }
+
+    # compute keys and values from smaller embeddings, by a network that is trained with them
+    prefix_projection: bool = False
+    encoder_hidden_size: int | None = None  # inner width of it; ``None`` for that of the keys
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        super().__post_init__()
+        if self.encoder_hidden_size is not None:
+            check_positive(self, "encoder_hidden_size")
+            if not self.prefix_projection:
+                raise ValueError("encoder_hidden_size is of a projection: set prefix_projection")
+
+    @override
+    def axis(self, limits: Mapping[str, int]) -> str:
+        return DECODER_TOKENS if DECODER_TOKENS in limits else "tokens"
+
+    @override
+    def resolved(self, adaptable: "AdaptableModel") -> Self:
+        from zoo.nn.adapters.prefix import has_prefix, prefix_layers
+
+        if prefix_layers(adaptable.model) is None and not has_prefix(adaptable.model):
+            raise UsageError(
+                f"models of {adaptable.family.name} have no attention that takes a prefix, such as "
+                "attention by relative positions",
+                "choose another --adapter",
+            )
+        return super().resolved(adaptable)
+
+    @override
+    def add_to(self, model: "nn.Module", adaptable: "AdaptableModel") -> None:
+        from zoo.nn.adapters.prefix import PrefixEncoder, attach_prefix, prefix_layers
+
+        self.resolved(adaptable)
+        found = prefix_layers(model)
+        if found is None:
+            raise UsageError("the model has a prefix already", "give only one --adapter of these")
+        attentions = found[1]
+        heads, size = attentions[0].head_counts[1], attentions[0].heads[1]
+        inner = (self.encoder_hidden_size or heads * size) if self.prefix_projection else None
+        attach_prefix(
+            model, PrefixEncoder(self.num_virtual_tokens, len(attentions), heads, size, inner)
+        )

@@ -1,0 +1,146 @@
+"""Learned keys and values before those of a text (Li and Liang 2021, arXiv:2101.00190).
+
+All tokens attend to them in each layer. In an encoder-decoder they are the decoder's. Tokens have
+the positions after theirs, as tokens after a cache.
+"""
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.nn.attention.masks import mask_value, packed_mask
+from zoo.nn.encoder import Encoder
+from zoo.nn.encoder_decoder import EncoderDecoder
+from zoo.nn.packed_attention import DocumentOffsets
+from zoo.nn.stacks import Stack, stacks
+from zoo.nn.transformer import SelfAttention
+from zoo.overrides import override
+
+
+class PrefixEncoder(nn.Module):
+    """The keys and values of all layers.
+
+    Args:
+        tokens: number of keys.
+        layers: number of layers.
+        heads: number of heads of keys and values.
+        head_size: width of a head.
+        projection: inner width of a network that computes them from smaller embeddings in training
+            (section 4.3); ``None`` to learn them as they are.
+    """
+
+    def __init__(
+        self, tokens: int, layers: int, heads: int, head_size: int, projection: int | None = None
+    ) -> None:
+        super().__init__()
+        self.heads, self.head_size = heads, head_size
+        width = heads * head_size
+        outputs = 2 * layers * width
+        self.embedding = nn.Parameter(torch.randn(tokens, width if projection else outputs))
+        self.transform: nn.Sequential | None = None
+        if projection:
+            self.transform = nn.Sequential(
+                nn.Linear(width, projection), nn.Tanh(), nn.Linear(projection, outputs)
+            )
+
+    def layer(self, number: int) -> tuple[Tensor, Tensor]:
+        """Return the keys and values of a layer, (heads, tokens, head_size) each."""
+        size = self.heads * self.head_size
+        rows = slice(2 * number * size, 2 * (number + 1) * size)
+        if self.transform is None:
+            flat = self.embedding[:, rows]
+        else:
+            first, act, last = cast(Any, self.transform)
+            flat = F.linear(act(first(self.embedding)), last.weight[rows], last.bias[rows])
+        keys, values = flat.unflatten(1, (2, self.heads, self.head_size)).permute(1, 2, 0, 3)  # type: ignore[no-untyped-call]
+        return keys, values
+
+    def flat(self) -> Tensor:
+        """Return the keys and values of all layers, (tokens, layers * 2 * heads * head_size)."""
+        return self.embedding if self.transform is None else self.transform(self.embedding)
+
+
+class PrefixedSelfAttention(SelfAttention):
+    """``SelfAttention`` to a prefix and the tokens of each row."""
+
+    # the prefix, which is the model's, and the number of the layer
+    prefix: tuple[PrefixEncoder, int]
+
+    @override
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Any, *, causal: bool = False) -> Tensor:
+        encoder, number = self.prefix
+        if isinstance(mask, DocumentOffsets):
+            mask = _documents_mask(mask, q)
+        elif mask is None and causal:
+            tokens = torch.arange(k.shape[2], device=k.device)
+            later = tokens > tokens[k.shape[2] - q.shape[2] :, None]
+            mask = (later.to(q.dtype) * mask_value(q.dtype))[None, None]
+        shared = self.head_counts[0] // self.head_counts[1]
+        keys, values = (
+            part.to(k.dtype).repeat_interleave(shared, 0).expand(k.shape[0], -1, -1, -1)
+            for part in encoder.layer(number)
+        )
+        k, v = torch.cat([keys, k], 2), torch.cat([values, v], 2)
+        if mask is not None:  # biases of relative positions have the columns already
+            mask = F.pad(mask, (k.shape[2] - mask.shape[-1], 0))
+        return super().attend(q, k, v, mask)
+
+
+def _documents_mask(documents: DocumentOffsets, like: Tensor) -> Tensor:
+    """Return the mask of documents that are given by their offsets; see ``packed_mask``."""
+    rows, _, tokens, _ = like.shape
+    places = torch.arange(rows * tokens, device=like.device)
+    offsets = documents.offsets.to(like.device).long()
+    ids = torch.searchsorted(offsets, places, right=True).view(rows, tokens)
+    return packed_mask(ids, ids, like.dtype, causal=documents.causal)
+
+
+def prefix_layers(model: nn.Module) -> tuple[Stack, list[Any]] | None:
+    """Return the stack that takes a prefix, and the attention of its layers.
+
+    ``None`` if there is none: attention with relative positions takes no prefix, unless the stack
+    has ``prefix_length``, which it adds to its biases.
+    """
+    found = {stack.owner: stack for stack in stacks(model)}
+    stack = found.get("decoder.", found.get(""))
+    if stack is None:
+        return None
+    owner: Any = model.get_submodule(stack.owner.removesuffix("."))
+    distinct = dict.fromkeys(stack.order)
+    attentions = [getattr(owner.layers[index], "attention", None) for index in distinct]
+    if not attentions or [a for a in attentions if type(a) is not SelfAttention]:
+        return None
+    return (stack, attentions) if _reads_no_positions(model, owner) else None
+
+
+def _reads_no_positions(model: nn.Module, owner: Any) -> bool:
+    if hasattr(owner, "prefix_length"):
+        return True
+    kind: Any = type(model)
+    if owner is not model:
+        same = kind.decoder_attention_inputs is EncoderDecoder.decoder_attention_inputs
+        return same and owner.embeddings is not None
+    return bool(kind.attention_inputs is Encoder.attention_inputs)
+
+
+def has_prefix(model: nn.Module) -> bool:
+    """Return whether a model has a prefix."""
+    return any(isinstance(module, PrefixedSelfAttention) for module in model.modules())
+
+
+def attach_prefix(model: nn.Module, prefix: PrefixEncoder) -> None:
+    """Give a model a prefix, in place."""
+    found = prefix_layers(model)
+    assert found is not None, "the method checks it"
+    stack, attentions = found
+    owner: Any = model.get_submodule(stack.owner.removesuffix("."))
+    owner.adapter = prefix
+    for number, attention in enumerate(attentions):
+        attention.__class__ = PrefixedSelfAttention
+        attention.prefix = (prefix, number)  # in a tuple, which registers no module
+    if hasattr(owner, "prefix_length"):
+        owner.prefix_length = prefix.embedding.shape[0]
+    else:
+        owner.embeddings.position_offset += prefix.embedding.shape[0]

@@ -171,6 +171,19 @@ def test_threads(split: Checkpoint) -> None:
     assert np.abs(single.run(batch)["pooler_output"]).max() > 0
 
 
+@pytest.mark.parametrize(("value", "threads"), [("3", 3), ("3,2", 3), ("all", 0), ("0", 0)])
+def test_threads_of_the_environment(
+    split: Checkpoint, monkeypatch: pytest.MonkeyPatch, value: str, threads: int
+) -> None:
+    """ONNX Runtime itself takes all cores; a number that is given comes first."""
+    monkeypatch.setenv("OMP_NUM_THREADS", value)
+    options = [
+        load_session(split, threads=given)._session.get_session_options()  # type: ignore[attr-defined]
+        for given in (None, 1)
+    ]
+    assert [each.intra_op_num_threads for each in options] == [threads, 1]
+
+
 def test_cuda_needs_its_own_runtime(split: Checkpoint) -> None:
     if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
         with pytest.raises(UsageError, match="has no CUDA; install onnxruntime-gpu"):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from zoo.errors import UsageError, VerificationError
 from zoo.inference.ort.saturation import exact_products
+from zoo.inference.threads import environment_threads
 from zoo.io.limits import MAX_ONNX_FOLDED_BYTES, MAX_ONNX_LOAD_SECONDS
 
 SILENT = 4  # log only fatal errors; errors are raised anyway
@@ -34,8 +35,7 @@ def create_session(
     options.log_severity_level = SILENT
     options.add_session_config_entry(FOLDED, str(MAX_ONNX_FOLDED_BYTES))
     exact_products(options)
-    if threads is not None:
-        options.intra_op_num_threads = threads
+    options.intra_op_num_threads = threads or environment_threads() or 0  # 0 for all cores
     providers = _providers(device)
     disabled = SLOW_ON_CPU if device == "cpu" else []
     with _cancelled_after(options, MAX_ONNX_LOAD_SECONDS):

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.errors import VerificationError
+from zoo.inference.threads import environment_threads
 from zoo.io.paths import home
 
 MODULE = Path("node-llama-cpp") / "dist" / "index.js"
@@ -68,7 +69,7 @@ class Llama:
     """A GGUF file in llama.cpp. The process ends with this object, or with ``close``.
 
     Args:
-        threads: number of CPU threads; ``None`` for all.
+        threads: number of CPU threads; by default ``$OMP_NUM_THREADS``, or all cores.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class Llama:
         # one more: node-llama-cpp keeps the last cell of a context free
         settings = {
             "contextSize": max_tokens + 1,
-            "threads": threads or os.cpu_count(),
+            "threads": threads or environment_threads() or os.cpu_count(),
             "embeds": embeds,
         }
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115

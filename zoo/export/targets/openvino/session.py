@@ -10,6 +10,7 @@ from zoo.checkpoint import Checkpoint
 from zoo.errors import VerificationError
 from zoo.export.targets.openvino.write import MODEL, read_model
 from zoo.export.targets.session import TargetSession
+from zoo.inference.threads import environment_threads
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ class OpenVinoSession(TargetSession):
     ) -> None:
         super().__init__(checkpoint, "openvino", precision)
         settings: dict[str, Any] = {**EXACT, "PERFORMANCE_HINT": "LATENCY"}
-        if threads is not None:
-            settings["INFERENCE_NUM_THREADS"] = threads
+        if count := threads or environment_threads():
+            settings["INFERENCE_NUM_THREADS"] = count
         model = read_model(folder / MODEL)
         names = {name for port in model.inputs for name in port.names}
         returned = {name for port in model.outputs for name in port.names}

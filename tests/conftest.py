@@ -11,9 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+# Sums depend on the number of threads, and runs of this process are compared with those of others.
+# NumPy reads it at import.
+os.environ["OMP_NUM_THREADS"] = "1"
 import numpy as np
 import pytest
 
+from tests.exporter import EXPORTER, keep_tables
 from tests.once import share_directory, written_once
 from tests.reporting import record
 
@@ -26,8 +30,6 @@ HANDLERS = {
     number: signal.getsignal(number)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 }
-# Sums depend on the number of threads, and runs of this process are compared with those of others.
-os.environ["OMP_NUM_THREADS"] = "1"
 for _name in ("COLUMNS", "LINES"):  # readline, which pytest imports, sets them for child processes
     os.unsetenv(_name)
 # By default NumPy takes NaN for equal to NaN, and two broken results would be equal.
@@ -64,6 +66,21 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+MORE_MODULES = 100  # that were imported since the last freeze, such as torch with what it needs
+frozen_modules = 0
+
+
+def pytest_runtest_logfinish() -> None:
+    """Keep the garbage collector from going through the libraries that a test has imported."""
+    global frozen_modules
+    if len(sys.modules) > frozen_modules + MORE_MODULES:
+        frozen_modules = len(sys.modules)
+        gc.collect()
+        gc.freeze()
+    if EXPORTER in sys.modules:
+        keep_tables()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -26,6 +26,7 @@ from typing import IO, Any
 
 import zoo as program
 from tests.conftest import reload_hub_settings
+from tests.exporter import fill_tables
 
 ZOO = "zoo.cli"
 READY = "ready\n"
@@ -164,6 +165,7 @@ def _import_all() -> None:
     for module in pkgutil.walk_packages(program.__path__, "zoo."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
+    fill_tables(importlib.import_module("zoo.export.graph.onnx_file").DEFAULT_OPSET)
 
 
 def _serve(orders: IO[str], answers: IO[str]) -> None:

@@ -1,6 +1,9 @@
 """Export targets: the gate, missing runtimes, damaged files, options of other targets."""
 
 import importlib
+import shutil
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +53,23 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     return with_tokenizer(tmp_path_factory.mktemp("encoder") / "bert", "none")
 
 
+@pytest.fixture(scope="module")
+def exported(
+    encoder: Checkpoint, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    """Return a cached function from a target to an export of the encoder, which no test changes."""
+
+    @cache
+    def export(name: str) -> Path:
+        output = tmp_path_factory.mktemp("exports") / name
+        loose = "--allow-tokenizer-differences"
+        done = zoo("export", encoder.path, "--to", name, "-o", output, loose)
+        assert done.exception is None and "wrote" in done.stdout
+        return output
+
+    return export
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_missing_runtime_writes_nothing_without_unverified(
     name: str, encoder: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -88,11 +108,10 @@ def test_a_difference_writes_nothing(
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_an_export_runs_in_commands(name: str, encoder: Checkpoint, tmp_path: Path) -> None:
-    loose = "--allow-tokenizer-differences"
-    done = zoo("export", encoder.path, "--to", name, "-o", tmp_path / "export", loose)
-    assert done.exception is None and "wrote" in done.stdout
-    export = load_checkpoint(tmp_path / "export")
+def test_an_export_runs_in_commands(
+    name: str, encoder: Checkpoint, exported: Callable[[str], Path]
+) -> None:
+    export = load_checkpoint(exported(name))
     drawn = draw_batch([5, 3])
     ids = drawn["input_ids"] % encoder.model.config["vocab_size"]
     batch = {"input_ids": ids, "attention_mask": drawn["attention_mask"]}
@@ -112,10 +131,11 @@ def test_an_export_runs_in_commands(name: str, encoder: Checkpoint, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_damaged_files_are_named(name: str, encoder: Checkpoint, tmp_path: Path) -> None:
-    target = find_target(name)
-    report = target.export(encoder, tmp_path / "export", LOOSE)
-    file = tmp_path / "export" / report.files[0]
+def test_damaged_files_are_named(
+    name: str, exported: Callable[[str], Path], tmp_path: Path
+) -> None:
+    export = load_checkpoint(shutil.copytree(exported(name), tmp_path / "export"))
+    (file,) = (path for path in export.path.rglob("*") if path.suffix in (".bin", ".gguf"))
     content = file.read_bytes()
     for damaged in (content[: len(content) // 2], content[:-1] + bytes([content[-1] ^ 1])):
         file.write_bytes(damaged)
@@ -125,13 +145,13 @@ def test_damaged_files_are_named(name: str, encoder: Checkpoint, tmp_path: Path)
     assert (code, "it is missing" in message) == (3, True)
 
 
-def test_an_export_says_what_it_is(encoder: Checkpoint, tmp_path: Path) -> None:
-    zoo("export", encoder.path, "--to", "openvino", "-o", tmp_path / "export")
+def test_an_export_says_what_it_is(exported: Callable[[str], Path], tmp_path: Path) -> None:
+    export = exported("openvino")
     cases = {
-        ("run", "embed", tmp_path / "export", "a", "--backend", "cpu"): "--backend openvino",
-        ("run", "embed", tmp_path / "export", "a", "--dtype", "float16"): "in float32, not float16",
-        ("convert", tmp_path / "export", "-o", tmp_path / "again"): "openvino",
-        ("export", tmp_path / "export", "-o", tmp_path / "again"): "openvino",
+        ("run", "embed", export, "a", "--backend", "cpu"): "--backend openvino",
+        ("run", "embed", export, "a", "--dtype", "float16"): "in float32, not float16",
+        ("convert", export, "-o", tmp_path / "again"): "openvino",
+        ("export", export, "-o", tmp_path / "again"): "openvino",
     }
     messages = {arguments: failure(*arguments)[1] for arguments in cases}
     assert [a for a, part in cases.items() if part not in messages[a]] == [], messages
@@ -172,8 +192,23 @@ def test_openvino_stores_rows_of_8_bits(encoder: Checkpoint, tmp_path: Path) -> 
     assert len(equal) == 1
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("head", ["masked-lm", "sequence-classification", "multiple-choice"])
+def test_openvino_has_the_threads_of_the_environment(
+    exported: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    session: Any = open_session(load_checkpoint(exported("openvino")))
+    assert session._compiled.get_property("INFERENCE_NUM_THREADS") == 1
+
+
+@pytest.mark.parametrize(
+    ("head", "dtype"),
+    [
+        ("masked-lm", "float32"),
+        ("masked-lm", "float16"),
+        ("sequence-classification", "float32"),
+        ("multiple-choice", "float32"),
+    ],
+)
 def test_openvino_holds_heads(head: str, dtype: str, tmp_path: Path) -> None:
     checkpoint = make_checkpoint(tmp_path / "model", head, num_layers=1)
     target = find_target("openvino")

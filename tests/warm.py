@@ -165,7 +165,8 @@ def _import_all() -> None:
     for module in pkgutil.walk_packages(program.__path__, "zoo."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    fill_tables(importlib.import_module("zoo.export.graph.onnx_file").DEFAULT_OPSET)
+    with importlib.import_module("zoo.export.graph.trace").silence():
+        fill_tables(importlib.import_module("zoo.export.graph.onnx_file").DEFAULT_OPSET)
 
 
 def _serve(orders: IO[str], answers: IO[str]) -> None:
@@ -244,7 +245,9 @@ def _become(order: dict[str, Any], environment: Mapping[str, str]) -> None:
 
 
 if __name__ == "__main__":
+    gc.disable()
     _import_all()
+    gc.enable()
     # Otherwise the garbage collector of each fork touches, and thereby copies, all memory at exit.
     gc.freeze()
     with open(os.dup(0)) as orders, open(os.dup(1), "w") as answers:

@@ -56,7 +56,7 @@ def command_pages() -> str:
     from zoo.cli import cli
 
     parts = ["# Commands\n\nThe help of every command, as `zoo COMMAND --help` prints it.\n"]
-    for context, command in walk(cli, click.Context(cli, info_name="zoo", terminal_width=88)):
+    for context, command in walk(cli, click.Context(cli, info_name="zoo", terminal_width=80)):
         level = min(len(context.command_path.split()), 4)
         help_text = command.get_help(context)
         parts.append(f"{'#' * level} {context.command_path}\n\n```text\n{help_text}\n```\n")
@@ -73,7 +73,7 @@ def walk(
         child = command.get_command(context, name)
         if child is None or child.hidden:
             continue
-        inner = click.Context(child, context, info_name=name, terminal_width=88)
+        inner = click.Context(child, context, info_name=name, terminal_width=80)
         yield inner, child
         yield from walk(child, inner)
 

@@ -24,7 +24,12 @@ from zoo.look.page import encode_cosines, encode_probabilities, render
 
 
 def made_up(
-    *texts: list[str], layers: int = 3, heads: int = 4, width: int = 8, mix: bool = False
+    *texts: list[str],
+    layers: int = 3,
+    heads: int = 4,
+    width: int = 8,
+    mix: bool = False,
+    causal: bool = False,
 ) -> Look:
     """Return numbers of a model, drawn at random; tokens that begin with ## continue a word."""
     rng = np.random.default_rng(0)
@@ -32,6 +37,7 @@ def made_up(
     def view(tokens: list[str]) -> TextView:
         count = len(tokens)
         scores = np.exp(rng.normal(size=(layers, heads, count, count)))
+        scores = np.tril(scores) if causal else scores
         predictions = Predictions(
             "token",
             list(range(layers + 1)),
@@ -50,7 +56,7 @@ def made_up(
                 words[-1] = Word(words[-1].text + token[2:], [*words[-1].tokens, place])
             else:
                 words.append(Word(token, [place]))
-        return TextView(" ".join(tokens), 0, [1], [stack], words)
+        return TextView(" ".join(tokens), 0, [] if causal else [1], [stack], words)
 
     mixes = [Mix([0.1, 0.2, 0.3, 0.4], 1.5)] if mix else []
     return Look("a/model", "bert", "masked-lm", [view(tokens) for tokens in texts], mixes)
@@ -194,3 +200,20 @@ def test_there_is_nothing_to_choose_where_words_are_tokens(
     browser.press("3")
     assert browser.evaluate("document.getElementById('kind')") is None
     assert heading(browser)[1].startswith("All tokens")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_decoder_begins_with_the_last_token(browser: Browser, dark: bool, tmp_path: Path) -> None:
+    """The first one attends to itself only, with a text that stands out from its shade."""
+    page = tmp_path / "look.html"
+    page.write_text(render(made_up(["a", "b", "c"], causal=True)), "utf-8")
+    browser.open(page, dark=dark)
+    assert heading(browser)[1] == "Layer 1, head 1from c"
+    browser.evaluate("document.querySelectorAll('#query button')[0].click()")
+    listed = "[...document.querySelectorAll('.bars code')].map((code) => code.textContent)"
+    assert browser.evaluate(listed) == ["a"], "what it cannot attend to is left out"
+    first = "getComputedStyle(document.querySelector('.tokens button[disabled]'))"
+    assert browser.evaluate(f"{first}.color") == (
+        "rgb(13, 17, 23)" if dark else "rgb(255, 255, 255)"
+    )
+    assert browser.problems() == []

@@ -26,6 +26,10 @@ function element(name, attributes = {}, ...children) {
   return made;
 }
 
+// Attributes of a button in a shade of the ink; the text on a strong one has its own color
+const shade = (weight) =>
+  ({ style: `--weight: ${weight.toFixed(3)}`, class: weight > 0.75 ? "strong" : "" });
+
 function drawing(name, attributes = {}, text = "") {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
@@ -88,13 +92,10 @@ function selection(label, names, chosen, name) {
   return element("label", {}, label, list);
 }
 
-function tokenRow(name, tokens, chosen, weights, marks = []) {
+function tokenRow(name, tokens, chosen, marks = []) {
   const row = element("div", { class: "tokens", role: "group", "aria-label": name, id: name });
-  const buttons = tokens.map((token, at) => {
-    const style = weights ? `--weight: ${weights[at].toFixed(3)}` : "";
-    const title = weights ? `${token}: ${number(weights[at])}` : token;
-    return element("button", { style, title, class: marks.includes(at) ? "mask" : "" }, token);
-  });
+  const buttons = tokens.map((token, at) =>
+    element("button", { title: token, class: marks.includes(at) ? "mask" : "" }, token));
   row.append(...buttons);
   roving(buttons, buttons.length, chosen, (at) => set(name, at, name));
   return row;
@@ -188,8 +189,10 @@ function attentionView() {
   });
   roving(buttons, columns, cell, (at) => set("cell", at, "cell"));
 
-  const first = masked().length && map.rows === stacks()[0].tokens ? masked()[0] : 0;
-  const query = Math.min(get("query", first), queries - 1);
+  const masks = map.rows === stacks()[0].tokens ? masked() : [];
+  // the first token of a decoder attends to itself only: begin with the last one
+  const ahead = map.columns.slice(1).some((_, at) => weight(layer, heads, 0, at + 1) > 0);
+  const query = Math.min(get("query", masks[0] ?? (ahead ? 0 : queries - 1)), queries - 1);
   const weights = map.columns.map((_, key) => weight(layer, head, query, key));
   const parts = [];
   if (maps.length > 1)
@@ -198,15 +201,14 @@ function attentionView() {
   parts.push(
     heading("All heads", "a row for each layer; a stronger color is more attention"), grid,
     heading(`Layer ${map.layers[layer]}, ${name}`, `from ${map.rows[query]}`),
-    note("Attention from"), tokenRow("query", map.rows, query, null, first ? masked() : []),
+    note("Attention from"), tokenRow("query", map.rows, query, masks),
     note("to"),
   );
   const to = element("div", { class: "tokens" });
   map.columns.forEach((token, at) => to.append(element("button", {
-    tabindex: -1, disabled: "", style: `--weight: ${weights[at].toFixed(3)}; color: inherit`,
-    title: `${token}: ${number(weights[at])}`,
+    tabindex: -1, disabled: "", ...shade(weights[at]), title: `${token}: ${number(weights[at])}`,
   }, token)));
-  const best = weights.map((value, at) => [map.columns[at], value]);
+  const best = weights.map((value, at) => [map.columns[at], value]).filter((row) => row[1] > 0);
   best.sort((one, other) => other[1] - one[1]);
   parts.push(to, element("div", { class: "columns" },
     matrix(map.rows, map.columns, (x, y) => Math.sqrt(weight(layer, head, y, x)), [query, -1],
@@ -313,7 +315,7 @@ function predictionsView() {
       const sure = made.probabilities[k][c][0], word = made.tokens[k][c][0];
       const label = replaced ? number(sure) : word;
       buttons.push(element("button", {
-        style: `--weight: ${(0.85 * sure).toFixed(3)}`, title: `${label}: ${number(sure)}`,
+        ...shade(0.85 * sure), title: `${label}: ${number(sure)}`,
       }, label));
       line.append(element("td", {}, buttons[buttons.length - 1]));
     }

@@ -1,4 +1,8 @@
-"""Scores of span corruption that vocabularies share: whole words of unseen text are masked."""
+"""Scores of denoising that vocabularies share: whole words of unseen text are masked.
+
+Models of span corruption write the masked words after their sentinels, and models of text infilling
+the whole text. Only the masked words are scored.
+"""
 
 import math
 from collections.abc import Sequence
@@ -47,7 +51,7 @@ def score_masked_words(model: Path, texts: Path) -> dict[str, float]:
     their frequency is a setting of the objective.
 
     Args:
-        model: directory of a model that span corruption has trained.
+        model: directory of a model that span corruption or text infilling has trained.
         texts: file of unseen text.
 
     Returns:
@@ -89,7 +93,7 @@ def swap_sources(batch: Sequence[Sample]) -> list[Sample]:
 
 
 def first_tokens(text: torch.Tensor) -> torch.Tensor:
-    """Return which tokens of targets follow a sentinel, (batch, tokens), bool.
+    """Return which tokens of targets begin the words of a span, (batch, tokens), bool.
 
     Args:
         text: see ``Sample``, (batch, tokens), bool.
@@ -115,6 +119,21 @@ def mask(tokenizer: Tokenizer, words: Sequence[str], noise: Noise) -> Sample:
     texts = [
         " ".join(words[index] for index in run) for run in np.split(range(len(words)), borders)
     ]
+    form = with_mask if tokenizer.token_to_id("<mask>") is not None else with_sentinels
+    source, target, is_text = form(tokenizer, texts)
+    return Sample(
+        source=torch.tensor(source),
+        target=torch.tensor(target),
+        text=torch.tensor(is_text),
+        masked_bytes=sum(len(text.encode()) for text in texts[1::2]),
+    )
+
+
+Tokens = tuple[list[int], list[int], list[bool]]  # source, target, and what of it is masked text
+
+
+def with_sentinels(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokens:
+    """Return the tokens of span corruption: every second text is masked, from the second on."""
     ids = [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
     vocabulary = tokenizer.get_vocab()
     end = [vocabulary["</s>"]]
@@ -125,12 +144,22 @@ def mask(tokenizer: Tokenizer, words: Sequence[str], noise: Noise) -> Sample:
         source += [*context, sentinel]
         target += [sentinel, *masked]
     is_text = [token not in sentinels for token in target]
-    return Sample(
-        source=torch.tensor(source + end),
-        target=torch.tensor(target + end),
-        text=torch.tensor([*is_text, False]),
-        masked_bytes=sum(len(text.encode()) for text in texts[1::2]),
-    )
+    return source + end, target + end, [*is_text, False]
+
+
+def with_mask(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokens:
+    """Return the tokens of text infilling: every second text becomes a mask, from the second on."""
+    spaced = [texts[0], *(f" {text}" for text in texts[1:])]
+    ids = [tokenizer.encode(text, add_special_tokens=False).ids for text in spaced]
+    vocabulary = tokenizer.get_vocab()
+    before, after = [vocabulary["<s>"]], [vocabulary["</s>"]]
+    source, target, is_text = list(before), list(before), [False]
+    for number, part in enumerate(ids):
+        masked = number % 2 == 1
+        source += [vocabulary["<mask>"]] if masked else part
+        target += part
+        is_text += [masked] * len(part)
+    return source + after, target + after, [*is_text, False]
 
 
 @torch.no_grad()

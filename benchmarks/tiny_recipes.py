@@ -11,7 +11,7 @@ and scored on the documents of it that runs hold out:
 * discriminators: area under the ROC curve of ``zoo eval --task replaced-tokens``, for rows of 64
   tokens of which a tenth was replaced by others, drawn by their frequency; the target is 0.75;
 * causal models: bits per byte of ``zoo eval --task perplexity``;
-* models of span corruption: bits per byte of masked words, which are the same for every
+* models of span corruption and text infilling: bits per byte of masked words, the same for every
   vocabulary, the fraction of their tokens that is predicted, and what their loss grows by with the
   source of another text; see ``masked_words``;
 * with ``--pairs``, a table of minimal pairs such as Zorro's: the accuracy of ``zoo eval --task
@@ -54,13 +54,15 @@ FAMILIES = (
     "modernbert",
     "gpt",
     "t5",
+    "bart",
     "elmo",
 )
+DENOISING = ("span-corruption", "text-infilling+sentence-permutation")
 EVALUATIONS = {  # objective -> evaluation of the held-out texts, and its metric
     "replaced-token-detection": ("replaced-tokens", "area_under_curve"),
     "causal-lm": ("perplexity", "bits_per_byte"),
 }
-NO_PAIRS = ("span-corruption", "bidirectional-lm")  # objectives whose models do not score pairs
+NO_PAIRS = (*DENOISING, "bidirectional-lm")  # objectives whose models do not score pairs
 COLUMNS = {  # name -> number of digits
     "seconds": 0,
     "CPU seconds": 0,
@@ -122,7 +124,7 @@ def measure(family: str, run: Path, texts: Path, options: argparse.Namespace) ->
     }
     if objective.startswith("masked-lm"):
         values |= {"accuracy": last["metrics"]["accuracy"], "majority": majority(history)}
-    if objective == "span-corruption":
+    if objective in DENOISING:
         values |= {**score_masked_words(run / "model", texts), "majority": majority(history)}
     if objective in EVALUATIONS:
         name, metric = EVALUATIONS[objective]

@@ -53,6 +53,18 @@ def test_a_span_becomes_a_sentinel(by_words: Tokenizer) -> None:
     assert sample.masked_bytes == len("w2 w3") + len("w5")
 
 
+def test_a_span_becomes_a_mask_if_the_vocabulary_has_one(by_words: Tokenizer) -> None:
+    by_words.add_special_tokens(["<s>", "<mask>"])
+    noise = np.array([False, True, True, False, True])
+    sample = mask(by_words, ["w1", "w2", "w3", "w4", "w5"], noise)
+    tokens = [by_words.id_to_token(int(token)) for token in sample.source]
+    assert tokens == ["<s>", "w1", "<mask>", "w4", "<mask>", "</s>"]
+    tokens = [by_words.id_to_token(int(token)) for token in sample.target]
+    assert tokens == ["<s>", "w1", "w2", "w3", "w4", "w5", "</s>"]
+    assert sample.text.tolist() == [False, False, True, True, False, True, False]
+    assert sample.masked_bytes == len("w2 w3") + len("w5")
+
+
 def test_the_same_words_are_masked_for_every_vocabulary(
     by_words: Tokenizer, by_characters: Tokenizer, tmp_path: Path
 ) -> None:

@@ -217,10 +217,11 @@ def phases(tmp_path_factory: pytest.TempPathFactory, training_home: Path) -> Pat
         return run_training(tmp_path_factory.mktemp("phases") / "run", "modernbert", **PHASES)
 
 
-@pytest.mark.parametrize("left", [SWITCH - 1, SWITCH, 6, 7])
+@pytest.mark.parametrize("left", [SWITCH - 1, SWITCH, 5, 6, 7])
 def test_resume_is_exact_around_stable_long_and_decaying_phases(
     phases: Path, tmp_path: Path, left: int
 ) -> None:
+    """Within each of the phases, of 4, 2 and 2 steps, and between them."""
     assert_resumes_from(phases, tmp_path, left)
 
 

@@ -16,6 +16,14 @@ def zoo_formats() -> "list[Format]":
     from zoo_converters.npy import Npy
     from zoo_converters.safetensors import Safetensors
     from zoo_converters.tensorflow import TensorFlow
-    from zoo_converters.torch_bin import TorchBin
+    from zoo_converters.torch_bin import ComposerCheckpoint, TorchBin
 
-    return [Safetensors(), TorchBin(), Hdf5(), TensorFlow(), Npy(), Gguf()]
+    return [
+        Safetensors(),
+        TorchBin(),
+        ComposerCheckpoint(),
+        Hdf5(),
+        TensorFlow(),
+        Npy(),
+        Gguf(),
+    ]

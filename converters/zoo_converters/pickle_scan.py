@@ -7,6 +7,9 @@ the instructions operate on plain values: nothing is imported, a global is only 
 few calls in a file of tensors are recognized and checked. Any other instruction, name or call ends
 the scan; allowed is what ``torch.save`` needs for a state dict with protocol 2. The result
 describes the tensors, and their data are read from the file directly.
+
+A checkpoint of a training run also has other objects. A tolerant scan passes over them: an unknown
+name is ``Opaque``, as is what it is called with, and only such a value may have any state.
 """
 
 import pickletools
@@ -19,6 +22,7 @@ from zoo_converters.pickle_values import (
     DTYPES,
     STORAGES,
     Name,
+    Opaque,
     Ordered,
     Refused,
     Storage,
@@ -31,13 +35,16 @@ MAX_KEY = 256  # characters of the key of a storage; torch writes a number
 DAMAGE = (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError)
 
 
-def scan(stream: BinaryIO, max_steps: int = MAX_PICKLE_STEPS) -> tuple[Any, dict[str, Storage]]:
+def scan(
+    stream: BinaryIO, max_steps: int = MAX_PICKLE_STEPS, *, tolerant: bool = False
+) -> tuple[Any, dict[str, Storage]]:
     """Execute a pickle symbolically; return its value, and key -> storage that it refers to."""
     # The stream must be bounded, since a pickle contains lengths to read
-    machine = _Machine(max_steps)
+    machine = _Machine(max_steps, tolerant)
+    steps = {**_STEPS, **_TOLERANT_STEPS} if tolerant else _STEPS
     try:
         for instruction, argument, _ in pickletools.genops(stream):
-            step = _STEPS.get(instruction.name)
+            step = steps.get(instruction.name)
             if step is None:
                 raise Refused(f"its pickle uses the instruction {instruction.name}")
             machine.spend(1)
@@ -60,8 +67,9 @@ class _Machine:
     them, therefore counts as that many instructions.
     """
 
-    def __init__(self, max_steps: int) -> None:
+    def __init__(self, max_steps: int, tolerant: bool) -> None:
         self.max_steps = self.steps_left = max_steps
+        self.tolerant = tolerant
         self.stack: list[Any] = []
         self.marks: list[list[Any]] = []
         self.memo: dict[int, Any] = {}
@@ -97,24 +105,33 @@ class _Machine:
         self.push(self.memo[key])
 
     def extend(self, items: list[Any]) -> None:
-        if type(self.stack[-1]) is not list:
-            refuse("it appends to", self.stack[-1])
-        self.stack[-1].extend(items)
+        target = self.stack[-1]
+        if isinstance(target, Opaque):
+            return
+        if type(target) is not list:
+            refuse("it appends to", target)
+        target.extend(items)
 
     def update(self, items: list[Any]) -> None:
         target = self.stack[-1]
+        if isinstance(target, Opaque):
+            return
         if not isinstance(target, dict):
             refuse("it sets entries of", target)
         for key, value in zip(items[::2], items[1::2], strict=True):
             put(target, key, value)
 
     def name(self, path: str) -> None:
-        if path not in CALLS and path not in STORAGES and path not in DTYPES:
+        known = path in CALLS or path in STORAGES or path in DTYPES
+        if not known and not self.tolerant:
             raise Refused(f"its pickle names {path!r:.100}, which a file of tensors does not need")
-        self.push(Name(path))
+        self.push(Name(path) if known else Opaque(path))
 
     def call(self, _: Any) -> None:
         function, arguments = self.take(2)
+        if isinstance(function, Opaque):
+            self.push(function)
+            return
         if not isinstance(function, Name) or function.path not in CALLS:
             refuse("it calls", function)
         if type(arguments) is not tuple:
@@ -125,6 +142,8 @@ class _Machine:
     def build(self, _: Any) -> None:
         (state,) = self.take(1)
         target = self.stack[-1]
+        if isinstance(target, Opaque):
+            return
         if not isinstance(target, Ordered):
             refuse("it sets attributes of", target)
         if not isinstance(state, dict) or len(state) != 1 or "_metadata" not in state:
@@ -191,3 +210,4 @@ _STEPS: dict[str, Callable[[_Machine, Any], None]] = {
     "MEMOIZE": lambda m, _: m.remember(len(m.memo)),
     "STACK_GLOBAL": lambda m, _: m.name(".".join(m.take(2))),
 }
+_TOLERANT_STEPS: dict[str, Callable[[_Machine, Any], None]] = {"NEWOBJ": _Machine.call}

@@ -60,6 +60,13 @@ class Name:
 
 
 @dataclass(frozen=True)
+class Opaque:
+    """What something that is not known would be, such as a random state; it is not made."""
+
+    path: str  # the global that it begins with
+
+
+@dataclass(frozen=True)
 class Storage:
     """Storage of tensors elsewhere in the file, as the pickle describes it."""
 

@@ -1,11 +1,12 @@
-"""The PyTorch format (``.bin``), in one file or in shards."""
+"""The PyTorch format: ``.bin``, in one file or in shards, and Composer's checkpoints, ``.pt``."""
 
+import fnmatch
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from zoo.errors import VerificationError
+from zoo.errors import UsageError, VerificationError
 from zoo.io.tensors.file_array import DataFile, FileArray
 from zoo.io.tensors.formats import STORAGE, Format, TensorInfo, TensorReader
 from zoo.overrides import override
@@ -52,6 +53,34 @@ class TorchBin(Format):
         contents = [inspect(path, ignore_crc=self._ignore_crc) for path in files]
         if index is not None:
             index.check_tensors({content.path: content.views for content in contents})
+        return TorchBinReader(contents, ignore_crc=self._ignore_crc)
+
+
+class ComposerCheckpoint(TorchBin):
+    """Checkpoint of a training run of MosaicML's Composer, such as ``ep0-ba1000-rank0.pt``.
+
+    Only the model is read; optimizers, loaders and random states are passed over, and not made.
+    """
+
+    name: ClassVar[str] = "composer"
+    priority: ClassVar[int] = -1
+
+    @override
+    def find(self, names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(sorted(fnmatch.filter(names, "*-rank0.pt")))
+
+    @override
+    def open(self, directory: Path, names: Sequence[str]) -> TensorReader:
+        from zoo_converters.torch_file import inspect
+
+        if len(names) > 1:
+            raise UsageError(
+                f"{directory} holds {len(names)} checkpoints of Composer: {', '.join(names)}",
+                "put the one to convert into a directory of its own, with config.json",
+            )
+        contents = [
+            inspect(directory / name, ignore_crc=self._ignore_crc, of_run=True) for name in names
+        ]
         return TorchBinReader(contents, ignore_crc=self._ignore_crc)
 
 

@@ -22,6 +22,8 @@ MAX_HEAD_STEPS = 1000  # instructions of the small pickles at the start of a str
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 COUNT = struct.Struct("<q")
 WRAPPERS = ("state_dict", "model")
+RUN = ("state", "model")  # keys of the state dict in a checkpoint of Composer
+RUN_PREFIX = "model."  # of its names: the attribute that Composer's class has the model in
 SETTINGS = "config"  # key of the configuration that some releases store with the tensors
 
 
@@ -53,13 +55,18 @@ class _Layout:
     big_endian: bool = False
 
 
-def inspect(path: Path, *, ignore_crc: bool = False) -> Contents:
-    """Check a ``.bin`` file and locate its tensors, without running code."""
+def inspect(path: Path, *, ignore_crc: bool = False, of_run: bool = False) -> Contents:
+    """Check a ``.bin`` file and locate its tensors, without running code.
+
+    Args:
+        ignore_crc: accept wrong checksums.
+        of_run: the file is a checkpoint of Composer, of which only the model is read.
+    """
     with open_regular(path) as file:
         try:
             size = file.seek(0, io.SEEK_END)
-            layout = _read(path, file, size, ignore_crc)
-            wrapper, views = _state_dict(layout.root)
+            layout = _read(path, file, size, ignore_crc, of_run)
+            wrapper, views = (_run_state if of_run else _state_dict)(layout.root)
             if layout.big_endian:
                 _check_widths(views)
             claimed = sum(view.info.nbytes for view in views.values())
@@ -81,11 +88,11 @@ def wrong_checksum(path: Path, record: str) -> VerificationError:
     )
 
 
-def _read(path: Path, file: BinaryIO, size: int, ignore_crc: bool) -> _Layout:
+def _read(path: Path, file: BinaryIO, size: int, ignore_crc: bool, of_run: bool) -> _Layout:
     file.seek(0)
     head = file.read(512)
     if head.startswith(b"PK\3\4"):
-        return _read_zip(path, file, size, ignore_crc)
+        return _read_zip(path, file, size, ignore_crc, of_run)
     if head.startswith(LFS_POINTER):
         raise Refused("it is a Git LFS pointer, `git lfs pull` gets the file itself")
     if head[257:262] == b"ustar":
@@ -93,7 +100,7 @@ def _read(path: Path, file: BinaryIO, size: int, ignore_crc: bool) -> _Layout:
     return _read_stream(file, size)
 
 
-def _read_zip(path: Path, file: BinaryIO, size: int, ignore_crc: bool) -> _Layout:
+def _read_zip(path: Path, file: BinaryIO, size: int, ignore_crc: bool, of_run: bool) -> _Layout:
     records = read_zip(file, size)
 
     def content(name: str, limit: int) -> bytes:
@@ -111,7 +118,7 @@ def _read_zip(path: Path, file: BinaryIO, size: int, ignore_crc: bool) -> _Layou
     if "data.pkl" not in records:
         raise Refused("it has no data.pkl")
     stream = io.BytesIO(content("data.pkl", MAX_PICKLE_BYTES))
-    root, storages = scan(stream)
+    root, storages = scan(stream, tolerant=of_run)
     if stream.read(1):
         raise Refused("its pickle continues past its end")
     for storage in storages.values():
@@ -182,7 +189,25 @@ def _state_dict(root: Any) -> tuple[str | None, dict[str, Tensor]]:
     if not isinstance(root, dict):
         raise Refused(f"it holds a {type(root).__name__} and not tensors by name")
     wrapper = _wrapper(root)
-    entries = root if wrapper is None else root[wrapper]
+    return wrapper, _tensors(root if wrapper is None else root[wrapper])
+
+
+def _run_state(root: Any) -> tuple[str, dict[str, Tensor]]:
+    """Return the state dict in a checkpoint of Composer, by the names that the model has itself."""
+    entries = root
+    for key in RUN:
+        entries = entries.get(key) if isinstance(entries, dict) else None
+    where = ".".join(RUN)
+    if not isinstance(entries, dict):
+        raise Refused(f"it has no {where}, so it is not a checkpoint of Composer")
+    tensors = _tensors(entries)
+    if others := [name for name in tensors if not name.startswith(RUN_PREFIX)]:
+        raise Refused(f"{others[0]!r:.100} in its {where} does not begin with {RUN_PREFIX}")
+    return where, {name.removeprefix(RUN_PREFIX): tensor for name, tensor in tensors.items()}
+
+
+def _tensors(entries: dict[Any, Any]) -> dict[str, Tensor]:
+    """Return the tensors of a state dict, which has nothing else but maybe its configuration."""
     tensors: dict[str, Tensor] = {}
     for name, value in entries.items():
         if name == SETTINGS and isinstance(value, dict) and not _holds_tensors(value):
@@ -194,7 +219,7 @@ def _state_dict(root: Any) -> tuple[str | None, dict[str, Tensor]]:
         tensors[name] = value
     if not tensors:
         raise Refused("it is empty")
-    return wrapper, tensors
+    return tensors
 
 
 def _wrapper(root: dict[Any, Any]) -> str | None:

@@ -1,10 +1,14 @@
 """ModernBERT: the conformance kit, and equality with the reference library on random weights."""
 
 import json
+import random
 import re
+from collections import defaultdict
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from msgspec.structs import replace
@@ -14,7 +18,7 @@ from tests.families import parity
 from tests.families.reference import SMALL_SIZES, ReferenceTests
 from zoo.checkpoint import load_checkpoint
 from zoo.convert.conversion import convert
-from zoo.errors import VerificationError
+from zoo.errors import UsageError, VerificationError
 from zoo.families.random_inputs import random_inputs
 from zoo.hub.source import CheckpointDir
 from zoo.testing.conformance import FamilyTests
@@ -104,6 +108,7 @@ def test_frequencies_contradict_each_other() -> None:
 
 # Checkpoints of Composer
 
+ZERO = torch.zeros(1)
 FLEX: dict[str, Any] = {
     "model_type": "bert",  # of the class that FlexBERT's configuration derives from
     "attention_layer": "rope",
@@ -176,6 +181,74 @@ def test_a_checkpoint_of_composer_is_read(head: str, tmp_path: Path) -> None:
     assert [name for name in ours if not torch.equal(ours[name], reference[name])] == []
     configs = [load_checkpoint(tmp_path / name).config for name in ("ours", "reference")]
     assert configs[0] == configs[1]
+
+
+class Touch:
+    """An object of a run whose pickle writes a file when it is loaded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+def composer_run(folder: Path, config: ModernBertConfig) -> dict[str, Any]:
+    """Return a checkpoint of a training run, and write its ``config.json`` to a folder."""
+    source = composer_checkpoint(folder, "masked-lm", config)
+    model = torch.load(source / "pytorch_model.bin", weights_only=True)
+    (source / "pytorch_model.bin").unlink()
+    moments = {name: {"step": torch.tensor(3.0), "exp_avg": t} for name, t in model.items()}
+    draws = [random.getstate(), np.random.get_state(), torch.get_rng_state()]
+    return {
+        "state": {
+            "model": {f"model.{name}": tensor for name, tensor in model.items()},
+            "optimizers": {"StableAdamW": {"state": moments, "param_groups": [{"lr": 8e-4}]}},
+            "timestamp": {"Timestamp": {"batch": 3, "wct": timedelta(seconds=9)}},
+            "dataset_state": defaultdict(list, {"train": [1]}),
+        },
+        "rng": [dict(zip(("python", "numpy", "torch"), draws, strict=True))],
+    }
+
+
+def test_the_model_of_a_training_run_of_composer_is_read(tmp_path: Path) -> None:
+    """Other states are passed over, and no code in them is run."""
+    config = replace(SMALL, max_positions=8192, global_rope_theta=160_000.0)
+    run, source = composer_run(tmp_path, config), tmp_path / "composer"
+    run["state"]["callbacks"] = [Touch(tmp_path / "touched")]
+    torch.save(run, source / "ep0-ba3-rank0.pt")
+    with pytest.raises(UsageError, match=r"ep0-ba3-rank0\.pt, a pickle"):
+        convert(CheckpointDir(source, "run"), tmp_path / "ours")
+    for path, name in ((source, "ours"), (tmp_path / "hub", "reference")):
+        assert convert(CheckpointDir(path, name), tmp_path / name, allow_pickle=True).mapping
+    ours, reference = (
+        load_file(tmp_path / name / "model.safetensors") for name in ("ours", "reference")
+    )
+    assert ours.keys() == reference.keys()
+    assert [name for name in ours if not torch.equal(ours[name], reference[name])] == []
+    assert not (tmp_path / "touched").exists()
+
+
+def test_other_files_of_training_runs_are_refused(tmp_path: Path) -> None:
+    run, source = composer_run(tmp_path, SMALL), tmp_path / "composer"
+    model = run["state"]["model"]
+    odd = {
+        "it has no state.model": run["state"],
+        "'head' in its state.model does not begin": {"state": {"model": {**model, "head": ZERO}}},
+        "entry 'model.x' is not a tensor": {
+            "state": {"model": {**model, "model.x": Touch(source)}}
+        },
+        "1 in the file that no rule knows (x)": {"state": {"model": {**model, "model.x": ZERO}}},
+    }
+    for message, content in odd.items():
+        torch.save(content, source / "ep0-ba3-rank0.pt")
+        with pytest.raises(VerificationError) as error:
+            convert(CheckpointDir(source, "run"), tmp_path / "ours", allow_pickle=True)
+        assert message in str(error.value), error.value
+    torch.save(run, source / "latest-rank0.pt")
+    with pytest.raises(UsageError, match="holds 2 checkpoints of Composer"):
+        convert(CheckpointDir(source, "run"), tmp_path / "ours", allow_pickle=True)
+    assert not (tmp_path / "ours").exists()
 
 
 def test_local_attention_of_composer_takes_the_global_base_by_default() -> None:

@@ -47,7 +47,7 @@ class Sample(NamedTuple):
 def score_masked_words(model: Path, texts: Path) -> dict[str, float]:
     """Score an encoder-decoder on texts of 24 words, 4 of which are masked in 2 spans.
 
-    The same words are masked for every tokenizer. Sentinels and the end of the target do not count:
+    Texts with more tokens than the model has positions are left out. The same words are masked for every tokenizer. Sentinels and the end of the target do not count:
     their frequency is a setting of the objective.
 
     Args:
@@ -63,6 +63,8 @@ def score_masked_words(model: Path, texts: Path) -> dict[str, float]:
     checkpoint = load_checkpoint(model)
     module = load_model(checkpoint)
     samples = mask_words(Tokenizer.from_file(str(model / "tokenizer.json")), texts)
+    if most := getattr(checkpoint.config, "max_positions", None):
+        samples = [s for s in samples if max(len(s.source), len(s.target)) <= most]
     results = []
     for start in range(0, len(samples), BATCH):
         batch = samples[start : start + BATCH]

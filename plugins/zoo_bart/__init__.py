@@ -1,16 +1,16 @@
-"""BART (Lewis et al. 2019, arXiv:1910.13461)."""
+"""BART (Lewis et al. 2019, arXiv:1910.13461) and mBART (Liu et al. 2020, arXiv:2001.08210)."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.families.adapters import AdapterTargets
 from zoo.families.base import Family, Head
-from zoo.families.config import Config, ConfigMap
+from zoo.families.config import Config, ConfigMap, TranslatedConfig
 from zoo.families.seq2seq import Seq2SeqFamily, seq2seq_heads, source_heads
 from zoo.overrides import override
 from zoo.plugins.hookspecs import hookimpl
 from zoo.tokenizers.train import TokenizerTrainSpec
-from zoo_bart.config import CONFIG_MAP, SPECIAL_TOKENS, BartConfig
+from zoo_bart.config import CONFIG_MAP, CONFIG_MAPS, SPECIAL_TOKENS, BartConfig
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -23,9 +23,10 @@ class Bart(Seq2SeqFamily):
 
     name: ClassVar[str] = "bart"
     package: ClassVar[str] = "zoo_bart"
-    model_types: ClassVar[tuple[str, ...]] = ("bart",)
+    model_types: ClassVar[tuple[str, ...]] = ("bart", "mbart")
     config_type: ClassVar[type[Config]] = BartConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
+    config_maps: ClassVar[Mapping[str, ConfigMap]] = CONFIG_MAPS
     default_checkpoint: ClassVar[str] = "bart-base"
     adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
         low_rank=("q_proj", "v_proj"),
@@ -36,19 +37,30 @@ class Bart(Seq2SeqFamily):
     new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {
         "byte-level-bpe": TokenizerTrainSpec(("<s>", "<pad>", "</s>", "<unk>"), ("<mask>",))
     }
-    named_heads: ClassVar[Mapping[str, Head]] = {**seq2seq_heads("Bart"), **source_heads("Bart")}
+    # in the order of the model types
+    named_heads: ClassVar[Mapping[str, Head]] = {
+        **seq2seq_heads("Bart", "MBart"),
+        **source_heads("Bart", "MBart"),
+    }
+
+    @override
+    def model_type(self, config: BartConfig) -> str:
+        return config.model_type
+
+    @override
+    def from_hub(self, hub: Mapping[str, Any], location: str = "config.json") -> TranslatedConfig:
+        # mBART's files may state no first token: it is the language, which depends on the text
+        if hub.get("decoder_start_token_id") is None:
+            hub = {key: value for key, value in hub.items() if key != "decoder_start_token_id"}
+        if hub.get("model_type") == "mbart" and not hub.get("id2label"):
+            hub = {"num_labels": 2, **hub}  # the default of its class on the Hub
+        return super().from_hub(hub, location)
 
     @override
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
-        from zoo.tokenizers import CLS_SEP_SEP, byte_level_bpe_tokenizer
+        from zoo_bart.tokenizer import tokenizer
 
-        return byte_level_bpe_tokenizer(
-            files,
-            roles=SPECIAL_TOKENS,
-            template=CLS_SEP_SEP,
-            trim_offsets=True,
-            mask_takes_space=True,
-        )
+        return tokenizer(files)
 
 
 @hookimpl

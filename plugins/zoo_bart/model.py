@@ -13,12 +13,17 @@ source look alike. And the logits have a bias, which is zero in all models that 
 Texts are classified and questions answered with the text as source and as target (section 3). A
 text is classified by the decoder's last hidden state at its last ``</s>``, through a linear map,
 tanh and a second linear map.
+
+mBART (Liu et al. 2020, "Multilingual Denoising Pre-training for Neural Machine Translation",
+arXiv:2001.08210) has norms before each part of a block and after the last block. What its decoder
+reads first is a language, which ends the text of a source that is read as its target.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from zoo.nn.encoder import Encoder
 from zoo.nn.encoder_decoder import Seq2SeqFactory
+from zoo.overrides import override
 from zoo_bart.config import POSITION_OFFSET, BartConfig
 
 
@@ -28,6 +33,18 @@ class BartFactory(Seq2SeqFactory):
     position_offset: ClassVar[int] = POSITION_OFFSET
 
 
+class MBartFactory(BartFactory):
+    """The models of mBART."""
+
+    pre_norm: ClassVar[bool] = True
+    final_norm: ClassVar[bool] = True
+
+    @override
+    def backbone_args(self) -> dict[str, Any]:
+        return {**super().backbone_args(), "wraps_source": True}
+
+
 def build(config: BartConfig, head: str) -> Encoder:
     """Return a model with randomly initialized weights."""
-    return BartFactory(config).build(head)
+    factory = MBartFactory if config.model_type == "mbart" else BartFactory
+    return factory(config).build(head)

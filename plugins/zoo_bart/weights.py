@@ -10,7 +10,8 @@ _TEXT_HEAD = ("classification_head.dense", "classification_head.out_proj")
 
 def weights(config: BartConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
-    backbone = seq2seq_rules(config, position_offset=POSITION_OFFSET)
+    final_norm = config.model_type == "mbart"
+    backbone = seq2seq_rules(config, position_offset=POSITION_OFFSET, final_norm=final_norm)
     if head == "seq2seq-lm":
         tied, tokens = config.tie_embeddings, f"{PREFIX}shared.weight"
         return lm_head_rules(backbone, config, tokens, tied=tied, bias="final_logits_bias")

@@ -39,14 +39,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def shift_right(tokens: Tensor, start: int) -> Tensor:
+def shift_right(tokens: Tensor, start: int | Tensor) -> Tensor:
     """Return the decoder's input for a target: a first token before all but the last.
 
     Args:
         tokens: (batch, tokens), int64.
-        start: the first token.
+        start: the first token, of all rows or (batch, 1), int64.
     """
-    return torch.cat([torch.full_like(tokens[:, :1], start), tokens[:, :-1]], dim=1)
+    first = start if isinstance(start, Tensor) else torch.full_like(tokens[:, :1], start)
+    return torch.cat([first, tokens[:, :-1]], dim=1)
 
 
 def text_ends(input_ids: Tensor, attention_mask: Tensor | None, eos_token_id: int) -> Tensor:
@@ -281,7 +282,11 @@ class Decoder(nn.Module):
 
 
 class EncoderDecoder(Encoder):
-    """Encoder and decoder without a head: the hidden states of target and source."""
+    """Encoder and decoder without a head: the hidden states of target and source.
+
+    With ``wraps_source``, a source that is read as its own target begins with its last token
+    instead of ``decoder_start_token_id``.
+    """
 
     def __init__(
         self,
@@ -291,11 +296,12 @@ class EncoderDecoder(Encoder):
         decoder: Decoder,
         decoder_start_token_id: int,
         eos_token_id: int = -1,
+        wraps_source: bool = False,
         **encoder_args: Any,
     ) -> None:
         super().__init__(embeddings, layers, **encoder_args)
         self.decoder, self.decoder_start_token_id = decoder, decoder_start_token_id
-        self.eos_token_id = eos_token_id
+        self.eos_token_id, self.wraps_source = eos_token_id, wraps_source
 
     @override
     def forward(  # type: ignore[override]
@@ -388,8 +394,11 @@ class EncoderDecoder(Encoder):
 
     def decode_source(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Return the decoder's output with the source as its target, (batch, tokens, hidden)."""
-        shifted = shift_right(input_ids, self.decoder_start_token_id)
-        return self.hidden(input_ids, attention_mask, shifted)[1]
+        start: int | Tensor = self.decoder_start_token_id
+        if self.wraps_source:
+            last = text_ends(input_ids, attention_mask, eos_token_id=-1)
+            start = input_ids.gather(1, last[:, None])
+        return self.hidden(input_ids, attention_mask, shift_right(input_ids, start))[1]
 
     def decoder_attention_inputs(
         self, x: Tensor, mask: Tensor | None, positions: Positions

@@ -47,8 +47,9 @@ class Sample(NamedTuple):
 def score_masked_words(model: Path, texts: Path) -> dict[str, float]:
     """Score an encoder-decoder on texts of 24 words, 4 of which are masked in 2 spans.
 
-    Texts with more tokens than the model has positions are left out. The same words are masked for every tokenizer. Sentinels and the end of the target do not count:
-    their frequency is a setting of the objective.
+    Texts with more tokens than the model has positions are left out. The same words are masked for
+    every tokenizer. Sentinels and the end of the target do not count: their frequency is a setting
+    of the objective.
 
     Args:
         model: directory of a model that span corruption or text infilling has trained.

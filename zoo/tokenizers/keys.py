@@ -37,6 +37,8 @@ TOKENIZER_CONFIG_KEYS: FileKeys = {
     "add_bos_token": honoured("without `tokenizer.json`, whose template has precedence"),
     "add_eos_token": honoured("without `tokenizer.json`, whose template has precedence"),
     "extra_ids": honoured("number of sentinel tokens, without `tokenizer.json`"),
+    "src_lang": honoured("the language code around texts, without `tokenizer.json`"),
+    "tgt_lang": carried("a target begins with the language that generation forces"),
     "clean_up_tokenization_spaces": honoured(
         "a step of the decoder of `tokenizer.json`; not for BPE, as in transformers 5"
     ),

@@ -14,6 +14,7 @@ from zoo.families.base import Family
 from zoo.families.config.keys import common_keys
 from zoo.io.file_keys import FileKeys, refused
 from zoo.plugins import get_family, installed
+from zoo.tokenizers.colbert_files import METADATA_KEYS, PYLATE_KEYS
 from zoo.tokenizers.keys import (
     SPECIAL_TOKENS_MAP_KEYS,
     TOKENIZER_CONFIG_KEYS,
@@ -77,6 +78,16 @@ def config_sections() -> Iterator[Section]:
 def sentence_sections() -> Iterator[Section]:
     """Yield the tables of the files of sentence-transformers."""
     yield Section("config_sentence_transformers.json", SETTINGS_KEYS, "Unknown keys are refused.")
+    yield Section(
+        "config_sentence_transformers.json of PyLate",
+        PYLATE_KEYS,
+        "With the keys above, which it shares. Unknown keys are refused.",
+    )
+    yield Section(
+        "artifact.metadata",
+        METADATA_KEYS,
+        "Of Stanford's ColBERT, with the class `HF_ColBERT`. Unknown keys are refused.",
+    )
     yield Section("modules.json", MODULES_KEYS, "Keys of each module. Unknown keys are refused.")
     yield Section(
         "sentence_bert_config.json",

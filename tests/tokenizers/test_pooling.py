@@ -156,7 +156,7 @@ def test_module_paths_of_newer_versions(tmp_path: Path) -> None:
                 ({"similarity_fn_name": "maxsim"}, "similarity_fn_name = 'maxsim' is not"),
                 ({"truncate_dim": 0}, "truncate_dim = 0 is not a positive number"),
                 ({"max_active_dims": 0, "model_type": "SparseEncoder"}, "max_active_dims = 0 is"),
-                ({"model_type": "ColBERT"}, "model_type = 'ColBERT' is not implemented"),
+                ({"model_type": "Colbert"}, "model_type = 'Colbert' is not implemented"),
                 ({"query_prefix": "[Q]"}, r"query_prefix = '\[Q\]' is not implemented"),
                 ({"temperature": 2}, "the key 'temperature' is unknown"),
             )

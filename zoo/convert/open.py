@@ -18,8 +18,9 @@ from zoo.families.base import GENERATING, Family
 from zoo.families.config import Config
 from zoo.hub.select_files import CONFIG, SIDE_FILES, choose_format
 from zoo.hub.source import CheckpointDir
-from zoo.io.tensors.formats import TensorReader
+from zoo.io.tensors.formats import SelectedReader, TensorReader
 from zoo.tokenizers import SourceFiles
+from zoo.tokenizers.colbert_files import PROJECTION, is_stanford
 from zoo.tokenizers.info import TokenizerInfo
 from zoo.tokenizers.pooling import Pooling
 from zoo.weights import TensorCopy, TensorMapping
@@ -60,6 +61,8 @@ class OpenCheckpoint:
     checkpoint: Checkpoint | None = None
     side_files: tuple[str, ...] = ()  # small files that were read
     naming_scheme: str = "hub"  # see ``Format.naming_scheme``
+    # the map from hidden states to vectors of tokens, of a checkpoint of Stanford's ColBERT
+    projection: TensorReader | None = None
 
     def for_head(self, head: str) -> "OpenCheckpoint":
         """Return the checkpoint with the Hub's tensor names, restricted to tensors for a head."""
@@ -102,7 +105,8 @@ class OpenCheckpoint:
         if self.checkpoint:
             return self.checkpoint.model.pooling
         location = self.source.model_directory / self.family.config_files[0]
-        pooling = read_pooling(self.files)
+        shape = None if self.projection is None else self.projection.tensors[PROJECTION].shape
+        pooling = read_pooling(self.files, shape)
         return self.family.sentence_settings(self.extra or {}, pooling, str(location))
 
     def zoo_tensor(self, entry: TensorMapping, names: Sequence[str]) -> "Sequence[Array]":
@@ -178,10 +182,15 @@ def open_source(
     except BaseException:
         reader.close()
         raise
+    projection = None
+    if is_stanford(class_names(hub)) and PROJECTION in reader.tensors:
+        projection = SelectedReader(reader, [PROJECTION])
+        reader = SelectedReader(reader, [name for name in reader.tensors if name != PROJECTION])
     return OpenCheckpoint(
         source=source,
         family=family,
         config=translation.config,
+        projection=projection,
         reader=reader,
         format=file_format.name,
         architectures=class_names(hub),

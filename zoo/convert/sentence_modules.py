@@ -40,6 +40,11 @@ def open_modules(opened: OpenCheckpoint, *, allow_pickle: bool) -> dict[str, Ten
     wanted = weighted_modules(pooling.steps) if pooling else {}
     if not wanted:
         return {}
+    if opened.projection is not None:
+        ((folder, shapes),) = wanted.items()
+        found = {name: info.shape for name, info in opened.projection.tensors.items()}
+        same_tensors(found, shapes, str(opened.source.directory))
+        return {folder: opened.projection}
     folders = {} if opened.checkpoint else module_folders(opened.files)
     readers = {}
     for folder, shapes in wanted.items():

@@ -29,14 +29,17 @@ def read_source_tokenizer(
 ) -> SourceTokenizer | None:
     """Return the tokenizer of the result, or ``None`` if the source has none."""
     source = elsewhere or opened.source
-    tokenizer = _read(opened.family, source, config)
+    tokenizer = _read(opened.family, source, config, stanford=opened.projection is not None)
     if tokenizer is None and elsewhere is not None:
         raise SourceError(f"{elsewhere.directory} has no tokenizer files")
     return tokenizer
 
 
-def _read(family: "Family", source: "CheckpointDir", config: Config) -> SourceTokenizer | None:
+def _read(
+    family: "Family", source: "CheckpointDir", config: Config, *, stanford: bool
+) -> SourceTokenizer | None:
     from zoo.tokenizers import check_vocabulary, has_tokenizer, tokenizer_info
+    from zoo.tokenizers.colbert_files import register_marks
     from zoo.tokenizers.tokenizer_json import read_checked
 
     if source.is_converted:
@@ -47,6 +50,7 @@ def _read(family: "Family", source: "CheckpointDir", config: Config) -> SourceTo
     if not has_tokenizer(files):
         return None
     backend = family.tokenizer(files)
+    register_marks(backend, files, stanford=stanford)
     check_vocabulary(backend, config.vocab_size, str(source.directory))
     unique_vocabulary(backend, str(source.directory))
     info = tokenizer_info(files, backend, family.special_tokens)

@@ -5,16 +5,14 @@ The ``tokenizers`` library is imported on first use.
 
 from zoo.tokenizers.bpe.byte_level import byte_level_bpe_tokenizer
 from zoo.tokenizers.bpe.word_level import word_bpe_tokenizer
+from zoo.tokenizers.colbert_files import hub_pooling_files, module_folders, read_pooling
 from zoo.tokenizers.hub_files import hub_token_ids, hub_tokenizer_files
 from zoo.tokenizers.info import check_template, check_vocabulary, tokenizer_info
 from zoo.tokenizers.sentence_files import (
     MODULE_FILES,
     POOLING_FILES,
     backbone_folder,
-    hub_pooling_files,
-    module_folders,
     module_kinds,
-    read_pooling,
 )
 from zoo.tokenizers.sentencepiece.proto import piece_model
 from zoo.tokenizers.sentencepiece.tokenizer import sentencepiece_tokenizer

@@ -1,6 +1,6 @@
 """Settings of sentence encoders: modules after the backbone, prompts, similarity of embeddings."""
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
@@ -39,7 +39,7 @@ class QueryExpansion(JsonStruct):
     """Mask tokens after a query, which late interaction scores (arXiv:2004.12832, section 3.2)."""
 
     strategy: Literal["fixed", "min"]  # ``min`` does not truncate longer queries
-    length: int  # number of tokens of a query
+    length: Annotated[int, msgspec.Meta(ge=1)]  # number of tokens of a query
     attend: bool = False  # whether the tokens of the query attend to the expansion
     token: str | None = None  # by default the mask token
 

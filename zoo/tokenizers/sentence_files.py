@@ -56,6 +56,7 @@ ANY_SENTENCE = "sentence_*_config.json"
 POOLING_FILES: tuple[str, ...] = (
     *(MODULES, ANY_SENTENCE, SETTINGS),
     *(f"[0-9]*_{kind}/config.json" for kind in MODULE_KEYS),
+    "artifact.metadata",  # of Stanford's ColBERT
 )
 # weights of modules, the preferred file of a folder first
 MODULE_FILES = tuple(
@@ -95,10 +96,7 @@ SETTINGS_KEYS: FileKeys = {
     "activation_fn": refused("of cross-encoders, functions that are not in a list of `torch.nn`"),
     "keep_in_fp32_modules": refused("layers of cross-encoders that run in float32"),
     "max_active_dims": honoured("the number of weights that a sparse encoder keeps"),
-    **dict.fromkeys(
-        _PYLATE,
-        refused("settings of PyLate; `MultiVectorEncoder` opens such a model and saves it anew"),
-    ),
+    **dict.fromkeys(_PYLATE, refused("settings of PyLate, in a model of another type")),
 }
 MODULES_KEYS: FileKeys = {
     "idx": written_anew("the place in the list, which decides"),

@@ -156,6 +156,26 @@ class TensorReader(ABC):
         self.close()
 
 
+class SelectedReader(TensorReader):
+    """Some of the tensors of a reader, which it closes."""
+
+    def __init__(self, reader: TensorReader, names: Iterable[str]) -> None:
+        self._reader, self.files = reader, reader.files
+        self.tensors = {name: reader.tensors[name] for name in names}
+
+    def read(self, name: str) -> "NDArray[np.generic[Any]]":
+        """See ``TensorReader``."""
+        return self._reader.read(name)
+
+    def lazy(self, name: str) -> "NDArray[np.generic[Any]] | FileArray":
+        """See ``TensorReader``."""
+        return self._reader.lazy(name)
+
+    def close(self) -> None:
+        """See ``TensorReader``."""
+        self._reader.close()
+
+
 class Format(ABC):
     """Base class of checkpoint file formats.
 

@@ -1,0 +1,185 @@
+"""Late interaction in the layouts of PyLate and of Stanford's ColBERT.
+
+``MultiVectorEncoder`` of sentence-transformers opens both, and is the reference.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.checkpoints import VOCABULARY, Make, hub_checkpoint
+from tests.inference.conftest import converted
+from tests.tasks.sentence_embedding.test_modules import back
+from zoo.api import load
+from zoo.errors import VerificationError
+
+__all__ = ["hub_checkpoint"]
+pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")
+TEXTS = ["a b c", "j . i", "d e f g h i j a b", "c", "g g h ."]
+QUERIES = ["a b", "j", "c d e f g h i j a b c"]
+DENSE = {
+    "in_features": 32,
+    "out_features": 8,
+    "bias": False,
+    "activation_function": "torch.nn.modules.linear.Identity",
+    "use_residual": False,
+}
+SETTINGS = {
+    "model_type": "ColBERT",
+    "__version__": {"sentence_transformers": "5.3.0"},
+    "prompts": {"query": "", "document": ""},
+    "default_prompt_name": None,
+    "similarity_fn_name": "MaxSim",
+    "query_prefix": "[unused0]",
+    "document_prefix": "[D] ",
+    "query_length": 9,
+    "document_length": 7,
+    "attend_to_expansion_tokens": False,
+    "skiplist_words": [".", ","],
+    "do_query_expansion": True,
+}
+MODULES = [
+    {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+    {"idx": 1, "name": "1", "path": "1_Dense", "type": "pylate.models.Dense.Dense"},
+]
+METADATA = {
+    "query_token_id": "[unused0]",
+    "doc_token_id": "[unused1]",
+    "query_maxlen": 9,
+    "doc_maxlen": 7,
+    "mask_punctuation": True,
+    "attend_to_mask_tokens": False,
+    "similarity": "cosine",
+    "dim": 8,
+    "lr": 1e-05,
+}
+
+
+def backbone(make: Make) -> Path:
+    """Write an encoder with marks in its vocabulary, of which one is an added token."""
+    tokens = [*VOCABULARY, ".", ",", "[unused0]", "[unused1]"]
+    path = make("BertModel", vocab_size=len(tokens) + 1, tokenizer=False)
+    (path / "vocab.txt").write_text("\n".join(tokens) + "\n")
+    import transformers
+
+    tokenizer = transformers.BertTokenizerFast(str(path / "vocab.txt"))
+    tokenizer.add_tokens(["[D] "])
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def projection() -> torch.Tensor:
+    return torch.randn(8, 32, generator=torch.Generator().manual_seed(4))
+
+
+def of_pylate(make: Make, **changes: Any) -> Path:
+    path = backbone(make)
+    (path / "1_Dense").mkdir()
+    save_file({"linear.weight": projection()}, path / "1_Dense" / "model.safetensors")
+    files: dict[str, Any] = {
+        "modules.json": MODULES,
+        "config_sentence_transformers.json": {**SETTINGS, **changes},
+        "sentence_bert_config.json": {"max_seq_length": 39, "do_lower_case": False},
+        "1_Dense/config.json": DENSE,
+    }
+    for name, content in files.items():
+        (path / name).write_text(json.dumps(content))
+    return path
+
+
+def of_stanford(make: Make, **changes: Any) -> Path:
+    path = backbone(make)
+    tensors = {f"bert.{n}": t for n, t in load_file(path / "model.safetensors").items()}
+    weights = {**tensors, "linear.weight": projection()}
+    save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, "architectures": ["HF_ColBERT"]}))
+    (path / "artifact.metadata").write_text(json.dumps({**METADATA, **changes}))
+    return path
+
+
+def assert_same(theirs: Any, ours: Any, atol: float = 1e-5) -> None:
+    for name, texts in (("encode_query", QUERIES), ("encode_document", TEXTS)):
+        expected = getattr(theirs, name)(texts, convert_to_numpy=True)
+        found = getattr(ours, name)(texts)
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(np.asarray(one), other, rtol=1e-5, atol=atol)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"do_query_expansion": False, "document_prefix": "", "skiplist_words": []},
+        {"attend_to_expansion_tokens": True, "prompts": {"query": "a b "}},
+    ],
+    ids=["defaults", "no expansion", "attended, a prompt"],
+)
+def test_pylate_both_ways(hub_checkpoint: Make, tmp_path: Path, changes: dict[str, Any]) -> None:
+    from sentence_transformers import MultiVectorEncoder
+
+    source = of_pylate(hub_checkpoint, **changes)
+    theirs = MultiVectorEncoder(str(source), device="cpu")
+    checkpoint = converted(source, tmp_path / "model")
+    ours = load(str(checkpoint.path), backend="cpu")
+    assert_same(theirs, ours)
+    assert checkpoint.manifest.account["modules"] == {"1_Dense": ["linear.weight"]}
+    written = back(checkpoint.path, tmp_path / "back")
+    for name in ("modules.json", "config_sentence_transformers.json", "1_Dense/config.json"):
+        found, expected = (json.loads((path / name).read_text()) for path in (written, source))
+        if "prompts" in expected:  # a prompt that is empty is not needed
+            for settings in (found, expected):
+                settings["prompts"] = {n: t for n, t in settings["prompts"].items() if t}
+        if "1_Dense" in name:
+            del expected["use_residual"]
+        assert found == expected, name
+    assert_same(MultiVectorEncoder(str(written), device="cpu"), ours)
+    assert converted(written, tmp_path / "again").model.pooling == checkpoint.model.pooling
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"mask_punctuation": False, "attend_to_mask_tokens": True}]
+)
+def test_stanford(hub_checkpoint: Make, tmp_path: Path, changes: dict[str, Any]) -> None:
+    """What comes back has the modules of MultiVectorEncoder; the metadata is kept."""
+    from sentence_transformers import MultiVectorEncoder
+
+    source = of_stanford(hub_checkpoint, **changes)
+    theirs = MultiVectorEncoder(str(source), device="cpu")
+    checkpoint = converted(source, tmp_path / "model")
+    ours = load(str(checkpoint.path), backend="cpu")
+    assert_same(theirs, ours)
+    assert checkpoint.manifest.round_trip == "exact"
+    assert checkpoint.manifest.account["modules"] == {"1_Dense": ["linear.weight"]}
+    written = back(checkpoint.path, tmp_path / "back")
+    assert_same(MultiVectorEncoder(str(written), device="cpu"), ours)
+    assert json.loads((written / "artifact.metadata").read_text()) == {**METADATA, **changes}
+    ranked = ours.rerank(QUERIES[0], TEXTS)
+    scores = theirs.similarity(theirs.encode_query(QUERIES[:1]), theirs.encode_document(TEXTS))
+    best = sorted(scores[0].tolist(), reverse=True)
+    np.testing.assert_allclose([row["score"] for row in ranked], best, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("make", "changes", "message"),
+    [
+        (of_pylate, {"query_prefix": 3}, "query_prefix = 3 is not a text"),
+        (of_pylate, {"temperature": 3}, "the key 'temperature' is unknown"),
+        (of_pylate, {"query_length": 0}, "query_expansion|query_length"),
+        (of_pylate, {"skiplist_words": 3}, "skiplist_words"),
+        (of_stanford, {"similarity": "l2"}, "artifact.metadata: similarity = 'l2' is not impl"),
+        (of_stanford, {"interaction": "flipr"}, "interaction = 'flipr' is not implemented"),
+        (of_stanford, {"temperature": 3}, "artifact.metadata: the key 'temperature' is unknown"),
+    ],
+)
+def test_what_is_refused(
+    hub_checkpoint: Make, tmp_path: Path, make: Any, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(VerificationError, match=message):
+        converted(make(hub_checkpoint, **changes), tmp_path / "model")
+    assert not (tmp_path / "model").exists()

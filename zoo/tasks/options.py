@@ -27,6 +27,26 @@ DOC_STRIDE = TaskOption(
     metavar="N",
     setting="task_args.doc_stride",
 )
+WINDOWS = TaskOption(
+    "doc_stride",
+    "Read long texts in windows that share N tokens.  [default: truncate them]",
+    int,
+    minimum=0,
+    metavar="N",
+)
+NEGATIVES = TaskOption(  # of training
+    "negative",
+    "Column of texts unlike the first, for embeddings.",
+    metavar="COL",
+    multiple=True,
+    setting="data.negatives",
+)
+EVAL_NEGATIVES = TaskOption(
+    "negative",
+    "Column of texts that do not belong to the first; may be repeated.",
+    metavar="COL",
+    multiple=True,
+)
 LABELLED = (SEED, TEXT, LABEL, SKIP_INVALID)  # of evaluations on tables with labels
 PROMPTS = (
     TaskOption(

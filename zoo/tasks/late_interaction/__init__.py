@@ -1,6 +1,7 @@
 """A vector for each token of a text, as ColBERT compares them."""
 
-from zoo.families.tasks import TaskOption, TaskSpec
+from zoo.families.tasks import TaskSpec
+from zoo.tasks.options import NEGATIVES
 
 TASKS = (
     TaskSpec(
@@ -9,14 +10,6 @@ TASKS = (
         synonyms=("colbert",),
         heads=("none",),
         train="zoo.tasks.late_interaction.train:LateInteraction",
-        train_options=(
-            TaskOption(
-                "negative",
-                "Column of texts unlike the first, for embeddings.",
-                metavar="COL",
-                multiple=True,
-                setting="data.negatives",
-            ),
-        ),
+        train_options=(NEGATIVES,),
     ),
 )

@@ -3,14 +3,8 @@
 from dataclasses import replace
 
 from zoo.families.tasks import TaskOption, TaskSpec
-from zoo.tasks.options import DIM, LABELLED, PAIR
+from zoo.tasks.options import DIM, EVAL_NEGATIVES, LABELLED, PAIR
 
-NEGATIVE = TaskOption(
-    "negative",
-    "Column of texts that do not belong to the first; may be repeated.",
-    metavar="COL",
-    multiple=True,
-)
 EXAMPLES = """\b
 Examples:
   zoo run rerank REF --query "a question" --input texts.txt --top-k 5
@@ -34,8 +28,8 @@ TASKS = (
         examples=EXAMPLES,
         train="zoo.tasks.reranker.train:Reranker",
         evaluate="zoo.tasks.reranker.evaluate:RerankerEvaluation",
-        train_options=(replace(NEGATIVE, setting="data.negatives"),),
-        eval_options=(*LABELLED, PAIR, NEGATIVE, DIM),
+        train_options=(replace(EVAL_NEGATIVES, setting="data.negatives"),),
+        eval_options=(*LABELLED, PAIR, EVAL_NEGATIVES, DIM),
         metrics=("ndcg_at_10",),
     ),
 )

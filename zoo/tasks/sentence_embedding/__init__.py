@@ -1,7 +1,15 @@
 """Vectors of texts that are close where the texts belong together."""
 
-from zoo.families.tasks import TaskOption, TaskSpec
-from zoo.tasks.options import DIM, LABELLED, PAIR, PROMPTS, VECTORS
+from zoo.families.tasks import TaskSpec
+from zoo.tasks.options import (
+    DIM,
+    EVAL_NEGATIVES,
+    LABELLED,
+    NEGATIVES,
+    PAIR,
+    PROMPTS,
+    VECTORS,
+)
 
 EXAMPLES = """\b
 Examples:
@@ -23,25 +31,12 @@ TASKS = (
         train="zoo.tasks.sentence_embedding.train:SentenceEmbedding",
         evaluate="zoo.tasks.sentence_embedding.evaluate:SentenceEmbeddingEvaluation",
         run_options=(*PROMPTS, *VECTORS),
-        train_options=(
-            TaskOption(
-                "negative",
-                "Column of texts unlike the first, for embeddings.",
-                metavar="COL",
-                multiple=True,
-                setting="data.negatives",
-            ),
-        ),
+        train_options=(NEGATIVES,),
         settings=("data.labels", "data.eval_score"),
         eval_options=(
             *LABELLED,
             PAIR,
-            TaskOption(
-                "negative",
-                "Column of texts that do not belong to the first; may be repeated.",
-                metavar="COL",
-                multiple=True,
-            ),
+            EVAL_NEGATIVES,
             DIM,
         ),
         metrics=("spearman", "mrr"),  # of pairs with scores, else of retrieval

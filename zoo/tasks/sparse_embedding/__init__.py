@@ -1,6 +1,7 @@
 """Weights of the vocabulary's words for texts, most of them zero, as SPLADE learns them."""
 
-from zoo.families.tasks import TaskOption, TaskSpec
+from zoo.families.tasks import TaskSpec
+from zoo.tasks.options import NEGATIVES
 
 TASKS = (
     TaskSpec(
@@ -9,15 +10,7 @@ TASKS = (
         synonyms=("splade",),
         heads=("masked-lm",),
         train="zoo.tasks.sparse_embedding.train:SparseEmbedding",
-        train_options=(
-            TaskOption(
-                "negative",
-                "Column of texts unlike the first, for embeddings.",
-                metavar="COL",
-                multiple=True,
-                setting="data.negatives",
-            ),
-        ),
+        train_options=(NEGATIVES,),
         settings=("data.eval_score",),
     ),
 )

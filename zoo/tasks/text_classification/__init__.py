@@ -4,17 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from zoo.families.tasks import ModelField, SmokeTest, TaskOption, TaskSpec
-from zoo.tasks.options import DOC_STRIDE, LABELLED, MAX_SEQ_LEN, PAIR
+from zoo.tasks.options import DOC_STRIDE, LABELLED, MAX_SEQ_LEN, PAIR, WINDOWS
 
-RUN_OPTIONS = (
-    TaskOption(
-        "doc_stride",
-        "Read long texts in windows that share N tokens.  [default: truncate them]",
-        int,
-        minimum=0,
-        metavar="N",
-    ),
-)
+RUN_OPTIONS = (WINDOWS,)
 EVAL_OPTIONS = (*LABELLED, PAIR, MAX_SEQ_LEN, DOC_STRIDE)
 SEPARATOR = TaskOption(
     "label_separator", "Separator of the labels of a text.  [default: ,]", metavar="TEXT"

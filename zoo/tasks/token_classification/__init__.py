@@ -1,7 +1,7 @@
 """A label for each word: entities, parts of speech."""
 
 from zoo.families.tasks import ModelField, TaskOption, TaskSpec
-from zoo.tasks.options import DOC_STRIDE, LABELLED, MAX_SEQ_LEN
+from zoo.tasks.options import DOC_STRIDE, LABELLED, MAX_SEQ_LEN, WINDOWS
 
 TASKS = (
     TaskSpec(
@@ -21,13 +21,7 @@ TASKS = (
                 choices=("none", "simple", "first", "average", "max"),
                 default="none",
             ),
-            TaskOption(
-                "doc_stride",
-                "Read long texts in windows that share N tokens.  [default: truncate them]",
-                int,
-                minimum=0,
-                metavar="N",
-            ),
+            WINDOWS,
         ),
         train_options=(DOC_STRIDE,),
         settings=("data.labels", "class_weights"),

@@ -115,17 +115,11 @@ class DenseHead(nn.Module):
 
 
 class VocabularyProjection(NamedTuple):
-    """The last step of a language-model head, whose result is the logits.
+    """The last step of a language-model head, whose result is the logits."""
 
-    Attributes:
-        hidden: (..., width).
-        weight: the output embeddings, (vocabulary, width).
-        bias: (vocabulary,), or ``None``.
-    """
-
-    hidden: Tensor
-    weight: Tensor
-    bias: Tensor | None = None
+    hidden: Tensor  # (..., width)
+    weight: Tensor  # the output embeddings, (vocabulary, width)
+    bias: Tensor | None = None  # (vocabulary,), or ``None``
 
     def logits(self) -> Tensor:
         """Return the logits, (..., vocabulary)."""

@@ -26,19 +26,14 @@ def outside_of_graphs(function: Callable[P, T]) -> Callable[P, T]:
 
 
 class DocumentOffsets(NamedTuple):
-    """The documents of packed rows, as stretches of the flattened rows.
+    """The documents of packed rows, as stretches of the flattened rows."""
 
-    Attributes:
-        offsets: (documents + 1,), int32: the first token of each document, and the number of all
-            tokens. The padding of a row counts as a document.
-        max_length: number of tokens that no document exceeds.
-        causal: whether a token attends only to itself and earlier tokens.
-        reach: number of tokens on each side that a token attends to; ``None`` for all.
-    """
-
+    # (documents + 1,), int32: the first token of each document, and the number of all tokens. The
+    # padding of a row counts as a document.
     offsets: Tensor
-    max_length: int
-    causal: bool = False
+    max_length: int  # number of tokens that no document exceeds
+    causal: bool = False  # whether a token attends only to itself and earlier tokens
+    # number of tokens on each side that a token attends to; ``None`` for all
     reach: int | None = None
 
     @classmethod

@@ -20,18 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Positions:
-    """Positions of the tokens of a batch, from 0 for the first token of a row or document.
+    """Positions of the tokens of a batch, from 0 for the first token of a row or document."""
 
-    Attributes:
-        queries: of the tokens that are processed, (batch or 1, queries), int64.
-        keys: of these and of all cached tokens before them, (batch or 1, keys), int64.
-        segments: in encoders, the document of each token of packed rows, or the attention mask,
-            (batch, tokens), int64: what tokens of the same number attend to. ``None`` if all
-            tokens of a row attend to each other.
-    """
-
-    queries: Tensor
-    keys: Tensor
+    queries: Tensor  # of the tokens that are processed, (batch or 1, queries), int64
+    keys: Tensor  # of these and of all cached tokens before them, (batch or 1, keys), int64
+    # in encoders, the document of each token of packed rows, or the attention mask, (batch,
+    # tokens), int64: what tokens of the same number attend to. ``None`` if all tokens of a row
+    # attend to each other.
     segments: Tensor | None = None
 
     @property
@@ -186,17 +181,12 @@ def alibi_slopes(num_heads: int) -> list[float]:
 
 
 class AttentionInputs(NamedTuple):
-    """Arguments of the attention of one layer, in addition to its hidden states.
+    """Arguments of the attention of one layer, in addition to its hidden states."""
 
-    Attributes:
-        mask: added to the scores, broadcast to (batch, heads, queries, keys), or the documents of
-            packed rows, or what ``zoo.nn.kernels.local_attention.local_attention`` returns, or
-            ``None``.
-        rotation: rotation of queries and keys, or ``None``.
-    """
-
+    # added to the scores, broadcast to (batch, heads, queries, keys), or the documents of packed
+    # rows, or what ``zoo.nn.kernels.local_attention.local_attention`` returns, or ``None``
     mask: "Tensor | DocumentOffsets | LocalBlocks | None"
-    rotation: Rotation | None = None
+    rotation: Rotation | None = None  # rotation of queries and keys, or ``None``
 
 
 def add_bias(mask: Tensor | DocumentOffsets | None, bias: Tensor) -> Tensor:

@@ -109,12 +109,7 @@ def module_folders(files: SourceFiles) -> dict[str, str]:
 
 
 def native_files(files: SourceFiles, projection: tuple[int, ...] | None = None) -> SourceFiles:
-    """Return files as sentence-transformers has them.
-
-    Args:
-        files: the files.
-        projection: shape of ``PROJECTION``, of a checkpoint of Stanford's code.
-    """
+    """Return files as sentence-transformers has them."""
     if projection is not None:
         return _of_stanford(files, projection)
     if files.has(MODULES):
@@ -274,10 +269,9 @@ def register_marks(tokenizer: "Tokenizer", files: SourceFiles, *, stanford: bool
 def hub_pooling_files(
     pooling: Pooling, hidden_size: int, backbone: str = "Transformer"
 ) -> dict[str, bytes]:
-    """Return the files with which sentence-transformers computes the same embeddings.
-
-    A model that was read in PyLate's layout is written in it, if it has what the layout describes.
-    """
+    """Return the files with which sentence-transformers computes the same embeddings."""
+    # A model that was read in PyLate's layout is written in it, if it has what the layout
+    # describes.
     more = {METADATA: encode(kept)} if (kept := pooling.extra.get(METADATA)) else {}
     stored = pooling.extra.get(SETTINGS, {})
     if stored.get("model_type") != PYLATE:

@@ -137,10 +137,8 @@ def score_activation(config: Mapping[str, Any], origin: str) -> ActivationName |
 def with_activation(
     extra: Mapping[str, Any] | None, activation: ActivationName | None
 ) -> Mapping[str, Any] | None:
-    """Return keys of ``config.json`` with the function of a model, if they lack it.
-
-    Without a key, sentence-transformers takes the sigmoid of a single logit.
-    """
+    """Return keys of ``config.json`` with the function of a model, if they lack it."""
+    # Without a key, sentence-transformers takes the sigmoid of a single logit.
     if activation is None or (extra and (GROUP in extra or OLD_KEY in extra)):
         return extra
     return {**(extra or {}), GROUP: {KEY: activation_path(activation)}}

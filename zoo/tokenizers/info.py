@@ -34,26 +34,20 @@ ENDLESS = 10**9  # a model_max_length of at least this means "no limit"
 
 
 class TokenizerInfo(JsonStruct):
-    """Properties of a tokenizer that ``tokenizer.json`` has no field for.
+    """Properties of a tokenizer that ``tokenizer.json`` has no field for."""
 
-    Attributes:
-        special: role (``pad``, ``mask``, ``cls``, ``sep``, ``unk``, ``bos``, ``eos``) -> token.
-        max_tokens: maximum input length of the model in tokens, or ``None``.
-        truncation_side: side on which texts are cut.
-        split_special_tokens: special tokens in a text are split like other text.
-        token_types: the texts of a pair have the token types of the template; otherwise all are 0,
-            since the model is not given them.
-        extra_config: keys of ``tokenizer_config.json`` without a field, for the way back.
-        sections: ``truncation`` and ``padding`` of the source's ``tokenizer.json``, for the way
-            back: ours has none, since these are options of each run.
-    """
-
+    # role (``pad``, ``mask``, ``cls``, ``sep``, ``unk``, ``bos``, ``eos``) -> token
     special: dict[str, str]
-    max_tokens: int | None = None
-    truncation_side: Side = "right"
-    split_special_tokens: bool = False
+    max_tokens: int | None = None  # maximum input length of the model in tokens, or ``None``
+    truncation_side: Side = "right"  # side on which texts are cut
+    split_special_tokens: bool = False  # special tokens in a text are split like other text
+    # the texts of a pair have the token types of the template; otherwise all are 0, since the model
+    # is not given them
     token_types: bool = True
+    # keys of ``tokenizer_config.json`` without a field, for the way back
     extra_config: dict[str, Any] = msgspec.field(default_factory=dict)
+    # ``truncation`` and ``padding`` of the source's ``tokenizer.json``, for the way back: ours has
+    # none, since these are options of each run
     sections: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def cut_at(self, tokens: int | None) -> "TokenizerInfo":

@@ -16,14 +16,10 @@ class Template:
     """Template of special tokens: ``$A`` and ``$B`` are the texts, other words are roles.
 
     ``:1`` after a word sets its token type to 1; the default is 0.
-
-    Attributes:
-        single: template for one text, such as ``cls $A sep``.
-        pair: template for a pair.
     """
 
-    single: str
-    pair: str
+    single: str  # template for one text, such as ``cls $A sep``
+    pair: str  # template for a pair
 
     @property
     def roles(self) -> tuple[str, ...]:

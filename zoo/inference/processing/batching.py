@@ -66,17 +66,13 @@ class TokenRow(Protocol):
 
 
 class Batch(NamedTuple):
-    """Inputs of a session.
+    """Inputs of a session."""
 
-    Attributes:
-        inputs: int64 arrays, (texts, tokens); ids have a third axis where a token is a sequence of
-            characters. Masks of ones and token types of zero are left out: they are the default
-            and the fastest path.
-        mask: (texts, tokens), bool, true for tokens and false for padding.
-    """
-
+    # int64 arrays, (texts, tokens); ids have a third axis where a token is a sequence of
+    # characters. Masks of ones and token types of zero are left out: they are the default and the
+    # fastest path.
     inputs: "dict[str, NDArray[np.int64]]"
-    mask: "NDArray[np.bool_]"
+    mask: "NDArray[np.bool_]"  # (texts, tokens), bool, true for tokens and false for padding
 
 
 def collate(encoded: Sequence[TokenRow], names: Sequence[str], pad_id: int) -> Batch:

@@ -85,15 +85,10 @@ def widest_dtype(codes: Iterable[str]) -> str:
 
 
 class TensorInfo(NamedTuple):
-    """Dtype and shape of a stored tensor.
+    """Dtype and shape of a stored tensor."""
 
-    Attributes:
-        dtype: safetensors code of the element type: ``F32``, ``BF16``, ...
-        shape: size of each axis.
-    """
-
-    dtype: str
-    shape: tuple[int, ...]
+    dtype: str  # safetensors code of the element type, such as ``BF16``
+    shape: tuple[int, ...]  # size of each axis
 
     @property
     def nbytes(self) -> int:
@@ -105,17 +100,12 @@ class TensorInfo(NamedTuple):
 
 @dataclass(frozen=True)
 class TensorToWrite:
-    """A tensor to write to a file.
+    """A tensor to write to a file."""
 
-    Attributes:
-        name: name of the tensor in the file.
-        info: dtype and shape.
-        chunks: function that returns arrays in storage dtype; concatenated, their elements are
-            the data of the tensor. Buffers behind the arrays may be freed once all were taken.
-    """
-
-    name: str
-    info: TensorInfo
+    name: str  # name of the tensor in the file
+    info: TensorInfo  # dtype and shape
+    # function that returns arrays in storage dtype; concatenated, their elements are the data of
+    # the tensor. Buffers behind the arrays may be freed once all were taken.
     chunks: "Callable[[], Iterable[Array]]"
 
 

@@ -16,25 +16,15 @@ Text = tuple[Ids, Ids, NDArray[np.bool_]]
 
 @dataclass(frozen=True)
 class PackedRow:
-    """A row of packed segments before masking; arrays are (length,).
+    """A row of packed segments before masking; arrays are (length,)."""
 
-    Attributes:
-        input_ids: token ids, padded at the end.
-        document_ids: segment of each token, from 1; 0 for padding.
-        position_ids: position of each token in its segment, from 0.
-        token_type_ids: token type of each token.
-        is_text: true for tokens of the text, false for special tokens and padding.
-        start_positions: start of each segment, (segments,).
-        mask_weights: weight of each token in the selection of tokens to mask; ``None`` for equal
-            ones.
-    """
-
-    input_ids: Ids
-    document_ids: Ids
-    position_ids: Ids
-    token_type_ids: Ids
-    is_text: NDArray[np.bool_]
-    start_positions: Ids
+    input_ids: Ids  # token ids, padded at the end
+    document_ids: Ids  # segment of each token, from 1; 0 for padding
+    position_ids: Ids  # position of each token in its segment, from 0
+    token_type_ids: Ids  # token type of each token
+    is_text: NDArray[np.bool_]  # true for tokens of the text, false for special tokens and padding
+    start_positions: Ids  # start of each segment, (segments,)
+    # weight of each token in the selection of tokens to mask; ``None`` for equal ones
     mask_weights: NDArray[np.float64] | None = None
 
     def weighted(self, weights: NDArray[np.float64] | None) -> "PackedRow":

@@ -39,15 +39,10 @@ class SampledOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class SampledWords(NamedTuple):
-    """Distinct words sampled from a vocabulary.
+    """Distinct words sampled from a vocabulary."""
 
-    Attributes:
-        words: ids of distinct words, (samples,), int64.
-        num_tries: number of draws, repetitions included; an integer or a scalar tensor.
-    """
-
-    words: Tensor
-    num_tries: int | Tensor
+    words: Tensor  # ids of distinct words, (samples,), int64
+    num_tries: int | Tensor  # number of draws, repetitions included; an integer or a scalar tensor
 
 
 def probability(words: Tensor, vocabulary: int) -> Tensor:

@@ -30,14 +30,10 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Template:
-    """A text with slots in braces: ``{text}``, ``{text_pair}`` and ``{label}``, each at most once.
+    """A text with slots ``{text}``, ``{text_pair}`` and ``{label}``, each at most once."""
 
-    Attributes:
-        source: the text as it was given.
-        parts: texts and the slot that follows each; ``None`` at the end.
-    """
-
-    source: str
+    source: str  # the text as it was given
+    # texts and the slot that follows each; ``None`` at the end
     parts: tuple[tuple[str, str | None], ...]
 
     @classmethod

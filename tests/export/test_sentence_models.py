@@ -1,6 +1,7 @@
 """Exports of sentence encoders with modules, sparse encoders, late interaction and rerankers."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,19 @@ from tests.tasks.sentence_embedding.test_modules import modules_of, save
 from zoo.api import load
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.checkpoint.digests import check_digests
-from zoo.errors import UsageError
+from zoo.errors import UsageError, VerificationError
 from zoo.export.export import export_onnx
 from zoo.export.quantization.agreement import (
     Summary,
     agreement,
     make_samples,
     rank_correlation,
+    read_texts,
     summaries,
 )
 from zoo.export.quantization.quantize import Quantization
 from zoo.export.quantization.variants import QuantizationPlan
+from zoo.inference.ort.runtime import create_session
 from zoo.metrics.ranks import spearman
 
 __all__ = ["hub_checkpoint"]
@@ -151,6 +154,61 @@ def test_a_pooled_graph_has_the_library_s_embeddings(
             found["sentence_embedding"][0], row["embedding"], rtol=1e-4, atol=1e-4
         )
     assert load(str(tmp_path / "onnx"), backend="onnx").checkpoint.is_export
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "late"])
+def test_a_pooled_graph_in_8_bits_ranks_alike(
+    kind: str, hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    """The gate is Spearman's correlation of the similarities that the written graphs give."""
+    checkpoint = model(kind, hub_checkpoint, tmp_path)
+    plan = QuantizationPlan(methods=(Quantization("int8"),), max_drop=0.5)
+    report = export_onnx(checkpoint, tmp_path / "onnx", pooled=True, quantization=plan)
+    assert report.pooled is not None
+    copies = report.pooled.quantized["int8"]
+    (file,) = copies.graphs
+    assert file == "onnx/model_pooled_quantized.onnx" and copies.bytes < copies.bytes_before
+    found = copies.agreement
+    assert found.measure == "ranking" and found.ranking is not None and found.cosine is not None
+    assert found.drop == pytest.approx(1 - min(found.ranking, found.cosine)) and found.drop < 0.5
+    samples = make_samples(checkpoint, read_texts(None))
+    sides = []
+    for name in (report.pooled.file, file):
+        session = create_session(tmp_path / "onnx" / name)  # with exact products of integers
+        output = session.get_outputs()[-1].name
+        rows: list[Any] = []
+        for sample in samples:
+            values = session.run([output], dict(sample.inputs))[0].astype(np.float64)
+            rows += [
+                v[m] if kind == "late" else v for v, m in zip(values, sample.mask, strict=True)
+            ]
+        sides.append(rows)
+    similarity: Any = {
+        "dense": lambda a, b: a @ b / np.linalg.norm(a) / np.linalg.norm(b),
+        "sparse": lambda a, b: a @ b,
+        "late": lambda a, b: (a @ b.T).max(1).sum(),
+    }[kind]
+    scores = [np.array([[similarity(q, d) for d in side] for q in side]) for side in sides]
+    texts = range(len(sides[0]))
+    each = [spearman(*(np.delete(side[row], row) for side in scores)) for row in texts]
+    assert found.ranking == pytest.approx(np.mean(each), abs=1e-3)
+
+
+def test_only_8_bits_of_a_pooled_graph(hub_checkpoint: Make, tmp_path: Path) -> None:
+    checkpoint = model("dense", hub_checkpoint, tmp_path)
+    plan = QuantizationPlan(methods=(Quantization("int8"),), max_drop=0.5)
+    settings: dict[str, Any] = {"pooled": True, "quantization": plan, "only": "int8"}
+    report = export_onnx(checkpoint, tmp_path / "onnx", **settings)
+    names = sorted(path.name for path in (tmp_path / "onnx" / "onnx").iterdir())
+    assert names == ["model_pooled_quantized.onnx", "model_quantized.onnx"]
+    assert report.pooled is not None and not report.pooled.kept
+    lines = [line for line in report.lines() if "pooled" in line]
+    assert lines[0].endswith("not kept") and lines[1].startswith("pooled int8 (dynamic): ")
+    check_digests(tmp_path / "onnx")
+    strict = {**settings, "quantization": replace(plan, max_drop=0.0)}
+    with pytest.raises(VerificationError, match="nothing was written"):
+        export_onnx(checkpoint, tmp_path / "strict", **strict)
+    assert not (tmp_path / "strict").exists()
 
 
 def test_a_cut_above_the_width_is_refused(hub_checkpoint: Make, tmp_path: Path) -> None:

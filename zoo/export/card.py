@@ -114,6 +114,12 @@ def _graphs(report: "ExportReport") -> Iterator[tuple[str, str]]:
     for dtype, copies in report.quantized.items():
         size = f"{format_bytes(copies.bytes)} of {format_bytes(copies.bytes_before)} in float32"
         yield dtype, f"{', '.join(copies.graphs)}: {size}; {copies.agreement.line()}"
+    if report.pooled is not None:
+        if report.pooled.kept:
+            outputs = " and ".join(report.pooled.graph.outputs)
+            yield "pooled", f"{report.pooled.file}: {outputs}"
+        for dtype, copies in report.pooled.quantized.items():
+            yield f"pooled, {dtype}", f"{', '.join(copies.graphs)}: {copies.agreement.line()}"
     yield "opset", str(report.opset)
     yield "onnxruntime", f"{report.min_onnxruntime} or newer"
 

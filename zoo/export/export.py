@@ -14,7 +14,11 @@ from zoo.export.graph.onnx_file import EXTERNAL_OVER, check_graph, check_opset, 
 from zoo.export.graph.pooled import pooled_model, pooled_spec, require_modules
 from zoo.export.graph.write import WrittenGraph, example_shape, write_graphs, write_pooled
 from zoo.export.layout import unreadable_elsewhere, write_side_files
-from zoo.export.quantization.variants import QuantizationPlan, write_quantized
+from zoo.export.quantization.variants import (
+    QuantizationPlan,
+    write_quantized,
+    write_quantized_pooled,
+)
 from zoo.export.report import ExportReport, PooledGraph
 from zoo.export.targets import ONNX
 from zoo.export.validate import compare, compare_with_cache, require_equal, run_reference, worst
@@ -94,6 +98,15 @@ def export_onnx(
                 external_over=external_over,
                 optimize=optimize,
             )
+            if quantization is not None:
+                report.pooled.quantized |= write_quantized_pooled(
+                    checkpoint,
+                    staging,
+                    pooled_spec(checkpoint, dim),
+                    report,
+                    quantization,
+                    external_over=external_over,
+                )
         if only is not None:
             _remove_graphs(staging, report)
         write_side_files(checkpoint, staging, report)
@@ -127,6 +140,10 @@ def _remove_graphs(staging: Path, report: ExportReport) -> None:
     for file in report.graphs:
         (staging / file).unlink()
         (staging / file).with_suffix(DATA).unlink(missing_ok=True)
+    if report.pooled is not None:
+        (staging / report.pooled.file).unlink()
+        (staging / report.pooled.file).with_suffix(DATA).unlink(missing_ok=True)
+        report.pooled.kept = False
     report.graphs.clear()
     report.tensors.clear()
 

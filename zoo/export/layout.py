@@ -55,6 +55,15 @@ def write_side_files(checkpoint: Checkpoint, staging: Path, report: ExportReport
         external |= {
             Path(name).name: 1 for name, graph in copies.graphs.items() if graph["external_data"]
         }
+    if (pooled := report.pooled) is not None:
+        if pooled.kept and pooled.graph.external_data:
+            external[Path(pooled.file).name] = 1
+        for copies in pooled.quantized.values():
+            external |= {
+                Path(name).name: 1
+                for name, graph in copies.graphs.items()
+                if graph["external_data"]
+            }
     settings: dict[str, Any] = {"use_external_data_format": external} if external else {}
     if report.cache and report.dtype == "float16":
         settings["kv_cache_dtype"] = {"fp16": report.dtype}

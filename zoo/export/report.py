@@ -157,11 +157,16 @@ class PooledGraph(JsonStruct):
     graph: Graph
     max_rel: float  # largest relative difference from torch
     checks: list[ShapeCheck]  # comparisons, one per batch
+    # dtype -> quantized copies of the graph
+    quantized: dict[str, QuantizedGraphs] = msgspec.field(default_factory=dict)
+    kept: bool = True  # whether the graph itself is there, and not only its copies
 
-    def line(self) -> str:
-        """Return the line of the report for a terminal."""
-        outputs = ", ".join(self.graph.outputs)
-        return f"{self.file}: {outputs}, largest difference from torch {self.max_rel:.1e}"
+    def lines(self) -> list[str]:
+        """Return the lines of the report for a terminal."""
+        outputs, kept = ", ".join(self.graph.outputs), "" if self.kept else ", not kept"
+        line = f"{self.file}: {outputs}, largest difference from torch {self.max_rel:.1e}{kept}"
+        copies = [(f"pooled {dtype}", graphs) for dtype, graphs in self.quantized.items()]
+        return [line, *(line for name, graphs in copies for line in graphs.lines(name))]
 
 
 class ExportReport(JsonStruct):
@@ -214,7 +219,7 @@ class ExportReport(JsonStruct):
             f"{self.tolerance:.0e}):"
         )
         lines += [f"  {check.line()}" for check in self.checks]
-        lines += [self.pooled.line()] if self.pooled else []
+        lines += self.pooled.lines() if self.pooled else []
         for dtype, copies in self.quantized.items():
             lines += copies.lines(dtype)
         if self.unreadable_elsewhere is not None:

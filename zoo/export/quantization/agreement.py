@@ -265,6 +265,36 @@ def rank_correlation(
     return float(np.mean(found)) if found else None
 
 
+def embedding_summary(vectors: NDArray[Any], mask: NDArray[np.bool_]) -> Summary:
+    """Return what is compared of embeddings of texts, (rows, size), or of tokens, with a mask."""
+    exact, none = vectors.astype(np.float64), np.empty(0)
+    tokens = (
+        tuple(row[own] for row, own in zip(exact, mask, strict=True)) if exact.ndim == 3 else ()
+    )
+    rows = np.stack([text.mean(0) for text in tokens]) if tokens else exact
+    finite = bool(np.isfinite(rows).all())
+    return Summary(rows, none.astype(np.int64), none, none, finite=finite, token_vectors=tokens)
+
+
+def embedding_agreement(
+    expected: Sequence[Summary], actual: Sequence[Summary], kind: SimilarityFunction
+) -> Agreement:
+    """Return how alike two graphs rank texts by their embeddings; a lower cosine counts as well."""
+    first, second = (np.concatenate([s.vectors for s in side]) for side in (expected, actual))
+    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    cosine = float(((first * second).sum(1) / np.maximum(norms, 1e-30)).mean())
+    ranking = rank_correlation(expected, actual, kind)
+    finite = all(summary.finite for summary in actual)
+    lowest = cosine if ranking is None else min(ranking, cosine)
+    return Agreement(
+        texts=len(first),
+        measure="cosine" if ranking is None else "ranking",
+        drop=at_least_0(1 - lowest) if finite else math.inf,
+        cosine=cosine,
+        ranking=ranking,
+    )
+
+
 def _similarities(summaries: Sequence[Summary], kind: str) -> NDArray[np.float64]:
     """Return the similarity of all pairs of texts, (texts, texts)."""
     if kind not in LATE_INTERACTION:

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 import msgspec
 
@@ -16,6 +16,8 @@ from zoo.export.quantization.agreement import (
     Summary,
     TextBatch,
     agreement,
+    embedding_agreement,
+    embedding_summary,
     make_samples,
     read_texts,
     require_different_scores,
@@ -25,8 +27,11 @@ from zoo.export.quantization.agreement import (
 from zoo.export.quantization.quantize import Quantization, quantizable, quantize
 from zoo.export.quantization.search import Layer, search
 from zoo.export.report import Agreement, ExportReport, QuantizedGraphs
+from zoo.families.onnx import OnnxSpec
+from zoo.inference.ort.runtime import create_session, run_graph
 from zoo.inference.ort.session import GraphSession
 from zoo.inference.session import Session
+from zoo.tokenizers.sentence_modules import SENTENCE_VECTOR, TOKENS
 
 if TYPE_CHECKING:
     from zoo.checkpoint.module_weights import ModuleWeights
@@ -40,6 +45,9 @@ REMEDY = {
     "--calibration": "--int8 without static computes the scales in each run",
     "--eval": "leave it out, and rows of random tokens are compared",
 }
+
+
+Compare = Callable[[Sequence[Path]], Agreement]  # of the files of quantized copies
 
 
 class Metric(Protocol):
@@ -171,12 +179,12 @@ class _Variant:
             paths.append(path)
         return paths
 
-    def compared_with(self, reference: _Reference) -> Callable[[Collection[Layer]], Agreement]:
-        """Return a function from quantized layers to the agreement with the reference."""
+    def compared_by(self, compare: Compare) -> Callable[[Collection[Layer]], Agreement]:
+        """Return a function from quantized layers to the agreement of copies."""
 
         def measured(layers: Collection[Layer]) -> Agreement:
             with tempfile.TemporaryDirectory() as scratch:
-                return reference.compare(self.write(layers, Path(scratch)))
+                return compare(self.write(layers, Path(scratch)))
 
         return measured
 
@@ -206,36 +214,115 @@ def write_quantized(
         require_different_scores(expected)
     reference = _Reference(checkpoint, report.cache, samples, expected, plan.metric, None, value)
     quick = reference.on_fewer(session)
-    layers = [(file, name) for file in files for name in quantizable(folder / file)]
-    reports = {}
-    for method in plan.methods:
-        texts = read_texts(plan.calibration_file) if method.static else []
-        calibration = make_samples(checkpoint, texts) if method.static else []
-        variant = _Variant(folder, files, method, calibration, external_over)
-        result = search(
-            layers,
-            variant.compared_with(reference),
-            variant.compared_with(quick),
-            plan.max_drop,
-            method.dtype,
-        )
-        paths = variant.write(result.quantized, folder)
-        needed = latest_release(report.min_onnxruntime, method.dtype)
-        data = {path: path.with_suffix(DATA) for path in paths}
-        reports[method.dtype] = QuantizedGraphs(
-            graphs={
-                str(path.relative_to(folder)): {
-                    "external_data": file.name if file.is_file() else None
-                }
-                for path, file in data.items()
-            },
-            method=method.name,
-            min_onnxruntime=needed,
-            bytes=sum(map(size_of, paths)),
-            bytes_before=sum(size_of(folder / file) for file in files),
-            layers=len(result.quantized),
-            float32_layers=[name for _, name in result.float32_layers],
-            max_drop=plan.max_drop,
-            agreement=result.agreement,
-        )
-    return reports
+    copies = _Copies(checkpoint, folder, files, plan, external_over, report.min_onnxruntime)
+    return copies.write(reference.compare, quick.compare)
+
+
+def write_quantized_pooled(
+    checkpoint: Checkpoint,
+    folder: Path,
+    spec: OnnxSpec,
+    report: ExportReport,
+    plan: QuantizationPlan,
+    *,
+    external_over: int,
+) -> Mapping[str, QuantizedGraphs]:
+    """Write quantized copies of a pooled graph that rank texts alike; dtype -> description."""
+    assert report.pooled is not None, "the graph was written"
+    samples = make_samples(checkpoint, read_texts(plan.eval_file))
+    reference = _Ranking.of(checkpoint, spec, folder / report.pooled.file, samples)
+    quick = replace(
+        reference,
+        samples=samples[:QUICK_BATCHES],
+        summaries=reference.summaries[:QUICK_BATCHES],
+    )
+    files, oldest = [report.pooled.file], report.min_onnxruntime
+    copies = _Copies(checkpoint, folder, files, plan, external_over, oldest)
+    return copies.write(reference.compare, quick.compare)
+
+
+@dataclass(frozen=True)
+class _Ranking:
+    """A pooled graph in float32, and how it ranks texts."""
+
+    checkpoint: Checkpoint
+    spec: OnnxSpec  # of the graph
+    samples: Sequence[TextBatch]  # batches of texts
+    summaries: Sequence[Summary]  # outputs for ``samples``
+
+    @classmethod
+    def of(
+        cls, checkpoint: Checkpoint, spec: OnnxSpec, graph: Path, samples: Sequence[TextBatch]
+    ) -> Self:
+        """Run a graph on texts."""
+        empty = cls(checkpoint, spec, samples, ())
+        return replace(empty, summaries=empty.run(graph))
+
+    def run(self, graph: Path) -> list[Summary]:
+        """Return the embeddings of the texts."""
+        session = create_session(graph)
+        name = SENTENCE_VECTOR if SENTENCE_VECTOR in self.spec.outputs else TOKENS
+        found = []
+        for sample in self.samples:
+            inputs = {key: sample.inputs[key] for key in self.spec.inputs}
+            found.append(embedding_summary(run_graph(session, inputs, [name])[name], sample.mask))
+        return found
+
+    def compare(self, paths: Sequence[Path]) -> Agreement:
+        """Return the agreement of a quantized copy with the graph."""
+        (graph,) = paths
+        pooling = self.checkpoint.model.pooling
+        assert pooling is not None, "the graph has its modules"
+        return embedding_agreement(self.summaries, self.run(graph), pooling.similarity_fn_name)
+
+
+@dataclass(frozen=True)
+class _Copies:
+    """The copies to write of graphs that belong together."""
+
+    checkpoint: Checkpoint
+    folder: Path
+    files: Sequence[str]
+    plan: QuantizationPlan
+    external_over: int
+    min_onnxruntime: str  # of the graphs
+
+    def write(self, compare: Compare, quick: Compare) -> dict[str, QuantizedGraphs]:
+        """Write the copies of each method with as many layers as agree; dtype -> description.
+
+        Args:
+            compare: the agreement of copies.
+            quick: the same on fewer texts, to order layers by.
+        """
+        plan, folder, reports = self.plan, self.folder, {}
+        layers = [(file, name) for file in self.files for name in quantizable(folder / file)]
+        for method in plan.methods:
+            texts = read_texts(plan.calibration_file) if method.static else []
+            calibration = make_samples(self.checkpoint, texts) if method.static else []
+            variant = _Variant(folder, self.files, method, calibration, self.external_over)
+            result = search(
+                layers,
+                variant.compared_by(compare),
+                variant.compared_by(quick),
+                plan.max_drop,
+                method.dtype,
+            )
+            paths = variant.write(result.quantized, folder)
+            data = {path: path.with_suffix(DATA) for path in paths}
+            reports[method.dtype] = QuantizedGraphs(
+                graphs={
+                    str(path.relative_to(folder)): {
+                        "external_data": file.name if file.is_file() else None
+                    }
+                    for path, file in data.items()
+                },
+                method=method.name,
+                min_onnxruntime=latest_release(self.min_onnxruntime, method.dtype),
+                bytes=sum(map(size_of, paths)),
+                bytes_before=sum(size_of(folder / file) for file in self.files),
+                layers=len(result.quantized),
+                float32_layers=[name for _, name in result.float32_layers],
+                max_drop=plan.max_drop,
+                agreement=result.agreement,
+            )
+        return reports

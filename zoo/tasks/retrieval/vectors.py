@@ -1,13 +1,22 @@
-"""Embeddings of a corpus in a temporary file, which is read again in blocks."""
+"""Embeddings of a corpus in temporary files, which are read again in blocks."""
 
+import itertools
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from zoo.inference.processing.search import TopK, block_ranges, search_vectors
-from zoo.inference.processing.similarity import max_sim
+from zoo.inference.processing.search import BLOCK, QUERIES, TopK, block_ranges, search_vectors
+from zoo.inference.processing.similarity import (
+    COMPARED,
+    max_sim,
+    rounding_error,
+    score_error,
+    similarity_matrix,
+)
+from zoo.overrides import override
 from zoo.tokenizers.pooling import Pooling, SimilarityFunction
 
 if TYPE_CHECKING:
@@ -15,31 +24,145 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.floating[Any]]
+    Integers = NDArray[np.integer[Any]]
+    Texts = slice | Integers  # a range of texts, or their numbers
+    Scored = tuple[Floats, float]  # scores of texts, (texts,), and up to which difference they tie
 
 TOKENS = 1 << 16  # tokens of late interaction that are compared at once
-ROWS = 1024  # sparse embeddings that are compared at once
+WEIGHTS = 1 << 18  # weights of sparse embeddings that are compared at once
+
+
+class RowFile:
+    """Arrays of different lengths, one after another in a temporary file."""
+
+    def __init__(self) -> None:
+        self._file: Any = tempfile.TemporaryFile(prefix="zoo-search-")  # noqa: SIM115 (see close)
+        self._lengths: list[int] = []
+        self._like: Any = None
+        self._ends: Any = None
+
+    def append(self, rows: "NDArray[Any]") -> None:
+        """Add the rows of the next text, (rows, ...)."""
+        self._like, self._ends = rows[:0], None
+        self._file.write(rows.tobytes())
+        self._lengths.append(len(rows))
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._file.close()
+
+    @property
+    def rows(self) -> "NDArray[Any]":
+        """All rows, mapped to memory, (rows, ...); of no text, there is no array."""
+        import numpy as np
+
+        total = int(self.ends[-1])
+        if not total:
+            return self._like  # type: ignore[no-any-return]
+        self._file.flush()
+        shape = (total, *self._like.shape[1:])
+        return np.memmap(self._file, self._like.dtype, "r", shape=shape)
+
+    @property
+    def ends(self) -> "Integers":
+        """Number of rows up to the end of each text, (texts,)."""
+        import numpy as np
+
+        if self._ends is None:
+            self._ends = np.cumsum(self._lengths)
+        return self._ends  # type: ignore[no-any-return]
+
+    def read(self, texts: "Texts") -> "tuple[NDArray[Any], Integers]":
+        """Return the rows of texts, one text after another, and the number of each, (texts,)."""
+        import numpy as np
+
+        ends, rows = self.ends, self.rows
+        if isinstance(texts, slice):
+            first, last, _ = texts.indices(len(ends))
+            begin = int(ends[first - 1]) if first else 0
+            chosen = ends[first:last]
+            lengths = np.diff(chosen, prepend=begin)
+            return np.asarray(rows[begin : begin + int(lengths.sum())]), lengths
+        begins = np.where(texts > 0, ends[texts - 1], 0)
+        lengths = ends[texts] - begins
+        return np.asarray(rows[ranges(begins, lengths)]), lengths
+
+    def blocks(self, count: int) -> Iterator[slice]:
+        """Yield ranges of texts that have about a number of rows."""
+        import numpy as np
+
+        first = 0
+        while first < len(self.ends):
+            begin = int(self.ends[first - 1]) if first else 0
+            last = max(int(np.searchsorted(self.ends, begin + count, side="right")), first + 1)
+            yield slice(first, last)
+            first = last
+
+
+def ranges(begins: "Integers", lengths: "Integers") -> "Integers":
+    """Return the numbers of ranges, one range after another."""
+    import numpy as np
+
+    total = int(lengths.sum())
+    shifts: Integers = np.repeat(begins - (np.cumsum(lengths) - lengths), lengths)
+    return shifts + np.arange(total)
 
 
 class CorpusVectors(ABC):
     """Embeddings of a corpus. As a context manager, it removes its files at the end."""
 
+    # Memory depends neither on their size nor on the number of queries.
+
     def __init__(self, function: SimilarityFunction) -> None:
         self.function = function
         self.count = 0
-        self._files: list[Any] = []
+        self.files: list[RowFile] = []
+        self.norms = array("d")  # of the texts; late interaction has none
 
     @abstractmethod
     def add(self, embedding: "Floats") -> None:
         """Add the embedding of the next text."""
 
     @abstractmethod
+    def blocks(self) -> Iterator[slice]:
+        """Yield the ranges of texts that are compared at once."""
+
+    @abstractmethod
+    def compare(self, queries: "list[Floats]", texts: "Texts") -> "Floats":
+        """Return the similarities of queries and some texts, (queries, texts)."""
+
+    def errors(self, queries: "list[Floats]", scores: "Floats", dtype: str) -> list[float]:
+        """Return the difference up to which the scores of each query are equal."""
+        import numpy as np
+
+        largest = np.array([[max(self.norms, default=0.0)]], queries[0].dtype)
+        errors = (rounding_error(q[None], largest, self.function, dtype) for q in queries)
+        return [float(error) for (error,) in errors]
+
     def search(self, queries: "list[Floats]", top_k: int) -> Iterator[TopK]:
         """Yield the best texts of each block of queries."""
+        best = TopK(len(queries), max(min(top_k, self.count), 1))
+        for block in self.blocks():
+            best.update(self.compare(queries, block), block.start)
+        yield best
 
-    def _file(self) -> Any:
-        file = tempfile.TemporaryFile(prefix="zoo-search-")  # noqa: SIM115 (closed at the end)
-        self._files.append(file)
-        return file
+    def score_rows(self, queries: "Iterable[Floats]", dtype: str) -> "Iterator[Scored]":
+        """Yield the scores of all texts for each query, (texts,); see ``Session.dtype``."""
+        import numpy as np
+
+        size = max(1, min(QUERIES, COMPARED // max(self.count, 1)))
+        source = iter(queries)
+        while chunk := list(itertools.islice(source, size)):
+            scores = np.empty((len(chunk), self.count))
+            for block in self.blocks():
+                scores[:, block] = self.compare(chunk, block)
+            yield from zip(scores, self.errors(chunk, scores, dtype), strict=True)
+
+    def _norm(self, embedding: "Floats") -> float:
+        import numpy as np
+
+        order = 1 if self.function == "manhattan" else 2
+        return float(np.linalg.norm(embedding.astype(np.float64), order))
 
     def __enter__(self) -> Self:
         return self
@@ -50,7 +173,7 @@ class CorpusVectors(ABC):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for file in self._files:
+        for file in self.files:
             file.close()
 
 
@@ -68,26 +191,33 @@ class DenseVectors(CorpusVectors):
 
     def __init__(self, function: SimilarityFunction) -> None:
         super().__init__(function)
-        self._file_of_vectors = self._file()
-        self._like: Any = None
+        self.vectors = RowFile()
+        self.files.append(self.vectors)
 
+    @override
     def add(self, embedding: "Floats") -> None:
-        """See ``CorpusVectors``."""
-        self._like = embedding
-        self._file_of_vectors.write(embedding.tobytes())
+        self.vectors.append(embedding[None])
+        self.norms.append(self._norm(embedding))
         self.count += 1
 
+    @override
+    def blocks(self) -> Iterator[slice]:
+        return block_ranges(self.count, BLOCK)
+
+    @override
+    def compare(self, queries: "list[Floats]", texts: "Texts") -> "Floats":
+        import numpy as np
+
+        return similarity_matrix(np.stack(queries), self.vectors.read(texts)[0], self.function)
+
+    @override
     def search(self, queries: "list[Floats]", top_k: int) -> Iterator[TopK]:
-        """See ``CorpusVectors``."""
         import numpy as np
 
         if not self.count:
             yield TopK(len(queries), 1)
             return
-        self._file_of_vectors.flush()
-        shape = (self.count, *self._like.shape)
-        stored: Any = np.memmap(self._file_of_vectors, self._like.dtype, "r", shape=shape)
-        yield from search_vectors(np.stack(queries), stored, top_k, self.function)
+        yield from search_vectors(np.stack(queries), self.vectors.rows, top_k, self.function)
 
 
 class TokenVectors(CorpusVectors):
@@ -95,96 +225,107 @@ class TokenVectors(CorpusVectors):
 
     def __init__(self, function: SimilarityFunction) -> None:
         super().__init__(function)
-        self._file_of_vectors = self._file()
-        self._lengths: list[int] = []
-        self._like: Any = None
+        self.tokens = RowFile()
+        self.files.append(self.tokens)
 
+    @override
     def add(self, embedding: "Floats") -> None:
-        """See ``CorpusVectors``."""
         import numpy as np
 
         if not len(embedding):  # no token is compared: a vector of zeros scores 0
             embedding = np.zeros((1, embedding.shape[1]), embedding.dtype)
-        self._like = embedding
-        self._file_of_vectors.write(embedding.tobytes())
-        self._lengths.append(len(embedding))
+        self.tokens.append(embedding)
         self.count += 1
 
-    def search(self, queries: "list[Floats]", top_k: int) -> Iterator[TopK]:
-        """See ``CorpusVectors``."""
+    @override
+    def blocks(self) -> Iterator[slice]:
+        return self.tokens.blocks(TOKENS) if self.count else iter(())
+
+    @override
+    def compare(self, queries: "list[Floats]", texts: "Texts") -> "Floats":
         import numpy as np
 
-        best = TopK(len(queries), max(min(top_k, self.count), 1))
-        if not self.count:
-            yield best
-            return
-        self._file_of_vectors.flush()
-        shape = (sum(self._lengths), self._like.shape[1])
-        stored: Any = np.memmap(self._file_of_vectors, self._like.dtype, "r", shape=shape)
-        ends = np.cumsum(self._lengths)
-        first = 0
-        while first < self.count:
-            begin = int(ends[first - 1]) if first else 0
-            last = max(int(np.searchsorted(ends, begin + TOKENS, side="right")), first + 1)
-            tokens = np.asarray(stored[begin : int(ends[last - 1])])
-            starts = np.concatenate([[begin], ends[first : last - 1]]) - begin
-            scores = np.stack([max_sim(query, tokens, starts) for query in queries])
-            if self.function == "meanmaxsim":
-                scores /= np.array([len(query) for query in queries])[:, None]
-            best.update(scores, first)
-            first = last
-        yield best
+        tokens, lengths = self.tokens.read(texts)
+        starts = np.cumsum(lengths) - lengths
+        scores = np.stack([max_sim(query, tokens, starts) for query in queries])
+        if self.function == "meanmaxsim":
+            scores /= np.array([max(len(query), 1) for query in queries])[:, None]
+        return scores
+
+    @override
+    def errors(self, queries: "list[Floats]", scores: "Floats", dtype: str) -> list[float]:
+        return [score_error(row, dtype) for row in scores]
 
 
 class SparseVectors(CorpusVectors):
     """Weights of the words of a vocabulary; only those that are not zero are kept."""
 
+    # Queries are compared by an inverted index of a block: only the texts that share a word with a
+    # query are read for it.
+
     def __init__(self, function: SimilarityFunction) -> None:
         super().__init__(function)
-        self._numbers, self._weights = self._file(), self._file()
-        self._lengths: list[int] = []
-        self._like: Any = None
+        self.words, self.weights = RowFile(), RowFile()
+        self.files += [self.words, self.weights]
 
+    @override
     def add(self, embedding: "Floats") -> None:
-        """See ``CorpusVectors``."""
         import numpy as np
 
-        self._like = embedding
-        present = np.flatnonzero(embedding).astype(np.int32)
-        self._numbers.write(present.tobytes())
-        self._weights.write(embedding[present].tobytes())
-        self._lengths.append(len(present))
+        present = np.flatnonzero(embedding)
+        self.add_weights(present, embedding[present])
+
+    def add_weights(self, words: "Integers", weights: "Floats") -> None:
+        """Add the weights of some words of the next text, (words,) each; others are 0."""
+        import numpy as np
+
+        self.words.append(words.astype(np.int32))
+        self.weights.append(weights)
+        self.norms.append(self._norm(weights))
         self.count += 1
 
-    def search(self, queries: "list[Floats]", top_k: int) -> Iterator[TopK]:
-        """See ``CorpusVectors``."""
+    @override
+    def blocks(self) -> Iterator[slice]:
+        return self.words.blocks(WEIGHTS) if self.count else iter(())
+
+    @override
+    def compare(self, queries: "list[Floats]", texts: "Texts") -> "Floats":
         import numpy as np
 
-        best = TopK(len(queries), max(min(top_k, self.count), 1))
-        vectors = np.stack(queries) if queries else np.empty((0, 0))
-        for first, block in self._blocks():
-            if self.function == "dot":  # words that no query has do not count
-                used = np.flatnonzero(vectors.any(axis=0))
-                best.update(vectors[:, used] @ block[:, used].T, first)
-                continue
-            for found in search_vectors(vectors, block, len(block), self.function):
-                scores = np.empty_like(found.scores)
-                np.put_along_axis(scores, found.ids, found.scores, axis=1)
-                best.update(scores, first)
-        yield best
+        words, lengths = self.words.read(texts)
+        used = np.zeros(len(queries[0]), bool)
+        for query in queries:
+            used |= query != 0
+        order = np.flatnonzero(used[words])  # other words are not shared
+        order = order[np.argsort(words[order], kind="stable")]
+        words, weights = words[order], self.weights.read(texts)[0][order].astype(np.float64)
+        owners = np.repeat(np.arange(len(lengths)), lengths)[order]
+        shared, norms = np.empty((len(queries), len(lengths))), []
+        for row, query in zip(shared, queries, strict=True):
+            own = np.flatnonzero(query)
+            norms.append(self._norm(query[own]))
+            begins = np.searchsorted(words, own)
+            counts = np.searchsorted(words, own, side="right") - begins
+            places = ranges(begins, counts)
+            mine, theirs = np.repeat(query[own].astype(np.float64), counts), weights[places]
+            if self.function == "manhattan":
+                values = abs(mine) + abs(theirs) - abs(mine - theirs)
+            else:
+                values = mine * theirs
+            row[:] = np.bincount(owners[places], values, minlength=len(lengths))
+        return self._similarity(shared, np.array(norms)[:, None], np.frombuffer(self.norms)[texts])
 
-    def _blocks(self) -> "Iterator[tuple[int, Floats]]":
-        """Yield the number of the first text of each block, and their vectors."""
+    def _similarity(self, shared: "Floats", queries: "Floats", texts: "Floats") -> "Floats":
+        """Return similarities from norms and what the words that are shared add to them."""
         import numpy as np
 
-        self._numbers.seek(0)
-        self._weights.seek(0)
-        for block in block_ranges(self.count, ROWS, ROWS):
-            lengths = self._lengths[block]
-            count = sum(lengths)
-            numbers = np.frombuffer(self._numbers.read(count * 4), np.int32)
-            size = self._like.dtype.itemsize
-            weights = np.frombuffer(self._weights.read(count * size), self._like.dtype)
-            dense = np.zeros((len(lengths), len(self._like)), self._like.dtype)
-            dense[np.repeat(np.arange(len(lengths)), lengths), numbers] = weights
-            yield block.start, dense
+        match self.function:
+            case "cosine":
+                lengths = queries * texts
+                return np.divide(shared, lengths, where=lengths > 0, out=np.zeros_like(shared))
+            case "euclidean":
+                squares: Floats = np.maximum(queries**2 + texts**2 - 2 * shared, 0)
+                return -np.sqrt(squares)
+            case "manhattan":
+                return shared - queries - texts
+        return shared

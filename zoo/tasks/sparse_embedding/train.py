@@ -14,6 +14,7 @@ from zoo.finetuning.rows import TokenizedRows
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.objectives.options import Options
 from zoo.overrides import override
+from zoo.tasks.retrieval.vectors import SparseVectors
 from zoo.tasks.sentence_embedding.losses import margin_error, margins, multiple_negatives
 from zoo.tasks.sentence_embedding.train import TEXTS, SentenceEmbedding
 from zoo.tasks.sentence_embedding.train_options import MARGIN_MSE, EmbeddingOptions
@@ -37,7 +38,6 @@ LOSSES = ("multiple-negatives", MARGIN_MSE)
 DOCUMENTS, QUERIES = "document_flops", "query_flops"
 # largest weights of a text that an evaluation keeps, and their numbers in the vocabulary
 KEPT = 512
-BLOCK = 1024  # texts whose weights of the whole vocabulary are held at once
 
 
 class SparseOptions(EmbeddingOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -185,15 +185,23 @@ class SparseEmbedding(SentenceEmbedding):
     def vectors_of(
         self, predictions: "Mapping[str, NDArray[Any]]"
     ) -> "tuple[NDArray[Any], NDArray[Any]]":
-        """Return the largest 512 weights of each text, (rows, vocabulary)."""
-        size = self.pooling.input_width(self.config)
+        """Return the largest 512 weights of each text and then their words, (rows, 1024)."""
+        # in float64, which holds the numbers of words exactly
         anchors, texts = (
-            np.concatenate(
-                list(dense_blocks(predictions[name], predictions[f"{name}_words"], size))
-            )
+            np.concatenate([predictions[name], predictions[f"{name}_words"]], 1, dtype=np.float64)
             for name in ("anchor", "text")
         )
         return anchors, texts
+
+    @override
+    def similarity_rows(
+        self, anchors: "NDArray[Any]", texts: "NDArray[Any]"
+    ) -> "Iterator[tuple[NDArray[Any], float]]":
+        size = self.pooling.input_width(self.config)
+        with SparseVectors(self.similarity) as stored:
+            for weights, words in split_rows(texts):
+                stored.add_weights(words, weights)
+            yield from stored.score_rows(dense_rows(anchors, size), self.dtype)
 
 
 def flops(weights: "Tensor") -> "Tensor":
@@ -201,12 +209,16 @@ def flops(weights: "Tensor") -> "Tensor":
     return weights.mean(0).square().sum()
 
 
-def dense_blocks(
-    values: "NDArray[Any]", words: "NDArray[Any]", size: int
-) -> "Iterator[NDArray[np.float32]]":
-    """Yield the weights of all words, (texts, vocabulary), of some texts at once."""
-    for start in range(0, len(values), BLOCK):
-        part = slice(start, start + BLOCK)
-        block = np.zeros((len(values[part]), size), np.float32)
-        np.put_along_axis(block, words[part].astype(np.int64), values[part], axis=1)
-        yield block
+def split_rows(rows: "NDArray[Any]") -> "Iterator[tuple[NDArray[Any], NDArray[Any]]]":
+    """Yield the weights of each text and their words, (words,) each, of ``vectors_of``."""
+    for row in rows:
+        weights, words = np.split(row, 2)
+        yield weights[weights > 0].astype(np.float32), words[weights > 0].astype(np.int32)
+
+
+def dense_rows(rows: "NDArray[Any]", size: int) -> "Iterator[NDArray[np.float32]]":
+    """Yield the weights of all words of each text, (vocabulary,)."""
+    for weights, words in split_rows(rows):
+        vector = np.zeros(size, np.float32)
+        vector[words] = weights
+        yield vector

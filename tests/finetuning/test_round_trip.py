@@ -28,7 +28,8 @@ CLASSIFICATION = "text-classification"
 FAMILIES = [
     name
     for name in all_families()
-    if get_family(name).has_reference(get_family(name).sizes()["tiny"], "sequence-classification")
+    if "sequence-classification" in get_family(name).heads()
+    and get_family(name).has_reference(get_family(name).sizes()["tiny"], "sequence-classification")
 ]
 OTHER_TASKS = {
     ("deberta", "token-classification"): "AutoModelForTokenClassification",

@@ -10,7 +10,7 @@ from benchmarks import search
 def test_both_sides_have_the_same_results(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    argv = ["search", "--texts", "3000", "--queries", "40", "--width", "16", "--rounds", "1"]
+    argv = ["search", "--texts", "3000", "--queries", "600", "--width", "16", "--rounds", "1"]
     monkeypatch.setattr(sys, "argv", argv)
     search.main()
     lines = capsys.readouterr().out.splitlines()
@@ -26,3 +26,9 @@ def test_other_results_end_the_benchmark() -> None:
         search.require_equal(rows, [[{"corpus_id": 1, "score": 0.5}]])
     with pytest.raises(SystemExit, match=r"scores differ by 1\.0e-01"):
         search.require_equal(rows, [[{"corpus_id": 0, "score": 0.6}]])
+
+
+def test_memory_that_grows_with_the_queries_ends_the_benchmark() -> None:
+    search.require_bounded(10.0, 10.5)
+    with pytest.raises(SystemExit, match=r"grows with the queries, from 10\.0 to 20\.0 MB"):
+        search.require_bounded(10.0, 20.0)

@@ -104,30 +104,33 @@ def compare(
     reference.backward()  # type: ignore[no-untyped-call]
     words = encoder[0].auto_model.embeddings.word_embeddings.weight
     torch.testing.assert_close(found[0], reference.detach(), atol=1e-6, rtol=1e-6)
-    assert words.grad.abs().max() > 1e-3, "a gradient to compare"
+    assert words.grad.abs().max() > 5e-4, "a gradient to compare"
     torch.testing.assert_close(found[1], words.grad, atol=error, rtol=1e-5)
 
 
 @pytest.mark.parametrize("loss", ["multiple-negatives", "cosent", "cosine", "triplet"])
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
-def test_matryoshka_is_that_of_the_library(
+def test_losses_are_those_of_the_library(
     pretrained: Pretrained, tmp_path: Path, loss: str, weights: Sequence[float] | None
 ) -> None:
-    arguments = {"matryoshka": list(DIMS), "matryoshka_weights": weights}
-    setup, batch, source = run_of(pretrained, tmp_path, loss, arguments)
+    """Without Matryoshka training, and with it."""
+    dims = {"matryoshka": list(DIMS), "matryoshka_weights": weights}
+    setup, batch, source = run_of(pretrained, tmp_path, loss, dims if weights else {})
     encoder = library_encoder(source)
-    reference = library_losses().MatryoshkaLoss(encoder, reference_of(loss, encoder), DIMS, weights)
+    reference = reference_of(loss, encoder)
+    if weights:
+        reference = library_losses().MatryoshkaLoss(encoder, reference, DIMS, weights)
     columns = 3 if loss in ("multiple-negatives", "triplet") else 2
     expected = reference(features(batch, columns), batch.tensors.get("labels"))
     error = 5e-6 if loss == "triplet" else 1e-6  # small distances magnify the rounding of float32
     compare(loss_and_gradient(setup, batch), encoder, expected, error)
 
 
-@pytest.mark.parametrize("label", ["scores", "margins"])
+@pytest.mark.parametrize(("label", "dims"), [("scores", None), ("margins", DIMS)])
 def test_margin_mse_is_that_of_the_library(
-    pretrained: Pretrained, tmp_path: Path, label: str
+    pretrained: Pretrained, tmp_path: Path, label: str, dims: tuple[int, ...] | None
 ) -> None:
-    """Of a teacher's scores of a text and two negatives, or of their margins."""
+    """Of a teacher's scores of a text and two negatives, or of their margins with Matryoshka."""
     model, source = pretrained("BertModel")
     rows = [json.loads(line) for line in table(tmp_path / "t.jsonl").read_text().splitlines()]
     scored = [
@@ -135,12 +138,16 @@ def test_margin_mse_is_that_of_the_library(
         for k, (row, other) in enumerate(zip(rows, rows[::-1], strict=True))
     ]
     data = {"label": label, "negatives": ["other", "third"]}
-    settings = {"max_steps": 1, "micro_batch_size": 8, "data": data}
+    arguments = {"matryoshka": dims}
+    settings = {"max_steps": 1, "micro_batch_size": 8, "data": data, "task_args": arguments}
     train = write_table(tmp_path / "s.jsonl", scored)
     run = finetune(tmp_path / "run", tree_of(model, train, "margin-mse", **settings))
     setup, batch = setup_and_batch(run)
     encoder = library_encoder(source)
-    expected = library_losses().MarginMSELoss(encoder)(features(batch, 4), batch.tensors["labels"])
+    reference = library_losses().MarginMSELoss(encoder)
+    if dims is not None:
+        reference = library_losses().MatryoshkaLoss(encoder, reference, dims)
+    expected = reference(features(batch, 4), batch.tensors["labels"])
     compare(loss_and_gradient(setup, batch), encoder, expected, error=5e-6)  # the loss is about 8
     assert set(records(run, "validation")[-1]["metrics"]) == {"spearman", "pearson"}
 

@@ -203,7 +203,7 @@ def compare_negatives(
     write_rows(folder / "mining.jsonl", pairs)
     output, worst = folder / "mined.jsonl", 0.0
     for form in ("triplet", "n-tuple", "labeled-pair", "labeled-list"):
-        options: dict[str, Any] = {"num_negatives": 2, "relative_margin": 0.05, "range_min": 1}
+        options: dict[str, Any] = {"num_negatives": 2, "relative_margin": 0.001, "range_min": 1}
         mine_hard_negatives: Any = util.mine_hard_negatives
         theirs = mine_hard_negatives(
             Dataset.from_list(pairs),

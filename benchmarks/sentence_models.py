@@ -10,8 +10,9 @@ MODEL is fine-tuned on the training pairs with CoSENT, with and without Matryosh
 a cross-encoder with binary cross-entropy, each with several seeds and the same number of steps and
 pairs. The first table has Spearman's correlation, times 100, of relatedness and the similarity of
 the first numbers of each embedding: the median over seeds and their range, and how much Matryoshka
-training adds with the same seed. The second compares encoder and reranker, with the time to score
-a pair of two new texts, taking turns.
+training adds with the same seed. The second compares encoder, reranker and static vectors that are
+distilled from MODEL (``zoo export --to static``), with the time to score a pair of two new texts,
+taking turns. ``--seeds 0`` only compares MODEL and its static vectors.
 
 All are measured on the first ``--pairs`` pairs of ``SICK_trial.txt``, which are left out of the
 training data; many of their sentences are in other pairs there.
@@ -23,6 +24,7 @@ import json
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +40,12 @@ DIMENSIONS = (384, 256, 128, 64, 32)
 COLUMNS = {"--text": "sentence_A", "--pair": "sentence_B", "--label": "relatedness_score"}
 SCALE = (1.0, 5.0)  # of the relatedness
 PUBLISHED, TUNED, MATRYOSHKA = "as published", "fine-tuned", "with Matryoshka"
-RERANKER = "reranker"
+RERANKER, VECTORS = "reranker", "static vectors of it"
+STATIC = "static"  # target of an export, and backend
+ROWS = (PUBLISHED, VECTORS, TUNED, RERANKER)  # of the second table
 TIMED = 200  # pairs whose scores are timed
+# the loss of quality is what is measured
+STATIC_GATE = ("--max-drop", "1", "--quiet")
 Pairs = Sequence[tuple[str, str]]
 
 
@@ -69,9 +75,15 @@ def finetune(
     return output / "model"
 
 
+def load(model: Path) -> Any:
+    """Load a model on one thread."""
+    backend: Any = STATIC if model.name == STATIC else "cpu"
+    return zoo.load(model, backend=backend, threads=1)
+
+
 def encoder_scores(model: Path, pairs: Pairs, dimensions: Sequence[int]) -> list[Any]:
     """Return the cosines of pairs at each number of leading dimensions, (pairs,) each."""
-    loaded = zoo.load(model, backend="cpu", threads=1)
+    loaded = load(model)
     sides = [loaded.embed([pair[k] for pair in pairs]) for k in (0, 1)]
     found = []
     for dim in dimensions:
@@ -82,7 +94,7 @@ def encoder_scores(model: Path, pairs: Pairs, dimensions: Sequence[int]) -> list
 
 def reranker_scores(model: Path, pairs: Pairs) -> Any:
     """Return the scores of pairs, (pairs,)."""
-    loaded = zoo.load(model, backend="cpu", threads=1)
+    loaded = load(model)
     return np.array([row["score"] for row in loaded.run("classify", list(pairs))])
 
 
@@ -108,9 +120,15 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, list[Any]]:
     def correlations(scores: Sequence[Any]) -> list[float]:
         return [100 * spearman(row, known) for row in scores]
 
-    base = folder / "base"
+    base, static = folder / "base", folder / STATIC
     run_zoo("convert", options.model, "-o", base, "--quiet")
-    found: dict[str, list[Any]] = {PUBLISHED: [correlations(encoder_scores(base, pairs, dims))]}
+    size = options.static_dim
+    run_zoo("export", base, "--to", STATIC, "--dim", size, "-o", static, *STATIC_GATE)
+    found: dict[str, list[Any]] = {
+        PUBLISHED: [correlations(encoder_scores(base, pairs, dims))],
+        VECTORS: [correlations(encoder_scores(static, pairs, [size]))],
+    }
+    models = {PUBLISHED: base, VECTORS: static}
     common = {
         "max_steps": options.steps,
         "batch_size": options.batch_size,
@@ -127,23 +145,28 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, list[Any]]:
         for name, arguments in ((TUNED, {}), (MATRYOSHKA, sizes)):
             settings = {**common, "seed": seed, **arguments}
             output = folder / f"{name}-{seed}".replace(" ", "-")
-            encoder = finetune(base, "sentence-embedding", train, output, settings)
-            scores = encoder_scores(encoder, pairs, dims)
+            models[name] = finetune(base, "sentence-embedding", train, output, settings)
+            scores = encoder_scores(models[name], pairs, dims)
             found.setdefault(name, []).append(correlations(scores))
         settings = {**common, "seed": seed, **ranking}
-        reranker = finetune(base, "reranker", train, folder / f"reranker-{seed}", settings)
-        found.setdefault(RERANKER, []).extend(correlations([reranker_scores(reranker, pairs)]))
-    return {**found, **times({TUNED: encoder, RERANKER: reranker}, pairs, options.rounds)}
+        output = folder / f"{RERANKER}-{seed}"
+        models[RERANKER] = finetune(base, RERANKER, train, output, settings)
+        scores = [reranker_scores(models[RERANKER], pairs)]
+        found.setdefault(RERANKER, []).append(correlations(scores))
+    timed = {name: model for name, model in models.items() if name in ROWS}
+    return {**found, **times(timed, pairs, options.rounds)}
 
 
 def times(models: Mapping[str, Path], pairs: Pairs, rounds: int) -> dict[str, list[float]]:
     """Return the milliseconds to score a pair, of each round."""
-    pairs = pairs[:TIMED]
+    pairs = list(pairs[:TIMED])
     texts = [text for pair in pairs for text in pair]
-    encoder, reranker = (zoo.load(model, backend="cpu", threads=1) for model in models.values())
+    loaded = {name: load(model) for name, model in models.items()}
     contenders: dict[str, Callable[[], object]] = {
-        TUNED: lambda: encoder.embed(texts),
-        RERANKER: lambda: reranker.run("classify", list(pairs)),
+        name: partial(model.run, "classify", pairs)
+        if name == RERANKER
+        else partial(model.embed, texts)
+        for name, model in loaded.items()
     }
     timings = alternate(contenders, rounds=rounds)
     return {
@@ -159,19 +182,28 @@ def spread(values: Sequence[float], digits: int = 1, sign: str = "") -> str:
 
 
 def tables(found: Mapping[str, list[Any]], dims: Sequence[int]) -> str:
-    """Return both tables."""
+    """Return both tables; without seeds, only the second one."""
     names = (PUBLISHED, TUNED, MATRYOSHKA)
+    encoder = statistics.median(found[f"{PUBLISHED}, ms"])
+    rows = [
+        [
+            name,
+            spread([seed[0] for seed in found[name]]),
+            spread(found[f"{name}, ms"], 2),
+            f"{statistics.median(found[f'{name}, ms']) / encoder:.2g}",
+        ]
+        for name in ROWS
+        if name in found
+    ]
+    second = table(["", "Spearman", "ms for a pair", "of the first"], rows)
+    if TUNED not in found:
+        return second
     rows = []
     for k, dim in enumerate(dims):
         columns = [[seed[k] for seed in found[name]] for name in names]
         gains = [after - before for before, after in zip(columns[1], columns[2], strict=True)]
         rows.append([str(dim), *map(spread, columns), spread(gains, sign="+")])
-    first = table(["dimensions", *names, "gain of Matryoshka"], rows)
-    rows = [
-        ["encoder", spread([seed[0] for seed in found[TUNED]]), spread(found[f"{TUNED}, ms"], 2)],
-        [RERANKER, spread(found[RERANKER]), spread(found[f"{RERANKER}, ms"], 2)],
-    ]
-    return f"{first}\n\n{table(['', 'Spearman', 'ms for a pair'], rows)}"
+    return f"{table(['dimensions', *names, 'gain of Matryoshka'], rows)}\n\n{second}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -185,6 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--learning-rate", type=float, default=5e-5)
     parser.add_argument("--dimensions", type=int, nargs="+", default=DIMENSIONS)
+    parser.add_argument("--static-dim", type=int, default=256)
     parser.add_argument("--json", type=Path, help="file of all results")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)

@@ -122,6 +122,8 @@ def test_sparse_encoders(
     assert np.abs(back.encode(TEXTS).to_dense().numpy() - expected).max() <= 1e-6
     assert (back.similarity_fn_name, back.max_active_dims) == (similarity or "dot", largest)
     assert_ranked_as(ours, theirs)
+    with pytest.raises(UsageError, match="has weights of words, which are not cut"):
+        ours.embed(TEXTS, dim=5)
     words = dict(theirs.decode(theirs.encode(TEXTS[:1]))[0])
     (named,) = [json.loads(line) for line in run("embed", tmp_path / "model", TEXTS[0])]
     assert named["embedding"] == pytest.approx(words, abs=2e-5)

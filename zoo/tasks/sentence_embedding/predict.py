@@ -80,9 +80,10 @@ class Embed(BatchTask):
                 self.pooling.query_prompt() if role == "query" else self.pooling.document_prompt()
             )
         self.prompt = self.pooling.prompt(prompt_name) if prompt is None else prompt
-        if self.is_multi_vector and dim is not None:
+        if dim is not None and (self.is_multi_vector or self.is_sparse):
+            kind = "an embedding for each token" if self.is_multi_vector else "weights of words"
             raise UsageError(
-                f"{self.checkpoint.path} has an embedding for each token, which is not cut",
+                f"{self.checkpoint.path} has {kind}, which are not cut at a dimension",
                 "leave the dimension out",
             )
         self.skipped = self.pooling.skipped_tokens(self.tokenizer)

@@ -27,6 +27,7 @@ LAYERS = 2
 GELU = {"Gelu": LAYERS, "MultiHeadAttention": LAYERS}
 CACHED = ("second", "plain")  # a GPT and a T5, see ``made``
 ENCODERS = ("electra", "distilbert", "deberta", "roberta", "albert", "modernbert")
+PAIRS = ["tokens", "tokens"]
 LONG = pytest.mark.long  # repeats the rules of the first case on other blocks
 
 
@@ -79,6 +80,17 @@ def test_fused_operators_of_families(name: str, expected: dict[str, int]) -> Non
     for model in traced(name):
         total.update(fused_operators(fuse(model)))
     assert dict(total) == expected
+
+
+def test_layers_share_a_mask_of_local_attention() -> None:
+    """It has no dimension of heads, and distances are not stored as numbers."""
+    (model,) = traced("modernbert")
+    made = ((node.op_type, value) for node in model.graph for value in node.outputs)
+    shaped = [(operator, value, [*map(str, value.shape or ())]) for operator, value in made]
+    pairs = [(operator, value, axes) for operator, value, axes in shaped if axes[-2:] == PAIRS]
+    masks = [axes for operator, _, axes in pairs if operator == "Where"]
+    assert masks == [["batch", "1", *PAIRS]]
+    assert [v for _, v, _ in pairs if v.dtype not in (ir.DataType.BOOL, ir.DataType.FLOAT)] == []
 
 
 @pytest.mark.parametrize(

@@ -109,11 +109,21 @@ def local_attention(
             return documents._replace(reach=reach)
         if x.shape[1] > max(reach, SMALLEST_BLOCK) + 2 * reach:
             return LocalBlocks.of(segments, x, reach)
-    window = (positions.distance.abs() > reach)[:, None].to(x.dtype) * mask_value(x.dtype)
     if isinstance(mask, DocumentOffsets):
         assert segments is not None, "they are of documents"
         mask = packed_mask(segments, segments, x.dtype)
-    return window if mask is None else torch.minimum(mask, window)
+    return window_mask(mask, positions, reach, x)
+
+
+def window_mask(mask: Tensor | None, positions: Positions, reach: int, x: Tensor) -> Tensor:
+    """Return a mask that also excludes keys outside of the window, (batch or 1, 1, tokens, tokens).
+
+    All layers share it. Distances, of 8 bytes for each pair of tokens, are not computed.
+    """
+    queries, keys = positions.queries[:, None, :, None], positions.keys[:, None, None, :]
+    outside = (keys < queries - reach) | (keys > queries + reach)
+    inside = torch.zeros((), dtype=x.dtype, device=x.device) if mask is None else mask
+    return torch.where(outside, mask_value(x.dtype), inside)
 
 
 def offsets_of_rows(x: Tensor, segments: Tensor | None) -> DocumentOffsets | None:

@@ -5,8 +5,9 @@
 arXiv:2002.05202, table 1: a T5 is pretrained by span corruption with each feed-forward network, and
 scored by its loss on held-out text. Networks with a gate have three matrices instead of two, and so
 two thirds of the inner width (section 3.1). The model has the settings of T5's tiny recipe,
-and the text comes with the package. ``--set`` changes settings of all runs; ``--keep DIR`` keeps
-the runs and repeats none that it has.
+and the text comes with the package. ``--set`` changes settings of all runs, such as ``--set
+max_steps=500``, with which all take about half an hour on one thread; ``--keep DIR`` keeps the runs
+and repeats none that it has.
 """
 
 import argparse
@@ -49,7 +50,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.keep or Path(scratch)
         rows = [measure(name, folder, options.seeds, options.set) for name in options.variants]
-    header = ("feed-forward", "inner width", "parameters", "loss (median)", "range", "seconds")
+    header = ("feed-forward", "inner width", "parameters", "loss (median)", "range", "CPU seconds")
     print(table(header, rows))
     print(f"\n{options.seeds} seeds, {machine(options.threads)}; {versions('torch')}")
 
@@ -59,10 +60,10 @@ def measure(name: str, folder: Path, seeds: int, settings: Sequence[str]) -> lis
     config, changes = shape(name), [word for pair in settings for word in ("--set", pair)]
     fields = {"feed_forward": config.feed_forward, "intermediate_size": config.intermediate_size}
     own = [word for key, value in fields.items() for word in ("--set", f"config.{key}={value}")]
-    losses, seconds = [], []
+    losses, seconds = [], []  # seconds of CPU time: a machine may have other work
     for seed in range(seeds):
         run = folder / f"t5-{name}-{seed}"
-        seconds.append(pretrain(run, "t5", "--seed", seed, *own, *changes)["seconds"])
+        seconds.append(pretrain(run, "t5", "--seed", seed, *own, *changes)["CPU seconds"])
         losses.append(RunHistory.read(run).validation[-1]["loss"])
     row = [
         name,

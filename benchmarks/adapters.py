@@ -1,123 +1,168 @@
 """Quality, speed and memory of adapters: ``zoo finetune --adapter`` next to peft.
 
-    python -m benchmarks.adapters MODEL DATA [--seeds 3] [--rows N] [--steps N]
+    python -m benchmarks.adapters MODEL DATA [--tasks sst2 cola wnut17] [--steps N] [--seeds 3]
 
-MODEL is a directory in the Hub's layout; DATA has ``SST-2/train.tsv`` and ``SST-2/dev.tsv``, or
-other tables that ``--train`` and ``--eval`` name. Each method is trained with several seeds:
+MODEL is a directory in the Hub's layout. DATA has ``sst2`` and ``cola`` (``train.tsv`` and
+``dev.tsv`` without a header; text and label are columns 1 and 2, or 4 and 2), and ``wnut17``
+(``train.conll`` and ``dev.conll``, word and tag). Each method is trained with several seeds:
 
 * *full*: all weights; *head*: a frozen model with a head;
-* *lora-4*, *lora-8*, *lora-16*, *dora-8*, *ia3*, *houlsby*, *pfeiffer*: adapters;
-* *peft lora-R*, *peft ia3*: the same in peft, by the Trainer of transformers with grouped batches.
+* *lora-4*, *lora-8*, *lora-16*, *dora-8*, *ia3*, *prompt*, *prefix*, *houlsby*, *pfeiffer*;
+* *peft lora-R*, *peft ia3*, *peft prefix*: the same in peft, by the Trainer of transformers with
+  batches of rows of similar length.
 
-All read the same rows, with the same number of steps, batch size, learning rate and schedule. The
-table has the accuracy (mean and range over the seeds), trained parameters, bytes of the result,
-tokens per second of training and peak memory of the process. Each side is a process of its own.
+All read the same rows, with the same number of steps, batch size, learning rate and schedule, on
+one thread. A row of a table has the metric (accuracy, Matthews correlation, or entity F1; mean,
+range over the seeds, and the 95 % interval of Student's t), the number of trained parameters, the
+bytes of the result, tokens per second of CPU time in training, which other programs on the machine
+disturb less than the clock, and the peak memory of the process. Each side of a task is a process of
+its own, which trains all seeds.
 """
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from benchmarks._common import machine, versions
+from benchmarks._common import machine, table, versions
 
-BATCH, LENGTH = 32, 128
-RATES = {"full": 2e-5, "head": 1e-3, "ia3": 3e-3, "houlsby": 1e-3, "pfeiffer": 1e-3}
-LORA_RATE = 5e-4
+LENGTH = 64  # tokens
+RATES = {"full": 5e-5, "head": 1e-3, "ia3": 3e-3, "prompt": 3e-2, "prefix": 1e-2}
+BOTTLENECK_RATE, LORA_RATE = 1e-3, 5e-4
+PREFIX = 20  # virtual tokens
 SIDES = (
-    *("full", "head", "lora-4", "lora-8", "lora-16", "dora-8", "ia3", "houlsby", "pfeiffer"),
-    *("peft lora-4", "peft lora-8", "peft lora-16", "peft ia3"),
+    *("full", "head", "lora-4", "lora-8", "lora-16", "dora-8", "ia3", "prompt", "prefix"),
+    *("houlsby", "pfeiffer", "peft lora-4", "peft lora-8", "peft lora-16", "peft ia3"),
+    "peft prefix",
 )
 Result = dict[str, float]
+
+
+class Task(NamedTuple):
+    """A data set: its task, files, columns, and the metric by its names here and in zoo."""
+
+    task: str
+    suffix: str
+    text: str | None
+    label: str | None
+    metric: str
+
+
+TASKS = {
+    "sst2": Task("text-classification", "tsv", "1", "2", "accuracy"),
+    "cola": Task("text-classification", "tsv", "4", "2", "matthews_correlation"),
+    "wnut17": Task("token-classification", "conll", None, None, "f1"),
+}
+# largest t of Student's distribution in 95 % of cases, by the number of seeds
+STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--train", default="SST-2/train.tsv")
-    parser.add_argument("--eval", default="SST-2/dev.tsv")
-    parser.add_argument("--text", default="sentence", help="column of the text")
-    parser.add_argument("--label", default="label", help="column of the label")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--rows", type=int, help="rows to train on; by default all")
-    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--eval-rows", type=int, help="rows to evaluate on; by default all")
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--smoke", action="store_true", help="two steps of one seed")
-    parser.add_argument("--side", help=argparse.SUPPRESS)
-    parser.add_argument("--seed", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--side", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.smoke:
         options.steps, options.seeds = 2, 1
     if options.side:
-        print(json.dumps(run_side(options)))
+        print(json.dumps(run_side(*options.side, options)))
         return
-    print(f"{machine(1)}; {versions('torch', 'transformers', 'peft')}\n")
-    print("| method | accuracy | range | trained | bytes | tokens/s | peak MB |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
-    for side in options.sides:
-        print(table_row(side, [measure(side, seed, options) for seed in range(options.seeds)]))
+    print(f"{machine(1)}; {versions('torch', 'transformers', 'peft')}; {options.seeds} seeds")
+    for name in options.tasks:
+        rows = [cells(side, measure(name, side, options)) for side in options.sides]
+        header = [name, TASKS[name].metric, "range", "95 % interval", "trained", "bytes"]
+        print(f"\n{table([*header, 'tokens / CPU s', 'peak MB'], rows)}", flush=True)
 
 
-def measure(side: str, seed: int, options: argparse.Namespace) -> Result:
-    """Train one side with one seed in a process of its own."""
+def measure(task: str, side: str, options: argparse.Namespace) -> list[Result]:
+    """Train one side of a task with all seeds, in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.adapters", str(options.model), str(options.data)]
-    for name in ("train", "eval", "text", "label", "steps"):
-        command += [f"--{name}", str(getattr(options, name))]
-    command += [] if options.rows is None else ["--rows", str(options.rows)]
+    for name in ("rows", "eval_rows", "steps", "batch_size", "seeds"):
+        value = getattr(options, name)
+        command += [] if value is None else [f"--{name.replace('_', '-')}", str(value)]
     done = subprocess.run(
-        [*command, "--side", side, "--seed", str(seed)], capture_output=True, text=True, check=False
+        [*command, "--side", task, side],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     if done.returncode:
-        raise SystemExit(f"{side}: {done.stderr[-2000:]}")
-    result: Result = json.loads(done.stdout.splitlines()[-1])
-    return result
+        raise SystemExit(f"{task}, {side}: {done.stderr[-2000:]}")
+    results: list[Result] = json.loads(done.stdout.splitlines()[-1])
+    print(f"{task}, {side}: {[r['score'] for r in results]}", file=sys.stderr, flush=True)
+    return results
 
 
-def table_row(side: str, results: list[Result]) -> str:
-    """Return the line of a side: means over the seeds, and the range of the accuracy."""
+def cells(side: str, results: Sequence[Result]) -> list[str]:
+    """Return the row of a side: means over the seeds, and how far the metric varies."""
 
     def mean(name: str) -> float:
         return statistics.mean(result[name] for result in results)
 
-    scores = [result["accuracy"] for result in results]
-    cells = [
-        *(side, f"{mean('accuracy'):.4f}", f"{min(scores):.4f} to {max(scores):.4f}"),
+    scores = [result["score"] for result in results]
+    interval = "-"
+    if len(scores) in STUDENT:
+        reach = STUDENT[len(scores)] * statistics.stdev(scores) / len(scores) ** 0.5
+        interval = f"± {reach:.3f}"
+    return [
+        *(side, f"{mean('score'):.3f}", f"{min(scores):.3f} to {max(scores):.3f}", interval),
         *(f"{mean('trained'):,.0f}", f"{mean('bytes'):,.0f}"),
         *(f"{mean('rate'):,.0f}", f"{mean('peak') / 2**20:,.0f}"),
     ]
-    return f"| {' | '.join(cells)} |"
 
 
-def run_side(options: argparse.Namespace) -> Result:
-    """Train and evaluate one side."""
+def run_side(name: str, side: str, options: argparse.Namespace) -> list[Result]:
+    """Train and evaluate one side with all seeds."""
     import resource
 
-    train: Callable[[Path, argparse.Namespace], Result] = (
-        with_peft if options.side.startswith("peft ") else with_zoo
-    )
-    with tempfile.TemporaryDirectory() as scratch:
-        result = train(Path(scratch), options)
-    return {**result, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0}
+    import torch
+
+    torch.set_num_threads(1)
+    train: Callable[..., Result] = with_peft if side.startswith("peft ") else with_zoo
+    results = []
+    for seed in range(options.seeds):
+        with tempfile.TemporaryDirectory() as scratch:
+            files = [
+                first_rows(options.data / name / f"{split}.{TASKS[name].suffix}", rows, scratch)
+                for split, rows in (("train", options.rows), ("dev", options.eval_rows))
+            ]
+            results.append(train(TASKS[name], side, files, seed, Path(scratch), options))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
+    return [{**result, "peak": peak} for result in results]
 
 
-def training_file(scratch: Path, options: argparse.Namespace) -> Path:
-    """Return the table to train on, with the first rows."""
-    lines = (options.data / options.train).read_text("utf-8-sig").splitlines()
-    rows = lines if options.rows is None else lines[: 1 + options.rows]
-    path = scratch / "train.tsv"
-    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
-    return path
+def first_rows(file: Path, rows: int | None, folder: str) -> Path:
+    """Return a copy of a table with its first rows, which are sentences in a CoNLL file."""
+    between = "\n\n" if file.suffix == ".conll" else "\n"
+    items = islice(file.read_text(encoding="utf-8").strip("\n").split(between), rows)
+    copy = Path(folder) / file.name
+    copy.write_text(between.join(items) + between, encoding="utf-8")
+    return copy
 
 
 def rate_of(side: str) -> float:
     """Return the learning rate of a method."""
-    return RATES.get(side.removeprefix("peft "), LORA_RATE)
+    method = side.removeprefix("peft ")
+    low_rank = method.startswith(("lora", "dora"))
+    return RATES.get(method, LORA_RATE if low_rank else BOTTLENECK_RATE)
 
 
 def adapter_of(side: str) -> Mapping[str, Any] | None:
@@ -128,143 +173,227 @@ def adapter_of(side: str) -> Mapping[str, Any] | None:
     return {"method": method, **({"rank": int(rank), "alpha": int(rank)} if rank else {})}
 
 
-def with_zoo(scratch: Path, options: argparse.Namespace) -> Result:
-    """Train with zoo."""
-    import time
-
+def with_zoo(
+    task: Task, side: str, files: Sequence[Path], seed: int, scratch: Path, options: Any
+) -> Result:
+    """Train with zoo. Only steps are timed, and trained are the parameters of the optimizer."""
     from zoo.convert.cache import resolve_checkpoint
     from zoo.finetuning.runs import FineTuneRun
     from zoo.inference.load_model import load_model
     from zoo.nn.stacks import stacks
     from zoo.training.distributed.context import DistContext
     from zoo.training.logging.jsonl import read_jsonl
+    from zoo.training.trainer import Trainer
 
     layers = 0
-    if options.side == "head":
+    if side == "head":
         model = load_model(resolve_checkpoint(str(options.model)))
         layers = max(len(stack.order) for stack in stacks(model))
+    columns = {"text": task.text, "label": task.label} if task.text else {}
     settings = {
-        "task": "text-classification",
+        "task": task.task,
         "init_from": {"model": str(options.model)},
-        "adapter": adapter_of(options.side),
+        "adapter": adapter_of(side),
         "freeze_layers": layers,
-        "data": {
-            "train": [str(training_file(scratch, options))],
-            "eval": [str(options.data / options.eval)],
-            "text": options.text,
-            "label": options.label,
-        },
+        "data": {"train": [str(files[0])], "eval": [str(files[1])], **columns},
         "preset": "default",
-        "batch_size": BATCH,
+        "batch_size": options.batch_size,
         "max_seq_len": LENGTH,
         "max_steps": options.steps,
         "eval_steps": options.steps,
         "warmup_ratio": 0.06,
-        "optimizer": {"learning_rate": rate_of(options.side), "weight_decay": 0.0},
-        "seed": options.seed,
+        "optimizer": {"learning_rate": rate_of(side), "weight_decay": 0.0},
+        "seed": seed,
         "report_to": [],
     }
-    run = FineTuneRun(settings, DistContext.initialize("cpu"), scratch / "run")
-    began = time.monotonic()
-    paths = run.start()
-    seconds = time.monotonic() - began
+    seconds, trainers = list[float](), list[Trainer]()
+    step = Trainer.train_step
+
+    def timed(self: Trainer, batches: Any) -> dict[str, float]:
+        began = time.process_time()
+        result = step(self, batches)
+        seconds.append(time.process_time() - began)
+        trainers[:] = [self]
+        return result
+
+    Trainer.train_step = timed  # type: ignore[method-assign]
+    try:
+        paths = FineTuneRun(settings, DistContext.initialize("cpu"), scratch / "run").start()
+    finally:
+        Trainer.train_step = step  # type: ignore[method-assign]
+    (trainer,) = trainers
     last = [record for record in read_jsonl(paths.run) if record["split"] == "validation"][-1]
-    speed = read_jsonl(paths.run, "performance.jsonl")
-    rates = [record["tokens_per_second"] for record in speed if "tokens_per_second" in record]
     (file,) = paths.model.glob("*.safetensors")
-    trained = trained_parameters(paths.run)
-    tokens = max((record.get("tokens", 0) for record in read_jsonl(paths.run)), default=0)
     return {
-        "accuracy": last["metrics"]["accuracy"],
-        "trained": trained,
+        "score": last["metrics"][task.metric],
+        "trained": float(sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)),
         "bytes": float(file.stat().st_size),
-        "rate": statistics.median(rates) if rates else tokens / seconds,
+        "rate": trainer.tokens / sum(seconds),
     }
 
 
-def trained_parameters(run: Path) -> float:
-    """Return the number of parameters that a run trained, by the tensors of its checkpoint."""
-    from safetensors import safe_open
+class Rows(NamedTuple):
+    """Tokenized rows for the Trainer, the names of labels, and the head."""
 
-    (file, *_) = sorted(run.glob("model/*.safetensors"))
-    with safe_open(file, framework="pt") as opened:
-        names = list(opened.keys())
-        return float(sum(opened.get_tensor(name).numel() for name in names))
+    train: list[dict[str, Any]]
+    held: list[dict[str, Any]]
+    labels: list[str]
+    task_type: str
 
 
-def with_peft(scratch: Path, options: argparse.Namespace) -> Result:
-    """Train with peft, by the Trainer of transformers."""
-    import time
-
-    import numpy as np
-    import peft
-    import transformers
-
+def read_texts(task: Task, files: Sequence[Path], tokenizer: Any) -> Rows:
+    """Read texts with a label each."""
     from zoo.data.readers.labelled import Columns, label_name, read_samples, sort_labels
 
-    transformers.set_seed(options.seed)
-    columns = Columns(text=options.text, label=options.label)
-    files = [training_file(scratch, options), options.data / options.eval]
+    columns = Columns(text=str(task.text), label=str(task.label))
     splits = [list(read_samples([str(file)], columns)) for file in files]
     labels = sort_labels([label_name(row.label, row.location) for row in splits[0]])
-    tokenizer = transformers.AutoTokenizer.from_pretrained(options.model)
 
-    def rows(samples: list[Any]) -> list[dict[str, Any]]:
+    def rows(samples: Sequence[Any]) -> list[dict[str, Any]]:
         encoded = (tokenizer(s.text, truncation=True, max_length=LENGTH) for s in samples)
         ids = (labels.index(label_name(s.label, s.location)) for s in samples)
         return [{**row, "labels": label} for row, label in zip(encoded, ids, strict=True)]
 
-    train, held = (rows(samples) for samples in splits)
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(
-        options.model, num_labels=len(labels)
+    return Rows(rows(splits[0]), rows(splits[1]), list(labels), "SEQ_CLS")
+
+
+def read_words(files: Sequence[Path], tokenizer: Any) -> Rows:
+    """Read words with a tag each, which is the label of a word's first token."""
+    splits = []
+    for file in files:
+        blocks = file.read_text(encoding="utf-8").strip().split("\n\n")
+        splits.append([[line.split("\t") for line in block.split("\n")] for block in blocks])
+    labels = sorted({tag for sentence in splits[0] for _, tag in sentence})
+
+    def row(sentence: Sequence[Sequence[str]]) -> dict[str, Any]:
+        words = [word for word, _ in sentence]
+        encoded = tokenizer(words, is_split_into_words=True, truncation=True, max_length=LENGTH)
+        ids, before = [], None
+        for word in encoded.word_ids():
+            first = word is not None and word != before
+            ids.append(labels.index(sentence[word][1]) if first else -100)
+            before = word
+        return {**encoded, "labels": ids}
+
+    train, held = ([row(sentence) for sentence in split] for split in splits)
+    return Rows(train, held, labels, "TOKEN_CLS")
+
+
+def peft_config(side: str, task_type: str) -> Any:
+    """Return the configuration of a method in peft."""
+    import peft
+
+    kind, _, rank = side.removeprefix("peft ").partition("-")
+    if kind == "ia3":
+        return peft.IA3Config(task_type=task_type)
+    if kind == "prefix":
+        return peft.PrefixTuningConfig(task_type=task_type, num_virtual_tokens=PREFIX)
+    return peft.LoraConfig(task_type=task_type, r=int(rank), lora_alpha=int(rank))
+
+
+def score(task: Task, predictions: Any, rows: Rows) -> float:
+    """Return the metric, by scikit-learn or seqeval."""
+    import numpy as np
+    import seqeval.metrics
+    import sklearn.metrics
+
+    predicted = np.argmax(predictions, -1)
+    if rows.task_type == "TOKEN_CLS":
+        expected, found = [], []
+        for row, ids in zip(rows.held, predicted, strict=True):
+            pairs = [(a, b) for a, b in zip(row["labels"], ids, strict=False) if a != -100]
+            expected.append([rows.labels[a] for a, _ in pairs])
+            found.append([rows.labels[b] for _, b in pairs])
+        return float(seqeval.metrics.f1_score(expected, found))
+    labels = [row["labels"] for row in rows.held]
+    if task.metric == "accuracy":
+        return float(sklearn.metrics.accuracy_score(labels, predicted))
+    return float(sklearn.metrics.matthews_corrcoef(labels, predicted))
+
+
+def with_peft(
+    task: Task, side: str, files: Sequence[Path], seed: int, scratch: Path, options: Any
+) -> Result:
+    """Train with peft, by the Trainer of transformers. Only steps are timed."""
+    import peft
+    import transformers
+
+    transformers.set_seed(seed)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(options.model)
+    is_words = task.task == "token-classification"
+    rows = read_words(files, tokenizer) if is_words else read_texts(task, files, tokenizer)
+    kind: Any = (
+        transformers.AutoModelForTokenClassification
+        if is_words
+        else transformers.AutoModelForSequenceClassification
     )
-    kind, _, rank = options.side.removeprefix("peft ").partition("-")
-    config: Any = (
-        peft.IA3Config(task_type="SEQ_CLS")
-        if kind == "ia3"
-        else peft.LoraConfig(task_type="SEQ_CLS", r=int(rank), lora_alpha=int(rank))
-    )
-    adapted: Any = peft.get_peft_model(model, config)
+    model = kind.from_pretrained(options.model, num_labels=len(rows.labels))
+    adapted: Any = peft.get_peft_model(model, peft_config(side, rows.task_type))
     arguments = transformers.TrainingArguments(
         str(scratch / "trainer"),
-        learning_rate=rate_of(options.side),
+        learning_rate=rate_of(side),
         max_steps=options.steps,
-        per_device_train_batch_size=BATCH,
-        per_device_eval_batch_size=BATCH,
+        per_device_train_batch_size=options.batch_size,
+        per_device_eval_batch_size=options.batch_size,
         warmup_steps=round(0.06 * options.steps),
         train_sampling_strategy="group_by_length",
         optim="adamw_torch_fused",
         use_cpu=True,
-        seed=options.seed,
+        seed=seed,
         save_strategy="no",
         report_to=[],
         disable_tqdm=True,
     )
-    tokens = 0
-    padded = transformers.DataCollatorWithPadding(tokenizer)
-
-    def collate(batch: list[dict[str, Any]]) -> Any:
-        nonlocal tokens
-        tokens += sum(len(row["input_ids"]) for row in batch)
-        return padded(batch)
-
-    trainer = transformers.Trainer(
-        model=adapted, args=arguments, train_dataset=train, data_collator=collate
+    collator: Any = (
+        transformers.DataCollatorForTokenClassification(tokenizer)
+        if is_words
+        else transformers.DataCollatorWithPadding(tokenizer)
     )
-    began = time.monotonic()
+    clock = step_clock()
+    trainer = transformers.Trainer(
+        model=adapted,
+        args=arguments,
+        train_dataset=rows.train,  # type: ignore[arg-type]
+        data_collator=collator,
+        callbacks=[clock],
+    )
+    tokens = 0
+    compute_loss: Any = trainer.compute_loss
+
+    def counted(model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal tokens
+        tokens += int(inputs["attention_mask"].sum()) if model.training else 0
+        return compute_loss(model, inputs, *args, **kwargs)
+
+    trainer.compute_loss = counted  # type: ignore[method-assign]
     trainer.train()
-    rate = tokens / (time.monotonic() - began)
-    predicted = np.argmax(trainer.predict(held).predictions, -1)
-    accuracy = float(np.mean([p == row["labels"] for p, row in zip(predicted, held, strict=True)]))
+    predictions: Any = trainer.predict(rows.held).predictions  # type: ignore[arg-type]
     adapted.save_pretrained(str(scratch / "adapter"))
-    trained = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
     size = (scratch / "adapter" / "adapter_model.safetensors").stat().st_size
     return {
-        "accuracy": accuracy,
-        "trained": float(trained),
+        "score": score(task, predictions, rows),
+        "trained": float(sum(p.numel() for p in adapted.parameters() if p.requires_grad)),
         "bytes": float(size),
-        "rate": rate,
+        "rate": tokens / clock.seconds,
     }
+
+
+def step_clock() -> Any:
+    """Return a callback that adds the CPU time of steps."""
+    import transformers
+
+    class StepClock(transformers.TrainerCallback):
+        """The CPU time of training steps."""
+
+        seconds = began = 0.0
+
+        def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+            self.began = time.process_time()
+
+        def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+            self.seconds += time.process_time() - self.began
+
+    return StepClock()
 
 
 if __name__ == "__main__":

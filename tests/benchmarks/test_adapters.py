@@ -2,8 +2,10 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import transformers
 
 from benchmarks import adapters
 from tests.checkpoints import Make, hub_checkpoint
@@ -18,15 +20,46 @@ def test_both_libraries_have_a_row(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    labelled(tmp_path / "train.tsv", count=40)
-    labelled(tmp_path / "dev.tsv", count=20, seed=1)
+    (tmp_path / "sst2").mkdir()
+    for split, count in (("train", 40), ("dev", 20)):
+        table = labelled(tmp_path / "table.tsv", count=count)
+        rows = table.read_text().split("\n", 1)[1].replace("yes", "1").replace("no", "0")
+        (tmp_path / "sst2" / f"{split}.tsv").write_text(rows)
     model = hub_checkpoint("BertModel")
-    files = ["--train", "train.tsv", "--eval", "dev.tsv", "--text", "text", "--rows", "32"]
-    sides = ["--sides", "lora-4", "peft lora-4"]
-    argv = ["adapters", str(model), str(tmp_path), *files, *sides, "--smoke"]
-    monkeypatch.setattr(sys, "argv", argv)
+    sides = ["--sides", "lora-4", "peft lora-4", "full"]
+    argv = ["adapters", str(model), str(tmp_path), "--tasks", "sst2", "--rows", "32", *sides]
+    monkeypatch.setattr(sys, "argv", [*argv, "--smoke"])
     adapters.main()
-    rows = [line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines()[-2:]]
-    assert [row[0].strip() for row in rows] == ["lora-4", "peft lora-4"]
-    trained = [int(row[3].replace(",", "")) for row in rows]
-    assert trained == [2 * 2 * 2 * 4 * 32 + 2 * 33] * 2  # layers, parts, factors, head
+    lines = capsys.readouterr().out.splitlines()[-3:]
+    rows = {line.split("|")[1].strip(): line.split("|")[2:-1] for line in lines}
+    trained = {side: int(cells[3].replace(",", "")) for side, cells in rows.items()}
+    of_lora = 2 * 2 * 2 * 4 * 32 + 2 * 33  # layers, parts, factors, head
+    transformers.set_seed(0)
+    every = transformers.BertForSequenceClassification.from_pretrained(model).num_parameters()
+    assert trained == {"lora-4": of_lora, "peft lora-4": of_lora, "full": every}
+
+
+def test_words_are_read_as_by_zoo(tmp_path: Path) -> None:
+    """The label of a word is that of its first token."""
+    file = tmp_path / "words.conll"
+    file.write_text("a\tO\nbaa\tB-x\n\nc\tO\n")
+    rows = adapters.read_words([file, adapters.first_rows(file, 1, str(tmp_path))], Words())
+    assert rows.labels == ["B-x", "O"] and len(rows.held) == 1
+    assert rows.train[0]["labels"] == [-100, 1, 0, -100, -100]
+
+
+class Words:
+    """A tokenizer that splits words of more than two letters in two, between special tokens."""
+
+    def __call__(self, words: list[str], **options: Any) -> Any:
+        ids = [n for n, word in enumerate(words) for _ in range(1 + (len(word) > 2))]
+        return Encoded({"input_ids": [0] * (len(ids) + 2)}, [None, *ids, None])
+
+
+class Encoded(dict[str, Any]):
+    def __init__(self, values: dict[str, Any], words: list[int | None]) -> None:
+        super().__init__(values)
+        self.words = words
+
+    def word_ids(self) -> list[int | None]:
+        return self.words

@@ -23,8 +23,8 @@ def test_both_libraries_have_a_row(
     (tmp_path / "sst2").mkdir()
     for split, count in (("train", 40), ("dev", 20)):
         table = labelled(tmp_path / "table.tsv", count=count)
-        rows = table.read_text().split("\n", 1)[1].replace("yes", "1").replace("no", "0")
-        (tmp_path / "sst2" / f"{split}.tsv").write_text(rows)
+        text = table.read_text().split("\n", 1)[1].replace("yes", "1").replace("no", "0")
+        (tmp_path / "sst2" / f"{split}.tsv").write_text(text)
     model = hub_checkpoint("BertModel")
     sides = ["--sides", "lora-4", "peft lora-4", "full"]
     argv = ["adapters", str(model), str(tmp_path), "--tasks", "sst2", "--rows", "32", *sides]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from zoo.adapters.base import AdapterMethod
+from zoo.adapters.exported import require_fit
 from zoo.adapters.registry import parse_adapter
 from zoo.adapters.virtual_tokens import VirtualTokens
 from zoo.checkpoint import (
@@ -35,6 +36,8 @@ class AdaptedCheckpoint(Checkpoint):
     @classmethod
     def of(cls, base: Checkpoint, adapters: Sequence[Checkpoint]) -> Self:
         """Return a model with adapters."""
+        if base.is_export and len(adapters) > 1:
+            raise UsageError(f"{base.path} is a graph for one adapter at a time", "give one")
         for adapter in adapters:
             require_base(adapter, base)
         last = adapters[-1]
@@ -56,6 +59,11 @@ class AdaptedCheckpoint(Checkpoint):
         for adapter in self.adapters:
             limits = adapter_method_of(adapter).shortened(limits)
         return replace(spec, limits=limits)
+
+    @property
+    def can_merge(self) -> bool:
+        """Whether the model is one without adapters again."""
+        return all(adapter_method_of(adapter).can_merge for adapter in self.adapters)
 
     @property
     def has_virtual_tokens(self) -> bool:
@@ -109,10 +117,8 @@ def require_base(adapter: Checkpoint, base: Checkpoint) -> None:
     """Check that an adapter is of a model."""
     wanted = adapter_record(adapter).base
     if base.is_export:
-        raise UsageError(
-            f"{base.path} is an exported graph, whose weights an adapter cannot change",
-            f"export {wanted.reference} with --adapter {adapter.path}",
-        )
+        require_fit(adapter, adapter_record(adapter), base)
+        return
     if base.is_adapter:
         raise UsageError(
             f"{base.path} is an adapter itself", f"give its base, and --adapter {base.path}"

@@ -1,5 +1,6 @@
 """Export to ONNX: trace, write, check, compare with torch, publish."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,12 @@ from zoo.adapters.checkpoint import AdaptedCheckpoint
 from zoo.checkpoint import ADAPTER, DATA, MANIFEST, Checkpoint
 from zoo.convert.dtypes import parse_dtype
 from zoo.errors import UsageError, VerificationError
+from zoo.export.adapter_inputs import (
+    adapter_arrays,
+    adapter_names,
+    check_adapters,
+    write_adapters,
+)
 from zoo.export.graph.onnx_file import EXTERNAL_OVER, check_graph, check_opset, min_onnxruntime
 from zoo.export.graph.pooled import pooled_model, pooled_spec, require_modules
 from zoo.export.graph.write import WrittenGraph, example_shape, write_graphs, write_pooled
@@ -19,7 +26,7 @@ from zoo.export.quantization.variants import (
     write_quantized,
     write_quantized_pooled,
 )
-from zoo.export.report import ExportReport, PooledGraph
+from zoo.export.report import ExportReport, PooledGraph, ShapeCheck
 from zoo.export.targets import ONNX
 from zoo.export.validate import compare, compare_with_cache, require_equal, run_reference, worst
 from zoo.families.onnx import PAST
@@ -55,6 +62,8 @@ def export_onnx(
     only: str | None = None,  # write the quantized graphs of this dtype, and no others
     pooled: bool = False,  # add a graph with the modules of a sentence encoder
     dim: int | None = None,  # of the embeddings of that graph
+    # models with one adapter each, whose tensors are inputs; the first is the checkpoint
+    adapters: Sequence[Checkpoint] = (),
 ) -> ExportReport:
     """Export a checkpoint to ONNX, and publish it if its outputs equal torch's."""
     # The reference is torch in float32 for any dtype of the graph
@@ -66,6 +75,11 @@ def export_onnx(
         raise UsageError("--dim cuts the embeddings of a pooled graph", "add --pooled")
     if pooled:
         require_modules(checkpoint, dim)
+    inputs = None
+    if adapters:
+        generates = checkpoint.head.has_cache and cache is not False
+        others = {"--pooled": pooled, "quantized copies": quantization}
+        inputs = check_adapters(adapters, dtype=dtype, generates=generates, others=others)
     output = atomic_directory(target, force=force, sources=[checkpoint.path], managed=managed)
     with output as staging, progress("exporting", 3, unit="steps") as advance:
         weights = check_weights(checkpoint)
@@ -79,6 +93,7 @@ def export_onnx(
             cache=cache,
             external_over=external_over,
             optimize=optimize,
+            adapter=adapter_arrays(checkpoint) if adapters else None,
         )
         advance(1)
         models = [check_graph(staging / graph.file, graph.spec, opset) for graph in graphs]
@@ -107,11 +122,30 @@ def export_onnx(
                     quantization,
                     external_over=external_over,
                 )
+        if inputs is not None:
+            report.adapter_inputs, report.adapters = inputs, adapter_names(adapters)
+            for adapted in adapters[1:]:
+                report.checks.extend(_compare_adapter(adapted, spec, staging, graphs))
+            write_adapters(adapters, staging)
         if only is not None:
             _remove_graphs(staging, report)
         write_side_files(checkpoint, staging, report)
         advance(1)
     return report
+
+
+def _compare_adapter(
+    checkpoint: Checkpoint, spec: "OnnxSpec", staging: Path, graphs: list[WrittenGraph]
+) -> list[ShapeCheck]:
+    """Compare the graph with torch for another adapter."""
+    from zoo.inference.load_model import load_model
+
+    model = load_model(checkpoint, torch.float32)
+    references = run_reference(model, spec, checkpoint.config, example_shape(spec))
+    arrays = adapter_arrays(checkpoint)
+    checks = compare(references, staging / graphs[0].file, spec, adapter=arrays)
+    require_equal(checks, spec.tolerance["float32"], f"the graph with {checkpoint.path}")
+    return checks
 
 
 def _pooled(

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from zoo.adapters.checkpoint import AdaptedCheckpoint
 from zoo.checkpoint import (
     FORMAT_VERSION,
     MANIFEST,
@@ -32,7 +33,7 @@ def unreadable_elsewhere(checkpoint: Checkpoint) -> str | None:
     """Return why programs that read the Hub's layout compute other results; ``None`` if not."""
     # Such an export is complete for ``zoo run`` and for ONNX Runtime
     model = checkpoint.model
-    if checkpoint.is_adapter:
+    if isinstance(checkpoint, AdaptedCheckpoint) and not checkpoint.can_merge:
         return "the model has an adapter that no class of the Hub has"
     try:
         checkpoint.family.architecture(checkpoint.config, model.head)

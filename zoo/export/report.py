@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from zoo.adapters.exported import AdapterInputs
 from zoo.io.digests.files import FileDigest
 from zoo.io.json import JsonStruct
 
@@ -195,6 +196,9 @@ class ExportReport(JsonStruct):
     quantized: dict[str, QuantizedGraphs] = msgspec.field(default_factory=dict)
     # the graph with pooling and the other modules of a sentence encoder, of ``--pooled``
     pooled: PooledGraph | None = None
+    # inputs of the graph that hold an adapter, and the names of the adapters next to it
+    adapter_inputs: AdapterInputs | None = None
+    adapters: list[str] = msgspec.field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as values that JSON can represent."""
@@ -219,6 +223,8 @@ class ExportReport(JsonStruct):
             f"{self.tolerance:.0e}):"
         )
         lines += [f"  {check.line()}" for check in self.checks]
+        if self.adapters:
+            lines.append(f"adapters that it takes, in adapters/: {', '.join(self.adapters)}")
         lines += self.pooled.lines() if self.pooled else []
         for dtype, copies in self.quantized.items():
             lines += copies.lines(dtype)

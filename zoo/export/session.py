@@ -3,6 +3,8 @@
 import logging
 from typing import TYPE_CHECKING
 
+from zoo.checkpoint.digests import check_digests
+from zoo.errors import UsageError
 from zoo.export.targets import ONNX
 from zoo.inference import (
     BACKENDS,
@@ -14,6 +16,7 @@ from zoo.inference import (
 )
 
 if TYPE_CHECKING:
+    from zoo.adapters.checkpoint import AdaptedCheckpoint
     from zoo.checkpoint import Checkpoint
     from zoo.inference import Session
 
@@ -34,6 +37,10 @@ def open_session(
     # backend ``auto`` is the fastest one that ``zoo bench`` measured here, unless a device or an
     # export without weights leaves no choice. The dtype never changes
     check_threads(threads)
+    from zoo.adapters.checkpoint import AdaptedCheckpoint
+
+    if isinstance(checkpoint, AdaptedCheckpoint) and checkpoint.base.is_export:
+        return _with_adapter(checkpoint, backend, device, dtype, threads)
     if fastest and backend == "auto" and device is None and not checkpoint.is_export:
         from zoo.export.fastest import fastest_backend
 
@@ -56,6 +63,30 @@ def open_session(
 
     name = dtype_name(dtype)
     return OnnxSession(cached_graph(_whole(checkpoint), name), device, threads, name)
+
+
+def _with_adapter(
+    checkpoint: "AdaptedCheckpoint",
+    backend: str,
+    device: str | None,
+    dtype: str | None,
+    threads: int | None,
+) -> "Session":
+    """Open a graph that takes an adapter, with one."""
+    if backend not in ("auto", "onnx"):
+        raise UsageError(
+            f"{checkpoint.base.path} holds an ONNX graph, not a model for {backend}",
+            "use --backend onnx",
+        )
+    require_onnxruntime()
+    from zoo.export.adapter_inputs import adapter_arrays
+    from zoo.inference.ort.session import OnnxSession
+
+    (adapter,) = checkpoint.adapters
+    check_digests(adapter.path)
+    session = OnnxSession.checked(checkpoint.base, device, threads, dtype_name(dtype))
+    session.use_adapter(adapter_arrays(adapter))
+    return session
 
 
 def _whole(checkpoint: "Checkpoint") -> "Checkpoint":

@@ -51,14 +51,27 @@ def run_reference(
 
 
 def compare(
-    references: Sequence[ReferenceBatch], graph: Path, spec: OnnxSpec, *, device: str = "cpu"
+    references: Sequence[ReferenceBatch],
+    graph: Path,
+    spec: OnnxSpec,
+    *,
+    device: str = "cpu",
+    adapter: Mapping[str, NDArray[Any]] | None = None,
 ) -> list[ShapeCheck]:
-    """Compare a graph in ONNX Runtime with its model in torch."""
+    """Compare a graph in ONNX Runtime with its model in torch.
+
+    Args:
+        references: outputs of the model.
+        graph: file of the graph.
+        spec: names and axes of inputs and outputs.
+        device: device of ONNX Runtime.
+        adapter: further inputs of the graph, the same for all batches.
+    """
     session = create_session(graph, device)
     checks: list[ShapeCheck] = []
     with progress("comparing", len(references), unit="batches") as advance:
         for lengths, inputs, expected in references:
-            results = run_graph(session, inputs, list(spec.outputs))
+            results = run_graph(session, {**inputs, **(adapter or {})}, list(spec.outputs))
             real = axis_lengths(spec, lengths)
             outputs = {
                 name: difference(name, expected[name], results[name], real, axes)

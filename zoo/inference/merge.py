@@ -176,7 +176,7 @@ def as_whole_model(checkpoint: Checkpoint) -> Checkpoint:
     # Adapters that cannot be merged stay next to their base.
     if not isinstance(checkpoint, AdaptedCheckpoint):
         return checkpoint
-    if not all(adapter_method_of(adapter).can_merge for adapter in checkpoint.adapters):
+    if not checkpoint.can_merge:
         return checkpoint
     key = blake3(__version__.encode())
     for adapter in (checkpoint.base, *checkpoint.adapters):

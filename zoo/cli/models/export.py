@@ -44,6 +44,7 @@ SPECIAL = {
     "pooled": "--pooled",
     "dim": "--dim",
     "sif_coefficient": "--sif-coefficient",
+    "adapter_inputs": "--adapter-inputs",
 }
 SETTINGS = ("force", "unverified", "allow_tokenizer_differences")
 GRAPH = ("cache", "opset", "optimize", "pooled", "dim", "sif_coefficient")
@@ -67,7 +68,8 @@ Examples:
   zoo export all-minilm-l6-v2 --only int8 -o minilm-int8
   zoo export all-minilm-l6-v2 --to static --dim 256 -o minilm-static
   zoo export ./classifier --int8 --eval dev.tsv --text sentence -o ./quantized
-  zoo export ./model --int8 --int4 --max-drop 0.05 -o ./quantized"""
+  zoo export ./model --int8 --int4 --max-drop 0.05 -o ./quantized
+  zoo export ./model --adapter ./german --adapter ./legal --adapter-inputs -o ./graph"""
 )
 @reference_argument
 @click.option(
@@ -136,6 +138,12 @@ Examples:
     "or metric.  [default: 0.01]",
 )
 @adapter_option
+@click.option(
+    "--adapter-inputs",
+    is_flag=True,
+    help="Keep the tensors of an adapter as inputs of the graph, so that it serves each --adapter, "
+    "and others like them.",
+)
 @shared_option(
     "eval_data",
     "Texts that graphs are compared on, one a line; the first 256 are read. Or a "
@@ -214,20 +222,25 @@ def command(
     graph = {name: options.pop(name) for name in GRAPH}
     quantization = {name: options.pop(name) for name in QUANTIZATION}
     precision = options.pop("dtype")
+    adapters, as_inputs = options.pop("adapter"), options.pop("adapter_inputs")
     check_target(output, force=settings["force"])
-    checkpoint = resolve_adapted(ref, options.pop("adapter"), **options)
+    applied = adapters[:1] if as_inputs else adapters
+    checkpoint = resolve_adapted(ref, applied, **options)
+    more = adapters[1:] if as_inputs else ()
+    adapted = [checkpoint, *(resolve_adapted(ref, [path], **options) for path in more)]
     check_tokenizer(checkpoint)
     if licence is not None:
         checkpoint = checkpoint.with_licence(licence)
     from zoo.export.targets.base import ExportSettings
     from zoo.inference.merge import as_whole_model  # imports torch
 
-    checkpoint = as_whole_model(checkpoint)
+    if not as_inputs:
+        checkpoint = as_whole_model(checkpoint)
 
     agrees = _by_agreement(target, precision)
     plan = _quantization(checkpoint, agrees, target.max_drop, **quantization)
     if target.options:
-        given = {**graph, "only": only}
+        given = {**graph, "only": only, "adapters": adapted if as_inputs else ()}
         settings["options"] = {n: value for n, value in given.items() if n in target.options}
     report = target.export(
         checkpoint, output, ExportSettings(precision=precision, quantization=plan, **settings)
@@ -241,7 +254,8 @@ def _check_options(target: "ExportTarget", given: "Mapping[str, Any]") -> None:
 
     for name, flag in SPECIAL.items():
         unset = (None,) if name == "cache" else (None, False)
-        if given[name] not in unset and name not in target.options:
+        option = "adapters" if name == "adapter_inputs" else name
+        if given[name] not in unset and option not in target.options:
             raise UsageError(
                 f"{flag} is not an option of --to {target.name}",
                 f"leave it out; --dtype takes {', '.join(target.precisions)}",

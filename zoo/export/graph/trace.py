@@ -17,7 +17,9 @@ from zoo.families.onnx import PAST_TOKENS, OnnxSpec
 Example = Mapping[str, Tensor | list[Tensor]]
 
 
-def trace(model: nn.Module, example: Example, spec: OnnxSpec, opset: int) -> torch.onnx.ONNXProgram:
+def trace(
+    model: nn.Module, example: Example, spec: OnnxSpec, opset: int, *, optimize: bool = True
+) -> torch.onnx.ONNXProgram:
     """Trace a module with all axes of the specification dynamic.
 
     Args:
@@ -27,6 +29,7 @@ def trace(model: nn.Module, example: Example, spec: OnnxSpec, opset: int) -> tor
             and from 1, because the exporter specializes equal sizes and 1.
         spec: names and axes of inputs and outputs.
         opset: operator set version.
+        optimize: simplify the graph, and compute what only depends on weights.
 
     Raises:
         PluginError: the outputs of the module differ from the specification.
@@ -67,6 +70,7 @@ def trace(model: nn.Module, example: Example, spec: OnnxSpec, opset: int) -> tor
                     for name, names in flat.items()
                 },
                 dynamo=True,
+                optimize=optimize,
                 verbose=False,
             )
     except torch.onnx.OnnxExporterError as error:

@@ -1,14 +1,19 @@
 """Tracing of a checkpoint and writing of its graphs."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import onnx_ir as ir
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
+from zoo.adapters.checkpoint import AdaptedCheckpoint
 from zoo.checkpoint import GRAPH, Checkpoint, variant_file
 from zoo.errors import UsageError
+from zoo.export.adapter_inputs import as_inputs, set_defaults
 from zoo.export.graph.attention import transpose_keys
 from zoo.export.graph.cache_branch import add_branch, spec_with_branch
 from zoo.export.graph.float_inputs import keep_float32
@@ -21,7 +26,7 @@ from zoo.export.graph.trace import trace
 from zoo.export.report import Graph
 from zoo.families.onnx import LOGITS, OnnxSpec
 from zoo.families.random_inputs import random_inputs
-from zoo.inference.load_model import load_model
+from zoo.inference.load_model import load_adapted_model, load_model
 from zoo.nn.generation import GenerationMixin
 
 EXAMPLE = (8, 5)  # number of tokens of each row of the traced batch
@@ -54,13 +59,18 @@ def write_graphs(
     cache: bool | None,  # by default if the head generates text
     external_over: int,  # bytes of weights
     optimize: bool = False,
+    adapter: Mapping[str, NDArray[Any]] | None = None,  # tensors that are inputs of the graph
 ) -> list[WrittenGraph]:
     """Trace and write the graphs of a checkpoint."""
     # The memory of the exporter is free again when this returns
-    model = load_model(checkpoint, getattr(torch, dtype))
+    if adapter is None:
+        model = load_model(checkpoint, getattr(torch, dtype))
+    else:
+        assert isinstance(checkpoint, AdaptedCheckpoint), "it has an adapter"
+        model = load_adapted_model(checkpoint, getattr(torch, dtype), merge=False)
     graphs = []
     for part in _parts(model, checkpoint, spec, cache):
-        graph, names = _traced(part, opset, optimize)
+        graph, names = _traced(part, opset, optimize, adapter or {})
         file = variant_file(part.file, dtype)
         (folder / file).parent.mkdir(exist_ok=True)
         external = write_graph(graph, folder / file, opset, external_over)
@@ -82,15 +92,21 @@ def write_pooled(
     """Trace and write the graph of a sentence encoder with its modules."""
     model = pooled_model(checkpoint, spec, dim, getattr(torch, dtype))
     example = random_inputs(spec, checkpoint.config, _lengths(spec))
-    graph, names = _traced(GraphToTrace(POOLED, model, example, spec), opset, optimize)
+    graph, names = _traced(GraphToTrace(POOLED, model, example, spec), opset, optimize, {})
     file = variant_file(POOLED, dtype)
     external = write_graph(graph, folder / file, opset, external_over)
     return WrittenGraph(file, names, external, fused_operators(graph))
 
 
-def _traced(part: GraphToTrace, opset: int, optimize: bool) -> tuple[ir.Model, OnnxSpec]:
+def _traced(
+    part: GraphToTrace, opset: int, optimize: bool, adapter: Mapping[str, NDArray[Any]]
+) -> tuple[ir.Model, OnnxSpec]:
     """Return a graph, and its names and axes."""
-    model: ir.Model = trace(part.module, part.example, part.spec, opset).model
+    program = trace(part.module, part.example, part.spec, opset, optimize=not adapter)
+    inputs = as_inputs(program.model, list(adapter))
+    if adapter:
+        program.optimize()
+    model: ir.Model = program.model
     if optimize:
         model = fuse(model)
     else:
@@ -98,9 +114,11 @@ def _traced(part: GraphToTrace, opset: int, optimize: bool) -> tuple[ir.Model, O
         transpose_keys(model)
     set_default(model)
     keep_float32(model)
+    set_defaults(model, inputs, adapter)
     if part.first_run is None:
-        return model, part.spec
-    add_branch(model, _traced(part.first_run, opset, optimize)[0])
+        shapes = {name: tuple(array.shape) for name, array in adapter.items()}
+        return model, replace(part.spec, inputs={**part.spec.inputs, **shapes})
+    add_branch(model, _traced(part.first_run, opset, optimize, {})[0])
     return model, spec_with_branch(part.spec, part.first_run.spec)
 
 

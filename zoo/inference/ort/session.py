@@ -1,7 +1,7 @@
 """Session over ONNX Runtime."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from warnings import warn
@@ -57,6 +57,7 @@ class GraphSession(Session):
         if self._graphs is None:
             check_signature(paths[0], self._session, self._spec)
         self._unused = () if self._graphs else unused_inputs(self._session, self._spec)
+        self._adapter: dict[str, Floats] = {}
 
     @override
     def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":
@@ -66,7 +67,7 @@ class GraphSession(Session):
             results = {LOGITS: self._graphs.whole(arrays)}
         else:
             zeros = {name: np.zeros_like(arrays[IDS]) for name in self._unused}
-            results = run_graph(self._session, {**arrays, **zeros}, names)
+            results = run_graph(self._session, {**arrays, **zeros, **self._adapter}, names)
         sizes = {
             axis: size
             for name, array in arrays.items()
@@ -75,6 +76,15 @@ class GraphSession(Session):
         for name, value in results.items():
             check_result(str(self._path), name, value, self._spec.outputs[name], sizes)
         return {name: value.astype(np.float32, copy=False) for name, value in results.items()}
+
+    def use_adapter(self, tensors: "Mapping[str, Floats]") -> None:
+        """Give the graph the tensors of an adapter, which are inputs of it, in each run."""
+        taken = {value.name for value in self._session.get_overridable_initializers()}
+        if missing := [name for name in tensors if name not in taken]:
+            raise VerificationError(
+                f"{self._path}: the graph has no input {missing[0]}", "export it again"
+            )
+        self._adapter = dict(tensors)
 
     @override
     def decoder(self) -> "Decoder":

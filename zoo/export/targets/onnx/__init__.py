@@ -34,7 +34,7 @@ class Onnx(ExportTarget):
     options = frozenset(
         (
             *("cache", "opset", "optimize", "int8", "int4", "only", "block_size"),
-            *("calibration_file", "pooled", "dim"),
+            *("calibration_file", "pooled", "dim", "adapters"),
         )
     )
 

@@ -1,0 +1,74 @@
+"""One exported graph that serves many adapters, whose tensors are its inputs."""
+
+import json
+from pathlib import Path
+
+import onnxruntime
+import pytest
+from safetensors.numpy import load_file
+
+import zoo as zoo_api
+from tests.adapters.conftest import Adapted
+from tests.adapters.test_commands import TEXTS, error_of, scores, zoo
+from zoo.checkpoint import load_checkpoint
+from zoo.errors import UsageError, VerificationError
+
+
+def flat(rows: list[list[float]]) -> list[float]:
+    return [score for row in rows for score in row]
+
+
+@pytest.mark.parametrize("method", ["lora", "dora", "ia3", "pfeiffer", "prompt", "prefix"])
+def test_a_graph_serves_several_adapters(method: str, adapted: Adapted, tmp_path: Path) -> None:
+    base, first = adapted(method, "first")
+    second = adapted(method, "second", seed=7)[1]
+    graph = tmp_path / "graph"
+    options = ("--adapter", first, "--adapter", second, "--adapter-inputs", "-o", graph)
+    report = json.loads(zoo("export", base, *options, "--json"))
+    assert report["adapters"] == ["first", "second"] and report["max_rel"] < 1e-4
+    expected = [flat(scores(base, "--adapter", adapter)) for adapter in (first, second)]
+    gaps = [abs(one - other) for one, other in zip(*expected, strict=True)]
+    assert max(gaps) > 1e-4, "the adapters differ"
+    close = [pytest.approx(values, abs=1e-6) for values in expected]
+    assert flat(scores(graph)) == close[0]
+    assert flat(scores(graph, "--adapter", second)) == close[1]
+    assert flat(scores(graph, "--adapter", graph / "adapters" / "first")) == close[0]
+    loaded = zoo_api.load(graph, adapter=[second]).classify(TEXTS)
+    assert flat([list(row["scores"].values()) for row in loaded]) == close[1]
+    inputs = load_file(second / "adapter.safetensors")
+    session = onnxruntime.InferenceSession(graph / "onnx" / "model.onnx")
+    free = {value.name: tuple(value.shape) for value in session.get_overridable_initializers()}
+    assert free == {name: tensor.shape for name, tensor in inputs.items()}
+    assert load_checkpoint(graph / "adapters" / "second").is_adapter
+
+
+def test_adapters_that_do_not_fit_are_refused(adapted: Adapted, tmp_path: Path) -> None:
+    base, first = adapted("lora", "first")
+    others = {
+        "rank is 4, not 8": adapted("lora", "narrow", adapter={"rank": 4})[1],
+        "alpha is 16.0, not 8.0": adapted("lora", "strong", adapter={"alpha": 16})[1],
+        "method is dora, not lora": adapted("dora", "other")[1],
+        "it has no": adapted("lora", "wide", adapter={"target_modules": ["key"]})[1],
+    }
+    graph = tmp_path / "graph"
+    zoo("export", base, "--adapter", first, "--adapter-inputs", "-o", graph)
+    for reason, adapter in others.items():
+        kind, message = error_of(["run", "classify", graph, "--adapter", adapter, "a"])
+        assert kind is VerificationError and reason in message
+    arguments = ["export", base, "--adapter", first, "--adapter", others["rank is 4, not 8"]]
+    kind, message = error_of([*arguments, "--adapter-inputs", "-o", tmp_path / "x"])
+    assert kind is UsageError and "one graph does not take both" in message
+    kind, message = error_of(["export", base, "--adapter-inputs", "-o", tmp_path / "x"])
+    assert kind is UsageError and "is of models with an adapter" in message
+    options = ["--adapter", first, "--adapter-inputs", "-o", tmp_path / "x"]
+    for more, reason in {
+        ("--dtype", "float16"): "graphs in float32",
+        ("--int8",): "quantized copies",
+        ("--to", "gguf"): "is not an option of --to gguf",
+    }.items():
+        kind, message = error_of(["export", base, *options, *more])
+        assert kind is UsageError and reason in message
+    assert not (tmp_path / "x").exists()
+    arguments = ["run", "classify", graph, "--adapter", first, "--adapter", first, "a"]
+    kind, message = error_of(arguments)
+    assert kind is UsageError and "one adapter at a time" in message

@@ -1,0 +1,111 @@
+"""Graphs whose adapter is an input, so that one graph serves many adapters."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
+
+from zoo.adapters.checkpoint import AdaptedCheckpoint, adapter_file, adapter_record
+from zoo.adapters.exported import AdapterInputs
+from zoo.checkpoint import ADAPTER, CONFIG, MANIFEST, TOKENIZER, Checkpoint
+from zoo.errors import UsageError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+FOLDER = "adapters"  # of an export: a directory for each adapter
+
+
+def check_adapters(
+    adapters: Sequence[Checkpoint], *, dtype: str, generates: bool, others: Mapping[str, Any]
+) -> AdapterInputs:
+    """Return the inputs of the graph, after checking that all adapters fit them.
+
+    Args:
+        adapters: models with one adapter each.
+        dtype: dtype of the graph.
+        generates: whether the graph has a key-value cache.
+        others: options that such a graph does not have -> their values.
+    """
+    first, *more = [_only_adapter(checkpoint) for checkpoint in adapters]
+    inputs = AdapterInputs.of(first, adapter_record(first))
+    for adapter in more:
+        difference = inputs.difference(AdapterInputs.of(adapter, adapter_record(adapter)))
+        if difference is not None:
+            raise UsageError(
+                f"one graph does not take both {first.path} and {adapter.path}: {difference}",
+                "export them one by one",
+            )
+    names = adapter_names(adapters)
+    if len(set(names)) < len(names):
+        raise UsageError(
+            f"two adapters are called {max(names, key=names.count)}", "rename a directory"
+        )
+    if dtype != "float32":
+        raise UsageError(
+            f"--adapter-inputs is of graphs in float32, not in {dtype}", "leave --dtype out"
+        )
+    if generates:
+        raise UsageError(
+            "a graph that generates has no inputs for an adapter",
+            "add --no-cache, or leave --adapter-inputs out",
+        )
+    for option, value in others.items():
+        if value:
+            raise UsageError(f"--adapter-inputs and {option} make different graphs", "give one")
+    return inputs
+
+
+def _only_adapter(checkpoint: Checkpoint) -> Checkpoint:
+    if not isinstance(checkpoint, AdaptedCheckpoint) or len(checkpoint.adapters) != 1:
+        raise UsageError("--adapter-inputs is of models with an adapter", "give --adapter DIR")
+    return checkpoint.adapters[0]
+
+
+def adapter_names(adapters: Sequence[Checkpoint]) -> list[str]:
+    """Return the names of the directories of adapters, those of the run for a run's ``model``."""
+    paths = [adapter.path.absolute() for adapter in adapters]
+    return [path.parent.name if path.name == "model" else path.name for path in paths]
+
+
+def adapter_arrays(adapter: Checkpoint) -> dict[str, NDArray[np.float32]]:
+    """Return the tensors of an adapter by the names of the graph's inputs."""
+    tensors = load_file(adapter_file(adapter))
+    return {name: array.astype(np.float32) for name, array in tensors.items()}
+
+
+def write_adapters(adapters: Sequence[Checkpoint], export: Path) -> None:
+    """Copy adapters into an export."""
+    for name, adapter in zip(adapter_names(adapters), adapters, strict=True):
+        target = export / FOLDER / name
+        target.mkdir(parents=True)
+        for file in (ADAPTER, CONFIG, MANIFEST, TOKENIZER):
+            if (adapter.path / file).is_file():
+                shutil.copyfile(adapter.path / file, target / file)
+
+
+def as_inputs(model: "ir.Model", names: Sequence[str]) -> "dict[str, ir.Value]":
+    """Make tensors of a graph inputs without a value, in place."""
+    graph, found = model.graph, {}
+    for name in names:
+        value = graph.initializers.pop(name, None)
+        if value is None:
+            raise UsageError(f"the graph does not read {name} of the adapter")
+        value.const_value, found[name] = None, value
+        graph.inputs.append(value)
+    return found
+
+
+def set_defaults(
+    model: "ir.Model", values: "Mapping[str, ir.Value]", arrays: Mapping[str, NDArray[Any]]
+) -> None:
+    """Give inputs of a graph a value that they have if they are not given, in place."""
+    import onnx_ir as ir
+
+    for name, value in values.items():
+        value.const_value = ir.tensor(arrays[name], name=name)
+        model.graph.register_initializer(value)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from zoo.errors import VerificationError
+from zoo.errors import UsageError, VerificationError
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.heads import standard_head
@@ -16,6 +16,7 @@ from zoo_model2vec.config import CONFIG_MAP, Model2VecConfig
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+    from zoo.families.recipe import Recipe
     from zoo.io.tensors.formats import TensorInfo
     from zoo.tokenizers import SourceFiles
     from zoo.tokenizers.pooling import Pooling
@@ -44,6 +45,14 @@ class Model2Vec(Family):
     def heads(self) -> Mapping[str, Head]:
         summary = "vectors of tokens, whose mean is the embedding of a text"
         return {"none": standard_head("none", "Static", summary=summary)}
+
+    @override
+    def recipe(self, size: str) -> "Recipe":
+        raise UsageError(
+            "static embeddings are not pretrained: they are distilled from an encoder",
+            "`zoo export REF --to static` makes them; `zoo finetune` and `zoo distill` train them "
+            "further, with such a model as the student",
+        )
 
     @override
     def infer_config(

@@ -14,6 +14,7 @@ from tests.inference.conftest import converted
 from tests.tasks.sentence_embedding.test_modules import back
 from zoo.api import load
 from zoo.errors import UsageError, VerificationError
+from zoo.hub.select_files import files_to_download
 from zoo.plugins import get_family
 from zoo.tokenizers import hub_pooling_files
 from zoo.tokenizers.pooling import Pooling
@@ -152,6 +153,30 @@ def test_other_pooling_is_not_a_static_embedding(tmp_path: Path) -> None:
     pooling = Pooling(mode="max")
     with pytest.raises(UsageError, match="is the mean of the tokens, and the modules are max"):
         hub_pooling_files(pooling, 6, family.sentence_module)
+
+
+def test_a_folder_of_a_repository_is_downloaded_and_opened(tmp_path: Path) -> None:
+    """Only with the files that a conversion reads."""
+    theirs = of_sentence_transformers(tmp_path / "hub", nested=True)
+    names = [p.relative_to(tmp_path / "hub").as_posix() for p in (tmp_path / "hub").rglob("*")]
+    more = ["README.md", "onnx/model.onnx", "0_StaticEmbedding/README.md"]
+    chosen = files_to_download(sorted([*names, *more]), "a/b", allow_pickle=False)
+    assert sorted(chosen) == [
+        *("0_StaticEmbedding/model.safetensors", "0_StaticEmbedding/tokenizer.json"),
+        *("1_Dense/config.json", "1_Dense/model.safetensors", "2_Normalize/config.json"),
+        *("config_sentence_transformers.json", "modules.json"),
+    ]
+    for name in more[::2]:
+        (tmp_path / "hub" / name).write_text("")
+    ours = load(str(tmp_path / "hub"), backend="cpu")  # converted into the cache
+    np.testing.assert_allclose(ours.embed(TEXTS), theirs.encode(TEXTS), rtol=1e-5, atol=1e-6)
+    assert ours.checkpoint.manifest.source is not None
+    assert {*ours.checkpoint.manifest.source.files} == {*chosen}
+
+
+def test_they_are_not_pretrained() -> None:
+    with pytest.raises(UsageError, match="are distilled from an encoder; `zoo export REF --to st"):
+        get_family("model2vec").recipe("tiny")
 
 
 def test_it_trains_and_searches(tmp_path: Path) -> None:

@@ -46,8 +46,10 @@ def library_encoder(source: Path, **settings: Any) -> Any:
     return library.MultiVectorEncoder(modules=modules, prompts=PROMPTS, device="cpu")
 
 
-@pytest.mark.parametrize("mini", [None, 3])
-@pytest.mark.parametrize("loss", ["multiple-negatives", "margin-mse"])
+@pytest.mark.parametrize(
+    ("loss", "mini"),
+    [("multiple-negatives", None), ("multiple-negatives", 3), ("margin-mse", 3), ("kl-div", None)],
+)
 def test_the_loss_is_that_of_the_library(
     pretrained: Pretrained, tmp_path: Path, loss: str, mini: int | None
 ) -> None:
@@ -59,16 +61,20 @@ def test_the_loss_is_that_of_the_library(
     model = converted(tmp_path / "hub", tmp_path / "late").path
     rows = [json.loads(line) for line in table(tmp_path / "t.jsonl").read_text().splitlines()]
     train = write_table(tmp_path / "s.jsonl", [{**r, "margin": k / 9} for k, r in enumerate(rows)])
-    data = {"negatives": ["other"], **({"label": "margin"} if loss == "margin-mse" else {})}
+    data: dict[str, Any] = {"negatives": ["other"]}
+    data |= {} if loss == "multiple-negatives" else {"label": "margin"}
     arguments = {"mini_batch_size": mini}
     settings = {"max_steps": 1, "micro_batch_size": 8, "data": data, "task_args": arguments}
     setup, batch = setup_and_batch(finetune(tmp_path / "run", tree(model, train, loss, **settings)))
     kinds = {
         "multiple-negatives": losses.MultiVectorMultipleNegativesRankingLoss,
         "margin-mse": losses.MultiVectorMarginMSELoss,
+        "kl-div": losses.MultiVectorDistillKLDivLoss,
     }
     labels = batch.tensors.get("labels")
     labels = None if labels is None else labels.squeeze(-1)
+    if labels is not None and loss == "kl-div":  # scores of a text and of its negative
+        labels = torch.stack([labels + 5, torch.full_like(labels, 5)], 1)
     expected = kinds[loss](encoder.train())(features(batch, 3), labels)
     expected.backward()
     module = trained_module(setup)

@@ -126,11 +126,14 @@ def test_losses_are_those_of_the_library(
     compare(loss_and_gradient(setup, batch), encoder, expected, error)
 
 
-@pytest.mark.parametrize(("label", "dims"), [("scores", None), ("margins", DIMS)])
-def test_margin_mse_is_that_of_the_library(
-    pretrained: Pretrained, tmp_path: Path, label: str, dims: tuple[int, ...] | None
+@pytest.mark.parametrize(
+    ("loss", "label", "dims"),
+    [("margin-mse", "scores", None), ("margin-mse", "margins", DIMS), ("kl-div", "scores", DIMS)],
+)
+def test_a_teacher_s_scores_are_learned_as_in_the_library(
+    pretrained: Pretrained, tmp_path: Path, loss: str, label: str, dims: tuple[int, ...] | None
 ) -> None:
-    """Of a teacher's scores of a text and two negatives, or of their margins with Matryoshka."""
+    """Of a text and two negatives, or their margins; with Matryoshka training and without it."""
     model, source = pretrained("BertModel")
     rows = [json.loads(line) for line in table(tmp_path / "t.jsonl").read_text().splitlines()]
     scored = [
@@ -138,16 +141,21 @@ def test_margin_mse_is_that_of_the_library(
         for k, (row, other) in enumerate(zip(rows, rows[::-1], strict=True))
     ]
     data = {"label": label, "negatives": ["other", "third"]}
-    arguments = {"matryoshka": dims}
+    arguments: dict[str, Any] = {"matryoshka": dims}
     settings = {"max_steps": 1, "micro_batch_size": 8, "data": data, "task_args": arguments}
     train = write_table(tmp_path / "s.jsonl", scored)
-    run = finetune(tmp_path / "run", tree_of(model, train, "margin-mse", **settings))
+    if loss == "kl-div":
+        arguments["temperature"] = 1.5
+    run = finetune(tmp_path / "run", tree_of(model, train, loss, **settings))
     setup, batch = setup_and_batch(run)
     encoder = library_encoder(source)
-    reference = library_losses().MarginMSELoss(encoder)
+    reference, labels = library_losses().MarginMSELoss(encoder), batch.tensors["labels"]
+    if loss == "kl-div":
+        reference = library_losses().DistillKLDivLoss(encoder, temperature=1.5)
+        labels = 2 - torch.cat([torch.zeros(8, 1), labels], 1)  # scores with these margins
     if dims is not None:
         reference = library_losses().MatryoshkaLoss(encoder, reference, dims)
-    expected = reference(features(batch, 4), batch.tensors["labels"])
+    expected = reference(features(batch, 4), labels)
     compare(loss_and_gradient(setup, batch), encoder, expected, error=5e-6)  # the loss is about 8
     assert set(records(run, "validation")[-1]["metrics"]) == {"spearman", "pearson"}
 
@@ -237,6 +245,7 @@ def test_activations_of_a_mini_batch_are_kept_only(pretrained: Pretrained, tmp_p
         ({"matryoshka_weights": [1.0]}, "matryoshka_weights has 1 numbers, not one a dimension"),
         ({"matryoshka": [32, 8], "matryoshka_weights": [1.0, -1.0]}, "not positive"),
         ({"mini_batch_size": 0}, "mini_batch_size is 0, not positive"),
+        ({"temperature": 0}, "temperature is 0.0, not positive"),
     ],
 )
 def test_what_does_not_fit_is_one_line(

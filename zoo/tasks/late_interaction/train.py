@@ -22,7 +22,7 @@ from zoo.tasks.sentence_embedding.train import (
     SentenceEmbedding,
     column,
 )
-from zoo.tasks.sentence_embedding.train_options import MARGIN_MSE, EmbeddingOptions
+from zoo.tasks.sentence_embedding.train_options import TAUGHT, EmbeddingOptions
 from zoo.tokenizers.pooling import Pooling, QueryExpansion
 from zoo.tokenizers.sentence_modules import (
     TOKENS,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from zoo.training.state.pretrained import PretrainedInit
 
 MULTI_VECTOR = "MultiVectorEncoder"
-LOSSES = ("multiple-negatives", MARGIN_MSE)
+LOSSES = ("multiple-negatives", *TAUGHT)
 COMPARED = 1 << 24  # similarities of tokens that are held at once
 OWN_TOKENS = "query_tokens"  # number of tokens of each query before its expansion
 KEPT = ("query_length", "document_length", "query_expansion")  # settings of a checkpoint
@@ -85,7 +85,7 @@ class LateInteraction(SentenceEmbedding):
 
     # The sum over the tokens of the query of the largest cosine to a token of the text (Khattab and
     # Zaharia 2020, arXiv:2004.12832). A model without a projection gets one, a linear map to
-    # ``dimension`` numbers of unit length. ``multiple-negatives`` and ``margin-mse`` are those of
+    # ``dimension`` numbers of unit length. the losses are those of
     # ``MultiVectorEncoder`` of sentence-transformers.
 
     name: ClassVar[str] = "late-interaction"
@@ -235,7 +235,7 @@ class LateInteraction(SentenceEmbedding):
             if LABELS in batch:
                 scores = [max_sim(queries, texts, mean=mean) for texts in vectors[1:]]
                 found = scores[0][:, None] - torch.stack(scores[1:], 1)
-                total = (found - batch[LABELS]).square().sum()
+                total = self.taught_loss(found, batch[LABELS])
                 predictions = {"similarity": found.detach().double(), "label": batch[LABELS]}
             else:
                 texts, first = self._compared(vectors[1:].transpose(0, 1))

@@ -72,12 +72,25 @@ def margins(anchor: Tensor, positive: Tensor, negatives: Tensor) -> Tensor:
     return (anchor * positive).sum(-1)[:, None] - (anchor * negatives).sum(-1).T
 
 
-def margin_error(anchor: Tensor, positive: Tensor, negatives: Tensor, wanted: Tensor) -> Tensor:
+def margin_error(found: Tensor, wanted: Tensor) -> Tensor:
     """Return the squared error of each margin, (rows, columns), to a teacher's.
 
     Hofstätter et al. 2020 (arXiv:2010.02666, section 3.2).
     """
-    return (margins(anchor, positive, negatives) - wanted) ** 2
+    return (found - wanted) ** 2
+
+
+def margin_divergence(found: Tensor, wanted: Tensor, temperature: float) -> Tensor:
+    """Return the divergence from a teacher's probabilities of a text and its negatives, (rows,).
+
+    Lin et al. 2020 (arXiv:2010.11386, section 3). Probabilities only depend on margins, (rows,
+    columns), which are the scores of a text less those of its negatives.
+    """
+    student, teacher = (
+        F.log_softmax(F.pad(-margin, (1, 0)) / temperature, dim=-1) for margin in (found, wanted)
+    )
+    divergence = F.kl_div(student, teacher, reduction="none", log_target=True).sum(-1)
+    return divergence * temperature**2
 
 
 def cut(vectors: Tensor, dim: int | None) -> Tensor:

@@ -33,6 +33,7 @@ from zoo.tasks.sentence_embedding.losses import (
     cosent,
     cosine_error,
     cut,
+    margin_divergence,
     margin_error,
     margins,
     multiple_negatives,
@@ -50,6 +51,7 @@ from zoo.tasks.sentence_embedding.rows import (
 from zoo.tasks.sentence_embedding.train_options import (
     MARGIN_MSE,
     SCORED,
+    TAUGHT,
     UNSCORED,
     EmbeddingOptions,
     Loss,
@@ -104,10 +106,11 @@ class SentenceEmbedding(FineTuning):
     * ``softmax``: pairs with classes; the classifier is dropped after training.
     * ``margin-mse``: anchors, their texts and negatives, with the scores that a teacher, such as a
       cross-encoder, gives them, or their margins; the squared error of margins of dot products.
+    * ``kl-div``: the same, and the divergence from the teacher's probabilities of these texts.
     """
 
     # The model's prompts precede the texts, as in ``zoo eval``: in ``multiple-negatives``,
-    # ``triplet`` and ``margin-mse``, the query prompt the anchors and the document prompt the other
+    # ``triplet`` and a teacher's, the query prompt the anchors and the document prompt the other
     # texts; in pairs with scores or classes, the default prompt both.
 
     name: ClassVar[str] = "sentence-embedding"
@@ -171,7 +174,7 @@ class SentenceEmbedding(FineTuning):
 
     def is_scored(self, *, labelled: bool) -> bool:
         """Return whether rows are pairs with scores or classes, or anchors and their texts."""
-        return labelled and self.kind != MARGIN_MSE
+        return labelled and self.kind not in TAUGHT
 
     @property
     def pooling(self) -> Pooling:
@@ -207,7 +210,7 @@ class SentenceEmbedding(FineTuning):
     @property
     @override
     def metric_names(self) -> tuple[str, ...]:
-        if self.kind in (*SCORED, MARGIN_MSE) or self.run.data.eval_score is not None:
+        if self.kind in (*SCORED, *TAUGHT) or self.run.data.eval_score is not None:
             return ("spearman", "pearson")
         return ("mrr", "accuracy") if self.kind == "multiple-negatives" else ("accuracy",)
 
@@ -261,7 +264,7 @@ class SentenceEmbedding(FineTuning):
     @override
     def target(self, sample: Any) -> Any:
         """Return the score, float32, the index of the class, or margins, (negatives,)."""
-        if self.kind == MARGIN_MSE:
+        if self.kind in TAUGHT:
             values = sample.label if isinstance(sample.label, list) else [sample.label]
             numbers = np.array(
                 [label_number(value, sample.location) for value in values], np.float32
@@ -395,7 +398,7 @@ class SentenceEmbedding(FineTuning):
         ]
 
     def _equal_scores(self, samples: Sequence[TextGroup], *, training: bool) -> list[str]:
-        if self.kind in ("softmax", MARGIN_MSE) or samples[0].label is None:
+        if self.kind in ("softmax", *TAUGHT) or samples[0].label is None:
             return []
         scores = (label_number(s.label, s.location) for s in samples)
         return warn_of_equal_numbers(scores, training=training)
@@ -540,11 +543,18 @@ class SentenceEmbedding(FineTuning):
                 )
                 loss = cosent(pairs[:, 0], pairs[:, 1], labels, self.options.scale)
                 return loss * vectors.shape[1]
-            case "margin-mse":
-                return margin_error(vectors[0], vectors[1], vectors[2:], batch[LABELS]).sum()
+            case "margin-mse" | "kl-div":
+                found = margins(vectors[0], vectors[1], vectors[2:])
+                return self.taught_loss(found, batch[LABELS])
             case "softmax":
                 logits = outputs.logits["classes"][index]
                 return F.cross_entropy(logits, batch[LABELS], reduction="sum")
+
+    def taught_loss(self, found: "Tensor", wanted: "Tensor") -> "Tensor":
+        """Return the loss of margins, (rows, negatives), next to a teacher's."""
+        if self.kind == MARGIN_MSE:
+            return margin_error(found, wanted).sum()
+        return margin_divergence(found, wanted, self.options.temperature).sum()
 
     def _compared(self, rows: "Tensor") -> "tuple[Tensor, int]":
         """Return the rows of all processes that share a micro-batch, and the index of the first."""
@@ -566,7 +576,7 @@ class SentenceEmbedding(FineTuning):
         if self.loss_of(batch) == "triplet":
             return {"anchor": vectors[0], "text": vectors[1], "negative": vectors[2]}
         vectors = vectors.double()
-        if self.kind == MARGIN_MSE:
+        if self.kind in TAUGHT:
             found = margins(vectors[0], vectors[1], vectors[2:])
             return {"similarity": found, "label": batch[LABELS]}
         similarity = pairwise_similarity(vectors[0], vectors[1], self.similarity)
@@ -575,7 +585,7 @@ class SentenceEmbedding(FineTuning):
     @override
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
         """Return the metrics over all texts, whatever the batches were."""
-        # Of pairs with scores, the correlations of their similarity; of ``margin-mse``, those of
+        # Of pairs with scores, the correlations of their similarity; with a teacher, those of
         # the margins; of ``triplet``, the fraction of anchors that are nearer to their text than to
         # the negative, ties being a half; of ``multiple-negatives``, ``mrr`` and ``accuracy`` among
         # all texts of the evaluation, see ``retrieval_scores``.

@@ -10,8 +10,11 @@ from zoo.tokenizers.pooling import Pooling, PoolingMode, SimilarityFunction
 from zoo.tokenizers.sentence_modules import AnyModule
 from zoo.training.config.finetune import TableConfig
 
-Loss = Literal["multiple-negatives", "cosent", "cosine", "triplet", "softmax", "margin-mse"]
+Loss = Literal[
+    "multiple-negatives", "cosent", "cosine", "triplet", "softmax", "margin-mse", "kl-div"
+]
 MARGIN_MSE = "margin-mse"
+TAUGHT = (MARGIN_MSE, "kl-div")  # by the scores of a teacher
 SCORED, UNSCORED = ("cosent", "cosine"), ("multiple-negatives", "triplet")
 
 
@@ -22,6 +25,7 @@ class EmbeddingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields
     loss: Loss | None = None
     scale: float = 20.0  # factor of cosine similarities in ``multiple-negatives`` and ``cosent``
     margin: float = 5.0  # margin of ``triplet``
+    temperature: float = 1.0  # of the probabilities in ``kl-div``
     # lowest and highest score of the data, which ``cosine`` maps to 0 and 1
     score_range: tuple[float, float] | None = None
     pooling: PoolingMode | None = None  # of the vectors of tokens; by default the mean
@@ -48,6 +52,8 @@ class EmbeddingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields
     def __post_init__(self) -> None:
         if self.scale <= 0 or self.margin < 0:
             raise ValueError(f"scale is {self.scale} and margin {self.margin}, not positive")
+        if not self.temperature > 0:
+            raise ValueError(f"temperature is {self.temperature}, not positive")
         for name in ("truncate_dim", "mini_batch_size"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -126,10 +132,10 @@ def check_columns(loss: Loss, data: TableConfig) -> None:
             loss in (*SCORED, "softmax") and data.label is None
         ),
         "needs the scores of a teacher: name their column with --label": (
-            loss == MARGIN_MSE and data.label is None
+            loss in TAUGHT and data.label is None
         ),
         "needs negatives: name their columns with --negative": (
-            loss == MARGIN_MSE and not data.negatives
+            loss in TAUGHT and not data.negatives
         ),
         "takes no labels: leave out --label": (loss in UNSCORED and data.label is not None),
         "has no classes: leave out data.labels": loss != "softmax" and data.labels is not None,
@@ -140,7 +146,7 @@ def check_columns(loss: Loss, data: TableConfig) -> None:
             loss == "triplet" and len(data.negatives) != 1
         ),
         "is evaluated on its own columns: leave out data.eval_score": (
-            loss in (*SCORED, "softmax", MARGIN_MSE) and data.eval_score is not None
+            loss in (*SCORED, *TAUGHT, "softmax") and data.eval_score is not None
         ),
         "is evaluated on scores of other files: name them with --eval": (
             data.eval_score is not None and not data.eval

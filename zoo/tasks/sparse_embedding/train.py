@@ -15,9 +15,9 @@ from zoo.objectives.base import LossOutput, Outputs
 from zoo.objectives.options import Options
 from zoo.overrides import override
 from zoo.tasks.retrieval.vectors import SparseVectors
-from zoo.tasks.sentence_embedding.losses import margin_error, margins, multiple_negatives
+from zoo.tasks.sentence_embedding.losses import margins, multiple_negatives
 from zoo.tasks.sentence_embedding.train import TEXTS, SentenceEmbedding
-from zoo.tasks.sentence_embedding.train_options import MARGIN_MSE, EmbeddingOptions
+from zoo.tasks.sentence_embedding.train_options import TAUGHT, EmbeddingOptions
 from zoo.tokenizers.pooling import Pooling
 from zoo.tokenizers.sentence_modules import SpladePoolingModule
 from zoo.training.config.finetune import FineTuneConfig
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from zoo.training.state.pretrained import PretrainedInit
 
 SPARSE = "SparseEncoder"
-LOSSES = ("multiple-negatives", MARGIN_MSE)
+LOSSES = ("multiple-negatives", *TAUGHT)
 # loss terms of the regularization of documents and queries
 DOCUMENTS, QUERIES = "document_flops", "query_flops"
 # largest weights of a text that an evaluation keeps, and their numbers in the vocabulary
@@ -44,6 +44,7 @@ class SparseOptions(EmbeddingOptions, frozen=True, kw_only=True, forbid_unknown_
     """Options of ``SparseEmbedding``; ``None`` takes the checkpoint's setting, if it has one."""
 
     scale: float = 1.0  # factor of dot products in ``multiple-negatives``
+    temperature: float = 2.0  # of the probabilities in ``kl-div``
     document_regularizer_weight: float = 3e-5  # weight of the FLOPS of texts and negatives
     query_regularizer_weight: float = 5e-5  # weight of the FLOPS of anchors
     # fraction of the steps in which these weights grow from 0, quadratically
@@ -151,8 +152,8 @@ class SparseEmbedding(SentenceEmbedding):
             shared, first = self._compared(vectors.transpose(0, 1))
             everything = shared.transpose(0, 1)
             if LABELS in batch:
-                wanted = batch[LABELS]
-                total = margin_error(vectors[0], vectors[1], vectors[2:], wanted).sum()
+                found = margins(vectors[0], vectors[1], vectors[2:])
+                total = self.taught_loss(found, batch[LABELS])
             else:
                 total = multiple_negatives(
                     vectors[0], list(everything[1:]), self.options.scale, first, unit=False

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import zoo
+from tests.checkpoints import Make
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import finetune, setup_of, write_table
 from tests.inference.conftest import converted
@@ -17,6 +18,7 @@ from tests.tasks.sentence_embedding.test_training_losses import (
     setup_and_batch,
     trained_module,
 )
+from tests.tokenizers.test_colbert_files import of_pylate, of_stanford
 from tests.training.runs import records
 from zoo.checkpoint import load_checkpoint
 from zoo.convert.conversion import convert
@@ -166,9 +168,13 @@ def test_a_new_model_expands_queries_and_leaves_words_out(
         "prompts": {"query": "a ", "document": "b "},
     }
     train = table(tmp_path / "t.jsonl")
-    run = finetune(tmp_path / "run", tree(model, train, "multiple-negatives", task_args=arguments))
+    columns = {"data": {"eval": [str(train)]}, "task_args": arguments}
+    run = finetune(tmp_path / "run", tree(model, train, "multiple-negatives", **columns))
     losses = [record["loss"] for record in records(run)]
     assert losses[-1] < losses[0]
+    logged = [record["metrics"]["mrr"] for record in records(run, "validation")]
+    same = zoo.evaluate(run / "model", task="sentence-embedding", eval=train, pair="pair")
+    assert same.metrics["mrr"] == pytest.approx(max(logged), abs=1e-6)
     trained = zoo.load(run / "model", backend="cpu")
     back = tmp_path / "hub"
     convert(CheckpointDir(run / "model", "model"), back, to="hub")
@@ -184,6 +190,43 @@ def test_a_new_model_expands_queries_and_leaves_words_out(
     again = finetune(tmp_path / "again", tree(run / "model", train, "multiple-negatives"))
     stored = [load_checkpoint(path / "model").model.pooling for path in (run, again)]
     assert stored[0] == stored[1] is not None
+
+
+@pytest.mark.parametrize("make", [of_pylate, of_stanford])
+def test_models_of_other_layouts_are_trained_further(
+    hub_checkpoint: Make, tmp_path: Path, make: Any
+) -> None:
+    """With their prefixes, expansion and skiplist; `MultiVectorEncoder` opens the result."""
+    library: Any = pytest.importorskip("sentence_transformers")
+    losses: Any = pytest.importorskip("sentence_transformers.multi_vector_encoder.losses")
+    source = make(hub_checkpoint)
+    model = converted(source, tmp_path / "late").path
+    data = table(tmp_path / "t.jsonl", 10)
+    rows = [json.loads(line) for line in data.read_text().splitlines()]
+    columns = {"data": {"eval": [str(data)]}, "max_steps": 2}
+    run = finetune(tmp_path / "run", tree(model, data, "multiple-negatives", **columns))
+    setup = setup_of(run)
+    held: Any = setup.eval_rows
+    batch = setup.objective.collate([held.example(k, None) for k in range(len(held))])
+    encoder = library.MultiVectorEncoder(str(source), device="cpu").eval()
+    inputs = [
+        encoder.preprocess([row[name] for row in rows], prompt=encoder.prompts[task], task=task)
+        for name, task in (("text", "query"), ("pair", "document"), ("other", "document"))
+    ]
+    module = trained_module(setup).eval()
+    with torch.no_grad():
+        expected = losses.MultiVectorMultipleNegativesRankingLoss(encoder)(inputs, None)
+        found = setup.objective.compute_loss(module, batch.tensors).sums[TASK] / len(rows)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
+    convert(CheckpointDir(run / "model", "model"), tmp_path / "hub", to="hub")
+    theirs = library.MultiVectorEncoder(str(tmp_path / "hub"), device="cpu")
+    ours = zoo.load(run / "model", backend="cpu")
+    for name in ("encode_query", "encode_document"):
+        texts = ["a b c", "j . i"]
+        for one, other in zip(
+            getattr(ours, name)(texts), getattr(theirs, name)(texts), strict=True
+        ):
+            torch.testing.assert_close(torch.as_tensor(one), torch.as_tensor(other).cpu())
 
 
 def test_a_new_projection_is_learned_and_kept(pretrained: Pretrained, tmp_path: Path) -> None:

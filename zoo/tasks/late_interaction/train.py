@@ -11,10 +11,10 @@ from torch.nn import functional as F
 
 from zoo.errors import UsageError
 from zoo.finetuning.base import LABELS
-from zoo.inference.processing.similarity import score_error
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.objectives.options import Options
 from zoo.overrides import override
+from zoo.tasks.retrieval.vectors import TokenVectors
 from zoo.tasks.sentence_embedding.train import (
     IDS,
     MASK,
@@ -254,17 +254,22 @@ class LateInteraction(SentenceEmbedding):
     ) -> "dict[str, Tensor]":
         if torch.is_grad_enabled():
             return {}
-        padded = [pad_tokens(part.detach(), self.run.max_seq_len) for part in vectors[:2]]
+        padded = [pad_tokens(part.detach(), self.limit(k)) for k, part in enumerate(vectors[:2])]
         return {"anchor": padded[0], "text": padded[1], TEXTS: batch[TEXTS]}
 
     @override
     def similarity_rows(
         self, anchors: "NDArray[Any]", texts: "NDArray[Any]"
     ) -> "Iterator[tuple[NDArray[Any], float]]":
-        mean = self.similarity == "meanmaxsim"
-        for anchor in torch.from_numpy(np.ascontiguousarray(anchors)):
-            row = max_sim_matrix(anchor[None], torch.from_numpy(texts), mean=mean)[0].numpy()
-            yield row, score_error(row, self.dtype)
+        with TokenVectors(self.similarity) as stored:
+            for text in texts:
+                stored.add(compared_tokens(text))
+            yield from stored.score_rows(map(compared_tokens, anchors), self.dtype)
+
+
+def compared_tokens(vectors: "NDArray[Any]") -> "NDArray[Any]":
+    """Return the vectors of the tokens that are compared, (tokens, dimensions), of one text."""
+    return vectors[vectors[:, -1] > 0, :-1]
 
 
 def expand_queries(rows: "TokenizedRows", token: int, length: int) -> "TokenizedRows":
@@ -281,7 +286,7 @@ def expand_queries(rows: "TokenizedRows", token: int, length: int) -> "Tokenized
 
 
 def pad_tokens(vectors: "Tensor", length: int) -> "Tensor":
-    """Return vectors with zeros for more tokens, (rows, length, dimensions)."""
+    """Return vectors with zeros for more tokens, or fewer of them, (rows, length, dimensions)."""
     return F.pad(vectors, (0, 0, 0, length - vectors.shape[1]))
 
 

@@ -93,7 +93,7 @@ class OurScores:
 
     def evaluate(self, task: str, data: Path, **options: Any) -> Scores:
         """Return the metrics of a task."""
-        return zoo.evaluate(self.model, task=task, data=data, backend="cpu", **options).metrics
+        return zoo.evaluate(self.model, task=task, eval=data, backend="cpu", **options).metrics
 
     def retrieval(self, judged: Judged) -> Scores:
         """Return the metrics over the whole corpus."""

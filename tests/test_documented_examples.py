@@ -32,6 +32,7 @@ FLOAT = re.compile(r"-?\d+\.\d+(?:e[-+]\d+)?|\d+e[-+]\d+|\d+\.(?=[ \]])")
 LARGEST = re.compile(r"(?<=largest magnitude, in )\w+")  # differs the most by a rounding error
 SHORT = ("--max-steps", "3", "--global-batch-tokens", "1024", "--device", "cpu")
 """Options that make a documented run of minutes one of seconds."""
+CHECKED = ("--objective", "masked-lm", "--train", "book.txt", "--eval", "book.txt")
 NOT_RUN = ("make", "pip", "torchrun")  # the first two install; `torchrun` is in tests/training
 REVIEWS = [
     f'"{text}, say {number} of us.",{label}'
@@ -51,6 +52,9 @@ SMALL: dict[str, Any] = {
 
 def shortened(words: list[str]) -> list[str]:
     """Return a command of training that takes seconds: few steps, small batches."""
+    if words[1] == "check":
+        kills = ("--kills", "1") if words[2] == "resume" else ()
+        return [*words, *CHECKED, *SHORT[:4], *kills]
     if words[1] not in ("pretrain", "distill") or "--resume" in words:
         return words
     if "--max-steps" in words:  # 1,000 steps and 1,500 steps differ, still

@@ -14,6 +14,7 @@ from tests.finetuning.making import labelled
 __all__ = ["hub_checkpoint"]
 
 
+@pytest.mark.long
 def test_both_libraries_have_a_row(
     hub_checkpoint: Make,
     tmp_path: Path,

@@ -29,6 +29,7 @@ def test_a_process_that_exceeds_a_bound_is_stopped(
     assert done.seconds < 50
 
 
+@pytest.mark.long
 def test_all_cases_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from benchmarks import runtimes
 
 
+@pytest.mark.long
 def test_all_sides_run_and_agree(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

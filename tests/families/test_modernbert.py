@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from tests.families import parity
 from tests.families.reference import SMALL_SIZES, ReferenceTests
 from zoo.checkpoint import load_checkpoint
+from zoo.conformance.hf_reference import compare_models, reference_model
 from zoo.convert.conversion import convert
 from zoo.errors import UsageError, VerificationError
 from zoo.families.random_inputs import random_inputs
@@ -75,13 +76,17 @@ class TestModernBert(ReferenceTests, FamilyTests):
 
 
 def test_the_longest_row_equals_the_reference() -> None:
-    """8,192 tokens, in local attention of the published width."""
+    """8,192 tokens, in local attention of the published width; float64 takes longer."""
     config = replace(
         SMALL, num_layers=2, hidden_size=8, num_heads=1, max_positions=8192, local_attention=128
     )
     inputs = random_inputs(MODERNBERT.onnx(config, "none"), config, (8192,))
     model = parity.random_model(MODERNBERT, config, "none")
-    parity.assert_equal(MODERNBERT, config, "none", model, inputs)
+    reference = reference_model(MODERNBERT, config, "none", model.state_dict())
+    pair = model.float(), reference.float()
+    found = compare_models(MODERNBERT, config, "none", *pair, inputs)
+    assert max(d.relative for d in found.outputs.values()) <= 1e-5
+    assert found.first_diverging is None
 
 
 def test_a_published_configuration_is_read() -> None:

@@ -106,7 +106,9 @@ def test_a_decoder_is_shrunk(folder: Path) -> None:
 )
 def test_heads_without_a_cache_are_exported(head: str, tmp_path: Path) -> None:
     """The gate compares the graph with torch at lengths that were not traced."""
-    layers = {"num_layers": 1, "decoder_layers": 1}
-    checkpoint = make_checkpoint(tmp_path / "model", head, family=get_family("bart"), **layers)
+    family = get_family("bart")
+    checkpoint = make_checkpoint(
+        tmp_path / "model", head, family=family, num_layers=1, decoder_layers=1
+    )
     report = export_onnx(checkpoint, tmp_path / "graph")
     assert report.validated and report.max_rel < 1e-5

@@ -26,9 +26,9 @@ class Installed:
         self.folder, self.source, self.site = folder, folder / "source", folder / "site"
         leftovers = shutil.ignore_patterns("build", "*.egg-info", "__pycache__", ".*")
         shutil.copytree(project, self.source, ignore=leftovers)
-        options = ("--quiet", "--disable-pip-version-check", "--no-index", "--no-deps")
+        options = ("--quiet", "--python", sys.executable, "--no-index", "--no-deps")
         target = ("--no-build-isolation", "--target", self.site)
-        self.python("pip", "install", *options, *target, self.source)
+        self.python("uv", "pip", "install", *options, *target, self.source)  # faster than pip
 
     @property
     def environment(self) -> dict[str, str]:

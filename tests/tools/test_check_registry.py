@@ -2,10 +2,14 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests import warm
 from tests.checkpoints import Make
 from tests.checkpoints import hub_checkpoint as hub_checkpoint
 from tests.hub.hub_server import Hub
@@ -14,11 +18,22 @@ from tools.check_registry import main
 ENTRY = "{name}:\n  family: bert\n  repo: someone/{name}\n  parameters: {parameters}\n"
 
 
+def run(command: list[str], **_: Any) -> "subprocess.CompletedProcess[str]":
+    """Run ``python -m zoo ...`` in a process that has imported torch."""
+    assert command[:3] == [sys.executable, "-m", "zoo"]
+    return warm.zoo(*command[3:])
+
+
 def test_every_entry_is_converted_verified_and_counted(
-    hub: Hub, hub_checkpoint: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    hub: Hub,
+    hub_checkpoint: Make,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from safetensors.numpy import load_file
 
+    monkeypatch.setattr(subprocess, "run", run)
     source = hub_checkpoint("BertModel")
     weights = load_file(source / "model.safetensors")
     count = sum(tensor.size for tensor in weights.values())

@@ -10,6 +10,7 @@ import csv
 import hashlib
 import importlib.util
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -82,7 +83,7 @@ def checkpoint() -> Path:
 def zoo(*arguments: object) -> None:
     """Print a command and run it."""
     words = [str(argument) for argument in arguments]
-    print("\n$ zoo", *words, flush=True)
+    print(f"\n$ {shlex.join(['zoo', *words])}", flush=True)
     subprocess.run([sys.executable, "-m", "zoo", *words], check=True)
 
 

@@ -1,13 +1,14 @@
 """Mistakes are answered before torch is imported, with the documented exit code."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from tools.wrong_commands import MISTAKES, answer, prepare, problems
-from zoo.cli import cli
+from zoo.cli import _run, cli
 from zoo.cli.preflight import check_settings
 from zoo.errors import UsageError, ZooError
 from zoo.training.config.finetune import FineTuneConfig
@@ -128,3 +129,31 @@ def test_a_run_to_resume_exists() -> None:
 def test_a_misspelt_command_is_answered_with_the_nearest(command: str, meant: str) -> None:
     result = CliRunner().invoke(cli, command.split())
     assert result.exit_code == 2 and f"did you mean {meant}" in result.output.replace("'", "")
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("finetune bert --lr 1", "no option is called --lr; did you mean --learning-rate?"),
+        ("finetune bert --batch 8", "did you mean --batch-size?"),
+        ("finetune bert --num-train-epochs 8", "did you mean --epochs?"),
+        ("finetune bert --output-dir x", "did you mean --output?"),
+        ("pretrain bert --warmup-steps 9", "--set lr_scheduler.warmup_steps=VALUE sets it"),
+        ("pretrain bert --dropout 0", "--set config.dropout=VALUE sets it"),
+        ("export bert --maxdrop 1", "did you mean --max-drop?"),
+        ("models --zzz", "no option is called --zzz (see `zoo models --help`)"),
+        ("embed text", "no command is called 'embed'; did you mean zoo run embed?"),
+        ("zzz", "no command is called 'zzz' (see `zoo --help`)"),
+        ("look bert text -o -", "standard output has other results; name a file"),
+        ("eval bert --task perplexity --eval x --report -", "name a file"),
+        ("run embed modle text", "no model is called 'modle'; did you mean model,"),
+    ],
+)
+def test_what_is_meant_is_named(
+    command: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").touch()
+    monkeypatch.chdir(tmp_path)
+    assert _run(command.split()) == 2
+    assert message in capfd.readouterr().err

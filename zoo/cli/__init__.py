@@ -128,9 +128,13 @@ class LazyGroup(click.Group):
         """Return the command with a name; the error for an unknown name suggests similar ones."""
         name = args[0]
         if name not in self.table and not name.startswith("-") and not ctx.resilient_parsing:
-            hint = did_you_mean(name, self.list_commands(ctx)) or "see --help"
-            raise click.UsageError(f"no command is called {name!r}; {hint}", ctx)
+            hint = did_you_mean(name, self.list_commands(ctx)) or self.suggest(name)
+            raise click.UsageError(f"no command is called {name!r}{hint and f'; {hint}'}", ctx)
         return super().resolve_command(ctx, args)
+
+    def suggest(self, name: str) -> str:
+        """Return a remedy for a name that is like no command; empty for none."""
+        return ""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table of commands without importing them."""
@@ -165,6 +169,12 @@ class Program(LazyGroup):
         if command is not None and not ctx.resilient_parsing:
             refuse_repeated_options(ctx, name, command, rest)
         return name, command, rest
+
+    @override
+    def suggest(self, name: str) -> str:
+        from zoo.plugins.tasks import commands
+
+        return f"did you mean zoo run {name}?" if name in commands() else ""
 
     @override
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

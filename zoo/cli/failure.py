@@ -59,15 +59,7 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
     if isinstance(error, click.ClickException):
         if _others_report():
             return error.exit_code
-        see = ""
-        if isinstance(error, click.UsageError) and error.ctx is not None:
-            see = f" (see `{error.ctx.command_path} --help`)"
-        output.fail(
-            " ".join(error.format_message().split()).rstrip(".") + see,
-            "",
-            error.exit_code,
-            arguments,
-        )
+        output.fail(_click_message(error), "", error.exit_code, arguments)
         return error.exit_code
     if os.environ.get("ZOO_DEBUG") == "1":
         raise error
@@ -78,6 +70,19 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
         output.abandon_stdout()
     output.fail(what, hint, code, arguments, error.details if isinstance(error, ZooError) else ())
     return code
+
+
+def _click_message(error: click.ClickException) -> str:
+    """Return the message of an error of click, with what was meant and where to read more."""
+    text = " ".join(error.format_message().split()).rstrip(".")
+    if not isinstance(error, click.UsageError) or error.ctx is None:
+        return text
+    if isinstance(error, click.NoSuchOption):
+        from zoo.cli.suggestions import suggest_option
+
+        hint = suggest_option(error.option_name, error.ctx)
+        text = f"no option is called {error.option_name}" + (f"; {hint}" if hint else "")
+    return f"{text} (see `{error.ctx.command_path} --help`)"
 
 
 def _others_report() -> bool:

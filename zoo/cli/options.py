@@ -351,6 +351,19 @@ class DirectoryType(click.Path):
         return super().convert(value, param, ctx)
 
 
+class OutputFile(click.Path):
+    """File to write."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, dir_okay=False)
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if str(value) == "-":
+            self.fail("standard output has other results; name a file", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def output_option(
     description: str = "Output directory.", **attributes: Any
 ) -> Callable[[Function], Function]:

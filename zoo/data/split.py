@@ -34,7 +34,8 @@ class ValidationSplit:
         if number == 0:
             raise UsageError(
                 "one document cannot be split into training and validation",
-                "separate documents by blank lines, or give other files to evaluate on",
+                "separate documents by blank lines, or take each line as one by "
+                "document_separator=line of data.reader, or give other files to evaluate on",
             )
         return lowest
 

@@ -80,7 +80,8 @@ def resolve(text: str, *, revision: str | None = None, stored: bool = True) -> R
         return stored_reference
     from zoo.plugins import installed
 
-    names = (*registry.entries(), *installed(), *stored_names())
+    here = (path.parent.name for path in Path().glob("*/config.json"))
+    names = (*here, *registry.entries(), *installed(), *stored_names())
     raise UsageError(
         f"no model is called {text!r}",
         did_you_mean(text, names) or "see `zoo models`, or give a path or organisation/name",

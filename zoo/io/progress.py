@@ -99,7 +99,8 @@ class Phase:
         else:
             of = "" if self.total is None else f" of {self.total:,}"
             count = f"{done:,}{of} {self.unit}".rstrip()
-            speed = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
+            digits = 0 if rate >= 10 else 1 if rate >= 0.1 else 2
+            speed = f"{rate:,.{digits}f}/s"
         if self.total is None:
             return f"{count}, {speed}, {_duration(seconds)}"
         return f"{count}, {speed}, {_duration((self.total - done) / rate)} left"

@@ -39,3 +39,9 @@ def test_a_model_without_a_tokenizer_is_named(hub_checkpoint: Make) -> None:
     done = zoo("tokenize", hub_checkpoint("BertModel", tokenizer=False), "a b")
     assert done.returncode != 0 and done.stderr.splitlines()[-1].startswith("error: ")
     assert "tokenizer" in done.stderr and zoo("tokenize", "bert").returncode == 2
+
+
+def test_a_text_of_standard_input(hub_checkpoint: Make) -> None:
+    model = hub_checkpoint("BertModel")
+    named, piped = zoo("tokenize", model, TEXT), zoo("tokenize", model, "-", stdin=f"{TEXT}\n")
+    assert piped.returncode == 0 and piped.stdout == named.stdout

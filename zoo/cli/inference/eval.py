@@ -10,6 +10,7 @@ import click
 
 from zoo.cli.options import (
     InputFile,
+    OutputFile,
     adapter_option,
     backend_options,
     common_options,
@@ -78,13 +79,13 @@ columns are named, or counted from 1 in a file without a header.""",
 @task_options("evaluate")
 @click.option(
     "--predictions",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=OutputFile(),
     metavar="FILE",
     help="Write each sample with its label and prediction: .jsonl, .csv, .tsv or .parquet.",
 )
 @click.option(
     "--report",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=OutputFile(),
     metavar="FILE",
     help="Write a page with charts and the worst predictions: .html.",
 )

@@ -7,6 +7,7 @@ import click
 
 from zoo.cli.options import (
     IntegerRange,
+    OutputFile,
     common_options,
     count_option,
     device_option,
@@ -46,7 +47,7 @@ Two texts are compared, such as a word with two meanings:
     "output",
     f"Page to write.  [default: {PAGE}, or no page with --json]",
     metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=OutputFile(),
 )
 @shared_option("force", "Replace the page.")
 @device_option

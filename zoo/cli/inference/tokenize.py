@@ -1,5 +1,6 @@
 """The command ``zoo tokenize``."""
 
+import sys
 from typing import Any
 
 import click
@@ -12,20 +13,23 @@ from zoo.cli.output import result, table
     epilog="""\b
 Examples:
   zoo tokenize MODEL "unbelievable"
-  zoo tokenize MODEL OTHER ./model "Donaudampfschiff" --json"""
+  zoo tokenize MODEL OTHER ./model "Donaudampfschiff" --json
+  zoo tokenize MODEL - < text.txt"""
 )
 @click.argument("refs", nargs=-1, required=True, metavar="REF...", type=REFERENCE)
-@click.argument("text")
+@click.argument("text", metavar="TEXT | -")
 @offline_option
 @common_options
 def command(refs: tuple[str, ...], text: str, offline: bool, as_json: bool) -> None:
-    """Show how models cut a text into tokens.
+    """Show how models cut a text, or that of standard input, into tokens.
 
     Only the tokenizer of a model is downloaded. --json also has ids, and the start and end of each
     token in characters.
     """
     from zoo.look.tokens import text_tokenizer
 
+    if text == "-":
+        text = sys.stdin.buffer.read().decode("utf-8", "replace").rstrip("\r\n")
     models: list[dict[str, Any]] = []
     for ref in refs:
         (encoded,) = text_tokenizer(ref, offline=offline).encode([text], max_tokens=None)

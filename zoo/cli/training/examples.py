@@ -22,9 +22,10 @@ from zoo.cli.training.options import (
     config_values,
     data_option,
     overrides_from_options,
+    text_of_table_option,
 )
 
-SHOWN = ("size", "objective", "train", "tokenizer", "max_seq_len", "seed")
+SHOWN = ("size", "objective", "train", "text", "tokenizer", "max_seq_len", "seed")
 
 
 @click.command(
@@ -38,6 +39,7 @@ Examples, with one of `zoo families` as FAMILY:
 @shared_option("size", "Model size, one of the family's.")
 @click.option("--objective", type=OBJECTIVE, metavar="O", help="Pretraining objective.")
 @data_option("train", "Training text, or a built corpus.")
+@text_of_table_option
 @shared_option(
     "tokenizer",
     "Model whose tokenizer is used, or train.",

@@ -11,6 +11,7 @@ from zoo.cli.options import (
     FiniteRange,
     Function,
     InputFile,
+    OutputFile,
     backend_options,
     common_options,
     count_option,
@@ -56,7 +57,7 @@ table, and of --corpus."""
     "Table to write: .jsonl, .parquet, .csv or .tsv.",
     required=True,
     metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=OutputFile(),
 )
 @shared_option("force", "Replace the output file.")
 @click.option(

@@ -45,6 +45,7 @@ SETTINGS = SHARED_SETTINGS | {
     "init_from": "init_from.model",
     "train": "data.paths",
     "eval_data": "data.eval_paths",
+    "text": "data.reader.text_field",
     "tokenizer": "data.tokenizer",
     "global_batch_tokens": "global_batch_tokens",
 }
@@ -53,6 +54,9 @@ config_argument = click.argument(
 )
 
 text_option = shared_option("text", "Column of the text.  [default: text]")
+text_of_table_option = shared_option(
+    "text", "Column of the text in a table, or its key in JSON lines.  [default: text]"
+)
 pair_option = shared_option("pair", "Column of the second text.")
 label_option = shared_option("label", "Column of the label.  [default: label]")
 skip_invalid_option = shared_option("skip_invalid", is_flag=True, default=None)
@@ -127,6 +131,7 @@ def run_options(function: Function) -> Function:
             adapter_option,
             data_option("train", "Training text, or a built corpus.", former=("--data",)),
             data_option("eval_data", "Held-out text for evaluation.", former=("--eval-data",)),
+            text_of_table_option,
             shared_option(
                 "tokenizer",
                 "Model whose tokenizer is used, or train.",

@@ -69,7 +69,8 @@ Examples:
   zoo export all-minilm-l6-v2 --to static --dim 256 -o minilm-static
   zoo export ./classifier --int8 --eval dev.tsv --text sentence -o ./quantized
   zoo export ./model --int8 --int4 --max-drop 0.05 -o ./quantized
-  zoo export ./model --adapter ./german --adapter ./legal --adapter-inputs -o ./graph"""
+  zoo export ./model --adapter ./german --adapter ./legal \\
+      --adapter-inputs -o ./graph"""
 )
 @reference_argument
 @click.option(

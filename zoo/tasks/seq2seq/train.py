@@ -1,11 +1,14 @@
 """Sequence-to-sequence tasks: a target text for a source text, of one data set or several."""
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
 from blake3 import blake3
+from torch.nn import functional as F
 
 from zoo.adapters.registry import parse_adapter
 from zoo.data.readers.labelled import Columns
@@ -16,7 +19,7 @@ from zoo.errors import UsageError
 from zoo.families.base import DECODER_TOKENS
 from zoo.finetuning.base import LABELS, FineTuning
 from zoo.finetuning.order import ProportionalMixture
-from zoo.finetuning.rows import TokenizedRows, tokenize
+from zoo.finetuning.rows import TokenizedRows, TokenizedTexts, tokenize
 from zoo.inference.generation.config import (
     GenerationConfig,
     cap_new_tokens,
@@ -35,6 +38,13 @@ from zoo.objectives.options import Options
 from zoo.objectives.seq2seq import SEQ2SEQ_LM
 from zoo.overrides import override
 from zoo.plugins import get_family
+from zoo.tasks.seq2seq.choices import (
+    LENGTH_NORMALIZED,
+    UNLIKELIHOOD,
+    ChoiceLosses,
+    Choices,
+    for_each_choice,
+)
 from zoo.tasks.seq2seq.data import dataset_names, iter_text_to_text, review_target
 from zoo.tasks.seq2seq.text_forms import TextForm, form_of, glue_tables
 from zoo.tokenizers import TextTokenizer
@@ -52,6 +62,7 @@ DATASET, TARGET, NUMBER = "dataset", "target", "number"
 PREDICTION, PREDICTED_NUMBER = "prediction", "predicted_number"
 # the beginning of a generated text as bytes, for reports: predictions are tensors
 SHOWN, SHOWN_BYTES = "shown", 400
+CHOICE, MAX_CHOICES = "choice", 64  # number of the target among those that are compared
 
 
 class Seq2SeqOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,8 +72,15 @@ class Seq2SeqOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
     generate: bool = True  # targets in evaluations, which otherwise only have the loss
     num_beams: int | None = None  # by default the model's setting
     max_new_tokens: int | None = None  # default: the model's, or the longest target's length
+    # weight of the loss that a target is the most likely of all targets, for its length
+    mc_loss: float = 0.0
+    # weight of the loss that the tokens of the other targets are unlikely
+    unlikely_loss: float = 0.0
 
     def __post_init__(self) -> None:
+        for name in ("mc_loss", "unlikely_loss"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} is {getattr(self, name)}, not a number from 0")
         if self.max_target_len is not None and not 1 <= self.max_target_len <= MAX_ROW_TOKENS:
             raise ValueError(f"max_target_len is {self.max_target_len}, not 1 to {MAX_ROW_TOKENS}")
 
@@ -90,6 +108,7 @@ class Seq2Seq(FineTuning):
                 "evaluations with fsdp do not generate", "--set task_args.generate=false"
             )
         self._longest_target = 1
+        self._choices: Choices | None = None  # set when the training data are tokenized
         self._tokenizer: TextTokenizer | None = None
         self._teacher_family: Family | None = None
 
@@ -103,6 +122,20 @@ class Seq2Seq(FineTuning):
         if len(forms) == 1 and forms[0].default_metric is not None:
             return forms[0].default_metric
         return "exact_match"
+
+    @property
+    @override
+    def loss_weights(self) -> Mapping[str, float]:
+        factors = {
+            LENGTH_NORMALIZED: self.options.mc_loss,
+            UNLIKELIHOOD: self.options.unlikely_loss,
+        }
+        return {self.name: 1.0, **{name: factor for name, factor in factors.items() if factor}}
+
+    @property
+    @override
+    def scored_terms(self) -> tuple[str, ...]:
+        return (self.name,)
 
     @classmethod
     def form(cls, name: str, data: TableConfig) -> TextForm:
@@ -203,18 +236,34 @@ class Seq2Seq(FineTuning):
         self._longest_target = max(self._longest_target, int(counts.max()))
         truncated = sources.truncated + targets.truncated
         numbers = {name: number for number, name in enumerate(self.datasets)}
+        keys = np.array([self.target(s) for s in samples], np.int64)
+        values: dict[str, NDArray[Any]] = {
+            DATASET: np.array([numbers[s.dataset] for s in samples], np.int64),
+            TARGET: keys,
+            NUMBER: np.array([s.number for s in samples], np.float32),
+        }
+        of_terms: dict[str, NDArray[Any]] = {self.name: counts}
+        if len(self.loss_weights) > 1:
+            if self._choices is None:
+                self._choices = self._make_choices(keys, targets)
+            values[CHOICE] = self._choices.number_of(keys)
+            of_choices = self._choices.counts(values[CHOICE])
+            of_terms |= {name: of_choices[name] for name in self.loss_weights if name != self.name}
         return TokenizedRows(
-            sources.starts,
-            sources.arrays,
-            {
-                DATASET: np.array([numbers[s.dataset] for s in samples], np.int64),
-                TARGET: np.array([self.target(s) for s in samples], np.int64),
-                NUMBER: np.array([s.number for s in samples], np.float32),
-            },
-            {self.name: counts},
-            truncated,
-            others=(targets,),
+            sources.starts, sources.arrays, values, of_terms, truncated, others=(targets,)
         )
+
+    def _make_choices(self, keys: "NDArray[np.int64]", targets: TokenizedTexts) -> Choices:
+        distinct, first = np.unique(keys, return_index=True)
+        if not 2 <= len(distinct) <= MAX_CHOICES or len(self.datasets) > 1:
+            raise UsageError(
+                f"the training data have {len(distinct)} distinct targets of {len(self.datasets)} "
+                f"data sets, and task_args.mc_loss and unlikely_loss compare 2 to {MAX_CHOICES} of "
+                "one",
+                "leave them out",
+            )
+        starts, ids = targets.starts, targets.arrays[LABELS]
+        return Choices(distinct, [ids[starts[k] : starts[k + 1]] for k in first])
 
     def _target_limit(self) -> int:
         """Return the number of tokens that targets are cut to."""
@@ -286,7 +335,30 @@ class Seq2Seq(FineTuning):
             source["input_ids"], source.get("attention_mask"), self.shift_right(labels)
         )
         positions = (labels.flatten() != IGNORED).nonzero().squeeze(-1)
-        return Outputs({self.name: predict_at(module, hidden, positions)})
+        outputs = {self.name: predict_at(module, hidden, positions)}
+        if self._choices is not None and CHOICE in batch:
+            outputs |= self._choice_losses(module, source, batch[CHOICE], self._choices)
+        return Outputs(outputs)
+
+    def _choice_losses(
+        self, module: Any, source: "Mapping[str, Tensor]", chosen: "Tensor", choices: Choices
+    ) -> "dict[str, Tensor]":
+        """Return the sums of the losses that compare all targets."""
+        labels, rows = choices.labels.to(chosen.device), len(chosen)
+        repeated, targets = for_each_choice(source, len(labels)), labels.repeat(rows, 1)
+        _, hidden = module.hidden(
+            repeated["input_ids"], repeated.get("attention_mask"), self.shift_right(targets)
+        )
+        logits = module.scores(hidden).float().flatten(0, 1)
+        losses = F.cross_entropy(logits, targets.flatten(), ignore_index=IGNORED, reduction="none")
+        sums = ChoiceLosses.of(losses.view(rows, *labels.shape), labels, chosen)._asdict()
+        return {name: sums[name] for name in self.loss_weights if name != self.name}
+
+    @override
+    def loss_with_auxiliary(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        output = self.loss(outputs, batch)
+        sums = {name: total for name, total in outputs.logits.items() if name != self.name}
+        return replace(output, sums={**output.sums, **sums})
 
     def shift_right(self, labels: "Tensor") -> "Tensor":
         """Return the decoder's input for labels, both (rows, tokens)."""

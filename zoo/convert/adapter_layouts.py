@@ -8,6 +8,7 @@ from zoo.adapters.checkpoint import AdaptedCheckpoint, adapter_record, load_adap
 from zoo.checkpoint import is_checkpoint
 from zoo.convert.cache import resolve_adapted, resolve_checkpoint
 from zoo.errors import UsageError
+from zoo.io.json import read_json
 
 if TYPE_CHECKING:
     from zoo.convert.peft import PeftReport
@@ -37,13 +38,20 @@ def read_adapter_of(
             f"`zoo adapter merge {source} -o DIR` makes a whole model, and --to hub writes it for "
             "peft",
         )
-    from zoo.convert.peft import read_peft, read_peft_config  # imports torch
+    from zoo.convert.adapterhub import is_adapterhub, read_adapterhub  # imports torch
+    from zoo.convert.peft import read_peft, read_peft_config
 
-    reference = base or read_peft_config(source).get("base_model_name_or_path")
+    of_hub = is_adapterhub(described := read_json(source / PEFT_CONFIG))
+    if of_hub:
+        named = described.get("model_name") if isinstance(described, dict) else None
+    else:
+        named = read_peft_config(source).get("base_model_name_or_path")
+    reference = base or named
     if not isinstance(reference, str) or not reference:
         raise UsageError(f"{source} does not name its base", "give it as --base REF")
     model = resolve_checkpoint(reference, offline=offline)
-    return read_peft(source, reference, model, path, head=head, labels=labels, force=force)
+    read = read_adapterhub if of_hub else read_peft
+    return read(source, reference, model, path, head=head, labels=labels, force=force)
 
 
 def write_adapter_for(

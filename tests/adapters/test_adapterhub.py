@@ -1,0 +1,109 @@
+"""Adapters of AdapterHub's library against its outputs; see ``tests/golden/make_adapterhub.py``."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.adapters.test_peft import logits_of_inputs, zoo
+from tests.inference.conftest import converted
+from zoo.checkpoint import load_checkpoint
+from zoo.convert.cache import resolve_checkpoint
+from zoo.errors import UsageError, VerificationError
+from zoo.inference.load_model import load_model
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "adapterhub"
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in GOLDEN.iterdir()))
+def test_outputs_equal_those_of_the_library(name: str, tmp_path: Path) -> None:
+    base = converted(GOLDEN / name / "base", tmp_path / "base").path
+    zoo("convert", GOLDEN / name / "adapter", "--base", base, "-o", tmp_path / "ours")
+    expected = json.loads((GOLDEN / name / "outputs.json").read_text())
+    checkpoint = resolve_checkpoint(str(tmp_path / "ours"))
+    found = logits_of_inputs(
+        load_model(checkpoint), {"input_ids": torch.tensor(expected["input_ids"])}
+    )
+    torch.testing.assert_close(found, torch.tensor(expected["logits"]), atol=1e-5, rtol=1e-5)
+    assert checkpoint.config.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+    record = load_checkpoint(tmp_path / "ours").manifest
+    assert record.adapter is not None and record.source is not None
+    assert record.adapter.settings["method"] == name.partition("-")[2]
+    assert record.adapter.settings["reduction_factor"] == 4
+    assert record.source.format == "adapterhub" and len(record.source.files) == 2
+
+
+Change = Callable[[Path], None]
+
+
+def of_config(**changes: Any) -> Change:
+    def change(folder: Path) -> None:
+        file = folder / "adapter_config.json"
+        described = json.loads(file.read_text())
+        described["config"] |= changes
+        file.write_text(json.dumps(described))
+
+    return change
+
+
+def of_tensors(name: str, **tensors: torch.Tensor) -> Change:
+    def change(folder: Path) -> None:
+        save_file({**load_file(folder / name), **tensors}, folder / name)
+
+    return change
+
+
+BAD: dict[str, tuple[Change, type[Exception]]] = {
+    "leave_out is": (of_config(leave_out=[1]), UsageError),
+    "a_new_setting is True": (of_config(a_new_setting=True), UsageError),
+    "architecture lora": (of_config(architecture="lora"), UsageError),
+    "non_linearity": (of_config(non_linearity="mish"), UsageError),
+    "surprise is of no bottleneck": (
+        of_tensors("adapter.safetensors", surprise=torch.zeros(2)),
+        VerificationError,
+    ),
+    "unknown tensors: surprise": (
+        of_tensors("model_head.safetensors", surprise=torch.zeros(2)),
+        VerificationError,
+    ),
+    "do not match its settings": (of_config(reduction_factor=2), VerificationError),
+    "neither adapter.safetensors nor": (
+        lambda folder: (folder / "adapter.safetensors").unlink(),
+        UsageError,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("adapterhub")
+    return converted(GOLDEN / "bert-pfeiffer" / "base", folder / "base").path
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_what_is_not_known_is_refused(message: str, base: Path, tmp_path: Path) -> None:
+    change, kind = BAD[message]
+    shutil.copytree(GOLDEN / "bert-pfeiffer" / "adapter", tmp_path / "theirs")
+    change(tmp_path / "theirs")
+    with pytest.raises(kind) as error:
+        zoo("convert", tmp_path / "theirs", "--base", base, "-o", tmp_path / "ours")
+    assert message in str(error.value)
+    assert not (tmp_path / "ours").exists()
+
+
+def test_a_head_that_the_hub_lacks_is_left_out_by_name(base: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    shutil.copytree(GOLDEN / "bert-pfeiffer" / "adapter", theirs)
+    save_file({"heads.task.1.weight": torch.zeros(16, 16)}, theirs / "model_head.safetensors")
+    with pytest.raises(UsageError, match="the library's own model classes"):
+        zoo("convert", theirs, "--base", base, "-o", tmp_path / "ours")
+    zoo("convert", theirs, "--base", base, "--head", "none", "-o", tmp_path / "ours")
+    own = load_file(tmp_path / "ours" / "adapter.safetensors")
+    assert [name for name in own if ".adapter." not in name] == []
+    with pytest.raises(UsageError, match="give it as --base REF"):
+        zoo("convert", theirs, "-o", tmp_path / "other")

@@ -1,0 +1,238 @@
+"""Adapters in the layout of AdapterHub's library: bottlenecks, and the head of a model class.
+
+A directory has ``adapter_config.json``, ``pytorch_adapter.bin`` or ``adapter.safetensors``, and for
+a head ``head_config.json`` and ``pytorch_model_head.bin`` or ``model_head.safetensors``.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+
+from zoo.adapters.bottleneck import ATTENTION, BottleneckMethod
+from zoo.adapters.houlsby import Houlsby
+from zoo.adapters.pfeiffer import Pfeiffer
+from zoo.adapters.registry import adapter_settings
+from zoo.adapters.targets import AdaptableModel
+from zoo.adapters.write import base_record, write_adapter
+from zoo.checkpoint import FORMAT_VERSION, AdapterRecord, Checkpoint, ModelFile, SourceRecord
+from zoo.convert.peft import PeftReport, adaptable_model, check_tensors, map_head, saved_modules
+from zoo.errors import UsageError, VerificationError, did_you_mean
+from zoo.families.config import Config
+from zoo.io.digests.files import FileDigest, hash_file
+from zoo.io.json import read_json
+from zoo.nn.layers.skip_init import init_empty_weights
+from zoo.plugins import format_named
+
+CONFIG, HEAD_CONFIG = "adapter_config.json", "head_config.json"
+WEIGHTS = {"adapter.safetensors": "safetensors", "pytorch_adapter.bin": "pytorch"}
+HEAD_WEIGHTS = {"model_head.safetensors": "safetensors", "pytorch_model_head.bin": "pytorch"}
+# values of the settings that change what a bottleneck computes, in the two forms that are read
+SHARED: Mapping[str, Any] = {
+    "cross_adapter": False,
+    "adapter_residual_before_ln": False,
+    "inv_adapter": None,
+    "is_parallel": False,
+    "leave_out": [],
+    "ln_after": False,
+    "ln_before": False,
+    "original_ln_after": True,
+    "output_adapter": True,
+    "phm_layer": False,
+    "residual_before_ln": True,
+    "stochastic_depth": 0.0,
+    "use_gating": False,
+}
+FORMS: Mapping[type[BottleneckMethod], Mapping[str, Any]] = {
+    Houlsby: {**SHARED, "mh_adapter": True, "original_ln_before": False},
+    Pfeiffer: {**SHARED, "mh_adapter": False, "original_ln_before": True},
+}
+OF_METHOD = ("non_linearity", "reduction_factor", "scaling")
+# settings of training, and of layers that ``phm_layer`` switches on
+UNREAD = frozenset(
+    (
+        *("dropout", "dtype", "init_weights", "init_weights_seed", "inv_adapter_reduction_factor"),
+        *("hypercomplex_nonlinearity", "learn_phm", "factorized_phm_W", "factorized_phm_rule"),
+        *("phm_bias", "phm_c_init", "phm_dim", "phm_init_range", "phm_rank", "shared_W_phm"),
+        "shared_phm_rule",
+    )
+)
+DENSE, OUTPUT = ".output.dense", ".output"
+PARTS = {"adapter_down.0": "down", "adapter_up": "up"}
+
+
+def is_adapterhub(settings: object) -> bool:
+    """Return whether the contents of ``adapter_config.json`` are of AdapterHub's library."""
+    return isinstance(settings, dict) and isinstance(settings.get("config"), dict)
+
+
+def read_adapterhub(
+    source: Path,
+    reference: str,
+    base: Checkpoint,
+    path: Path,
+    *,
+    head: str | None = None,
+    labels: Sequence[str] | None = None,
+    force: bool = False,
+) -> PeftReport:
+    """Convert an adapter; for the arguments, see ``zoo.convert.peft.read_peft``."""
+    described = read_json(source / CONFIG)
+    method = method_of(source / CONFIG, described["config"])
+    files, tensors = read_tensors(source, WEIGHTS)
+    if not files:
+        raise UsageError(f"{source} has neither {' nor '.join(WEIGHTS)}", "save the adapter again")
+    of_head: dict[str, Tensor] = {}
+    if head != "none":
+        head_files, of_head = read_tensors(source, HEAD_WEIGHTS)
+        files |= head_files
+    family, head = base.family, head or (base.head_name if of_head else "none")
+    if head not in family.heads():
+        raise UsageError(f"{family.name} has no head {head!r}", "name one with --head")
+    flexible = next((name for name in of_head if name.startswith("heads.")), None)
+    if flexible is not None:
+        raise UsageError(
+            f"{source} has a head of the library's own model classes ({flexible}), which no class "
+            "of the Hub has",
+            "--head none converts the adapter without it",
+        )
+    config = with_labels(source, base.config, labels) if of_head else base.config
+    weights, adaptable = family.weights(config, head), adaptable_model(family, config, head)
+    file = source / next(iter(files))
+    ours = map_bottlenecks(file, described, method, adaptable, tensors)
+    whole = map_head(file, base, config, head, of_head)
+    check_tensors(method, adaptable, ours, file)
+    model = ModelFile(
+        zoo=FORMAT_VERSION,
+        family=family.name,
+        head=head,
+        config=msgspec.to_builtins(config),
+        tokenizer=base.model.tokenizer,
+        pooling=base.model.pooling if head == base.head_name else None,
+        generation=base.model.generation if head == base.head_name else {},
+    )
+    write_adapter(
+        path,
+        model,
+        {**ours, **whole},
+        AdapterRecord(settings=adapter_settings(method), base=base_record(reference, base)),
+        sources=[source, base.path],
+        force=force,
+        source=SourceRecord(reference=str(source), format="adapterhub", files=files),
+    )
+    return PeftReport(
+        path,
+        method.name,
+        len(tensors) + len(of_head),
+        saved_modules(weights, list(whole)),
+        reference,
+    )
+
+
+def method_of(file: Path, config: Mapping[str, Any]) -> BottleneckMethod:
+    """Return the method of a configuration, all of whose settings are known."""
+    if config.get("architecture") is not None:
+        raise UsageError(
+            f"{file}: the adapter is of the architecture {config['architecture']}, and zoo reads "
+            "bottlenecks of AdapterHub",
+            "LoRA, (IA)^3 and prefixes are read in the layout of peft",
+        )
+    problems = dict[str, Any]()
+    for kind, wanted in FORMS.items():
+        known = {*wanted, *OF_METHOD, *UNREAD, "architecture"}
+        wrong = {k: v for k, v in config.items() if k not in known and v not in (None, False)}
+        wrong |= {k: config.get(k) for k, v in wanted.items() if config.get(k, v) != v}
+        if not wrong:
+            settings = {name: config[name] for name in OF_METHOD if name in config}
+            try:
+                return msgspec.convert(settings, kind, strict=False)
+            except (msgspec.ValidationError, ValueError) as error:
+                raise UsageError(f"{file}: {error}", "zoo has no such adapter") from error
+        problems = wrong if not problems or len(wrong) < len(problems) else problems
+    name, value = next(iter(problems.items()))
+    raise UsageError(
+        f"{file}: {name} is {value!r:.60}, which zoo's adapters do not have",
+        "houlsby is double_seq_bn there, and pfeiffer seq_bn",
+    )
+
+
+def read_tensors(
+    source: Path, names: Mapping[str, str]
+) -> tuple[dict[str, FileDigest], dict[str, Tensor]]:
+    """Return the digest and the tensors of the first of some files that is there."""
+    for name, kind in names.items():
+        if (source / name).is_file():
+            with format_named(kind).open(source, [name]) as reader:
+                arrays = {key: reader.read(key) for key in reader.tensors}
+            tensors = {key: torch.from_numpy(a.astype(np.float32)) for key, a in arrays.items()}
+            return {name: hash_file(source / name)}, tensors
+    return {}, {}
+
+
+def with_labels(source: Path, config: Config, labels: Sequence[str] | None) -> Config:
+    """Return a configuration with the labels of an adapter's head."""
+    found = read_json(source / HEAD_CONFIG) if (source / HEAD_CONFIG).is_file() else {}
+    ids = found.get("label2id") if isinstance(found, dict) else None
+    if labels is None and isinstance(ids, dict) and ids:
+        if sorted(ids.values(), key=str) != sorted(range(len(ids)), key=str):
+            raise VerificationError(
+                f"{source / HEAD_CONFIG}: label2id is not a numbering", "fix it"
+            )
+        labels = sorted(ids, key=lambda name: int(ids[name]))
+    return config if labels is None else msgspec.structs.replace(config, labels=tuple(labels))
+
+
+def map_bottlenecks(
+    file: Path,
+    described: Mapping[str, Any],
+    method: BottleneckMethod,
+    adaptable: AdaptableModel,
+    tensors: Mapping[str, Tensor],
+) -> dict[str, Tensor]:
+    """Return the tensors of all bottlenecks by our names; every one of them belongs to one."""
+    places = places_of(str(described.get("name")), method, adaptable)
+    # names of a class with a head begin with the backbone's
+    prefix = adaptable.family.weights(adaptable.config, adaptable.head).prefix or ""
+    places |= {f"{prefix}{name}": ours for name, ours in places.items()}
+    ours = dict[str, Tensor]()
+    for name, tensor in tensors.items():
+        if name not in places:
+            raise VerificationError(
+                f"{file}: {name} is of no bottleneck of {adaptable.family.name}",
+                did_you_mean(name, list(places)) or "give another base",
+            )
+        ours[places[name]] = tensor
+    return ours
+
+
+def places_of(name: str, method: BottleneckMethod, adaptable: AdaptableModel) -> dict[str, str]:
+    """Return the library's name of each tensor of an adapter -> ours."""
+    weights = adaptable.family.weights(adaptable.config, adaptable.head)
+    with init_empty_weights():
+        model = adaptable.family.model(adaptable.config, adaptable.head)
+        method.add_to(model, adaptable)
+    own = set(model.state_dict())
+    places = dict[str, str]()
+    for site in method.sites(adaptable):
+        (part,) = site.parts.values()
+        module = weights.written(part.name)
+        if not module.endswith(DENSE):
+            raise UsageError(
+                f"zoo does not know where AdapterHub's library puts adapters of "
+                f"{adaptable.family.name}",
+                "it reads those of models whose blocks have output.dense",
+            )
+        block = site.module.removesuffix(".ffn.down")
+        is_attention = f".{site.module}".endswith(ATTENTION)
+        inside = f"{block}.ffn_norm.adapter."
+        ends = (f"{site.module}.adapter.bottleneck.", *(() if is_attention else (inside,)))
+        before = next(end for end in ends if f"{end}down.weight" in own)
+        there = f"{module.removesuffix(DENSE)}{OUTPUT}.adapters.{name}."
+        for theirs, mine in PARTS.items():
+            for p in ("weight", "bias"):
+                places[f"{there}{theirs}.{p}"] = f"{before}{mine}.{p}"
+    return places

@@ -68,6 +68,8 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+# the defaults look for cycles in all objects after each few thousand new ones
+gc.set_threshold(10_000, 20, 20)
 MORE_MODULES = 100  # that were imported since the last freeze, such as torch with what it needs
 frozen_modules = 0
 

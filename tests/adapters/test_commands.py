@@ -57,14 +57,12 @@ def test_an_adapter_is_applied_to_its_base(method: str, adapted: Adapted, tmp_pa
     assert [list(row["scores"].values()) for row in loaded] == expected
     zoo("adapter", "merge", adapter, "-o", tmp_path / "merged")
     assert scores(tmp_path / "merged") == expected
-    zoo("export", base, "--adapter", adapter, "-o", tmp_path / "graph")
-    flat = [score for row in expected for score in row]
-    for arguments in (
-        (tmp_path / "graph",),
-        (adapter, "--backend", "onnx"),
-    ):
-        found = [score for row in scores(*arguments) for score in row]
-        assert found == pytest.approx(flat, abs=1e-6)
+    if method == "lora":  # a graph is that of the merged model
+        zoo("export", base, "--adapter", adapter, "-o", tmp_path / "graph")
+        flat = [score for row in expected for score in row]
+        for arguments in ((tmp_path / "graph",), (adapter, "--backend", "onnx")):
+            found = [score for row in scores(*arguments) for score in row]
+            assert found == pytest.approx(flat, abs=1e-6)
     failed = [c for c in verify(tmp_path / "merged", reference=False) if c.outcome != "ok"]
     assert failed == []
     assert [c.outcome for c in verify(adapter)] == ["ok", "ok"]

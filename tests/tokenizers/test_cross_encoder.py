@@ -13,7 +13,7 @@ from tests.checkpoints import Make, hub_checkpoint
 from tests.inference.conftest import converted
 from zoo.api import Model
 from zoo.convert import convert
-from zoo.errors import VerificationError
+from zoo.errors import UsageError, VerificationError
 from zoo.hub.source import CheckpointDir
 from zoo.inference import load_session
 from zoo.inference.processing.pooling import activate
@@ -109,6 +109,14 @@ def test_prompts_precede_the_query(hub_checkpoint: Make, tmp_path: Path) -> None
         found = Model(checkpoint, load_session(checkpoint, "cpu")).classify(pairs)
     expected = theirs.predict(pairs)
     np.testing.assert_allclose([row["score"] for row in found], expected, rtol=1e-5, atol=1e-6)
+    ours: Any = Model(checkpoint, load_session(checkpoint, "cpu"))
+    query, texts = "a", ["b", "c", "d"]
+    for options in ({"prompt_name": "other"}, {"prompt": "j "}):
+        expected_scores = [row["score"] for row in theirs.rank(query, texts, **options)]
+        scores = [row["score"] for row in ours.rerank(query, texts, **options)]
+        np.testing.assert_allclose(scores, expected_scores, rtol=1e-5, atol=1e-6)
+    with pytest.raises(UsageError, match=r"the model has no prompt 'othr': .*; did you mean other"):
+        ours.rerank(query, texts, prompt_name="othr")
     convert(CheckpointDir(checkpoint.path, "model"), tmp_path / "hub", to="hub")
     again = CrossEncoder(str(tmp_path / "hub"), device="cpu")
     np.testing.assert_allclose(again.predict(pairs), expected, rtol=0, atol=1e-6)

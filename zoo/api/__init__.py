@@ -293,7 +293,13 @@ class Model:
         return task.vectors(records)
 
     def rerank(
-        self, query: str, documents: Iterable[str], *, top_k: int | None = None
+        self,
+        query: str,
+        documents: Iterable[str],
+        *,
+        top_k: int | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
     ) -> list[dict[str, Any]]:
         """Return texts sorted by their relevance to a query, the best first.
 
@@ -304,6 +310,9 @@ class Model:
             query: the query.
             documents: the texts.
             top_k: number of texts to return; by default all.
+            prompt_name: name of a prompt of the model that precedes the query; by default the
+                prompt of queries or, of a cross-encoder, the default prompt.
+            prompt: text in place of a prompt.
 
         Returns:
             for each text ``text``, ``corpus_id``, its index, and ``score``.
@@ -315,7 +324,9 @@ class Model:
             >>> model.rerank("a kitten", ["a dog", "a cat"], top_k=1)  # doctest: +SKIP
             [{'text': 'a cat', 'corpus_id': 1, 'score': 0.788}]
         """
-        return self._run("rerank", documents, query=query, top_k=top_k)
+        return self._run(
+            "rerank", documents, query=query, top_k=top_k, prompt_name=prompt_name, prompt=prompt
+        )
 
     def search(
         self, queries: Iterable[str], corpus: "Iterable[str] | Path", *, top_k: int = 10

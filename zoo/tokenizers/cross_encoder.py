@@ -17,6 +17,7 @@ from zoo.tokenizers.module_files import (
     count,
     encode,
 )
+from zoo.tokenizers.pooling import find_prompt
 from zoo.tokenizers.sentence_files import (
     CROSS_ENCODER,
     MODULES,
@@ -65,10 +66,11 @@ class PairSettings(JsonStruct):
     # maximum length of a pair in tokens; ``None`` for the model's
     max_tokens: int | None = None
 
-    @property
-    def prompt(self) -> str:
-        """Text that precedes the first text of a pair."""
-        return self.prompts.get(self.default_prompt_name or "", "")
+    def prompt(self, name: str | None = None) -> str:
+        """Return the text of a prompt, by default of the default prompt, if any."""
+        if name is None:
+            return self.prompts.get(self.default_prompt_name or "", "")
+        return find_prompt(self.prompts, name)
 
 
 def read_cross_encoder(files: SourceFiles) -> dict[str, Any]:

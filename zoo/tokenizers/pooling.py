@@ -1,5 +1,6 @@
 """Settings of sentence encoders: modules after the backbone, prompts, similarity of embeddings."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -158,14 +159,7 @@ class Pooling(JsonStruct):
         """Return the text of a prompt, by default of the default prompt, if any."""
         if name is None:
             return self.prompts.get(self.default_prompt_name or "", "")
-        if name not in self.prompts:
-            known = ", ".join(self.prompts)
-            listed = f"its prompts are {known}" if known else "it has none"
-            raise UsageError(
-                f"the model has no prompt {name!r:.100}: {listed}",
-                did_you_mean(name, list(self.prompts)) or "give the text itself",
-            )
-        return self.prompts[name]
+        return find_prompt(self.prompts, name)
 
     def query_prompt(self) -> str:
         """Return the prompt of a query in retrieval; empty if there is none."""
@@ -186,6 +180,18 @@ class Pooling(JsonStruct):
         name = SENTENCE_VECTOR if SENTENCE_VECTOR in found else next(iter(found))
         size = found[name].width
         return size if self.truncate_dim is None else min(self.truncate_dim, size)
+
+
+def find_prompt(prompts: Mapping[str, str], name: str) -> str:
+    """Return the text of a prompt by its name; an unknown one is a ``UsageError``."""
+    if name in prompts:
+        return prompts[name]
+    known = ", ".join(prompts)
+    listed = f"its prompts are {known}" if known else "it has none"
+    raise UsageError(
+        f"the model has no prompt {name!r:.100}: {listed}",
+        did_you_mean(name, list(prompts)) or "give the text itself",
+    )
 
 
 def is_usual(steps: tuple[SentenceModule, ...]) -> bool:

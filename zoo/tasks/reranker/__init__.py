@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from zoo.families.tasks import TaskOption, TaskSpec
-from zoo.tasks.options import DIM, EVAL_NEGATIVES, LABELLED, PAIR
+from zoo.tasks.options import DIM, EVAL_NEGATIVES, LABELLED, PAIR, PROMPTS
 
 EXAMPLES = """\b
 Examples:
@@ -23,6 +23,8 @@ TASKS = (
         predict="zoo.tasks.reranker.rerank:Rerank",
         run_options=(
             TaskOption("query", "The query.", metavar="TEXT"),
+            replace(PROMPTS[0], help="Prompt of the query.  [default: the model's, if any]"),
+            replace(PROMPTS[1], help="Text before the query, in place of a prompt of the model."),
             TaskOption("top_k", "Number of texts to return.  [default: all]", int, minimum=1),
         ),
         examples=EXAMPLES,

@@ -29,9 +29,20 @@ class Rerank(Task):
     output_keys: ClassVar[tuple[str, ...]] = ("corpus_id", "score")
 
     def __init__(
-        self, *args: Any, query: str | None = None, top_k: int | None = None, **options: Any
+        self,
+        *args: Any,
+        query: str | None = None,
+        top_k: int | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        **options: Any,
     ) -> None:
         super().__init__(*args, **options)
+        if prompt is not None and prompt_name is not None:
+            raise UsageError("a prompt is a name or a text, and not both", "leave one out")
+        if prompt is not None:
+            validate_text(prompt, "the prompt")
+        of_query: dict[str, Any] = {"prompt_name": prompt_name, "prompt": prompt}
         if query is None:
             raise UsageError("rerank sorts texts by a query", "give --query TEXT")
         if top_k is not None and top_k < 1:
@@ -41,7 +52,7 @@ class Rerank(Task):
         options.pop("tokenizer", None)
         self.is_cross_encoder = "classify" in self.checkpoint.head.tasks
         self.scorer: Task = (
-            ClassifyTexts(*parts, **options)
+            ClassifyTexts(*parts, **options, **of_query)
             if self.is_cross_encoder
             else Embed(*parts, **options, role="document")
         )
@@ -52,7 +63,8 @@ class Rerank(Task):
                 "zoo run classify predicts labels of pairs",
             )
         if not self.is_cross_encoder:
-            self.query_embedding = embed_query(Embed(*parts, role="query"), self.query)
+            embed = Embed(*parts, role="query", **of_query)
+            self.query_embedding = embed_query(embed, self.query)
 
     @override
     def run_chunks(

@@ -42,8 +42,16 @@ class ClassifyTexts(WindowedTask):
     output_keys: ClassVar[tuple[str, ...]] = ("label", "labels", "score", "scores")
     pairs: ClassVar[bool] = True
 
-    def __init__(self, *args: Any, doc_stride: int | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        doc_stride: int | None = None,
+        prompt_name: str | None = None,  # of a cross-encoder; by default its default prompt
+        prompt: str | None = None,  # text in place of a prompt
+        **options: Any,
+    ) -> None:
         super().__init__(*args, doc_stride=doc_stride, **options)
+        self.prompt = self.pair_settings.prompt(prompt_name) if prompt is None else prompt
         self.both_orders = self.checkpoint.model.both_orders
         if doc_stride is not None and self.both_orders:
             raise UsageError(
@@ -70,7 +78,7 @@ class ClassifyTexts(WindowedTask):
 
     @override
     def encode(self, texts: "Sequence[Text]") -> list[Encoded]:
-        prompt = self.pair_settings.prompt
+        prompt = self.prompt
         if not prompt:
             return super().encode(texts)
         return super().encode([t if isinstance(t, str) else (prompt + t[0], t[1]) for t in texts])

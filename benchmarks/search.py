@@ -4,7 +4,9 @@
         [--threads 2]
 
 Both sides search the same random vectors, whose neighbours are known: a query is a vector of the
-corpus with noise. First, the results must be XX"""
+corpus with noise. First, the results must be the same. Memory is what the search allocates beyond
+the vectors; the benchmark fails if it grows with the queries.
+"""
 
 import argparse
 import os

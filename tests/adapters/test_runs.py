@@ -18,6 +18,7 @@ from zoo.checkpoint import load_checkpoint, weights_digest
 from zoo.convert.cache import resolve_checkpoint
 from zoo.errors import UsageError, VerificationError
 from zoo.finetuning.runs import FineTuneRun
+from zoo.inference.load_model import load_model
 from zoo.plugins import all_families, get_family
 from zoo.training.build import open_trainer
 from zoo.training.config.distill import DistillTaskConfig
@@ -221,15 +222,12 @@ def adaptable_of(base: Any) -> Any:
     return AdaptableModel.of(load_model(base), base.family, base.config, base.head_name)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_further_pretraining(method: str, pretrained: Pretrained, tmp_path: Path) -> None:
-    """Of the head for masked tokens nothing is trained, and nothing is saved."""
-    model, _ = pretrained()
+def pretraining(model: Path, tmp_path: Path, method: str, **changes: Any) -> dict[str, Any]:
     text = tmp_path / "text.txt"
     text.write_text(
         "\n\n".join(" ".join("abcdefghij"[k % 10] for k in range(n, n + 9)) for n in range(200))
     )
-    tree = {
+    return {
         "family": "bert",
         "init_from": {"model": str(model)},
         "adapter": {"method": method},
@@ -243,7 +241,14 @@ def test_further_pretraining(method: str, pretrained: Pretrained, tmp_path: Path
         "save_steps": 2,
         "save_total_limit": 9,
         "keep_optimizer": True,
+        **changes,
     }
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_further_pretraining(method: str, pretrained: Pretrained, tmp_path: Path) -> None:
+    """Of the head for masked tokens nothing is trained, and nothing is saved."""
+    tree = pretraining(pretrained()[0], tmp_path, method)
     if method in OF_TEXTS:
         with pytest.raises(UsageError, match="a row of pretraining holds several"):
             PretrainRun(tree, DistContext.initialize("cpu"), tmp_path / "run").start()
@@ -253,6 +258,26 @@ def test_further_pretraining(method: str, pretrained: Pretrained, tmp_path: Path
     assert [name for name in own if not is_of_adapter(name)] == []
     assert_resumes_from(tmp_path / "run", tmp_path, 2, 0)
     assert resolve_checkpoint(str(tmp_path / "run" / "model")).head_name == "masked-lm"
+
+
+def test_embeddings_and_an_adapter_are_trained(pretrained: Pretrained, tmp_path: Path) -> None:
+    """As for a new vocabulary; both are in the adapter, and merge."""
+    model, _ = pretrained()
+    rate = {"optimizer": {"learning_rate": 0.05}}
+    tree = pretraining(model, tmp_path, "lora", trainable="embeddings", **rate)
+    PretrainRun(tree, DistContext.initialize("cpu"), tmp_path / "run").start()
+    adapter = tmp_path / "run" / "model"
+    own, before = load_file(adapter / "adapter.safetensors"), load_file(model / "model.safetensors")
+    of_tokens = {name for name in own if not is_of_adapter(name)}
+    assert of_tokens == {"embeddings.tokens.weight", "head.bias"}
+    assert max(float(own[name].abs().max()) for name in own if "lora_B" in name) > 0
+    assert not torch.equal(own["embeddings.tokens.weight"], before["embeddings.tokens.weight"])
+    assert_resumes_from(tmp_path / "run", tmp_path, 2, 0)
+    merged = load_model(resolve_checkpoint(str(adapter))).state_dict()
+    changed = {name for name in before if not torch.equal(before[name], merged[name])}
+    of_layers = {f"layers.{k}.attention.qkv.weight" for k in range(2)}
+    assert changed == {*of_tokens, *of_layers}
+    assert torch.equal(merged["embeddings.tokens.weight"], own["embeddings.tokens.weight"])
 
 
 def test_a_student_has_no_adapter(tmp_path: Path) -> None:

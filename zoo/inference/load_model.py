@@ -77,7 +77,8 @@ def load_adapted_model(
     of_model = model.state_dict().keys()
     for adapter, tensors in zip(checkpoint.adapters, files, strict=True):
         own = {name: _cast(tensors.pop(name), dtype) for name in of_model & tensors.keys()}
-        if own and adapter is not checkpoint.adapters[-1]:
+        of_head = own.keys() - set(places.values())
+        if of_head and adapter is not checkpoint.adapters[-1]:
             raise UsageError(
                 f"{adapter.path} has weights of its head {adapter.head_name}, and of several "
                 "adapters only the last may have a head",

@@ -13,6 +13,7 @@ from zoo.checkpoint import AdapterRecord, BaseRecord, weights_digest
 from zoo.data.rng import torch_seed
 from zoo.errors import UsageError
 from zoo.families.base import LABELLED
+from zoo.families.vocabulary import vocabulary_tensors
 
 if TYPE_CHECKING:
     from zoo.objectives.base import TrainedModel
@@ -54,8 +55,11 @@ def add_adapter(setup: "RunSetup", model: nn.Module, new_parameters: Collection[
         method = parse_adapter(setup.config.adapter or {})
         method.add_to(network.module, adaptable_model(setup, network))
     trained = {*new_parameters, *head_parameters(setup, network)}
-    for name, parameter in network.module.named_parameters():
-        parameter.requires_grad_(id(parameter) not in before or name in trained)
+    if getattr(setup.config, "trainable", "all") == "embeddings":
+        trained |= set(vocabulary_tensors(setup.family, network.config, network.head))
+    wanted = {id(network.module.get_parameter(name)) for name in trained}
+    for parameter in network.module.parameters():
+        parameter.requires_grad_(id(parameter) not in before or id(parameter) in wanted)
 
 
 def adaptable_model(setup: "RunSetup", network: "TrainedModel") -> AdaptableModel:

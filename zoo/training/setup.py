@@ -76,7 +76,8 @@ class PretrainSetup(RunSetup):
 
     @override
     def prepare_model(self, model: nn.Module) -> None:
-        if self.config.trainable == "embeddings":
+        # those of an adapter are chosen when it is added
+        if self.config.trainable == "embeddings" and self.config.adapter is None:
             freeze_all_but_embeddings(self.family, self.objective, model)
 
     @override

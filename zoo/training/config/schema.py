@@ -96,7 +96,7 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
     gradient_checkpointing: bool = False
     fsdp: bool = False  # shard weights and optimizer state over ranks instead of replicating them
     # what is trained: ``all``, or only ``embeddings``, the weights with a row for each token, as
-    # for a new vocabulary
+    # for a new vocabulary; with an adapter, ``embeddings`` trains them as well
     trainable: Literal["all", "embeddings"] = "all"
     logging_steps: int = 10  # number of steps between training records of the log
     eval_steps: int = 100  # number of steps between evaluations

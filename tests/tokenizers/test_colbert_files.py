@@ -165,6 +165,21 @@ def test_stanford(hub_checkpoint: Make, tmp_path: Path, changes: dict[str, Any])
     np.testing.assert_allclose([row["score"] for row in ranked], best, rtol=1e-5, atol=1e-4)
 
 
+def test_a_projection_that_is_missing_or_does_not_fit(hub_checkpoint: Make, tmp_path: Path) -> None:
+    source = of_stanford(hub_checkpoint)
+    weights = load_file(source / "model.safetensors")
+    for changed, message in (
+        ({"linear.weight": torch.ones(8, 31)}, "in_features of Dense is 31, but .* width of 32"),
+        ({"linear.weight": torch.ones(8)}, "linear.weight is not a matrix"),
+        (None, "has linear.weight, which its weights lack"),
+    ):
+        kept = {n: t for n, t in weights.items() if n != "linear.weight"}
+        save_file({**kept, **(changed or {})}, source / "model.safetensors")
+        with pytest.raises(VerificationError, match=message):
+            converted(source, tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
 @pytest.mark.parametrize(
     ("make", "changes", "message"),
     [

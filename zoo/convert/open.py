@@ -13,7 +13,7 @@ from zoo.checkpoint.generation_config import (
 from zoo.convert.dtypes import widened
 from zoo.convert.inspect import class_names, find_config
 from zoo.convert.runtime_reader import RuntimeReader
-from zoo.errors import UsageError
+from zoo.errors import UsageError, VerificationError
 from zoo.families.base import GENERATING, Family
 from zoo.families.config import Config
 from zoo.hub.select_files import CONFIG, SIDE_FILES, choose_format
@@ -183,7 +183,13 @@ def open_source(
         reader.close()
         raise
     projection = None
-    if is_stanford(class_names(hub)) and PROJECTION in reader.tensors:
+    if is_stanford(class_names(hub)):
+        if PROJECTION not in reader.tensors:
+            reader.close()
+            raise VerificationError(
+                f"{source.directory}: a model of ColBERT has {PROJECTION}, which its weights lack",
+                "correct architectures in config.json if it is another model",
+            )
         projection = SelectedReader(reader, [PROJECTION])
         reader = SelectedReader(reader, [name for name in reader.tensors if name != PROJECTION])
     return OpenCheckpoint(

@@ -6,6 +6,7 @@ import pty
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,13 @@ import pytest
 from zoo.data.readers.tables import read_rows
 from zoo.io import progress as module
 from zoo.io.files import open_regular
-from zoo.io.progress import Phase, enable_progress, progress, progress_of_files
+from zoo.io.progress import (
+    Phase,
+    enable_progress,
+    progress,
+    progress_of_chunks,
+    progress_of_files,
+)
 
 PROGRAM = """
 import logging, time
@@ -147,3 +154,26 @@ def test_reading_is_counted_in_bytes_of_the_files(
     with open_regular(path) as file:
         file.read()
     assert sum(counted) <= 2 * size, "no longer counted"
+
+
+def test_what_is_read_ahead_counts_once_its_chunk_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"x" * 100_000)
+    counted: list[int] = []
+    monkeypatch.setattr(Phase, "advance", lambda self, amount: counted.append(amount))
+
+    def chunks() -> Iterator[bytes]:
+        with open_regular(path) as file:
+            while part := file.read(60_000):
+                yield part
+
+    with progress_of_chunks("reading", [path]) as count:
+        passed = count(chunks())
+        next(passed)
+        assert counted == []
+        next(passed)
+        assert len(counted) == 1 and 60_000 <= counted[0] < 100_000
+        assert [*passed] == []
+    assert sum(counted) == 100_000

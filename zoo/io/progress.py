@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from zoo.io.files import count_reads
 from zoo.io.terminal import escape_controls
@@ -18,6 +18,7 @@ LINE_SECONDS = 30.0  # between two lines without a terminal
 REFRESH_SECONDS = 0.2
 
 Advance = Callable[[int], None]
+Item = TypeVar("Item")
 
 _enabled = True
 
@@ -65,6 +66,33 @@ def progress_of_files(label: str, files: Iterable[Path]) -> Iterator[None]:
     sizes = {str(path): path.stat().st_size for path in files if path.is_file()}
     with progress(label, sum(sizes.values()), bytes_=True) as advance, count_reads(sizes, advance):
         yield
+
+
+@contextlib.contextmanager
+def progress_of_chunks(
+    label: str, files: Iterable[Path]
+) -> Iterator[Callable[[Iterable[Item]], Iterator[Item]]]:
+    """Yield a function that passes on the chunks of files; their bytes count once they are done.
+
+    A chunk is done when the next one is asked for: reading ahead is no progress.
+    """
+    sizes = {str(path): path.stat().st_size for path in files if path.is_file()}
+    read = 0
+
+    def add(count: int) -> None:
+        nonlocal read
+        read += count
+
+    with progress(label, sum(sizes.values()), bytes_=True) as advance, count_reads(sizes, add):
+
+        def passed(chunks: Iterable[Item]) -> Iterator[Item]:
+            nonlocal read
+            for chunk in chunks:
+                count, read = read, 0
+                yield chunk
+                advance(count)
+
+        yield passed
 
 
 class Phase:

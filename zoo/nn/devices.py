@@ -76,7 +76,8 @@ def resolve_dtype(name: str | None, device: torch.device, stored: torch.dtype) -
     if device.type == "cpu" and name == "float16":
         raise UsageError(
             "CPUs do not compute in float16",
-            "use float32 (the files may hold float16 all the same), or bfloat16",
+            "use float32, also for files in float16, or bfloat16; `zoo run embed --output-dtype "
+            "float16` writes vectors in float16",
         )
     if device.type == "cpu" and name == "bfloat16" and not has_bfloat16():
         raise UsageError(

@@ -17,7 +17,7 @@ from zoo.inference.processing.inputs import Kind, read_records
 from zoo.io.digests.files import hash_file
 from zoo.io.json import dump_json
 from zoo.io.output.resumable import ARRAY, check_output, resumable_output
-from zoo.io.progress import progress_of_files
+from zoo.io.progress import progress_of_chunks
 from zoo.plugins.tasks import find_tasks, load_part
 
 if TYPE_CHECKING:
@@ -152,10 +152,10 @@ def write_results(
                 no_vectors=None if task.vector_key is None else task.no_vectors(),
             )
         )
-        stack.enter_context(progress_of_files(task.name, sources))
+        count = stack.enter_context(progress_of_chunks(task.name, sources))
         records = itertools.islice(given.records, output.rows, None)
         chunks = task.run_chunks(records, arrays=suffix == ARRAY, start=output.rows)
-        for chunk in chunks:
+        for chunk in count(chunks):
             for result in chunk:
                 output.write(
                     {**result, "truncated": result.get("truncated", 0)} if is_table else result

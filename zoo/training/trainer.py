@@ -177,7 +177,10 @@ class Trainer:
     def _forward(self, index: int, batch: Batch) -> LossOutput:
         # seeded by step, rank and micro-batch: dropout is the same after a resume
         key = (self.step, self.dist.rank, index)
-        torch.manual_seed(torch_seed(self.config.seed, "dropout", *key))
+        # torch.manual_seed formats a traceback for each kind of device that is not in use
+        on_cpu = self.dist.device.type == "cpu"
+        seed = torch.default_generator.manual_seed if on_cpu else torch.manual_seed
+        seed(torch_seed(self.config.seed, "dropout", *key))
         tensors = {
             name: tensor.to(self.dist.device, non_blocking=True)
             for name, tensor in batch.tensors.items()

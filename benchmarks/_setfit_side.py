@@ -1,6 +1,6 @@
 """One run of ``setfit``, in a process of its own; see ``benchmarks.few_labels``.
 
-    PYTHON -m benchmarks._setfit_side MODEL TRAIN EVAL SEED ITERATIONS OUTPUT
+    PYTHON -m benchmarks._setfit_side MODEL TRAIN EVAL SEED ITERATIONS STEPS OUTPUT
 
 MODEL is in the Hub's layout, the tables have the columns text and label.
 """
@@ -20,7 +20,9 @@ def rows(path: str) -> dict[str, list[Any]]:
     return {"text": [row["text"] for row in read], "label": [int(row["label"]) for row in read]}
 
 
-def main(model: str, train: str, evaluation: str, seed: str, iterations: str, output: str) -> None:
+def main(
+    model: str, train: str, evaluation: str, seed: str, iterations: str, steps: str, output: str
+) -> None:
     from datasets import Dataset
     from setfit import SetFitModel, Trainer, TrainingArguments
     from transformers import set_seed
@@ -31,7 +33,7 @@ def main(model: str, train: str, evaluation: str, seed: str, iterations: str, ou
         arguments = TrainingArguments(
             output_dir=scratch,
             batch_size=16,
-            num_epochs=1,
+            max_steps=int(steps),
             num_iterations=int(iterations),
             body_learning_rate=2e-5,
             max_length=256,

@@ -7,16 +7,19 @@ MODEL is a sentence encoder in the Hub's layout. DIR has the tables ``train.tsv`
 texts and labels, without a header. A seed draws as many rows of each label, the same for all sides.
 PYTHON is an interpreter with the package ``setfit``; without it, nothing is compared.
 
-SetFit has one epoch of batches of 16 pairs, a learning rate of 2e-5, and as many pairs for each
-text as ``--pairs`` allows, on both sides. Fine-tuning has batches of 16 texts, the learning rate
-5e-5 (LoRA 1e-3), and 100 steps or five epochs, whichever is more; the weights after the last step
-are evaluated. Prints a row per number of labels and side: the mean accuracy over the seeds, their
-range, the bootstrap interval of 95 % of the run with the median, and for SetFit whether the ranges
-of both sides overlap.
+SetFit has batches of 16 pairs, a learning rate of 2e-5, up to 20 pairs of each kind for each text,
+and at most ``--pairs`` pairs, on both sides. Fine-tuning has batches of 16 texts, the learning rate
+5e-5 (LoRA 1e-3), and ``--steps`` or five epochs, whichever is more, up to ``--max-steps``; the
+weights after the last step are evaluated. Prints a row per number of labels and side: the mean
+accuracy over the seeds, their range, the bootstrap interval of 95 % of that mean over the rows of
+the evaluation, and for SetFit whether the ranges of both sides overlap.
+
+``--results FILE`` appends the result of each run to a file, and does not repeat the runs in it.
 """
 
 import argparse
 import csv
+import itertools
 import json
 import os
 import random
@@ -33,6 +36,7 @@ from benchmarks._common import machine, table, versions
 SIDES = ("setfit", "lora", "full")
 REFERENCE = "setfit, reference"
 MOST_ITERATIONS = 20  # of SetFit, as in the paper
+BATCH = 16
 Rows = list[tuple[str, str]]
 
 
@@ -44,8 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--pairs", type=int, default=5120, help="largest number of pairs")
-    parser.add_argument("--max-steps", type=int, default=0, help="end each run early")
-    parser.add_argument("--eval-rows", type=int, help="rows to evaluate on")
+    parser.add_argument("--steps", type=int, default=100, help="fewest steps of fine-tuning")
+    parser.add_argument("--max-steps", type=int, default=10_000, help="most of them")
+    parser.add_argument("--eval-rows", type=int, help="rows to evaluate on, drawn at random")
+    parser.add_argument("--results", type=Path, help="file of the results of single runs")
     parser.add_argument("--reference", type=Path, help="a Python with setfit")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args(arguments)
@@ -53,29 +59,41 @@ def main(arguments: Sequence[str] | None = None) -> None:
     import torch
 
     torch.set_num_threads(options.threads)
-    rows = []
-    with tempfile.TemporaryDirectory() as scratch:
-        for count in options.labels:
-            rows += compare(count, Path(scratch), options)
+    sides = [*([REFERENCE] if options.reference else []), *options.sides]
+    scores = measure(sides, options)
+    rows = [
+        [str(count), side, *cells(scores[count, side], scores.get((count, REFERENCE)), side)]
+        for count in options.labels
+        for side in sides
+    ]
     header = ["labels", "side", "accuracy", "range", "95 % interval", "of the reference"]
     print(table(header, rows))
     print(f"\n{machine(options.threads)}; {versions('torch')}; {options.seeds} seeds")
 
 
-def compare(count: int, scratch: Path, options: argparse.Namespace) -> list[list[str]]:
-    """Return the rows of the table for a number of labels."""
-    sides = [*([REFERENCE] if options.reference else []), *options.sides]
-    scores: dict[str, list[list[bool]]] = {side: [] for side in sides}
-    for seed in range(options.seeds):
-        folder = scratch / f"{count}-{seed}"
-        folder.mkdir()
-        train, evaluation = write_tables(folder, count, seed, options)
-        for side in sides:
-            correct = run_side(side, folder, (train, evaluation), count, seed, options)
-            scores[side].append(correct)
-            accuracy = statistics.mean(correct)
-            print(f"{count} labels, seed {seed}, {side}: {accuracy:.4f}", file=sys.stderr)
-    return [[str(count), side, *cells(scores[side], scores.get(REFERENCE), side)] for side in sides]
+def measure(
+    sides: Sequence[str], options: argparse.Namespace
+) -> dict[tuple[int, str], list[list[bool]]]:
+    """Return number of labels and side -> which rows each seed labels correctly."""
+    known: dict[str, list[bool]] = {}
+    if options.results is not None and options.results.is_file():
+        known = dict(map(json.loads, options.results.read_text().splitlines()))
+    scores: dict[tuple[int, str], list[list[bool]]] = {}
+    runs = itertools.product(range(options.seeds), options.labels, sides)
+    with tempfile.TemporaryDirectory() as scratch:
+        for seed, count, side in runs:
+            name = f"{count} labels, seed {seed}, {side}"
+            if name not in known:
+                folder = Path(scratch, name)
+                folder.mkdir()
+                tables = write_tables(folder, count, seed, options)
+                known[name] = run_side(side, folder, tables, count, seed, options)
+                if options.results is not None:
+                    with options.results.open("a") as file:
+                        file.write(json.dumps([name, known[name]]) + "\n")
+            scores.setdefault((count, side), []).append(known[name])
+            print(f"{name}: {statistics.mean(known[name]):.4f}", file=sys.stderr, flush=True)
+    return scores
 
 
 def write_tables(
@@ -89,7 +107,9 @@ def write_tables(
         by_label.setdefault(label, []).append((text, label))
     each = count // len(by_label)
     drawn = [row for label in sorted(by_label) for row in by_label[label][:each]]
-    evaluation = read(options.data / "dev.tsv")[: options.eval_rows]
+    evaluation = read(options.data / "dev.tsv")
+    random.Random(0).shuffle(evaluation)  # the same rows for all seeds
+    evaluation = evaluation[: options.eval_rows]
     return write(folder / "train.csv", drawn), write(folder / "eval.csv", evaluation)
 
 
@@ -116,45 +136,22 @@ def run_side(
 ) -> list[bool]:
     """Train a side, and return which rows of the evaluation it labels correctly."""
     iterations = max(1, min(MOST_ITERATIONS, options.pairs // (2 * count)))
+    steps = min(options.pairs, 2 * count * iterations) // BATCH
     if side == REFERENCE:
         output = folder / "reference.json"
-        words = ["-m", "benchmarks._setfit_side", options.model, *tables, seed, iterations, output]
+        words = ["-m", "benchmarks._setfit_side", options.model, *tables, seed]
+        words += [iterations, steps, output]
         subprocess.run([options.reference, *map(str, words)], check=True, stdout=sys.stderr)
         correct: list[bool] = json.loads(output.read_text())["correct"]
         return correct
-    return evaluate(train_zoo(side, folder, tables, count, seed, iterations, options), tables[1])
-
-
-def train_zoo(
-    side: str,
-    folder: Path,
-    tables: tuple[Path, Path],
-    count: int,
-    seed: int,
-    iterations: int,
-    options: argparse.Namespace,
-) -> Path:
-    """Train a model, and return its directory."""
-    import torch
-
-    from zoo.finetuning.runs import FineTuneRun
-    from zoo.training.distributed.context import DistContext
-
-    settings: dict[str, Any] = {
-        "init_from": {"model": str(options.model)},
-        "data": {"train": [str(tables[0])], "eval": [str(tables[1])]},
-        "seed": seed,
-        "report_to": [],
-    }
+    settings: dict[str, Any] = {"task": "setfit", "task_args": {"num_iterations": iterations}}
     if side == "setfit":
-        settings |= {"task": "setfit", "task_args": {"num_iterations": iterations}}
-        if options.max_steps:
-            settings["max_steps"] = options.max_steps
+        settings["max_steps"] = steps
     else:
-        steps = options.max_steps or max(100, 5 * count // 16)
-        settings |= {
+        steps = min(options.max_steps, max(options.steps, 5 * count // BATCH))
+        settings = {
             "task": "text-classification",
-            "batch_size": 16,
+            "batch_size": BATCH,
             "max_steps": steps,
             "eval_steps": steps,  # no checkpoint is selected by the evaluation
             "optimizer": {"learning_rate": 5e-5},
@@ -163,8 +160,30 @@ def train_zoo(
     if side == "lora":
         settings["adapter"] = {"method": "lora"}
         settings["optimizer"] = {"learning_rate": 1e-3}
+    return evaluate(train_zoo(settings, folder, tables, seed, options), tables[1])
+
+
+def train_zoo(
+    settings: Mapping[str, Any],
+    folder: Path,
+    tables: tuple[Path, Path],
+    seed: int,
+    options: argparse.Namespace,
+) -> Path:
+    """Train a model, and return its directory."""
+    import torch
+
+    from zoo.finetuning.runs import FineTuneRun
+    from zoo.training.distributed.context import DistContext
+
+    shared = {
+        "init_from": {"model": str(options.model)},
+        "data": {"train": [str(tables[0])], "eval": [str(tables[1])]},
+        "seed": seed,
+        "report_to": [],
+    }
     dist = DistContext(0, 1, torch.device("cpu"))
-    return FineTuneRun(settings, dist, folder / side).start().model
+    return FineTuneRun({**shared, **settings}, dist, folder / "run").start().model
 
 
 def evaluate(model: Path, evaluation: Path) -> list[bool]:
@@ -187,12 +206,12 @@ def cells(
     from zoo.metrics.intervals import bootstrap_samples
 
     means = [statistics.mean(correct) for correct in scores]
-    median = np.array(scores[means.index(sorted(means)[len(means) // 2])], float)
+    of_rows = np.array(scores, float).mean(0)  # of the seeds, (rows,)
 
     def accuracy(drawn: Any) -> Mapping[str, float]:
-        return {"accuracy": float(median[drawn].mean())}
+        return {"accuracy": float(of_rows[drawn].mean())}
 
-    low, high = bootstrap_samples(accuracy, len(median), 0)["accuracy"]
+    low, high = bootstrap_samples(accuracy, len(of_rows), 0)["accuracy"]
     verdict = ""
     if side == "setfit" and reference is not None:
         others = [statistics.mean(correct) for correct in reference]

@@ -19,7 +19,7 @@ from tests.finetuning.making import SETTINGS, labelled
 from tests.training.runs import assert_same, cut, records
 from zoo.checkpoint import load_checkpoint
 from zoo.distillation.config.build import requested_recipe
-from zoo.distillation.runs import DistillRun, StagesRecord, last_stage, stage_settings
+from zoo.distillation.runs import DistillRun, StagesRecord, stage_settings
 from zoo.distillation.scoring.seeds import summarize_seeds
 from zoo.errors import UsageError
 from zoo.training.config.overrides import deep_merge
@@ -187,7 +187,7 @@ def test_an_assistant_teaches_the_student_of_each_seed(tmp_path: Path) -> None:
     tree["student"] |= {"num_layers": 1, "hidden_size": 32, "intermediate_size": 64}
     dist = DistContext.initialize("cpu")
     train_seeds(DistillRun(tree, dist, path), 2)
-    runs = [last_stage(run) for run in seed_directories(path)]
+    runs = [DistillRun.last_stage(run) for run in seed_directories(path)]
     assert [str(run.relative_to(path)) for run in runs] == ["seed-0/student", "seed-1/student"]
     assistant, student = path / "seed-1" / "assistant", runs[1]
     shapes = [load_checkpoint(run / "model").config for run in (assistant, student)]

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.data.tokenizer import ExistingTokenizer
     from zoo.evaluation.base import Prediction
+    from zoo.finetuning.stages import TaskStages
     from zoo.training.state.pretrained import PretrainedInit
 
 LABELS = "labels"  # the tensor of a batch
@@ -61,6 +62,7 @@ class FineTuning(TrainingObjective):
         lower_is_better: names of the metrics whose lower values are better.
         defaults: settings that take precedence over a preset.
         split_hint: what to do, apart from giving ``--eval``, if the data cannot be split.
+        stages: the stages of a run of several; ``None`` for a single one.
         options_type: type of the options in ``task_args``.
         options: options of that type.
         generation_defaults: the pretrained model's settings of generation, for tasks that generate.
@@ -73,6 +75,7 @@ class FineTuning(TrainingObjective):
     lower_is_better: ClassVar[tuple[str, ...]] = LOWER_IS_BETTER
     defaults: ClassVar[Mapping[str, Any]] = {}
     split_hint: ClassVar[str] = ""
+    stages: "ClassVar[TaskStages | None]" = None
     options_type: ClassVar[type[Options]] = Options
 
     def __init__(

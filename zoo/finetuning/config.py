@@ -86,6 +86,8 @@ def finetune_config(
     of_task, of_data_set = (preset.get(BY_TASK, {}).get(n, {}) for n in (task.name, data_set))
     requested, of_adapter = with_adapter(requested)
     defaults = deep_merge(shared, task.defaults, of_task, of_data_set, of_adapter, {"preset": name})
+    if "num_train_epochs" in requested:
+        defaults.pop("max_steps", None)  # of the task, which would win
     config = validate_config(deep_merge(defaults, requested), struct_type)
     _require_read(config, spec)
     return config

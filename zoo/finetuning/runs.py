@@ -6,29 +6,65 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from zoo.data.readers.glue import PREFIX
 from zoo.errors import UsageError
 from zoo.finetuning.config import finetune_config
 from zoo.finetuning.setup import finetune_setup
+from zoo.finetuning.stages import TaskStages
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory, atomic_write
+from zoo.overrides import override
+from zoo.plugins.tasks import training_task
+from zoo.training.config.overrides import ConfigDict
 from zoo.training.logging.run_history import RunHistory
-from zoo.training.run import Run
+from zoo.training.multi_stage import MultiStageRun, StagesRecord
 
 MODEL, SUMMARY = "model", "summary.json"
 
 
-class FineTuneRun(Run):
-    """A run of a task on labelled data."""
+class FineTuneRun(MultiStageRun):
+    """A run of a task on labelled data, or one for each stage of the task."""
 
     command: ClassVar[str] = "finetune"
     build_config = staticmethod(finetune_config)
     build_setup = staticmethod(finetune_setup)
 
+    @override
+    def stages(self) -> StagesRecord | None:
+        settings = self.given
+        name = settings.get("task")
+        if not isinstance(name, str) or name.startswith(PREFIX):
+            return None
+        stages = training_task(name).stages
+        if stages is None or stages.is_single(settings):
+            return None
+        settings = stages.resolve(settings)
+        return StagesRecord(
+            stages=stages.names(settings), settings=settings, working_directory=str(Path.cwd())
+        )
+
+    @override
+    def stage_settings(self, path: Path | None, record: StagesRecord, number: int) -> ConfigDict:
+        stages: TaskStages = training_task(record.settings["task"]).stages
+        return stages.settings(path, record.settings, record.stages[number])
+
+    @override
+    def stage_files(self, path: Path, record: StagesRecord, number: int) -> ConfigDict:
+        stages: TaskStages = training_task(record.settings["task"]).stages
+        return stages.files(path, record.stages[number])
+
+    @override
+    def before_stage(self, path: Path, record: StagesRecord, number: int) -> None:
+        if self.dist.is_main_process:
+            stages: TaskStages = training_task(record.settings["task"]).stages
+            stages.prepare(path, record.settings, record.stages[number], str(self.dist.device))
+        self.dist.barrier()
+
 
 def select_median_run(path: Path, runs: Sequence[Path]) -> Path:
     """Copy the model of the run with the median best evaluation, and write all results."""
     # Of an even number of runs, the worse of the two in the middle is copied.
-    histories = {run: RunHistory.read(run) for run in runs}
+    histories = {run: RunHistory.read(FineTuneRun.last_stage(run)) for run in runs}
     if early := [run for run, history in histories.items() if history.best is None]:
         raise UsageError(f"{early[0]} stopped before its first evaluation", "resume the runs")
     ranked = sorted(runs, key=lambda run: histories[run].rank(histories[run].best or {}))

@@ -154,8 +154,8 @@ class FineTuneSetup(RunSetup):
     @override
     def require_same_data(self, run: Path, record: RunManifest) -> None:
         before = record.data or {}
-        for split in ("train", "eval"):
-            files, now = before.get(split, {}), self.data[split]
+        for split in ("train", "eval", "unlabelled"):
+            files, now = before.get(split, {}), self.data.get(split, {})
             changed = [name for name in {**files, **now} if files.get(name) != now.get(name)]
             if changed and list(files.values()) != list(now.values()):  # not only moved
                 raise UsageError(
@@ -469,6 +469,7 @@ def _data_record(
     return {
         "train": _digests(task.files(data.train)),
         "eval": _digests(task.files(data.eval)),
+        **({"unlabelled": _digests(data.unlabelled)} if data.unlabelled else {}),
         "columns": {"text": data.text, "pair": data.pair, "label": data.label_column},
         "labels": list(task.labels),
         "rows": {"train": len(rows[0]), "eval": len(rows[1])},

@@ -25,27 +25,35 @@ def bootstrap_rows(correct: NDArray[np.bool_], seed: int, resamples: int = RESAM
 
 
 def factor_variation(
-    accuracy: Floats, drawn: Floats, levels: Sequence[int]
+    accuracy: Floats, drawn: Floats, levels: Sequence[int], groups: Sequence[int] = ()
 ) -> Mapping[str, float | int]:
     """Return how much an accuracy depends on a factor.
 
     The accuracy of a level is the mean over all settings with it; ``deviation`` is the standard
-    deviation of these, with the ends of its interval.
+    deviation of these, with the ends of its interval. Where a level has a meaning in its group
+    only, such as an order of the examples that a seed selects, results are means over groups.
 
     Args:
         accuracy: of each setting, (settings,).
         drawn: of each setting for drawn samples, (draws, settings).
         levels: the level of the factor in each setting, (settings,).
+        groups: the group of each setting, (settings,); empty for one of all.
     """
-    of_levels = [np.array(levels) == level for level in sorted(set(levels))]
-    means = np.array([accuracy[members].mean() for members in of_levels])
-    means_drawn = np.stack([drawn[:, members].mean(1) for members in of_levels], -1)
-    low, high = interval(_deviation(means_drawn))
+    of_groups = np.array(groups if len(groups) else np.zeros(len(levels), np.int64))
+    members = [
+        [(of_groups == group) & (np.array(levels) == level) for level in sorted(set(levels))]
+        for group in np.unique(of_groups)
+    ]
+    means = np.array([[accuracy[chosen].mean() for chosen in row] for row in members])
+    means_drawn = np.stack(
+        [np.stack([drawn[:, chosen].mean(1) for chosen in row], -1) for row in members], 1
+    )
+    low, high = interval(_deviation(means_drawn).mean(1))
     return {
-        "levels": len(of_levels),
-        "lowest": float(means.min()),
-        "highest": float(means.max()),
-        "deviation": float(_deviation(means)),
+        "levels": len(members[0]),
+        "lowest": float(means.min(1).mean()),
+        "highest": float(means.max(1).mean()),
+        "deviation": float(_deviation(means).mean()),
         "deviation_low": low,
         "deviation_high": high,
     }

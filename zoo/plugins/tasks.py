@@ -39,6 +39,7 @@ BUILT_IN = (
     "zoo.tasks.token_classification",
     "zoo.tasks.ordinal_regression",
     "zoo.tasks.setfit",
+    "zoo.tasks.pet",
     "zoo.tasks.reranker",
     "zoo.tasks.pair_classification",
     "zoo.tasks.zero_shot",

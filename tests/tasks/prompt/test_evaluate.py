@@ -89,7 +89,14 @@ def test_examples_vary_by_seed_and_order(model: Model, data: Path, tmp_path: Pat
         orders=3,
         separator=" . ",
     )
-    variation = evaluation.evaluate([data]).details["variation"]
+    details = evaluation.evaluate([data]).details
+    variation = details["variation"]
+    # the orders of a seed are other ones than those of the next
+    found = np.array([entry["accuracy"] for entry in details["prompts"].values()]).reshape(2, 3)
+    of_orders = found.std(1, ddof=1).mean()
+    assert variation["order"]["deviation"] == pytest.approx(of_orders)
+    assert variation["order"]["highest"] == pytest.approx(found.max(1).mean())
+    assert variation["seed"]["deviation"] == pytest.approx(found.mean(1).std(ddof=1))
     assert {name: values["levels"] for name, values in variation.items()} == {
         "seed": 2,
         "order": 3,

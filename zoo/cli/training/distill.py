@@ -223,11 +223,11 @@ def _finish_seeds(
     given: dict[str, Any],
 ) -> None:
     """Score the runs of several seeds, and print median and range."""
-    from zoo.distillation.runs import last_stage
+    from zoo.distillation.runs import DistillRun
     from zoo.distillation.scoring.seeds import summarize_seeds
     from zoo.finetuning.runs import MODEL, SUMMARY
 
-    path, runs = directories[0].parent, [last_stage(run) for run in directories]
+    path, runs = directories[0].parent, [DistillRun.last_stage(run) for run in directories]
     scores = _score(runs, options, given)
     summary = summarize_seeds(path, runs, scores)
     paths = {"runs": path, "model": path / MODEL, "summary": path / SUMMARY}

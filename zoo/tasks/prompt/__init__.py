@@ -1,4 +1,4 @@
-"""Classification and answers by prompts, without training."""
+"""Classification and answers by prompts, without training or after training with a prompt."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -56,11 +56,34 @@ VARIED = (
     replace(TEMPLATE, help=f"{TEMPLATE.help}  May be repeated.", multiple=True),
     replace(WORDS, help=f"{WORDS.help}  May be repeated.", multiple=True),
 )
+# of fine-tuning
+TRAIN_OPTIONS = (
+    TaskOption(
+        "template",
+        "Text with {text} and {label}, or its file; of pet several.",
+        Path,
+        metavar="FILE|TEXT",
+        multiple=True,
+        setting="task_args.template",
+    ),
+    replace(WORDS, setting="task_args.label_words"),
+    TaskOption(
+        "unlabelled",
+        "Table of texts without labels; may be repeated.",
+        Path,
+        metavar="FILE",
+        multiple=True,
+        setting="data.unlabelled",
+    ),
+)
 
 TASKS = (
     TaskSpec(
         "prompt",
-        "Classify or answer by a prompt, without training.",
+        "Classify or answer by a prompt.",
+        heads=("masked-lm",),
+        train="zoo.tasks.prompt.train:PromptTuning",
+        train_options=TRAIN_OPTIONS,
         predict="zoo.tasks.prompt.predict:Prompting",
         evaluate="zoo.tasks.prompt.evaluate:PromptEvaluation",
         run_options=(

@@ -34,6 +34,8 @@ class Factor:
 
     name: str
     levels: tuple[str, ...]
+    # name of the factor in whose levels this one's are others; empty for none
+    within: str = ""
 
 
 class VariedEvaluation(Evaluation):
@@ -117,9 +119,12 @@ class VariedEvaluation(Evaluation):
             }
             for k, levels in enumerate(settings)
         }
+        numbers = {factor.name: [s[k] for s in settings] for k, factor in enumerate(factors)}
         varied = {
-            factor.name: factor_variation(accuracy, drawn, [levels[k] for levels in settings])
-            for k, factor in enumerate(factors)
+            factor.name: factor_variation(
+                accuracy, drawn, numbers[factor.name], numbers.get(factor.within, ())
+            )
+            for factor in factors
             if len(factor.levels) > 1
         }
         several = {"lowest": float(accuracy.min()), "highest": float(accuracy.max())}
@@ -210,7 +215,7 @@ class PromptEvaluation(VariedEvaluation):
         return [
             *self.prompt_factors(labels),
             Factor("seed", tuple(str(self.seed + k) for k in range(len(self.examples)))),
-            Factor("order", tuple(str(k) for k in range(len(self.examples[0])))),
+            Factor("order", tuple(str(k) for k in range(len(self.examples[0]))), within="seed"),
         ]
 
     @override

@@ -114,17 +114,24 @@ class MaskedWords(WordScorer):
 
     @override
     def rows(self, prompts: Sequence[Prompt]) -> Iterator[list[WordRow]]:
-        encoded = self.tokenizer.encode([p.text for p in prompts], max_tokens=None)
-        for prompt, text in zip(prompts, encoded, strict=True):
-            rows = []
-            start, end = prompt.spans[LABEL]
-            start = len(prompt.text[:start].rstrip())  # the space before a word is a part of it
-            for position in tokens_in(text, (start, end)):
-                masked = list(text.ids)
-                masked[position] = self.scorer.mask_id
-                token = text.ids[position]
-                rows.append(WordRow((), tuple(masked), tuple(text.type_ids), (position,), (token,)))
-            yield rows
+        return masked_rows(prompts, self.tokenizer, self.scorer.mask_id)
+
+
+def masked_rows(
+    prompts: Sequence[Prompt], tokenizer: "TextTokenizer", mask_id: int
+) -> Iterator[list[WordRow]]:
+    """Yield the rows of each prompt, one for each token of its word, which is masked there."""
+    encoded = tokenizer.encode([p.text for p in prompts], max_tokens=None)
+    for prompt, text in zip(prompts, encoded, strict=True):
+        rows = []
+        start, end = prompt.spans[LABEL]
+        start = len(prompt.text[:start].rstrip())  # the space before a word is a part of it
+        for position in tokens_in(text, (start, end)):
+            masked = list(text.ids)
+            masked[position] = mask_id
+            token = text.ids[position]
+            rows.append(WordRow((), tuple(masked), tuple(text.type_ids), (position,), (token,)))
+        yield rows
 
 
 class CausalWords(WordScorer):

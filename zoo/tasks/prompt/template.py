@@ -126,6 +126,15 @@ def read_label_words(value: str) -> dict[str, str]:
             name: word.strip() if sign else name
             for name, (_, sign, word) in zip(names, pairs, strict=True)
         }
+    return require_label_words(words)
+
+
+def require_label_words(words: dict[str, str]) -> dict[str, str]:
+    """Return label -> its word, if there are two labels or more, with different words.
+
+    Raises:
+        UsageError: there are not.
+    """
     if wrong := [n for n, word in words.items() if not (isinstance(word, str) and word and n)]:
         raise UsageError(
             f"the label {wrong[0]!r} has no word", "write LABEL=WORD, with commas between labels"

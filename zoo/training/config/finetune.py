@@ -17,6 +17,7 @@ class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     train: tuple[str, ...]  # files to train on
     eval: tuple[str, ...] = ()  # files to evaluate on; empty to hold out a part of ``train``
+    unlabelled: tuple[str, ...] = ()  # files of texts without labels, for tasks that read them
     # fraction of the samples to hold out, selected by a hash of their contents
     eval_fraction: float = 0.1
     text: str = "text"  # column of the text; its number, from 1, in a file without a header
@@ -52,7 +53,7 @@ class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def __post_init__(self) -> None:
         if not self.train:
             raise ValueError("train names no file")
-        for path in (*self.train, *self.eval):
+        for path in (*self.train, *self.eval, *self.unlabelled):
             if "\0" in path:
                 raise ValueError(f"{path!r} is not a path: it contains a NUL")
         if not 0 < self.eval_fraction < 1:

@@ -21,6 +21,7 @@ DATA = {
     ("data", "eval_paths"): "--eval",
     ("data", "train"): "--train",
     ("data", "eval"): "--eval",
+    ("data", "unlabelled"): "--unlabelled",
     TOKENIZER: "--tokenizer",
     TEACHERS: "--teacher",
 }

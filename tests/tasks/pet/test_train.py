@@ -1,0 +1,156 @@
+"""PET: soft labels and losses by hand, resumed runs, and wrong settings."""
+
+import json
+import shutil
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.finetuning.conftest import Pretrained
+from tests.finetuning.making import HERE, write_table
+from tests.training.runs import assert_same, cut
+from zoo.api import Model
+from zoo.checkpoint import load_checkpoint
+from zoo.errors import UsageError
+from zoo.finetuning.runs import FineTuneRun
+from zoo.finetuning.setup import finetune_setup
+from zoo.inference import load_session
+from zoo.training.config.finetune import FineTuneConfig
+from zoo.training.config.overrides import read_config_file
+from zoo.training.config.schema import validate_config
+
+TEMPLATES, WORDS = ["{text} b {label} c.", "{label}: {text}"], {"yes": "a", "no": "j"}
+ROWS = [
+    {"text": text, "label": label}
+    for text, label in (("d e", "yes"), ("d f g", "yes"), ("h i f", "no"), ("i e", "no"))
+]
+TEXTS = [f"{a} {b} e f" for a in "dhi" for b in "dgi"]
+SHORT = {"max_steps": 2, "save_steps": 1, "save_total_limit": 9, "keep_optimizer": True}
+
+
+def settings(model: Path, folder: Path, **options: Any) -> dict[str, Any]:
+    files = {
+        "train": write_table(folder / "train.tsv", ROWS),
+        "eval": write_table(folder / "eval.tsv", ROWS),
+        "unlabelled": write_table(folder / "texts.tsv", [{"text": text} for text in TEXTS]),
+    }
+    args = {
+        "template": TEMPLATES,
+        "label_words": WORDS,
+        "repetitions": 1,
+        "patterns": {**SHORT, "optimizer": {"learning_rate": 1e-2}},
+        **options,
+    }
+    return {
+        "task": "pet",
+        "init_from": {"model": str(model)},
+        "data": {split: [str(file)] for split, file in files.items()},
+        "task_args": args,
+        **SHORT,
+        "eval_steps": 2,
+        "batch_size": 4,
+        "report_to": [],
+        "logging_steps": 1,
+    }
+
+
+def loaded(path: Path) -> Model:
+    checkpoint = load_checkpoint(path)
+    return Model(checkpoint, load_session(checkpoint, "cpu"))
+
+
+def log_probs(model: Path, template: str, texts: list[str]) -> np.ndarray[Any, Any]:
+    results = loaded(model).prompt(texts, template=template, label_words=WORDS)
+    return np.array([[result["log_probs"][label] for label in WORDS] for result in results])
+
+
+def test_a_classifier_learns_the_labels_of_the_patterns(
+    pretrained: Pretrained, tmp_path: Path
+) -> None:
+    path, _ = pretrained("BertForMaskedLM")
+    paths = FineTuneRun(settings(path, tmp_path), HERE, tmp_path / "run").start()
+    run = tmp_path / "run"
+    stages = ["pattern-1-1", "pattern-2-1", "classifier"]
+    assert json.loads((run / "stages.json").read_text())["stages"] == stages
+    assert paths == (run / "classifier", run / "model")
+    # the weight of a pattern is the accuracy of the pretrained model
+    labels = np.array([list(WORDS).index(row["label"]) for row in ROWS])
+    texts = [row["text"] for row in ROWS]
+    found = [log_probs(path, template, texts).argmax(-1) for template in TEMPLATES]
+    weights = np.array([(chosen == labels).mean() for chosen in found])
+    record = json.loads((run / "soft-labels/soft-labels.json").read_text())
+    assert list(record["weights"].values()) == pytest.approx(weights.tolist())
+    models = [run / stage / "model" for stage in stages[:2]]
+    scores = [log_probs(m, t, TEXTS) for m, t in zip(models, TEMPLATES, strict=True)]
+    weights = weights if weights.any() else np.ones(2)
+    mean = np.einsum("p,ptl->tl", weights, np.stack(scores)) / weights.sum()
+    expected = torch.from_numpy(mean / 2.0).softmax(-1)
+    lines = [json.loads(x) for x in (run / "soft-labels/train.jsonl").read_text().splitlines()]
+    assert [line["text"] for line in lines] == TEXTS
+    soft = torch.tensor([[line["label"][name] for name in WORDS] for line in lines])
+    torch.testing.assert_close(soft.double(), expected, atol=1e-6, rtol=0)
+    # the loss of the classifier
+    values = read_config_file(run / "classifier" / "config.yaml")
+    setup = finetune_setup(validate_config(values, FineTuneConfig))
+    objective: Any = setup.objective
+    assert objective.labels == tuple(WORDS)
+    model = objective.model(setup.family, setup.model_config).eval()
+    with closing(setup.train_dataloader(HERE)) as loader:
+        batch = next(iter(loader.make_batches(0)))
+    outputs = objective.forward(model, batch.tensors)
+    q, logits = batch.tensors["labels"].double(), outputs.logits["pet"].double()
+    p = (logits / 2).softmax(-1)
+    by_hand = 4 * (q * (q.log() - p.log())).sum()
+    loss = objective.loss(outputs, batch.tensors).sums["pet"]
+    assert float(loss) == pytest.approx(float(by_hand), abs=1e-5)
+    result = loaded(paths.model).classify(["d e"])[0]
+    assert set(result["scores"]) == set(WORDS)
+
+
+def test_a_run_resumes_exactly_in_any_stage(pretrained: Pretrained, tmp_path: Path) -> None:
+    path, _ = pretrained("BertForMaskedLM", hidden_dropout_prob=0.1)
+    tree = settings(path, tmp_path)
+    FineTuneRun(tree, HERE, tmp_path / "whole").start()
+    whole = tmp_path / "whole"
+    for stage in ("pattern-2-1", "classifier"):
+        broken = tmp_path / f"from-{stage}"
+        shutil.copytree(whole, broken, symlinks=True)
+        (broken / "model").unlink()
+        cut(broken / stage, 1)
+        if stage != "classifier":
+            shutil.rmtree(broken / "classifier")
+            shutil.rmtree(broken / "soft-labels")
+        FineTuneRun({}, HERE).resume(broken)
+        for name in ("pattern-1-1", "pattern-2-1", "classifier"):
+            weights = [p / name / "model/model.safetensors" for p in (whole, broken)]
+            assert weights[0].read_bytes() == weights[1].read_bytes(), (stage, name)
+        assert_same(whole / stage, broken / stage)
+        labels = [p / "soft-labels/train.jsonl" for p in (whole, broken)]
+        assert labels[0].read_bytes() == labels[1].read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"task_args": {"template": []}}, "pet has no pattern"),
+        ({"task_args": {"template": ["{text}"]}}, "has no slot {label}"),
+        ({"task_args": {"label_words": ""}}, "there are no label words"),
+        ({"task_args": {"repetitions": 0}}, "repetitions is 0"),
+        ({"task_args": {"temperature": 0}}, "temperature is 0"),
+        ({"task_args": {"patterns": {"max_stepz": 3}}}, "max_stepz"),
+        ({"data": {"unlabelled": []}}, "pet has no unlabelled texts"),
+        ({"init_from": None}, "pet needs a pretrained model"),
+    ],
+)
+def test_wrong_settings_are_refused_before_a_run_begins(
+    pretrained: Pretrained, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    path, _ = pretrained("BertForMaskedLM")
+    run = FineTuneRun(settings(path, tmp_path), HERE, tmp_path / "run", overrides=change)
+    with pytest.raises(UsageError, match=message):
+        run.start()
+    assert not (tmp_path / "run").exists()

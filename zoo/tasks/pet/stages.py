@@ -1,0 +1,101 @@
+"""The stages of pattern-exploiting training: a model for each pattern, then the classifier."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from zoo.errors import UsageError
+from zoo.finetuning.stages import TaskStages
+from zoo.objectives.options import parse_options
+from zoo.overrides import override
+from zoo.tasks.pet.options import PetOptions
+from zoo.tasks.pet.soft_labels import FOLDER, TRAIN, write_soft_labels
+from zoo.tasks.prompt.template import Template
+from zoo.tasks.prompt.train import PromptTuning, resolved_words
+from zoo.training.config.overrides import ConfigDict, deep_merge
+
+CLASSIFIER = "classifier"
+# settings that all stages have; others are the classifier's
+SHARED = (
+    *("init_from", "family", "preset", "seed", "precision", "deterministic", "compile", "fsdp"),
+    *("gradient_checkpointing", "max_seq_len", "adapter", "report_to"),
+)
+COLUMNS = ("text", "pair", "label")
+
+
+class PetStages(TaskStages):
+    """A run of ``prompt`` for each pattern and repetition, then one of the classifier."""
+
+    @override
+    def is_single(self, settings: Mapping[str, Any]) -> bool:
+        return (settings.get("task_args") or {}).get("stage") is not None
+
+    @override
+    def resolve(self, settings: Mapping[str, Any]) -> ConfigDict:
+        options = dict(settings.get("task_args") or {})
+        given = options.get("template") or ()
+        templates = [given] if isinstance(given, str) else list(map(str, given))
+        if not templates:
+            raise UsageError("pet has no pattern", "give --template FILE|TEXT, or several")
+        if not (settings.get("init_from") or {}).get("model"):
+            raise UsageError("pet needs a pretrained model", "name one in place of a family")
+        if not (settings.get("data") or {}).get("unlabelled"):
+            raise UsageError("pet has no unlabelled texts", "give --unlabelled FILE")
+        options["label_words"] = resolved_words(options.get("label_words") or "")
+        options["template"] = [Template.read(template).source for template in templates]
+        for source in options["template"]:
+            Template.parse(source).require_label()
+        parsed: Any = parse_options(PetOptions, options, "pet", "task")
+        options["repetitions"] = parsed.repetitions
+        return {**settings, "task_args": options}
+
+    @override
+    def names(self, settings: Mapping[str, Any]) -> list[str]:
+        numbers = range(1, 1 + len(settings["task_args"]["template"]))
+        repetitions = range(1, 1 + settings["task_args"]["repetitions"])
+        return [*(f"pattern-{n}-{k}" for n in numbers for k in repetitions), CLASSIFIER]
+
+    @override
+    def settings(self, path: Path | None, settings: Mapping[str, Any], stage: str) -> ConfigDict:
+        options = settings["task_args"]
+        if stage == CLASSIFIER:
+            data = {key: value for key, value in settings["data"].items() if key != "unlabelled"}
+            result = {**settings, "data": data, "task_args": {**options, "stage": stage}}
+            return result if path is None else deep_merge(result, self.files(path, stage))
+        _, pattern, repetition = stage.split("-")
+        shared = {name: settings[name] for name in SHARED if name in settings}
+        own: Mapping[str, Any] = options.get("patterns") or {}
+        steps = own.get("max_steps") or PromptTuning.defaults["max_steps"]
+        # the last weights count: few labels leave none to select a checkpoint by
+        length = {} if "num_train_epochs" in own else {"max_steps": steps, "eval_steps": steps}
+        return deep_merge(
+            shared,
+            {"data": settings["data"], **length},
+            own,
+            {
+                "task": PromptTuning.name,
+                "seed": settings.get("seed", 0) + int(repetition) - 1,
+                "task_args": {
+                    "template": [options["template"][int(pattern) - 1]],
+                    "label_words": options["label_words"],
+                },
+            },
+        )
+
+    @override
+    def files(self, path: Path, stage: str) -> ConfigDict:
+        return {"data": {"train": [str(path / FOLDER / TRAIN)]}} if stage == CLASSIFIER else {}
+
+    @override
+    def prepare(self, path: Path, settings: Mapping[str, Any], stage: str, device: str) -> None:
+        if stage != CLASSIFIER or (path / FOLDER).is_dir():
+            return
+        options = settings["task_args"]
+        models = {name: path / name / "model" for name in self.names(settings)[:-1]}
+        templates: Sequence[str] = options["template"]
+        write_soft_labels(
+            path / FOLDER,
+            {n: (model, templates[int(n.split("-")[1]) - 1]) for n, model in models.items()},
+            settings,
+            device,
+        )

@@ -1,8 +1,4 @@
-"""Adapters in the layout of AdapterHub's library: bottlenecks, and the head of a model class.
-
-A directory has ``adapter_config.json``, ``pytorch_adapter.bin`` or ``adapter.safetensors``, and for
-a head ``head_config.json`` and ``pytorch_model_head.bin`` or ``model_head.safetensors``.
-"""
+"""Adapters in the layout of AdapterHub's library: bottlenecks, and the head of a model class."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -81,6 +77,9 @@ def read_adapterhub(
     force: bool = False,
 ) -> PeftReport:
     """Convert an adapter; for the arguments, see ``zoo.convert.peft.read_peft``."""
+    # A directory has ``adapter_config.json``, ``pytorch_adapter.bin`` or ``adapter.safetensors``,
+    # and for a head ``head_config.json`` and ``pytorch_model_head.bin`` or
+    # ``model_head.safetensors``.
     described = read_json(source / CONFIG)
     method = method_of(source / CONFIG, described["config"])
     files, tensors = read_tensors(source, WEIGHTS)

@@ -1,9 +1,4 @@
-"""Model card of a directory in the Hub's layout: what the model does, how to use it, its results.
-
-https://huggingface.co/docs/hub/model-cards describes the YAML at the top. Cards have no date and no
-local path, so that a conversion that is repeated writes the same bytes. Digests of files and what
-became of each tensor are in the manifest of the model in zoo's layout.
-"""
+"""Model card of a directory in the Hub's layout: what the model does, its use and its results."""
 
 import re
 import shlex
@@ -44,6 +39,9 @@ def model_card(
     mask_token: str | None = None,
 ) -> bytes:
     """Return the model card of a conversion to the Hub's layout."""
+    # https://huggingface.co/docs/hub/model-cards describes the YAML at the top. Cards have no date
+    # and no local path, so that a conversion that is repeated writes the same bytes. Digests of
+    # files and what became of each tensor are in the manifest of the model in zoo's layout.
     manifest = opened.checkpoint.manifest if opened.checkpoint else None
     same_head = opened.checkpoint is not None and opened.checkpoint.head_name == plan.head
     training = (manifest.training if manifest and same_head else None) or {}

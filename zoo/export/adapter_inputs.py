@@ -26,9 +26,6 @@ def check_adapters(
     """Return the inputs of the graph, after checking that all adapters fit them.
 
     Args:
-        adapters: models with one adapter each.
-        dtype: dtype of the graph.
-        generates: whether the graph has a key-value cache.
         others: options that such a graph does not have -> their values.
     """
     first, *more = [_only_adapter(checkpoint) for checkpoint in adapters]

@@ -58,15 +58,7 @@ def compare(
     device: str = "cpu",
     adapter: Mapping[str, NDArray[Any]] | None = None,
 ) -> list[ShapeCheck]:
-    """Compare a graph in ONNX Runtime with its model in torch.
-
-    Args:
-        references: outputs of the model.
-        graph: file of the graph.
-        spec: names and axes of inputs and outputs.
-        device: device of ONNX Runtime.
-        adapter: further inputs of the graph, the same for all batches.
-    """
+    """Compare a graph in ONNX Runtime with its model in torch."""
     session = create_session(graph, device)
     checks: list[ShapeCheck] = []
     with progress("comparing", len(references), unit="batches") as advance:

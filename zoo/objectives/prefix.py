@@ -1,11 +1,4 @@
-"""Prefix language modelling: a text's first part is the source, the rest the target.
-
-Raffel et al. 2020 (arXiv:1910.10683, section 3.2.2). The split point is uniform
-(``random_prefix_noise_mask`` of the released code). Drawn for each text independently, it would
-leave rows half empty, since a row would need room for whole texts on either side. So the texts of a
-row are of two kinds, and one draw decides for all: the fraction of a text that is source in the
-first kind is target in the second. Together they fill the encoder's and the decoder's row.
-"""
+"""Prefix language modelling: a text's first part is the source, the rest the target."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -92,6 +85,13 @@ class PrefixLm(Seq2SeqObjective):
 
     Thank you for inviting -> me to your party last week .
     """
+
+    # Raffel et al. 2020 (arXiv:1910.10683, section 3.2.2). The split point is uniform
+    # (``random_prefix_noise_mask`` of the released code). Drawn for each text independently, it
+    # would leave rows half empty, since a row would need room for whole texts on either side. So
+    # the texts of a row are of two kinds, and one draw decides for all: the fraction of a text that
+    # is source in the first kind is target in the second. Together they fill the encoder's and the
+    # decoder's row.
 
     name: ClassVar[str] = "prefix-lm"
 

@@ -1,10 +1,4 @@
-"""Classification of sentence pairs, jointly with masked language modelling.
-
-*Next-sentence prediction* (Devlin et al. 2018, arXiv:1810.04805, section 3.1): the second segment
-follows the first (label 0), or is from another document (label 1). *Sentence-order prediction* (Lan
-et al. 2020, arXiv:1909.11942, section 3.1): two consecutive segments are in order (label 0), or
-swapped (label 1). The labels are as in the released code.
-"""
+"""Classification of sentence pairs, jointly with masked language modelling."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -82,6 +76,11 @@ class SentencePairDataset(ExampleDataset):
 
 class SentencePairs(MaskedLanguageModelling):
     """Base class of the sentence-pair objectives."""
+
+    # *Next-sentence prediction* (Devlin et al. 2018, arXiv:1810.04805, section 3.1): the second
+    # segment follows the first (label 0), or is from another document (label 1). *Sentence-order
+    # prediction* (Lan et al. 2020, arXiv:1909.11942, section 3.1): two consecutive segments are in
+    # order (label 0), or swapped (label 1). The labels are as in the released code.
 
     head: ClassVar[str] = "pretraining"
     options_type: ClassVar[type[Options]] = PairOptions

@@ -1,14 +1,4 @@
-"""The span-boundary objective, in addition to masked language modelling.
-
-Joshi et al. 2020, "SpanBERT: Improving Pre-training by Representing and Predicting Spans",
-arXiv:1907.10529, section 3.2: each token of a masked span is predicted from the hidden states of
-the two tokens around the span and its position in the span, by two layers with GeLU and layer norm;
-logits are products with the token embeddings. Further details follow the released code
-(``BertPairTargetPredictionHead``, ``span_masking``): position embeddings have size 200, only the
-first 20 tokens of a span are predicted, and a span at either end of a text has no boundary.
-
-The boundary head is only used for pretraining: the final model does not have it.
-"""
+"""The span-boundary objective, in addition to masked language modelling."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -46,6 +36,16 @@ class SpanOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_field
 
 class SpanBoundaryHead(nn.Module):
     """Predicts a token of a span from the hidden states around the span."""
+
+    # Joshi et al. 2020, "SpanBERT: Improving Pre-training by Representing and Predicting Spans",
+    # arXiv:1907.10529, section 3.2: each token of a masked span is predicted from the hidden states
+    # of the two tokens around the span and its position in the span, by two layers with GeLU and
+    # layer norm; logits are products with the token embeddings. Further details follow the released
+    # code (``BertPairTargetPredictionHead``, ``span_masking``): position embeddings have size 200,
+    # only the first 20 tokens of a span are predicted, and a span at either end of a text has no
+    # boundary.
+    #
+    # The boundary head is only used for pretraining: the final model does not have it.
 
     def __init__(
         self, hidden_size: int, embedding_size: int, vocab_size: int, layer_norm_eps: float

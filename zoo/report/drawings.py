@@ -1,8 +1,4 @@
-"""Drawings of a classifier's predictions, which are figures of their own or part of a page.
-
-Colours follow classes: ``zoo/report/templates/style.css`` has them for pages, in light and
-dark, and ``STYLE`` in ``zoo/report/figures.py`` for files.
-"""
+"""Drawings of a classifier's predictions, which are figures of their own or part of a page."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +17,9 @@ DARK = 0.55  # share above which the text of a cell is light
 @dataclass(frozen=True)
 class Drawing:
     """Content of an SVG image, and its size."""
+
+    # Colours follow classes: ``zoo/report/templates/style.css`` has them for pages, in light and
+    # dark, and ``STYLE`` in ``zoo/report/figures.py`` for files.
 
     title: str
     width: float

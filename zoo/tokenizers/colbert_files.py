@@ -1,9 +1,4 @@
-"""Late interaction as PyLate and Stanford's ColBERT store it, read as sentence-transformers' files.
-
-Their settings are translated into the modules and keys of ``MultiVectorEncoder``, which
-``sentence_files`` reads. Both put a token in front of a text, in place of a prompt; the tokenizer
-gets it as a special token, so that a prompt has the same ids.
-"""
+"""Late interaction as PyLate and Stanford's ColBERT store it, read as sentence-transformers."""
 
 import json
 import string
@@ -89,6 +84,9 @@ class TranslatedFiles(SourceFiles):
 
 def read_pooling(files: SourceFiles, projection: tuple[int, ...] | None = None) -> Pooling | None:
     """Read the settings of a sentence encoder; see ``native_files``."""
+    # Their settings are translated into the modules and keys of ``MultiVectorEncoder``, which
+    # ``sentence_files`` reads. Both put a token in front of a text, in place of a prompt; the
+    # tokenizer gets it as a special token, so that a prompt has the same ids.
     translated = native_files(files, projection)
     pooling = native.read_pooling(translated)
     if pooling is None:

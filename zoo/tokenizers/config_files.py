@@ -1,9 +1,4 @@
-"""Configuration files of a tokenizer: special tokens, added tokens, options.
-
-Several files may define the same token. Precedence is as on the Hub:
-``added_tokens_decoder`` in ``tokenizer_config.json`` overrides the older
-``special_tokens_map.json`` and ``added_tokens.json``.
-"""
+"""Configuration files of a tokenizer: special tokens, added tokens, options."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,6 +50,10 @@ class AddedTokenSpec:
 @dataclass(frozen=True)
 class TokenizerFilesConfig:
     """Merged contents of the configuration files of one tokenizer."""
+
+    # Several files may define the same token. Precedence is as on the Hub: ``added_tokens_decoder``
+    # in ``tokenizer_config.json`` overrides the older ``special_tokens_map.json`` and
+    # ``added_tokens.json``.
 
     origin: str  # directory of the files, for messages
     config: Mapping[str, Any]  # contents of ``tokenizer_config.json``

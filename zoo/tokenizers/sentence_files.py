@@ -1,8 +1,4 @@
-"""Files of sentence-transformers that describe a sentence encoder, read and written.
-
-A table for each file says what becomes of its keys. An unknown key is refused, as it may change
-embeddings. Modules after ``Pooling`` other than ``Normalize`` are refused by name.
-"""
+"""Files of sentence-transformers that describe a sentence encoder, read and written."""
 
 import posixpath
 from collections.abc import Mapping
@@ -132,6 +128,8 @@ OUTPUTS: Mapping[str, Any] = {"feature-extraction": "last_hidden_state", FILL_MA
 
 def read_pooling(files: SourceFiles) -> Pooling | None:
     """Read the settings of a sentence encoder."""
+    # A table for each file says what becomes of its keys. An unknown key is refused, as it may
+    # change embeddings. Modules after ``Pooling`` other than ``Normalize`` are refused by name.
     if not files.has(MODULES):
         return None
     settings = files.json_if_any(SETTINGS)

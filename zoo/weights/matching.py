@@ -1,8 +1,4 @@
-"""Matching of the tensors of a file with the rules of a family.
-
-It only uses names, dtypes and shapes. Every tensor of the file and every tensor of the model has
-to be accounted for; else the report is incomplete, which stops a conversion.
-"""
+"""Matching of the tensors of a file with the rules of a family."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -101,6 +97,8 @@ def match_tensors(
     declared_optional: Collection[str] = (),
 ) -> MappingReport:
     """Match the tensors of a file with rules."""
+    # It only uses names, dtypes and shapes. Every tensor of the file and every tensor of the model
+    # has to be accounted for; else the report is incomplete, which stops a conversion.
     check_counts(weights, tensors)
     return _Matcher(weights, tensors, ignored or {}, init).close(declared_optional)
 

@@ -1,8 +1,4 @@
-"""Invertible rearrangements between one or several Hub tensors and one of ours.
-
-They move bytes without changing a value, so they work on dtypes that numpy cannot compute with,
-and ``to_hub(from_hub(x)) == x`` holds bit for bit.
-"""
+"""Invertible rearrangements between one or several Hub tensors and one of ours."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -23,6 +19,9 @@ Shape = tuple[int, ...]
 
 class Op(RenamedMethods, ABC):
     """An invertible rearrangement of Hub tensors into one of ours."""
+
+    # They move bytes without changing a value, so they work on dtypes that numpy cannot compute
+    # with, and ``to_hub(from_hub(x)) == x`` holds bit for bit.
 
     renamed_methods: ClassVar[Mapping[str, str]] = {"to_ours": "from_hub", "to_hf": "to_hub"}
     parts: int = 1  # number of Hub tensors

@@ -1,8 +1,4 @@
-"""Checkpoints of other releases, read under the Hub's names.
-
-A release may store tensors under names that the Hub never used, and matrices transposed. A family
-maps each to its Hub name; then it is converted like the Hub's own files.
-"""
+"""Checkpoints of other releases, read under the Hub's names."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -56,6 +52,9 @@ class ReleaseTensor:
 
 class RenamingReader(TensorReader):
     """A reader of another release's files, with the Hub's names and shapes."""
+
+    # A release may store tensors under names that the Hub never used, and matrices transposed. A
+    # family maps each to its Hub name; then it is converted like the Hub's own files.
 
     def __init__(self, inner: TensorReader, renamed: Mapping[str, ReleaseTensor]) -> None:
         self.inner = inner

@@ -1,9 +1,4 @@
-"""Losses that compare a student with its teachers, one per module.
-
-A loss subclasses ``zoo.distillation.losses.base.DistillationLoss``, has the decorator
-``distillation_loss``, and lies in the module of its name: ``hidden-mse`` is in ``hidden_mse.py``.
-Names are listed without importing anything; looking up a loss imports its module.
-"""
+"""Losses that compare a student with its teachers, one per module."""
 
 import importlib
 import pkgutil
@@ -29,6 +24,10 @@ def loss_type(name: str) -> "type[DistillationLoss]":
     Raises:
         UsageError: no loss has this name; the nearest one is suggested.
     """
+    # A loss subclasses ``zoo.distillation.losses.base.DistillationLoss``, has the decorator
+    # ``distillation_loss``, and lies in the module of its name: ``hidden-mse`` is in
+    # ``hidden_mse.py``. Names are listed without importing anything; looking up a loss imports its
+    # module.
     require_loss(name, "kind")
     from zoo.distillation.losses.base import LOSSES
 

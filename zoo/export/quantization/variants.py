@@ -288,12 +288,7 @@ class _Copies:
     min_onnxruntime: str  # of the graphs
 
     def write(self, compare: Compare, quick: Compare) -> dict[str, QuantizedGraphs]:
-        """Write the copies of each method with as many layers as agree; dtype -> description.
-
-        Args:
-            compare: the agreement of copies.
-            quick: the same on fewer texts, to order layers by.
-        """
+        """Write the copies of each method with as many layers as agree; dtype -> description."""
         plan, folder, reports = self.plan, self.folder, {}
         layers = [(file, name) for file in self.files for name in quantizable(folder / file)]
         for method in plan.methods:

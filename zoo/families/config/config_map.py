@@ -1,10 +1,4 @@
-"""Translation of configurations to and from the Hub's keys.
-
-Every key of a Hub ``config.json`` is *mapped* to a field, *fixed* (the family implements one value
-and refuses others by name), *ignored* (it does not change the outputs, with a reason) or
-*unknown*. Ignored and unknown keys are kept, so that a conversion back to the Hub's layout is
-lossless.
-"""
+"""Translation of configurations to and from the Hub's keys."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -68,6 +62,11 @@ class ConfigMap(RenamedMethods):
         implied: field -> its value where the key is absent, if it is not the field's default.
         unsaid: keys that are not written where the field has its default.
     """
+
+    # Every key of a Hub ``config.json`` is *mapped* to a field, *fixed* (the family implements one
+    # value and refuses others by name), *ignored* (it does not change the outputs, with a reason)
+    # or *unknown*. Ignored and unknown keys are kept, so that a conversion back to the Hub's layout
+    # is lossless.
 
     renamed_methods: ClassVar[Mapping[str, str]] = {"to_ours": "from_hub", "to_hf": "to_hub"}
     keys: Mapping[str, str]

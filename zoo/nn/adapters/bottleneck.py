@@ -1,10 +1,4 @@
-"""Bottleneck adapters: a small feed-forward network with a residual connection.
-
-Houlsby et al. 2019 (arXiv:1902.00751) put one after the attention and one after the feed-forward
-network of a block, before the residual sum. Pfeiffer et al. 2020 (arXiv:2005.00247) put one after
-the feed-forward network. Where a norm follows the residual sum, it reads the normalized sum; its
-output is added to the sum and normalized again, as in the library of that paper.
-"""
+"""Bottleneck adapters: a small feed-forward network with a residual connection."""
 
 from typing import cast
 
@@ -36,6 +30,12 @@ class Bottleneck(nn.Module):
 
 class BottleneckAdapter(LinearAdapter):
     """A bottleneck after a linear map, whose output is added to the map's."""
+
+    # Houlsby et al. 2019 (arXiv:1902.00751) put one after the attention and one after the
+    # feed-forward network of a block, before the residual sum. Pfeiffer et al. 2020
+    # (arXiv:2005.00247) put one after the feed-forward network. Where a norm follows the residual
+    # sum, it reads the normalized sum; its output is added to the sum and normalized again, as in
+    # the library of that paper.
 
     can_merge = False
 

@@ -116,10 +116,8 @@ def local_attention(
 
 
 def window_mask(mask: Tensor | None, positions: Positions, reach: int, x: Tensor) -> Tensor:
-    """Return a mask that also excludes keys outside of the window, (batch or 1, 1, tokens, tokens).
-
-    All layers share it. Distances, of 8 bytes for each pair of tokens, are not computed.
-    """
+    """Return a mask that excludes keys beyond the window, (batch or 1, 1, tokens, tokens)."""
+    # All layers share it. Distances, of 8 bytes for each pair of tokens, are not computed.
     queries, keys = positions.queries[:, None, :, None], positions.keys[:, None, None, :]
     outside = (keys < queries - reach) | (keys > queries + reach)
     inside = torch.zeros((), dtype=x.dtype, device=x.device) if mask is None else mask

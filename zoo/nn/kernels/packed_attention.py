@@ -1,17 +1,4 @@
-"""Attention within the documents of packed rows, without a mask of all pairs of tokens.
-
-On CUDA in half precision, attention takes the offsets of the documents, as flash attention does
-for sequences of different lengths (Dao 2023, arXiv:2307.08691): no mask of (rows, tokens, tokens)
-is made, and pairs of tokens of different documents cost nothing. So it does in training on CPUs,
-where these pairs are so many that a call for each document takes less time. Elsewhere, a mask is
-added to the scores (``zoo.nn.attention.masks``), as in float32 on CUDA, which the kernel does
-not take.
-
-The kernel is ``torch.nn.attention.varlen.varlen_attn``'s, called as an operator, because that
-function has no dropout of attention weights, which most recipes have. Neither has flex attention;
-that is why attention with a learned bias for each pair of tokens, which the kernel does not add,
-takes a mask on every device.
-"""
+"""Attention within the documents of packed rows, without a mask of all pairs of tokens."""
 
 import contextlib
 from collections.abc import Iterator
@@ -111,6 +98,17 @@ def attend_documents(
     Returns:
         (batch, heads, tokens, head_size).
     """
+    # On CUDA in half precision, attention takes the offsets of the documents, as flash attention
+    # does for sequences of different lengths (Dao 2023, arXiv:2307.08691): no mask of (rows,
+    # tokens, tokens) is made, and pairs of tokens of different documents cost nothing. So it does
+    # in training on CPUs, where these pairs are so many that a call for each document takes less
+    # time. Elsewhere, a mask is added to the scores (``zoo.nn.attention.masks``), as in float32 on
+    # CUDA, which the kernel does not take.
+    #
+    # The kernel is ``torch.nn.attention.varlen.varlen_attn``'s, called as an operator, because that
+    # function has no dropout of attention weights, which most recipes have. Neither has flex
+    # attention; that is why attention with a learned bias for each pair of tokens, which the kernel
+    # does not add, takes a mask on every device.
     is_slow = dropout or q.dtype in HALF  # by the kernel of one document
     if is_slow and documents.reach is None and can_use_blocks(q, k, v, dropout=dropout):
         blocks = document_blocks(q, documents.offsets)

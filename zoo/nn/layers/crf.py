@@ -1,10 +1,4 @@
-"""A linear-chain conditional random field (Lafferty, McCallum and Pereira 2001, ICML).
-
-The score of the labels y of a row is the sum of the emissions e[t, y_t] and of the transitions
-between adjacent labels. The boundary of a row counts as a further label, number ``labels``, so that
-``transitions[labels, j]`` scores a row that begins with j, and ``transitions[i, labels]`` one that
-ends with i. With transitions of zero, the log-likelihood is as for independent labels.
-"""
+"""A linear-chain conditional random field (Lafferty, McCallum and Pereira 2001, ICML)."""
 
 import torch
 from torch import Tensor
@@ -37,6 +31,11 @@ def crf_negative_log_likelihood(emissions: Tensor, labels: Tensor, transitions: 
         labels: (rows, words), int64, ``IGNORED`` after the last word of a row.
         transitions: (labels + 1, labels + 1).
     """
+    # The score of the labels y of a row is the sum of the emissions e[t, y_t] and of the
+    # transitions between adjacent labels. The boundary of a row counts as a further label, number
+    # ``labels``, so that ``transitions[labels, j]`` scores a row that begins with j, and
+    # ``transitions[i, labels]`` one that ends with i. With transitions of zero, the log-likelihood
+    # is as for independent labels.
     mask = labels != IGNORED
     difference = _log_partition(emissions, mask, transitions) - _path_score(
         emissions, labels.clamp(min=0), mask, transitions

@@ -41,10 +41,9 @@ class Ranker(ABC):
 
 
 class EmbeddingRanker(Ranker):
-    """Similarity of embeddings, by the model's function and its prompts for retrieval.
+    """Similarity of embeddings, by the model's function and its prompts for retrieval."""
 
-    Embeddings of texts are in temporary files, sparse ones without their zeros.
-    """
+    # Embeddings of texts are in temporary files, sparse ones without their zeros.
 
     def __init__(self, checkpoint: "Checkpoint", session: "Session", dim: int | None) -> None:
         self.checkpoint, self.session, self.dim = checkpoint, session, dim

@@ -1,8 +1,4 @@
-"""Losses that compare a target with the other targets of the data (Liu et al. 2022, "T-Few").
-
-arXiv:2205.05638, section 3.2, and the released code (r-three/t-few, ``EncoderDecoder.py``), whose
-constant in the logarithm is implemented here: with it the loss of a certain wrong target is finite.
-"""
+"""Losses that compare a target with the other targets of the data (Liu et al. 2022, "T-Few")."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,12 +19,7 @@ NO_CHOICE = -1  # of a target that is none of the choices
 
 
 class Choices:
-    """The targets of the training data.
-
-    Args:
-        keys: the hash of each target's text, distinct.
-        tokens: the tokens of each target, end-of-sequence included.
-    """
+    """The targets of the training data."""
 
     def __init__(self, keys: "NDArray[np.int64]", tokens: "list[NDArray[Any]]") -> None:
         self.numbers = {int(key): number for number, key in enumerate(keys)}
@@ -51,6 +42,10 @@ class Choices:
 
 class ChoiceLosses(NamedTuple):
     """Sums of the losses over the samples of a batch."""
+
+    # arXiv:2205.05638, section 3.2, and the released code (r-three/t-few, ``EncoderDecoder.py``),
+    # whose constant in the logarithm is implemented here: with it the loss of a certain wrong
+    # target is finite.
 
     length_normalized: "Tensor"
     unlikelihood: "Tensor"

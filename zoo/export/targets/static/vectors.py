@@ -1,9 +1,4 @@
-"""Vectors of tokens from an encoder.
-
-The encoder reads each token by itself. Its output is projected on its principal components, and
-weighted by the frequency that Zipf's law estimates from the token's rank, as in SIF (Arora et al.
-2017, section 3). Tulkens and van Dongen 2024, https://github.com/MinishLab.
-"""
+"""Vectors of tokens from an encoder."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -72,6 +67,9 @@ def static_vectors(
     session: "Session", vocabulary: "Vocabulary", dim: int, coefficient: float | None
 ) -> "Vectors":
     """Return the vector of each token, (tokens, dim); that of the unknown token is zero."""
+    # The encoder reads each token by itself. Its output is projected on its principal components,
+    # and weighted by the frequency that Zipf's law estimates from the token's rank, as in SIF
+    # (Arora et al. 2017, section 3). Tulkens and van Dongen 2024, https://github.com/MinishLab.
     vectors = principal_components(token_vectors(session, vocabulary), dim)
     vectors = vectors * frequency_weights(len(vectors), coefficient)[:, None]
     if vocabulary.unknown is not None:

@@ -1,8 +1,4 @@
-"""Settings of text generation, from a call and from a checkpoint.
-
-A checkpoint has them in transformers' ``generation_config.json``, older ones in ``config.json``.
-``GENERATION_KEYS`` says what becomes of each key. This module does not import torch.
-"""
+"""Settings of text generation, from a call and from a checkpoint."""
 
 import math
 from collections.abc import Mapping
@@ -249,6 +245,10 @@ def _types() -> dict[str, Any]:
 
 def generation_config(stored: Mapping[str, Any], given: Mapping[str, Any]) -> GenerationConfig:
     """Return the settings of a call: the given ones, and the checkpoint's for all others."""
+    # A checkpoint has them in transformers' ``generation_config.json``, older ones in
+    # ``config.json``. ``GENERATION_KEYS`` says what becomes of each key. This module does not
+    # import torch.
+    #
     # Settings of the checkpoint that the given ones replace or make meaningless do not count, such
     # as ``length_penalty`` without beams, or ``max_length`` next to ``max_new_tokens``. As in
     # transformers, a checkpoint with ``do_sample`` and without ``top_k`` samples from 50 tokens

@@ -1,9 +1,4 @@
-"""Options shared by several commands: one name for one thing.
-
-``SHARED`` declares what several commands have, and ``python -m tools.shared_options`` writes the
-table of the documentation from it. An option that was renamed takes its former names for one
-release, with a line on standard error.
-"""
+"""Options shared by several commands: one name for one thing."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -198,6 +193,10 @@ class RenamedOption(click.Option):
 
 class SharedOption(NamedTuple):
     """An option that several commands have."""
+
+    # ``SHARED`` declares what several commands have, and ``python -m tools.shared_options`` writes
+    # the table of the documentation from it. An option that was renamed takes its former names for
+    # one release, with a line on standard error.
 
     flags: tuple[str, ...]  # names on the command line
     metavar: str  # placeholder of the value in help, or empty for a flag

@@ -17,11 +17,7 @@ class TaskStages(ABC):
 
     @abstractmethod
     def resolve(self, settings: Mapping[str, Any]) -> ConfigDict:
-        """Return the settings that a run records: checked, with contents in place of files.
-
-        Raises:
-            UsageError: a setting is missing or wrong.
-        """
+        """Return the settings that a run records: checked, with contents in place of files."""
 
     @abstractmethod
     def names(self, settings: Mapping[str, Any]) -> list[str]:
@@ -33,8 +29,6 @@ class TaskStages(ABC):
 
         Args:
             path: directory of the run; ``None`` before there is one.
-            settings: settings of the run, resolved.
-            stage: name of the stage.
         """
 
     @abstractmethod

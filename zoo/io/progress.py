@@ -72,10 +72,8 @@ def progress_of_files(label: str, files: Iterable[Path]) -> Iterator[None]:
 def progress_of_chunks(
     label: str, files: Iterable[Path]
 ) -> Iterator[Callable[[Iterable[Item]], Iterator[Item]]]:
-    """Yield a function that passes on the chunks of files; their bytes count once they are done.
-
-    A chunk is done when the next one is asked for: reading ahead is no progress.
-    """
+    """Yield a function that passes on the chunks of files; their bytes count once they are done."""
+    # A chunk is done when the next one is asked for: reading ahead is no progress.
     sizes = {str(path): path.stat().st_size for path in files if path.is_file()}
     read = 0
 

@@ -1,8 +1,4 @@
-"""Binary classification of pairs by a score, such as the similarity of two embeddings.
-
-The threshold is the best one for the data itself, as in ``BinaryClassificationEvaluator`` of
-sentence-transformers: pairs of equal scores are on one side of it.
-"""
+"""Binary classification of pairs by a score, such as the similarity of two embeddings."""
 
 from typing import Any
 
@@ -27,6 +23,8 @@ def pair_classification_metrics(scores: Floats, labels: NDArray[np.bool_]) -> di
     one kind only, the area under the ROC curve is NaN; without a positive one, so is the average
     precision, and ``f1`` is 0.
     """
+    # The threshold is the best one for the data itself, as in ``BinaryClassificationEvaluator`` of
+    # sentence-transformers: pairs of equal scores are on one side of it.
     order = np.argsort(-scores, kind="stable")
     ranked, hits = scores[order], labels[order].cumsum()
     last = np.append(ranked[1:] != ranked[:-1], True)  # a threshold is after the last of a tie

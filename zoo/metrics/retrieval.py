@@ -1,8 +1,4 @@
-"""Metrics of retrieval and reranking: the ranks of relevant texts among all texts of a query.
-
-With ties, a metric is its expectation over random orders of the tied texts, so that an encoder that
-cannot tell texts apart finds them by chance. Similarities that differ by rounding are tied.
-"""
+"""Metrics of retrieval and reranking: the ranks of relevant texts among all texts of a query."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -65,6 +61,9 @@ def ranking_scores(
     ``InformationRetrievalEvaluator`` of sentence-transformers. With ties, each is the expectation
     over their orders (McSherry and Najork 2008).
     """
+    # With ties, a metric is its expectation over random orders of the tied texts, so that an
+    # encoder that cannot tell texts apart finds them by chance. Similarities that differ by
+    # rounding are tied.
     scores = np.empty((len(relevance), len(RANKING_NAMES)))
     for number, (row, error) in enumerate(similarities):
         scores[number] = expected_ranking_scores(row, relevance[number], error)

@@ -1,15 +1,4 @@
-"""Causal language modelling: next-token prediction (Radford et al. 2018 and 2019).
-
-A document is a sequence of transitions from each token to the next. If the tokenizer has an
-end-of-text token (role ``eos``), it is put before and after a document, as it separates documents
-in the published training streams: the first token is predicted from it, and the end of a document
-is also predicted. Rows are cut between transitions: a segment that starts inside a document has the
-token before it as input only, and only the last segment of a document predicts its end. An epoch
-predicts every token and every document's end once. Without an end-of-text token, a document's first
-token is input only.
-
-A row packs several segments. They do not attend to each other, and positions restart in each.
-"""
+"""Causal language modelling: next-token prediction (Radford et al. 2018 and 2019)."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -102,6 +91,16 @@ class CausalDataset(ExampleDataset):
 
 class CausalLanguageModelling(Objective):
     """Predicts the next token of every token."""
+
+    # A document is a sequence of transitions from each token to the next. If the tokenizer has an
+    # end-of-text token (role ``eos``), it is put before and after a document, as it separates
+    # documents in the published training streams: the first token is predicted from it, and the end
+    # of a document is also predicted. Rows are cut between transitions: a segment that starts
+    # inside a document has the token before it as input only, and only the last segment of a
+    # document predicts its end. An epoch predicts every token and every document's end once.
+    # Without an end-of-text token, a document's first token is input only.
+    #
+    # A row packs several segments. They do not attend to each other, and positions restart in each.
 
     name: ClassVar[str] = TERM
     head: ClassVar[str] = "causal-lm"

@@ -1,10 +1,4 @@
-"""Denoising objectives of encoder-decoder models (Raffel et al. 2020, arXiv:1910.10683).
-
-The source is a corrupted text, the target the missing tokens or the original text. Table 3 of the
-paper has an example of each, tables 4 to 7 compare them; ``span-corruption`` is the best. ``<X>``,
-``<Y>`` and ``<Z>`` are the sentinels ``<extra_id_0>``, ``<extra_id_1>`` and ``<extra_id_2>``, in
-the order of the text; ``<M>`` is also the first sentinel, as in the released code.
-"""
+"""Denoising objectives of encoder-decoder models (Raffel et al. 2020, arXiv:1910.10683)."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -69,6 +63,12 @@ def sentinel_ids(vocabulary: TokenizerView) -> Ids:
 
 class DenoisingObjective(Seq2SeqObjective):
     """Base class: source and target are functions of text and noise (``denoise`` of the code)."""
+
+    # The source is a corrupted text, the target the missing tokens or the original text. Table 3 of
+    # the paper has an example of each, tables 4 to 7 compare them; ``span-corruption`` is the best.
+    # ``<X>``, ``<Y>`` and ``<Z>`` are the sentinels ``<extra_id_0>``, ``<extra_id_1>`` and
+    # ``<extra_id_2>``, in the order of the text; ``<M>`` is also the first sentinel, as in the
+    # released code.
 
     options_type: ClassVar[type[Options]] = NoiseOptions
 

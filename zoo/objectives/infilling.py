@@ -1,15 +1,4 @@
-"""Text infilling and sentence permutation (Lewis et al. 2019, arXiv:1910.13461, section 2.2).
-
-The source is a corrupted text, the target the original. In *text infilling*, each of several spans
-is replaced by one mask token; spans of length 0 insert one. In *sentence permutation*, the
-sentences are in random order. The paper's large models learn from both at once (section 5.1).
-
-The noise follows ``denoising_dataset.py`` of the released code (fairseq). The mask covers a
-fraction of the *words*; lengths of spans are drawn until they reach that number, and the last one
-is cut. Spans start at random words, and may overlap. Two things differ: sentences are the
-corpus's, where the code ends one at each full stop; and a source is never longer than its text, so
-that mask tokens that would be inserted into a text of a few words are left out.
-"""
+"""Text infilling and sentence permutation (Lewis et al. 2019, arXiv:1910.13461, section 2.2)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -68,6 +57,17 @@ class InfillingAndPermutationOptions(
 
 class RestoreText(SentenceObjective):
     """Base class of objectives whose target is the original text."""
+
+    # The source is a corrupted text, the target the original. In *text infilling*, each of several
+    # spans is replaced by one mask token; spans of length 0 insert one. In *sentence permutation*,
+    # the sentences are in random order. The paper's large models learn from both at once (section
+    # 5.1).
+    #
+    # The noise follows ``denoising_dataset.py`` of the released code (fairseq). The mask covers a
+    # fraction of the *words*; lengths of spans are drawn until they reach that number, and the last
+    # one is cut. Spans start at random words, and may overlap. Two things differ: sentences are the
+    # corpus's, where the code ends one at each full stop; and a source is never longer than its
+    # text, so that mask tokens that would be inserted into a text of a few words are left out.
 
     @override
     def max_lengths(self, tokens: int) -> tuple[int, int] | None:

@@ -1,13 +1,4 @@
-"""Masked language modelling (Devlin et al. 2018, arXiv:1810.04805, section 3.1).
-
-15 % of a row's tokens are selected. Of these, 80 % become the mask token, 10 % a random token, and
-10 % are unchanged; the model predicts the original tokens. Masking is dynamic, as in Liu et al.
-2019 (arXiv:1907.11692, section 4.1): the selection differs each time a row is used, unless
-``mask_schedule`` is static. As in the code
-released with the former (create_pretraining_data.py), special tokens count for the 15 % but are
-never selected, and the number is rounded, so that all batches of one size take the same time.
-A random token is any that is not special; there, it may be a special one.
-"""
+"""Masked language modelling (Devlin et al. 2018, arXiv:1810.04805, section 3.1)."""
 
 import math
 from collections.abc import Mapping
@@ -130,6 +121,14 @@ class MaskedDataset(ExampleDataset):
 
 class MaskedLanguageModelling(Objective):
     """Predicts masked tokens."""
+
+    # 15 % of a row's tokens are selected. Of these, 80 % become the mask token, 10 % a random
+    # token, and 10 % are unchanged; the model predicts the original tokens. Masking is dynamic, as
+    # in Liu et al. 2019 (arXiv:1907.11692, section 4.1): the selection differs each time a row is
+    # used, unless ``mask_schedule`` is static. As in the code released with the former
+    # (create_pretraining_data.py), special tokens count for the 15 % but are never selected, and
+    # the number is rounded, so that all batches of one size take the same time. A random token is
+    # any that is not special; there, it may be a special one.
 
     name: ClassVar[str] = MASKED_LM
     head: ClassVar[str] = "masked-lm"

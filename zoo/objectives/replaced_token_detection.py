@@ -1,26 +1,4 @@
-"""Replaced-token detection (Clark et al. 2020, arXiv:2003.10555).
-
-A generator is trained on masked language modelling. Its samples replace the masked tokens, and a
-discriminator predicts of every token whether it was replaced. A sample that equals the original
-token counts as original. Both are trained jointly, each on its own loss: no gradient flows through
-the samples. The discriminator is the final model.
-
-Where the paper and the released code differ, the code is followed:
-
-* Of the selected tokens, 85 % become the mask token, and the rest is unchanged
-  (pretrain_helpers.py; the paper masks all). All of them are predicted and sampled.
-* All input embeddings are shared, token types and the layer norm included (modeling.py; the paper
-  names token and position embeddings).
-* The discriminator's loss includes special tokens, but not padding (run_pretraining.py).
-  (Its ``disc_auc``, of 200 thresholds, counts padding as original tokens; here, it does not count.)
-
-Not followed: it draws the masked positions with replacement (pretrain_helpers.py, ``mask``). A
-position that is drawn twice counts twice in the generator's loss, and gets the mean of two sampled
-token ids (``scatter_update``), which no generator chose. Section 3.1 of the paper selects a set.
-
-The released code samples with Gumbel noise on all logits. Here, each sample takes one uniform
-number from the example, so that the split of rows over batches and devices does not change it.
-"""
+"""Replaced-token detection (Clark et al. 2020, arXiv:2003.10555)."""
 
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
@@ -123,6 +101,30 @@ def embedding_width(config: Any) -> int:
 
 class ReplacedTokenDetection(MaskedLanguageModelling):
     """Trains a discriminator to detect the tokens that a generator replaced."""
+
+    # A generator is trained on masked language modelling. Its samples replace the masked tokens,
+    # and a discriminator predicts of every token whether it was replaced. A sample that equals the
+    # original token counts as original. Both are trained jointly, each on its own loss: no gradient
+    # flows through the samples. The discriminator is the final model.
+    #
+    # Where the paper and the released code differ, the code is followed:
+    #
+    # * Of the selected tokens, 85 % become the mask token, and the rest is unchanged
+    #   (pretrain_helpers.py; the paper masks all). All of them are predicted and sampled.
+    # * All input embeddings are shared, token types and the layer norm included (modeling.py; the
+    #   paper names token and position embeddings).
+    # * The discriminator's loss includes special tokens, but not padding (run_pretraining.py). (Its
+    #   ``disc_auc``, of 200 thresholds, counts padding as original tokens; here, it does not
+    #   count.)
+    #
+    # Not followed: it draws the masked positions with replacement (pretrain_helpers.py, ``mask``).
+    # A position that is drawn twice counts twice in the generator's loss, and gets the mean of two
+    # sampled token ids (``scatter_update``), which no generator chose. Section 3.1 of the paper
+    # selects a set.
+    #
+    # The released code samples with Gumbel noise on all logits. Here, each sample takes one uniform
+    # number from the example, so that the split of rows over batches and devices does not change
+    # it.
 
     name: ClassVar[str] = REPLACED_TOKEN
     head: ClassVar[str] = REPLACED_TOKEN

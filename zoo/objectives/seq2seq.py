@@ -1,16 +1,4 @@
-"""Base class of sequence-to-sequence objectives: a source and a target for each text.
-
-By default, the documents are concatenated and cut into texts, one for each row. Without
-that, or where the sentinels of a text do not last for a whole row, several texts share an encoder
-row, and the same texts a decoder row, in the same order: ``document_ids`` and
-``decoder_document_ids`` number them from 1, so that each target only attends to its own source.
-Each source and each target has the special tokens that the tokenizer adds to a text, such as an
-end-of-text token (role ``eos``) after it, even if the document continues in another row, as in the
-released code of Raffel et al. 2020 (arXiv:1910.10683). The decoder's input is the target shifted
-right, after ``decoder_start_token_id``, and every token of the target is predicted.
-
-``SentenceObjective`` is the base class of objectives that make them of the sentences of a text.
-"""
+"""Base class of sequence-to-sequence objectives: a source and a target for each text."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -48,6 +36,19 @@ class Seq2SeqOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 class Seq2SeqObjective(Objective):
     """Base class of objectives that make a source and a target of each segment of text."""
+
+    # By default, the documents are concatenated and cut into texts, one for each row. Without that,
+    # or where the sentinels of a text do not last for a whole row, several texts share an encoder
+    # row, and the same texts a decoder row, in the same order: ``document_ids`` and
+    # ``decoder_document_ids`` number them from 1, so that each target only attends to its own
+    # source. Each source and each target has the special tokens that the tokenizer adds to a text,
+    # such as an end-of-text token (role ``eos``) after it, even if the document continues in
+    # another row, as in the released code of Raffel et al. 2020 (arXiv:1910.10683). The decoder's
+    # input is the target shifted right, after ``decoder_start_token_id``, and every token of the
+    # target is predicted.
+    #
+    # ``SentenceObjective`` is the base class of objectives that make them of the sentences of a
+    # text.
 
     head: ClassVar[str] = SEQ2SEQ_LM
     options_type: ClassVar[type[Options]] = Seq2SeqOptions

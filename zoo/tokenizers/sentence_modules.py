@@ -1,9 +1,4 @@
-"""Modules of a sentence encoder after its backbone, as sentence-transformers lists them.
-
-Modules run in order on named features. The backbone sets ``token_embeddings``, (texts, tokens,
-width), and the attention mask; pooling sets ``sentence_embedding``, (texts, width). A module with
-weights has them in the file ``model.safetensors`` of its folder.
-"""
+"""Modules of a sentence encoder after its backbone, as sentence-transformers lists them."""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal, NamedTuple
@@ -33,6 +28,10 @@ Shapes = dict[str, tuple[int, ...]]
 
 class SentenceModule(JsonStruct):
     """Base class of modules."""
+
+    # Modules run in order on named features. The backbone sets ``token_embeddings``, (texts,
+    # tokens, width), and the attention mask; pooling sets ``sentence_embedding``, (texts, width). A
+    # module with weights has them in the file ``model.safetensors`` of its folder.
 
     kind: ClassVar[str]  # name of the class in sentence-transformers
 

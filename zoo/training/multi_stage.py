@@ -36,13 +36,9 @@ class StagesRecord(JsonStruct):
 
 
 class MultiStageRun(Run):
-    """A run, or one for each of several stages, which the subclasses define.
+    """A run, or one for each of several stages, which the subclasses define."""
 
-    Attributes:
-        record_type: type of ``stages.json``.
-    """
-
-    record_type: ClassVar[type[StagesRecord]] = StagesRecord
+    record_type: ClassVar[type[StagesRecord]] = StagesRecord  # type of ``stages.json``
 
     def stages(self) -> StagesRecord | None:
         """Return the stages of a new run; by default ``None``, for a run without stages."""

@@ -53,10 +53,7 @@ def write_soft_labels(
     """Label the unlabelled texts of a run.
 
     Args:
-        path: directory to write.
         models: name -> directory of a model, and its template.
-        settings: settings of the run.
-        device: device of the run.
     """
     import numpy as np
 
@@ -111,10 +108,8 @@ def label_scores(
     words: Mapping[str, str],
     device: str,
 ) -> "NDArray[np.float64]":
-    """Return the log-probabilities of the label words, (texts, labels).
-
-    They are the words' logits up to a constant of each text, which the softmax over labels drops.
-    """
+    """Return the log-probabilities of the label words, (texts, labels)."""
+    # They are the words' logits up to a constant of each text, which the softmax over labels drops.
     import numpy as np
 
     session = load_session(checkpoint, "cuda" if device.startswith("cuda") else "cpu")

@@ -32,10 +32,9 @@ if TYPE_CHECKING:
 
 
 class Pet(TextClassification):
-    """Divergence from soft labels, at a temperature.
+    """Divergence from soft labels, at a temperature."""
 
-    A label is the name of a class, or an object with the probability of each.
-    """
+    # A label is the name of a class, or an object with the probability of each.
 
     name: ClassVar[str] = "pet"
     options_type: ClassVar[type[Options]] = PetOptions

@@ -130,11 +130,7 @@ def read_label_words(value: str) -> dict[str, str]:
 
 
 def require_label_words(words: dict[str, str]) -> dict[str, str]:
-    """Return label -> its word, if there are two labels or more, with different words.
-
-    Raises:
-        UsageError: there are not.
-    """
+    """Return label -> its word, if there are two labels or more, with different words."""
     if wrong := [n for n, word in words.items() if not (isinstance(word, str) and word and n)]:
         raise UsageError(
             f"the label {wrong[0]!r} has no word", "write LABEL=WORD, with commas between labels"

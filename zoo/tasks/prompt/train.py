@@ -67,11 +67,7 @@ class PromptOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def resolved_words(value: str | Mapping[str, str]) -> dict[str, str]:
-    """Return label -> its word, of settings.
-
-    Raises:
-        UsageError: there are none, or they cannot be read.
-    """
+    """Return label -> its word, of settings."""
     if not value:
         raise UsageError("there are no label words", "give --label-words LABEL=WORD,...")
     return read_label_words(value) if isinstance(value, str) else require_label_words(dict(value))
@@ -313,11 +309,9 @@ class PromptRows(TokenizedRows):
     def masked(
         self, ids: "NDArray[np.int64]", rng: np.random.Generator
     ) -> "tuple[NDArray[np.int64], NDArray[np.int64]]":
-        """Return tokens, some of them masked, and the original ones there; (tokens,) each.
-
-        15 % are chosen, at least one; of these 80 % become the mask token and 10 % a random one.
-        Special tokens and the mask of the label are never chosen.
-        """
+        """Return tokens, some of them masked, and the original ones there; (tokens,) each."""
+        # 15 % are chosen, at least one; of these 80 % become the mask token and 10 % a random one.
+        # Special tokens and the mask of the label are never chosen.
         able = np.flatnonzero(np.isin(ids, self.ordinary))
         hidden, labels = ids.copy(), np.full(len(ids), IGNORED, np.int64)
         chosen = rng.permutation(able)[: max(1, round(MASKED * len(able)))]

@@ -11,11 +11,7 @@ from zoo.inference.processing.records import TextExample
 
 
 def read_unlabelled(paths: Sequence[str | Path], columns: Columns) -> list[TextExample]:
-    """Return the texts of tables, which need no column of labels.
-
-    Raises:
-        UsageError: there is none, or one cannot be used.
-    """
+    """Return the texts of tables, which need no column of labels."""
     names = [columns.text, *([] if columns.pair is None else [columns.pair])]
     records = []
     for file in expand_paths(list(map(str, paths))):

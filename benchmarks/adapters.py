@@ -293,21 +293,24 @@ def peft_config(side: str, task_type: str) -> Any:
     return peft.LoraConfig(task_type=task_type, r=int(rank), lora_alpha=int(rank))
 
 
-def score(task: Task, predictions: Any, rows: Rows) -> float:
-    """Return the metric, by scikit-learn or seqeval."""
+def score(task: Task, output: Any, rows: Rows) -> float:
+    """Return the metric, by scikit-learn or seqeval.
+
+    The Trainer also groups the rows that it evaluates by length, so that its labels are read, and
+    not those of the rows in their own order.
+    """
     import numpy as np
     import seqeval.metrics
     import sklearn.metrics
 
-    predicted = np.argmax(predictions, -1)
+    predicted, labels = np.argmax(output.predictions, -1), output.label_ids
     if rows.task_type == "TOKEN_CLS":
         expected, found = [], []
-        for row, ids in zip(rows.held, predicted, strict=True):
-            pairs = [(a, b) for a, b in zip(row["labels"], ids, strict=False) if a != -100]
+        for row, ids in zip(labels, predicted, strict=True):
+            pairs = [(a, b) for a, b in zip(row, ids, strict=True) if a != -100]
             expected.append([rows.labels[a] for a, _ in pairs])
             found.append([rows.labels[b] for _, b in pairs])
         return float(seqeval.metrics.f1_score(expected, found))
-    labels = [row["labels"] for row in rows.held]
     if task.metric == "accuracy":
         return float(sklearn.metrics.accuracy_score(labels, predicted))
     return float(sklearn.metrics.matthews_corrcoef(labels, predicted))
@@ -369,11 +372,11 @@ def with_peft(
 
     trainer.compute_loss = counted
     trainer.train()
-    predictions: Any = trainer.predict(rows.held).predictions
+    output: Any = trainer.predict(rows.held)
     adapted.save_pretrained(str(scratch / "adapter"))
     size = (scratch / "adapter" / "adapter_model.safetensors").stat().st_size
     return {
-        "score": score(task, predictions, rows),
+        "score": score(task, output, rows),
         "trained": float(sum(p.numel() for p in adapted.parameters() if p.requires_grad)),
         "bytes": float(size),
         "rate": tokens / clock.seconds,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
@@ -81,6 +82,17 @@ def test_an_adapter_that_is_no_change_of_weights(
     found = [score for row in scores(tmp_path / "graph") for score in row]
     assert found == pytest.approx(expected, abs=1e-6)
     assert [c.outcome for c in verify(adapter)] == ["ok", "ok"]
+
+
+def test_layers_are_of_the_tokens_of_a_text(adapted: Adapted, tmp_path: Path) -> None:
+    """Not of virtual tokens, which have no words to show."""
+    _, adapter = adapted("prompt")
+    session = zoo_api.load(adapter, backend="cpu").session
+    ids = np.array([[2, 5, 6, 7, 3]])
+    states = session.hidden_states({"input_ids": ids, "attention_mask": np.ones_like(ids)})
+    assert {state.shape for state in states} == {(1, 5, 32)}
+    kind, message = error_of(["look", adapter, "a b", "-o", tmp_path / "page.html"])
+    assert kind is UsageError and "virtual tokens" in message
 
 
 def test_an_evaluation_is_recorded_in_the_adapter(adapted: Adapted, tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import transformers
 
@@ -64,3 +66,16 @@ class Encoded(dict[str, Any]):
 
     def word_ids(self) -> list[int | None]:
         return self.words
+
+
+def test_scores_compare_what_the_trainer_evaluated() -> None:
+    """Its rows are in another order than ours; tokens without a label do not count."""
+    held = [{"labels": 0}, {"labels": 0}, {"labels": 1}]
+    rows = adapters.Rows([], held, ["0", "1"], "SEQ_CLS")
+    output = SimpleNamespace(predictions=np.eye(2)[[1, 0, 1]], label_ids=np.array([1, 0, 0]))
+    assert adapters.score(adapters.TASKS["sst2"], output, rows) == pytest.approx(2 / 3)
+    assert adapters.score(adapters.TASKS["cola"], output, rows) == pytest.approx(0.5)
+    tags = adapters.Rows([], [], ["B-x", "O"], "TOKEN_CLS")
+    logits = np.eye(2)[[[0, 0, 1], [1, 0, 0]]]
+    output = SimpleNamespace(predictions=logits, label_ids=np.array([[0, -100, 1], [1, 0, 1]]))
+    assert adapters.score(adapters.TASKS["wnut17"], output, tags) == pytest.approx(0.8)

@@ -13,6 +13,7 @@ from zoo.inference.load_model import load_model, stored_dtype
 from zoo.inference.nan_weights import require_no_nan
 from zoo.inference.session import INT8, Session
 from zoo.inference.validate_inputs import check_inputs, check_outputs
+from zoo.nn.adapters.prompt import prompt_of
 from zoo.nn.capture import capture, layers_in_order
 from zoo.nn.devices import resolve_device, resolve_dtype
 from zoo.nn.kernels.int8_linear import int8_problem, quantize_linear_maps
@@ -78,7 +79,11 @@ class TorchSession(Session):
         numbers = range(self.layers) if layers is None else layers
         with capture(self.model, hidden=tuple(numbers)) as captured:
             self._forward(inputs)
-        return [_to_numpy(captured.hidden[number]) for number in numbers]
+        states = [captured.hidden[number] for number in numbers]
+        if (prompt := prompt_of(self.model)) is not None:  # its tokens are not the text's
+            read = next(iter(inputs.values())).shape[1] + prompt.length
+            states = [s[:, prompt.length :] if s.shape[1] == read else s for s in states]
+        return [_to_numpy(state) for state in states]
 
     @override
     def decoder(self) -> "Decoder":

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from zoo.adapters.checkpoint import AdaptedCheckpoint
 from zoo.checkpoint import load_vocabulary
 from zoo.errors import UsageError
 from zoo.inference.processing.batching import collate
@@ -184,6 +185,11 @@ class Inspector:
         max_tokens: int | None = None,
         top_k: int = TOP_K,
     ) -> None:
+        if isinstance(checkpoint, AdaptedCheckpoint) and checkpoint.has_virtual_tokens:
+            raise UsageError(
+                f"{checkpoint.path} puts virtual tokens before each text, which have no words",
+                "look at its base",
+            )
         limits = token_limits(checkpoint)
         self.checkpoint, self.session, self.tokenizer = checkpoint, session, tokenizer
         # of what the model predicts: words, where it reads characters

@@ -67,7 +67,7 @@ def mistake_values(mistakes: Mistakes) -> dict[str, Any]:
     return {
         "note": "; ".join(notes),
         "charts": [chart.figure() for chart in charts],
-        "header": ["where", *columns],
+        "header": ["where", *(name.replace("_", " ") for name in columns)],
         "rows": [
             [_cell(row.get("location")), *(_cell(row.get(name)) for name in columns)]
             for row in mistakes.worst

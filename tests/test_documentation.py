@@ -28,7 +28,8 @@ LOCAL_FILES = (
     *(f"zoo.api1.{kind}" for kind in KINDS),
 )
 FOREIGN = re.compile(
-    r"torchrun|srun|SBATCH|rdzv|signals-to-handle|mypy|tests\.fuzz|-m benchmarks|-m tools"
+    r"torchrun|srun|SBATCH|rdzv|signals-to-handle|mypy|tests\.fuzz|-m benchmarks|-m tools|"
+    "pip install"
 )
 
 

@@ -137,6 +137,7 @@ def test_a_misspelt_command_is_answered_with_the_nearest(command: str, meant: st
         ("finetune bert --lr 1", "no option is called --lr; did you mean --learning-rate?"),
         ("finetune bert --batch 8", "did you mean --batch-size?"),
         ("finetune bert --num-train-epochs 8", "did you mean --epochs?"),
+        ("run zero-shot bert text --candidate-labels a", "did you mean --label?"),
         ("finetune bert --output-dir x", "did you mean --output?"),
         ("pretrain bert --warmup-steps 9", "--set lr_scheduler.warmup_steps=VALUE sets it"),
         ("pretrain bert --dropout 0", "--set config.dropout=VALUE sets it"),

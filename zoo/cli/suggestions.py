@@ -18,6 +18,8 @@ OTHERS = {
     "labelcolumn": "--label",
     "labels": "--label",
     "columns": "--text",
+    "candidatelabels": "--label",
+    "hypothesistemplate": "--template",
     "cuda": "--device",
     "gpu": "--device",
     "overwrite": "--force",

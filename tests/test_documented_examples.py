@@ -33,7 +33,8 @@ LARGEST = re.compile(r"(?<=largest magnitude, in )\w+")  # differs the most by a
 SHORT = ("--max-steps", "3", "--global-batch-tokens", "1024", "--device", "cpu")
 """Options that make a documented run of minutes one of seconds."""
 CHECKED = ("--objective", "masked-lm", "--train", "book.txt", "--eval", "book.txt")
-NOT_RUN = ("make", "pip", "torchrun")  # the first two install; `torchrun` is in tests/training
+# the first two install; `torchrun` is in tests/training, and layouts of ColBERT in tests/convert
+NOT_RUN = ("make", "pip", "torchrun", "zoo convert colbertv2.0", "zoo run rerank colbert")
 REVIEWS = [
     f'"{text}, say {number} of us.",{label}'
     for number in range(30)

@@ -33,7 +33,7 @@ LARGEST = re.compile(r"(?<=largest magnitude, in )\w+")  # differs the most by a
 SHORT = ("--max-steps", "3", "--global-batch-tokens", "1024", "--device", "cpu")
 """Options that make a documented run of minutes one of seconds."""
 CHECKED = ("--objective", "masked-lm", "--train", "book.txt", "--eval", "book.txt")
-# the first two install; `torchrun` is in tests/training, and layouts of ColBERT in tests/convert
+# the first two install; `torchrun` is in tests/training, and layouts of ColBERT in tests/tokenizers
 NOT_RUN = ("make", "pip", "torchrun", "zoo convert colbertv2.0", "zoo run rerank colbert")
 REVIEWS = [
     f'"{text}, say {number} of us.",{label}'

@@ -27,7 +27,7 @@ from zoo.io.tensors.formats import Format
 from zoo_converters import tensorflow, zoo_formats
 from zoo_converters.hdf5_arrays import decode_arrays, list_arrays
 
-SAFE, BIN, HDF5, TENSORFLOW, NPY, GGUF = zoo_formats()
+SAFE, BIN, COMPOSER, HDF5, TENSORFLOW, NPY, GGUF = zoo_formats()
 TABLES = Path(__file__).parents[1] / "fixtures" / "tensorflow"
 PIECES = [b"\0", b"\xff", b"\x80", b"\xff" * 4, b"\0" * 4, b"\xff\xff\xff\x7f", b"\xff" * 8]
 STATE = {"a": torch.arange(6.0), "b": torch.ones(2, 3).T, "c": torch.nn.Parameter(torch.ones(2))}
@@ -40,6 +40,10 @@ def save_bin(folder: Path) -> None:
 def save_stream(folder: Path) -> None:
     path = folder / "pytorch_model.bin"
     torch.save(STATE, path, _use_new_zipfile_serialization=False)
+
+
+def save_composer(folder: Path) -> None:
+    torch.save({"state": {"model": STATE, "epoch": 1}}, folder / "ep0-ba9-rank0.pt")
 
 
 def save_npy(folder: Path) -> None:
@@ -72,6 +76,7 @@ class Equal:
 FORMATS: Mapping[str, tuple[Format, Callable[[Path], None]]] = {
     "archive": (BIN.without_checksums(), save_bin),
     "stream": (BIN, save_stream),
+    "composer": (COMPOSER.without_checksums(), save_composer),
     "npy": (NPY, save_npy),
     "gguf": (GGUF, save_gguf),
     "tensorflow": (TENSORFLOW, save_table),

@@ -51,6 +51,7 @@ class CountingSession:
         return getattr(self.session, name)
 
     def run(self, *args: Any) -> Any:
+        gc.collect()
         self.counts.append(sum(isinstance(item, self.kind) for item in gc.get_objects()))
         return self.session.run(*args)
 

@@ -16,11 +16,13 @@ def test_batches_of_an_evaluation_are_not_held(pretrained: Pretrained, tmp_path:
     run = finetune(tmp_path / "run", settings(pretrained()[0], tmp_path / "t.tsv", data=files))
     setup = setup_of(run)
     batches = setup.eval_batches(HERE)
+    gc.collect()
     before = sum(isinstance(item, Batch) for item in gc.get_objects())
     rows, tokens, alive = 0, list[int](), 0
     for batch in batches:
         rows += batch.rows
         tokens.append(batch.tensors["input_ids"].shape[1])
+        gc.collect()
         alive = max(alive, sum(isinstance(item, Batch) for item in gc.get_objects()) - before)
     assert (len(batches), rows, alive) == (13, 50, 1)
     assert tokens == sorted(tokens)

@@ -75,9 +75,12 @@ def load_adapted_model(
     }
     files = [_read_file(adapter_file(adapter), None, device) for adapter in checkpoint.adapters]
     of_model = model.state_dict().keys()
+    backbone = {entry.target for entry in family.weights(checkpoint.config, "none").entries()}
     for adapter, tensors in zip(checkpoint.adapters, files, strict=True):
         own = {name: _cast(tensors.pop(name), dtype) for name in of_model & tensors.keys()}
-        of_head = own.keys() - set(places.values())
+        # embeddings may be trained with any adapter, and the head of a language model with them
+        same_head = adapter.head_name == checkpoint.head_name
+        of_head = own.keys() - backbone - (set(places.values()) if same_head else set())
         if of_head and adapter is not checkpoint.adapters[-1]:
             raise UsageError(
                 f"{adapter.path} has weights of its head {adapter.head_name}, and of several "

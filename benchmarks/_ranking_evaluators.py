@@ -37,7 +37,7 @@ class Judged:
         return cls(by_id[0], by_id[1], relevant)
 
     def twice(self) -> "tuple[Judged, Judged]":
-        """Return each text twice, of which one is relevant, and the same with the other one.
+        """Return each text twice, with one copy relevant, and then with the other copy relevant.
 
         With one relevant text for each query, the expectation over the order of both is the mean.
         """

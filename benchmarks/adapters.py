@@ -296,8 +296,7 @@ def peft_config(side: str, task_type: str) -> Any:
 def score(task: Task, output: Any, rows: Rows) -> float:
     """Return the metric, by scikit-learn or seqeval.
 
-    The Trainer also groups the rows that it evaluates by length, so that its labels are read, and
-    not those of the rows in their own order.
+    The Trainer also groups the rows that it evaluates by length: the labels are read in its order.
     """
     import numpy as np
     import seqeval.metrics

@@ -60,7 +60,7 @@ def inspect(path: Path, *, ignore_crc: bool = False, of_run: bool = False) -> Co
 
     Args:
         ignore_crc: accept wrong checksums.
-        of_run: the file is a checkpoint of Composer, of which only the model is read.
+        of_run: the file is a checkpoint of Composer; only its model is read.
     """
     with open_regular(path) as file:
         try:

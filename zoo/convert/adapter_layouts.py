@@ -1,6 +1,7 @@
 """Adapters in the layouts of other libraries: which one a directory has, and its base."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ def read_adapter_of(
     labels: Sequence[str] | None,
     force: bool,
     offline: bool,
+    allow_pickle: bool = False,
 ) -> "PeftReport":
     """Convert an adapter of another library."""
     if is_checkpoint(source):
@@ -50,7 +52,7 @@ def read_adapter_of(
     if not isinstance(reference, str) or not reference:
         raise UsageError(f"{source} does not name its base", "give it as --base REF")
     model = resolve_checkpoint(reference, offline=offline)
-    read = read_adapterhub if of_hub else read_peft
+    read = partial(read_adapterhub, allow_pickle=allow_pickle) if of_hub else read_peft
     return read(source, reference, model, path, head=head, labels=labels, force=force)
 
 

@@ -12,13 +12,19 @@ from torch import Tensor
 from zoo.adapters.bottleneck import ATTENTION, BottleneckMethod
 from zoo.adapters.houlsby import Houlsby
 from zoo.adapters.pfeiffer import Pfeiffer
-from zoo.adapters.registry import adapter_settings
 from zoo.adapters.targets import AdaptableModel
-from zoo.adapters.write import base_record, write_adapter
-from zoo.checkpoint import FORMAT_VERSION, AdapterRecord, Checkpoint, ModelFile, SourceRecord
-from zoo.convert.peft import PeftReport, adaptable_model, check_tensors, map_head, saved_modules
+from zoo.checkpoint import Checkpoint, SourceRecord
+from zoo.convert.peft import (
+    PeftReport,
+    adaptable_model,
+    check_tensors,
+    map_head,
+    saved_modules,
+    write_read,
+)
 from zoo.errors import UsageError, VerificationError, did_you_mean
 from zoo.families.config import Config
+from zoo.hub.select_files import pickle_refused
 from zoo.io.digests.files import FileDigest, hash_file
 from zoo.io.json import read_json
 from zoo.nn.layers.skip_init import init_empty_weights
@@ -75,6 +81,7 @@ def read_adapterhub(
     head: str | None = None,
     labels: Sequence[str] | None = None,
     force: bool = False,
+    allow_pickle: bool = False,
 ) -> PeftReport:
     """Convert an adapter; for the arguments, see ``zoo.convert.peft.read_peft``."""
     # A directory has ``adapter_config.json``, ``pytorch_adapter.bin`` or ``adapter.safetensors``,
@@ -82,12 +89,12 @@ def read_adapterhub(
     # ``model_head.safetensors``.
     described = read_json(source / CONFIG)
     method = method_of(source / CONFIG, described["config"])
-    files, tensors = read_tensors(source, WEIGHTS)
+    files, tensors = read_tensors(source, WEIGHTS, allow_pickle=allow_pickle)
     if not files:
         raise UsageError(f"{source} has neither {' nor '.join(WEIGHTS)}", "save the adapter again")
     of_head: dict[str, Tensor] = {}
     if head != "none":
-        head_files, of_head = read_tensors(source, HEAD_WEIGHTS)
+        head_files, of_head = read_tensors(source, HEAD_WEIGHTS, allow_pickle=allow_pickle)
         files |= head_files
     family, head = base.family, head or (base.head_name if of_head else "none")
     if head not in family.heads():
@@ -105,23 +112,11 @@ def read_adapterhub(
     ours = map_bottlenecks(file, described, method, adaptable, tensors)
     whole = map_head(file, base, config, head, of_head)
     check_tensors(method, adaptable, ours, file)
-    model = ModelFile(
-        zoo=FORMAT_VERSION,
-        family=family.name,
-        head=head,
-        config=msgspec.to_builtins(config),
-        tokenizer=base.model.tokenizer,
-        pooling=base.model.pooling if head == base.head_name else None,
-        generation=base.model.generation if head == base.head_name else {},
-    )
-    write_adapter(
-        path,
-        model,
-        {**ours, **whole},
-        AdapterRecord(settings=adapter_settings(method), base=base_record(reference, base)),
-        sources=[source, base.path],
-        force=force,
-        source=SourceRecord(reference=str(source), format="adapterhub", files=files),
+    settings = (name for name in (CONFIG, HEAD_CONFIG) if (source / name).is_file())
+    files |= {name: hash_file(source / name) for name in settings}
+    record = SourceRecord(reference=str(source), format="adapterhub", files=files)
+    write_read(
+        path, reference, base, adaptable, method, {**ours, **whole}, source, record, force=force
     )
     return PeftReport(
         path,
@@ -148,7 +143,7 @@ def method_of(file: Path, config: Mapping[str, Any]) -> BottleneckMethod:
         if not wrong:
             settings = {name: config[name] for name in OF_METHOD if name in config}
             try:
-                return msgspec.convert(settings, kind, strict=False)
+                return msgspec.convert(settings, kind)
             except (msgspec.ValidationError, ValueError) as error:
                 raise UsageError(f"{file}: {error}", "zoo has no such adapter") from error
         problems = wrong if not problems or len(wrong) < len(problems) else problems
@@ -160,12 +155,15 @@ def method_of(file: Path, config: Mapping[str, Any]) -> BottleneckMethod:
 
 
 def read_tensors(
-    source: Path, names: Mapping[str, str]
+    source: Path, names: Mapping[str, str], *, allow_pickle: bool
 ) -> tuple[dict[str, FileDigest], dict[str, Tensor]]:
     """Return the digest and the tensors of the first of some files that is there."""
     for name, kind in names.items():
         if (source / name).is_file():
-            with format_named(kind).open(source, [name]) as reader:
+            file_format = format_named(kind)
+            if file_format.executable and not allow_pickle:
+                raise pickle_refused(str(source), [name])
+            with file_format.open(source, [name]) as reader:
                 arrays = {key: reader.read(key) for key in reader.tensors}
             tensors = {key: torch.from_numpy(a.astype(np.float32)) for key, a in arrays.items()}
             return {name: hash_file(source / name)}, tensors

@@ -314,27 +314,48 @@ def read_peft(
     method, ours, rest = map_adapter(source, settings, weights, adaptable, tensors)
     whole = map_head(file, base, config, head, rest)
     check_tensors(method, adaptable, ours, file)
-    model = ModelFile(
-        zoo=FORMAT_VERSION,
-        family=family.name,
-        head=head,
-        config=msgspec.to_builtins(config),
-        tokenizer=shortened_tokenizer(base, method, config, head),
-        pooling=base.model.pooling if head == base.head_name else None,
-        generation=base.model.generation if head == base.head_name else {},
-    )
     digests = {name: hash_file(source / name) for name in (PEFT_CONFIG, PEFT_WEIGHTS)}
-    write_adapter(
-        path,
-        model,
-        {**ours, **whole},
-        AdapterRecord(settings=adapter_settings(method), base=base_record(reference, base)),
-        sources=[source, base.path],
-        force=force,
-        source=SourceRecord(reference=str(source), format="peft", files=digests),
+    record = SourceRecord(reference=str(source), format="peft", files=digests)
+    write_read(
+        path, reference, base, adaptable, method, {**ours, **whole}, source, record, force=force
     )
     return PeftReport(
         path, method.name, len(tensors), saved_modules(weights, list(whole)), reference
+    )
+
+
+def write_read(
+    path: Path,
+    reference: str,
+    base: Checkpoint,
+    adaptable: AdaptableModel,
+    method: AdapterMethod,
+    tensors: Mapping[str, Tensor],
+    source: Path,
+    record: SourceRecord,
+    *,
+    force: bool,
+) -> None:
+    """Write an adapter that was read from the files of another library."""
+    config, head = adaptable.config, adaptable.head
+    same_head = head == base.head_name
+    model = ModelFile(
+        zoo=FORMAT_VERSION,
+        family=base.family.name,
+        head=head,
+        config=msgspec.to_builtins(config),
+        tokenizer=shortened_tokenizer(base, method, config, head),
+        pooling=base.model.pooling if same_head else None,
+        generation=base.model.generation if same_head else {},
+    )
+    write_adapter(
+        path,
+        model,
+        tensors,
+        AdapterRecord(settings=adapter_settings(method), base=base_record(reference, base)),
+        sources=[source, base.path],
+        force=force,
+        source=record,
     )
 
 

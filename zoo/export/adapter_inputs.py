@@ -1,5 +1,6 @@
 """Graphs whose adapter is an input, so that one graph serves many adapters."""
 
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -65,7 +66,7 @@ def _only_adapter(checkpoint: Checkpoint) -> Checkpoint:
 
 def adapter_names(adapters: Sequence[Checkpoint]) -> list[str]:
     """Return the names of the directories of adapters, those of the run for a run's ``model``."""
-    paths = [adapter.path.absolute() for adapter in adapters]
+    paths = [Path(os.path.abspath(adapter.path)) for adapter in adapters]
     return [path.parent.name if path.name == "model" else path.name for path in paths]
 
 

@@ -79,12 +79,16 @@ def choose_format(
         if safe:
             return safe[0]
     if matches:
-        raise UsageError(
-            f"{source} holds its weights only as {', '.join(matches[0][1])}, a pickle, which can "
-            "run code",
-            "--allow-pickle reads its tensors without running code",
-        )
+        raise pickle_refused(source, matches[0][1])
     raise without_weights(names, source)
+
+
+def pickle_refused(source: str, names: Sequence[str]) -> UsageError:
+    """Return the error for weights that are only read on request."""
+    return UsageError(
+        f"{source} holds its weights only as {', '.join(names)}, a pickle, which can run code",
+        "--allow-pickle reads its tensors without running code",
+    )
 
 
 def without_weights(names: Sequence[str], source: str) -> SourceError:

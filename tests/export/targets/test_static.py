@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from click.testing import CliRunner
+from safetensors.numpy import load_file, save_file
 
 from tests.checkpoints import Make
 from tests.inference.conftest import converted
@@ -65,6 +66,19 @@ def test_vectors_are_those_of_model2vec(hub_checkpoint: Make, tmp_path: Path) ->
     (out / "model.safetensors").write_bytes(bytes(100))
     code, message = failure("run", "embed", out, "a")
     assert code == 3 and "model.safetensors is not the file" in message
+
+
+def test_a_token_whose_vector_is_not_finite_is_counted(
+    hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    source = teacher(hub_checkpoint)
+    tensors = load_file(source / "model.safetensors")
+    (name,) = (name for name in tensors if name.endswith("word_embeddings.weight"))
+    tensors[name][-1] = 3e38  # their sum overflows; no compared text has this word
+    save_file(tensors, source / "model.safetensors", {"format": "pt"})
+    code, message = failure("export", source, "--to", "static", "-o", tmp_path / "out")
+    assert code == 3 and "not finite" in message
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_ranks_otherwise_or_has_no_tokens_is_not_written(

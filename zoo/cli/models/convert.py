@@ -137,7 +137,7 @@ def _convert_adapter(
     from zoo.io.output.overwrite import check_target
 
     labels, to, force = options.pop("labels"), options.pop("to"), options.pop("force")
-    read = {name: options.pop(name) for name in ("head", "offline")}
+    read = {name: options.pop(name) for name in ("head", "offline", "allow_pickle")}
     for name, value in options.items():
         if value:
             raise UsageError(

@@ -52,7 +52,8 @@ class Pet(TextClassification):
     def check(cls, sample: Any, data: TableConfig) -> Any:
         if isinstance(sample.label, Mapping):
             numbers = [v for v in sample.label.values() if isinstance(v, int | float)]
-            if len(numbers) < len(sample.label) or not np.isclose(sum(numbers), 1, atol=1e-4):
+            proper = len(numbers) == len(sample.label) and min(numbers, default=-1) >= 0
+            if not proper or not np.isclose(sum(numbers), 1, atol=1e-4):
                 raise RowError(f"{sample.location}: the label is not probabilities of labels")
         return super().check(sample, data)
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from zoo.errors import VerificationError
 from zoo.inference.processing.batching import MAX_BATCH_TOKENS
 from zoo.io.progress import progress
 
@@ -31,7 +32,13 @@ def token_vectors(session: "Session", vocabulary: "Vocabulary") -> "Vectors":
             ids = np.array([[*before, number, *after] for number in part], np.int64)
             found.append(session.run(_inputs(session, ids), (HIDDEN,))[HIDDEN].mean(1))
             advance(len(part))
-    return np.nan_to_num(np.concatenate(found).astype(np.float64))
+    vectors = np.concatenate(found).astype(np.float64)
+    if broken := int((~np.isfinite(vectors).all(1)).sum()):
+        raise VerificationError(
+            f"the encoder returns values that are not finite for {broken} of {len(vectors)} tokens",
+            "zoo verify checks its weights",
+        )
+    return vectors
 
 
 def _inputs(session: "Session", ids: "NDArray[np.int64]") -> "Mapping[str, NDArray[np.int64]]":

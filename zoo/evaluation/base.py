@@ -243,7 +243,7 @@ class Evaluation(ABC):
         outputs: Iterable[Output],
         row: Callable[[Item, Output], Prediction],
     ) -> None:
-        """Pass the rows of samples on, of which all outputs are known; see ``observed``."""
+        """Pass on the rows of samples whose outputs are all known; see ``observed``."""
         if self._on_prediction is not None:
             for sample, output in zip(samples, outputs, strict=True):
                 self._on_prediction(row(sample, output))

@@ -65,7 +65,7 @@ def _only_adapter(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def adapter_names(adapters: Sequence[Checkpoint]) -> list[str]:
-    """Return the names of the directories of adapters, those of the run for a run's ``model``."""
+    """Return the names of adapters: of their directories, or of the run that made them."""
     paths = [Path(os.path.abspath(adapter.path)) for adapter in adapters]
     return [path.parent.name if path.name == "model" else path.name for path in paths]
 

@@ -277,7 +277,7 @@ class Family(RenamedMethods, ABC):
     def sentence_settings(
         self, hub: Mapping[str, Any], pooling: "Pooling | None", location: str
     ) -> "Pooling | None":
-        """Return the settings of a sentence encoder, of which ``config.json`` may state some.
+        """Return the settings of a sentence encoder; ``config.json`` may state some of them.
 
         By default, those of sentence-transformers' files.
 

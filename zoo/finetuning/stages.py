@@ -21,7 +21,7 @@ class TaskStages(ABC):
 
     @abstractmethod
     def names(self, settings: Mapping[str, Any]) -> list[str]:
-        """Return the names of the stages in order, which are those of their directories."""
+        """Return the names of the stages in order; their directories have the same names."""
 
     @abstractmethod
     def settings(self, path: Path | None, settings: Mapping[str, Any], stage: str) -> ConfigDict:

@@ -244,7 +244,7 @@ def module_folders(files: SourceFiles) -> dict[str, str]:
 
 
 def backbone_folder(files: SourceFiles) -> str:
-    """Return the folder of configuration, weights and tokenizer, if it is that of a module."""
+    """Return the folder of configuration, weights and tokenizer, if a module has one."""
     # It is empty for most models, which have these files next to ``modules.json``.
     if files.has("config.json") or not files.has(MODULES):
         return ""

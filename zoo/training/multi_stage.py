@@ -53,7 +53,7 @@ class MultiStageRun(Run):
         return {}
 
     def check_stages(self, record: Any, configs: list[RunConfig]) -> None:
-        """Check the stages of a new run, of which ``configs`` are the configurations."""
+        """Check the stages of a new run, whose configurations are ``configs``."""
 
     def check_resumed(self, path: Path, record: Any) -> None:
         """Check that a run can be resumed as it began."""

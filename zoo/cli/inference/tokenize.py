@@ -21,7 +21,7 @@ Examples:
 @offline_option
 @common_options
 def command(refs: tuple[str, ...], text: str, offline: bool, as_json: bool) -> None:
-    """Show how models cut a text, or that of standard input, into tokens.
+    """Show how models cut a text, or standard input, into tokens.
 
     Only the tokenizer of a model is downloaded. --json also has ids, and the start and end of each
     token in characters.

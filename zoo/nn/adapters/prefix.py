@@ -1,4 +1,4 @@
-"""Learned keys and values before those of a text (Li and Liang 2021, arXiv:2101.00190).
+"""Learned keys and values before a text's own (Li and Liang 2021, arXiv:2101.00190).
 
 All tokens attend to them in each layer. In an encoder-decoder they are the decoder's. Tokens have
 the positions after theirs, as tokens after a cache.

@@ -113,7 +113,7 @@ def with_prompt(model: nn.Module, inputs: Mapping[str, Tensor]) -> dict[str, Ten
 
 
 def without_prompt(model: nn.Module, hidden: Tensor) -> Tensor:
-    """Return hidden states without those of virtual tokens: (batch, tokens, hidden)."""
+    """Return hidden states without virtual tokens: (batch, tokens, hidden)."""
     prompt = prompt_of(model)
     return hidden if prompt is None else hidden[:, prompt.length :]
 

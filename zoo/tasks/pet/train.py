@@ -1,7 +1,7 @@
 """Pattern-exploiting training: the classifier that learns from soft labels.
 
 Schick and Schütze 2021, "Exploiting Cloze Questions for Few Shot Text Classification and Natural
-Language Inference", arXiv:2001.07676, section 3.4. The loss is that of the released code
+Language Inference", arXiv:2001.07676, section 3.4. The loss follows the released code
 (timoschick/pet, ``pet/wrapper.py``): both distributions have the temperature.
 """
 
@@ -70,7 +70,7 @@ class Pet(TextClassification):
     def fix_labels(
         cls, run: FineTuneConfig, samples: Sequence[Any], known: tuple[str, ...] = ()
     ) -> tuple[str, ...]:
-        """Return the labels that have words, of which texts may lack some."""
+        """Return the labels that have words; the texts may lack some of them."""
         words = resolved_words(run.task_args.get("label_words") or "")
         return super().fix_labels(run, samples, known) if known else tuple(words)
 

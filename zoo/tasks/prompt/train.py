@@ -78,7 +78,7 @@ class PromptTuning(OneClassTask):
 
     name: ClassVar[str] = "prompt"
     head: ClassVar[str] = "masked-lm"
-    problem: ClassVar[Problem | None] = None  # the head is that of a language model
+    problem: ClassVar[Problem | None] = None  # the head is a language model's
     options_type: ClassVar[type[Options]] = PromptOptions
     defaults: ClassVar[Mapping[str, Any]] = {
         "batch_size": 16,
@@ -93,7 +93,7 @@ class PromptTuning(OneClassTask):
         (source,) = self.options.templates
         self.template = Template.parse(source)
         self.template.require_label()
-        self.is_training = True  # the first rows are those of the training data
+        self.is_training = True  # the first rows are of the training data
 
     @cached_property
     def words(self) -> dict[str, str]:

@@ -95,7 +95,20 @@ class GenerationConfig:
 
     def __post_init__(self) -> None:
         self._check_ranges()
-        self._check_tokens()
+        for name in TOKEN_KEYS:
+            value = getattr(self, name)
+            if value is None:
+                continue
+            sequences = _sequences(name, value)
+            count = sum(map(len, sequences))
+            if count > MAX_GENERATION_IDS:
+                raise UsageError(
+                    f"{name} has {count:,} token ids", f"at most {MAX_GENERATION_IDS:,} are read"
+                )
+            if [ids for ids in sequences if not ids or min(ids) < 0]:
+                raise UsageError(f"{name} cannot be {shown(value)}", "ids of tokens are >= 0")
+        if [bias for _, bias in self.sequence_bias or () if math.isnan(bias) or bias == math.inf]:
+            raise UsageError("a bias of sequence_bias is NaN or infinite", "give a number")
         if min(self.longest, MAX_NEW_TOKENS) * self.num_beams > MAX_BEAM_TOKENS:
             raise UsageError(
                 f"{self.num_beams} beams of {self.longest} new tokens take too much memory",
@@ -154,23 +167,6 @@ class GenerationConfig:
         for name, valid, range_ in checks:
             if not valid:
                 raise UsageError(f"{name} cannot be {getattr(self, name)!r}", f"it is {range_}")
-
-    def _check_tokens(self) -> None:
-        """Check the token ids, and that there are not too many."""
-        for name in TOKEN_KEYS:
-            value = getattr(self, name)
-            if value is None:
-                continue
-            sequences = _sequences(name, value)
-            count = sum(map(len, sequences))
-            if count > MAX_GENERATION_IDS:
-                raise UsageError(
-                    f"{name} has {count:,} token ids", f"at most {MAX_GENERATION_IDS:,} are read"
-                )
-            if [ids for ids in sequences if not ids or min(ids) < 0]:
-                raise UsageError(f"{name} cannot be {shown(value)}", "ids of tokens are >= 0")
-        if [bias for _, bias in self.sequence_bias or () if math.isnan(bias) or bias == math.inf]:
-            raise UsageError("a bias of sequence_bias is NaN or infinite", "give a number")
 
     def _sampling(self) -> list[str]:
         return [name for name in SAMPLING if getattr(self, name) is not None]

@@ -48,10 +48,15 @@ class GenerationChecks(TinyModel):
         # the whole text without a cache, or, for heads without an exact one, with the steps of the
         # row by itself.
         model: Any = self.model(head)
-        outputs = list(self.family.onnx(self.config, head).outputs)
-        if not isinstance(model, Decoder) or outputs != [LOGITS]:
+        spec = self.family.onnx(self.config, head)
+        if not isinstance(model, Decoder) or list(spec.outputs) != [LOGITS]:
             return
-        prompts, continuations = self._prompts_and_continuations(head)
+        shortest = spec.minimums.get("tokens", 1)
+        lengths = [max(length, shortest) for length in PROMPTS]
+        ids = random_inputs(spec, self.config, lengths)["input_ids"]
+        drawn = random_inputs(spec, self.config, [len(SELECTED) + shortest] * 3, seed=1)
+        prompts = [row[:length] for row, length in zip(ids.tolist(), lengths, strict=True)]
+        continuations = drawn["input_ids"].tolist()  # as many as rows are kept
         side = "right" if self._has_target(head) else "left"
         pad_id = getattr(self.config, "pad_token_id", None) or 0
         batch = pad(prompts, side=side, pad_id=pad_id, device="cpu")
@@ -69,16 +74,6 @@ class GenerationChecks(TinyModel):
                 logits = model.step(torch.tensor(tokens), state)
                 self._compare(head, model, rows, logits)
         require(not torch.equal(logits[1], logits[2]), "a step gives every token the same logits")
-
-    def _prompts_and_continuations(self, head: str) -> tuple[list[list[int]], list[list[int]]]:
-        """Return prompts and continuations, as many as rows are kept."""
-        spec = self.family.onnx(self.config, head)
-        shortest = spec.minimums.get("tokens", 1)
-        lengths = [max(length, shortest) for length in PROMPTS]
-        prompts = random_inputs(spec, self.config, lengths)["input_ids"]
-        drawn = random_inputs(spec, self.config, [len(SELECTED) + shortest] * 3, seed=1)
-        texts = [row[:length] for row, length in zip(prompts.tolist(), lengths, strict=True)]
-        return texts, drawn["input_ids"].tolist()
 
     def _has_target(self, head: str) -> bool:
         return TARGET in self.family.onnx(self.config, head).inputs

@@ -44,7 +44,18 @@ def cached_arrays(kind: str, key: str, make: Callable[[], Arrays]) -> dict[str, 
             if (found := _open(target)) is None:
                 LOG.info("building %s", target)
                 made = make()
-                _write(target, made)
+                with atomic_directory(target, force=True, managed=True) as staging:
+                    for name, array in made.items():
+                        with (staging / f"{name}.npy").open("wb") as file:
+                            contiguous = np.ascontiguousarray(array)
+                            npy.write_array_header_1_0(
+                                file, npy.header_data_from_array_1_0(contiguous)
+                            )
+                            # np.save hides the system's error, such as a full disk
+                            file.write(contiguous.data)
+                    files = {f"{name}.npy": hash_file(staging / f"{name}.npy") for name in made}
+                    record = ArraysRecord(files=files, digest=NO_DIGEST)
+                    (staging / MANIFEST).write_bytes(add_digest(encode_json(record)))
                 found = _open(target)
     except (OSError, UsageError) as error:
         LOG.warning("%s are built again at every start: %s", kind, error)
@@ -68,15 +79,3 @@ def _open(target: Path) -> dict[str, NDArray[Any]] | None:
         return None
     touch_and_evict(target)
     return arrays
-
-
-def _write(target: Path, arrays: Arrays) -> None:
-    with atomic_directory(target, force=True, managed=True) as staging:
-        for name, array in arrays.items():
-            with (staging / f"{name}.npy").open("wb") as file:
-                contiguous = np.ascontiguousarray(array)
-                npy.write_array_header_1_0(file, npy.header_data_from_array_1_0(contiguous))
-                file.write(contiguous.data)  # np.save hides the system's error, such as a full disk
-        files = {f"{name}.npy": hash_file(staging / f"{name}.npy") for name in arrays}
-        record = ArraysRecord(files=files, digest=NO_DIGEST)
-        (staging / MANIFEST).write_bytes(add_digest(encode_json(record)))

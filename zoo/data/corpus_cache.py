@@ -50,7 +50,15 @@ def cached_corpus(
         seed,
     )
     name = plan.paths[0] if paths else SAMPLE
-    target = home() / "corpora" / f"{Path(name).resolve().name.split('.')[0]}-{_key(plan)}"
+    # everything that the corpus depends on, without the names of files
+    digests = {
+        name: [plan.sources[str(file)].blake3 for file in files]
+        for name, files in plan.files.items()
+    }
+    kinds = [file.suffixes for files in plan.files.values() for file in files]
+    parts = [FORMAT_VERSION, __version__, digests, kinds, plan.settings()]
+    key = blake3(msgspec.json.encode(parts)).hexdigest(8)
+    target = home() / "corpora" / f"{Path(name).resolve().name.split('.')[0]}-{key}"
     if not is_corpus(target):
         LOG.info("building the corpus %s", target)
         try:
@@ -59,14 +67,3 @@ def cached_corpus(
             if not is_corpus(target):  # otherwise another process has built it
                 raise
     return Corpus(target)
-
-
-def _key(plan: CorpusSpec) -> str:
-    """Return a digest of everything that the corpus depends on, without the names of files."""
-    digests = {
-        name: [plan.sources[str(file)].blake3 for file in files]
-        for name, files in plan.files.items()
-    }
-    kinds = [file.suffixes for files in plan.files.values() for file in files]
-    parts = [FORMAT_VERSION, __version__, digests, kinds, plan.settings()]
-    return blake3(msgspec.json.encode(parts)).hexdigest(8)

@@ -34,7 +34,18 @@ def adapt_to_data(recipe: DistillationRecipe, task: str | None) -> DistillationR
     # where the recipe has a KL divergence. Labelled data only has predicted positions.
     from zoo.plugins.tasks import training_task
 
-    _check_data(recipe, task)
+    if recipe.data == "labelled" and task is None:
+        raise UsageError(
+            f"the recipe {recipe.name} is for labelled data",
+            "name a task with --task, and its data with --train",
+        )
+    if (recipe.data == SENTENCES) != (task == SENTENCES):
+        raise UsageError(f"{SENTENCES} need a recipe for embeddings, such as `embeddings`")
+    if recipe.data == "text" and task is not None:
+        raise UsageError(
+            f"the recipe {recipe.name} is for text without labels",
+            "leave out --task, and name the text with --train",
+        )
     if task is None:
         return recipe
     terms = {
@@ -55,22 +66,6 @@ def adapt_to_data(recipe: DistillationRecipe, task: str | None) -> DistillationR
         for name, term in recipe.terms.items()
     }
     return msgspec.structs.replace(recipe, terms=terms)
-
-
-def _check_data(recipe: DistillationRecipe, task: str | None) -> None:
-    """Check that a recipe suits the data of a run."""
-    if recipe.data == "labelled" and task is None:
-        raise UsageError(
-            f"the recipe {recipe.name} is for labelled data",
-            "name a task with --task, and its data with --train",
-        )
-    if (recipe.data == SENTENCES) != (task == SENTENCES):
-        raise UsageError(f"{SENTENCES} need a recipe for embeddings, such as `embeddings`")
-    if recipe.data == "text" and task is not None:
-        raise UsageError(
-            f"the recipe {recipe.name} is for text without labels",
-            "leave out --task, and name the text with --train",
-        )
 
 
 def adapt_to_widths(

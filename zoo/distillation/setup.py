@@ -233,7 +233,12 @@ def distill_setup(
         require_same_rows(config.distillation.teachers[0], checkpoints[0], base)
     base = replace(base, collate_wrapper=objective.collate_examples)
     if isinstance(base, FineTuneSetup):
-        base = _with_metric(with_teacher_rows(base, objective), objective)
+        base = with_teacher_rows(base, objective)
+        changes: dict[str, Any] = {
+            "metric_for_best_model": objective.metric_for_best_model,
+            "greater_is_better": objective.greater_is_better,
+        }
+        base = replace(base, config=msgspec.structs.replace(base.config, **changes))
         base = replace(base, packs_rows=False)  # losses compare layers of both models by token
     return DistillSetup(
         config=base.config,  # type: ignore[arg-type]
@@ -245,12 +250,3 @@ def distill_setup(
         base=base,
         announce=check_contents and resumed is None,
     )
-
-
-def _with_metric(base: FineTuneSetup, objective: Distillation) -> FineTuneSetup:
-    """Return the setup with the objective's metric of the best checkpoint: none without a head."""
-    changes: dict[str, Any] = {
-        "metric_for_best_model": objective.metric_for_best_model,
-        "greater_is_better": objective.greater_is_better,
-    }
-    return replace(base, config=msgspec.structs.replace(base.config, **changes))

@@ -1,7 +1,7 @@
 """Sequence-level distillation: the student's targets are texts that the teacher generates."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,12 @@ def write_targets(
     sources = [source_of(sample) for sample in samples]
     LOG.info("generating %s targets by %s", f"{len(sources):,}", reference)
     options = msgspec.to_builtins(settings)
-    targets = _generate(task, checkpoint, sources, options, device)
+    session = load_session(checkpoint, "cuda" if device.startswith("cuda") else "cpu")
+    tokenizer = load_text_tokenizer(checkpoint)
+    generation = make_task(
+        task, checkpoint, session, tokenizer=tokenizer, do_sample=False, **options
+    )
+    targets = [result["generated"] for result in generation.run(as_records(sources))]
     full = [pair for pair in zip(sources, targets, strict=True) if pair[1].strip()]
     if not full:
         raise UsageError(f"the teacher {reference} generates no text", "give a trained teacher")
@@ -93,18 +98,6 @@ def write_targets(
     with atomic_directory(path / FOLDER) as staging:
         for name, content in {**contents, RECORD: encode_json(record)}.items():
             (staging / name).write_bytes(content)
-
-
-def _generate(
-    task: str, checkpoint: Checkpoint, sources: Sequence[str], options: Any, device: str
-) -> list[str]:
-    """Return the teacher's text for each source."""
-    session = load_session(checkpoint, "cuda" if device.startswith("cuda") else "cpu")
-    tokenizer = load_text_tokenizer(checkpoint)
-    generation = make_task(
-        task, checkpoint, session, tokenizer=tokenizer, do_sample=False, **options
-    )
-    return [result["generated"] for result in generation.run(as_records(sources))]
 
 
 def require_generation(config: FineTuneConfig) -> str:

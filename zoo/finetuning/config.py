@@ -10,7 +10,6 @@ from zoo.adapters.registry import with_adapter
 from zoo.data.readers.glue import PREFIX, glue_files, glue_task
 from zoo.data.readers.labelled import label_name
 from zoo.errors import UsageError, did_you_mean
-from zoo.families.base import Family
 from zoo.families.presets import BY_TASK, DEFAULT, PAPER
 from zoo.families.tasks import TaskSpec
 from zoo.plugins.tasks import find_task, load_part, public_tasks
@@ -79,7 +78,15 @@ def finetune_config(
                 "the settings name no model", "name one as `init_from.model` or `family`"
             )
         requested["family"] = resolve_checkpoint(reference, offline=offline).family.name
-    name, preset = _preset(get_family(requested["family"]), requested.get("preset"))
+    family = get_family(requested["family"])
+    presets = family.presets()
+    name = requested.get("preset") or (PAPER if PAPER in presets else DEFAULT)
+    if name not in presets:
+        raise UsageError(
+            f"{family.name} has no preset {name!r}",
+            did_you_mean(name, list(presets)) or f"it has {', '.join(presets)}",
+        )
+    preset = presets[name]
     # a preset freezes what was pretrained
     unused = (BY_TASK,) if "init_from" in requested else (BY_TASK, "freeze_layers")
     shared = {key: value for key, value in preset.items() if key not in unused}
@@ -138,15 +145,3 @@ def _glue_settings(requested: ConfigDict) -> ConfigDict:
         "data": {**columns, "eval": list(map(str, dev))},
     }
     return deep_merge(defaults, requested, {"task": task.kind, "data": {"train": [str(train)]}})
-
-
-def _preset(family: Family, name: str | None) -> tuple[str, Mapping[str, Any]]:
-    """Return the name and settings of a preset; the default is the one of the family's paper."""
-    presets = family.presets()
-    name = name or (PAPER if PAPER in presets else DEFAULT)
-    if name not in presets:
-        raise UsageError(
-            f"{family.name} has no preset {name!r}",
-            did_you_mean(name, list(presets)) or f"it has {', '.join(presets)}",
-        )
-    return name, presets[name]

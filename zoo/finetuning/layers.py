@@ -36,15 +36,11 @@ class LayerTask(FineTuning):
             return
         for module in model.modules():
             if isinstance(module, ScalarMix):
-                _select(module, layers)
-
-
-def _select(mix: ScalarMix, layer: int) -> None:
-    try:
-        mix.select(layer)
-    except IndexError as error:
-        raise UsageError(
-            f"task_args.layers is {layer}, and the model has {mix.layers} layers with the "
-            "embeddings",
-            f"give one from 0, the embeddings, to {mix.layers - 1}, the last",
-        ) from error
+                try:
+                    module.select(layers)
+                except IndexError as error:
+                    raise UsageError(
+                        f"task_args.layers is {layers}, and the model has {module.layers} layers "
+                        "with the embeddings",
+                        f"give one from 0, the embeddings, to {module.layers - 1}, the last",
+                    ) from error

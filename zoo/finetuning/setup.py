@@ -9,7 +9,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import msgspec
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -119,12 +118,16 @@ class FineTuneSetup(RunSetup):
         lengths: NDArray[np.int64] | None = None,
         split_micro_batches: bool = False,
     ) -> BatchLoader:
+        chosen = self.config.micro_batch_size is not None or self.objective.loss_in_batch
+        size = self.objective.micro_batch_size
+        if dist.device.type == "cpu" and not chosen and not self.packs_rows:
+            size = min(CPU_MICRO_BATCH_SIZE, self.config.batch_size)
         return BatchLoader(
             self.objective,
             rows,
             seed=self.config.seed,
             global_batch_size=batch_size,
-            micro_batch_size=self._micro_batch_size(dist.device),
+            micro_batch_size=size,
             rank=dist.rank,
             world_size=dist.world_size,
             order=order,
@@ -133,13 +136,6 @@ class FineTuneSetup(RunSetup):
             device=dist.device,
             split_micro_batches=split_micro_batches,
         )
-
-    def _micro_batch_size(self, device: torch.device) -> int:
-        """Return the number of samples per forward pass on a device."""
-        chosen = self.config.micro_batch_size is not None or self.objective.loss_in_batch
-        if device.type == "cpu" and not chosen and not self.packs_rows:
-            return min(CPU_MICRO_BATCH_SIZE, self.config.batch_size)
-        return self.objective.micro_batch_size
 
     @override
     def data_log(self) -> dict[str, Any] | None:

@@ -62,22 +62,20 @@ def read_registry(path: Path) -> dict[str, RegistryEntry]:
         except msgspec.ValidationError as error:
             shown = f"{str(name)[:100]!r}"
             raise VerificationError(f"{path}: {shown} cannot be a name: {error}") from error
-        rows[text] = _row(path, text, entry)
+        try:
+            row = msgspec.convert(entry, RegistryEntry)
+        except msgspec.ValidationError as error:
+            reason, _, origin = str(error).partition(" - at ")
+            field = origin.strip("`").removeprefix("$").removeprefix(".")
+            raise VerificationError(
+                f"{path}: {text}: {field}{': ' if field else ''}{reason}"
+            ) from error
+        if (row.repo is None) == (row.page is None):
+            raise VerificationError(
+                f"{path}: {text}: give repo or, for what is not on the Hub, page"
+            )
+        rows[text] = row
     return rows
-
-
-def _row(path: Path, name: str, entry: Any) -> RegistryEntry:
-    try:
-        row = msgspec.convert(entry, RegistryEntry)
-    except msgspec.ValidationError as error:
-        reason, _, origin = str(error).partition(" - at ")
-        field = origin.strip("`").removeprefix("$").removeprefix(".")
-        raise VerificationError(
-            f"{path}: {name}: {field}{': ' if field else ''}{reason}"
-        ) from error
-    if (row.repo is None) == (row.page is None):
-        raise VerificationError(f"{path}: {name}: give repo or, for what is not on the Hub, page")
-    return row
 
 
 @functools.cache

@@ -1,7 +1,7 @@
 """Validation of the inputs of a session: names, shapes, and token ids within their tables."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from zoo.errors import UsageError
 from zoo.families.config import Config
@@ -28,6 +28,8 @@ def check_inputs(
     inputs: "Arrays", spec: OnnxSpec, config: Config
 ) -> "dict[str, NDArray[np.int64]]":
     """Return the arrays as contiguous int64, in the order of the specification."""
+    import numpy as np
+
     for name in inputs:
         if name not in spec.inputs:
             raise UsageError(f"no input is called {name!r}", f"there are {', '.join(spec.inputs)}")
@@ -35,7 +37,10 @@ def check_inputs(
     arrays = {}
     for name, axes in spec.inputs.items():
         if name in inputs:
-            arrays[name] = _as_int64(name, inputs[name])
+            array = np.asarray(inputs[name])
+            if array.dtype.kind not in "iub":
+                raise UsageError(f"the input {name} holds {array.dtype}, not integers")
+            arrays[name] = np.require(array, np.int64, ["C", "W"])
             _check_shape(name, arrays[name].shape, axes, spec.limits, sizes)
             _check_range(name, arrays[name], getattr(config, TABLES.get(name, ""), None))
         elif name not in NEUTRAL:
@@ -65,15 +70,6 @@ def check_outputs(requested: Sequence[str] | None, outputs: tuple[str, ...]) -> 
         if name not in outputs:
             raise UsageError(f"no output is called {name!r}", f"there are {', '.join(outputs)}")
     return outputs if requested is None else tuple(requested)
-
-
-def _as_int64(name: str, value: Any) -> "NDArray[np.int64]":
-    import numpy as np
-
-    array = np.asarray(value)
-    if array.dtype.kind not in "iub":
-        raise UsageError(f"the input {name} holds {array.dtype}, not integers")
-    return np.require(array, np.int64, ["C", "W"])
 
 
 def _check_shape(

@@ -171,7 +171,20 @@ def _bars() -> Iterator[Any]:
     with _lock:
         if not _shown:
             _display = contextlib.ExitStack()
-            _display.bars = _display.enter_context(_new_display())
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn
+
+            _display.bars = _display.enter_context(
+                Progress(
+                    TextColumn("{task.description}", markup=False),
+                    BarColumn(bar_width=None),
+                    TextColumn("{task.fields[figures]}", markup=False),
+                    console=Console(stderr=True),
+                    refresh_per_second=1 / REFRESH_SECONDS,
+                    transient=True,
+                    expand=True,
+                )
+            )
             _display.enter_context(log_above_bars())
         _shown += 1
         display = _display
@@ -182,21 +195,6 @@ def _bars() -> Iterator[Any]:
             _shown -= 1
             if not _shown:
                 display.close()
-
-
-def _new_display() -> Any:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=None),
-        TextColumn("{task.fields[figures]}", markup=False),
-        console=Console(stderr=True),
-        refresh_per_second=1 / REFRESH_SECONDS,
-        transient=True,
-        expand=True,
-    )
 
 
 @contextlib.contextmanager

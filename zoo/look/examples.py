@@ -94,27 +94,22 @@ def show_examples(setup: PretrainSetup, count: int) -> Iterator[ShownExample]:
         batch = objective.collate([example])
         with torch.no_grad():
             read = objective.forward(model, batch.tensors).inputs
-        yield _shown(index, example, {k: v[0].numpy() for k, v in read.items()}, setup)
-
-
-def _shown(
-    index: int, example: Example, read: dict[str, Any], setup: PretrainSetup
-) -> ShownExample:
-    documents, padding = [], 0
-    names = [name for name in example.arrays if name.endswith("input_ids")]
-    for name in names:
-        numbers = example.arrays[f"{name.removesuffix('input_ids')}document_ids"]
-        padding += int(np.count_nonzero(numbers == 0))
-        for document in range(1, int(numbers.max(initial=0)) + 1):
-            places = np.flatnonzero(numbers == document)
-            documents.append(_document(name, document, places, example, read, setup))
-    known = {"document_ids", "position_ids", "token_type_ids", "input_ids"}
-    other = {
-        name: _words(values.tolist(), setup) if values.ndim == 1 else values.tolist()
-        for name, values in example.arrays.items()
-        if not any(name.endswith(ending) for ending in known)
-    }
-    return ShownExample(index, documents, padding, other)
+        inputs = {k: v[0].numpy() for k, v in read.items()}
+        documents, padding = [], 0
+        names = [name for name in example.arrays if name.endswith("input_ids")]
+        for name in names:
+            numbers = example.arrays[f"{name.removesuffix('input_ids')}document_ids"]
+            padding += int(np.count_nonzero(numbers == 0))
+            for document in range(1, int(numbers.max(initial=0)) + 1):
+                places = np.flatnonzero(numbers == document)
+                documents.append(_document(name, document, places, example, inputs, setup))
+        known = {"document_ids", "position_ids", "token_type_ids", "input_ids"}
+        other = {
+            name: _words(values.tolist(), setup) if values.ndim == 1 else values.tolist()
+            for name, values in example.arrays.items()
+            if not any(name.endswith(ending) for ending in known)
+        }
+        yield ShownExample(index, documents, padding, other)
 
 
 def _document(

@@ -36,7 +36,11 @@ def pair_classification_metrics(scores: Floats, labels: NDArray[np.bool_]) -> di
     all_negative = 1 - positives / len(scores)
     best = int(accuracies.argmax())
     metrics = {
-        "average_precision": _average_precision(hits, found, positives),
+        "average_precision": (
+            float((np.diff(hits, prepend=0) * hits / found).sum() / positives)
+            if positives
+            else float("nan")
+        ),
         "accuracy": float(max(accuracies[best], all_negative)),
         # above all scores if it is best to call no pair positive
         "accuracy_threshold": float(
@@ -46,24 +50,15 @@ def pair_classification_metrics(scores: Floats, labels: NDArray[np.bool_]) -> di
     f1 = 2 * hits / (found + max(positives, 1))
     best = int(f1.argmax())
     true, chosen = int(hits[best]), int(found[best])
+    count = len(scores)
+    scale = chosen * (count - chosen) * positives * (count - positives)
     metrics |= {
         "f1": float(f1[best]),
         "precision": true / chosen,
         "recall": true / max(positives, 1),
         "f1_threshold": float(thresholds[best]),
-        "matthews_correlation": _matthews(true, chosen, positives, len(scores)),
+        # 0 if all pairs or all predictions are of one kind
+        "matthews_correlation": (true * count - chosen * positives) / scale**0.5 if scale else 0.0,
         "area_under_curve": roc_auc(scores, labels),
     }
     return metrics
-
-
-def _average_precision(hits: NDArray[np.int64], found: NDArray[np.int64], positives: int) -> float:
-    if not positives:
-        return float("nan")
-    return float((np.diff(hits, prepend=0) * hits / found).sum() / positives)
-
-
-def _matthews(true: int, chosen: int, positives: int, count: int) -> float:
-    """Return the Matthews correlation; 0 if all pairs or all predictions are of one kind."""
-    scale = chosen * (count - chosen) * positives * (count - positives)
-    return (true * count - chosen * positives) / scale**0.5 if scale else 0.0

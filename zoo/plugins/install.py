@@ -57,7 +57,22 @@ def uses_uv(command: Sequence[str]) -> bool:
 def plan_install(specs: Sequence[str], *, upgrade: bool = False) -> list[Change]:
     """Return what an installation would change, without changing anything."""
     for spec in specs:
-        _check_spec(spec)
+        if spec.startswith("-"):
+            raise UsageError(f"{spec} is an option, not a requirement")
+        path = Path(spec)
+        if spec.startswith((".", "/", "~")) and not path.expanduser().exists():
+            raise UsageError(
+                f"{spec} does not exist", "give a directory, a wheel, a name or git+URL"
+            )
+        # an installer waits for a FIFO
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise UsageError(f"{spec} is neither a regular file nor a directory")
+        project = any(Path(spec, name).is_file() for name in ("pyproject.toml", "setup.py"))
+        if project and _NAME.fullmatch(spec):
+            raise UsageError(
+                f"{spec} is a name in the package index, and a directory here",
+                f"./{spec} is the directory; install from the index in another directory",
+            )
     changes = [change for step in _steps(specs, upgrade) for change in _changes(step)]
     return list({_canonical(change.name): change for change in changes}.values())
 
@@ -108,23 +123,6 @@ def _changes(arguments: Sequence[str]) -> list[Change]:
         )
         for item in report["install"]
     ]
-
-
-def _check_spec(spec: str) -> None:
-    """Refuse requirements that are options, or names of directories that were meant as paths."""
-    if spec.startswith("-"):
-        raise UsageError(f"{spec} is an option, not a requirement")
-    path = Path(spec)
-    if spec.startswith((".", "/", "~")) and not path.expanduser().exists():
-        raise UsageError(f"{spec} does not exist", "give a directory, a wheel, a name or git+URL")
-    if path.exists() and not path.is_file() and not path.is_dir():  # an installer waits for a FIFO
-        raise UsageError(f"{spec} is neither a regular file nor a directory")
-    project = any(Path(spec, name).is_file() for name in ("pyproject.toml", "setup.py"))
-    if project and _NAME.fullmatch(spec):
-        raise UsageError(
-            f"{spec} is a name in the package index, and a directory here",
-            f"./{spec} is the directory; install from the index in another directory",
-        )
 
 
 def _parse_uv(text: str) -> list[Change]:

@@ -52,14 +52,6 @@ class _Form:
     metrics: Mapping[str, str] = field(default_factory=dict)
 
 
-def _form(name: str, checkpoint: "Checkpoint") -> _Form:
-    """Return the evaluation of a model; the task's form as text if it generates targets."""
-    task = GLUE[name]
-    if GENERATED in checkpoint.head.tasks:
-        return _Form(GENERATED, {}, f"{PREFIX}{name}=", {"accuracy": "exact_match"})
-    return _Form(task.kind, {"text": task.text, "pair": task.pair, "label": task.label})
-
-
 def evaluate_glue(
     models: dict[str, Path],
     data: Path,
@@ -75,7 +67,11 @@ def evaluate_glue(
     for name, path in models.items():
         task = GLUE[name]
         checkpoint, session = open_model(path)
-        form = _form(name, checkpoint)
+        form = (
+            _Form(GENERATED, {}, f"{PREFIX}{name}=", {"accuracy": "exact_match"})
+            if GENERATED in checkpoint.head.tasks
+            else _Form(task.kind, {"text": task.text, "pair": task.pair, "label": task.label})
+        )
         evaluation = make_evaluation(form.kind, checkpoint, session, limit=limit, **form.columns)
         results = [evaluation.evaluate([Path(f"{form.prefix}{file}")]) for file in files[name]]
         metrics = {

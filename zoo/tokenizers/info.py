@@ -78,13 +78,29 @@ def tokenizer_info(
     if unknown and tokenizer.token_to_id(names.get("unk", "")) is None:
         names["unk"] = unknown
     special = {role: names[role] for role in ROLES if role in names}
+    stored: str = sections.get("truncation", {}).get("direction", "Right").lower()
+    side: Any = settings.option("truncation_side", (str,), stored)
+    if side not in get_args(Side):
+        raise VerificationError(
+            f"{settings.origin}/{TOKENIZER_CONFIG}: truncation_side = {side!r:.100}",
+            "only 'left' and 'right' are sides",
+        )
+    # Tokens have their flags in ``tokenizer.json``
+    from tokenizers import normalizers
+
+    kept = {*(key for key, entry in KEYS.items() if entry.treatment == Treatment.WRITTEN_ANEW)}
+    kept |= {*FIELDS, *(f"{role}_token" for role in ROLES)}
+    if isinstance(tokenizer.normalizer, normalizers.BertNormalizer):
+        kept |= {*OPTIONS}
+    extra = {key: value for key, value in settings.stated.items() if key not in kept}
+    extra |= {key: without_flags(extra[key]) for key in EXTRA if extra.get(key)}
     return TokenizerInfo(
         special={r: t for r, t in special.items() if tokenizer.token_to_id(t) is not None},
         max_tokens=_max_tokens(settings.config, str(files.path(TOKENIZER_CONFIG))),
-        truncation_side=_truncation_side(settings, sections),
+        truncation_side=side,
         split_special_tokens=settings.option("split_special_tokens", (bool,), False),
         token_types=_has_token_types(settings, tokenizer),
-        extra_config=_extra_config(files, settings, tokenizer),
+        extra_config=extra | chat_template(files),
         sections=sections,
     )
 
@@ -109,18 +125,6 @@ def check_vocabulary(tokenizer: "Tokenizer", vocab_size: int, origin: str) -> No
     )
 
 
-def _truncation_side(settings: TokenizerFilesConfig, sections: Mapping[str, Any]) -> Side:
-    """Return the side that ``tokenizer_config.json`` names, else ``tokenizer.json``."""
-    stored: str = sections.get("truncation", {}).get("direction", "Right").lower()
-    side: Any = settings.option("truncation_side", (str,), stored)
-    if side not in get_args(Side):
-        raise VerificationError(
-            f"{settings.origin}/{TOKENIZER_CONFIG}: truncation_side = {side!r:.100}",
-            "only 'left' and 'right' are sides",
-        )
-    return side  # type: ignore[no-any-return]
-
-
 def _has_token_types(settings: TokenizerFilesConfig, tokenizer: "Tokenizer") -> bool:
     """Return whether the model is given the types that the tokenizer's template sets, if any."""
     names = settings.option("model_input_names", (list, type(None)), None)
@@ -128,22 +132,6 @@ def _has_token_types(settings: TokenizerFilesConfig, tokenizer: "Tokenizer") -> 
         return True
     ends = tokenizer.post_processor  # its state is its JSON
     return ends is None or not sets_token_types(json.loads(ends.__getstate__()))
-
-
-def _extra_config(
-    files: SourceFiles, settings: TokenizerFilesConfig, tokenizer: "Tokenizer"
-) -> dict[str, Any]:
-    """Return the keys that neither a field nor ``tokenizer.json`` keeps."""
-    # Tokens have their flags in ``tokenizer.json``
-    from tokenizers import normalizers
-
-    kept = {*(key for key, entry in KEYS.items() if entry.treatment == Treatment.WRITTEN_ANEW)}
-    kept |= {*FIELDS, *(f"{role}_token" for role in ROLES)}
-    if isinstance(tokenizer.normalizer, normalizers.BertNormalizer):
-        kept |= {*OPTIONS}
-    extra = {key: value for key, value in settings.stated.items() if key not in kept}
-    extra |= {key: without_flags(extra[key]) for key in EXTRA if extra.get(key)}
-    return extra | chat_template(files)
 
 
 def check_template(tokenizer: "Tokenizer", vocab_size: int, types: int | None, origin: str) -> None:

@@ -1,7 +1,6 @@
 """Start, delimiter and extract tokens around texts, added to a tokenizer that has no template."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,20 +40,13 @@ def with_input_tokens(content: bytes, info: TokenizerInfo, tokens: InputTokens) 
     steps = processor["processors"] if processor["type"] == "Sequence" else [processor]
     kept = [step for step in steps if step["type"] != "TemplateProcessing"]
     ids = {token: tokenizer.token_to_id(token) for token in tokens}
-    template = _template(tokens, ids)
-    definition["post_processor"] = {"type": "Sequence", "processors": [*kept, template]}
-    return dump_json(definition, ensure_ascii=False, indent=2).encode()
-
-
-def _template(tokens: InputTokens, ids: Mapping[str, int | None]) -> dict[str, Any]:
-    """Return the definition of a ``TemplateProcessing``; all tokens are of type 0."""
 
     def special(token: str) -> dict[str, Any]:
         return {"SpecialToken": {"id": token, "type_id": 0}}
 
     first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
     start, delimiter, extract = map(special, tokens)
-    return {
+    template = {
         "type": "TemplateProcessing",
         "single": [start, first, extract],
         "pair": [start, first, delimiter, second, extract],
@@ -63,3 +55,5 @@ def _template(tokens: InputTokens, ids: Mapping[str, int | None]) -> dict[str, A
             for token, number in ids.items()
         },
     }
+    definition["post_processor"] = {"type": "Sequence", "processors": [*kept, template]}
+    return dump_json(definition, ensure_ascii=False, indent=2).encode()

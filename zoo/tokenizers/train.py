@@ -217,18 +217,8 @@ def _unigram(params: _TrainParams) -> dict[str, str]:
     trainer = trainers.UnigramTrainer(vocab_size=size, show_progress=False, **options)
     raw = with_pipeline(Tokenizer(models.Unigram()))
     _fit(raw, trainer, params)
-    pieces = _deterministic_pieces(json.loads(raw.to_str())["model"]["vocab"], params.unknown)
-    _check_size(len(pieces) + around, params)
-    model = PieceModel(tuple(pieces), UNIGRAM, 0, b"", True, True, False)
-    layout = VocabLayout(new.first, 0, new.last, new.sentinels, params.unknown, False)
-    tokenizer = with_pipeline(build_model(model, layout, "the trained tokenizer"))
-    tokenizer.add_special_tokens(params.last[len(new.last) :])  # the family adds the others
-    return {TOKENIZER_JSON: tokenizer.to_str(pretty=True)}
-
-
-def _deterministic_pieces(needed: Sequence[tuple[str, float]], unknown: str) -> list[Piece]:
-    """Return the pieces by descending score, with deterministic scores and order."""
-    scores = {text: score for text, score in needed if text != unknown}
+    needed = json.loads(raw.to_str())["model"]["vocab"]
+    scores = {text: score for text, score in needed if text != params.unknown}
     single = [text for text in scores if len(text) == 1]
     worst = min(scores.values(), default=0.0)
     for text in single:
@@ -236,7 +226,13 @@ def _deterministic_pieces(needed: Sequence[tuple[str, float]], unknown: str) -> 
             scores[text] = worst
     settled = ((text, round(score, DIGITS)) for text, score in scores.items())
     ordered = sorted(settled, key=lambda piece: (-piece[1], piece[0]))
-    return [Piece(text, score, NORMAL) for text, score in ordered]
+    pieces = [Piece(text, score, NORMAL) for text, score in ordered]
+    _check_size(len(pieces) + around, params)
+    model = PieceModel(tuple(pieces), UNIGRAM, 0, b"", True, True, False)
+    layout = VocabLayout(new.first, 0, new.last, new.sentinels, params.unknown, False)
+    tokenizer = with_pipeline(build_model(model, layout, "the trained tokenizer"))
+    tokenizer.add_special_tokens(params.last[len(new.last) :])  # the family adds the others
+    return {TOKENIZER_JSON: tokenizer.to_str(pretty=True)}
 
 
 def _words(params: _TrainParams) -> dict[str, str]:

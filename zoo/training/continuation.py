@@ -107,11 +107,7 @@ def continued_config(
             raise UsageError(what, "--reset-optimizer begins with a new state of the optimizer")
         model = "" if name == "seed" else f", such as one with --init-from {parent / 'model'}"
         raise UsageError(what, f"leave it out, or begin another run{model}")
-    return _with_warmup_of(first, config, parent)
-
-
-def _with_warmup_of(first: RunConfig, config: RunConfig, parent: Path) -> RunConfig:
-    """Return a configuration with as many steps of shorter rows as another one."""
+    # as many steps of shorter rows as the parent
     warmup, steps = getattr(config, "seq_len_warmup", None), first.seq_len_warmup_steps
     if warmup is None or config.max_steps == first.max_steps:
         return config

@@ -105,7 +105,8 @@ def task_command(name: str) -> click.Command:
         if stream:
             _stream(name, ref, texts, as_json, options)
             return
-        results = _counted(_results(name, ref, texts, options))
+        task, arguments = _prepared(name, ref, texts, options)
+        results = _counted(task.run(arguments.records))
         if as_json:
             output.json_line({"task": verb, "results": list(results)})
             return
@@ -197,13 +198,6 @@ def _stream(
         for piece in generating.stream_text(record, row_id):
             output.piece(piece)
         output.line("")
-
-
-def _results(
-    name: str, ref: str, texts: tuple[str, ...], options: dict[str, Any]
-) -> Iterator[dict[str, Any]]:
-    task, given = _prepared(name, ref, texts, options)
-    return task.run(given.records)
 
 
 def _write(

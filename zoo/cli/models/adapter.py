@@ -106,7 +106,12 @@ def info(path: Path, as_json: bool) -> None:
     rows = {
         "adapter": value["adapter"],
         "method": str(value["method"]),
-        **{f"  {name}": _shown(setting) for name, setting in settings.items()},
+        **{
+            f"  {name}": (
+                ", ".join(map(str, setting)) if isinstance(setting, list | tuple) else str(setting)
+            )
+            for name, setting in settings.items()
+        },
         "parameters": f"{value['parameters']:,}, {value['bytes']:,} bytes",
         "head": adapter.head_name,
         **({"labels": ", ".join(labels)} if labels else {}),
@@ -115,10 +120,6 @@ def info(path: Path, as_json: bool) -> None:
         "available": "yes" if problem is None else f"no: {problem}",
     }
     result({**value, **more}, fields(rows), as_json=as_json)
-
-
-def _shown(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 @click.command(

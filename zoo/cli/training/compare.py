@@ -49,7 +49,20 @@ def command(runs: tuple[Path, ...], figures: Path | None, as_json: bool) -> None
             lines += [f"{group.name} differs from {groups[0].name} in"]
             lines += [*(f"  {change}" for change in group.changes), ""]
     if output is not None:
-        _draw(output, groups)
+        from zoo.errors import UsageError
+        from zoo.report.figures import plot_bands
+
+        panels: dict[str, dict[str, Any]] = {}
+        for drawn in groups:
+            if curve := drawn.curve():
+                unit = f"{drawn.loss}: validation loss (nats)"
+                panels.setdefault(unit, {})[drawn.name] = curve
+        if not panels:
+            raise UsageError(
+                "runs of different seeds have no evaluations at the same steps to draw",
+                "leave --figures out",
+            )
+        plot_bands(output, panels, x="step")
         lines.append(f"figure: {output}")
     if not lines[-1]:
         lines.pop()
@@ -76,24 +89,6 @@ def _panel(task: str, groups: "Sequence[RunGroup]") -> list[str]:
         for group, cells in zip(groups, values, strict=True)
     ]
     return [*side_by_side([task, *names], columns), ""]
-
-
-def _draw(output: Path, groups: "Sequence[RunGroup]") -> None:
-    """Write the curves of the validation losses, a panel for each kind of loss."""
-    from zoo.errors import UsageError
-    from zoo.report.figures import plot_bands
-
-    panels: dict[str, dict[str, Any]] = {}
-    for group in groups:
-        if curve := group.curve():
-            unit = f"{group.loss}: validation loss (nats)"
-            panels.setdefault(unit, {})[group.name] = curve
-    if not panels:
-        raise UsageError(
-            "runs of different seeds have no evaluations at the same steps to draw",
-            "leave --figures out",
-        )
-    plot_bands(output, panels, x="step")
 
 
 def _as_json(group: "RunGroup") -> dict[str, Any]:

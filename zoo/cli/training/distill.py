@@ -180,7 +180,16 @@ def command(ctx: click.Context, /, file: str | None, **options: Any) -> None:
     if runs:
         _finish_seeds(ctx, runs, options, overrides)
     else:
-        _finish(ctx, paths, options, overrides)
+        from zoo.training.logging.scores import score_header, score_rows
+
+        value: dict[str, Any] = dict(paths)
+        lines = [f"{name}: {path}" for name, path in paths.items()]
+        scores = _score([Path(paths["run"])], options, overrides)
+        for score in scores:
+            value["scores"] = _as_json(score)
+            lines += ["", *output.table(score_rows(score), score_header(score))]
+        output.result(value, lines, as_json=options["as_json"])
+        _require(ctx, scores, options["min_retention"])
 
 
 def settings_of(options: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, str]:
@@ -198,22 +207,6 @@ def settings_of(options: Mapping[str, Any], values: Mapping[str, Any]) -> dict[s
         if Path(path).suffix.lower() in TABLES:
             raise UsageError(f"{path} is a table of labelled data", "name its task with --task")
     return SETTINGS
-
-
-def _finish(
-    ctx: click.Context, paths: dict[str, str], options: dict[str, Any], given: dict[str, Any]
-) -> None:
-    """Score a run, and print its paths and scores."""
-    from zoo.training.logging.scores import score_header, score_rows
-
-    value: dict[str, Any] = dict(paths)
-    lines = [f"{name}: {path}" for name, path in paths.items()]
-    scores = _score([Path(paths["run"])], options, given)
-    for score in scores:
-        value["scores"] = _as_json(score)
-        lines += ["", *output.table(score_rows(score), score_header(score))]
-    output.result(value, lines, as_json=options["as_json"])
-    _require(ctx, scores, options["min_retention"])
 
 
 def _finish_seeds(

@@ -22,7 +22,7 @@ from zoo.finetuning.base import FineTuning
 from zoo.metrics.ranks import spearman
 from zoo.nn.kernels.row_chunks import Logits, chunked_logits
 from zoo.nn.layers.skip_init import build_without_init
-from zoo.objectives.base import Batch, LossOutput, TrainingObjective
+from zoo.objectives.base import LossOutput, TrainingObjective
 from zoo.tasks.sentences.train import Sentences
 from zoo.training.distributed.context import DistContext
 from zoo.training.logging.aggregate import MetricSums, Predictions
@@ -186,7 +186,12 @@ def evaluate(
         mine.add(_losses(output, student), batch.counts)
         read = {**tensors, **output.outputs.inputs}
         taught = [None if teacher is None else teacher.forward(read, {}) for teacher in teachers]
-        _add_teachers(others, taught, batch)
+        first = taught[0]
+        for number, (result, answer) in enumerate(zip(others, taught, strict=True)):
+            if result is not None and answer is not None:
+                result.add(_losses(answer, answer.model), batch.counts)
+                if first is not None and (number or isinstance(result.objective, Sentences)):
+                    result.compare(answer, first)
         if taught[0] is not None:
             mine.compare(output, taught[0])
     return mine, others, sum(batch.rows for batch in batches)
@@ -203,17 +208,6 @@ def shared_weights(base: TrainingObjective, teachers: Sequence[Teacher | None]) 
     }
     is_single = len(shared) == 1 < len(base.loss_weights)
     return dict.fromkeys(shared, 1.0) if is_single else shared
-
-
-def _add_teachers(
-    results: Sequence[ModelQuality | None], outputs: Sequence[ModelOutput | None], batch: Batch
-) -> None:
-    first = outputs[0]
-    for number, (result, output) in enumerate(zip(results, outputs, strict=True)):
-        if result is not None and output is not None:
-            result.add(_losses(output, output.model), batch.counts)
-            if first is not None and (number or isinstance(result.objective, Sentences)):
-                result.compare(output, first)
 
 
 def _losses(output: ModelOutput, module: Any) -> LossOutput:

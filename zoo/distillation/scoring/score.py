@@ -118,7 +118,9 @@ def _score(
         setup,
         Scores(
             zoo=__version__,
-            data=_data(setup),
+            data=f"evaluation data of {setup.base.config.task}"
+            if isinstance(setup.base, FineTuneSetup)
+            else f"held-out text, {setup.objective.base.name}",
             rows=rows,
             student=models[-1],
             teachers=models[:-1],
@@ -127,12 +129,6 @@ def _score(
             threads=torch.get_num_threads(),
         ),
     )
-
-
-def _data(setup: DistillSetup) -> str:
-    if isinstance(setup.base, FineTuneSetup):
-        return f"evaluation data of {setup.base.config.task}"
-    return f"held-out text, {setup.objective.base.name}"
 
 
 def _model_score(

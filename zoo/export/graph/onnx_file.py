@@ -66,7 +66,17 @@ def latest_release(release: str, dtype: str) -> str:
 
 def write_graph(model: ir.Model, path: Path, opset: int, external_over: int) -> str | None:
     """Write a traced graph, without stack traces and other metadata of the exporter."""
-    _name_products(model.graph)
+    # Products and embeddings are named by their modules, such as ``layers.0.attention.qkv``; those
+    # of the model itself, such as the product with a tied vocabulary, are called ``logits``.
+    products = list(model.graph.all_nodes())
+    used = {node.name for node in products}
+    for node in products:
+        scopes = ast.literal_eval(node.metadata_props.get(SCOPES, "[]"))
+        if node.op_type in ("MatMul", "Gather") and len(scopes) > 1:
+            suffixes = chain([""], (f".{number}" for number in count(1)))
+            names = (f"{scopes[-2] or LOGITS}{suffix}" for suffix in suffixes)
+            node.name = next(name for name in names if name not in used)
+            used.add(node.name)
     for graph in (model.graph, *(function.graph for function in model.functions.values())):
         nodes = list(graph.all_nodes())
         values = [value for node in nodes for value in node.outputs]
@@ -79,20 +89,6 @@ def write_graph(model: ir.Model, path: Path, opset: int, external_over: int) -> 
     name = path.with_suffix(DATA).name if external else None
     ir.save(model, path, external_data=name)
     return name
-
-
-def _name_products(graph: ir.Graph) -> None:
-    """Name products and embeddings by their modules, such as ``layers.0.attention.qkv``."""
-    # Those of the model itself, such as the product with a tied vocabulary, are called ``logits``
-    nodes = list(graph.all_nodes())
-    used = {node.name for node in nodes}
-    for node in nodes:
-        scopes = ast.literal_eval(node.metadata_props.get(SCOPES, "[]"))
-        if node.op_type in ("MatMul", "Gather") and len(scopes) > 1:
-            suffixes = chain([""], (f".{number}" for number in count(1)))
-            names = (f"{scopes[-2] or LOGITS}{suffix}" for suffix in suffixes)
-            node.name = next(name for name in names if name not in used)
-            used.add(node.name)
 
 
 def _drop_metadata(part: Any) -> None:

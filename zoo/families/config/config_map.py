@@ -114,7 +114,11 @@ class ConfigMap(RenamedMethods):
             config = kind(**values, **_labels(hub, location))
         except (ValueError, TypeError, msgspec.ValidationError) as error:
             raise VerificationError(f"{location}: {error}") from error
-        self._check_following(hub, config, location)
+        for key, name in self.follows.items():
+            value = getattr(config, name)
+            if hub.get(key, value) != value:
+                message = f"{location}: {key} = {shown(hub[key])} contradicts the other keys"
+                raise VerificationError(message, f"it follows from them, and is {shown(value)}")
         hub_keys = {*self.keys, *LABELS, *WRITTEN_ANEW}
         extra = {key: value for key, value in {**written, **hub}.items() if key not in hub_keys}
         known = {*BOOKKEEPING, *self.ignored, *self.follows, *self.fixed, *NOT_IMPLEMENTED}
@@ -146,7 +150,10 @@ class ConfigMap(RenamedMethods):
             fixed = {key: accepted[0] for key, accepted in self.fixed.items()}
             hub |= {key: value for key, value in fixed.items() if value is not None}
         for alias in self._spellings.keys() & {*(self.both if extra is None else extra)}:
-            hub[alias] = self._meant(alias, hub, config)
+            key = self._spellings[alias]
+            hub[alias] = (
+                hub[key] if key in hub else self._word(key, getattr(config, self.keys[key]))
+            )
         hub["id2label"] = {str(i): label for i, label in enumerate(config.labels)}
         hub["label2id"] = {label: i for i, label in enumerate(config.labels)}
         if config.problem:
@@ -228,13 +235,6 @@ class ConfigMap(RenamedMethods):
                     f"{location}: {key} is missing", "the model cannot be built"
                 )
 
-    def _check_following(self, hub: Mapping[str, Any], config: Config, location: str) -> None:
-        for key, name in self.follows.items():
-            value = getattr(config, name)
-            if hub.get(key, value) != value:
-                message = f"{location}: {key} = {shown(hub[key])} contradicts the other keys"
-                raise VerificationError(message, f"it follows from them, and is {shown(value)}")
-
     def _spelled(self, hub: Mapping[str, Any], location: str) -> dict[str, Any]:
         """Return the configuration with every alias replaced by the key that it stands for."""
         spelled = dict(hub)
@@ -247,11 +247,6 @@ class ConfigMap(RenamedMethods):
                     "they are two names of one setting",
                 )
         return spelled
-
-    def _meant(self, alias: str, hub: Mapping[str, Any], config: Config) -> Any:
-        """Return the value of the key that an alias stands for, which may be left unsaid."""
-        key = self._spellings[alias]
-        return hub[key] if key in hub else self._word(key, getattr(config, self.keys[key]))
 
     def _value(self, key: str, word: Any) -> Any:
         return self.values[key][word] if key in self.values else word

@@ -82,23 +82,18 @@ def plan_upload(path: Path, repo: str, licence: str | None = None) -> UploadPlan
     files = {name: _with_sha256(path, name, listed.get(name)) for name in names}
     card = _filled_card(path, repo, listed.get(MODEL_CARD))
     if licence is not None and licence != card_licence(path):
-        card = _licensed_card(path, card, licence)
+        if card is None and os.path.lexists(path / MODEL_CARD):
+            card = read_inside(path, MODEL_CARD, "model card", MAX_YAML_BYTES)
+        text = decode_text(card or b"", path / MODEL_CARD)
+        front, dashes, body = text.removeprefix("---\n").partition("---\n")
+        if not text.startswith("---\n") or not dashes:
+            front, body = "", text
+        kept = [line for line in front.splitlines(keepends=True) if not line.startswith("license:")]
+        card = f"---\nlicense: {licence}\n{''.join(kept)}---\n{body}".encode()
     if card is not None:
         sha256 = hashlib.sha256(card).hexdigest()
         files[MODEL_CARD] = FileDigest(bytes=len(card), blake3="", sha256=sha256)
     return UploadPlan(path, files, licence or card_licence(path), tuple(left_out), card)
-
-
-def _licensed_card(path: Path, card: bytes | None, licence: str) -> bytes:
-    """Return a card, by default the one of the directory, with a licence in its metadata."""
-    if card is None and os.path.lexists(path / MODEL_CARD):
-        card = read_inside(path, MODEL_CARD, "model card", MAX_YAML_BYTES)
-    text = decode_text(card or b"", path / MODEL_CARD)
-    front, dashes, body = text.removeprefix("---\n").partition("---\n")
-    if not text.startswith("---\n") or not dashes:
-        front, body = "", text
-    kept = [line for line in front.splitlines(keepends=True) if not line.startswith("license:")]
-    return f"---\nlicense: {licence}\n{''.join(kept)}---\n{body}".encode()
 
 
 def _filled_card(path: Path, repo: str, written: FileDigest | None) -> bytes | None:

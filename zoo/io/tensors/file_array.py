@@ -182,25 +182,21 @@ class FileArray:
             buffer = np.empty(extent, np.uint8)
             self.file.read([(self.offset, _bytes(buffer))])
             return np.ndarray(self.shape, self.code, buffer.data, 0, self.strides)
-        return self._gather()
-
-    def _gather(self) -> "NumpyArray":
-        """Read each contiguous range separately."""
         import numpy as np
 
         order = sorted(range(self.ndim), key=lambda axis: -self.strides[axis])
         stored = self._ordered(order)
-        array = np.empty((*stored.shape, 1), self.code)  # so that an element is an array
+        gathered = np.empty((*stored.shape, 1), self.code)  # so that an element is an array
         split, size = stored.ndim, self.itemsize  # axes from ``split`` on are stored without gaps
         while split and stored.strides[split - 1] == size:
             split -= 1
             size *= stored.shape[split]
         pieces = (
-            (self.offset + sum(map(int.__mul__, place, stored.strides)), _bytes(array[place]))
+            (self.offset + sum(map(int.__mul__, place, stored.strides)), _bytes(gathered[place]))
             for place in np.ndindex(stored.shape[:split])
         )
         self.file.read(pieces)
-        return array[..., 0].transpose(tuple(np.argsort(order)))
+        return gathered[..., 0].transpose(tuple(np.argsort(order)))
 
     def _ordered(self, order: list[int]) -> "FileArray":
         shape = tuple(self.shape[axis] for axis in order)

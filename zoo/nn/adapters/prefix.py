@@ -72,7 +72,11 @@ class PrefixedSelfAttention(SelfAttention):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Any, *, causal: bool = False) -> Tensor:
         encoder, number = self.prefix
         if isinstance(mask, DocumentOffsets):
-            mask = _documents_mask(mask, q)
+            rows, _, length, _ = q.shape
+            places = torch.arange(rows * length, device=q.device)
+            offsets = mask.offsets.to(q.device).long()
+            ids = torch.searchsorted(offsets, places, right=True).view(rows, length)
+            mask = packed_mask(ids, ids, q.dtype, causal=mask.causal)
         elif mask is None and causal:
             tokens = torch.arange(k.shape[2], device=k.device)
             later = tokens > tokens[k.shape[2] - q.shape[2] :, None]
@@ -86,15 +90,6 @@ class PrefixedSelfAttention(SelfAttention):
         if mask is not None:  # biases of relative positions have the columns already
             mask = F.pad(mask, (k.shape[2] - mask.shape[-1], 0))
         return super().attend(q, k, v, mask)
-
-
-def _documents_mask(documents: DocumentOffsets, like: Tensor) -> Tensor:
-    """Return the mask of documents that are given by their offsets; see ``packed_mask``."""
-    rows, _, tokens, _ = like.shape
-    places = torch.arange(rows * tokens, device=like.device)
-    offsets = documents.offsets.to(like.device).long()
-    ids = torch.searchsorted(offsets, places, right=True).view(rows, tokens)
-    return packed_mask(ids, ids, like.dtype, causal=documents.causal)
 
 
 def prefix_layers(model: nn.Module) -> tuple[Stack, list[Any]] | None:

@@ -52,7 +52,9 @@ def _sum_over_projected_rows(
 ) -> Tensor:
     """Return ``sum_over_rows`` of a projection, never with more than ``LOGITS_AT_ONCE`` logits."""
     hidden, weight, bias = projection
-    needed, dtype = _need_gradients(*projection), _matmul_dtype(hidden)
+    needed, dtype, device = _need_gradients(*projection), hidden.dtype, hidden.device.type
+    if dtype != torch.float64 and torch.is_autocast_enabled(device):  # as ``F.linear`` computes
+        dtype = torch.get_autocast_dtype(device)
     with torch.no_grad():
         # Gradients are accumulated in the dtype of the parameters, also where products are in half
         # precision
@@ -89,14 +91,6 @@ def _sum_over_projected_rows(
 def _need_gradients(*tensors: Tensor | None) -> list[bool]:
     enabled = torch.is_grad_enabled()
     return [enabled and tensor is not None and tensor.requires_grad for tensor in tensors]
-
-
-def _matmul_dtype(x: Tensor) -> torch.dtype:
-    """Return the dtype in which ``F.linear`` computes here: autocast's, if it is enabled."""
-    device = x.device.type
-    if x.dtype != torch.float64 and torch.is_autocast_enabled(device):
-        return torch.get_autocast_dtype(device)
-    return x.dtype
 
 
 def _sums_and_gradient(

@@ -37,26 +37,17 @@ def crf_negative_log_likelihood(emissions: Tensor, labels: Tensor, transitions: 
     # ``transitions[i, labels]`` one that ends with i. With transitions of zero, the log-likelihood
     # is as for independent labels.
     mask = labels != IGNORED
-    difference = _log_partition(emissions, mask, transitions) - _path_score(
-        emissions, labels.clamp(min=0), mask, transitions
-    )
-    return difference * mask[:, 0]
-
-
-def _log_partition(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Tensor:
-    """Return the logarithm of the sum of exp(score) over all labellings, (rows,)."""
     inner = transitions[:-1, :-1]
     alpha = transitions[-1, :-1] + emissions[:, 0]
     for word in range(1, emissions.shape[1]):
         extended = torch.logsumexp(alpha[:, :, None] + inner, dim=1) + emissions[:, word]
         alpha = torch.where(mask[:, word, None], extended, alpha)
-    return torch.logsumexp(alpha + transitions[:-1, -1], dim=1)
-
-
-def _path_score(emissions: Tensor, labels: Tensor, mask: Tensor, transitions: Tensor) -> Tensor:
-    """Return the score of one labelling of each row, (rows,)."""
+    # the logarithm of the sum of exp(score) over all labellings, (rows,)
+    log_partition = torch.logsumexp(alpha + transitions[:-1, -1], dim=1)
+    labels = labels.clamp(min=0)
     boundary = torch.full_like(labels[:, :1], len(transitions) - 1)
     before = torch.cat([boundary, labels[:, :-1]], dim=1)
     last = labels.gather(1, (mask.sum(1, keepdim=True) - 1).clamp(min=0)).squeeze(1)
     steps = emissions.gather(2, labels[..., None]).squeeze(2) + transitions[before, labels]
-    return (steps * mask).sum(1) + transitions[last, -1]
+    path_score = (steps * mask).sum(1) + transitions[last, -1]
+    return (log_partition - path_score) * mask[:, 0]

@@ -53,7 +53,17 @@ class PromptFitter:
             excess = encoded.n - self.limit
             slot = PAIR if pair is not None and len(pair) > len(text) else TEXT
             value = pair if slot == PAIR and pair is not None else text
-            shortened = self._shortened(record, value, slot, (text, pair), excess)
+            prompt = self.fill(text, pair, max(self.words, key=len))
+            (whole,) = self.tokenizer.encode([prompt.text], max_tokens=None)
+            start, end = prompt.spans[slot]
+            inside = [s for s, e in whole.offsets if s >= start and e <= end and e > s]
+            if excess >= len(inside):
+                raise UsageError(
+                    f"{record.location}: the prompt leaves no room for its text: without it, "
+                    f"it has {whole.n - len(inside)} tokens, and the model takes {self.limit}",
+                    "give fewer --shots, or a shorter template",
+                )
+            shortened = value[: inside[-excess] - start].rstrip()
             text, pair = (text, shortened) if slot == PAIR else (shortened, pair)
             cut += excess
             texts = [self.fill(text, pair, word).text for word in self.words]
@@ -61,24 +71,3 @@ class PromptFitter:
                 self.tokenizer.encode(texts, max_tokens=None), key=lambda encoded: encoded.n
             )
         return FittedTexts(encoded.ids, text, pair, cut)
-
-    def _shortened(
-        self,
-        record: TextExample,
-        value: str,
-        slot: str,
-        texts: tuple[str, str | None],
-        excess: int,
-    ) -> str:
-        """Return the text of a slot without its last tokens."""
-        prompt = self.fill(*texts, max(self.words, key=len))
-        (encoded,) = self.tokenizer.encode([prompt.text], max_tokens=None)
-        start, end = prompt.spans[slot]
-        inside = [s for s, e in encoded.offsets if s >= start and e <= end and e > s]
-        if excess >= len(inside):
-            raise UsageError(
-                f"{record.location}: the prompt leaves no room for its text: without it, it has "
-                f"{encoded.n - len(inside)} tokens, and the model takes {self.limit}",
-                "give fewer --shots, or a shorter template",
-            )
-        return value[: inside[-excess] - start].rstrip()

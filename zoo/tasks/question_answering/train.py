@@ -277,24 +277,20 @@ class QuestionAnswering(FineTuning):
         predictions = {}
         if not torch.is_grad_enabled():
             predictions = {name: batch[name] for name in (SAMPLE, WINDOW)}
-            predictions |= self._best_spans(logits, batch)
+            # They take a small part of the memory of the logits.
+            search = SpanSearch(None, self.options.max_answer_len)
+            positions = np.full((len(logits), search.count, 2), NONE, np.int32)
+            scores, no_answer = np.zeros(positions.shape[:2]), np.zeros(len(logits))
+            windows = zip(*(batch[name].tolist() for name in PLACES), strict=True)
+            for row, (tokens, first, (start, length), null) in enumerate(windows):
+                window = RowWindow(tokens, first, range(start, start + length), null)
+                best = search.window_spans(logits[row, :, :tokens].cpu().numpy(), window)
+                for number, span in enumerate(best.spans):
+                    positions[row, number], scores[row, number] = span[:2], span.score
+                no_answer[row] = best.no_answer
+            arrays = {SPANS: positions, SCORES: scores, NO_ANSWER_SCORE: no_answer}
+            predictions |= {name: torch.from_numpy(values) for name, values in arrays.items()}
         return LossOutput({self.name: loss / 2}, predictions=predictions)
-
-    def _best_spans(self, logits: "Tensor", batch: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
-        """Return the best spans of windows, (rows, spans, 2), their scores, and no answer's."""
-        # They take a small part of the memory of the logits.
-        search = SpanSearch(None, self.options.max_answer_len)
-        positions = np.full((len(logits), search.count, 2), NONE, np.int32)
-        scores, no_answer = np.zeros(positions.shape[:2]), np.zeros(len(logits))
-        windows = zip(*(batch[name].tolist() for name in PLACES), strict=True)
-        for row, (tokens, first, (start, length), null) in enumerate(windows):
-            window = RowWindow(tokens, first, range(start, start + length), null)
-            best = search.window_spans(logits[row, :, :tokens].cpu().numpy(), window)
-            for number, span in enumerate(best.spans):
-                positions[row, number], scores[row, number] = span[:2], span.score
-            no_answer[row] = best.no_answer
-        arrays = {SPANS: positions, SCORES: scores, NO_ANSWER_SCORE: no_answer}
-        return {name: torch.from_numpy(values) for name, values in arrays.items()}
 
     @override
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:

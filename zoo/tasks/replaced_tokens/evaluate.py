@@ -105,16 +105,6 @@ class ReplacedTokens(LikelihoodEvaluation):
     def _replaced(self, rows: Iterable[ScoredRow], file: Path) -> Iterator[ScoredRow]:
         """Yield the rows with some tokens replaced; their labels are the original tokens."""
         # The rows are read twice: their tokens are counted first.
-        tokens, cumulative = self._frequencies(rows, file)
-        for number, row in enumerate(rows):
-            rng = generator(self.seed, "replaced", number)
-            replace_tokens(row, tokens, cumulative, self.replace_prob, rng)
-            yield row
-
-    def _frequencies(
-        self, rows: Iterable[ScoredRow], file: Path
-    ) -> "tuple[NDArray[np.int64], NDArray[np.float64]]":
-        """Return the tokens of the rows, and their cumulative probabilities, (n,) each."""
         import numpy as np
 
         frequencies = Counter[int]()
@@ -128,7 +118,11 @@ class ReplacedTokens(LikelihoodEvaluation):
         if len(frequencies) < 2:
             raise UsageError(f"{file} only has one token", "give more text")
         tokens, counts = np.array(sorted(frequencies.items()), np.int64).T
-        return tokens, counts.cumsum() / counts.sum()
+        cumulative = counts.cumsum() / counts.sum()
+        for number, row in enumerate(rows):
+            rng = generator(self.seed, "replaced", number)
+            replace_tokens(row, tokens, cumulative, self.replace_prob, rng)
+            yield row
 
     def _rows(self, files: Sequence[Path]) -> Iterator[ScoredRow]:
         """Yield the rows, each with the special tokens of a text of its own."""

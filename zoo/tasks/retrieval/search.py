@@ -55,24 +55,21 @@ class Search(Task):
         self, records: Iterable[TextExample], *, arrays: bool = False, start: int = 0
     ) -> Iterator[Iterator[dict[str, Any]]]:
         with corpus_vectors(self.checkpoint.model.pooling or Pooling()) as vectors:
-            texts = self._add_corpus(vectors)
+            corpus = self.corpus
+            documents = (
+                read_records(source=str(corpus))
+                if isinstance(corpus, str | Path)
+                else as_records(corpus)
+            )
+            texts = []
+            for item, added in self.document_task.stream(documents):
+                vectors.add(added["embedding"])
+                texts.append({"text": item.record.text, **item.record.extra})
+            if not texts:
+                raise UsageError("the corpus has no texts", "give a file with texts to --corpus")
             source = iter(records)
             while chunk := list(itertools.islice(source, QUERIES)):
                 yield self._answered(chunk, vectors, texts, arrays=arrays)
-
-    def _add_corpus(self, vectors: CorpusVectors) -> list[dict[str, Any]]:
-        """Embed the corpus, and return its texts with their other keys."""
-        found = self.corpus
-        records = (
-            read_records(source=str(found)) if isinstance(found, str | Path) else as_records(found)
-        )
-        texts = []
-        for item, added in self.document_task.stream(records):
-            vectors.add(added["embedding"])
-            texts.append({"text": item.record.text, **item.record.extra})
-        if not texts:
-            raise UsageError("the corpus has no texts", "give a file with texts to --corpus")
-        return texts
 
     def _answered(
         self,

@@ -337,22 +337,19 @@ class Seq2Seq(FineTuning):
         positions = (labels.flatten() != IGNORED).nonzero().squeeze(-1)
         outputs = {self.name: predict_at(module, hidden, positions)}
         if self._choices is not None and CHOICE in batch:
-            outputs |= self._choice_losses(module, source, batch[CHOICE], self._choices)
+            chosen = batch[CHOICE]
+            labels, rows = self._choices.labels.to(chosen.device), len(chosen)
+            repeated, targets = for_each_choice(source, len(labels)), labels.repeat(rows, 1)
+            _, hidden = module.hidden(
+                repeated["input_ids"], repeated.get("attention_mask"), self.shift_right(targets)
+            )
+            logits = module.scores(hidden).float().flatten(0, 1)
+            losses = F.cross_entropy(
+                logits, targets.flatten(), ignore_index=IGNORED, reduction="none"
+            )
+            sums = ChoiceLosses.of(losses.view(rows, *labels.shape), labels, chosen)._asdict()
+            outputs |= {name: sums[name] for name in self.loss_weights if name != self.name}
         return Outputs(outputs)
-
-    def _choice_losses(
-        self, module: Any, source: "Mapping[str, Tensor]", chosen: "Tensor", choices: Choices
-    ) -> "dict[str, Tensor]":
-        """Return the sums of the losses that compare all targets."""
-        labels, rows = choices.labels.to(chosen.device), len(chosen)
-        repeated, targets = for_each_choice(source, len(labels)), labels.repeat(rows, 1)
-        _, hidden = module.hidden(
-            repeated["input_ids"], repeated.get("attention_mask"), self.shift_right(targets)
-        )
-        logits = module.scores(hidden).float().flatten(0, 1)
-        losses = F.cross_entropy(logits, targets.flatten(), ignore_index=IGNORED, reduction="none")
-        sums = ChoiceLosses.of(losses.view(rows, *labels.shape), labels, chosen)._asdict()
-        return {name: sums[name] for name in self.loss_weights if name != self.name}
 
     @override
     def loss_with_auxiliary(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:

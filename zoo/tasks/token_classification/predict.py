@@ -79,7 +79,19 @@ class ClassifyTokens(WindowedTask):
         encoded, probabilities = item.encoded, softmax(logits)
         if self.aggregate != "none":
             labels, text = self.checkpoint.config.labels, item.record.text
-            tokens = self._probs(item, probabilities)
+            # If tokens within words have a prefix, a token continues a word if it is longer than
+            # its text; otherwise if no space precedes or begins it. Unknown tokens are words.
+            prefix, unknown = self.tokenizer.subword_prefix, self.tokenizer.role_id("unk")
+            tokens = []
+            for k, (start, end) in enumerate(encoded.offsets):
+                if encoded.special[k]:
+                    continue
+                if prefix:
+                    continues = len(self.tokenizer.token(encoded.ids[k])) != end - start
+                else:
+                    continues = start > 0 and " " not in text[start - 1 : start + 1]
+                continues &= encoded.ids[k] != unknown
+                tokens.append(TokenProbs(probabilities[k], start, end, continues))
             return {"entities": entities(tokens, labels, text, self.aggregate)}
         labels = self.checkpoint.config.labels
         return {
@@ -130,21 +142,3 @@ class ClassifyTokens(WindowedTask):
                 for token in tokens
             ]
         }
-
-    def _probs(self, item: EncodedExample, probs: "NDArray[np.float64]") -> list[TokenProbs]:
-        """Return the probabilities of tokens, and which of them continue words."""
-        # If tokens within words have a prefix, a token continues a word if it is longer than its
-        # text; otherwise if no space precedes or begins it. Unknown tokens are words.
-        encoded, text = item.encoded, item.record.text
-        prefix, unknown = self.tokenizer.subword_prefix, self.tokenizer.role_id("unk")
-        tokens = []
-        for k, (start, end) in enumerate(encoded.offsets):
-            if encoded.special[k]:
-                continue
-            if prefix:
-                continues = len(self.tokenizer.token(encoded.ids[k])) != end - start
-            else:
-                continues = start > 0 and " " not in text[start - 1 : start + 1]
-            continues &= encoded.ids[k] != unknown
-            tokens.append(TokenProbs(probs[k], start, end, continues))
-        return tokens

@@ -205,7 +205,16 @@ def epoch_steps(config: TrainConfig, epochs: float, tokens: int) -> dict[str, in
 def in_tokens(settings: ConfigDict) -> ConfigDict:
     """Return settings of text with tokens instead of rows, and one name for the length of rows."""
     settings = dict(settings)
-    _check_kinds(settings)
+    are_numbers = ("seq_len", "max_seq_len", "batch_size")
+    for setting, kind in (
+        ("size", str),
+        ("objective", str),
+        *((setting, int) for setting in are_numbers),
+    ):
+        if setting in settings and not isinstance(settings[setting], kind):
+            raise UsageError(
+                f"settings: {setting} is {settings[setting]!r}, which is not {_TYPES[kind]}"
+            )
     for name, other in ALTERNATIVES.items():
         if name != "num_train_epochs" and {name, other} <= settings.keys():
             raise UsageError(f"{name} and {other} set the same thing", "leave one of them out")
@@ -256,7 +265,11 @@ def pretrain_config(
         else:
             struct_type = EpochsConfig
     if "family" not in requested and requested.get("init_from"):
-        requested = {"family": _family_of(requested["init_from"], offline=offline), **requested}
+        from zoo.convert.cache import resolve_checkpoint
+
+        model = _converted(requested["init_from"], InitConfig, "settings: init_from").model
+        found = resolve_checkpoint(model, offline=offline).family
+        requested = {"family": found.name, **requested}
     if not isinstance(requested.get("family"), str):
         raise UsageError("the settings name no family", "name one as `family`")
     family = get_family(requested["family"])
@@ -290,14 +303,6 @@ def _drop_from_scratch(recipe: ConfigDict, family: "Family", config: Any) -> Non
         recipe["objective_args"].pop(name, None)
 
 
-def _check_kinds(tree: ConfigDict) -> None:
-    """Check the types of the settings that are used before the whole configuration is validated."""
-    numbers = ("seq_len", "max_seq_len", "batch_size")
-    for name, kind in (("size", str), ("objective", str), *((name, int) for name in numbers)):
-        if name in tree and not isinstance(tree[name], kind):
-            raise UsageError(f"settings: {name} is {tree[name]!r}, which is not {_TYPES[kind]}")
-
-
 _TYPES = {str: "text", int: "a number"}
 
 
@@ -311,15 +316,6 @@ def prefix_errors(file: Path | None) -> Iterator[None]:
             raise
         what = f"{file}: {error.what.removeprefix('settings: ')}"
         raise type(error)(what, error.hint) from error
-
-
-def _family_of(init_from: Any, *, offline: bool) -> str:
-    """Return the family of a pretrained model."""
-    from zoo.convert.cache import resolve_checkpoint
-
-    model = _converted(init_from, InitConfig, "settings: init_from").model
-    name: str = resolve_checkpoint(model, offline=offline).family.name
-    return name
 
 
 def _started(family: "Family", requested: ConfigDict, *, offline: bool) -> str:

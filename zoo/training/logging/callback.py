@@ -57,7 +57,14 @@ class LoggingCallback(Callback):
         self._first_step = trainer.step
         with map_os_errors(self.run, DISK_FULL_HINT):
             for logger_type in self._types:
-                self._open(logger_type, trainer.step)
+                logger = logger_type(self.run, trainer.step)
+                self._exit.callback(logger.close)
+                self._loggers.append(logger)
+                if isinstance(logger, JsonlLogger):
+                    self.jsonl = logger
+                    logger.truncate(self._position)
+                    if self._data_log is not None and self._position == 0:
+                        logger.log({"step": 0, "split": "data", **self._data_log})
         if trainer.config.report_to is None:
             note_missing_default()
         objective = trainer.loss_module.objective
@@ -68,16 +75,6 @@ class LoggingCallback(Callback):
             objective.metric_for_best_model,
         )
         self._exit.enter_context(self._progress.shown())
-
-    def _open(self, logger_type: type[Logger], step: int) -> None:
-        logger = logger_type(self.run, step)
-        self._exit.callback(logger.close)
-        self._loggers.append(logger)
-        if isinstance(logger, JsonlLogger):
-            self.jsonl = logger
-            logger.truncate(self._position)
-            if self._data_log is not None and self._position == 0:
-                logger.log({"step": 0, "split": "data", **self._data_log})
 
     @override
     def on_step_begin(self, trainer: "Trainer") -> None:

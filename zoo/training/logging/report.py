@@ -25,45 +25,29 @@ def write_report(run: Path) -> Path:
     """Write ``report.html`` into a run's directory, replacing an earlier one as a whole."""
     history = RunHistory.read(run)
     path = run / REPORT
-    atomic_write(path, html.render("run.html", **_values(history)).encode())
-    return path
-
-
-def _values(history: RunHistory) -> dict[str, Any]:
-    """Return the variables of the template ``run.html``."""
-    return {
-        "title": _title(history),
-        "progress": _progress(history),
-        "facts": [(name, value, note) for name, value, note in _facts(history) if value],
-        "loss_charts": list(_loss_charts(history)),
-        "course_charts": list(_course_charts(history)),
-        "found": None if history.mistakes is None else mistake_values(history.mistakes),
-        "validation": _validation(history),
-        "scores": _scores(history.scores),
-        "command": _command(history.manifest),
-        "settings": history.config_text.strip(),
-        "settings_file": SETTINGS,
-        "kind": history.manifest.get("kind", "pretrain"),
-    }
-
-
-def _command(manifest: Record) -> str:
-    """Return the command of the run, which also works elsewhere, quoted for the shell."""
-    command = shlex.join(manifest.get("command") or ())
-    directory = manifest.get("working_directory", "")
-    return f"cd {shlex.quote(directory)} && {command}" if command and directory else command
-
-
-def _title(history: RunHistory) -> str:
+    command = shlex.join(history.manifest.get("command") or ())
+    directory = history.manifest.get("working_directory", "")
     names = (history.config.get(name) for name in ("family", "size", "objective", "task"))
-    return " \N{MIDDLE DOT} ".join(str(name) for name in names if name) or "pretraining"
-
-
-def _progress(history: RunHistory) -> str:
     done, total = history.steps, history.config.get("max_steps", 0)
-    if total and done >= total:
-        return f"finished after {done:,} steps"
-    return f"{done:,} of {total:,} steps" if total else f"{done:,} steps"
+    progress = f"{done:,} of {total:,} steps" if total else f"{done:,} steps"
+    page = html.render(
+        "run.html",
+        title=" \N{MIDDLE DOT} ".join(str(name) for name in names if name) or "pretraining",
+        progress=f"finished after {done:,} steps" if 0 < total <= done else progress,
+        facts=[(name, value, note) for name, value, note in _facts(history) if value],
+        loss_charts=list(_loss_charts(history)),
+        course_charts=list(_course_charts(history)),
+        found=None if history.mistakes is None else mistake_values(history.mistakes),
+        validation=_validation(history),
+        scores=_scores(history.scores),
+        # quoted for the shell; it also works in another directory
+        command=f"cd {shlex.quote(directory)} && {command}" if command and directory else command,
+        settings=history.config_text.strip(),
+        settings_file=SETTINGS,
+        kind=history.manifest.get("kind", "pretrain"),
+    )
+    atomic_write(path, page.encode())
+    return path
 
 
 def _facts(history: RunHistory) -> Iterator[tuple[str, str, str]]:

@@ -70,10 +70,12 @@ class RunHistory:
     def read(cls, run: Path) -> Self:
         """Read the directory of a run."""
         log, speed = read_jsonl(run), read_jsonl(run, PERFORMANCE_FILE)
-        source = _text(run / SETTINGS)
+        path, source = run / SETTINGS, ""
+        if path.is_file():
+            source = decode_text(read_regular(path, "settings", MAX_YAML_BYTES), path)
         manifest = run / MANIFEST
         return cls(
-            config=parse_yaml(source, run / SETTINGS) or {},
+            config=parse_yaml(source, path) or {},
             config_text=source,
             manifest=read_json_object(manifest) if manifest.is_file() else {},
             train=[record for record in log if record["split"] == "train"],
@@ -86,9 +88,3 @@ class RunHistory:
             mistakes=read_mistakes(run),
             scores=read_scores(run),
         )
-
-
-def _text(path: Path) -> str:
-    if not path.is_file():
-        return ""
-    return decode_text(read_regular(path, "settings", MAX_YAML_BYTES), path)

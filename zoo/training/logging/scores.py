@@ -132,7 +132,11 @@ def _speed_rows(models: Sequence[ModelScore]) -> Iterator[tuple[str, ...]]:
             *(f"{time * 1e3:.2f}" for time in times),
             _ratio(times),
         )
-        yield (f"tokens/s, {speed.backend}", *(f"{rate:,.0f}" for rate in rates), _times(rates))
+        yield (
+            f"tokens/s, {speed.backend}",
+            *(f"{rate:,.0f}" for rate in rates),
+            f"{rates[-1] / rates[0]:.2f} x" if rates[0] else "",
+        )
 
 
 def _number(value: float | None) -> str:
@@ -141,7 +145,3 @@ def _number(value: float | None) -> str:
 
 def _ratio(values: Sequence[float]) -> str:
     return f"{values[-1] / values[0]:.1%}" if values[0] else ""
-
-
-def _times(values: Sequence[float]) -> str:
-    return f"{values[-1] / values[0]:.2f} x" if values[0] else ""

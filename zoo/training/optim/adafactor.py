@@ -47,15 +47,13 @@ class Adafactor(torch.optim.Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    self._update(parameter, parameter.grad, group["lr"], group["weight_decay"])
-
-    def _update(self, parameter: Tensor, gradient: Tensor, lr: float, decay: float) -> None:
-        update = gradient * self._factor(parameter, gradient)
-        update /= (_rms(update) / MAX_UPDATE_RMS).clamp(min=1.0)
-        update *= lr * _rms(parameter).clamp(min=EPSILON_2)
-        if decay:
-            parameter.mul_(1 - lr * decay)
-        parameter.sub_(update)
+                    lr, decay = group["lr"], group["weight_decay"]
+                    update = parameter.grad * self._factor(parameter, parameter.grad)
+                    update /= (_rms(update) / MAX_UPDATE_RMS).clamp(min=1.0)
+                    update *= lr * _rms(parameter).clamp(min=EPSILON_2)
+                    if decay:
+                        parameter.mul_(1 - lr * decay)
+                    parameter.sub_(update)
 
     def _factor(self, parameter: Tensor, gradient: Tensor) -> Tensor:
         """Update the running means by a gradient, and return 1 / sqrt(mean square)."""

@@ -96,7 +96,8 @@ def copy_weights(
         if place is None or any(inside(target, part) for part in skip):
             left.append(name)
             continue
-        place = _stored_rows(place, value, new_rows)
+        if new_rows and value.dim() and place.shape == (len(value) + new_rows, *value.shape[1:]):
+            place = place[: len(value)]  # new rows are at the end
         if place.shape != value.shape:
             raise UsageError(
                 f"{reference}: {name} is of shape {tuple(value.shape)}, not {tuple(place.shape)}"
@@ -109,13 +110,6 @@ def copy_weights(
             )
         filled[number] = place.copy_(value)
     return left
-
-
-def _stored_rows(place: Tensor, value: Tensor, new_rows: int) -> Tensor:
-    """Return the rows of a parameter that a checkpoint has, if all others are at its end."""
-    if new_rows and value.dim() and place.shape == (len(value) + new_rows, *value.shape[1:]):
-        return place[: len(value)]
-    return place
 
 
 _WIDTH = (

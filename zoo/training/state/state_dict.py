@@ -46,6 +46,11 @@ def trainer_state_dict(trainer: TrainerState) -> dict[str, Tensors]:
     # state by ``parameter:key``
     names = [name for group in trainer.param_groups for name in group["names"]]
     state = trainer.optimizer.state_dict()["state"]
+    # recurrent states of all micro-batches and ranks, concatenated in order of rows
+    memories = trainer.recurrent_states[0] if trainer.recurrent_states else {}
+    states = {
+        name: torch.cat([memory[name] for memory in trainer.recurrent_states]) for name in memories
+    }
     return {
         "weights": saved_state_dict(trainer.loss_module.model, trainer.config),
         OPTIMIZER: {
@@ -55,7 +60,7 @@ def trainer_state_dict(trainer: TrainerState) -> dict[str, Tensors]:
         },
         "ema_decay": {} if average is None else average.state_dict(),
         "totals": trainer.train_metrics.values,
-        "memory": _memory(trainer),
+        "memory": trainer.dist.gather_rows(states),
     }
 
 
@@ -172,15 +177,6 @@ def _set_optimizer(trainer: TrainerState, tensors: Mapping[str, torch.Tensor]) -
         state.setdefault(numbers[name], {})[key] = tensor
     groups = trainer.optimizer.state_dict()["param_groups"]
     trainer.optimizer.load_state_dict({"state": state, "param_groups": groups})
-
-
-def _memory(trainer: TrainerState) -> Tensors:
-    """Return the recurrent states of all micro-batches and ranks, concatenated in order of rows."""
-    names = trainer.recurrent_states[0] if trainer.recurrent_states else {}
-    states = {
-        name: torch.cat([memory[name] for memory in trainer.recurrent_states]) for name in names
-    }
-    return trainer.dist.gather_rows(states)
 
 
 def _set_memory(trainer: TrainerState, rows: Mapping[str, torch.Tensor]) -> None:

@@ -42,28 +42,24 @@ def make_rules(
     """Return the rules of some settings, in the order in which they apply."""
     # Order and formulas follow ``_get_logits_processor`` in transformers 5, so that both generate
     # the same tokens.
+    repetition: list[Rule] = []
+    if settings.sequence_bias is not None:
+        repetition.append(SequenceBias(settings.sequence_bias))
+    if settings.encoder_repetition_penalty != 1:
+        repetition.append(EncoderRepetitionPenalty(settings.encoder_repetition_penalty))
+    if settings.repetition_penalty != 1:
+        repetition.append(RepetitionPenalty(settings.repetition_penalty))
+    if settings.no_repeat_ngram_size:
+        repetition.append(NoRepeatNgram(settings.no_repeat_ngram_size))
+    if settings.encoder_no_repeat_ngram_size:
+        repetition.append(EncoderNoRepeatNgram(settings.encoder_no_repeat_ngram_size))
     rules = [
-        *_repetition_rules(settings),
+        *repetition,
         *_token_rules(settings, eos_token_ids),
         *map(CustomRule, custom),
         *(_sampling_rules(settings, len(eos_token_ids)) if settings.samples else ()),
     ]
     return [*rules, Renormalize()] if settings.renormalize_logits else rules
-
-
-def _repetition_rules(settings: GenerationConfig) -> list[Rule]:
-    rules: list[Rule] = []
-    if settings.sequence_bias is not None:
-        rules.append(SequenceBias(settings.sequence_bias))
-    if settings.encoder_repetition_penalty != 1:
-        rules.append(EncoderRepetitionPenalty(settings.encoder_repetition_penalty))
-    if settings.repetition_penalty != 1:
-        rules.append(RepetitionPenalty(settings.repetition_penalty))
-    if settings.no_repeat_ngram_size:
-        rules.append(NoRepeatNgram(settings.no_repeat_ngram_size))
-    if settings.encoder_no_repeat_ngram_size:
-        rules.append(EncoderNoRepeatNgram(settings.encoder_no_repeat_ngram_size))
-    return rules
 
 
 def _token_rules(settings: GenerationConfig, eos_token_ids: Sequence[int]) -> list[Rule]:

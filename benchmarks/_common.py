@@ -6,6 +6,7 @@ times.
 """
 
 import gc
+import json
 import os
 import platform
 import signal
@@ -20,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,43 @@ def zoo(*words: object) -> str:
     if process.returncode:
         sys.exit(f"{' '.join(argv)} failed:\n{process.stderr[-2000:]}")
     return process.stdout
+
+
+class RunResults:
+    """Results of single runs by name, kept in a file as they come, so that no run is repeated.
+
+    Args:
+        path: file of JSON lines, or ``None`` to keep results in memory only.
+        settings: what results depend on, besides the name; results of other settings stay in the
+            file and are not used.
+    """
+
+    def __init__(self, path: Path | None, settings: Mapping[str, object]) -> None:
+        self.path, self.settings = path, {name: str(value) for name, value in settings.items()}
+        self.known: dict[str, Any] = {}
+        text = path.read_text("utf-8") if path is not None and path.is_file() else ""
+        whole = text[: text.rfind("\n") + 1]  # a run that was killed may have left half a line
+        if path is not None and whole != text:
+            path.write_text(whole, "utf-8")
+        for name, made_with, result in map(json.loads, whole.splitlines()):
+            if made_with == self.settings:
+                self.known[name] = result
+
+    def add(self, name: str, result: object) -> None:
+        self.known[name] = result
+        if self.path is not None:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps([name, self.settings, result]) + "\n")
+
+
+def student(values: Sequence[float]) -> str:
+    """Return half of the 95 % interval of a mean by Student's t, for a table."""
+    from scipy import stats
+
+    if len(values) < 2:
+        return "-"
+    reach = stats.t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
+    return f"± {reach:.3f}"
 
 
 def machine(threads: int | None = None) -> str:

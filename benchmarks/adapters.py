@@ -16,7 +16,8 @@ one thread. A row of a table has the metric (accuracy, Matthews correlation, or 
 range over the seeds, and the 95 % interval of Student's t), the number of trained parameters, the
 bytes of the result, tokens per second of CPU time in training, which other programs on the machine
 disturb less than the clock, and the peak memory of the process. Each side of a task is a process of
-its own, which trains all seeds.
+its own, which trains all seeds. ``--results FILE`` keeps the result of each run in a file, and does
+not repeat the runs in it.
 """
 
 import argparse
@@ -27,12 +28,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks._common import machine, table, versions
+from benchmarks._common import RunResults, machine, student, table, versions
 
 LENGTH = 64  # tokens
 # above those of long runs, since a run has few steps
@@ -44,6 +45,8 @@ SIDES = (
     *("houlsby", "pfeiffer", "peft lora-4", "peft lora-8", "peft lora-16", "peft ia3"),
     "peft prefix",
 )
+SHARED = ("rows", "eval_rows", "steps", "batch_size")  # options of a side's process
+RESULT = "result: "  # before the results in its output
 Result = dict[str, float]
 
 
@@ -62,8 +65,6 @@ TASKS = {
     "cola": Task("text-classification", "tsv", "4", "2", "matthews_correlation"),
     "wnut17": Task("token-classification", "conll", None, None, "f1"),
 }
-# largest t of Student's distribution in 95 % of cases, by the number of seeds
-STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 
 
 def main() -> None:
@@ -78,39 +79,55 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--smoke", action="store_true", help="two steps of one seed")
+    parser.add_argument("--results", type=Path, help="file of the results of single runs")
     parser.add_argument("--side", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--missing", nargs="+", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.smoke:
         options.steps, options.seeds = 2, 1
     if options.side:
         task, side = options.side
-        print(json.dumps(run_side(task, side, options)))
+        run_side(task, side, options)
         return
     print(f"{machine(1)}; {versions('torch', 'transformers', 'peft')}; {options.seeds} seeds")
+    shared = {name: getattr(options, name) for name in ("model", "data", *SHARED)}
+    results = RunResults(options.results, shared)
     for name in options.tasks:
-        rows = [cells(side, measure(name, side, options)) for side in options.sides]
+        rows = [cells(side, measure(name, side, options, results)) for side in options.sides]
         header = [name, TASKS[name].metric, "range", "95 % interval", "trained", "bytes"]
         print(f"\n{table([*header, 'tokens / CPU s', 'peak MB'], rows)}", flush=True)
 
 
-def measure(task: str, side: str, options: argparse.Namespace) -> list[Result]:
+def measure(task: str, side: str, options: argparse.Namespace, results: RunResults) -> list[Result]:
     """Train one side of a task with all seeds, in a process of its own."""
+    names = {seed: f"{task}, {side}, seed {seed}" for seed in range(options.seeds)}
+    missing = [seed for seed, name in names.items() if name not in results.known]
     command = [sys.executable, "-m", "benchmarks.adapters", str(options.model), str(options.data)]
-    for name in ("rows", "eval_rows", "steps", "batch_size", "seeds"):
+    for name in SHARED:
         value = getattr(options, name)
         command += [] if value is None else [f"--{name.replace('_', '-')}", str(value)]
-    done = subprocess.run(
-        [*command, "--side", task, side],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    if done.returncode:
-        raise SystemExit(f"{task}, {side}: {done.stderr[-2000:]}")
-    results: list[Result] = json.loads(done.stdout.splitlines()[-1])
-    print(f"{task}, {side}: {[r['score'] for r in results]}", file=sys.stderr, flush=True)
-    return results
+    command += ["--side", task, side, "--missing", *map(str, missing)]
+    for seed, result in zip(missing, output(command) if missing else (), strict=True):
+        results.add(names[seed], result)
+        print(f"{names[seed]}: {result['score']:.4f}", file=sys.stderr, flush=True)
+    return [results.known[name] for name in names.values()]
+
+
+def output(command: Sequence[str]) -> Iterator[Result]:
+    """Yield the results that a process prints, as they come."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
+        ) as process,
+    ):
+        for line in process.stdout or ():
+            if line.startswith(RESULT):
+                yield json.loads(line.removeprefix(RESULT))
+        if process.wait():
+            errors.seek(0)
+            raise SystemExit(f"{' '.join(command)} failed:\n{errors.read()[-2000:]}")
 
 
 def cells(side: str, results: Sequence[Result]) -> list[str]:
@@ -120,35 +137,31 @@ def cells(side: str, results: Sequence[Result]) -> list[str]:
         return statistics.mean(result[name] for result in results)
 
     scores = [result["score"] for result in results]
-    interval = "-"
-    if len(scores) in STUDENT:
-        reach = STUDENT[len(scores)] * statistics.stdev(scores) / len(scores) ** 0.5
-        interval = f"± {reach:.3f}"
+    peak = max(result["peak"] for result in results)
     return [
-        *(side, f"{mean('score'):.3f}", f"{min(scores):.3f} to {max(scores):.3f}", interval),
-        *(f"{mean('trained'):,.0f}", f"{mean('bytes'):,.0f}"),
-        *(f"{mean('rate'):,.0f}", f"{mean('peak') / 2**20:,.0f}"),
+        *(side, f"{mean('score'):.3f}", f"{min(scores):.3f} to {max(scores):.3f}"),
+        *(student(scores), f"{mean('trained'):,.0f}", f"{mean('bytes'):,.0f}"),
+        *(f"{mean('rate'):,.0f}", f"{peak / 2**20:,.0f}"),
     ]
 
 
-def run_side(name: str, side: str, options: argparse.Namespace) -> list[Result]:
-    """Train and evaluate one side with all seeds."""
+def run_side(name: str, side: str, options: argparse.Namespace) -> None:
+    """Train and evaluate one side with each missing seed, and print a line with each result."""
     import resource
 
     import torch
 
     torch.set_num_threads(1)
     train: Callable[..., Result] = with_peft if side.startswith("peft ") else with_zoo
-    results = []
-    for seed in range(options.seeds):
+    for seed in options.missing:
         with tempfile.TemporaryDirectory() as scratch:
             files = [
                 first_rows(options.data / name / f"{split}.{TASKS[name].suffix}", rows, scratch)
                 for split, rows in (("train", options.rows), ("dev", options.eval_rows))
             ]
-            results.append(train(TASKS[name], side, files, seed, Path(scratch), options))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
-    return [{**result, "peak": peak} for result in results]
+            result = train(TASKS[name], side, files, seed, Path(scratch), options)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
+        print(f"{RESULT}{json.dumps({**result, 'peak': peak})}", flush=True)
 
 
 def first_rows(file: Path, rows: int | None, folder: str) -> Path:

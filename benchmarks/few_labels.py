@@ -14,7 +14,7 @@ weights after the last step are evaluated. Prints a row per number of labels and
 accuracy over the seeds, their range, the bootstrap interval of 95 % of that mean over the rows of
 the evaluation, and for SetFit whether the ranges of both sides overlap.
 
-``--results FILE`` appends the result of each run to a file, and does not repeat the runs in it.
+``--results FILE`` keeps the result of each run in a file, and does not repeat the runs in it.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks._common import machine, table, versions
+from benchmarks._common import RunResults, machine, table, versions
 
 SIDES = ("setfit", "lora", "full")
 REFERENCE = "setfit, reference"
@@ -75,9 +75,9 @@ def measure(
     sides: Sequence[str], options: argparse.Namespace
 ) -> dict[tuple[int, str], list[list[bool]]]:
     """Return number of labels and side -> which rows each seed labels correctly."""
-    known: dict[str, list[bool]] = {}
-    if options.results is not None and options.results.is_file():
-        known = dict(map(json.loads, options.results.read_text().splitlines()))
+    names = ("model", "data", "pairs", "steps", "max_steps", "eval_rows")
+    results = RunResults(options.results, {name: getattr(options, name) for name in names})
+    known = results.known
     scores: dict[tuple[int, str], list[list[bool]]] = {}
     runs = itertools.product(range(options.seeds), options.labels, sides)
     with tempfile.TemporaryDirectory() as scratch:
@@ -87,10 +87,7 @@ def measure(
                 folder = Path(scratch, name)
                 folder.mkdir()
                 tables = write_tables(folder, count, seed, options)
-                known[name] = run_side(side, folder, tables, count, seed, options)
-                if options.results is not None:
-                    with options.results.open("a") as file:
-                        file.write(json.dumps([name, known[name]]) + "\n")
+                results.add(name, run_side(side, folder, tables, count, seed, options))
             scores.setdefault((count, side), []).append(known[name])
             print(f"{name}: {statistics.mean(known[name]):.4f}", file=sys.stderr, flush=True)
     return scores
@@ -145,18 +142,16 @@ def run_side(
         correct: list[bool] = json.loads(output.read_text())["correct"]
         return correct
     settings: dict[str, Any] = {"task": "setfit", "task_args": {"num_iterations": iterations}}
-    if side == "setfit":
-        settings["max_steps"] = steps
-    else:
+    if side != "setfit":
         steps = min(options.max_steps, max(options.steps, 5 * count // BATCH))
         settings = {
             "task": "text-classification",
             "batch_size": BATCH,
-            "max_steps": steps,
-            "eval_steps": steps,  # no checkpoint is selected by the evaluation
             "optimizer": {"learning_rate": 5e-5},
             "task_args": {"pooling": "mean"},
         }
+    # no checkpoint is selected by the evaluation
+    settings |= {"max_steps": steps, "eval_steps": steps}
     if side == "lora":
         settings["adapter"] = {"method": "lora"}
         settings["optimizer"] = {"learning_rate": 1e-3}
@@ -176,9 +171,12 @@ def train_zoo(
     from zoo.finetuning.runs import FineTuneRun
     from zoo.training.distributed.context import DistContext
 
+    with tables[1].open(newline="", encoding="utf-8") as file:
+        first = [(row["text"], row["label"]) for row in csv.DictReader(file)][:BATCH]
     shared = {
         "init_from": {"model": str(options.model)},
-        "data": {"train": [str(tables[0])], "eval": [str(tables[1])]},
+        # a run evaluates at its end, whose result is not used
+        "data": {"train": [str(tables[0])], "eval": [str(write(folder / "few.csv", first))]},
         "seed": seed,
         "report_to": [],
     }

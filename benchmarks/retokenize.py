@@ -6,9 +6,12 @@ ENGLISH and GERMAN have the folders ``train`` and ``validation`` with text. A mo
 the first language for ``--base-steps``, gets a tokenizer that is trained on the second by ``zoo
 retokenize``, and is trained on that for ``--steps``, with each strategy of ``STRATEGIES``. All have
 the same tokenizer, rows and steps. The strategies that train embeddings first do so for half of
-the steps; Yong et al. 2022 (arXiv:2204.04873, table 3) compare such with adapters, here LoRA where
-the installation has adapters. Prints the mean loss on the held-out text of the second language, per
-token in nats, its range over the seeds, and the number of parameters that the last stage trains.
+the steps; Yong et al. 2022 (arXiv:2204.04873, table 3) compare such with adapters, here LoRA.
+Prints the mean loss on the held-out text of the second language, per token in nats, its range over
+the seeds, the 95 % interval of the mean (Student's t), and the number of parameters that the last
+stage trains.
+
+``--results FILE`` keeps the result of each run in a file, and does not repeat the runs in it.
 """
 
 import argparse
@@ -20,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks._common import machine, table, versions
+from benchmarks._common import RunResults, machine, student, table, versions
 
 
 class Strategy(NamedTuple):
@@ -40,6 +43,7 @@ STRATEGIES = {
     "random rows, embeddings trained": Strategy({"method": "random", "keep": False}, (EMBEDDINGS,)),
     "carried rows, embeddings, then all": Strategy({}, (EMBEDDINGS, {})),
     "carried rows, embeddings, then adapters": Strategy({}, (EMBEDDINGS, ADAPTER)),
+    "carried rows, embeddings and adapters": Strategy({}, ({**EMBEDDINGS, **ADAPTER},)),
 }
 
 
@@ -57,17 +61,39 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--results", type=Path, help="file of the results of single runs")
     options = parser.parse_args(arguments)
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
     import torch
 
     torch.set_num_threads(options.threads)
-    losses: dict[str, list[float]] = {name: [] for name in possible()}
-    trained: dict[str, int] = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        for seed in range(options.seeds):
+    rows = []
+    results = measure(options)
+    for name in STRATEGIES:
+        pairs = [results[f"seed {seed}, {name}"] for seed in range(options.seeds)]
+        losses = [loss for loss, _ in pairs]
+        row = [name, f"{statistics.mean(losses):.3f}", f"{min(losses):.3f} to {max(losses):.3f}"]
+        rows.append([*row, student(losses), f"{pairs[0][1]:,}"])
+    print(table(["strategy", "loss", "range", "95 % interval", "trained parameters"], rows))
+    print(f"\n{machine(options.threads)}; {versions('torch')}; {options.seeds} seeds")
+
+
+def measure(options: argparse.Namespace) -> Mapping[str, tuple[float, int]]:
+    """Return the loss of each run, and how many parameters its last stage trains."""
+    others = ("seeds", "threads", "results")
+    shared = {name: value for name, value in vars(options).items() if name not in others}
+    results = RunResults(options.results, shared)
+    for seed in range(options.seeds):
+        missing = {
+            f"seed {seed}, {name}": strategy
+            for name, strategy in STRATEGIES.items()
+            if f"seed {seed}, {name}" not in results.known
+        }
+        if not missing:
+            continue
+        with tempfile.TemporaryDirectory() as scratch:
             base = pretrain(
-                Path(scratch, f"base-{seed}"),
+                Path(scratch, "base"),
                 options.source,
                 seed,
                 options,
@@ -76,35 +102,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 max_steps=options.base_steps,
                 vocab_size=options.vocab_size,
             )
-            for name, strategy in possible().items():
-                folder = Path(scratch, f"{seed}-{len(losses[name])}-{name.replace(' ', '-')}")
-                loss, count = adapt(folder, base / "model", strategy, seed, options)
-                losses[name].append(loss)
-                trained[name] = count
-                print(f"seed {seed}, {name}: {loss:.4f}", file=sys.stderr, flush=True)
-    rows = [
-        [
-            name,
-            f"{statistics.mean(values):.3f}",
-            f"{min(values):.3f} to {max(values):.3f}",
-            f"{trained[name]:,}",
-        ]
-        for name, values in losses.items()
-    ]
-    print(table(["strategy", "loss", "range", "trained parameters"], rows))
-    print(f"\n{machine(options.threads)}; {versions('torch')}; {options.seeds} seeds")
-
-
-def possible() -> dict[str, Strategy]:
-    """Return the strategies that the installation has."""
-    from zoo.training.config.schema import TrainConfig
-
-    has_adapters = "adapter" in TrainConfig.__struct_fields__
-    return {
-        name: strategy
-        for name, strategy in STRATEGIES.items()
-        if has_adapters or ADAPTER not in strategy.stages
-    }
+            for number, (name, strategy) in enumerate(missing.items()):
+                folder = Path(scratch, f"adapted-{number}")
+                result = adapt(folder, base / "model", strategy, seed, options)
+                results.add(name, result)
+                print(f"{name}: {result[0]:.4f}", file=sys.stderr, flush=True)
+    return results.known
 
 
 def adapt(

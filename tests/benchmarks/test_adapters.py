@@ -31,9 +31,13 @@ def test_both_libraries_have_a_row(
     model = hub_checkpoint("BertModel")
     sides = ["--sides", "lora-4", "peft lora-4", "full"]
     argv = ["adapters", str(model), str(tmp_path), "--tasks", "sst2", "--rows", "32", *sides]
-    monkeypatch.setattr(sys, "argv", [*argv, "--smoke"])
+    results = tmp_path / "results.jsonl"
+    monkeypatch.setattr(sys, "argv", [*argv, "--smoke", "--results", str(results)])
     adapters.main()
-    lines = capsys.readouterr().out.splitlines()[-3:]
+    printed, runs = capsys.readouterr().out, results.read_text()
+    adapters.main()  # all runs are known
+    assert capsys.readouterr().out == printed and results.read_text() == runs
+    lines = printed.splitlines()[-3:]
     rows = {line.split("|")[1].strip(): line.split("|")[2:-1] for line in lines}
     trained = {side: int(cells[3].replace(",", "")) for side, cells in rows.items()}
     of_lora = 2 * 2 * 2 * 4 * 32 + 2 * 33  # layers, parts, factors, head

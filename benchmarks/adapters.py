@@ -38,7 +38,7 @@ from benchmarks._common import RunResults, machine, student, table, versions
 LENGTH = 64  # tokens
 # above those of long runs, since a run has few steps
 RATES = {"full": 1e-4, "head": 3e-3, "ia3": 1e-2, "prompt": 3e-2, "prefix": 2e-2}
-BOTTLENECK_RATE, LORA_RATE = 2e-3, 2e-3
+BOTTLENECK_RATE, LORA_RATE = 2e-3, 4e-3
 PREFIX = 20  # virtual tokens
 SIDES = (
     *("full", "head", "lora-4", "lora-8", "lora-16", "dora-8", "ia3", "prompt", "prefix"),

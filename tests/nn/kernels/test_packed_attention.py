@@ -58,6 +58,23 @@ def test_outputs_and_gradients_equal_those_of_a_mask(causal: bool, scale: float 
         assert (value - reference).abs().max() < 1e-12
 
 
+@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+def test_scores_of_all_pairs_are_not_stored(causal: bool) -> None:
+    """So that the memory of training grows with the tokens of a document, not with their square."""
+    tokens, stored = 64, list[Tensor]()
+    q, k, v = (torch.randn(1, 2, tokens, 8, requires_grad=True) for _ in range(3))
+    documents = DocumentOffsets.of(torch.ones(1, tokens, dtype=torch.int64), causal=causal)
+
+    def keep(x: Tensor) -> Tensor:
+        stored.append(x)
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        attend(q, k, v, documents)
+    assert stored
+    assert [x.shape for x in stored if x.numel() >= 2 * tokens**2] == []
+
+
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 def test_outputs_equal_those_of_flex_attention(causal: bool) -> None:

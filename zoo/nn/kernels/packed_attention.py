@@ -151,9 +151,10 @@ def _by_document(
     q: Tensor, k: Tensor, v: Tensor, documents: DocumentOffsets, dropout: float, scale: float
 ) -> Tensor:
     """Return the attention within each document, as the kernel computes it, on any device."""
+    # without the dimension of a batch, the function stores the scores of all pairs of tokens
     mixed = []
     for start, end in pairwise(documents.offsets.tolist()):
-        queries, keys, values = (x[start:end].transpose(0, 1) for x in (q, k, v))
+        queries, keys, values = (x[None, start:end].transpose(1, 2) for x in (q, k, v))
         mixed.append(
             F.scaled_dot_product_attention(
                 queries,
@@ -165,7 +166,7 @@ def _by_document(
                 scale=scale,
             )
         )
-    return torch.cat(mixed, dim=1).transpose(0, 1)
+    return torch.cat(mixed, dim=2)[0].transpose(0, 1)
 
 
 def window(tokens: int, documents: DocumentOffsets, like: Tensor) -> Tensor:

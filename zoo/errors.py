@@ -71,16 +71,7 @@ class Interrupted(ZooError):
 
 
 def did_you_mean(name: str, known: "list[str] | tuple[str, ...]", count: int = 3) -> str:
-    """Return a remedy that lists the closest names: ``did you mean a, b or c?``.
-
-    Args:
-        name: name that is not known.
-        known: known names.
-        count: maximum number of names.
-
-    Returns:
-        the remedy; empty if no name is close.
-    """
+    """Return ``did you mean a, b or c?`` with at most ``count`` close names; empty without any."""
     import difflib
 
     folded = {k.lower(): k for k in sorted(known)}

@@ -13,16 +13,12 @@ Returned = TypeVar("Returned")
 
 
 class RenamedMethods:
-    """Base class of classes for plugins whose methods were renamed.
+    """Base class of classes for plugins whose methods were renamed."""
 
-    Of every subclass, a method that is defined by one name also has the other, so that ``super()``
-    reaches it by both. Uses of an old name give a ``DeprecationWarning``.
+    # Of every subclass, a method that is defined by one name also has the other, so that
+    # ``super()`` reaches it by both. Uses of an old name give a ``DeprecationWarning``.
 
-    Attributes:
-        renamed_methods: old name -> new name.
-    """
-
-    renamed_methods: ClassVar[Mapping[str, str]] = {}
+    renamed_methods: ClassVar[Mapping[str, str]] = {}  # old name -> new name
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -48,11 +44,9 @@ def _deprecated(method: Callable[..., Any], old: str, new: str) -> Callable[...,
 def renamed_arguments(
     **former: str,
 ) -> Callable[[Callable[Parameters, Returned]], Callable[Parameters, Returned]]:
-    """Return a decorator of a function that takes arguments by former names: old name -> new name.
-
-    Uses of an old name give a ``FutureWarning``, which users see by default. The signature has the
-    new names only.
-    """
+    """Return a decorator of a function that takes arguments by old name -> new name."""
+    # Uses of an old name give a ``FutureWarning``, which users see by default. The signature has
+    # the new names only.
 
     def decorate(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
         @functools.wraps(function)
@@ -71,13 +65,7 @@ def renamed_arguments(
 
 
 def warn_of_argument(old: str, new: str, *, calls: int = 2) -> None:
-    """Warn that an argument has an old name.
-
-    Args:
-        old: the old name.
-        new: the name.
-        calls: number of calls between the user's code and this function, inclusive.
-    """
+    """Warn that an argument has an old name, at the user's code, ``calls`` calls above."""
     message = f"{old} is now called {new}, its only name in the next release"
     warnings.warn(message, FutureWarning, stacklevel=calls + 1)
 

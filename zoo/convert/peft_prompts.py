@@ -81,11 +81,7 @@ def _is_of_decoder(adaptable: AdaptableModel) -> bool:
 def prompts_to_hub(
     method: VirtualTokens, adaptable: AdaptableModel, tensors: Mapping[str, Tensor]
 ) -> Tensor:
-    """Return ``prompt_embeddings``.
-
-    Args:
-        tensors: those of the adapter, by the last parts of their names.
-    """
+    """Return ``prompt_embeddings``, of an adapter's tensors by the last parts of their names."""
     if isinstance(method, PromptTuning):
         return tensors["prompt"]
     layers, heads, size = _sizes(adaptable)

@@ -130,11 +130,7 @@ def join_lines(document: str) -> str:
 
 
 def select_documents(encoded: EncodedDocuments, chosen: NDArray[np.bool_]) -> EncodedDocuments:
-    """Return a subset of the documents.
-
-    Args:
-        chosen: mask of the documents to return, (documents,), bool.
-    """
+    """Return a subset of the documents, by a mask, (documents,), bool."""
     sentences = np.repeat(chosen, encoded.documents)
     tokens = np.repeat(sentences, encoded.sentences)
     return EncodedDocuments(

@@ -19,17 +19,11 @@ Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 @dataclass(frozen=True)
 class Distilled:
-    """Result of ``distill``.
+    """Result of ``distill``."""
 
-    Attributes:
-        run: directory of the run.
-        model: directory of the student, for ``zoo.load``.
-        scores: scores of the student and its teachers; ``None`` if they were not measured.
-    """
-
-    run: Path
-    model: Path
-    scores: "Scores | None"
+    run: Path  # directory of the run
+    model: Path  # directory of the student, for ``zoo.load``
+    scores: "Scores | None"  # of the student and its teachers; ``None`` if they were not measured
 
 
 @renamed_arguments(data="train")

@@ -55,13 +55,7 @@ class PairedExample(Example):
 
 
 class Distillation(TrainingObjective):
-    """The losses of the student's objective, and those that compare it with its teachers.
-
-    Args:
-        base_weight: weight of its losses; 0 leaves them out.
-        aligner: turns the student's text into the teachers' inputs; ``None`` if the teachers
-            read the student's tensors, or rows of their own.
-    """
+    """The losses of the student's objective, and those that compare it with its teachers."""
 
     # The student's objective or task makes batches and has losses of its own. The teachers read the
     # same batches, and distillation losses compare the outputs. To the trainer, all of this is one
@@ -72,9 +66,11 @@ class Distillation(TrainingObjective):
     def __init__(
         self,
         base: TrainingObjective,
-        base_weight: float,
+        base_weight: float,  # of its losses; 0 leaves them out
         losses: Sequence[DistillationLoss],
         teachers: Sequence[Teacher],
+        # turns the student's text into the teachers' inputs; ``None`` if the teachers read the
+        # student's tensors, or rows of their own
         aligner: TextAligner | None = None,
     ) -> None:
         self.base, self.base_weight, self.aligner = base, base_weight, aligner

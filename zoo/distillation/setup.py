@@ -175,11 +175,9 @@ class DistillSetup(RunSetup):
 
 
 def freeze(model: nn.Module, names: Sequence[str], *, trained: nn.Module) -> None:
-    """Exclude modules of ``model`` from training.
-
-    ``trained`` is the module whose parameters are optimized: it has the parameters of ``model``, or
-    parameters from which they are computed.
-    """
+    """Exclude modules of ``model`` from training."""
+    # ``trained`` is the module whose parameters are optimized: it has the parameters of ``model``,
+    # or parameters from which they are computed.
     parameters = {id(parameter) for parameter in trained.parameters()}
     for name in names:
         try:

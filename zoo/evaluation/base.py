@@ -54,15 +54,11 @@ class RestartableIterable(Iterable[Item]):
 
 
 class Samples(Iterable[Item]):
-    """The first samples of files, which every iteration reads again instead of keeping them.
+    """The first samples of files, which every iteration reads again instead of keeping them."""
 
-    The first iteration, which has to be complete, reviews the samples and counts the rows that
-    cannot be used; at its end, it refuses these rows unless ``skip`` is set.
-
-    Attributes:
-        skipped: number of rows that were skipped.
-        notes: what users should know about the data.
-    """
+    # The first iteration, which has to be complete, reviews the samples and counts the rows that
+    # cannot be used; at its end, it refuses these rows unless ``skip`` is set. ``notes`` is what
+    # users should know about the data.
 
     def __init__(
         self,
@@ -78,11 +74,7 @@ class Samples(Iterable[Item]):
         self._silent = silent
 
     def __iter__(self) -> Iterator[Item]:
-        """Read the files.
-
-        Raises:
-            InvalidRows: rows cannot be used, and are not skipped.
-        """
+        """Read the files; ``InvalidRows`` if rows cannot be used and are not skipped."""
         # decided at the first item: a generator expression calls this when it is made
         yield from self._again() if self._known else self._first()
 
@@ -121,18 +113,14 @@ class Evaluation(ABC):
         checkpoint: the checkpoint.
         session: the model.
         limit: number of examples to use, the first of the files; ``None`` for all.
-        skip_invalid: leave out and count rows of tables that cannot be used, instead of refusing
-            them.
+        skip_invalid: leave out and count rows of tables that cannot be used, not refuse them.
         **options: options of the evaluation.
-
-    Attributes:
-        name: value of ``--task``.
 
     Raises:
         UsageError: the head of the model does not support the evaluation.
     """
 
-    name: ClassVar[str]
+    name: ClassVar[str]  # value of ``--task``
 
     def __init__(
         self,
@@ -152,24 +140,13 @@ class Evaluation(ABC):
     @classmethod
     @abstractmethod
     def require_supported(cls, checkpoint: "Checkpoint") -> None:
-        """Check that the head of a model supports the evaluation.
-
-        Raises:
-            UsageError: it does not.
-        """
+        """Check that the head of a model supports the evaluation; raises ``UsageError``."""
 
     @classmethod
     def split_names(
         cls, data: Sequence[Path], options: Mapping[str, Any]
     ) -> tuple[list[Path], dict[str, Any]]:
-        """Return the files of paths that may have names of data sets, and settings by these names.
-
-        By default paths have no names.
-
-        Args:
-            data: the paths.
-            options: options of the evaluation.
-        """
+        """Return the files of paths that may name data sets, and settings by these names."""
         return list(data), {}
 
     @property
@@ -185,11 +162,10 @@ class Evaluation(ABC):
     def samples(
         self, read: Callable[[RowProblems], Iterable[Item]], review: Callable[[Item], Reviewed]
     ) -> Samples[Item]:
-        """Return the samples of files, as ``limit`` and ``skip_invalid`` have it; see ``Samples``.
+        """Return the samples of files; see ``Samples``.
 
-        Args:
-            read: function that reads the files, and adds the rows that cannot be used.
-            review: function that returns what is reviewed of a sample.
+        ``read`` reads the files, and adds the rows that cannot be used; ``review`` returns what is
+        reviewed of a sample.
         """
         samples = Samples(read, review, self.limit, skip=self.skip_invalid, silent=self.silent)
         self._samples = samples
@@ -223,12 +199,9 @@ class Evaluation(ABC):
         outputs: Iterable[Output],
         row: Callable[[Item, Output], Prediction],
     ) -> Iterator[Output]:
-        """Yield the output of each sample, and pass its row on if predictions are requested.
+        """Yield the output of each sample, and pass its ``row`` on if predictions are requested.
 
-        Args:
-            samples: the samples, which are read again only if predictions are requested.
-            outputs: what the model computed of each, in their order.
-            row: returns the row of a sample.
+        Samples are read again only then; outputs are in their order.
         """
         if self._on_prediction is None:
             yield from outputs
@@ -250,9 +223,9 @@ class Evaluation(ABC):
 
     @classmethod
     def mistake(cls, row: Prediction) -> float | None:
-        """Return how bad the prediction of a row is, by which reports sort; ``None`` if it is good.
+        """Return how bad a row's prediction is, by which reports sort; ``None`` if it is good.
 
-        By default of wrong predictions their probability: the most confident errors come first.
+        By default the probability of a wrong prediction: the most confident errors come first.
         """
         return None if row.get("correct", True) else float(row.get("probability") or 0.0)
 
@@ -262,15 +235,11 @@ class Evaluation(ABC):
 
 
 class LikelihoodEvaluation(Evaluation):
-    """An evaluation of a model that predicts tokens.
+    """An evaluation of a model that predicts tokens."""
 
-    Attributes:
-        scorers: scorers of the models that can be evaluated; empty for all.
-        others: another scorer -> the evaluation of its models that is like this one.
-        scorer: scorer of the model.
-    """
-
+    # of the models that can be evaluated; empty for all
     scorers: ClassVar[tuple[type[Scorer], ...]] = ()
+    # another scorer -> the evaluation of its models that is like this one
     others: ClassVar[Mapping[type[Scorer], str]] = {}
 
     def __init__(
@@ -327,9 +296,7 @@ class LikelihoodEvaluation(Evaluation):
     ) -> Iterator[TextScore]:
         """Yield the scores of texts, and pass them on if predictions are requested.
 
-        Args:
-            texts: the texts, which are read again only if predictions are requested.
-            scores: index and score of each text that has tokens, in order.
+        Texts are read again only then. ``scores`` has index and score of each text with tokens.
         """
         numbered = enumerate(() if self._on_prediction is None else texts)
         for number, score in scores:
@@ -344,11 +311,7 @@ class LikelihoodEvaluation(Evaluation):
             yield score
 
     def require_short(self, text: str, encoded: "Encoded") -> None:
-        """Check that a text is not longer than the model allows.
-
-        Raises:
-            UsageError: it is.
-        """
+        """Check that a text is not longer than the model allows; raises ``UsageError``."""
         limit, tokens = self.scorer.max_tokens, len(encoded.ids) + self.scorer.added_tokens
         if limit is not None and tokens > limit:
             raise UsageError(

@@ -16,11 +16,7 @@ MOST = 50  # predictions that are kept
 
 
 class MistakeCollector:
-    """Collects predictions in memory that does not grow with their texts.
-
-    Args:
-        mistake: returns how bad a prediction is; ``None`` if it is good.
-    """
+    """Collects predictions in memory that does not grow with their texts, by how bad they are."""
 
     def __init__(
         self, mistake: Callable[[Prediction], float | None], labels: Collection[str] = ()

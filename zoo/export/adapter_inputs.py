@@ -24,11 +24,8 @@ FOLDER = "adapters"  # of an export: a directory for each adapter
 def check_adapters(
     adapters: Sequence[Checkpoint], *, dtype: str, generates: bool, others: Mapping[str, Any]
 ) -> AdapterInputs:
-    """Return the inputs of the graph, after checking that all adapters fit them.
-
-    Args:
-        others: options that such a graph does not have -> their values.
-    """
+    """Return the inputs of the graph, after checking that all adapters fit them."""
+    # others: options that such a graph does not have -> their values
     first, *more = [_only_adapter(checkpoint) for checkpoint in adapters]
     inputs = AdapterInputs.of(first, adapter_record(first))
     for adapter in more:

@@ -82,10 +82,9 @@ POOLING_HEAD = "sequence-classification"
 
 
 def unsupported_on_hub(config: Any, head: str) -> str | None:
-    """Return what a head has that no class of the Hub has, or ``None``.
-
-    That is a learned mix of all layers (``zoo.nn.layers.scalar_mix``), or another pooling of texts.
-    """
+    """Return what a head has that no class of the Hub has, or ``None``."""
+    # That is a learned mix of all layers (``zoo.nn.layers.scalar_mix``), or another pooling of
+    # texts.
     if head in MIXING_HEADS and getattr(config, "mix", False):
         return f"the head {head} reads a mix of all layers"
     pooling = getattr(config, "pooling", None)
@@ -406,11 +405,7 @@ class Family(RenamedMethods, ABC):
         return getattr(self._module("recipe"), "DISTILLATION", ())
 
     def _module(self, name: str) -> ModuleType:
-        """Import a module of ``package``.
-
-        Raises:
-            UsageError: the family has none.
-        """
+        """Import a module of ``package``; ``UsageError`` if the family has none."""
         if not self.package:
             raise UsageError(
                 f"the family {self.name} names no package", "set `package` in its class"

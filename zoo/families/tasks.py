@@ -56,32 +56,21 @@ class TaskOption:
 
 @dataclass(frozen=True)
 class ModelField:
-    """A field of a model's ``config.json`` that a task sets, and that no class of the Hub has.
-
-    Attributes:
-        name: name of the field.
-        effect: what the model does if it is set, after "the model".
-        setting: setting of fine-tuning that leads to it.
-    """
+    """A field of a model's ``config.json`` that a task sets, and that no class of the Hub has."""
 
     name: str
-    effect: str
-    setting: str
+    effect: str  # what the model does if it is set, after "the model"
+    setting: str  # of fine-tuning that leads to it
 
 
 @dataclass(frozen=True)
 class SmokeTest:
-    """A run of seconds that checks that a family learns a task.
+    """A run of seconds that checks that a family learns a task."""
 
-    Attributes:
-        steps: number of optimizer steps.
-        batch_size: rows of a step.
-        row: function that returns a row of the table from its number, a word, whether the word is
-            of the first kind, and a word of the other kind.
-    """
-
-    steps: int
-    batch_size: int
+    steps: int  # of the optimizer
+    batch_size: int  # rows of a step
+    # returns a row of the table from its number, a word, whether the word is of the first kind, and
+    # a word of the other kind
     row: Callable[[int, str, bool, str], Mapping[str, Any]]
 
 

@@ -52,36 +52,25 @@ class FineTuning(TrainingObjective):
 
     Raises:
         UsageError: the task has no metric or option of a name in ``run``.
-
-    Attributes:
-        varying_outputs: why a cache cannot keep a teacher's outputs as one vector per row; empty
-            if it can.
-        needs_teacher: whether the task has no loss and can only be learned from a teacher.
-        problem: problem type in the model's configuration; ``None`` for none.
-        default_metric: metric that selects the best checkpoint.
-        lower_is_better: names of the metrics whose lower values are better.
-        defaults: settings that take precedence over a preset.
-        split_hint: what to do, apart from giving ``--eval``, if the data cannot be split.
-        stages: the stages of a run of several; ``None`` for a single one.
-        options_type: type of the options in ``task_args``.
-        options: options of that type.
-        generation_defaults: the pretrained model's settings of generation, for tasks that generate.
     """
 
-    needs_teacher: ClassVar[bool] = False
+    needs_teacher: ClassVar[bool] = False  # it has no loss and can only be learned from a teacher
+    # why a cache cannot keep a teacher's outputs as one vector per row; empty if it can
     varying_outputs: ClassVar[str] = "whose outputs have other shapes"
-    problem: ClassVar[Problem | None] = None
-    default_metric: ClassVar[str] = "loss"
-    lower_is_better: ClassVar[tuple[str, ...]] = LOWER_IS_BETTER
-    defaults: ClassVar[Mapping[str, Any]] = {}
+    problem: ClassVar[Problem | None] = None  # problem type in the model's configuration
+    default_metric: ClassVar[str] = "loss"  # selects the best checkpoint
+    lower_is_better: ClassVar[tuple[str, ...]] = LOWER_IS_BETTER  # metrics
+    defaults: ClassVar[Mapping[str, Any]] = {}  # settings that take precedence over a preset
+    # what to do, apart from giving ``--eval``, if the data cannot be split
     split_hint: ClassVar[str] = ""
-    stages: "ClassVar[TaskStages | None]" = None
-    options_type: ClassVar[type[Options]] = Options
+    stages: "ClassVar[TaskStages | None]" = None  # of a run of several
+    options_type: ClassVar[type[Options]] = Options  # of ``task_args``
 
     def __init__(
         self, config: Config, inputs: Sequence[str], pad_id: int, run: FineTuneConfig
     ) -> None:
         self.config, self.inputs, self.pad_id, self.run = config, tuple(inputs), pad_id, run
+        # the pretrained model's settings of generation, for tasks that generate
         self.generation_defaults: Mapping[str, Any] = {}
         self.options: Any = parse_options(self.options_type, run.task_args, self.name, "task")
         self.metric_for_best_model: str = run.metric_for_best_model or self.default_metric
@@ -106,11 +95,7 @@ class FineTuning(TrainingObjective):
         return self.metric_names
 
     def require_metric(self, samples: Sequence[Any]) -> None:
-        """Check that the metric of the best checkpoint can be computed on the evaluation data.
-
-        Raises:
-            UsageError: no sample counts for it.
-        """
+        """Check that samples count for the metric that selects; raises ``UsageError``."""
         available, name = ("loss", *self.metrics_of(samples)), self.metric_for_best_model
         if name not in available:
             raise UsageError(
@@ -149,11 +134,7 @@ class FineTuning(TrainingObjective):
 
     @classmethod
     def head_in(cls, family: Family) -> str:
-        """Return the name of the head that the task trains in a family; by default ``head``.
-
-        Raises:
-            UsageError: the family has no such head.
-        """
+        """Return the head to train in a family, by default ``head``; raises ``UsageError``."""
         if cls.head not in family.heads():
             raise UsageError(
                 f"{family.name} has no head {cls.head}, which {cls.name} needs",
@@ -165,10 +146,8 @@ class FineTuning(TrainingObjective):
     def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:
         """Return the configuration with the settings that follow from the pretrained model.
 
-        Args:
-            run: configuration of the run.
-            init: the pretrained model, if there is one. In a resumed run it has no checkpoint, and
-                the configuration is already resolved.
+        ``init`` is the pretrained model, if there is one. In a resumed run it has no checkpoint,
+        and the configuration is already resolved.
         """
         return run
 
@@ -180,15 +159,9 @@ class FineTuning(TrainingObjective):
         option: str,
         value: "Callable[[Checkpoint], bool]",
     ) -> FineTuneConfig:
-        """Return the configuration with an option taken from the pretrained model's head.
+        """Return the configuration with an option taken from the pretrained head by ``value``.
 
-        Explicit options win; a new head uses ``False``.
-
-        Args:
-            run: configuration of the run.
-            init: see ``resolve``.
-            option: name of the option.
-            value: returns its value for a checkpoint.
+        Explicit options win; a new head uses ``False``. For ``init`` see ``resolve``.
         """
         before = None if init is None else init.checkpoints.get("model")
         if run.task_args.get(option) is not None or init is None or before is None:
@@ -209,13 +182,8 @@ class FineTuning(TrainingObjective):
     ) -> "ExistingTokenizer | None":
         """Return the tokenizer of the model to train; by default ``tokenizer``.
 
-        Args:
-            run: configuration of the run.
-            tokenizer: tokenizer of the pretrained model, or of the settings; ``None`` if the
-                family needs no file.
-
-        Raises:
-            UsageError: the tokenizer does not suit an option.
+        That is the pretrained model's, or of the settings; ``None`` if the family needs no file.
+        One that does not suit an option is a ``UsageError``.
         """
         return tokenizer
 
@@ -226,13 +194,9 @@ class FineTuning(TrainingObjective):
 
     @classmethod
     def locate(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Replace directories of known data sets by their files; by default, change nothing.
+        """Replace directories of known data sets by their files; raises ``SourceError``.
 
-        Args:
-            data: settings, as in ``TableConfig``.
-
-        Raises:
-            SourceError: a file is missing.
+        ``data`` has settings as in ``TableConfig``. By default nothing is changed.
         """
         return data
 
@@ -243,15 +207,9 @@ class FineTuning(TrainingObjective):
 
     @classmethod
     def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
-        """Return the samples of files.
+        """Return the samples of files, directories or patterns; ``problems`` collects bad rows.
 
-        Args:
-            paths: files, directories or patterns.
-            data: columns and kinds of the data.
-            problems: collects the rows that cannot be used.
-
-        Raises:
-            ZooError: see ``zoo.data.readers.labelled.read_samples``.
+        Errors are as of ``zoo.data.readers.labelled.read_samples``.
         """
         return read_samples(paths, Columns(data.text, data.label_column, data.pair), problems)
 
@@ -262,11 +220,7 @@ class FineTuning(TrainingObjective):
 
     @classmethod
     def check(cls, sample: Any, data: TableConfig) -> Any:
-        """Return a sample after all checks of its label that need no model.
-
-        Raises:
-            RowError: the label has the wrong type, or is missing in the settings.
-        """
+        """Return a sample after the checks of its label that need no model; raises ``RowError``."""
         return sample
 
     @classmethod
@@ -281,11 +235,7 @@ class FineTuning(TrainingObjective):
 
     @classmethod
     def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
-        """Return the classes of a sample; by default none.
-
-        Raises:
-            RowError: the label has the wrong type.
-        """
+        """Return a sample's classes, by default none; ``RowError`` if the type is wrong."""
         return ()
 
     @classmethod
@@ -294,13 +244,8 @@ class FineTuning(TrainingObjective):
     ) -> tuple[str, ...]:
         """Return the classes of the model's outputs, in order; by default none.
 
-        Args:
-            run: configuration of the run.
-            samples: samples of the training data.
-            known: labels of a pretrained head that is kept; they decide the order.
-
-        Raises:
-            UsageError: a label in the settings has no samples, or there are too few labels.
+        ``known`` are the labels of a pretrained head that is kept; they decide the order. A label
+        in the settings without samples, or too few labels, is a ``UsageError``.
         """
         return ()
 
@@ -311,11 +256,7 @@ class FineTuning(TrainingObjective):
 
     @abstractmethod
     def target(self, sample: Any) -> Any:
-        """Return the value of a sample in the tensor of labels.
-
-        Raises:
-            RowError: the label is not one of the model's.
-        """
+        """Return the value in the tensor of labels; ``RowError`` if the model lacks it."""
 
     def usable(self, samples: Sequence[Any], problems: RowProblems) -> list[Any]:
         """Return the samples that have a ``target``; ``problems`` collects the others."""
@@ -324,13 +265,8 @@ class FineTuning(TrainingObjective):
     def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
         """Tokenize samples.
 
-        Args:
-            samples: the samples.
-            tokenizer: tokenizer of the model.
-
-        Raises:
-            UsageError: a label is not one of the model's, or texts leave no room for tokens.
-            InvalidRows: texts have no tokens.
+        A label that the model lacks and texts without room for tokens are ``UsageError``; texts
+        without tokens are ``InvalidRows``.
         """
         targets = np.array([self.target(sample) for sample in samples])
         tokens, values = self.tokenize(samples, tokenizer)
@@ -369,35 +305,22 @@ class FineTuning(TrainingObjective):
     def data_warnings(
         self, train: Sequence[Any], evaluation: Sequence[Any], rows: TokenizedRows
     ) -> list[str]:
-        """Return what users should know about the data; by default nothing.
-
-        Args:
-            train: samples of the training data.
-            evaluation: samples of the evaluation data.
-            rows: the tokenized training data.
-        """
+        """Return what users should know about samples and tokenized rows; by default nothing."""
         return []
 
     def load_checkpoint(self, model: "nn.Module", checkpoint: "Checkpoint") -> list[str]:
         """Load what a checkpoint has in addition to the model's weights; by default nothing.
 
-        Args:
-            model: module that ``self.model`` returned, with the weights of the checkpoint.
-            checkpoint: the checkpoint.
-
-        Returns:
-            names of parameters of ``model`` outside of the saved model that keep new weights.
+        ``model`` is what ``self.model`` returned, with the weights of the checkpoint. Returns names
+        of its parameters outside of the saved model that keep new weights.
         """
         return []
 
     def prepare_model(self, model: "nn.Module") -> None:
         """Change the model before the optimizer is created; by default, do nothing.
 
-        Args:
-            model: module that ``self.model`` returned, with its initial weights.
-
-        Raises:
-            UsageError: an option does not suit the model.
+        ``model`` is what ``self.model`` returned, with its initial weights. An option that does not
+        suit it is a ``UsageError``.
         """
 
     def padding(self) -> dict[str, int]:
@@ -428,10 +351,8 @@ class FineTuning(TrainingObjective):
     ) -> "Iterator[Prediction]":
         """Yield the rows of an evaluation's samples in reports; none if the task has no rows.
 
-        Args:
-            predictions: name -> values of all rows of the evaluation.
-            samples: the samples of the evaluation data.
-            numbers: number of each row; several processes may share rows.
+        ``predictions`` has name -> values of all rows, and ``numbers`` is the number of each row;
+        several processes may share rows.
         """
         of_samples = self.of_samples(predictions, len(numbers))
         order = dict(zip(numbers, range(len(numbers)), strict=True))
@@ -450,14 +371,9 @@ class FineTuning(TrainingObjective):
         return predictions if fit else {}  # type: ignore[return-value]
 
     def prediction(self, sample: Any, values: "Mapping[str, Any]") -> "Prediction | None":
-        """Return the row of a sample in reports, as ``zoo eval --predictions`` writes it.
+        """Return a sample's row in reports, as ``zoo eval --predictions`` has it, or ``None``.
 
-        Args:
-            sample: a sample of the evaluation data.
-            values: name -> value of ``LossOutput.predictions`` for the sample.
-
-        Returns:
-            ``None`` for a task whose reports show no samples, as by default.
+        ``values`` has name -> value of ``LossOutput.predictions`` for the sample.
         """
         return None
 

@@ -98,17 +98,11 @@ class SentenceModules(nn.Module):
         task: str = "document",
         skipped: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """Return ``token_embeddings``, ``attention_mask`` and perhaps ``sentence_embedding``.
-
-        Args:
-            hidden: (rows, tokens, width), or the logits of a sparse encoder.
-            mask: (rows, tokens), 1 for tokens, which are adjacent, and 0 for padding.
-            ids: (rows, tokens); only ``MultiVectorMask`` reads them.
-
-        Returns:
-            name -> (rows, tokens, width), (rows, tokens) or (rows, width). Embeddings have all
-            dimensions, and sparse ones all weights.
-        """
+        """Return ``token_embeddings``, ``attention_mask`` and perhaps ``sentence_embedding``."""
+        # hidden: (rows, tokens, width), or the logits of a sparse encoder; mask: (rows, tokens), 1
+        # for tokens, which are adjacent, and 0 for padding; ids: (rows, tokens), which only
+        # ``MultiVectorMask`` reads. Embeddings, (rows, width), have all dimensions, and sparse ones
+        # all weights.
         values = {TOKENS: hidden}
         for number, module in enumerate(self.pooling.steps, 1):
             made = self._modules.get(module_folder(number, module))
@@ -138,11 +132,7 @@ class SentenceModules(nn.Module):
 
 @torch.no_grad()
 def load_modules(modules: SentenceModules, stored: "ModuleWeights") -> list[str]:
-    """Load weights of modules; return the names of parameters that keep their values.
-
-    Args:
-        stored: folder -> name -> weight, as ``Checkpoint.module_weights`` returns them.
-    """
+    """Load ``Checkpoint.module_weights``; return the names of parameters that keep their values."""
     new = []
     for name, parameter in modules.named_parameters():
         folder, _, rest = name.partition(".")
@@ -166,15 +156,9 @@ def _make(module: AnyModule) -> nn.Module | None:
 
 
 def pool(hidden: Tensor, mask: Tensor, pooling: Pooling) -> Tensor:
-    """Return embeddings of modules without weights, before any truncation of dimensions.
-
-    Args:
-        hidden: (rows, tokens, hidden).
-        mask: (rows, tokens), 1 for the tokens to pool, which are adjacent, and 0 for others.
-
-    Returns:
-        (rows, dimensions).
-    """
+    """Return embeddings of modules without weights, before any truncation: (rows, dimensions)."""
+    # hidden: (rows, tokens, hidden); mask: (rows, tokens), 1 for the tokens to pool, which are
+    # adjacent
     return SentenceModules(pooling)(hidden, mask)[SENTENCE_VECTOR]  # type: ignore[no-any-return]
 
 
@@ -195,12 +179,7 @@ def _pool(hidden: Tensor, mask: Tensor, mode: str) -> Tensor:
 
 
 def splade(logits: Tensor, mask: Tensor, module: SpladePoolingModule) -> Tensor:
-    """Return the weights of the words of the vocabulary, (rows, vocabulary).
-
-    Args:
-        logits: (rows, tokens, vocabulary).
-        mask: (rows, tokens).
-    """
+    """Return the weights of the words, (rows, vocabulary), from (rows, tokens, vocabulary)."""
     known = (logits * mask[:, :, None].to(logits.dtype)).relu().log1p()
     if module.activation_function == "log1p_relu":
         known = known.log1p()

@@ -25,11 +25,7 @@ class TaskStages(ABC):
 
     @abstractmethod
     def settings(self, path: Path | None, settings: Mapping[str, Any], stage: str) -> ConfigDict:
-        """Return the settings of a stage.
-
-        Args:
-            path: directory of the run; ``None`` before there is one.
-        """
+        """Return the settings of a stage; ``path`` is the run's directory, once there is one."""
 
     @abstractmethod
     def files(self, path: Path, stage: str) -> ConfigDict:

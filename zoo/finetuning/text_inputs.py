@@ -255,13 +255,9 @@ class TextTask(LayerTask, InputTask):
 def next_token_losses(
     model: Any, hidden: "Tensor", input_ids: "Tensor", attention_mask: "Tensor | None"
 ) -> "Tensor":
-    """Return the sum over rows of the mean cross-entropy of the next token.
-
-    Args:
-        hidden: hidden states of the last layer, (rows, tokens, hidden).
-        input_ids: (rows, tokens), int64.
-        attention_mask: (rows, tokens); ``None`` for all 1.
-    """
+    """Return the sum over rows of the mean cross-entropy of the next token."""
+    # hidden: states of the last layer, (rows, tokens, hidden); input_ids: (rows, tokens), int64;
+    # attention_mask: (rows, tokens), ``None`` for all 1
     # Rows are padded on the right; a row with fewer than two tokens counts as 0.
     tokens = input_ids.shape[1]
     lengths = [tokens] * len(hidden) if attention_mask is None else attention_mask.sum(1).tolist()

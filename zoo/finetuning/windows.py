@@ -36,12 +36,9 @@ def tokenize_windows(
     locations: Sequence[str],
     read: Callable[[int, Encoded, list[Window]], None] | None = None,
 ) -> tuple[TokenizedTexts, NDArray[np.object_]]:
-    """Tokenize texts or pairs of texts, and split them into windows.
-
-    Returns:
-        The tokens of all windows of a text, one after the other; and of each text the numbers of
-        tokens of its windows, (windows,), int64.
-    """
+    """Tokenize texts or pairs of texts, and split them into windows."""
+    # Returns the tokens of all windows of a text, one after the other; and of each text the numbers
+    # of tokens of its windows, (windows,), int64.
     ids, kinds = list[NDArray[Any]](), list[NDArray[Any]]()
     lengths = np.empty(len(texts), object)
     for start, chunk in chunks(texts):
@@ -70,11 +67,8 @@ def collate_windows(
     *,
     masks: Mapping[str, str | None],
 ) -> Batch:
-    """Return a batch of texts whose windows are rows, each padded to the longest window.
-
-    Returns:
-        Batch with inputs of shape (windows, tokens), values of shape (texts, ...) and ``TEXTS``.
-    """
+    """Return a batch of texts whose windows are rows, each padded to the longest window."""
+    # Inputs are (windows, tokens), values (texts, ...), next to ``TEXTS``.
     lengths = [example.values[WINDOW_LENGTHS] for example in examples]
     rows = [row for example in examples for row in _windows(example)]
     batch = pad_and_stack(rows, fill, [], masks=masks)
@@ -103,12 +97,7 @@ def _windows(example: Example) -> list[Example]:
 
 
 def mean_of_windows(logits: Tensor, texts: Tensor, count: int) -> Tensor:
-    """Return the mean of the logits of the windows of each text, (texts, labels).
-
-    Args:
-        logits: (windows, labels).
-        texts: ``TEXTS`` of the batch, (windows,).
-    """
+    """Return the mean of the logits, (windows, labels), of each text: (texts, labels)."""
     numbers = torch.arange(count, device=texts.device)
     shares = (texts == numbers[:, None]).to(logits.dtype)  # (texts, windows)
     # not a matrix product, which autocast would compute in another dtype

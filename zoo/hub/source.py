@@ -144,11 +144,7 @@ def locate_or_download(
 
 
 class _ExportSelection:
-    """Selection of the files of an export, which its manifest lists, or else of weights.
-
-    Attributes:
-        is_export: whether the files of an export were selected.
-    """
+    """Selection of the files of an export, which its manifest lists, or else of weights."""
 
     def __init__(self, weights: Select) -> None:
         self._weights, self.is_export = weights, False

@@ -58,11 +58,7 @@ def load_adapted_model(
     *,
     merge: bool = True,
 ) -> nn.Module:
-    """Build the model of a base and its adapters; see ``load_model``.
-
-    Args:
-        dtype: dtype of the parameters; ``None`` for the stored one.
-    """
+    """Build the model of a base and its adapters, by default in the stored dtype."""
     base, family = checkpoint.base, checkpoint.family
     with init_empty_weights():
         model = family.model(checkpoint.config, checkpoint.head_name)

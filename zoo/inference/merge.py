@@ -50,14 +50,9 @@ class MergeReport:
 def merge(
     checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False, managed: bool = False
 ) -> MergeReport:
-    """Write a model with adapters as a whole model.
-
-    Args:
-        checkpoint: base and adapters.
-        path: directory to write.
-        force: replace an earlier model there.
-        managed: replace what is there; see ``zoo.io.output.overwrite``.
-    """
+    """Write a model with adapters as a whole model."""
+    # ``force`` replaces an earlier model, ``managed`` whatever is there; see
+    # ``zoo.io.output.overwrite``.
     for adapter in checkpoint.adapters:
         method = adapter_method_of(adapter)
         if not method.can_merge:

@@ -101,12 +101,8 @@ class Scorer(ABC):
     def log_probs(
         self, logits: "NDArray[Any]", labels: "NDArray[np.int64]"
     ) -> "tuple[Floats, NDArray[np.bool_]]":
-        """Return the log-probability of each label, and whether it is the most likely token.
-
-        Args:
-            logits: (n, vocabulary).
-            labels: (n,).
-        """
+        """Return the log-probability of each label, and whether it is the most likely token."""
+        # logits: (n, vocabulary); labels: (n,)
         # Of equally likely tokens, the first one is taken, as greedy search does.
         import numpy as np
 

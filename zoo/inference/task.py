@@ -86,26 +86,8 @@ class Task(RenamedMethods, ABC):
         max_batch_tokens: maximum number of tokens per batch, with padding.
         batch_size: maximum number of texts per batch; ``None`` for as many as are fastest.
 
-    Attributes:
-        name: name of the task; the head of the checkpoint must list it, or be one of ``heads``.
-        heads: names of heads that the task supports in every family, which need not list it.
-        equivalents: tasks; a head that lists one of them supports this task as well.
-        options: options of ``zoo run`` that only this task has; the class gets their values as
-            arguments.
-        output_keys: keys that results add to a record.
-        vector_key: the key among these that is a vector of the same size in all results, as arrays
-            are written; ``None`` if there is none.
-        pairs: whether records may have a second text.
-        reads_layers: whether hidden states of single layers are read, which only torch exposes.
-        keys: keys of the texts in JSON lines and in results.
-        chunk_size: number of texts that are tokenized and sorted together.
-        max_batch_tokens: maximum number of tokens per batch, with padding.
-        batch_size: maximum number of texts per batch, or ``None``.
-        max_tokens: length that texts are truncated to, or ``None``.
-
     Raises:
-        UsageError: the head of the checkpoint does not support the task, or ``max_tokens`` is out
-            of range.
+        UsageError: the head does not support the task, or ``max_tokens`` is out of range.
         VerificationError: the checkpoint has no tokenizer.
     """
 
@@ -115,16 +97,21 @@ class Task(RenamedMethods, ABC):
         "run_window": "run_chunk",
         "window": "chunk_size",
     }
-    name: ClassVar[str]
+    name: ClassVar[str]  # the head of the checkpoint must list it, or be one of ``heads``
+    # that the task supports in every family, which need not list it
     heads: ClassVar[tuple[str, ...]] = ()
+    # tasks; a head that lists one of them supports this task as well
     equivalents: ClassVar[tuple[str, ...]] = ()
+    # of ``zoo run`` that only this task has; the class gets their values as arguments
     options: "ClassVar[Sequence[click.Option]]" = ()
-    output_keys: ClassVar[tuple[str, ...]]
+    output_keys: ClassVar[tuple[str, ...]]  # keys that results add to a record
+    # the key among these that is a vector of the same size in all results, as arrays are written
     vector_key: ClassVar[str | None] = None
-    pairs: ClassVar[bool] = False
+    pairs: ClassVar[bool] = False  # whether records may have a second text
+    # whether hidden states of single layers are read, which only torch exposes
     reads_layers: ClassVar[bool] = False
-    keys: ClassVar[RecordKeys] = RecordKeys()
-    chunk_size: int = 2048
+    keys: ClassVar[RecordKeys] = RecordKeys()  # of the texts in JSON lines and in results
+    chunk_size: int = 2048  # number of texts that are tokenized and sorted together
     max_batch_tokens: int = MAX_BATCH_TOKENS
 
     def __init__(
@@ -149,21 +136,15 @@ class Task(RenamedMethods, ABC):
 
     @classmethod
     def require_head(cls, checkpoint: "Checkpoint") -> None:
-        """Check that the head of a checkpoint supports the task.
-
-        Raises:
-            UsageError: it does not.
-        """
+        """Check that the head of a checkpoint supports the task; raises ``UsageError``."""
         require_head(checkpoint, cls.name, cls.heads, cls.equivalents)
 
     @classmethod
     def columns(cls, options: dict[str, Any], text: str | None, pair: str | None) -> InputColumns:
         """Return the columns of tables that the task reads.
 
-        Args:
-            options: options of ``zoo run``; those that name columns are removed.
-            text: name of the column of the text, or ``None``.
-            pair: name of the column of the second text, or ``None``.
+        ``options`` of ``zoo run`` that name columns are removed; ``text`` and ``pair`` name
+        columns.
         """
         return InputColumns(text, pair, (*cls.output_keys, "truncated"))
 
@@ -173,12 +154,7 @@ class Task(RenamedMethods, ABC):
     ) -> tuple[Iterator[TextExample], dict[str, Any]]:
         """Return records and arguments of the class for input and options of ``zoo run``.
 
-        Args:
-            records: the input.
-            options: values of the task's options on the command line.
-
-        Raises:
-            UsageError: an option is malformed.
+        An option that is malformed is a ``UsageError``.
         """
         return records, options
 
@@ -195,18 +171,10 @@ class Task(RenamedMethods, ABC):
         return self.tokenizer.encode(texts, max_tokens=self.max_tokens)
 
     def check(self, item: EncodedExample) -> None:
-        """Check one input.
-
-        Raises:
-            UsageError: the input is not valid for the task; the message names the record.
-        """
+        """Check one input; a ``UsageError`` names the record."""
 
     def require_tokens(self, item: EncodedExample) -> None:
-        """Check that each text of an input has tokens.
-
-        Raises:
-            UsageError: a text has none.
-        """
+        """Check that each text of an input has tokens; raises ``UsageError``."""
         encoded = item.encoded
         texts = encoded.texts if isinstance(encoded, EncodedTexts) else [encoded]
         if not all(text.ids for text in texts):
@@ -357,11 +325,7 @@ class Task(RenamedMethods, ABC):
             raise NonFiniteError(f"{self.checkpoint.path}: {error.what}") from error
 
     def validate(self, record: TextExample) -> None:
-        """Check one record, before it is tokenized.
-
-        Raises:
-            UsageError: the record is not one of the task; the message names it.
-        """
+        """Check one record before it is tokenized; a ``UsageError`` names it."""
         if record.pair is not None and not self.pairs:
             raise UsageError(
                 f"{record.location} has a text_pair, and {self.name} takes single texts"

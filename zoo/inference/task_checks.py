@@ -57,12 +57,8 @@ def _remedy(checkpoint: "Checkpoint", heads: Sequence[str], *, trainable: bool) 
 def require_finite(
     values: "NDArray[np.floating[Any]]", mask: "NDArray[np.bool_]", records: Sequence[TextExample]
 ) -> None:
-    """Check that outputs are finite.
-
-    Args:
-        values: (texts, labels) or (texts, tokens, width); padding is not checked.
-        mask: (texts, tokens), true for tokens and false for padding.
-    """
+    """Check that (texts, labels) or (texts, tokens, width) is finite, except for padding."""
+    # mask: (texts, tokens), true for tokens and false for padding
     import numpy as np
 
     finite: NDArray[np.bool_] = np.isfinite(values)

@@ -38,11 +38,7 @@ def shows_progress() -> bool:
 def progress(
     label: str, total: int | None = None, *, unit: str = "", bytes_: bool = False
 ) -> Iterator[Advance]:
-    """Show the progress of a phase, and yield a function that advances it.
-
-    Args:
-        total: size of the phase; ``None`` if it is unknown.
-    """
+    """Show the progress of a phase of any size, and yield a function that advances it."""
     # On a terminal it is a bar, and elsewhere a line every half minute. A phase that takes less
     # than two seconds shows nothing.
     phase = Phase(escape_controls(label), total, "bytes" if bytes_ else unit)
@@ -94,14 +90,7 @@ def progress_of_chunks(
 
 
 class Phase:
-    """A phase, and how much of it is done.
-
-    Attributes:
-        label: what is being done.
-        total: size of the phase; ``None`` if it is unknown.
-        unit: what is counted.
-        done: how much is done.
-    """
+    """A phase, and how much of it is done: a label, a total if it is known, and a unit."""
 
     def __init__(self, label: str, total: int | None, unit: str) -> None:
         self.label, self.total, self.unit, self.done = label, total or None, unit, 0

@@ -4,11 +4,8 @@ from zoo.tokenizers import TextTokenizer
 
 
 def text_tokenizer(ref: str, *, offline: bool = False) -> TextTokenizer:
-    """Return the tokenizer of a model reference; of one on the Hub, weights are not downloaded.
-
-    Raises:
-        ZooError: the reference is unknown, or the model has no tokenizer.
-    """
+    """Return the tokenizer of a model reference; of one on the Hub, weights are not downloaded."""
+    # A reference that is unknown or has no tokenizer is a ``ZooError``.
     from tokenizers import Tokenizer
 
     from zoo.checkpoint import is_checkpoint, load_text_tokenizer

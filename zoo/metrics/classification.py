@@ -102,11 +102,9 @@ def classification_metrics(counts: ClassCounts) -> dict[str, NDArray[np.float64]
 def multi_label_metrics(
     predictions: NDArray[np.bool_], labels: NDArray[np.bool_]
 ) -> dict[str, float]:
-    """Return ``f1_micro``, ``f1_macro`` and ``exact_match`` of flags, (n, labels) each.
-
-    As in ``f1_score`` of scikit-learn for several labels, ``f1_macro`` is the mean over all labels,
-    and a label with neither samples nor predictions counts as 0.
-    """
+    """Return ``f1_micro``, ``f1_macro`` and ``exact_match`` of flags, (n, labels) each."""
+    # As in ``f1_score`` of scikit-learn for several labels, ``f1_macro`` is the mean over all
+    # labels, and a label with neither samples nor predictions counts as 0.
     hits, total = (predictions & labels).sum(0), predictions.sum(0) + labels.sum(0)
     per_label = np.divide(2 * hits, total, out=np.zeros(len(hits)), where=total > 0)
     return {
@@ -119,12 +117,10 @@ def multi_label_metrics(
 def reliability(
     confidences: Floats, correct: NDArray[np.bool_], bins: int = BINS
 ) -> tuple[float, list[dict[str, float]]]:
-    """Return the expected calibration error and the points of the reliability curve.
-
-    Confidences, the probabilities of the predicted labels, (n,), are put into bins of equal width.
-    The error is the mean distance between accuracy and mean confidence of a bin, weighted by its
-    samples (Guo et al. 2017, arXiv:1706.04599, equation 3). Empty bins have no point.
-    """
+    """Return the expected calibration error and the points of the reliability curve."""
+    # Confidences, the probabilities of the predicted labels, (n,), are put into bins of equal
+    # width. The error is the mean distance between accuracy and mean confidence of a bin, weighted
+    # by its samples (Guo et al. 2017, arXiv:1706.04599, equation 3). Empty bins have no point.
     # a bin excludes its lower end, and includes the upper one
     numbers = np.clip(np.ceil(confidences * bins).astype(np.int64) - 1, 0, bins - 1)
     points = [

@@ -15,14 +15,12 @@ NAMES = (
 
 
 def pair_classification_metrics(scores: Floats, labels: NDArray[np.bool_]) -> dict[str, float]:
-    """Return the metrics of pairs that are positive from a threshold on.
-
-    ``accuracy`` is the best one over all thresholds, and ``f1`` as well, at another threshold;
-    precision, recall and Matthews correlation are at the threshold of ``f1``. ``average_precision``
-    is the sum of the precision at each distinct score times the recall that it adds. With labels of
-    one kind only, the area under the ROC curve is NaN; without a positive one, so is the average
-    precision, and ``f1`` is 0.
-    """
+    """Return the metrics of pairs that are positive from a threshold on."""
+    # ``accuracy`` is the best one over all thresholds, and ``f1`` as well, at another threshold;
+    # precision, recall and Matthews correlation are at the threshold of ``f1``.
+    # ``average_precision`` is the sum of the precision at each distinct score times the recall that
+    # it adds. With labels of one kind only, the area under the ROC curve is NaN; without a positive
+    # one, so is the average precision, and ``f1`` is 0.
     # The threshold is the best one for the data itself, as in ``BinaryClassificationEvaluator`` of
     # sentence-transformers: pairs of equal scores are on one side of it.
     order = np.argsort(-scores, kind="stable")

@@ -17,11 +17,9 @@ def mean_ranks(values: Floats) -> NDArray[np.float64]:
 
 
 def rank_differences(first: Floats, second: Floats) -> NDArray[np.float64]:
-    """Return by how much each value ranks higher in the first array, (n,), from -1 to 1.
-
-    It is the difference of ranks as a share of the largest one, n - 1; what Spearman's correlation
-    adds the squares of.
-    """
+    """Return by how much each value ranks higher in the first array, (n,), from -1 to 1."""
+    # It is the difference of ranks as a share of the largest one, n - 1; Spearman's correlation
+    # adds its squares.
     return (mean_ranks(first) - mean_ranks(second)) / max(1, len(first) - 1)
 
 

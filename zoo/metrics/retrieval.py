@@ -17,15 +17,13 @@ RANKING_NAMES = (*RANKED, "accuracy", *(f"recall_at_{cutoff}" for cutoff in (*CU
 def retrieval_scores(
     similarities: Iterable[tuple[Floats, float]], relevant: Sequence[Sequence[int]]
 ) -> NDArray[np.float64]:
-    """Return the values of ``NAMES`` for each anchor, (anchors, names); metrics are their means.
-
-    For each anchor, ``similarities`` has one of each text, (texts,), and the difference up to which
-    two of them are tied; ``relevant`` has the indices of the texts that belong to it, at least one.
-
-    As in ``InformationRetrievalEvaluator`` of sentence-transformers: 1 / rank of the first relevant
-    text, without a cutoff; whether it is the first of all texts; and the fraction of the relevant
-    texts among the first k. With ties, each is the expectation over their orders.
-    """
+    """Return the values of ``NAMES`` for each anchor, (anchors, names); metrics are their means."""
+    # For each anchor, ``similarities`` has one of each text, (texts,), and the difference up to
+    # which two of them are tied; ``relevant`` has the indices of the texts that belong to it, at
+    # least one.
+    # As in ``InformationRetrievalEvaluator`` of sentence-transformers: 1 / rank of the first
+    # relevant text, without a cutoff; whether it is the first of all texts; and the fraction of the
+    # relevant texts among the first k. With ties, each is the expectation over their orders.
     scores = np.empty((len(relevant), len(NAMES)))
     for number, (row, error) in enumerate(similarities):
         scores[number] = expected_scores(row, relevant[number], error)
@@ -35,12 +33,10 @@ def retrieval_scores(
 def expected_scores(
     similarities: Floats, relevant: Sequence[int], error: float = 0.0
 ) -> list[float]:
-    """Return the values of ``NAMES`` for one anchor, expected over random orders of tied texts.
-
-    Of a text with g texts before it and t tied ones, itself included, the rank is g + 1 to g + t,
-    each with the probability 1 / t. Similarities are tied up to a difference of ``error``. The
-    values are NaN where a similarity is not finite.
-    """
+    """Return the values of ``NAMES`` for one anchor, expected over random orders of tied texts."""
+    # Of a text with g texts before it and t tied ones, itself included, the rank is g + 1 to g + t,
+    # each with the probability 1 / t. Similarities are tied up to a difference of ``error``. The
+    # values are NaN where a similarity is not finite.
     if not np.isfinite(similarities).all():
         return [float("nan")] * len(NAMES)
     places = Places.of(similarities, relevant, error)
@@ -50,17 +46,14 @@ def expected_scores(
 def ranking_scores(
     similarities: Iterable[tuple[Floats, float]], relevance: Sequence[Mapping[int, float]]
 ) -> NDArray[np.float64]:
-    """Return the values of ``RANKING_NAMES`` for each query, (queries, names).
-
-    For each query, ``similarities`` is as for ``retrieval_scores``, and ``relevance`` has the gain
-    of the texts that were judged, at least one over 0; others have none.
-
-    NDCG has gains over log2(rank + 1) (Järvelin and Kekäläinen 2002, as in trec_eval); MRR is 0
-    below rank 10; ``map`` is the mean over the relevant texts of the precision at their rank, and
-    ``map_at_100`` over at most 100, where later texts count 0, as in
-    ``InformationRetrievalEvaluator`` of sentence-transformers. With ties, each is the expectation
-    over their orders (McSherry and Najork 2008).
-    """
+    """Return the values of ``RANKING_NAMES`` for each query, (queries, names)."""
+    # For each query, ``similarities`` is as for ``retrieval_scores``, and ``relevance`` has the
+    # gain of the texts that were judged, at least one over 0; others have none.
+    # NDCG has gains over log2(rank + 1) (Järvelin and Kekäläinen 2002, as in trec_eval); MRR is 0
+    # below rank 10; ``map`` is the mean over the relevant texts of the precision at their rank, and
+    # ``map_at_100`` over at most 100, where later texts count 0, as in
+    # ``InformationRetrievalEvaluator`` of sentence-transformers. With ties, each is the expectation
+    # over their orders (McSherry and Najork 2008).
     # With ties, a metric is its expectation over random orders of the tied texts, so that an
     # encoder that cannot tell texts apart finds them by chance. Similarities that differ by
     # rounding are tied.
@@ -146,11 +139,9 @@ class Places(NamedTuple):
 def expected_reciprocal_rank(
     before: int, tied: int, relevant: int = 1, cutoff: int | None = None
 ) -> float:
-    """Return the expectation of 1 / rank of the first relevant text; 0 after a cutoff.
-
-    ``before`` texts precede ``tied`` ones in random order; ``relevant`` of these are relevant. With
-    one relevant text this is (H(g + t) - H(g)) / t, where H are harmonic numbers.
-    """
+    """Return the expectation of 1 / rank of the first relevant text; 0 after a cutoff."""
+    # ``before`` texts precede ``tied`` ones in random order; ``relevant`` of these are relevant.
+    # With one relevant text this is (H(g + t) - H(g)) / t, where H are harmonic numbers.
     places = np.arange(1, tied - relevant + 2)  # of the first relevant text among the tied ones
     # the probability of each place follows from the one before, from relevant / tied
     steps = (tied - places[:-1] - relevant + 1) / (tied - places[:-1])
@@ -160,11 +151,9 @@ def expected_reciprocal_rank(
 
 
 def triplet_accuracy(near: Floats, far: Floats, errors: Floats) -> float:
-    """Return the fraction of anchors whose text is nearer than the negative; ties count a half.
-
-    ``near`` and ``far`` are the similarities of anchors to their texts and negatives, (n,), tied up
-    to a difference of ``errors``. NaN if one is not finite.
-    """
+    """Return the fraction of anchors whose text is nearer than the negative; ties count a half."""
+    # ``near`` and ``far`` are the similarities of anchors to their texts and negatives, (n,), tied
+    # up to a difference of ``errors``. NaN if one is not finite.
     difference = near - far
     if not np.isfinite(difference).all():
         return float("nan")

@@ -12,11 +12,8 @@ Floats = NDArray[np.float64]
 
 
 def bootstrap_rows(correct: NDArray[np.bool_], seed: int, resamples: int = RESAMPLES) -> Floats:
-    """Return the accuracy of each setting for samples drawn with replacement, (draws, settings).
-
-    Args:
-        correct: whether each sample is right in each setting, (settings, samples).
-    """
+    """Return the accuracy of each setting for samples drawn with replacement, (draws, settings)."""
+    # correct: whether each sample is right in each setting, (settings, samples)
     rng, count = np.random.default_rng(seed), correct.shape[1]
     drawn = np.empty((resamples, len(correct)))
     for number in range(resamples):
@@ -27,18 +24,13 @@ def bootstrap_rows(correct: NDArray[np.bool_], seed: int, resamples: int = RESAM
 def factor_variation(
     accuracy: Floats, drawn: Floats, levels: Sequence[int], groups: Sequence[int] = ()
 ) -> Mapping[str, float | int]:
-    """Return how much an accuracy depends on a factor.
-
-    The accuracy of a level is the mean over all settings with it; ``deviation`` is the standard
-    deviation of these, with the ends of its interval. Where a level has a meaning in its group
-    only, such as an order of the examples that a seed selects, results are means over groups.
-
-    Args:
-        accuracy: of each setting, (settings,).
-        drawn: of each setting for drawn samples, (draws, settings).
-        levels: the level of the factor in each setting, (settings,).
-        groups: the group of each setting, (settings,); empty for one of all.
-    """
+    """Return how much an accuracy depends on a factor."""
+    # The accuracy of a level is the mean over all settings with it; ``deviation`` is the standard
+    # deviation of these, with the ends of its interval. Where a level has a meaning in its group
+    # only, such as an order of the examples that a seed selects, results are means over groups.
+    # accuracy: (settings,); drawn: the same for drawn samples, (draws, settings); levels: the level
+    # of the factor in each setting, (settings,); groups: of each setting, (settings,), empty for
+    # one of all
     of_groups = np.array(groups if len(groups) else np.zeros(len(levels), np.int64))
     members = [
         [(of_groups == group) & (np.array(levels) == level) for level in sorted(set(levels))]

@@ -55,10 +55,9 @@ class LayerOutputs(dict[int, Value]):
 
 @dataclass(frozen=True)
 class Captured:
-    """Tensors of the latest forward pass, by the layer's index as it was passed to ``capture``.
+    """Tensors of the latest forward pass, by the layer's index as it was passed to ``capture``."""
 
-    They are the tensors of the forward pass itself, so gradients flow through them.
-    """
+    # They are the tensors of the forward pass itself, so gradients flow through them.
 
     # hidden states, (batch, tokens, hidden): 0 is the embeddings, ``k`` the output of layer ``k``,
     # -1 the last, after the final norm if the model has one

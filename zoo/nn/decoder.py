@@ -56,11 +56,8 @@ def causal_mask(
 def position_ids_from_mask(
     attention_mask: Tensor | None, tokens: int, device: torch.device
 ) -> Tensor:
-    """Return the positions of tokens, (batch or 1, tokens), from 0 for a row's first token.
-
-    Args:
-        attention_mask: (batch, tokens): 1 for tokens, 0 for padding; ``None`` for all 1.
-    """
+    """Return the positions of tokens, (batch or 1, tokens), from 0 for a row's first token."""
+    # attention_mask: (batch, tokens), 1 for tokens, 0 for padding; ``None`` for all 1
     columns = torch.arange(tokens, device=device)[None]
     if attention_mask is None:
         return columns

@@ -38,12 +38,9 @@ from zoo.overrides import override
 
 
 def pool_tokens(hidden: Tensor, attention_mask: Tensor | None, pooling: str) -> Tensor:
-    """Return the mean or the maximum of the tokens of each row, (batch, hidden).
-
-    Args:
-        hidden: (batch, tokens, hidden).
-        attention_mask: (batch, tokens): 1 for tokens, 0 for padding; ``None`` for all 1.
-    """
+    """Return the mean or the maximum of the tokens of each row, (batch, hidden)."""
+    # hidden: (batch, tokens, hidden); attention_mask: (batch, tokens), 1 for tokens, 0 for padding;
+    # ``None`` for all 1
     if attention_mask is None:
         return hidden.mean(1) if pooling == "mean" else hidden.amax(1)
     padding = (attention_mask == 0)[:, :, None]

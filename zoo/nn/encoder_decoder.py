@@ -147,12 +147,10 @@ def make_cross_attention(config: Any, **changes: Any) -> CrossAttention:
 
 
 class PostNormDecoderBlock(PostNormBlock):
-    """A ``PostNormBlock`` with attention to the source after the self-attention.
+    """A ``PostNormBlock`` with attention to the source after the self-attention."""
 
-    Args:
-        cross: attention to the source, which maps (batch, decoder_tokens, hidden), keys and
-            values of the source and a mask to the first shape.
-    """
+    # ``cross`` maps (batch, decoder_tokens, hidden), keys and values of the source and a mask to
+    # the first shape.
 
     def __init__(self, attention: nn.Module, cross: nn.Module, **block_args: Any) -> None:
         super().__init__(attention, **block_args)
@@ -202,13 +200,10 @@ def make_decoder_blocks(
     cross: Callable[[], nn.Module] | None = None,
     **changes: Any,
 ) -> list[PostNormBlock]:
-    """Return the blocks of the decoder of a configuration.
-
-    Args:
-        attention: maps the index of a block to its self-attention; ``None`` for causal
-            ``SelfAttention``.
-        cross: returns the attention to the source; ``None`` for ``CrossAttention``.
-    """
+    """Return the blocks of the decoder of a configuration."""
+    # ``attention`` maps the index of a block to its self-attention, by default causal
+    # ``SelfAttention``; ``cross`` returns the attention to the source, by default
+    # ``CrossAttention``.
     heads = config.decoder_attention_heads
     return make_blocks(
         config,
@@ -239,13 +234,9 @@ class TargetEmbeddings(Embeddings):
 
 
 class Decoder(nn.Module):
-    """The blocks of a decoder.
+    """The blocks of a decoder, such as ``PreNormDecoderBlock``, and perhaps a final norm."""
 
-    Args:
-        layers: the blocks, such as a ``PreNormDecoderBlock``.
-        final_norm: norm after the last block; ``None`` for none.
-        embeddings: the embeddings of the target; ``None`` for the encoder's.
-    """
+    # Without ``embeddings`` of its own, the target has the encoder's.
 
     def __init__(
         self,
@@ -265,14 +256,8 @@ class Decoder(nn.Module):
         cross_mask: Tensor | None,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
-        """Run the blocks and the final norm.
-
-        Args:
-            x: embeddings of the tokens that are not in the cache, (batch, decoder_tokens, hidden).
-
-        Returns:
-            (batch, decoder_tokens, hidden).
-        """
+        """Run the blocks and the final norm: (batch, decoder_tokens, hidden) to the same shape."""
+        # ``x`` are embeddings of the tokens that are not in the cache.
         for index, (layer, (mask, rotation)) in enumerate(zip(self.layers, inputs, strict=True)):
             layer_cache = cache.layers[index] if cache else None
             arguments = (mask, layer_cache, *(() if rotation is None else (rotation,)))
@@ -282,11 +267,10 @@ class Decoder(nn.Module):
 
 
 class EncoderDecoder(Encoder):
-    """Encoder and decoder without a head: the hidden states of target and source.
+    """Encoder and decoder without a head: the hidden states of target and source."""
 
-    With ``wraps_source``, a source that is read as its own target begins with its last token
-    instead of ``decoder_start_token_id``.
-    """
+    # With ``wraps_source``, a source that is read as its own target begins with its last token
+    # instead of ``decoder_start_token_id``.
 
     def __init__(
         self,
@@ -357,16 +341,9 @@ class EncoderDecoder(Encoder):
         cache: KeyValueCache | None = None,
         position_ids: Tensor | None = None,
     ) -> Tensor:
-        """Run the decoder.
-
-        Args:
-            tokens: (batch, decoder_tokens), int64: those that are not in the cache.
-            position_ids: (batch, decoder_tokens), int64, from 0 in each document of a packed row;
-                ``None`` where each row is one document.
-
-        Returns:
-            (batch, decoder_tokens, hidden).
-        """
+        """Run the decoder: (batch, decoder_tokens), int64, to (batch, decoder_tokens, hidden)."""
+        # tokens: those that are not in the cache; position_ids: (batch, decoder_tokens), int64,
+        # from 0 in each document of a packed row, ``None`` where each row is one document
         past, keys = cache.length if cache else 0, position_ids
         if keys is None:
             keys = torch.arange(past + tokens.shape[1], device=tokens.device)[None]
@@ -379,12 +356,8 @@ class EncoderDecoder(Encoder):
         return self.decoder(x, inputs, source, cross_mask, cache)  # type: ignore[no-any-return]
 
     def embed_target(self, tokens: Tensor, position_ids: Tensor) -> Tensor:
-        """Return the embeddings of tokens of the target.
-
-        Args:
-            tokens: (batch, decoder_tokens), int64.
-            position_ids: (batch or 1, decoder_tokens), int64, from 0 in each document.
-        """
+        """Return the embeddings of tokens of the target, (batch, decoder_tokens), int64."""
+        # position_ids: (batch or 1, decoder_tokens), int64, from 0 in each document
         own = self.decoder.embeddings
         if own is None:
             # not by calling the module: forward hooks on it should only see the source
@@ -451,10 +424,9 @@ class Seq2SeqLM(Seq2SeqGenerationMixin, EncoderDecoder):
 
 
 class Seq2SeqClassifier(ClassifierMixin, EncoderDecoder):
-    """Sequence classification by the decoder's output at the end of the text, (batch, labels).
+    """Sequence classification by the decoder's output at the end of the text, (batch, labels)."""
 
-    The end is the last ``eos_token_id``, or else the last token.
-    """
+    # The end is the last ``eos_token_id``, or else the last token.
 
     @override
     def forward(  # type: ignore[override]

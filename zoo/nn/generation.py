@@ -64,13 +64,9 @@ class GenerationMixin(LMHeadMixin, ABC):
 
     @abstractmethod
     def forward_with_cache(self, tokens: Tensor, state: Any) -> Tensor:
-        """Run the decoder on new tokens, and extend the state by them.
+        """Run the decoder on new tokens, (batch, tokens), and extend the state by them.
 
-        Args:
-            tokens: (batch, tokens), int64.
-
-        Returns:
-            the hidden state, (batch, tokens, hidden), an argument of ``scores``.
+        Returns the hidden state, (batch, tokens, hidden), an argument of ``scores``.
         """
 
     def decoder_input_ids(self, input_ids: Tensor) -> Tensor:

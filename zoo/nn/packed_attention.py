@@ -53,11 +53,8 @@ def document_offsets(document_ids: Tensor) -> Tensor:
 
 @outside_of_graphs
 def one_segment_a_row(segments: Tensor) -> bool:
-    """Return whether each row has at most one stretch of numbers above 0, as text with padding.
-
-    Args:
-        segments: (batch, tokens), int64, such as an attention mask.
-    """
+    """Return whether each row has at most one stretch of numbers above 0, as text with padding."""
+    # segments: (batch, tokens), int64, such as an attention mask
     begins = segments != 0
     begins[:, 1:] &= segments[:, :-1] == 0
     return bool((begins.sum(1) <= 1).all())

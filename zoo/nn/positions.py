@@ -36,11 +36,8 @@ class Positions:
 
 
 def position_in_document(document_ids: Tensor) -> Tensor:
-    """Return the positions of the tokens of packed rows, from 0 in each document.
-
-    Args:
-        document_ids: (batch, tokens), int64; equal ones are adjacent.
-    """
+    """Return the positions of the tokens of packed rows, from 0 in each document."""
+    # document_ids: (batch, tokens), int64; equal ones are adjacent
     columns = torch.arange(document_ids.shape[1], device=document_ids.device)
     begins = torch.ones_like(document_ids)
     begins[:, 1:] = document_ids[:, 1:] != document_ids[:, :-1]
@@ -72,10 +69,9 @@ class Rotation(NamedTuple):
 
 @dataclass(frozen=True)
 class LinearScaling:
-    """Frequencies of positions that are divided by a factor (Chen et al. 2023, arXiv:2306.15595).
+    """Frequencies of positions that are divided by a factor."""
 
-    In a ``config.json``, it has the ``rope_type`` ``linear``.
-    """
+    # Chen et al. 2023, arXiv:2306.15595. In a ``config.json``, it has the ``rope_type`` ``linear``.
 
     factor: float
 
@@ -86,13 +82,12 @@ class LinearScaling:
 
 @dataclass(frozen=True)
 class WavelengthScaling:
-    """Frequencies whose long wavelengths are stretched (Grattafiori et al. 2024, arXiv:2407.21783).
+    """Frequencies whose long wavelengths are stretched."""
 
-    The formula is from its released code. Wavelengths of more tokens than
-    ``original_max_positions / low_freq_factor`` are multiplied by the factor, shorter ones than
-    ``original_max_positions / high_freq_factor`` stay, and those between are interpolated. In a
-    ``config.json``, it has the ``rope_type`` ``llama3``.
-    """
+    # Grattafiori et al. 2024, arXiv:2407.21783. The formula is from its released code. Wavelengths
+    # of more tokens than ``original_max_positions / low_freq_factor`` are multiplied by the factor,
+    # shorter ones than ``original_max_positions / high_freq_factor`` stay, and those between are
+    # interpolated. In a ``config.json``, it has the ``rope_type`` ``llama3``.
 
     factor: float
     # number of turns within the original positions below which a wavelength is long

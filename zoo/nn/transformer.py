@@ -460,11 +460,10 @@ class PreNormBlock(PostNormBlock):
 
 
 class ParallelBlock(PreNormBlock):
-    """A block whose attention and feed-forward network read the same input.
+    """A block whose attention and feed-forward network read the same input."""
 
-    Both results are added to it at once (Chowdhery et al. 2022, arXiv:2204.02311, section 2).
-    Each has a norm of its own, ``attention_norm`` and ``ffn_norm``.
-    """
+    # Both results are added to it at once (Chowdhery et al. 2022, arXiv:2204.02311, section 2).
+    # Each has a norm of its own, ``attention_norm`` and ``ffn_norm``.
 
     @override
     def forward(self, x: Tensor, *attention_args: Any, positions: Tensor | None = None) -> Tensor:

@@ -196,32 +196,18 @@ class TrainingObjective(ABC):
     ) -> None:
         """Prepare for a step; by default nothing.
 
-        The trainer calls it before each step, also before the first one after a resume, so that
-        stages of training are functions of the step.
-
-        Args:
-            model: module that ``self.model`` returned.
-            step: number of steps done.
-            max_steps: number of steps of the run.
+        Called before each of ``max_steps`` steps, also before the first one after a resume, so that
+        stages of training are functions of ``step``, the number of steps done. ``model`` is what
+        ``self.model`` returned.
         """
 
     def stage(self, step: int, max_steps: int) -> str:
-        """Return what a step trains, if the stages of a run differ; by default an empty text.
-
-        Args:
-            step: number of steps done.
-            max_steps: number of steps of the run.
-        """
+        """Return what a step trains, if the stages of a run differ; by default an empty text."""
         return ""
 
     @abstractmethod
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
-        """Run the model on a batch.
-
-        Args:
-            model: module that ``self.model`` returned.
-            batch: tensors of a ``Batch``, on the model's device.
-        """
+        """Run what ``self.model`` returned on the tensors of a ``Batch``, on the model's device."""
 
     @abstractmethod
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
@@ -230,14 +216,9 @@ class TrainingObjective(ABC):
     def scored_logits(
         self, outputs: Outputs, batch: "Mapping[str, Tensor]"
     ) -> "Mapping[str, Tensor | VocabularyProjection]":
-        """Return the logits that the counts of the loss terms are over, (n, classes) each.
+        """Return the logits that the counts of the loss terms are over, (n, classes) each, by term.
 
-        Args:
-            outputs: what ``forward`` returned.
-            batch: tensors of a ``Batch``, on the model's device.
-
-        Returns:
-            loss term -> logits; by default from ``outputs``.
+        By default from what ``forward`` returned; ``batch`` has its tensors.
         """
         return outputs.logits
 
@@ -248,12 +229,7 @@ class TrainingObjective(ABC):
     def generated_predictions(
         self, model: "nn.Module", batch: "Mapping[str, Tensor]"
     ) -> "dict[str, Tensor]":
-        """Return predictions of an evaluation that need further forward passes; by default none.
-
-        Args:
-            model: module that ``self.model`` returned.
-            batch: tensors of a ``Batch``, on the model's device.
-        """
+        """Return predictions of an evaluation that need more forward passes; by default none."""
         return {}
 
     def loss_with_auxiliary(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
@@ -292,13 +268,9 @@ class TrainingObjective(ABC):
     ) -> "list[Tensor]":
         """Update tensors that depend on weights after pretrained weights were loaded.
 
-        Args:
-            model: module that ``self.model`` returned.
-            models: models that ``models_to_save`` returned for it.
-            loaded: names of the models whose weights were loaded.
-
-        Returns:
-            Tensors of ``model`` that were set here; by default none.
+        ``models`` is what ``models_to_save`` returned for ``model``, and ``loaded`` names those
+        whose weights were loaded. Returns the tensors of ``model`` that were set here; by default
+        none.
         """
         return []
 

@@ -116,13 +116,11 @@ class DenoisingObjective(Seq2SeqObjective):
 
 
 class ReplaceSpans(DenoisingObjective):
-    """Predicts the spans that sentinels replace. Table 3, i.i.d. noise, replace spans; table 5.
+    """Predicts the spans that sentinels replace. Table 3, i.i.d. noise, replace spans; table 5."""
 
-    Thank you <X> me to your party <Y> week . -> <X> for inviting <Y> last <Z>
-
-    Adjacent noise tokens form a span. The last sentinel is part of the target if the text does not
-    end in noise. Segments are short enough that the sentinels suffice for any noise.
-    """
+    # Thank you <X> me to your party <Y> week . -> <X> for inviting <Y> last <Z>
+    # Adjacent noise tokens form a span. The last sentinel is part of the target if the text does
+    # not end in noise. Segments are short enough that the sentinels suffice for any noise.
 
     name: ClassVar[str] = "replace-spans"
     needs_sentinels: ClassVar[bool] = True
@@ -146,12 +144,10 @@ class ReplaceSpans(DenoisingObjective):
 
 
 class SpanCorruption(ReplaceSpans):
-    """Predicts random spans that sentinels replace. Table 3, random spans; table 7, length 3.
+    """Predicts random spans that sentinels replace. Table 3, random spans; table 7, length 3."""
 
-    Thank you <X> to <Y> week . -> <X> for inviting me <Y> your party last <Z>
-
-    Spans are drawn so that a text ends in noise, and the target without a last sentinel.
-    """
+    # Thank you <X> to <Y> week . -> <X> for inviting me <Y> your party last <Z>
+    # Spans are drawn so that a text ends in noise, and the target without a last sentinel.
 
     name: ClassVar[str] = "span-corruption"
     options_type: ClassVar[type[Options]] = SpanOptions
@@ -171,10 +167,9 @@ class SpanCorruption(ReplaceSpans):
 
 
 class DropTokens(DenoisingObjective):
-    """Predicts dropped tokens. Table 3, i.i.d. noise, drop tokens; table 5, drop corrupted tokens.
+    """Predicts dropped tokens. Table 3, i.i.d. noise, drop; table 5, drop corrupted tokens."""
 
-    Thank you me to your party week . -> for inviting last
-    """
+    # Thank you me to your party week . -> for inviting last
 
     name: ClassVar[str] = "drop-tokens"
 
@@ -216,12 +211,10 @@ class MaskTokens(DenoisingObjective):
 
 
 class Deshuffling(DenoisingObjective):
-    """Predicts the original order of shuffled tokens. Tables 3 and 4, deshuffling.
+    """Predicts the original order of shuffled tokens. Tables 3 and 4, deshuffling."""
 
-    party me for your to . last fun you inviting week Thank -> (original text)
-
-    In the paper's example, "fun" is not a word of the text.
-    """
+    # party me for your to . last fun you inviting week Thank -> (original text)
+    # In the paper's example, "fun" is not a word of the text.
 
     name: ClassVar[str] = "deshuffling"
     options_type: ClassVar[type[Options]] = Seq2SeqOptions

@@ -144,13 +144,9 @@ class TextInfilling(RestoreText):
         return self.insert_masks(source, min(insertions, len(text) - len(source)), rng)
 
     def mask_spans(self, text: Ids, starts: Ids, lengths: Ids, rng: np.random.Generator) -> Ids:
-        """Replace spans of words, at random places, by a mask token each.
-
-        Args:
-            text: (tokens,).
-            starts: the first token of each word, (words,).
-            lengths: number of words of each span, positive, (spans,), at most as many as words.
-        """
+        """Replace spans of words, at random places, by a mask token each."""
+        # text: (tokens,); starts: the first token of each word, (words,); lengths: number of words
+        # of each span, positive, (spans,), at most as many as words
         words = rng.permutation(len(starts))[: len(lengths)]
         replaced = rng.random(len(lengths)) < self.options.random_token_prob
         text, kept = text.copy(), np.ones(len(text), dtype=bool)
@@ -214,11 +210,7 @@ def poisson_probabilities(mean: float) -> NDArray[np.float64]:
 def draw_span_lengths(
     budget: int, probabilities: NDArray[np.float64], rng: np.random.Generator
 ) -> Ids:
-    """Draw lengths of spans that sum to a budget; the last one is cut.
-
-    Returns:
-        (spans,), int64, with lengths of 0 among them.
-    """
+    """Draw span lengths, (spans,), int64, some 0, that sum to a budget; the last is cut."""
     lengths = np.zeros(0, dtype=np.int64)
     while lengths.sum() < budget:
         drawn: Any = rng.choice(len(probabilities), size=budget, p=probabilities)

@@ -81,14 +81,8 @@ def apply_mask(
     options: MaskedOptions,
     rng: np.random.Generator,
 ) -> Ids:
-    """Mask the selected tokens of a row: one draw per group masks, replaces or keeps its tokens.
-
-    Args:
-        ids: token ids, (length,), int64.
-
-    Returns:
-        Token ids, (length,), int64.
-    """
+    """Mask the selected tokens of a row, (length,), int64; return the row."""
+    # One draw per group masks, replaces or keeps its tokens.
     hidden, (positions, fates) = ids.copy(), selection
     draws = rng.random(int(fates[-1]) + 1)[fates] if len(fates) else np.zeros(0)
     others = vocabulary.ordinary_ids[

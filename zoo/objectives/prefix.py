@@ -15,12 +15,11 @@ RESERVE_DIVISOR = 16  # expected number of tokens per text, for the reserved roo
 
 
 class PrefixRowBudget(RowBudget):
-    """The free tokens of an encoder's and a decoder's row for texts of two kinds.
+    """The free tokens of an encoder's and a decoder's row for texts of two kinds."""
 
-    At either end of the range of draws, a text has one token in one row, and its others in the
-    other row, with special tokens in both. The budget of the first kind is for the longest
-    sources, the budget of the second for the longest targets.
-    """
+    # At either end of the range of draws, a text has one token in one row, and its others in the
+    # other row, with special tokens in both. The budget of the first kind is for the longest
+    # sources, the budget of the second for the longest targets.
 
     def __init__(self, length: int, special_tokens: int) -> None:
         self.free = [length, length]  # free tokens for either kind
@@ -54,15 +53,9 @@ class PrefixRowBudget(RowBudget):
 def draw_split_points(
     sizes: Ids, length: int, special_tokens: int, rng: np.random.Generator
 ) -> Ids:
-    """Draw the split points of a row's texts.
-
-    Args:
-        sizes: number of tokens per text, (texts,), which fit into ``PrefixRowBudget``.
-
-    Returns:
-        Number of source tokens per text, (texts,): at least one, and not all; 0 for a text of a
-        single token.
-    """
+    """Draw the number of source tokens of each text of a row, (texts,)."""
+    # It is at least one, and not all; 0 for a text of a single token. sizes: number of tokens per
+    # text, (texts,), which fit into ``PrefixRowBudget``
     # Rounding can make a row too long, by less than a token per text; then the split points of some
     # texts move by one token.
     row, sorts = PrefixRowBudget(length, special_tokens), []
@@ -81,10 +74,9 @@ def draw_split_points(
 
 
 class PrefixLm(Seq2SeqObjective):
-    """Predicts the rest of a text from its first part. Tables 3 and 4, prefix language modeling.
+    """Predicts the rest of a text from its first part. Tables 3 and 4, prefix language modeling."""
 
-    Thank you for inviting -> me to your party last week .
-    """
+    # Thank you for inviting -> me to your party last week .
 
     # Raffel et al. 2020 (arXiv:1910.10683, section 3.2.2). The split point is uniform
     # (``random_prefix_noise_mask`` of the released code). Drawn for each text independently, it

@@ -326,11 +326,8 @@ def _scatter(array: "Tensor", positions: "Tensor", values: "Tensor") -> "Tensor"
 
 
 def detection_logits(outputs: Outputs, batch: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
-    """Return the discriminator's logits of two classes, original and replaced.
-
-    Returns:
-        loss term -> logits of all tokens but padding, (n, 2); the logit of the first class is 0.
-    """
+    """Return the discriminator's logits of original, which are 0, and replaced, by loss term."""
+    # (n, 2) of all tokens but padding
     import torch
 
     detected = outputs.logits[REPLACED_TOKEN][batch["document_ids"] != 0]
@@ -338,13 +335,9 @@ def detection_logits(outputs: Outputs, batch: "Mapping[str, Tensor]") -> "dict[s
 
 
 def discriminator_loss(logits: "Tensor", replaced: "Tensor", is_token: "Tensor") -> LossOutput:
-    """Compute the binary cross-entropy of replaced-token detection, and its metrics.
-
-    Args:
-        logits: (rows, length), float32; above 0 where a token is predicted to be replaced.
-        replaced: (rows, length), bool, the labels.
-        is_token: (rows, length), bool; false for padding.
-    """
+    """Compute the binary cross-entropy of replaced-token detection, and its metrics."""
+    # All are (rows, length). logits: float32, above 0 where a token is predicted to be replaced;
+    # replaced: bool, the labels; is_token: bool, false for padding
     # Early in training every token is predicted to be original, which most are: the area under the
     # ROC curve, over the pairs of one micro-batch, and the mean predicted probabilities of replaced
     # and of original tokens show progress before the accuracy does

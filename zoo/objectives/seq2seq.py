@@ -61,11 +61,9 @@ class Seq2SeqObjective(Objective):
 
     @abstractmethod
     def plan_rows(self, documents: Documents) -> tuple[BudgetFactory, int]:
-        """Return the factory of row budgets, and the number of tokens per decoder row.
-
-        The budget guarantees that sources and targets fit into their rows, with the special tokens
-        of each.
-        """
+        """Return the factory of row budgets, and the number of tokens per decoder row."""
+        # The budget guarantees that sources and targets fit into their rows, with the special
+        # tokens of each.
 
     @abstractmethod
     def source_target_pairs(

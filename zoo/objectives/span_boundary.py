@@ -61,14 +61,10 @@ class SpanBoundaryHead(nn.Module):
     def forward(
         self, left: Tensor, right: Tensor, offsets: Tensor, table: Tensor
     ) -> VocabularyProjection:
-        """Return the projection to the logits, (n, vocabulary).
-
-        Args:
-            left: hidden state before the span, (n, hidden).
-            right: hidden state after the span, (n, hidden).
-            offsets: position of the token in the span, from 0, (n,), int64.
-            table: token embeddings, (vocabulary, embedding).
-        """
+        """Return the projection to the logits, (n, vocabulary)."""
+        # left, right: hidden states before and after the span, (n, hidden); offsets: position of
+        # the token in the span, from 0, (n,), int64; table: token embeddings, (vocabulary,
+        # embedding)
         x = torch.cat([left, right, self.positions(offsets)], dim=-1)
         x = self.inner_norm(F.gelu(self.inner(x)))
         x = self.outer_norm(F.gelu(self.outer(x)))
@@ -164,16 +160,10 @@ class SpanBoundary(MaskedLanguageModelling):
 
 
 def find_boundaries(packed: PackedRow, positions: Ids) -> tuple[Ids, Ids, Ids, Ids]:
-    """Return the masked tokens that are predicted from the boundaries of their span.
-
-    Args:
-        positions: sorted positions of masked tokens, (n,); adjacent ones in a segment form a
-            span.
-
-    Returns:
-        Positions of the tokens, their positions in the span from 0, and the positions before and
-        after the span, (m,) int64 each.
-    """
+    """Return the masked tokens that are predicted from the boundaries of their span."""
+    # positions: sorted positions of masked tokens, (n,); adjacent ones in a segment form a span.
+    # Returns positions of the tokens, their positions in the span from 0, and the positions before
+    # and after the span, (m,) int64 each.
     # Tokens of spans without a text token on either side, and those beyond the first ``MAX_SPAN``
     # tokens of a span, are left out.
     texts = np.append(packed.document_ids, 0)

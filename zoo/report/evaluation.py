@@ -17,11 +17,7 @@ def evaluation_page(
     mistakes: Mistakes,
     settings: str,
 ) -> bytes:
-    """Return the page of an evaluation.
-
-    Args:
-        metrics: name -> value, the most important first.
-    """
+    """Return the page of an evaluation, with metric -> value, the most important first."""
     intervals = details.get("intervals", {})
     facts = [
         (name.replace("_", " "), _value(value), _interval(intervals.get(name)))

@@ -136,15 +136,10 @@ class RowPlan:
 
 
 def plan_rows(old: Vocabulary, new: Vocabulary, *, compose: bool, keep: bool = True) -> RowPlan:
-    """Return where the rows of a new vocabulary come from.
-
-    Args:
-        old: the vocabulary of the model.
-        new: the new vocabulary.
-        compose: whether rows of tokens that the old vocabulary lacks are composed of the rows of
-            the tokens that it splits their text into.
-        keep: whether tokens that both have keep their rows.
-    """
+    """Return where the rows of a new vocabulary come from."""
+    # compose: whether rows of tokens that the old vocabulary lacks are composed of the rows of the
+    # tokens that it splits their text into
+    # keep: whether tokens that both have keep their rows
     # Tokens are compared by their text, never by their ids: by what they spell and whether a word
     # begins with them, so that ``##ing`` of WordPiece is ``ing`` of byte-level BPE, and ``the`` is
     # ``Ġthe``.

@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 def new_values(
     name: str, values: "NDArray[Any]", plan: RowPlan, tokens: int, seed: int
 ) -> "NDArray[Any]":
-    """Return a tensor with the rows of a new vocabulary.
-
-    Args:
-        values: the old rows, (vocabulary, ...).
-    """
+    """Return a tensor, (vocabulary, ...), with the rows of a new vocabulary."""
     # A composed row is the mean of its parts. Random rows are normal, with the mean and the
     # standard deviation that the rows of the old tokens have in each dimension; they depend on the
     # seed, the name of the tensor and the id.

@@ -32,12 +32,7 @@ def new_tokenizer(
     lowercase: bool | None = None,
     offline: bool = False,
 ) -> NewTokenizer:
-    """Return a tokenizer for a model.
-
-    Args:
-        vocab_size: its size; ``None`` for the model's.
-        lowercase: whether it lower-cases texts; ``None`` for what the family does.
-    """
+    """Return a tokenizer for a model; by default of its size and the family's letter case."""
     if tokenizer != TRAIN:
         given = {"--train": train, "--vocab-size": vocab_size, "--lowercase": lowercase}
         if unused := [flag for flag, value in given.items() if value not in (None, ())]:

@@ -39,11 +39,7 @@ class TaskInput:
 
 
 def run_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all options of ``zoo run`` for a task, the given ones in place of their defaults.
-
-    Raises:
-        UsageError: the task has no such option.
-    """
+    """Return all options of ``zoo run``, given or default ones; raises ``UsageError``."""
     declared = [option for spec in find_tasks(name, "predict") for option in spec.run_options]
     options: dict[str, Any] = dict.fromkeys(("max_seq_len", "max_batch_tokens", "batch_size"))
     for option in reversed(declared):

@@ -97,10 +97,8 @@ class RunSetup(ABC):
         return self.init.load_weights(self.objective, model)
 
     def prepare_model(self, model: nn.Module) -> None:  # noqa: B027 (optional)
-        """Change the module to train before the optimizer is made, such as freeze parameters.
-
-        Called in each process of a run, after its initial weights were loaded.
-        """
+        """Change the module to train before the optimizer is made, such as freeze parameters."""
+        # Called in each process of a run, after its initial weights were loaded.
 
     def callbacks(self, run: Path) -> "list[Callback]":
         """Return callbacks of this kind of run, which precede the callbacks of all runs."""

@@ -26,12 +26,9 @@ class AttentionKL(AttentionScoresLoss):
 
 
 def attention_divergence(student: Tensor, teacher: Tensor, pairs: Tensor) -> Tensor:
-    """Return the sum over queries and heads of KL(teacher || student) of attention probabilities.
-
-    Args:
-        student: scores before the softmax, (rows, heads, tokens, tokens).
-        pairs: which keys each query may attend to, (rows, 1, tokens, tokens), bool.
-    """
+    """Return the sum over queries and heads of KL(teacher || student) of their attention."""
+    # student: scores before the softmax, (rows, heads, tokens, tokens); pairs: which keys each
+    # query may attend to, (rows, 1, tokens, tokens), bool
     queries = pairs.any(-1, keepdim=True)  # others are padding, and do not count
     # the mask is never derived from values: a low score is not necessarily padding
     predicted, target = (

@@ -69,11 +69,7 @@ class DistillationLoss(ABC):
         student: ModelShape,
         teachers: Sequence[ModelShape],
     ) -> Iterator[Self]:
-        """Yield the losses that a term of a recipe stands for; by default one.
-
-        Raises:
-            UsageError: the loss does not suit these models.
-        """
+        """Yield the losses of a recipe's term, by default one; may raise ``UsageError``."""
         yield cls(
             name=name,
             weight=term.weight,

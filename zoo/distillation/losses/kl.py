@@ -72,12 +72,10 @@ class KLDivergence(LogitsLoss):
 def kl_divergence(
     student: Logits, teachers: Sequence[Target], *, temperature: float, columns: int
 ) -> Tensor:
-    """Return the sum over rows of KL(teacher || student) of softened probabilities.
-
-    The probabilities of several teachers are averaged. With probabilities q of the student and p of
-    the teachers, the gradient with respect to the student's logits is (q - p) / temperature. Only
-    the first ``columns`` of (n, classes) count; the others pad a model's vocabulary.
-    """
+    """Return the sum over rows of KL(teacher || student) of softened probabilities."""
+    # The probabilities of several teachers are averaged. With probabilities q of the student and p
+    # of the teachers, the gradient with respect to the student's logits is (q - p) / temperature.
+    # Only the first ``columns`` of (n, classes) count; the others pad a model's vocabulary.
     if isinstance(top := teachers[0], TopLogits):
         top_k = partial(_divergence_of_top_k, temperature=temperature, columns=top.columns)
         return sum_over_rows(top_k, student, top.values, top.classes, top.others[temperature])[0]
@@ -127,10 +125,8 @@ def _divergence_of_top_k(
 
 
 def _divergence_and_errors(predicted: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the sum over rows of KL(p || q), and q - p, from log q and log p, (n, classes).
-
-    Both arguments are overwritten.
-    """
+    """Return the sum over rows of KL(p || q), and q - p, from log q and log p, (n, classes)."""
+    # Both arguments are overwritten.
     total = F.kl_div(predicted, target, reduction="sum", log_target=True)
     errors = predicted.exp_().sub_(target.exp_())
     # The sum of q - p is 0 but for rounding. With it, each class adds p (exp(r) - 1 - r) with

@@ -62,10 +62,8 @@ class Relations(AttentionLoss):
 
 
 def relation_scores(vectors: Tensor, heads: int) -> Tensor:
-    """Return the scaled dot products between tokens, (rows, relation heads, tokens, tokens).
-
-    ``vectors`` are queries, keys or values, (rows, attention heads, tokens, head width).
-    """
+    """Return the scaled dot products between tokens, (rows, relation heads, tokens, tokens)."""
+    # vectors: queries, keys or values, (rows, attention heads, tokens, head width)
     # attention heads are concatenated and split again, so that models with different numbers of
     # heads can be compared (section 3.1 of the paper)
     rows, _, tokens, _ = vectors.shape

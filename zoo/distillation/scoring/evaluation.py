@@ -166,11 +166,8 @@ def load_student(setup: DistillSetup, run: Path) -> nn.Module:
 def evaluate(
     setup: DistillSetup, student: nn.Module, device: torch.device
 ) -> tuple[ModelQuality, list[ModelQuality | None], int]:
-    """Evaluate a student and its teachers on the held-out data.
-
-    Returns the results of the student; of the teachers, ``None`` for each without the student's
-    head; and the number of rows.
-    """
+    """Return the student's results on held-out data, each teacher's, and the number of rows."""
+    # A teacher without the student's head has ``None``.
     base, teachers = setup.objective.base, setup.objective.scored_teachers(setup.base)
     main = base.models_to_save(student.to(device))["model"].module
     weights = shared_weights(base, teachers)

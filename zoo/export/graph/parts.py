@@ -85,13 +85,9 @@ class DecoderWithPast(nn.Module):
         past_key_values: list[Tensor],
         num_logits_to_keep: Tensor,
     ) -> dict[str, Tensor]:
-        """Return the logits of new tokens and the extended cache.
-
-        Args:
-            input_ids: (batch, tokens), int64, the new tokens.
-            attention_mask: (batch, all tokens), int64, the mask of cached and new tokens; for an
-                encoder-decoder, of the source.
-        """
+        """Return the logits of new tokens and the extended cache."""
+        # input_ids: the new tokens, (batch, tokens), int64; attention_mask: of cached and new
+        # tokens, (batch, all tokens), int64; for an encoder-decoder, of the source
         size = len(self.kinds)
         layers = [past_key_values[at : at + size] for at in range(0, len(past_key_values), size)]
         caches = [TracedLayerCache(keys, values) for keys, values, *_ in layers]

@@ -21,11 +21,7 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 class PooledModel(nn.Module):
-    """A model and the modules of its sentence encoder.
-
-    Args:
-        dim: number of leading dimensions of an embedding; ``None`` for all.
-    """
+    """A model and the modules of its sentence encoder; with ``dim``, so many leading dimensions."""
 
     # Its outputs have the names of sentence-transformers, which Transformers.js reads as well:
     # ``token_embeddings`` and ``sentence_embedding``.

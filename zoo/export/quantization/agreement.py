@@ -174,11 +174,7 @@ def agreement(
     spec: OnnxSpec,
     checkpoint: Checkpoint | None = None,
 ) -> Agreement:
-    """Return the agreement of two graphs on the same texts.
-
-    Args:
-        expected: outputs of the graph in float32.
-    """
+    """Return the agreement of two graphs on the same texts; ``expected`` is that in float32."""
     if not all(summary.finite for summary in expected):
         raise NonFiniteError("the graph in float32 returned NaN or infinity for a text")
     pairs = list(zip(expected, actual, strict=True))

@@ -34,25 +34,17 @@ class Precision:
 
 @dataclass(frozen=True)
 class ExportSettings:
-    """Settings of an export, from the options of ``zoo export``.
+    """Settings of an export, from the options of ``zoo export``."""
 
-    Attributes:
-        precision: name of a precision of the target; ``None`` for its first one.
-        force: replace an existing export.
-        managed: replace any existing target, in a cache.
-        unverified: publish without a comparison where the runtime is missing.
-        allow_tokenizer_differences: publish a model whose own tokenizer cuts texts differently.
-        quantization: texts, metric and accepted loss of a quantized model; ``None`` for the
-            default ones.
-        options: further options that were given, those of ``ExportTarget.options`` by name.
-    """
-
-    precision: str | None = None
-    force: bool = False
-    managed: bool = False
-    unverified: bool = False
+    precision: str | None = None  # of the target; ``None`` for its first one
+    force: bool = False  # replace an existing export
+    managed: bool = False  # replace any existing target, in a cache
+    unverified: bool = False  # publish without a comparison where the runtime is missing
+    # publish a model whose own tokenizer cuts texts differently
     allow_tokenizer_differences: bool = False
+    # texts, metric and accepted loss of a quantized model; ``None`` for the default ones
     quantization: "QuantizationPlan | None" = None
+    # further options that were given, those of ``ExportTarget.options`` by name
     options: Mapping[str, Any] = field(default_factory=dict)
 
 

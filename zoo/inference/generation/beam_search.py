@@ -120,11 +120,8 @@ def _candidates(
     count: int,
     sampler: BeamSampler | None,
 ) -> list[list[Candidate]]:
-    """Return candidates of each prompt, the most likely first, or in the order of their draw.
-
-    Args:
-        summed: (prompts, beams * vocabulary), log-probabilities of whole sequences.
-    """
+    """Return candidates of each prompt, the most likely first, or in the order of their draw."""
+    # summed: log-probabilities of whole sequences, (prompts, beams * vocabulary)
     count = min(count, summed.shape[-1])
     indices = (
         summed.topk(count).indices if sampler is None else sampler.draw(summed, prompts, count)

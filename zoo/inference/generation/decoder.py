@@ -13,11 +13,7 @@ class State(Protocol):
     """State of a decoder between steps: key-value cache, mask, encoded source."""
 
     def select(self, rows: Tensor) -> None:
-        """Select rows of the batch; a row may be repeated or dropped.
-
-        Args:
-            rows: (new batch,), int64, indices of the rows.
-        """
+        """Select rows of the batch, repeated or dropped, by their indices, (new batch,), int64."""
 
 
 @runtime_checkable

@@ -13,11 +13,7 @@ RowId: TypeAlias = int | str  # index of a prompt among all inputs, or of one of
 
 
 def probabilities(scores: Tensor) -> Tensor:
-    """Return the distribution that tokens are drawn from, (rows, vocabulary).
-
-    Args:
-        scores: (rows, vocabulary), float64: scores after all rules.
-    """
+    """Return the distribution to draw from, (rows, vocabulary), of scores after all rules."""
     if (scores == float("-inf")).all(-1).any():
         raise UsageError(
             "the settings of generation exclude every token", "suppress or forbid fewer tokens"
@@ -33,14 +29,7 @@ class RowSampler:
         self._rolls = torch.stack([_rolls(seed, place, rolls) for place in rows])
 
     def draw(self, probs: Tensor, rows: Sequence[int], step: int) -> Tensor:
-        """Sample a token for each row.
-
-        Args:
-            probs: (rows, vocabulary), float64; see ``probabilities``.
-
-        Returns:
-            (rows,), int64.
-        """
+        """Sample a token for each row of ``probabilities``: (rows,), int64."""
         sums = probs.cumsum(-1)
         roll = self._rolls[list(rows), step, None].to(probs.device)
         # the first token whose cumulative sum exceeds the number; never one of probability zero
@@ -62,11 +51,8 @@ class BeamSampler:
         self._generators = [_generator(seed, place) for place in rows]
 
     def draw(self, scores: Tensor, rows: Sequence[int], count: int) -> Tensor:
-        """Return indices of candidates in the order in which they are drawn, (rows, count).
-
-        Args:
-            scores: (rows, candidates): log-probabilities up to a constant.
-        """
+        """Return the indices of candidates in the order of their draw, (rows, count)."""
+        # scores: log-probabilities up to a constant, (rows, candidates)
         noise = torch.stack(
             [
                 torch.empty(scores.shape[1], dtype=torch.float64).exponential_(

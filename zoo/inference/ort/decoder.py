@@ -74,11 +74,7 @@ class OrtDecoder:
         return "decoder_input_ids" if self._encoder else "input_ids"
 
     def begin(self, inputs: Mapping[str, Integers]) -> OrtDecodeState:
-        """Return the state before the first step; the encoder runs here.
-
-        Args:
-            inputs: ``input_ids`` and ``attention_mask``, int64 and (batch, tokens) each.
-        """
+        """Return the state before the first step; the encoder runs here, on (batch, tokens)."""
         mask = inputs["attention_mask"]
         past = self._empty_cache(len(mask), self._cache_outputs)
         if self._encoder is None:
@@ -99,15 +95,8 @@ class OrtDecoder:
         }
 
     def read(self, tokens: Integers, state: OrtDecodeState, *, last: bool = False) -> "Floats":
-        """Run the decoder on new tokens.
-
-        Args:
-            tokens: (batch, tokens), int64.
-
-        Returns:
-            logits, (batch, tokens, vocabulary) or (batch, 1, vocabulary), in the dtype of the
-            graph.
-        """
+        """Run the decoder on new tokens, (batch, tokens); return logits in the graph's dtype."""
+        # logits: (batch, tokens, vocabulary) or (batch, 1, vocabulary)
         arrays: dict[str, NDArray[Any]] = {"input_ids": tokens}
         if last:
             arrays[NUM_LOGITS] = np.array(1)
@@ -134,11 +123,7 @@ class OrtDecoder:
         return logits
 
     def whole(self, inputs: Mapping[str, Integers], past: int = 0) -> "Floats":
-        """Return the logits of whole sequences, (batch, tokens, vocabulary).
-
-        Args:
-            inputs: inputs of the model, int64 and (batch, tokens) each.
-        """
+        """Return the logits of whole sequences, (batch, tokens), as (batch, tokens, vocabulary)."""
         state, tokens = self.begin(inputs), inputs[self.target]
         pieces = [tokens[:, :past], tokens[:, past:]] if past else [tokens]
         logits = [self.read(piece, state) for piece in pieces]

@@ -90,15 +90,9 @@ def pool(
     *,
     prompt_tokens: int = 0,
 ) -> "Floats":
-    """Return embeddings of texts.
-
-    Args:
-        hidden: (texts, tokens, hidden), or the logits of a sparse encoder.
-        mask: (texts, tokens), true for tokens, which are adjacent; every text has at least one.
-
-    Returns:
-        (texts, dimensions), of the dtype of ``hidden``.
-    """
+    """Return the embeddings of texts, (texts, dimensions), in the dtype of ``hidden``."""
+    # hidden: (texts, tokens, hidden), or the logits of a sparse encoder; mask: (texts, tokens),
+    # true for tokens, which are adjacent. Every text has at least one.
     features = Features({TOKENS: hidden}, mask, prompt_tokens=prompt_tokens)
     vectors = run_modules(features, pooling, weights).values[SENTENCE_VECTOR]
     if pooling.max_active_dims is not None:

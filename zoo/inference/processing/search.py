@@ -19,27 +19,19 @@ QUERIES = 256  # queries that are compared at once
 
 
 class TopK:
-    """The best scores of several queries among the texts that were compared so far.
-
-    Attributes:
-        scores: (queries, number), best first; negative infinity in place of missing texts.
-        ids: (queries, number), numbers of the texts in the corpus.
-    """
+    """The best scores of several queries among the texts that were compared so far."""
 
     # Equal scores are in the order of the corpus.
 
     def __init__(self, queries: int, number: int) -> None:
         import numpy as np
 
+        # (queries, number), best first; negative infinity in place of missing texts
         self.scores = np.full((queries, number), -np.inf, np.float32)
-        self.ids = np.full((queries, number), -1, np.int64)
+        self.ids = np.full((queries, number), -1, np.int64)  # numbers of the texts in the corpus
 
     def update(self, scores: "Floats", first: int) -> None:
-        """Take the scores of a block of the corpus.
-
-        Args:
-            scores: (queries, texts).
-        """
+        """Take the scores of a block of the corpus, (queries, texts)."""
         import numpy as np
 
         queries, number = self.scores.shape
@@ -83,12 +75,8 @@ def semantic_search(
     top_k: int = 10,
     similarity: SimilarityFunction = "cosine",
 ) -> list[list[dict[str, Any]]]:
-    """Return the most similar vectors of a corpus for each query, by exact search.
-
-    Args:
-        query_embeddings: (queries, dimensions).
-        corpus_embeddings: (texts, dimensions); may be memory-mapped.
-    """
+    """Return the most similar vectors of a corpus for each query, by exact search."""
+    # Embeddings are (queries, dimensions) and (texts, dimensions); the corpus may be memory-mapped.
     return [
         row
         for best in search_vectors(query_embeddings, corpus_embeddings, top_k, similarity)

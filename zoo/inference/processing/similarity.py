@@ -21,11 +21,7 @@ ROUNDING = {"float16": 2**-10, "bfloat16": 2**-7, "int8": 2 / 127, "int4": 2 / 1
 
 
 def pairwise_similarity(first: Array, second: Array, function: SimilarityFunction) -> Array:
-    """Return the similarity of each pair of rows, (...,); of distances, the negative.
-
-    Args:
-        first: (..., hidden), of NumPy or torch.
-    """
+    """Return the similarity of pairs of rows, (..., hidden): (...,); of distances, the negative."""
     # The cosine with a vector of zeros is 0.
     a: Any = first
     b: Any = second
@@ -43,13 +39,10 @@ def pairwise_similarity(first: Array, second: Array, function: SimilarityFunctio
 
 
 def max_sim(query: "Floats", tokens: "Floats", starts: "NDArray[np.int64]") -> "Floats":
-    """Return the late-interaction score of each text: sum over the query of the best products.
-
-    Args:
-        query: (query tokens, width).
-        tokens: the tokens of all texts, one text after another, (tokens, width).
-        starts: index of the first token of each text, (texts,); every text has a token.
-    """
+    """Return the late-interaction score of each text: sum over the query of the best products."""
+    # query: (query tokens, width); tokens: the tokens of all texts, one text after another,
+    # (tokens, width); starts: index of the first token of each text, (texts,). Every text has a
+    # token.
     # Khattab and Zaharia 2020, arXiv:2004.12832, equation 3.
     import numpy as np
 
@@ -58,12 +51,7 @@ def max_sim(query: "Floats", tokens: "Floats", starts: "NDArray[np.int64]") -> "
 
 
 def text_similarity(first: "Floats", second: "Floats", function: SimilarityFunction) -> float:
-    """Return the similarity of two texts.
-
-    Args:
-        first: (width,), or (tokens, width) of late interaction.
-        second: (width,), or (tokens, width).
-    """
+    """Return the similarity of two texts, (width,) each, or (tokens, width) of late interaction."""
     import numpy as np
 
     if function not in LATE_INTERACTION:
@@ -77,12 +65,7 @@ def text_similarity(first: "Floats", second: "Floats", function: SimilarityFunct
 def similarity_matrix(
     first: "Floats", second: "Floats", function: SimilarityFunction
 ) -> "NDArray[np.float64]":
-    """Return the similarity of all pairs of rows, (n, m), computed in float64.
-
-    Args:
-        first: (n, hidden).
-        second: (m, hidden).
-    """
+    """Return the similarity of all pairs of n and m rows, (n, m), computed in float64."""
     import numpy as np
 
     a, b = first.astype(np.float64), second.astype(np.float64)
@@ -105,12 +88,7 @@ def similarity_matrix(
 def similarity_rows(
     first: "Floats", second: "Floats", function: SimilarityFunction, dtype: str = "float32"
 ) -> "Iterator[tuple[NDArray[np.float64], float]]":
-    """Yield the similarities of each row of ``first`` to all of ``second``, (m,), and its error.
-
-    Args:
-        first: (n, hidden).
-        second: (m, hidden).
-    """
+    """Yield the similarities of each row of ``first`` to all of ``second``, (m,), and its error."""
     count = max(1, COMPARED // len(second))
     for start in range(0, len(first), count):
         part = first[start : start + count]
@@ -125,13 +103,8 @@ def compare_pairs(
     function: SimilarityFunction,
     dtype: str = "float32",
 ) -> "tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]":
-    """Return the similarity of anchors to their texts and to their negatives, and its error.
-
-    Args:
-        anchors: embeddings, (n, hidden).
-        texts: embeddings of the text of each anchor, (n, hidden).
-        negatives: embeddings of the negative of each anchor, (n, hidden).
-    """
+    """Return the similarity of anchors to their texts and to their negatives, and its error."""
+    # All embeddings are (n, hidden).
     import numpy as np
 
     exact, *others = (vectors.astype(np.float64) for vectors in (anchors, texts, negatives))
@@ -143,12 +116,8 @@ def compare_pairs(
 def rounding_error(
     first: "Floats", second: "Floats", function: SimilarityFunction, dtype: str = "float32"
 ) -> "NDArray[np.float64]":
-    """Return the difference up to which similarities to each row of ``first`` are equal, (n,).
-
-    Args:
-        first: (n, hidden).
-        second: the rows that they are compared with, (m, hidden).
-    """
+    """Return the difference, (n,), up to which similarities to each row of ``first`` are equal."""
+    # The rows are compared with those of ``second``, (m, hidden).
     # Equal texts get embeddings that differ by the rounding of their batch. A few units in the last
     # place of the embeddings, relative to their magnitude, cover that.
     import numpy as np

@@ -155,14 +155,9 @@ def select_windows(encoded: Encoded, windows: Sequence[Window]) -> "NDArray[np.i
 def join_windows(
     encoded: Encoded, windows: Sequence[Window], values: "Sequence[NDArray[np.floating[Any]]]"
 ) -> "NDArray[np.floating[Any]]":
-    """Return the values of all tokens, each from its window of ``select_windows``.
-
-    Args:
-        values: values of the tokens of each window, (tokens, ...), with padding at the end.
-
-    Returns:
-        (tokens, ...), 0 at special tokens.
-    """
+    """Return the values of all tokens, (tokens, ...), each from a window of ``select_windows``."""
+    # values: (tokens, ...) of each window, with padding at the end; 0 at special tokens in the
+    # result
     import numpy as np
 
     joined: NDArray[np.floating[Any]] = np.zeros(

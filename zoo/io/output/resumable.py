@@ -77,11 +77,7 @@ def part_of(path: Path) -> Path:
 
 
 class ResumableOutput:
-    """Rows of results that are being written; see ``resumable_output``.
-
-    Attributes:
-        rows: number of rows that are written.
-    """
+    """Rows of results that are being written; see ``resumable_output``. ``rows`` counts them."""
 
     # Rows are appended to ``NAME.part``. ``NAME.part.json`` records how many of its rows are
     # complete, their digest, and what they depend on. A command that continues drops what follows
@@ -183,11 +179,8 @@ def resumable_output(
     vector_key: str | None = None,
     no_vectors: "NDArray[Any] | None" = None,
 ) -> Iterator[ResumableOutput]:
-    """Yield the output, with the rows that an interrupted command has written.
-
-    Args:
-        settings: what the rows depend on; ``None`` if that is unknown, and nothing is kept.
-    """
+    """Yield the output, with the rows that an interrupted command has written."""
+    # settings: what the rows depend on; ``None`` if that is unknown, and nothing is kept
     # The file appears when the block ends without an error. The part of an interrupted command is
     # kept; after any other error nothing is left.
     sources = list(sources)

@@ -20,16 +20,11 @@ from zoo.overrides import override
 
 
 class PrefixEncoder(nn.Module):
-    """The keys and values of all layers.
+    """The keys and values of all layers."""
 
-    Args:
-        tokens: number of keys.
-        layers: number of layers.
-        heads: number of heads of keys and values.
-        head_size: width of a head.
-        projection: inner width of a network that computes them from smaller embeddings in training
-            (section 4.3); ``None`` to learn them as they are.
-    """
+    # ``tokens`` is the number of keys, ``heads`` and ``head_size`` are those of keys and values.
+    # ``projection`` is the inner width of a network that computes them from smaller embeddings in
+    # training (section 4.3); with ``None`` they are learned as they are.
 
     def __init__(
         self, tokens: int, layers: int, heads: int, head_size: int, projection: int | None = None
@@ -93,11 +88,9 @@ class PrefixedSelfAttention(SelfAttention):
 
 
 def prefix_layers(model: nn.Module) -> tuple[Stack, list[Any]] | None:
-    """Return the stack that takes a prefix, and the attention of its layers.
-
-    ``None`` if there is none: attention with relative positions takes no prefix, unless the stack
-    has ``prefix_length``, which it adds to its biases.
-    """
+    """Return the stack that takes a prefix, and the attention of its layers, or ``None``."""
+    # Attention with relative positions takes no prefix, unless the stack has ``prefix_length``,
+    # which it adds to its biases.
     found = {stack.owner: stack for stack in stacks(model)}
     stack = found.get("decoder.", found.get(""))
     if stack is None:

@@ -19,14 +19,10 @@ from zoo.overrides import override
 
 
 class SoftPrompt(nn.Module):
-    """The embeddings of virtual tokens.
+    """The embeddings of virtual tokens."""
 
-    Args:
-        tokens: number of virtual tokens.
-        width: width of an embedding.
-        token_axes: outputs of the model with a value for each token -> the axis of the tokens.
-        follows_padding: whether rows may be padded on the left, so that virtual tokens follow it.
-    """
+    # token_axes: outputs of the model with a value for each token -> the axis of the tokens;
+    # follows_padding: whether rows may be padded on the left, so that virtual tokens follow it
 
     def __init__(
         self, tokens: int, width: int, token_axes: Mapping[str, int], *, follows_padding: bool
@@ -82,12 +78,7 @@ def attach_prompt(model: nn.Module, prompt: SoftPrompt) -> None:
 
 
 def with_prompt(model: nn.Module, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the inputs of a model with the virtual tokens of its prompt, if it has one.
-
-    Args:
-        model: the model.
-        inputs: its inputs by name; ids are (..., tokens).
-    """
+    """Return inputs, ids of (..., tokens), with the virtual tokens of a model's prompt, if any."""
     prompt = prompt_of(model)
     if prompt is None:
         return dict(inputs)

@@ -24,12 +24,8 @@ class Block(NamedTuple):
 
 
 def row_blocks(q: Tensor, k: Tensor) -> list[Block]:
-    """Return the blocks of whole rows: of many short ones, or of some heads of a long one.
-
-    Args:
-        q: (batch, heads, queries, head_size).
-        k: (batch, heads, keys, head_size).
-    """
+    """Return the blocks of whole rows: of many short ones, or of some heads of a long one."""
+    # q, k: (batch, heads, queries or keys, head_size)
     batch, heads, queries, _ = q.shape
     of_head = max(1, queries * k.shape[2])
     rows = max(1, SCORES_AT_ONCE // (of_head * heads))
@@ -41,12 +37,9 @@ def row_blocks(q: Tensor, k: Tensor) -> list[Block]:
 
 
 def document_blocks(q: Tensor, offsets: Tensor) -> list[Block]:
-    """Return the blocks of documents that do not cross rows.
-
-    Args:
-        q: (batch, heads, tokens, head_size).
-        offsets: (documents + 1,): the documents as stretches of the flattened rows.
-    """
+    """Return the blocks of documents that do not cross rows."""
+    # q: (batch, heads, tokens, head_size); offsets: the documents as stretches of the flattened
+    # rows, (documents + 1,)
     _, heads, tokens, _ = q.shape
     return [
         Block(slice(start // tokens, start // tokens + 1), part, _stretch(start, end, tokens))
@@ -68,13 +61,7 @@ def _stretch(start: int, end: int, tokens: int) -> slice:
 def can_use_blocks(
     q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, dropout: float = 0.0
 ) -> bool:
-    """Return whether ``attend_in_blocks`` takes the arguments, which have a gradient, here.
-
-    Args:
-        q: (batch, heads, queries, head_size).
-        k: (batch, heads, keys, head_size).
-        v: (batch, heads, keys, head_size).
-    """
+    """Return whether ``attend_in_blocks`` takes the arguments, which have a gradient, here."""
     trained = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     if not trained or q.device.type != "cpu" or torch.compiler.is_compiling():
         return False
@@ -94,17 +81,10 @@ def attend_in_blocks(
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> Tensor:
-    """Return softmax(q k^T scale + mask) v of the tokens of each block.
-
-    Args:
-        q: (batch, heads, queries, head_size).
-        k: (batch, heads, keys, head_size).
-        v: (batch, heads, keys, head_size).
-        mask: added to the scores, broadcast to (batch, heads, queries, keys); gets no gradient.
-
-    Returns:
-        (batch, heads, queries, head_size); the heads of a token are adjacent in memory.
-    """
+    """Return softmax(q k^T scale + mask) v of each block, (batch, heads, queries, head_size)."""
+    # q: (batch, heads, queries, head_size); k, v: (batch, heads, keys, head_size); mask: added to
+    # the scores, broadcast to (batch, heads, queries, keys), gets no gradient. In the result, the
+    # heads of a token are adjacent in memory.
     # The scores of a block stay in a core's cache from their product to their weights, as in flash
     # attention (Dao et al. 2022, arXiv:2205.14135), whose kernels in torch have no dropout on CPUs.
     # Unlike it, the weights are kept for the backward pass; a dropped weight is kept as a negative

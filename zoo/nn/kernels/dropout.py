@@ -11,10 +11,8 @@ SMALLEST = 2**-8  # probability that is rounded to a level by less than one part
 
 
 def dropout(x: Tensor, p: float, *, training: bool = True) -> Tensor:
-    """Set values to zero with probability ``p`` and divide the rest by the probability to keep one.
-
-    On a CPU, ``p`` is rounded to a multiple of 2^-16; the factor follows, so that the mean stays.
-    """
+    """Set values to zero with probability ``p``, and divide the rest by 1 - ``p``."""
+    # On a CPU, ``p`` is rounded to a multiple of 2^-16; the factor follows, so that the mean stays.
     # There, torch draws one number for each value, in one thread. Here, each 64-bit number of the
     # same generator decides four values, so that its state still determines what is dropped.
     if not training or not p:

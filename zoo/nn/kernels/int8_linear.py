@@ -40,12 +40,7 @@ def largest_weight() -> int:
 
 
 def pack_int8(weight: Tensor, bias: Tensor | None = None) -> PackedMatrix:
-    """Quantize a matrix and lay it out for the CPU.
-
-    Args:
-        weight: (out, in), float32.
-        bias: (out,), float32, which stays so.
-    """
+    """Quantize (out, in), float32, and lay it out for the CPU; the bias, (out,), stays float32."""
     # A row of the weights has a scale of its own, so that its largest magnitude is 127; the inputs
     # are quantized as they come, with one scale and zero point for the whole batch. CPUs with
     # AVX512-VNNI or AMX have instructions for products of such integers, and a step of generation
@@ -62,14 +57,8 @@ def pack_int8(weight: Tensor, bias: Tensor | None = None) -> PackedMatrix:
 
 
 def int8_linear(x: Tensor, matrix: PackedMatrix) -> Tensor:
-    """Compute the product with a matrix in 8 bits.
-
-    Args:
-        x: (..., in), float32.
-
-    Returns:
-        (..., out), float32. A number in ``x`` that is not finite makes all of it NaN.
-    """
+    """Compute the product with a matrix in 8 bits: (..., in) to (..., out), float32."""
+    # A number in ``x`` that is not finite makes all of it NaN.
     low, high = (bound.item() for bound in torch.aminmax(x))
     low, high = min(low, 0.0), max(high, 0.0)  # 0 has an integer of its own
     scale = (high - low) / STEPS or 1.0

@@ -33,14 +33,10 @@ class LocalBlocks(NamedTuple):
     def of(
         cls, segments: Tensor | None, x: Tensor, reach: int, *, size: int | None = None
     ) -> "LocalBlocks":
-        """Return the blocks of a batch.
-
-        Args:
-            segments: (batch, tokens), int64: tokens attend to tokens of the same number in their
-                row, such as the number of a document; ``None`` for all.
-            x: a tensor with the dtype of the attention scores, (batch, tokens, hidden).
-            size: number of queries of a block; ``None`` for the fastest.
-        """
+        """Return the blocks of a batch, of ``size`` queries each, by default the fastest."""
+        # segments: (batch, tokens), int64: tokens attend to tokens of the same number in their row,
+        # such as the number of a document; ``None`` for all
+        # x: a tensor with the dtype of the attention scores, (batch, tokens, hidden)
         batch, tokens, _ = x.shape
         size = max(reach, SMALLEST_BLOCK) if size is None else size
         rows = torch.arange(1, batch + 1, device=x.device)[:, None] << 32
@@ -55,13 +51,8 @@ class LocalBlocks(NamedTuple):
         return cls(masked[:, None].to(x.dtype) * mask_value(x.dtype), reach)
 
     def split(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries, keys and values of the blocks, (blocks, heads, tokens, head_size) each.
-
-        Args:
-            q: (batch, heads, tokens, head_size).
-            k: (batch, heads, tokens, head_size).
-            v: (batch, heads, tokens, head_size).
-        """
+        """Return queries, keys and values of blocks, (blocks, heads, tokens, head_size) each."""
+        # q, k, v: (batch, heads, tokens, head_size)
         reach, size = self.reach, self.mask.shape[2]
         q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))  # (tokens, heads, head_size)
         spare = -len(q) % size
@@ -73,12 +64,7 @@ class LocalBlocks(NamedTuple):
         return queries.transpose(1, 2), keys, values
 
     def join(self, x: Tensor, like: Tensor) -> Tensor:
-        """Return the results of blocks as those of a batch, (batch, heads, tokens, head_size).
-
-        Args:
-            x: (blocks, heads, queries, head_size).
-            like: a tensor of the batch, (batch, heads, tokens, head_size).
-        """
+        """Return (blocks, heads, queries, head_size) as (batch, heads, tokens, head_size)."""
         batch, _, tokens, _ = like.shape
         flat = x.transpose(1, 2).flatten(0, 1)[: batch * tokens]
         return flat.unflatten(0, (batch, tokens)).transpose(1, 2)  # type: ignore[no-any-return, no-untyped-call]
@@ -125,11 +111,8 @@ def window_mask(mask: Tensor | None, positions: Positions, reach: int, x: Tensor
 
 
 def offsets_of_rows(x: Tensor, segments: Tensor | None) -> DocumentOffsets | None:
-    """Return the stretches that attention is restricted to, or ``None`` if segments are none.
-
-    Args:
-        x: embeddings, (batch, tokens, hidden).
-    """
+    """Return the stretches that attention is restricted to, or ``None`` if segments are none."""
+    # x: embeddings, (batch, tokens, hidden)
     batch, tokens, _ = x.shape
     if segments is None:
         offsets = torch.arange(batch + 1, device=x.device, dtype=torch.int32) * tokens

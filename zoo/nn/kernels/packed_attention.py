@@ -33,24 +33,17 @@ def masks_only() -> Iterator[None]:
 def document_mask(
     document_ids: Tensor, x: Tensor, *, causal: bool = False
 ) -> Tensor | DocumentOffsets:
-    """Return what restricts attention to documents: offsets where they are supported, or a mask.
-
-    Args:
-        document_ids: (rows, tokens), int64, see ``DocumentOffsets.of``; 0 for padding.
-        x: hidden states, (rows, tokens, hidden).
-    """
+    """Return what restricts attention to documents: offsets where they are supported, or a mask."""
+    # document_ids: (rows, tokens), int64, see ``DocumentOffsets.of``, 0 for padding; x: (rows,
+    # tokens, hidden)
     if supports_offsets(x, document_ids):
         return DocumentOffsets.of(document_ids, causal=causal)
     return packed_mask(document_ids, document_ids, x.dtype, causal=causal)
 
 
 def supports_offsets(x: Tensor, document_ids: Tensor) -> bool:
-    """Return whether attention supports offsets here, and is faster with them than with a mask.
-
-    Args:
-        x: hidden states, (rows, tokens, hidden).
-        document_ids: (rows, tokens), int64, see ``DocumentOffsets.of``.
-    """
+    """Return whether attention supports offsets here, and is faster with them than with a mask."""
+    # x: (rows, tokens, hidden); document_ids: (rows, tokens), int64, see ``DocumentOffsets.of``
     if x.is_cuda:
         return bool(kernel_is_usable(x.dtype, x.device))
     trained = torch.is_grad_enabled() and x.requires_grad and x.device.type == "cpu"
@@ -88,16 +81,7 @@ def attend_documents(
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> Tensor:
-    """Return softmax(q k^T scale) v within each document.
-
-    Args:
-        q: (batch, heads, tokens, head_size).
-        k: (batch, heads, tokens, head_size).
-        v: (batch, heads, tokens, head_size).
-
-    Returns:
-        (batch, heads, tokens, head_size).
-    """
+    """Return softmax(q k^T scale) v within each document, all (batch, heads, tokens, head_size)."""
     # On CUDA in half precision, attention takes the offsets of the documents, as flash attention
     # does for sequences of different lengths (Dao 2023, arXiv:2307.08691): no mask of (rows,
     # tokens, tokens) is made, and pairs of tokens of different documents cost nothing. So it does

@@ -21,12 +21,9 @@ class PackedRows(NamedTuple):
 
     @classmethod
     def of(cls, attention_mask: Tensor) -> "PackedRows":
-        """Return the packing of a batch, in rows as long as the longest one.
-
-        Args:
-            attention_mask: (batch, tokens), int64, on the CPU: 1 for tokens, 0 for padding on the
-                right.
-        """
+        """Return the packing of a batch, in rows as long as the longest one."""
+        # attention_mask: (batch, tokens), int64, on the CPU: 1 for tokens, 0 for padding on the
+        # right
         batch, columns = attention_mask.shape
         lengths = attention_mask.sum(dim=1).numpy()
         bins = first_fit_decreasing(lengths.tolist(), int(lengths.max()))
@@ -60,14 +57,8 @@ class PackedRows(NamedTuple):
         return inputs
 
     def unpack(self, x: Tensor) -> Tensor:
-        """Return a vector per token of the batch.
-
-        Args:
-            x: (..., packed rows, tokens, hidden).
-
-        Returns:
-            (..., batch, tokens, hidden); padding has the vector of the first token of all.
-        """
+        """Return a vector per token of the batch, (..., batch, tokens, hidden)."""
+        # x: (..., packed rows, tokens, hidden). Padding has the vector of the first token of all.
         # the gradient of index_select is computed faster than that of an index
         flat = x.flatten(-3, -2).index_select(-2, self.target.flatten())
         return flat.unflatten(-2, self.target.shape)  # type: ignore[no-any-return, no-untyped-call]

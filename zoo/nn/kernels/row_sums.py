@@ -20,14 +20,11 @@ RowLoss = Callable[..., tuple[Tensor, Tensor]]
 
 
 def sum_over_rows(loss: RowLoss, logits: Logits, *targets: Logits) -> Tensor:
-    """Return sums over rows, (k,); the first has a gradient.
-
-    Args:
-        loss: function of some rows of the logits and of each target. Returns k sums over these
-            rows, (k,), the loss first, and its gradient by the logits, (rows, classes).
-        logits: (n, classes), or the projection to them.
-        targets: tensors without gradient, (n, ...), or projections to such.
-    """
+    """Return sums over rows, (k,); the first has a gradient."""
+    # loss: function of some rows of the logits and of each target. Returns k sums over these rows,
+    # (k,), the loss first, and its gradient by the logits, (rows, classes)
+    # logits: (n, classes), or the projection to them
+    # targets: tensors without gradient, (n, ...), or projections to such
     # The gradient is computed in the forward pass, from the probabilities that the loss has anyway,
     # and is scaled in the backward pass. Then neither logits nor probabilities are kept, and logits
     # above ``LOGITS_AT_ONCE`` need not be computed a second time (as in Hsu et al. 2024,

@@ -9,16 +9,9 @@ BLOCK = 64 * 768  # elements of a block of the matrix: it fits the cache of a co
 
 
 def small_batch_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Compute ``torch.nn.functional.linear``, fast for a few rows on a CPU.
-
-    Args:
-        x: (..., in).
-        weight: (out, in).
-        bias: (out,).
-
-    Returns:
-        (..., out). The fast path has no gradient, and is taken only where none is recorded.
-    """
+    """Compute ``torch.nn.functional.linear``, fast for a few rows: (..., in) to (..., out)."""
+    # weight: (out, in); bias: (out,). The fast path is for CPUs. It has no gradient, and is taken
+    # only where none is recorded.
     # Such a product is limited by the time to read the matrix. Measured with float32 on CPUs:
     # torch's own product reaches that limit for up to three rows; from four to fifteen rows it
     # takes up to twice as long as ``torch.bmm`` on blocks of the matrix that fit a core's cache;

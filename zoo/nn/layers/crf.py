@@ -7,15 +7,9 @@ IGNORED = -100  # label of what is not part of the sequence
 
 
 def gather_labelled(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the positions that have a label, moved to the beginning of their rows.
-
-    Args:
-        logits: (rows, tokens, labels).
-        labels: (rows, tokens), int64, ``IGNORED`` for tokens without one.
-
-    Returns:
-        their logits, (rows, words, labels), and labels, (rows, words), ``IGNORED`` after the last.
-    """
+    """Return the positions that have a label, moved to the beginning of their rows."""
+    # logits: (rows, tokens, labels); labels: (rows, tokens), int64, ``IGNORED`` for tokens without
+    # one. In the result both have (rows, words, ...), labels ``IGNORED`` after the last.
     labelled = labels != IGNORED
     words = max(1, int(labelled.sum(1).max()))
     order = labelled.int().argsort(dim=1, descending=True, stable=True)[:, :words]
@@ -24,13 +18,9 @@ def gather_labelled(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def crf_negative_log_likelihood(emissions: Tensor, labels: Tensor, transitions: Tensor) -> Tensor:
-    """Return the negative log-likelihood of the labels of each row, (rows,); 0 for empty rows.
-
-    Args:
-        emissions: (rows, words, labels).
-        labels: (rows, words), int64, ``IGNORED`` after the last word of a row.
-        transitions: (labels + 1, labels + 1).
-    """
+    """Return the negative log-likelihood of the labels of each row, (rows,); 0 for empty rows."""
+    # emissions: (rows, words, labels); labels: (rows, words), int64, ``IGNORED`` after the last
+    # word of a row; transitions: (labels + 1, labels + 1)
     # The score of the labels y of a row is the sum of the emissions e[t, y_t] and of the
     # transitions between adjacent labels. The boundary of a row counts as a further label, number
     # ``labels``, so that ``transitions[labels, j]`` scores a row that begins with j, and

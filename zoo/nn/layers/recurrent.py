@@ -82,9 +82,8 @@ def _loop(step: Step, state: Tensors, inputs: Tensors, reverse: bool) -> tuple[T
 def _scan_in_graph(
     step: Step, state: Tensors, inputs: Tensors, reverse: bool
 ) -> tuple[Tensor, Tensors]:
-    """Return the same by an operator that becomes ONNX's ``Scan``: an exporter would unroll the
-    loop for the length of its example.
-    """
+    """Return the same by an operator that becomes ONNX's ``Scan``."""
+    # An exporter would unroll the loop for the length of its example.
     from torch._higher_order_ops.scan import scan
 
     def body(state: Tensors, token: Tensors) -> tuple[Tensors, Tensor]:

@@ -36,11 +36,7 @@ class Words:
 
     @classmethod
     def find(cls, packed: PackedRow, starts_word: NDArray[np.bool_]) -> "Words":
-        """Return the words of a row.
-
-        Args:
-            starts_word: (vocab_size,), bool, see ``TokenizerView.starts_word``.
-        """
+        """Return the words of a row, by ``TokenizerView.starts_word``, (vocab_size,), bool."""
         # A word starts at a token with ``starts_word``, and at the start of each run of text
         # tokens.
         is_text, texts = packed.is_text, packed.document_ids
@@ -74,11 +70,7 @@ def select_mask_positions(
     rng: np.random.Generator,
     starts_word: NDArray[np.bool_],
 ) -> MaskSelection:
-    """Select the tokens of a row to mask.
-
-    Args:
-        starts_word: (vocab_size,), bool, see ``TokenizerView.starts_word``.
-    """
+    """Select the tokens of a row to mask, by ``TokenizerView.starts_word``, (vocab_size,), bool."""
     # No strategy selects a special token or crosses a segment boundary. Whole words and n-grams
     # that exceed the budget are skipped, so that a few tokens less than the budget may be selected;
     # the last span is cut.
@@ -95,15 +87,8 @@ def select_mask_positions(
 
 
 def label_runs(positions: Ids, document_ids: Ids) -> Ids:
-    """Number the runs of adjacent positions in one segment, from 0.
-
-    Args:
-        positions: sorted positions, (n,).
-        document_ids: segment of each token of the row, (length,).
-
-    Returns:
-        Number of the run of each position, (n,), int64.
-    """
+    """Number the runs of adjacent sorted positions in one segment, from 0: (n,), int64."""
+    # document_ids: segment of each token of the row, (length,)
     run_starts = (np.diff(positions, prepend=-2) > 1) | (
         document_ids[positions] != document_ids[positions - 1]
     )
@@ -112,15 +97,11 @@ def label_runs(positions: Ids, document_ids: Ids) -> Ids:
 
 
 def select_tokens(packed: PackedRow, budget: int, rng: np.random.Generator) -> Ids:
-    """Select tokens uniformly (Devlin et al. 2018, arXiv:1810.04805), or by their weights.
-
-    With weights, one after another is drawn with a probability proportional to its weight, without
-    replacement: the order of exponential variates divided by the weights (Efraimidis and Spirakis
-    2006, Information Processing Letters 97).
-
-    Returns:
-        Sorted positions, (n,).
-    """
+    """Select tokens uniformly or by their weights: sorted positions, (n,)."""
+    # Uniformly as Devlin et al. 2018, arXiv:1810.04805. With weights, one after another is drawn
+    # with a probability proportional to its weight, without replacement: the order of exponential
+    # variates divided by the weights (Efraimidis and Spirakis 2006, Information Processing Letters
+    # 97).
     candidates: Ids = np.flatnonzero(packed.is_text)
     if packed.mask_weights is None:
         drawn = rng.permutation(candidates)
@@ -131,11 +112,7 @@ def select_tokens(packed: PackedRow, budget: int, rng: np.random.Generator) -> I
 
 
 def select_words(words: Words, budget: int, rng: np.random.Generator) -> bytearray:
-    """Select whole words uniformly.
-
-    Returns:
-        1 for each selected word and 0 for the others, (words,).
-    """
+    """Select whole words uniformly: 1 for each selected word and 0 for the others, (words,)."""
     # This is the whole-word masking of the code released with Devlin et al. 2018
     # (``create_pretraining_data.py``).
     taken = bytearray(len(words.spans))
@@ -150,11 +127,8 @@ def select_words(words: Words, budget: int, rng: np.random.Generator) -> bytearr
 
 
 def select_ngrams(words: Words, budget: int, rng: np.random.Generator) -> bytearray:
-    """Select n-grams of up to three words, with a probability proportional to 1 / n.
-
-    Returns:
-        1 for each selected word and 0 for the others, (words,).
-    """
+    """Select n-grams of up to three words, with a probability proportional to 1 / n."""
+    # 1 for each selected word and 0 for the others, (words,)
     # Lan et al. 2020, arXiv:1909.11942, section 3.1 and ``create_pretraining_data.py``. An n-gram
     # that exceeds the budget or its segment is shortened. One with a word that is already selected
     # is skipped.
@@ -173,14 +147,8 @@ def select_ngrams(words: Words, budget: int, rng: np.random.Generator) -> bytear
 
 
 def select_spans(words: Words, anchors: Ids, budget: int, rng: np.random.Generator) -> Ids:
-    """Select spans of up to ten words, with lengths from a truncated geometric distribution.
-
-    Args:
-        anchors: positions of all text tokens, (n,).
-
-    Returns:
-        Sorted positions, (n,).
-    """
+    """Select spans of up to ten words, with lengths from a truncated geometric distribution."""
+    # anchors: positions of all text tokens, (n,); the result has sorted positions, (n,)
     # Joshi et al. 2020, arXiv:1907.10529, section 3.1, and ``PairWithSpanMaskingScheme`` of the
     # released code (fairseq/data/masking.py). A span starts at the word of a random token that is
     # not yet selected. Adjacent spans are merged, and the last span is cut at the budget, also

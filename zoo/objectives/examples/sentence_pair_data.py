@@ -200,14 +200,8 @@ def _target_length(max_tokens: int, draw: Draw) -> int:
 
 
 def truncate_pairs(spans: Offsets, max_tokens: int, rng: np.random.Generator) -> Offsets:
-    """Truncate pairs to a number of tokens.
-
-    Args:
-        spans: offsets of the segments, (pairs, 4), see ``SentencePairRows``.
-
-    Returns:
-        Offsets of the truncated segments, (pairs, 4).
-    """
+    """Truncate pairs to a number of tokens, by offsets of their segments, (pairs, 4)."""
+    # As in ``SentencePairRows``; the result has the same shape.
     # The longer segment is truncated to the length of the shorter one, then both in turn, beginning
     # with the second. Each token is removed from either end with probability 1/2.
     starts, ends = spans[:, ::2], spans[:, 1::2]  # (pairs, 2) each
@@ -225,14 +219,8 @@ def truncate_pairs(spans: Offsets, max_tokens: int, rng: np.random.Generator) ->
 
 
 def best_fit_decreasing(sizes: NDArray[np.integer[Any]], length: int) -> NDArray[np.int32]:
-    """Assign items to rows: the largest first, each to the row with the least sufficient room.
-
-    Args:
-        sizes: size of each item, (items,), from 1 to ``length``.
-
-    Returns:
-        Row of each item, (items,), int32.
-    """
+    """Assign items to rows: the largest first, each to the row with the least sufficient room."""
+    # sizes: (items,), from 1 to ``length``; the result is the row of each item, (items,), int32
     # Best-fit decreasing (Johnson 1974, "Fast algorithms for bin packing"). Items of one size are
     # assigned at once: the fullest row that takes one of them remains the best for the following
     # ones until it has no room for another.

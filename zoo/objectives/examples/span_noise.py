@@ -29,11 +29,7 @@ def num_noise_spans(tokens: int, rate: float, mean: float) -> int:
 
 
 def random_spans(tokens: int, rate: float, mean: float, rng: np.random.Generator) -> Noise:
-    """Draw a noise mask of spans; the first span is not noise, the last one is.
-
-    Returns:
-        Noise mask, (tokens,), bool.
-    """
+    """Draw a noise mask of spans, (tokens,), bool; the first span is not noise, the last one is."""
     # All divisions of the tokens into these spans are equally likely.
     noise, spans = num_noise_tokens(tokens, rate), num_noise_spans(tokens, rate, mean)
     if not spans:
@@ -50,11 +46,7 @@ def _parts(total: int, parts: int, rng: np.random.Generator) -> Ids:
 
 
 def single_tokens(tokens: int, rate: float, rng: np.random.Generator) -> Noise:
-    """Draw a noise mask of independent tokens.
-
-    Returns:
-        Noise mask, (tokens,), bool.
-    """
+    """Draw a noise mask of independent tokens, (tokens,), bool."""
     # The released code (``iid_noise_mask``) draws each token independently. Here the number of
     # noise tokens is fixed to its mean, so that rows can be filled.
     noise = np.zeros(tokens, dtype=bool)
@@ -63,12 +55,7 @@ def single_tokens(tokens: int, rate: float, rng: np.random.Generator) -> Noise:
 
 
 def spans_to_sentinels(text: Ids, noise: Noise, sentinels: Ids) -> Ids:
-    """Replace each span of noise by a sentinel, in order.
-
-    Args:
-        text: token ids, (tokens,).
-        noise: noise mask, (tokens,), bool.
-    """
+    """Replace each span of noise of a text by a sentinel, in order; both are (tokens,)."""
     starts = noise & ~np.concatenate([[False], noise[:-1]])
     replaced = text.copy()
     replaced[starts] = sentinels[: np.count_nonzero(starts)]

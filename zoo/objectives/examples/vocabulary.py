@@ -32,11 +32,7 @@ class SpecialTokensTemplate:
         return sum(map(len, self.special_tokens))
 
     def wrap(self, *texts: Ids) -> tuple[Ids, Ids, NDArray[np.bool_]]:
-        """Add the special tokens to texts.
-
-        Returns:
-            Token ids, token types, and the mask of text tokens, (tokens,) each.
-        """
+        """Add special tokens; return ids, types and the mask of text tokens, (tokens,) each."""
         pieces: list[Ids] = [np.array(self.special_tokens[0], dtype=np.int64)]
         for text, after in zip(texts, self.special_tokens[1:], strict=True):
             pieces += [text, np.array(after, dtype=np.int64)]

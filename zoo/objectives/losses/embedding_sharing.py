@@ -11,11 +11,10 @@ from zoo.objectives.replaced_token_detection import EmbeddingSharing
 
 
 class DisentangledEmbedding(nn.Module):
-    """Gradient-disentangled embedding: the detached table of another module plus a difference.
+    """Gradient-disentangled embedding: the detached table of another module plus a difference."""
 
-    He, Gao and Chen 2021, arXiv:2111.09543, section 3.3: E_D = sg(E_G) + E_delta, and E_delta
-    starts at zero. Only the rows of a batch are added, not whole tables.
-    """
+    # He, Gao and Chen 2021, arXiv:2111.09543, section 3.3: E_D = sg(E_G) + E_delta, and E_delta
+    # starts at zero. Only the rows of a batch are added, not whole tables.
 
     def __init__(self, base: nn.Embedding) -> None:
         super().__init__()
@@ -38,13 +37,12 @@ class DisentangledEmbedding(nn.Module):
 
 
 class GeneratorDiscriminator(nn.Module):
-    """A generator and a discriminator with shared embeddings.
+    """A generator and a discriminator with shared embeddings."""
 
-    With ``tied``, both share the embedding tables and the layer norm of the embeddings, as in the
-    code released with Clark et al. 2020 (arXiv:2003.10555, model/modeling.py). A projection of
-    embeddings to another hidden size is not shared. With ``gradient-disentangled``, each embedding
-    table of the discriminator is a ``DisentangledEmbedding``.
-    """
+    # With ``tied``, both share the embedding tables and the layer norm of the embeddings, as in the
+    # code released with Clark et al. 2020 (arXiv:2003.10555, model/modeling.py). A projection of
+    # embeddings to another hidden size is not shared. With ``gradient-disentangled``, each
+    # embedding table of the discriminator is a ``DisentangledEmbedding``.
 
     def __init__(
         self, generator: nn.Module, discriminator: nn.Module, sharing: EmbeddingSharing

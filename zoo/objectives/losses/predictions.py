@@ -13,23 +13,15 @@ if TYPE_CHECKING:
 
 
 def gather_positions(hidden: "Tensor", positions: "Tensor") -> "Tensor":
-    """Return the hidden states at some positions: (rows, length, hidden) to (n, hidden).
-
-    Args:
-        hidden: hidden states, (rows, length, hidden).
-        positions: indices into the flattened rows, (n,), int64.
-    """
+    """Return the hidden states at some positions: (rows, length, hidden) to (n, hidden)."""
+    # positions: indices into the flattened rows, (n,), int64
     from zoo.nn.transformer import select_tokens
 
     return select_tokens(positions, hidden)[0]
 
 
 def encode_at(model: Any, inputs: "Mapping[str, Tensor]", positions: "Tensor") -> "Tensor":
-    """Return the last hidden states at some positions, (n, hidden).
-
-    Args:
-        positions: indices into the flattened rows, (n,), int64.
-    """
+    """Return the last hidden states at n positions of the flattened rows, int64: (n, hidden)."""
     if hasattr(model, "encode_at"):
         hidden: Tensor = model.encode_at(positions, **inputs)
         return hidden
@@ -53,16 +45,10 @@ def predict_at(
 
 
 def predict(model: Any, hidden: "Tensor") -> "Tensor | VocabularyProjection":
-    """Return the logits of hidden states.
-
-    Args:
-        model: model with ``scores``: (n, hidden) to (n, vocabulary); and, so that not all logits
-            have to be held at once, ``project`` and ``vocab_size``, as ``MaskedLM`` has.
-        hidden: hidden states of the last layer, (n, hidden).
-
-    Returns:
-        Logits, (n, vocabulary), float32; or the projection to them, see ``Outputs``.
-    """
+    """Return the logits, (n, vocabulary), float32, or their projection, see ``Outputs``."""
+    # model: has ``scores``, (n, hidden) to (n, vocabulary); and, so that not all logits have to be
+    # held at once, ``project`` and ``vocab_size``, like ``MaskedLM``. hidden: states of the last
+    # layer, (n, hidden)
     from zoo.nn.kernels.row_chunks import fits_at_once
 
     if hasattr(model, "project") and not fits_at_once(len(hidden), model.vocab_size):

@@ -8,15 +8,8 @@ from zoo.nn.kernels.row_chunks import chunked_logits
 
 
 def sample_from_logits(logits: Tensor, uniforms: Tensor, temperature: float = 1.0) -> Tensor:
-    """Sample a token from each row's softmax by inversion.
-
-    Args:
-        logits: (n, vocabulary), float32.
-        uniforms: (n,), float32, in [0, 1).
-
-    Returns:
-        Token ids, (n,), int64.
-    """
+    """Sample a token from each row's softmax by inversion: (n,), int64."""
+    # logits: (n, vocabulary), float32; uniforms: (n,), float32, in [0, 1)
     # The sample is the first token whose cumulative probability exceeds the uniform number, never
     # one of probability zero. If rounding leaves no such token, it is the last one of nonzero
     # probability.

@@ -29,11 +29,10 @@ LENGTHS = "choice_lengths"  # number of tokens of each choice, 0 where a questio
 
 
 class MultipleChoice(InputTask):
-    """Cross-entropy of the correct choice, over the choices of a question.
+    """Cross-entropy of the correct choice, over the choices of a question."""
 
-    Each choice is a text with the context, whose score is one output of the head (Devlin et al.
-    2019, sec. 4.4). Questions may have different numbers of choices.
-    """
+    # Each choice is a text with the context, whose score is one output of the head (Devlin et al.
+    # 2019, sec. 4.4). Questions may have different numbers of choices.
 
     name: ClassVar[str] = "multiple-choice"
     head: ClassVar[str] = "multiple-choice"

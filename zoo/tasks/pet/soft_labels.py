@@ -50,11 +50,7 @@ def write_soft_labels(
     settings: Mapping[str, Any],
     device: str,
 ) -> None:
-    """Label the unlabelled texts of a run.
-
-    Args:
-        models: name -> directory of a model, and its template.
-    """
+    """Label the unlabelled texts of a run; ``models`` has name -> directory and template."""
     import numpy as np
 
     options: Any = parse_options(PetOptions, settings["task_args"], "pet", "task")

@@ -13,17 +13,13 @@ if TYPE_CHECKING:
 
 
 class LabelChooser:
-    """Chooses a label by the likelihood of its word.
-
-    Args:
-        words: label -> its word.
-        prior: probabilities that the labels' are divided by, (labels,); ``None`` for none.
-    """
+    """Chooses a label by the likelihood of its word; ``words`` has label -> word."""
 
     def __init__(
         self, scorer: WordScorer, words: Mapping[str, str], *, normalized: bool = False
     ) -> None:
         self.scorer, self.words, self.normalized = scorer, words, normalized
+        # probabilities that those of the labels are divided by, (labels,)
         self.prior: NDArray[np.float64] | None = None
 
     def scores(self, prompts: Sequence[Sequence[Prompt]]) -> "NDArray[np.float64]":

@@ -19,13 +19,11 @@ TEMPERATURE = 0.7  # of self-consistency, arXiv:2203.11171, section 3.1
 
 
 class AnswerGenerator:
-    """Generates answers to prompts.
+    """Generates answers to prompts."""
 
-    Args:
-        words: label -> its word, with which an answer begins; empty for answers of any kind.
-        answer: regular expression whose first group, or whole match, is the answer; the last
-            match in a text counts. ``None`` for the first line.
-    """
+    # words: label -> its word, with which an answer begins; empty for answers of any kind
+    # answer: regular expression whose first group, or whole match, is the answer; the last match in
+    # a text counts. ``None`` for the first line.
 
     def __init__(
         self,
@@ -75,11 +73,7 @@ def generation_task(
     samples: int | None,
     seed: int,
 ) -> "GenerationTask":
-    """Return the task that generates answers.
-
-    Args:
-        samples: number of samples of each prompt; ``None`` for what the model's settings say.
-    """
+    """Return the task that generates answers; without ``samples``, as many as the settings say."""
     from zoo.tasks.causal_lm.predict import Generate
     from zoo.tasks.seq2seq.predict import Seq2SeqGeneration
 

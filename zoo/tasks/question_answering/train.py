@@ -109,15 +109,13 @@ class RowWindow(NamedTuple):
 
 
 class QuestionAnswering(FineTuning):
-    """Mean of the cross-entropies of the first and the last token of the answer.
+    """Mean of the cross-entropies of the first and the last token of the answer."""
 
-    Long contexts are split into overlapping windows, and each is a row. The label is the first
-    correct answer. Where a window lacks a part of it, the label is the classification token (Devlin
-    et al. 2019, sec. 4.3); a model without such a token does not learn from these windows.
-    Probabilities are over the tokens of the window, without padding.
-
-    An evaluation computes the answers of ``zoo run answer`` from the best spans of all windows.
-    """
+    # Long contexts are split into overlapping windows, and each is a row. The label is the first
+    # correct answer. Where a window lacks a part of it, the label is the classification token
+    # (Devlin et al. 2019, sec. 4.3); a model without such a token does not learn from these
+    # windows. Probabilities are over the tokens of the window, without padding.
+    # An evaluation computes the answers of ``zoo run answer`` from the best spans of all windows.
 
     name: ClassVar[str] = "question-answering"
     head: ClassVar[str] = "question-answering"

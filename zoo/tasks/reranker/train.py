@@ -66,13 +66,12 @@ class RerankerOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Reranker(FineTuning):
-    """Scores of the texts of a query, by one of these losses (``RERANKER_LOSSES``).
+    """Scores of the texts of a query, by one of ``RERANKER_LOSSES``."""
 
-    * ``binary-cross-entropy``: labels from 0 to 1 of each text.
-    * ``cross-entropy``: grades of each text as classes, each with an output of the model.
-    * ``list-net`` and ``lambda``: labels of all texts of a query, whose rows are joined.
-    * ``margin-mse``: the scores that a teacher gives a text and negatives, or their margins.
-    """
+    # binary-cross-entropy: labels from 0 to 1 of each text
+    # cross-entropy: grades of each text as classes, each with an output of the model
+    # list-net, lambda: labels of all texts of a query, whose rows are joined
+    # margin-mse: the scores that a teacher gives a text and negatives, or their margins
 
     name: ClassVar[str] = "reranker"
     head: ClassVar[str] = "sequence-classification"
@@ -350,13 +349,8 @@ class Reranker(FineTuning):
 def pad_lists(
     scores: "Tensor", labels: "Tensor", lists: "Tensor"
 ) -> "tuple[Tensor, Tensor, Tensor]":
-    """Return scores and labels as (lists, texts), and which of them are there.
-
-    Args:
-        scores: scores of pairs, (pairs,).
-        labels: (pairs,).
-        lists: number of the list of each pair, in order, (pairs,).
-    """
+    """Return scores and labels of pairs, (pairs,), as (lists, texts), and which ones are there."""
+    # lists: number of the list of each pair, in order, (pairs,)
     sizes = torch.bincount(lists)
     present = torch.arange(int(sizes.max()), device=lists.device) < sizes[:, None]
     padded = [

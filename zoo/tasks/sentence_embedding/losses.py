@@ -15,16 +15,11 @@ def multiple_negatives(
     *,
     unit: bool = True,
 ) -> Tensor:
-    """Return the cross-entropy of each anchor's own text among all texts of the batch, (rows,).
-
-    Multiple negatives ranking (Henderson et al. 2017, arXiv:1705.00652, section 4.4) over scaled
-    cosine similarities: the texts of other anchors, and all hard negatives, are negatives.
-
-    Args:
-        anchors: embeddings of the anchors, (rows, hidden).
-        columns: embeddings of texts, and of hard negatives if there are some, (n, hidden) each;
-            anchors' own texts begin at ``first``.
-    """
+    """Return the cross-entropy of each anchor's own text among all texts of the batch, (rows,)."""
+    # Multiple negatives ranking (Henderson et al. 2017, arXiv:1705.00652, section 4.4) over scaled
+    # cosine similarities: the texts of other anchors, and all hard negatives, are negatives.
+    # Anchors are (rows, hidden); columns are texts, and hard negatives if there are some, (n,
+    # hidden) each; anchors' own texts begin at ``first``.
     candidates = torch.cat(list(columns))
     if unit:
         anchors, candidates = F.normalize(anchors, dim=-1), F.normalize(candidates, dim=-1)
@@ -34,12 +29,10 @@ def multiple_negatives(
 
 
 def cosent(first: Tensor, second: Tensor, scores: Tensor, scale: float) -> Tensor:
-    """Return the loss of a batch over its pairs of pairs, a scalar.
-
-    CoSENT (Su 2022, https://kexue.fm/archives/8847): log(1 + sum of exp(scale * (cos_i - cos_j)))
-    over all i, j where pair i has a lower score, (rows,), than pair j. Embeddings are (rows,
-    hidden).
-    """
+    """Return the loss of a batch over its pairs of pairs, a scalar."""
+    # CoSENT (Su 2022, https://kexue.fm/archives/8847): log(1 + sum of exp(scale * (cos_i - cos_j)))
+    # over all i, j where pair i has a lower score, (rows,), than pair j. Embeddings are (rows,
+    # hidden).
     cosines = scale * F.cosine_similarity(first, second)
     differences = cosines[:, None] - cosines[None, :]
     lower = scores[:, None] < scores[None, :]
@@ -47,45 +40,35 @@ def cosent(first: Tensor, second: Tensor, scores: Tensor, scale: float) -> Tenso
 
 
 def cosine_error(first: Tensor, second: Tensor, scores: Tensor) -> Tensor:
-    """Return the squared error of each cosine similarity, (rows,).
-
-    Reimers and Gurevych 2019 (arXiv:1908.10084, section 3, regression objective). Embeddings are
-    (rows, hidden), scores from -1 to 1, (rows,).
-    """
+    """Return the squared error of each cosine similarity, (rows,)."""
+    # Reimers and Gurevych 2019 (arXiv:1908.10084, section 3, regression objective). Embeddings are
+    # (rows, hidden), scores from -1 to 1, (rows,).
     return (F.cosine_similarity(first, second) - scores) ** 2
 
 
 def triplet(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Tensor:
-    """Return max(|a - p| - |a - n| + margin, 0) of each row, (rows,), by Euclidean distances.
-
-    Reimers and Gurevych 2019 (arXiv:1908.10084, section 3, triplet objective).
-    """
+    """Return max(|a - p| - |a - n| + margin, 0) of each row, (rows,), by Euclidean distances."""
+    # Reimers and Gurevych 2019 (arXiv:1908.10084, section 3, triplet objective).
     near = F.pairwise_distance(anchor, positive)
     return F.relu(near - F.pairwise_distance(anchor, negative) + margin)
 
 
 def margins(anchor: Tensor, positive: Tensor, negatives: Tensor) -> Tensor:
-    """Return how much more alike an anchor and its text are than its negatives, (rows, columns).
-
-    By dot products. Negatives are (columns, rows, hidden).
-    """
+    """Return how much more alike an anchor and its text are than its negatives, (rows, columns)."""
+    # By dot products. Negatives are (columns, rows, hidden).
     return (anchor * positive).sum(-1)[:, None] - (anchor * negatives).sum(-1).T
 
 
 def margin_error(found: Tensor, wanted: Tensor) -> Tensor:
-    """Return the squared error of each margin, (rows, columns), to a teacher's.
-
-    Hofstätter et al. 2020 (arXiv:2010.02666, section 3.2).
-    """
+    """Return the squared error of each margin, (rows, columns), to a teacher's."""
+    # Hofstätter et al. 2020 (arXiv:2010.02666, section 3.2).
     return (found - wanted) ** 2
 
 
 def margin_divergence(found: Tensor, wanted: Tensor, temperature: float) -> Tensor:
-    """Return the divergence from a teacher's probabilities of a text and its negatives, (rows,).
-
-    Lin et al. 2020 (arXiv:2010.11386, section 3). Probabilities only depend on margins, (rows,
-    columns), which are the scores of a text less those of its negatives.
-    """
+    """Return the divergence from a teacher's probabilities of a text and its negatives, (rows,)."""
+    # Lin et al. 2020 (arXiv:2010.11386, section 3). Probabilities only depend on margins, (rows,
+    # columns), which are the scores of a text less those of its negatives.
     student, teacher = (
         F.log_softmax(F.pad(-margin, (1, 0)) / temperature, dim=-1) for margin in (found, wanted)
     )
@@ -94,16 +77,12 @@ def margin_divergence(found: Tensor, wanted: Tensor, temperature: float) -> Tens
 
 
 def cut(vectors: Tensor, dim: int | None) -> Tensor:
-    """Return the first dimensions of embeddings, of unit length, (..., dim); ``None`` for all.
-
-    As of a Matryoshka loss (Kusupati et al. 2022, arXiv:2205.13147) in sentence-transformers.
-    """
+    """Return the first dimensions of embeddings, of unit length, (..., dim); ``None`` for all."""
+    # Like a Matryoshka loss (Kusupati et al. 2022, arXiv:2205.13147) in sentence-transformers.
     return vectors if dim is None else F.normalize(vectors[..., :dim], dim=-1)
 
 
 def pair_features(first: Tensor, second: Tensor) -> Tensor:
-    """Return (u, v, |u - v|) of two embeddings, (rows, 3 * hidden).
-
-    Reimers and Gurevych 2019 (arXiv:1908.10084, section 3, classification objective).
-    """
+    """Return (u, v, |u - v|) of two embeddings, (rows, 3 * hidden)."""
+    # Reimers and Gurevych 2019 (arXiv:1908.10084, section 3, classification objective).
     return torch.cat([first, second, (first - second).abs()], dim=-1)

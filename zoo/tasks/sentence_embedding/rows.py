@@ -69,11 +69,7 @@ def retrieval_row(
     texts: Sequence[str],
     similarity: "NDArray[np.floating[Any]]",
 ) -> Prediction:
-    """Return the row of an anchor.
-
-    Args:
-        similarity: of the anchor and each text, (texts,).
-    """
+    """Return the row of an anchor, by its similarity to each text, (texts,)."""
     first, own = int(similarity.argmax()), similarity[list(relevant)].max()
     return {
         "text": anchor,

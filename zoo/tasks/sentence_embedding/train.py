@@ -96,18 +96,17 @@ class SentenceEncoder(nn.Module):
 
 
 class SentenceEmbedding(FineTuning):
-    """Similarity of pooled vectors, by one of these losses (``embedding_losses``).
+    """Similarity of pooled vectors, by one of ``embedding_losses``."""
 
-    * ``multiple-negatives``: anchors, their texts and hard negatives; the other texts of the
-      micro-batch are negatives as well. No text is in a batch twice, as far as the data allows.
-    * ``cosent``: pairs with scores, whose order within the micro-batch counts.
-    * ``cosine``: pairs with scores from -1 to 1, the squared error of the cosine similarity.
-    * ``triplet``: anchors, their texts, and one negative each.
-    * ``softmax``: pairs with classes; the classifier is dropped after training.
-    * ``margin-mse``: anchors, their texts and negatives, with the scores that a teacher, such as a
-      cross-encoder, gives them, or their margins; the squared error of margins of dot products.
-    * ``kl-div``: the same, and the divergence from the teacher's probabilities of these texts.
-    """
+    # multiple-negatives: anchors, their texts and hard negatives; the other texts of the
+    # micro-batch are negatives as well. No text is in a batch twice, as far as the data allows.
+    # cosent: pairs with scores, whose order within the micro-batch counts
+    # cosine: pairs with scores from -1 to 1, the squared error of the cosine similarity
+    # triplet: anchors, their texts, and one negative each
+    # softmax: pairs with classes; the classifier is dropped after training
+    # margin-mse: anchors, their texts and negatives, with the scores that a teacher, such as a
+    # cross-encoder, gives them, or their margins; the squared error of margins of dot products
+    # kl-div: the same, and the divergence from the teacher's probabilities of these texts
 
     # The model's prompts precede the texts, as in ``zoo eval``: in ``multiple-negatives``,
     # ``triplet`` and a teacher's, the query prompt the anchors and the document prompt the other

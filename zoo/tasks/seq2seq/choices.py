@@ -52,13 +52,9 @@ class ChoiceLosses(NamedTuple):
 
     @classmethod
     def of(cls, losses: "Tensor", labels: "Tensor", chosen: "Tensor") -> "ChoiceLosses":
-        """Return the sums.
-
-        Args:
-            losses: cross-entropy of the tokens of all choices, (rows, choices, tokens).
-            labels: the tokens of all choices, (choices, tokens), padded with -100.
-            chosen: the right choice of each row, (rows,); ``NO_CHOICE`` for none.
-        """
+        """Return the sums over cross-entropies of all tokens, (rows, choices, tokens)."""
+        # labels: the tokens of all choices, (choices, tokens), padded with -100; chosen: the right
+        # choice of each row, (rows,), ``NO_CHOICE`` for none
         real = labels != IGNORED
         known = chosen != NO_CHOICE
         scores = -losses.sum(-1) / real.sum(-1)

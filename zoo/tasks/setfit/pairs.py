@@ -19,11 +19,8 @@ class Pairs(NamedTuple):
 
 
 def contrastive_pairs(labels: "NDArray[np.integer[Any]]", iterations: int, seed: int) -> Pairs:
-    """Return random pairs: each text with one of its label and one of another, in each iteration.
-
-    Args:
-        labels: index of the class of each text, (texts,); of two classes or more.
-    """
+    """Return random pairs: each text with one of its label and one of another, per iteration."""
+    # labels: index of the class of each text, (texts,), of two classes or more
     # A text that is the only one with its label is paired with itself.
     rng = generator(seed, "contrastive pairs")
     texts = np.arange(len(labels))

@@ -26,12 +26,8 @@ class LinearClassifier(NamedTuple):
 def fit(
     vectors: "NDArray[Any]", labels: "NDArray[np.integer[Any]]", classes: int, c: float = 1.0
 ) -> LinearClassifier:
-    """Return the classifier with the smallest loss.
-
-    Args:
-        vectors: (rows, dimensions).
-        labels: index of the class of each row, (rows,).
-    """
+    """Return the classifier with the smallest loss."""
+    # vectors: (rows, dimensions); labels: index of the class of each row, (rows,)
     # The loss is ``c`` times the sum of the log losses, plus half the squared norm of the weights;
     # biases are free. Two classes have one vector of weights, for the difference of their logits.
     import torch

@@ -97,11 +97,8 @@ def _texts(value: Any) -> Iterator[str]:
 def check_keys(
     values: ConfigDict, struct_type: Any, path: str, source: str, root: Any = None
 ) -> None:
-    """Check that a struct has all keys of nested settings, at any depth.
-
-    Args:
-        root: struct of all settings; ``None`` if it is this one.
-    """
+    """Check that a struct has all keys of nested settings, at any depth."""
+    # root: struct of all settings; ``None`` if it is this one
     root = root or struct_type
     fields = {field.name: field.type for field in msgspec.structs.fields(struct_type)}
     for key, value in values.items():

@@ -22,11 +22,7 @@ Values = Mapping[str, Any]
 
 
 class TrainingProgress:
-    """What a person reads while a run trains.
-
-    Args:
-        weights: loss term -> weight in the loss.
-    """
+    """What a person reads while a run trains; ``weights`` has loss term -> weight in the loss."""
 
     def __init__(
         self,

@@ -122,7 +122,7 @@ def test_packed_rows_compute_the_same(
     losses = []
     for packed in (True, False):
         if not packed:
-            monkeypatch.setattr("zoo.nn.encoder.pack_rows", lambda mask: None)
+            monkeypatch.setattr("zoo.nn.encoder.pack_rows", lambda *_, **__: None)
         tree = settings(model, table, adapter={"method": method}, **QUICK)
         run = finetune(tmp_path / f"packed-{packed}", tree)
         losses.append([record["loss"] for record in records(run)])

@@ -94,6 +94,10 @@ class CausalBackbone(Encoder):
     pad_token_id: int | None = None
 
     @override
+    def _reads_offsets(self) -> bool:
+        return type(self).encode is CausalBackbone.encode and not self.adds_bias
+
+    @override
     def encode(
         self,
         input_ids: Tensor,

@@ -29,7 +29,7 @@ from zoo.nn.heads import (
     SpanMixin,
     VocabularyProjection,
 )
-from zoo.nn.kernels.packed_attention import document_mask
+from zoo.nn.kernels.packed_attention import document_mask, trains_by_document
 from zoo.nn.kernels.row_packing import PackedRows, pack_rows
 from zoo.nn.packed_attention import DocumentOffsets
 from zoo.nn.positions import AttentionInputs, Positions
@@ -165,7 +165,13 @@ class Encoder(HeadMixin):
 
     def _pack_rows(self, attention_mask: Tensor | None) -> PackedRows | None:
         """Return the packing of a padded batch, or ``None`` if it stays as it is."""
-        return pack_rows(attention_mask) if self.packs_rows and self.training else None
+        if not self.packs_rows or not self.training:
+            return None
+        return pack_rows(attention_mask, one_row=self._reads_offsets() and trains_by_document())
+
+    def _reads_offsets(self) -> bool:
+        """Return whether ``encode`` calls ``documents_mask``, which may return offsets."""
+        return type(self).encode is Encoder.encode and not self.adds_bias
 
     def encode(
         self,

@@ -39,6 +39,9 @@ def test_tokens_of_packed_rows() -> None:
     assert rows.position_ids[1].tolist() == [0, 1, 2, 3, 4, 0, 1, 2, 3]
     hidden = rows.pack(ids)[..., None].double()
     assert (rows.unpack(hidden)[..., 0] == ids)[mask.bool()].all()
+    row = PackedRows.of(mask, one_row=True)
+    assert row.document_ids.tolist() == [[1] * 9 + [2] * 5 + [3] * 4 + [4] * 3 + [5]]
+    assert (row.unpack(row.pack(ids)[..., None].double())[..., 0] == ids)[mask.bool()].all()
 
 
 def without_dropout(config: Any) -> Any:
@@ -77,7 +80,9 @@ def test_outputs_and_gradients_are_those_of_padded_rows(family: str, head: str) 
         loss = torch.stack([(output * torch.randn_like(output)).sum() for output in real]).sum()
         gradients = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
         results.append([*real, *(g for g in gradients if g is not None)])
+    # a learned bias for each pair of tokens takes a mask of all pairs of a row
     assert lengths[1] < lengths[0]
+    assert (lengths[1] == 1) is (family != "deberta")
     for padded, packed in zip(*results, strict=True):
         torch.testing.assert_close(packed, padded, rtol=1e-9, atol=1e-9)
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.nn.adapters.linear import ALL_ROWS, LinearAdapter, Rows
+from zoo.nn.kernels.low_rank import add_low_rank, can_add_in_place
 from zoo.nn.layers.dropout import Dropout
 from zoo.overrides import override
 
@@ -61,9 +62,16 @@ class LoRAAdapter(LinearAdapter):
     def forward(
         self, x: Tensor, weight: Tensor, bias: Tensor | None, rows: slice = ALL_ROWS
     ) -> Tensor:
-        a, b = self.factors()
-        change = F.linear(F.linear(self.dropout(x), a), b[rows])
-        return F.linear(x, weight, bias) + change * self.scaling
+        y = F.linear(x, weight, bias)
+        if rows == ALL_ROWS and can_add_in_place(x):
+            b = [self.lora_B[name] * self.scaling for name in self.rows]
+            parts = [slice(part.start, part.stop) for part in self.rows.values()]
+            return add_low_rank(
+                y, self.dropout(x), [self.lora_A[name] for name in self.rows], b, parts
+            )
+        a, b_all = self.factors()
+        change = F.linear(F.linear(self.dropout(x), a), b_all[rows])
+        return y + change * self.scaling
 
     @override
     def merge(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:

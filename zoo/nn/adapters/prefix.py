@@ -10,10 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.nn.attention.masks import mask_value, packed_mask
 from zoo.nn.encoder import Encoder
 from zoo.nn.encoder_decoder import EncoderDecoder
-from zoo.nn.packed_attention import DocumentOffsets
 from zoo.nn.stacks import Stack, stacks
 from zoo.nn.transformer import SelfAttention
 from zoo.overrides import override
@@ -66,16 +64,6 @@ class PrefixedSelfAttention(SelfAttention):
     @override
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Any, *, causal: bool = False) -> Tensor:
         encoder, number = self.prefix
-        if isinstance(mask, DocumentOffsets):
-            rows, _, length, _ = q.shape
-            places = torch.arange(rows * length, device=q.device)
-            offsets = mask.offsets.to(q.device).long()
-            ids = torch.searchsorted(offsets, places, right=True).view(rows, length)
-            mask = packed_mask(ids, ids, q.dtype, causal=mask.causal)
-        elif mask is None and causal:
-            tokens = torch.arange(k.shape[2], device=k.device)
-            later = tokens > tokens[k.shape[2] - q.shape[2] :, None]
-            mask = (later.to(q.dtype) * mask_value(q.dtype))[None, None]
         shared = self.head_counts[0] // self.head_counts[1]
         keys, values = (
             part.to(k.dtype).repeat_interleave(shared, 0).expand(k.shape[0], -1, -1, -1)
@@ -125,6 +113,7 @@ def attach_prefix(model: nn.Module, prefix: PrefixEncoder) -> None:
     stack, attentions = found
     owner: Any = model.get_submodule(stack.owner.removesuffix("."))
     owner.adapter = prefix
+    cast(Any, model).adds_bias = True  # so that attention gets a mask, which has columns to add to
     for number, attention in enumerate(attentions):
         attention.__class__ = PrefixedSelfAttention
         attention.prefix = (prefix, number)  # in a tuple, which registers no module

@@ -20,14 +20,15 @@ class PackedRows(NamedTuple):
     target: Tensor
 
     @classmethod
-    def of(cls, attention_mask: Tensor) -> "PackedRows":
-        """Return the packing of a batch, in rows as long as the longest one."""
+    def of(cls, attention_mask: Tensor, *, one_row: bool = False) -> "PackedRows":
+        """Return the packing of a batch, in one row or in rows as long as the longest one."""
         # attention_mask: (batch, tokens), int64, on the CPU: 1 for tokens, 0 for padding on the
         # right
         batch, columns = attention_mask.shape
         lengths = attention_mask.sum(dim=1).numpy()
-        bins = first_fit_decreasing(lengths.tolist(), int(lengths.max()))
-        source = np.zeros((len(bins), int(lengths.max())), np.int64)
+        capacity = int(lengths.sum() if one_row else lengths.max())
+        bins = first_fit_decreasing(lengths.tolist(), capacity)
+        source = np.zeros((len(bins), capacity), np.int64)
         document_ids, position_ids = np.zeros_like(source), np.zeros_like(source)
         target = np.zeros((batch, columns), np.int64)
         for number, rows in enumerate(bins):
@@ -64,12 +65,13 @@ class PackedRows(NamedTuple):
         return flat.unflatten(-2, self.target.shape)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def pack_rows(attention_mask: Tensor | None) -> PackedRows | None:
+def pack_rows(attention_mask: Tensor | None, *, one_row: bool) -> PackedRows | None:
     """Return the packing of a batch, see ``PackedRows.of``; ``None`` where it is not faster."""
+    # one row has no padding, but all pairs of its tokens must not be computed
     # on a GPU, the lengths of the rows would have to be copied back
     if attention_mask is None or attention_mask.device.type != "cpu":
         return None
-    return PackedRows.of(attention_mask)
+    return PackedRows.of(attention_mask, one_row=one_row)
 
 
 def first_fit_decreasing(lengths: list[int], capacity: int) -> list[list[int]]:

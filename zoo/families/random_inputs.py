@@ -63,14 +63,15 @@ def random_inputs(
 
     Returns:
         int64 tensors by input name, (batch, tokens), or (batch, choices, tokens) for multiple
-        choice, with choices of one length. The last token of ``input_ids`` is ``eos_token_id``, if
-        the configuration has one; no token is ``mask_token_id``.
+        choice, with choices of one length. The last token of ``input_ids`` is ``eos_token_id``, and
+        the first of ``decoder_input_ids`` is ``decoder_start_token_id``, if the configuration has
+        them; no token is ``mask_token_id``.
     """
     import torch
 
     wider = max(0, tokens - max(lengths))
     real = axis_lengths(spec, lengths)
-    end = getattr(config, "eos_token_id", -1)
+    end, first = (getattr(config, n, -1) for n in ("eos_token_id", "decoder_start_token_id"))
     pad = getattr(config, "pad_token_id", None) or 0
     kinds: Mapping[str, int] = {
         "token_type_ids": getattr(config, "type_vocab_size", 1),
@@ -92,6 +93,8 @@ def random_inputs(
                 _replace_special(drawn, config, pad, end)
             if name == "input_ids" and end >= 0:
                 drawn[-1] = end
+            if name == "decoder_input_ids" and first >= 0:
+                drawn[0] = first
             start = width - length if padding_side == "left" else 0
             rows[row, start : start + length] = drawn
         inputs[name] = rows if choices == 1 else rows.view(len(lengths), choices, width)

@@ -67,6 +67,23 @@ class SkipRows(Op):
         return (array[self.rows :],)
 
 
+@dataclass(frozen=True)
+class FirstRow(Op):
+    """The one row of a matrix is a vector there."""
+
+    @override
+    def hub_shapes(self, shape: Shape) -> tuple[Shape, ...]:
+        return (shape[1:],)
+
+    @override
+    def chunks(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
+        return arrays
+
+    @override
+    def to_hub(self, array: "Array") -> "tuple[Array, ...]":
+        return (array[0],)
+
+
 def runtime_weights(names: Names, model: WeightMap, counts: Mapping[str, int]) -> WeightMap:
     """Return the rules from the tensor names of a format to ours.
 

@@ -78,11 +78,17 @@ def default_new_tokens(checkpoint: "Checkpoint", seq_len: int | None) -> int:
         return 0
     if checkpoint.export_target == "onnx" and not read_export_info(checkpoint).cache:
         return 0
-    if checkpoint.export_target not in (None, "onnx"):
+    if checkpoint.export_target not in (None, "onnx") and not _generated(checkpoint):
         return 0
     spec = checkpoint.onnx_spec
     rest = [limit - (seq_len or limit // 2) for limit in spec.limits.values()]
     return max(0, min([DEFAULT_NEW_TOKENS, *rest]))
+
+
+def _generated(checkpoint: "Checkpoint") -> bool:
+    """Return whether the runtime of an export generated text when it was exported."""
+    record: Any = checkpoint.manifest.export
+    return bool(record and record.get("generation"))
 
 
 def measure(
@@ -170,7 +176,7 @@ def repeatable_run(
     device = "cpu" if session.backend == "onnx" else session.device
     prompts = {"input_ids": torch.from_numpy(inputs["input_ids"]).to(device)}
     settings = GenerationConfig(max_new_tokens=new_tokens)
-    return partial(generate, session.decoder(), prompts, settings)
+    return partial(generate, session.generator(), prompts, settings)
 
 
 def time_in_turn(runs: Sequence[Callable[[], object]], iterations: int) -> list[list[float]]:

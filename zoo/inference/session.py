@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from zoo.inference.generation.decoder import Decoder
+    from zoo.inference.generation.decoder import Decoder, SequenceGenerator
 
     Arrays = Mapping[str, NDArray[np.generic[Any]]]
     Floats = NDArray[np.floating[Any]]
@@ -37,6 +37,7 @@ class Session(ABC):
         stored_bytes: size of the files of the model.
         tolerance: largest accepted difference from torch in float32, of the largest magnitude;
             ``None`` for the dtype's.
+        min_tokens: smallest number of tokens that the backend runs, special ones included.
     """
 
     backend: str
@@ -47,6 +48,7 @@ class Session(ABC):
     layers: int = 0
     stored_bytes: int = 0
     tolerance: float | None = None
+    min_tokens: int = 1
 
     @abstractmethod
     def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":
@@ -86,3 +88,11 @@ class Session(ABC):
         Raises:
             UsageError: the head does not generate text, or the graph has no key-value cache.
         """
+
+    def generator(self) -> "Decoder | SequenceGenerator":
+        """Return what generates text: the decoder, or the search of a runtime.
+
+        Raises:
+            UsageError: the head or the export does not generate text.
+        """
+        return self.decoder()

@@ -194,7 +194,7 @@ def _open(
         try:
             session = open_session(checkpoint, name, dtype=dtype, threads=threads)
             if generates:
-                session.decoder()
+                session.generator()
             sessions[name, dtype] = session
         except (UsageError, DropError) as error:
             refused[name, dtype] = error

@@ -66,6 +66,7 @@ class ExportTarget(ABC):
         library: library of the runtime's models on the Hub, for the model card.
         runs_weights: whether ``--backend`` exports a model and runs it: false for a target that
             writes another model than the one that it is given.
+        generates: whether the sessions of language models generate text.
         has_tokenizer: whether the runtime cuts texts itself, see ``tokens``.
         max_drop: accepted loss of what passes by its agreement, if ``--max-drop`` does not say it.
     """
@@ -80,6 +81,7 @@ class ExportTarget(ABC):
     options: ClassVar[frozenset[str]] = frozenset()
     reads_token_types: ClassVar[bool] = True
     runs_weights: ClassVar[bool] = True
+    generates: ClassVar[bool] = False
     has_tokenizer: ClassVar[bool] = False
     max_drop: ClassVar[float] = 0.01
 

@@ -32,6 +32,8 @@ def target_card(target: "ExportTarget", checkpoint: "Checkpoint", report: "Targe
         rows.append(("kind", report.reason))
     if report.agreement is not None:
         rows.append(("on text", report.agreement.line()))
+    if report.generation is not None:
+        rows.append(("generation", report.generation.line()))
     if report.tokenizer is not None:
         rows.append(("tokenizer", report.tokenizer.line()))
     compared = (

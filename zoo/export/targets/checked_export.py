@@ -33,6 +33,7 @@ from zoo.export.quantization.variants import QuantizationPlan
 from zoo.export.report import Agreement, Difference, ShapeCheck
 from zoo.export.targets.base import ExportSettings, ExportTarget
 from zoo.export.targets.card import target_card
+from zoo.export.targets.generated import Generated
 from zoo.export.targets.report import TargetReport, TokenizerAgreement
 from zoo.export.validate import ReferenceBatch, difference, require_equal, run_reference, worst
 from zoo.families.onnx import EMBEDDING, OnnxSpec
@@ -156,8 +157,9 @@ class Reference:
         batches: Sequence[ReferenceBatch],
         samples: Sequence[TextBatch],
         outputs: Sequence[Arrays],
+        generated: Generated | None = None,
     ) -> None:
-        self.checkpoint, self.spec = checkpoint, spec
+        self.checkpoint, self.spec, self.generated = checkpoint, spec, generated
         self.batches = list(batches)
         self.samples, self.outputs = samples, outputs
 
@@ -177,7 +179,10 @@ class Reference:
         model = load_model(checkpoint, torch.float32)
         batches = run_reference(model, spec, checkpoint.config, UNTRACED)
         outputs = [_run(model, sample.inputs) for sample in samples]
-        return cls(checkpoint, spec, batches, samples, outputs)
+        generated = None
+        if target.generates and checkpoint.head.has_cache:
+            generated = Generated.of(checkpoint, model, samples)
+        return cls(checkpoint, spec, batches, samples, outputs, generated)
 
     def compare(
         self, target: ExportTarget, folder: Path, report: TargetReport, plan: QuantizationPlan
@@ -193,6 +198,7 @@ class Reference:
                 f"model returns {', '.join(self.spec.outputs)}"
             )
         report.tolerance, report.reason = precision.tolerance, precision.reason
+        self._leave_out_short(session.min_tokens)
         report.checks = [self._check(session, batch) for batch in self.batches]
         report.checks += [self._check(session, batch) for batch in self._text_batches()]
         report.max_rel = max(check.worst for check in report.checks)
@@ -212,6 +218,20 @@ class Reference:
         if precision.tolerance is None:
             report.max_drop = plan.max_drop
             require_agreement(report.agreement, plan.max_drop, report.dtype)
+        if self.generated is not None:
+            report.generation = self.generated.compare(session, precision.tolerance)
+
+    def _leave_out_short(self, least: int) -> None:
+        """Leave out rows that the runtime does not run."""
+        self.batches = [batch for batch in self.batches if min(batch.lengths) >= least]
+        kept = [sample.mask.sum(1) >= least for sample in self.samples]
+        pairs = list(zip(self.samples, self.outputs, kept, strict=True))
+        self.samples = [_chosen(sample, rows) for sample, _, rows in pairs if rows.any()]
+        self.outputs = [
+            {name: array[rows] for name, array in outputs.items()}
+            for _, outputs, rows in pairs
+            if rows.any()
+        ]
 
     def _check(self, session: Session, batch: ReferenceBatch) -> ShapeCheck:
         real = axis_lengths(self.spec, batch.lengths)
@@ -247,6 +267,13 @@ class Reference:
             pooling = self.checkpoint.model.pooling or Pooling()
             found[EMBEDDING] = pool(outputs[HIDDEN], mask, pooling)
         return found
+
+
+def _chosen(sample: TextBatch, rows: NDArray[np.bool_]) -> TextBatch:
+    """Return some rows of a batch."""
+    targets = None if sample.targets is None else sample.targets[rows]
+    inputs = {name: array[rows] for name, array in sample.inputs.items()}
+    return TextBatch(inputs, sample.mask[rows], targets)
 
 
 def replace_random(result: Agreement, checkpoint: Checkpoint) -> Agreement:

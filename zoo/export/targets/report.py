@@ -24,6 +24,18 @@ class TokenizerAgreement(JsonStruct):
         return f"its tokenizer cuts {len(self.different)} of {self.texts} texts differently"
 
 
+class GenerationAgreement(JsonStruct):
+    """Comparison of what a runtime generates with what torch does."""
+
+    texts: int  # number of texts
+    equal: dict[str, int]  # search -> number of texts with equal tokens
+
+    def line(self) -> str:
+        """Return the result as a phrase."""
+        counts = [f"{count} of {self.texts} texts {name}" for name, count in self.equal.items()]
+        return f"generates the tokens of torch: {', '.join(counts)}"
+
+
 class TargetReport(JsonStruct):
     """Description of a model that was exported to a runtime, and its comparison with torch."""
 
@@ -48,6 +60,7 @@ class TargetReport(JsonStruct):
     agreement: Agreement | None = None  # agreement with torch on text
     max_drop: float | None = None  # largest accepted drop of the agreement
     tokenizer: TokenizerAgreement | None = None  # ``None`` if the runtime takes token ids
+    generation: GenerationAgreement | None = None  # ``None`` if the runtime does not generate
     kept: list[str] = msgspec.field(default_factory=list)  # tensors kept in higher precision
     tensors: dict[str, int] = msgspec.field(default_factory=dict)  # dtype -> number of tensors
 
@@ -81,6 +94,8 @@ class TargetReport(JsonStruct):
                 yield f"  accepted: {self.max_drop:.1%} of {self.agreement.measure}"
         if self.kept:
             yield f"in higher precision because they lose most: {', '.join(self.kept)}"
+        if self.generation is not None:
+            yield self.generation.line()
         if self.tokenizer is not None:
             yield self.tokenizer.line()
             yield from (f"  {text!r}" for text in self.tokenizer.different)

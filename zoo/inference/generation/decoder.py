@@ -1,12 +1,16 @@
 """Interface between generation and the models that generate."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from zoo.errors import NonFiniteError
+
+if TYPE_CHECKING:
+    from zoo.inference.generation.config import GenerationConfig
+    from zoo.inference.generation.processors import Processor
 
 
 class State(Protocol):
@@ -49,6 +53,42 @@ class Decoder(Protocol):
         Returns:
             logits of the next token, (batch, vocabulary).
         """
+
+
+@runtime_checkable
+class SequenceGenerator(Protocol):
+    """A runtime that searches for whole sequences itself, by the settings that it has."""
+
+    def generate_sequences(
+        self,
+        inputs: Mapping[str, Tensor],
+        settings: "GenerationConfig",
+        limits: Sequence[int],
+        eos_token_ids: Sequence[int],
+        logits_processor: "Sequence[Processor]" = (),
+    ) -> list[list[int]]:
+        """Generate a continuation of each row; see ``zoo.inference.generation.generate.generate``.
+
+        Args:
+            inputs: see ``Decoder.prefill``.
+            settings: settings of generation.
+            limits: maximum number of new tokens of each row.
+            eos_token_ids: end-of-sequence tokens.
+            logits_processor: further rules.
+
+        Raises:
+            UsageError: the runtime does not have a setting.
+        """
+
+    def stream_tokens(
+        self,
+        inputs: Mapping[str, Tensor],
+        settings: "GenerationConfig",
+        limits: Sequence[int],
+        eos_token_ids: Sequence[int],
+        logits_processor: "Sequence[Processor]" = (),
+    ) -> Iterator[int]:
+        """Yield the new tokens of a single row as they are found."""
 
 
 def require_finite(logits: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from zoo.inference.generation.beam_search import beam_search
 from zoo.inference.generation.config import GenerationConfig
-from zoo.inference.generation.decoder import Decoder
+from zoo.inference.generation.decoder import Decoder, SequenceGenerator
 from zoo.inference.generation.processors import Processor
 from zoo.inference.generation.sampling import RowId
 from zoo.inference.generation.scores import Scores
@@ -15,7 +15,7 @@ from zoo.inference.generation.single_sequence import greedy_or_sample
 
 
 def generate(
-    decoder: Decoder,
+    decoder: Decoder | SequenceGenerator,
     inputs: Mapping[str, Tensor],
     settings: GenerationConfig,
     *,
@@ -41,6 +41,9 @@ def generate(
     Raises:
         UsageError: a prompt leaves no room for a new token.
     """
+    if isinstance(decoder, SequenceGenerator):
+        limits = Scores(inputs, settings, eos_token_ids).max_new_tokens
+        return decoder.generate_sequences(inputs, settings, limits, eos_token_ids, logits_processor)
     ids: Sequence[RowId] = range(len(inputs["input_ids"])) if row_ids is None else row_ids
     copies = settings.num_return_sequences if settings.num_beams == 1 else 1
     if copies > 1:
@@ -59,7 +62,7 @@ def generate(
 
 
 def stream(
-    decoder: Decoder,
+    decoder: Decoder | SequenceGenerator,
     inputs: Mapping[str, Tensor],
     settings: GenerationConfig,
     *,
@@ -69,6 +72,10 @@ def stream(
 ) -> Iterator[int]:
     """Generate from a single row and yield each token as soon as it is chosen."""
     scores = Scores(inputs, settings, eos_token_ids, logits_processor)
+    if isinstance(decoder, SequenceGenerator):
+        limits = scores.max_new_tokens
+        yield from decoder.stream_tokens(inputs, settings, limits, eos_token_ids, logits_processor)
+        return
     steps = greedy_or_sample(decoder, inputs, settings, scores, eos_token_ids, (row_id,))
     while True:
         with (

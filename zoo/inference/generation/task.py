@@ -68,7 +68,7 @@ class GenerationTask(BatchTask):
         super().__init__(checkpoint, session, tokenizer, max_tokens=max_tokens, **options)
         self.cuts = max_tokens is not None
         self._require_vocabulary()
-        self.decoder = self.session.decoder()
+        self.decoder = self.session.generator()
         rules = checkpoint.family.logits_processors(checkpoint.config, checkpoint.head_name)
         self.logits_processor: tuple[Processor, ...] = (*rules, *logits_processor)
 

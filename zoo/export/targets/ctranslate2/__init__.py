@@ -31,6 +31,7 @@ class CTranslate2(ExportTarget):
         "bfloat16": Precision(1e-1, CPU.format(8)),
         "int8": Precision(None, "8-bit weights, a scale a row; activations are scaled by the row"),
     }
+    generates = True
     has_tokenizer = True
 
     @override
@@ -61,3 +62,24 @@ class CTranslate2(ExportTarget):
         from zoo.export.targets.ctranslate2.vocabulary import encode
 
         return encode(checkpoint, directory / self.folder, texts)
+
+    @override
+    def usage(self, checkpoint: "Checkpoint") -> list[str]:
+        if not checkpoint.head.has_cache or checkpoint.model.tokenizer is None:
+            return []
+        translates = "decoder_input_ids" in checkpoint.onnx_spec.inputs
+        kind, method = (
+            ("Translator", "translate_batch") if translates else ("Generator", "generate_batch")
+        )
+        found = "hypotheses" if translates else "sequences"
+        return [
+            *("", "With CTranslate2:", "", "```python"),
+            "import ctranslate2",
+            "from tokenizers import Tokenizer",
+            "",
+            'tokenizer = Tokenizer.from_file("DIR/tokenizer.json")',
+            f'model = ctranslate2.{kind}("DIR/{self.folder}", compute_type="auto")',
+            'tokens = tokenizer.encode("A text.").tokens',
+            f"print(model.{method}([tokens])[0].{found}[0])",
+            "```",
+        ]

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from zoo.checkpoint import Checkpoint
 from zoo.errors import VerificationError
@@ -12,7 +12,9 @@ from zoo.tokenizers.tokenizer_json import load
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-FILE = "vocabulary.json"
+CONFIG = "config.json"
+# of a language model, or of an encoder-decoder
+FILES = "vocabulary.json", "shared_vocabulary.json"
 
 
 def vocabulary(checkpoint: Checkpoint) -> list[str]:
@@ -32,10 +34,27 @@ def read_tokenizer(checkpoint: Checkpoint) -> "Tokenizer":
 
 def encode(checkpoint: Checkpoint, folder: Path, texts: list[str]) -> list[list[int]]:
     """Return the ids that CTranslate2 looks up for the tokens of texts."""
-    try:
-        stored = json.loads((folder / FILE).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise VerificationError(f"{folder / FILE} cannot be read: {error}") from error
-    ids = {token: number for number, token in enumerate(stored)}
+    ids = {token: number for number, token in enumerate(read_vocabulary(folder))}
+    unknown = ids.get(read_config(folder)["unk_token"], len(ids))  # it adds the token
     tokenizer = read_tokenizer(checkpoint)
-    return [[ids.get(token, -1) for token in tokenizer.encode(text).tokens] for text in texts]
+    return [[ids.get(token, unknown) for token in tokenizer.encode(text).tokens] for text in texts]
+
+
+def read_vocabulary(folder: Path) -> list[str]:
+    """Return the tokens of a written model in the order of their ids."""
+    names = [name for name in FILES if (folder / name).is_file()]
+    tokens: list[str] = _read(folder / (names or FILES)[0])
+    return tokens
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return the settings of a written model."""
+    config: dict[str, Any] = _read(folder / CONFIG)
+    return config
+
+
+def _read(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise VerificationError(f"{file} cannot be read: {error}", "export it again") from error

@@ -1,0 +1,386 @@
+"""Generation by CTranslate2's own search, whose settings have other names."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+from warnings import warn
+
+from zoo.errors import UsageError
+from zoo.inference.session import BackendWarning
+from zoo.overrides import override
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from zoo.checkpoint.generation_config import GenerationConfig
+    from zoo.inference.generation.processors import Processor
+
+# settings that its search does not have, or not with the same result, and their neutral values
+REFUSED: Mapping[str, Any] = {
+    "repetition_penalty": 1.0,
+    "encoder_repetition_penalty": 1.0,
+    "encoder_no_repeat_ngram_size": 0,
+    "sequence_bias": None,
+    "begin_suppress_tokens": None,
+    "exponential_decay_length_penalty": None,
+}
+ALMOST_0 = 1e-9  # a length penalty of 0 makes it end a search earlier
+INSTEAD = "leave it out, or use --backend cpu with the model that it was exported from"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row to generate for, as token ids."""
+
+    source: list[int]  # of an encoder-decoder, else the prompt
+    prefix: list[int]  # first tokens of the decoder that are given; of a decoder none
+
+
+@dataclass(frozen=True)
+class Length:
+    """Limits on the number of new tokens of a row."""
+
+    most: int
+    least: int
+
+
+class Search(ABC):
+    """The search of CTranslate2: a ``zoo.inference.generation.decoder.SequenceGenerator``."""
+
+    counts_prompt: ClassVar[bool]  # whether rules on repetitions read the prompt as well
+
+    def __init__(self, model: Any, vocabulary: "Vocabulary") -> None:
+        self._model, self._vocabulary = model, vocabulary
+
+    @abstractmethod
+    def rows(self, inputs: "Mapping[str, Tensor]", settings: "GenerationConfig") -> list[Row]:
+        """Return the rows of a batch, without padding."""
+
+    @abstractmethod
+    def run(
+        self, rows: Sequence[Row], length: Length, arguments: Mapping[str, Any]
+    ) -> list[list[tuple[list[int], float]]]:
+        """Return the best sequences of each row, and their scores if the arguments ask for them."""
+
+    @abstractmethod
+    def steps(self, row: Row, length: Length, arguments: Mapping[str, Any]) -> Iterator[int]:
+        """Yield the tokens of a row as they are found, by greedy search."""
+
+    def generate_sequences(
+        self,
+        inputs: "Mapping[str, Tensor]",
+        settings: "GenerationConfig",
+        limits: Sequence[int],
+        eos_token_ids: Sequence[int],
+        logits_processor: "Sequence[Processor]" = (),
+    ) -> list[list[int]]:
+        """Return the new tokens of each row; see ``SequenceGenerator``."""
+        arguments = self._arguments(settings, eos_token_ids, logits_processor)
+        rows = self.rows(inputs, settings)
+        groups: dict[tuple[Length, int], list[int]] = {}
+        for place, (row, limit) in enumerate(zip(rows, limits, strict=True)):
+            length = self._length(row, limit, settings, eos_token_ids)
+            # beams of prompts of several lengths cannot end at once
+            alike = len(row.source) if self.counts_prompt and settings.num_beams > 1 else 0
+            groups.setdefault((length, alike), []).append(place)
+        found: dict[int, list[list[int]]] = {}
+        for (length, _), places in groups.items():
+            chosen = [rows[place] for place in places]
+            found |= zip(places, self._best(chosen, length, settings, arguments), strict=True)
+        return [sequence for place in range(len(rows)) for sequence in found[place]]
+
+    def stream_tokens(
+        self,
+        inputs: "Mapping[str, Tensor]",
+        settings: "GenerationConfig",
+        limits: Sequence[int],
+        eos_token_ids: Sequence[int],
+        logits_processor: "Sequence[Processor]" = (),
+    ) -> Iterator[int]:
+        """Yield the new tokens of a single row; see ``SequenceGenerator``."""
+        arguments = self._arguments(settings, eos_token_ids, logits_processor)
+        (row,), (limit,) = self.rows(inputs, settings), limits
+        length, last = self._length(row, limit, settings, eos_token_ids), forced_last(settings)
+        ended = False
+        if length.most > 0:
+            for token in self.steps(row, length, arguments):
+                ended = token in eos_token_ids
+                yield token
+        if last is not None and not ended:
+            yield last
+
+    def _best(
+        self,
+        rows: Sequence[Row],
+        length: Length,
+        settings: "GenerationConfig",
+        arguments: Mapping[str, Any],
+    ) -> list[list[list[int]]]:
+        """Return the best sequences of each row, as many as the settings ask for."""
+        count, last = settings.num_return_sequences, forced_last(settings)
+        if length.most < 1:  # the only token is forced
+            assert last is not None, "there is room for a token"
+            return [[[last]] + [[]] * (count - 1) for _ in rows]
+        # a beam search that is cut scores its sequences with the forced token
+        several = settings.num_beams if last is not None and settings.num_beams > 1 else count
+        more: dict[str, Any] = {}
+        if settings.num_beams > 1:
+            more = {"num_hypotheses": several, "return_scores": several > 1}
+            if settings.early_stopping is not True:
+                more["patience"] = float(length.most + 1)  # all sequences up to the longest
+        ends, results = arguments["end_token"], []
+        for found in self.run(rows, length, {**arguments, **more}):
+            if last is not None:
+                found = [_ended(*one, last, ends, settings.length_penalty) for one in found]
+                found = sorted(found, key=lambda one: -one[1])  # stable
+            sequences = [tokens for tokens, _ in found[:count]]
+            results.append(sequences + [[]] * (count - len(sequences)))
+        return results
+
+    def _length(
+        self, row: Row, limit: int, settings: "GenerationConfig", ends: Sequence[int]
+    ) -> Length:
+        """Return the limits for a row; a forced last token is not searched for."""
+        most = limit if forced_last(settings) is None else limit - 1
+        before = 1 if row.prefix or not self.counts_prompt else len(row.source)
+        least = settings.min_new_tokens or max(0, settings.min_length - before)
+        return Length(most, min(most, least) if ends else 0)
+
+    def _arguments(
+        self, settings: "GenerationConfig", ends: Sequence[int], custom: "Sequence[Processor]"
+    ) -> dict[str, Any]:
+        """Return arguments of CTranslate2, or raise an error for a setting that it does not have.
+
+        Limits on the length are not among them.
+        """
+        beams = settings.num_beams
+        if settings.samples:
+            raise UsageError("CTranslate2 samples with other random numbers", INSTEAD)
+        if custom:
+            raise UsageError("CTranslate2 takes no logits processors", INSTEAD)
+        for name, neutral in REFUSED.items():
+            if getattr(settings, name) not in (neutral, ()):
+                raise UsageError(
+                    f"CTranslate2 does not generate with {name} {getattr(settings, name)}", INSTEAD
+                )
+        if self.counts_prompt and settings.no_repeat_ngram_size:
+            raise UsageError(
+                "CTranslate2 does not count the n-grams of a prompt, as no_repeat_ngram_size does",
+                INSTEAD,
+            )
+        if beams > 1 and len(ends) > 1:
+            raise UsageError(
+                "CTranslate2 searches with beams for one end-of-sequence token", INSTEAD
+            )
+        forced_last(settings)
+        single = [(end,) for end in ends]
+        words = [list(word) for word in settings.bad_words_ids or () if tuple(word) not in single]
+        words += [[token] for token in settings.suppress_tokens or ()]
+        if self.counts_prompt and [word for word in words if len(word) > 1]:
+            raise UsageError(
+                "CTranslate2 does not read the prompt for the words of bad_words_ids", INSTEAD
+            )
+        if beams > 1:
+            _warn_of_beams(settings, rules=bool(words))
+        return {
+            "beam_size": beams,
+            "length_penalty": (settings.length_penalty or ALMOST_0) if beams > 1 else 1.0,
+            "no_repeat_ngram_size": settings.no_repeat_ngram_size,
+            "suppress_sequences": [self._vocabulary.words(word) for word in words],
+            "end_token": list(ends),
+        }
+
+
+def _warn_of_beams(settings: "GenerationConfig", *, rules: bool) -> None:
+    """Warn of what is another search than that of the settings."""
+    differences = []
+    if settings.early_stopping is False and settings.length_penalty > 0:
+        differences.append('it ends as with early_stopping "never"')
+    lengths = settings.min_length or settings.min_new_tokens
+    rules = rules or bool(lengths or settings.no_repeat_ngram_size)
+    if rules and not settings.renormalize_logits:
+        differences.append("it has renormalize_logits, since tokens are excluded")
+    if settings.forced_bos_token_id is not None and not lengths:
+        differences.append("no text ends after forced_bos_token_id")
+    if differences:
+        warn(
+            f"beam search in CTranslate2 may find other texts: {'; '.join(differences)}",
+            BackendWarning,
+            stacklevel=6,
+        )
+
+
+def forced_last(settings: "GenerationConfig") -> int | None:
+    """Return the token that the last possible one has to be; ``None`` for any."""
+    from zoo.checkpoint.generation_config import token_ids
+
+    tokens = token_ids(settings.forced_eos_token_id)
+    if len(tokens) > 1:
+        raise UsageError("CTranslate2 takes one forced_eos_token_id", "give one")
+    return tokens[0] if tokens else None
+
+
+def _ended(
+    tokens: list[int], score: float, last: int, ends: Sequence[int], penalty: float
+) -> tuple[list[int], float]:
+    """Return a sequence that ends in a forced token, which is certain, and its score."""
+    if tokens and tokens[-1] in ends:
+        return tokens, score
+    shorter, longer = len(tokens) ** penalty, (len(tokens) + 1) ** penalty
+    return [*tokens, last], score * shorter / longer
+
+
+def unpadded(inputs: "Mapping[str, Tensor]") -> list[list[int]]:
+    """Return the tokens of each row, padded on either side."""
+    ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+    if mask is None:
+        return [list(map(int, row)) for row in ids]
+    return [row[kept.bool()].tolist() for row, kept in zip(ids, mask, strict=True)]
+
+
+class Vocabulary:
+    """The tokens of a model, which CTranslate2 takes and returns as text."""
+
+    def __init__(self, tokens: Sequence[str], config: Mapping[str, Any]) -> None:
+        self._tokens = list(tokens)
+        self._ids = {token: number for number, token in enumerate(tokens)}
+        self.start: str | None = config.get("decoder_start_token")
+        self._bos, self._eos = config.get("bos_token"), config.get("eos_token")
+
+    def words(self, ids: Sequence[int]) -> list[str]:
+        """Return the text of tokens."""
+        return [self._tokens[number] for number in ids]
+
+    def ids(self, words: Sequence[str]) -> list[int]:
+        """Return the ids of tokens."""
+        return [self._ids[word] for word in words]
+
+    def source(self, ids: Sequence[int]) -> list[str]:
+        """Return the tokens of a source; CTranslate2 runs none with special tokens only."""
+        words = self.words(ids)
+        content = len(words)
+        if words[:1] == [self._bos] or (content == 1 and words == [self._eos]):
+            content -= 1
+        if len(words) > 1:
+            if words[-1] == self._eos:
+                content -= 1
+            elif words[-2] == self._eos:  # a language is last
+                content -= 2
+        if content == 0:
+            raise UsageError(
+                "a source has no tokens but special ones, and CTranslate2 does not run it",
+                "leave the text out, or use --backend cpu with the model that was exported",
+            )
+        return words
+
+    def target(self, ids: Sequence[int]) -> list[str]:
+        """Return the first tokens of a target, without the one that the model begins with."""
+        words = self.words(ids)
+        if self.start is None:
+            return words
+        if words[0] != self.start:
+            raise UsageError(
+                f"a target begins with {words[0]!r}, and the model for CTranslate2 with "
+                f"{self.start!r}",
+                INSTEAD,
+            )
+        return words[1:]
+
+
+class TranslatorSearch(Search):
+    """Search for the target of a source."""
+
+    counts_prompt: ClassVar[bool] = False
+
+    def __init__(self, model: Any, vocabulary: Vocabulary, start: int) -> None:
+        super().__init__(model, vocabulary)
+        self._start = start
+
+    @override
+    def rows(self, inputs: "Mapping[str, Tensor]", settings: "GenerationConfig") -> list[Row]:
+        sources, starts = unpadded(inputs), inputs.get("decoder_input_ids")
+        first = settings.forced_bos_token_id
+        rows = []
+        for place, source in enumerate(sources):
+            start = [self._start] if starts is None else starts[place].tolist()
+            forced = [first] if first is not None and len(start) == 1 else []
+            rows.append(Row(source, [*start, *forced]))
+        return rows
+
+    @override
+    def run(
+        self, rows: Sequence[Row], length: Length, arguments: Mapping[str, Any]
+    ) -> list[list[tuple[list[int], float]]]:
+        results = self._model.translate_batch(
+            [self._vocabulary.source(row.source) for row in rows],
+            [self._vocabulary.target(row.prefix) for row in rows],
+            return_end_token=True,
+            **self._limits(length),
+            **arguments,
+        )
+        return [
+            [
+                (self._vocabulary.ids(tokens), score)
+                for tokens, score in zip(r.hypotheses, r.scores or [0.0], strict=True)
+            ]
+            for r in results
+        ]
+
+    @override
+    def steps(self, row: Row, length: Length, arguments: Mapping[str, Any]) -> Iterator[int]:
+        source, prefix = self._vocabulary.source(row.source), self._vocabulary.target(row.prefix)
+        for step in self._model.generate_tokens(
+            source, prefix, **self._limits(length), **_of_steps(arguments)
+        ):
+            yield step.token_id
+
+    def _limits(self, length: Length) -> dict[str, int]:
+        most, least = length.most, length.least
+        return {
+            "max_decoding_length": most,
+            "min_decoding_length": least,
+            "max_input_length": 0,
+        }
+
+
+class GeneratorSearch(Search):
+    """Search for the continuation of a prompt."""
+
+    counts_prompt: ClassVar[bool] = True
+
+    @override
+    def rows(self, inputs: "Mapping[str, Tensor]", settings: "GenerationConfig") -> list[Row]:
+        rows = [Row(ids, []) for ids in unpadded(inputs)]
+        if settings.forced_bos_token_id is not None and [r for r in rows if len(r.source) == 1]:
+            raise UsageError("CTranslate2 does not force the token after a prompt of one", INSTEAD)
+        return rows
+
+    @override
+    def run(
+        self, rows: Sequence[Row], length: Length, arguments: Mapping[str, Any]
+    ) -> list[list[tuple[list[int], float]]]:
+        results = self._model.generate_batch(
+            [self._vocabulary.words(row.source) for row in rows],
+            max_length=length.most,
+            min_length=length.least,
+            include_prompt_in_result=False,
+            return_end_token=True,
+            **arguments,
+        )
+        return [list(zip(r.sequences_ids, r.scores or [0.0], strict=True)) for r in results]
+
+    @override
+    def steps(self, row: Row, length: Length, arguments: Mapping[str, Any]) -> Iterator[int]:
+        for step in self._model.generate_tokens(
+            self._vocabulary.words(row.source),
+            max_length=length.most,
+            min_length=length.least,
+            **_of_steps(arguments),
+        ):
+            yield step.token_id
+
+
+def _of_steps(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that a search token by token takes."""
+    return {n: v for n, v in arguments.items() if n not in ("beam_size", "length_penalty")}

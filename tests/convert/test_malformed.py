@@ -17,7 +17,7 @@ from zoo.hub.source import CheckpointDir
 MB = 1_000_000
 
 
-@pytest.mark.parametrize("cases", [40, pytest.param(0, marks=pytest.mark.long)])
+@pytest.mark.parametrize("cases", [12, pytest.param(0, marks=pytest.mark.long)])
 def test_malformed_configurations_raise_documented_errors(tmp_path: Path, cases: int) -> None:
     command = [sys.executable, "-m", "tests.convert.malformed", tmp_path, cases]
     done = run_limited(command, seconds=900, address_space=2000 * MB, cwd=Path(__file__).parents[2])

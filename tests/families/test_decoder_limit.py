@@ -99,7 +99,10 @@ def test_verification_keeps_to_the_limit(checkpoint: Checkpoint) -> None:
     assert [check for check in checks if check.outcome == "failed"] == []
 
 
-@pytest.mark.parametrize(("backend", "num_beams"), [("cpu", 1), ("cpu", 3), ("onnx", 3)])
+@pytest.mark.parametrize(
+    ("backend", "num_beams"),
+    [("cpu", 1), ("cpu", 3), pytest.param("onnx", 3, marks=pytest.mark.long)],
+)
 def test_generation_fills_the_decoder_and_reports_its_limit(
     checkpoint: Checkpoint, tmp_path: Path, backend: str, num_beams: int
 ) -> None:

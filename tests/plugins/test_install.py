@@ -115,7 +115,10 @@ def environment(tmp_path: Path) -> Environment:
     return Environment(tmp_path / "environment")
 
 
-@pytest.mark.parametrize(("answer", "installed"), [(b"n\n", False), (b"y\n", True)])
+@pytest.mark.parametrize(
+    ("answer", "installed"),
+    [(b"n\n", False), pytest.param(b"y\n", True, marks=pytest.mark.long)],
+)
 def test_an_answer_at_the_terminal_decides(
     environment: Environment, tmp_path: Path, answer: bytes, installed: bool
 ) -> None:

@@ -184,6 +184,7 @@ def test_sliced_weights_are_quantized(exported: Callable[[str], Exported]) -> No
     assert 0 < report.quantized["int8"].agreement.drop < 0.01
 
 
+@pytest.mark.long
 def test_a_mix_of_layers_stays_in_float32(tmp_path: Path) -> None:
     """The weights of the mix are a vector, by which a matrix is multiplied."""
     family = get_family("elmo")

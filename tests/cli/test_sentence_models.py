@@ -38,7 +38,7 @@ CASES: list[Case] = [
     ),
     (
         ("convert", "wide", "-o", "out"),
-        "in_features of Dense is 48, but what it reads has a width of 32",
+        "wide: 2_Dense: in_features of Dense is 48, but what it reads has a width of 32",
     ),
 ]
 BROKEN = "wide"  # a model whose files do not fit together, which is not wrong usage

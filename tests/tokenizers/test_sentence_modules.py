@@ -208,7 +208,7 @@ def test_defaults_of_dense_are_the_library_s(tmp_path: Path) -> None:
         ({"bias": "no"}, "2_Dense/config.json: .*bias"),
         ({"activation_function": "torch.nn.Hardtanh"}, "activation_function = .*Hardtanh' is not"),
         ({"activation_function": "my.Function"}, "'my.Function' is not implemented; of torch.nn"),
-        ({"module_input_name": "pixels"}, "modules.json: Dense reads pixels, which no module"),
+        ({"module_input_name": "pixels"}, "modules.json: 2_Dense: Dense reads pixels, which no"),
         ({"temperature": 2}, "2_Dense/config.json: the key 'temperature' is unknown"),
     ],
 )
@@ -222,7 +222,7 @@ def test_settings_of_dense_that_are_refused(
 
 def test_a_dense_of_the_wrong_width() -> None:
     modules = (PoolingModule(), DenseModule(in_features=9, out_features=4))
-    with pytest.raises(VerificationError, match=r"in_features of Dense is 9, .* width of 8"):
+    with pytest.raises(VerificationError, match=r"2_Dense: in_features of Dense is 9, .* 8"):
         Pooling(modules=modules).features(8)
     modules = (PoolingModule(modes=("cls", "max")), DenseModule(in_features=16, out_features=4))
     assert Pooling(modules=modules).dimension(8) == 4

@@ -28,8 +28,10 @@ def check_modules(plan: "ConversionPlan") -> None:
     pooling, origin = plan.opened.pooling, plan.opened.source.directory
     if pooling is None:
         return
+    stored = plan.opened.checkpoint is not None or plan.opened.projection is not None
+    folders = {} if stored else module_folders(plan.opened.files)
     try:
-        pooling.features(pooling.input_width(plan.config))
+        pooling.features(pooling.input_width(plan.config), folders)
     except VerificationError as error:
         raise VerificationError(f"{origin}: {error.what}", error.hint) from error
 

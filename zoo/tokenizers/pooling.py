@@ -138,9 +138,12 @@ class Pooling(JsonStruct):
         width: int = getattr(config, field, UNKNOWN)
         return width
 
-    def features(self, width: int) -> Features:
-        """Return the features after all modules, of an output of the model of a width."""
-        return final_features(self.steps, width)
+    def features(self, width: int, folders: Mapping[str, str] | None = None) -> Features:
+        """Return the features after all modules, of an output of the model of a width.
+
+        Errors name the folders of modules; see ``final_features``.
+        """
+        return final_features(self.steps, width, folders)
 
     def describe(self) -> str:
         """Return the modules in words, such as ``mean, normalized``."""

@@ -168,7 +168,7 @@ def read_pooling(files: SourceFiles) -> Pooling | None:
         if key in config:
             extra[file][key] = config[key]
     steps = tuple(_step(files, kind, path, options["model_type"]) for kind, path in listed)
-    _check_steps(steps, options["model_type"], str(files.path(MODULES)))
+    _check_steps(steps, options["model_type"], files)
     pooling = Pooling(
         max_tokens=count(sentence, "max_seq_length", origin),
         lowercase=flag(sentence, "do_lower_case", origin),
@@ -207,7 +207,7 @@ def _read_static(
     if "model_type" in settings:
         extra[SETTINGS]["model_type"] = settings["model_type"]
     steps = (PoolingModule(), *steps)
-    _check_steps(steps, options["model_type"], origin)
+    _check_steps(steps, options["model_type"], files)
     pooling = Pooling(
         max_tokens=read_sections(files).get("truncation", {}).get("max_length"),
         **_short(steps),
@@ -295,10 +295,11 @@ def _described(kind: str) -> str:
     return f"{kind:.100}" if reason is None else f"{kind} ({reason})"
 
 
-def _check_steps(steps: tuple[AnyModule, ...], model_type: EncoderType, origin: str) -> None:
+def _check_steps(steps: tuple[AnyModule, ...], model_type: EncoderType, files: SourceFiles) -> None:
     """Check that each module reads what those before it set, and that the result is there."""
+    origin = str(files.path(MODULES))
     try:
-        features = final_features(steps, UNKNOWN)
+        features = final_features(steps, UNKNOWN, module_folders(files))
     except VerificationError as error:
         raise VerificationError(f"{origin}: {error.what}", error.hint) from error
     if model_type != "MultiVectorEncoder":

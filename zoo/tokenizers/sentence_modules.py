@@ -177,11 +177,23 @@ MODULE_TYPES: Mapping[str, type[SentenceModule]] = {
 }
 
 
-def final_features(modules: Sequence[AnyModule], width: int) -> Features:
-    """Return the features after all modules."""
+def final_features(
+    modules: Sequence[AnyModule], width: int, folders: Mapping[str, str] | None = None
+) -> Features:
+    """Return the features after all modules.
+
+    Args:
+        width: width of the output that the modules read.
+        folders: folder of a module in our layout -> its folder in the files that errors name.
+    """
     features = {TOKENS: Feature(width, per_token=True)}
-    for module in modules:
-        features |= module.apply_to(features)
+    for number, module in enumerate(modules, 1):
+        try:
+            features |= module.apply_to(features)
+        except VerificationError as error:
+            folder = module_folder(number, module)
+            origin = (folders or {}).get(folder, folder)
+            raise VerificationError(f"{origin}: {error.what}", error.hint) from error
     return features
 
 
@@ -216,7 +228,7 @@ def require_width(found: Feature, width: int, kind: str, key: str) -> None:
     if found.width not in (UNKNOWN, width):
         raise VerificationError(
             f"{key} of {kind} is {width}, but what it reads has a width of {found.width}",
-            f"correct {key} in its config.json",
+            "the modules are of different models: fetch the model again",
         )
 
 

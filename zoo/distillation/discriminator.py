@@ -14,6 +14,7 @@ from zoo.distillation.teachers.checks import require_same_tokens
 from zoo.distillation.teachers.teacher import Teacher
 from zoo.errors import UsageError
 from zoo.families.distillation import DistillationRecipe
+from zoo.nn.dtypes import at_least_float32
 from zoo.nn.kernels.row_chunks import Logits
 from zoo.objectives.base import LossOutput, Outputs, TrainingObjective
 from zoo.objectives.masked import MASKED_LM, MaskedLanguageModelling, model_inputs
@@ -55,7 +56,8 @@ class Discriminator(TrainingObjective):
     def forward(self, model: Any, batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the logits of all tokens, (rows, length)."""
         hidden = model.encode(**model_inputs(batch))
-        return Outputs({self.name: model.scores(hidden, batch.get("position_ids")).float()})
+        scores = model.scores(hidden, batch.get("position_ids"))
+        return Outputs({self.name: at_least_float32(scores)})
 
     @override
     def scored_logits(

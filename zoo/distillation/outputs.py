@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from zoo.nn.capture import Captured
+from zoo.nn.dtypes import at_least_float32
 from zoo.nn.kernels.row_chunks import Logits
 from zoo.objectives.base import Outputs, TrainingObjective
 from zoo.objectives.losses.predictions import predict_at
@@ -50,7 +51,7 @@ def pool_texts(hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
     # ``hidden`` is (rows, tokens, hidden); the texts are in order, row by row.
     real = real_tokens(batch)
     text = first_tokens(batch)[real].cumsum(0) - 1  # of each token
-    states = hidden[real].to(torch.promote_types(hidden.dtype, torch.float32))
+    states = at_least_float32(hidden[real])
     sizes = text.bincount()
     sums = states.new_zeros(len(sizes), states.shape[-1]).index_add(0, text, states)
     return sums / sizes[:, None]

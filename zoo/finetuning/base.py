@@ -18,6 +18,7 @@ from zoo.families.config import Config, Problem
 from zoo.finetuning.heads import HEAD, serves_other_task
 from zoo.finetuning.rows import TokenizedRows, TokenizedTexts, pad_and_stack, tokenize
 from zoo.metrics import LOWER_IS_BETTER
+from zoo.nn.dtypes import at_least_float32
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainingObjective
 from zoo.objectives.options import Options, parse_options
 from zoo.overrides import override
@@ -331,7 +332,7 @@ class FineTuning(TrainingObjective):
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the logits of the head, float32."""
         inputs = {name: batch[name] for name in self.inputs if name in batch}
-        return Outputs({self.name: model(**inputs)["logits"].float()})
+        return Outputs({self.name: at_least_float32(model(**inputs)["logits"])})
 
     @property
     def class_labels(self) -> Sequence[str]:

@@ -25,6 +25,7 @@ from zoo.finetuning.windows import (
     tokenize_windows,
 )
 from zoo.nn.adapters.prompt import with_prompt, without_prompt
+from zoo.nn.dtypes import at_least_float32
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel
 from zoo.objectives.losses.cross_entropy import summed_cross_entropy
 from zoo.objectives.options import Options
@@ -239,7 +240,7 @@ class TextTask(LayerTask, InputTask):
         if self.options.both_orders:
             inputs = {name: tensor.flatten(0, 1) for name, tensor in inputs.items()}
         logits, auxiliary = self.hidden_and_logits(model, inputs)
-        logits = logits.float()
+        logits = at_least_float32(logits)
         if self.options.both_orders:
             logits = logits.view(-1, 2, logits.shape[-1]).sum(1)
         if TEXTS in batch:
@@ -261,7 +262,7 @@ def next_token_losses(
     # Rows are padded on the right; a row with fewer than two tokens counts as 0.
     tokens = input_ids.shape[1]
     lengths = [tokens] * len(hidden) if attention_mask is None else attention_mask.sum(1).tolist()
-    total = hidden.new_zeros(()).float()
+    total = at_least_float32(hidden.new_zeros(()))
     for row, length in enumerate(lengths):
         if length > 1:  # one row at a time: the logits of a whole batch would take gigabytes
             projection = model.project(hidden[row, : length - 1])

@@ -16,6 +16,7 @@ from zoo.inference.validate_inputs import check_inputs, check_outputs
 from zoo.nn.adapters.prompt import prompt_of
 from zoo.nn.capture import capture, layers_in_order
 from zoo.nn.devices import resolve_device, resolve_dtype
+from zoo.nn.dtypes import at_least_float32
 from zoo.nn.kernels.int8_linear import int8_problem, quantize_linear_maps
 from zoo.overrides import override
 
@@ -104,5 +105,5 @@ class TorchSession(Session):
 
 
 def _to_numpy(tensor: Tensor) -> "Floats":
-    wide = tensor if tensor.dtype == torch.float64 else tensor.float()
+    wide = at_least_float32(tensor)
     return wide.cpu().numpy()

@@ -19,6 +19,7 @@ from zoo.inference.processing.numbers import short_floats
 from zoo.inference.task_checks import max_length, token_limits
 from zoo.inference.torch_session import TorchSession
 from zoo.nn.capture import Captured, capture, layers_in_order
+from zoo.nn.dtypes import at_least_float32
 from zoo.nn.layers.scalar_mix import ScalarMix
 
 if TYPE_CHECKING:
@@ -435,5 +436,5 @@ def _layer_names(module: nn.Module) -> list[str]:
 
 
 def _array(tensor: Tensor) -> Floats:
-    wide = tensor if tensor.dtype == torch.float64 else tensor.float()
+    wide = at_least_float32(tensor)
     return wide.cpu().numpy()

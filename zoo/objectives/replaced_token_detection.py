@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 
 from zoo.errors import UsageError
+from zoo.nn.dtypes import at_least_float32
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel
 from zoo.objectives.examples.packing import PackedRow
 from zoo.objectives.losses.auc import auc_counts
@@ -252,7 +253,7 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         original = torch.zeros_like(corrupted, dtype=torch.bool)
         replaced = _scatter(original, positions, samples != labels)
         hidden = discriminator.encode(**{**inputs, "input_ids": corrupted})
-        detected = discriminator.scores(hidden, inputs.get("position_ids")).float()
+        detected = at_least_float32(discriminator.scores(hidden, inputs.get("position_ids")))
         return Outputs(
             {MASKED_LM: masked, REPLACED_TOKEN: detected},
             {REPLACED_TOKEN: replaced},

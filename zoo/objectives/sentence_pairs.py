@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from zoo.errors import UsageError
+from zoo.nn.dtypes import at_least_float32
 from zoo.objectives.base import Batch, Example, ExampleDataset, LossOutput, Outputs
 from zoo.objectives.examples.packing import pack
 from zoo.objectives.examples.sentence_pair_data import (
@@ -151,7 +152,7 @@ class SentencePairs(MaskedLanguageModelling):
         positions, starts = batch["label_positions"], batch["start_positions"]
         hidden = encode_at(module, model_inputs(batch), torch.cat([positions, starts]))
         masked, first_tokens = hidden[: len(positions)], hidden[len(positions) :]
-        pairs = module.pair_scores(first_tokens).float()  # (pairs, 2)
+        pairs = at_least_float32(module.pair_scores(first_tokens))  # (pairs, 2)
         return Outputs({MASKED_LM: predict(module, masked), self.term: pairs})
 
     @override

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.nn.dtypes import at_least_float32
 from zoo.nn.heads import VocabularyProjection
 from zoo.nn.kernels.row_chunks import fits_at_once
 from zoo.nn.layers.init import init_weights
@@ -144,7 +145,7 @@ class SpanBoundary(MaskedLanguageModelling):
             masked_lm.embeddings.tokens.weight,
         )
         if fits_at_once(len(boundary.hidden), len(boundary.weight)):
-            boundary = boundary.logits().float()
+            boundary = at_least_float32(boundary.logits())
         return Outputs({MASKED_LM: masked, SPAN_BOUNDARY: boundary})
 
     @override

@@ -1,7 +1,8 @@
-"""Matryoshka losses and mini-batches, against the classes of sentence-transformers."""
+"""Matryoshka losses and mini-batches, against sentence-transformers, both in float64."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def library_encoder(source: Path) -> Any:
     poolings = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
     encoder = base.Transformer(str(source))
     pooling = poolings.Pooling(encoder.get_embedding_dimension(), pooling_mode="mean")
-    return library.SentenceTransformer(modules=[encoder, pooling], device="cpu").train()
+    return library.SentenceTransformer(modules=[encoder, pooling], device="cpu").double().train()
 
 
 def features(batch: Batch, columns: int) -> list[dict[str, Tensor]]:
@@ -48,18 +49,40 @@ def features(batch: Batch, columns: int) -> list[dict[str, Tensor]]:
 
 
 def trained_module(setup: Any) -> nn.Module:
-    """Return the module as a run begins with it."""
+    """Return the module as a run begins with it, in float64."""
     module = build_model(setup).module.train()
     setup.load_pretrained(module)
     setup.prepare_model(module)
-    return module
+    return module.double()
+
+
+@contextmanager
+def float64() -> Iterator[None]:
+    """Compute the library's losses in float64, which convert scores by ``Tensor.float``."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tensor, "float", Tensor.double)
+        torch.set_default_dtype(torch.float64)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+
+def wide(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors whose floating point numbers are in float64."""
+    return {k: t.double() if t.is_floating_point() else t for k, t in tensors.items()}
+
+
+def assert_equal(found: Tensor, expected: Tensor) -> None:
+    """Assert that losses or gradients in float64 are equal."""
+    torch.testing.assert_close(found, expected, atol=1e-7, rtol=0)
 
 
 def loss_and_gradient(setup: Any, batch: Batch, *, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Return the mean loss of a batch in training, and the gradient of the words."""
     module = trained_module(setup)
     torch.manual_seed(seed)
-    loss = setup.objective.compute_loss(module, batch.tensors).sums["sentence-embedding"]
+    loss = setup.objective.compute_loss(module, wide(batch.tensors)).sums["sentence-embedding"]
     mean = loss / batch.counts["sentence-embedding"]
     mean.backward()
     (words,) = [p for name, p in module.named_parameters() if name.endswith(WORDS)]
@@ -97,15 +120,13 @@ def reference_of(loss: str, encoder: Any) -> nn.Module:
     return made
 
 
-def compare(
-    found: tuple[Tensor, Tensor], encoder: Any, reference: Tensor, error: float = 1e-6
-) -> None:
+def compare(found: tuple[Tensor, Tensor], encoder: Any, reference: Tensor) -> None:
     """Compare a loss and its gradient with sentence-transformers."""
     reference.backward()  # type: ignore[no-untyped-call]
     words = encoder[0].auto_model.embeddings.word_embeddings.weight
-    torch.testing.assert_close(found[0], reference.detach(), atol=1e-6, rtol=1e-6)
     assert words.grad.abs().max() > 5e-4, "a gradient to compare"
-    torch.testing.assert_close(found[1], words.grad, atol=error, rtol=1e-5)
+    assert_equal(found[0], reference.detach())
+    assert_equal(found[1], words.grad)
 
 
 @pytest.mark.parametrize("loss", ["multiple-negatives", "cosent", "cosine", "triplet"])
@@ -121,9 +142,8 @@ def test_losses_are_those_of_the_library(
     if weights:
         reference = library_losses().MatryoshkaLoss(encoder, reference, DIMS, weights)
     columns = 3 if loss in ("multiple-negatives", "triplet") else 2
-    expected = reference(features(batch, columns), batch.tensors.get("labels"))
-    error = 5e-6 if loss == "triplet" else 1e-6  # small distances magnify the rounding of float32
-    compare(loss_and_gradient(setup, batch), encoder, expected, error)
+    expected = reference(features(batch, columns), wide(batch.tensors).get("labels"))
+    compare(loss_and_gradient(setup, batch), encoder, expected)
 
 
 @pytest.mark.parametrize(
@@ -149,14 +169,14 @@ def test_a_teacher_s_scores_are_learned_as_in_the_library(
     run = finetune(tmp_path / "run", tree_of(model, train, loss, **settings))
     setup, batch = setup_and_batch(run)
     encoder = library_encoder(source)
-    reference, labels = library_losses().MarginMSELoss(encoder), batch.tensors["labels"]
+    reference, labels = library_losses().MarginMSELoss(encoder), batch.tensors["labels"].double()
     if loss == "kl-div":
         reference = library_losses().DistillKLDivLoss(encoder, temperature=1.5)
         labels = 2 - torch.cat([torch.zeros(8, 1), labels], 1)  # scores with these margins
     if dims is not None:
         reference = library_losses().MatryoshkaLoss(encoder, reference, dims)
     expected = reference(features(batch, 4), labels)
-    compare(loss_and_gradient(setup, batch), encoder, expected, error=5e-6)  # the loss is about 8
+    compare(loss_and_gradient(setup, batch), encoder, expected)
     assert set(records(run, "validation")[-1]["metrics"]) == {"spearman", "pearson"}
 
 
@@ -192,7 +212,8 @@ def test_mini_batches_have_the_loss_and_gradients_of_the_batch(
     options = setup.objective.options
     setup.objective.options = replace(options, mini_batch_size=None)
     expected = loss_and_gradient(setup, batch)
-    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
+    assert_equal(found[0], expected[0])
+    assert_equal(found[1], expected[1])
     encoder, losses = library_encoder(source), library_losses()
     reference = losses.CachedMultipleNegativesRankingLoss(encoder, mini_batch_size=3)
     if matryoshka is not None:

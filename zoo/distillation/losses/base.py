@@ -14,6 +14,7 @@ from zoo.distillation.logits import Target, num_classes
 from zoo.distillation.outputs import ModelOutput, attention_pairs, first_tokens, real_tokens
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.distillation import LayerMap, Term
+from zoo.nn.dtypes import at_least_float32
 from zoo.nn.kernels.row_chunks import Logits
 from zoo.objectives.base import Batch, Objective, TrainingObjective
 from zoo.objectives.losses.predictions import gather_positions
@@ -271,7 +272,7 @@ class HiddenLoss(LayerLoss, ProjectedLoss):
             state = gather_positions(student.hidden(first), positions)
             target = gather_positions(teachers[0].hidden(second), positions)
             mapped = state if projection is None else projection(state)
-            sums.append(self.distance(mapped.float(), target.float()))
+            sums.append(self.distance(at_least_float32(mapped), at_least_float32(target)))
         return sum(sums[1:], sums[0])
 
     @staticmethod
@@ -363,4 +364,4 @@ class EmbeddingLoss(ProjectedLoss):
         vectors = self.embeddings(student)
         targets = [self.embeddings(teacher) for teacher in teachers]
         mapped = vectors if projection is None else projection(vectors)
-        return squared_error(mapped.float(), sum(targets[1:], targets[0]) / len(targets))
+        return squared_error(at_least_float32(mapped), sum(targets[1:], targets[0]) / len(targets))

@@ -9,6 +9,7 @@ from zoo.inference.generation.config import GenerationConfig
 from zoo.inference.generation.decoder import Decoder
 from zoo.inference.generation.sampling import RowId, RowSampler, probabilities
 from zoo.inference.generation.scores import Scores
+from zoo.nn.dtypes import at_least_float32
 
 
 def greedy_or_sample(
@@ -28,10 +29,7 @@ def greedy_or_sample(
     new_tokens = torch.empty(len(rows), 0, dtype=torch.int64, device=logits.device)
     for step in range(longest):
         scores.check(logits)
-        if sampler is None:
-            wide = logits if logits.dtype == torch.float64 else logits.float()
-        else:
-            wide = logits.double()
+        wide = at_least_float32(logits) if sampler is None else logits.double()
         if scores.has_rules:
             wide = scores.of(wide, rows, new_tokens)
         if sampler is None:

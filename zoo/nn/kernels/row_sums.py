@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from zoo.nn.dtypes import at_least_float32
 from zoo.nn.heads import VocabularyProjection
 from zoo.nn.kernels.row_chunks import (
     Logits,
@@ -66,7 +67,7 @@ def _sum_over_projected_rows(
             with torch.autocast(hidden.device.type, enabled=False):
                 inputs = hidden[rows].to(dtype)
                 logits = F.linear(inputs, table, shift)
-                logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+                logits = at_least_float32(logits)
                 part, errors = _sums_and_gradient(
                     loss, logits, row_targets, needs_gradient=any(needed)
                 )

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from zoo.nn.dtypes import at_least_float32
 from zoo.objectives.base import LossOutput
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def predict(model: Any, hidden: "Tensor") -> "Tensor | VocabularyProjection":
     if hasattr(model, "project") and not fits_at_once(len(hidden), model.vocab_size):
         projection: VocabularyProjection = model.project(hidden)
         return projection
-    logits: Tensor = model.scores(hidden).float()
+    logits: Tensor = at_least_float32(model.scores(hidden))
     return logits
 
 

@@ -13,6 +13,7 @@ from zoo.finetuning.rows import TokenizedRows, pad_and_stack, tokenize
 from zoo.finetuning.text_inputs import NEXT_TOKEN, InputTask
 from zoo.metrics.classification import accuracy
 from zoo.nn.adapters.prompt import with_prompt
+from zoo.nn.dtypes import at_least_float32
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs
 from zoo.overrides import override
 from zoo.tasks.multiple_choice.data import ChoiceColumns, read_choices, review_choice
@@ -104,7 +105,7 @@ class MultipleChoice(InputTask):
         else:
             scores, auxiliary = choice_logits(**with_prompt(model, inputs)), {}
         absent = batch[LENGTHS][:, : scores.shape[1]] == 0
-        scores = scores.float().masked_fill(absent, float("-inf"))
+        scores = at_least_float32(scores).masked_fill(absent, float("-inf"))
         return Outputs({self.name: scores, **auxiliary})
 
     @override

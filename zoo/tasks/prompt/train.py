@@ -23,6 +23,7 @@ from zoo.finetuning.labels import OneClassTask
 from zoo.finetuning.rows import TokenizedRows, pad_and_stack, require_tokens
 from zoo.inference.processing.records import TextExample
 from zoo.metrics.classification import ClassCounts, classification_metrics
+from zoo.nn.dtypes import at_least_float32
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs
 from zoo.objectives.losses.cross_entropy import IGNORED
 from zoo.objectives.losses.predictions import cross_entropy_sum, encode_at, predict
@@ -233,7 +234,7 @@ class PromptTuning(OneClassTask):
         rows, length = batch[self.inputs[0]].shape
         starts = torch.arange(0, rows * length, length, device=batch[POSITION].device)
         hidden = encode_at(module, inputs, starts + batch[POSITION])
-        logits = {self.name: module.scores(hidden).float().gather(1, batch[WORDS])}
+        logits = {self.name: at_least_float32(module.scores(hidden)).gather(1, batch[WORDS])}
         if MASKED_LM in self.loss_weights:
             logits[MASKED_LM] = self._text_losses(module, batch, like=logits[self.name])
         return Outputs(logits)

@@ -18,6 +18,7 @@ from zoo.finetuning.heads import HEAD
 from zoo.finetuning.rows import TokenizedRows
 from zoo.inference.processing.windows import WINDOW_TOKENS, ContextWindows, Window
 from zoo.metrics.squad import ScoredAnswers
+from zoo.nn.dtypes import at_least_float32
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.objectives.losses.cross_entropy import IGNORED
 from zoo.objectives.options import Options
@@ -254,7 +255,7 @@ class QuestionAnswering(FineTuning):
         """Return the logits of first and last token, (rows, 2, tokens), -inf at padding."""
         inputs = {name: batch[name] for name in self.inputs if name in batch}
         outputs = model(**inputs)
-        logits = torch.stack([outputs[name].float() for name in LOGITS], dim=1)
+        logits = torch.stack([at_least_float32(outputs[name]) for name in LOGITS], dim=1)
         positions = torch.arange(logits.shape[-1], device=logits.device)
         padding = positions >= batch[TOKENS][:, None]  # (rows, tokens)
         return Outputs({self.name: logits.masked_fill(padding[:, None], float("-inf"))})

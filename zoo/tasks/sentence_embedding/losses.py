@@ -49,8 +49,8 @@ def cosine_error(first: Tensor, second: Tensor, scores: Tensor) -> Tensor:
 def triplet(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Tensor:
     """Return max(|a - p| - |a - n| + margin, 0) of each row, (rows,), by Euclidean distances."""
     # Reimers and Gurevych 2019 (arXiv:1908.10084, section 3, triplet objective).
-    near = F.pairwise_distance(anchor, positive)
-    return F.relu(near - F.pairwise_distance(anchor, negative) + margin)
+    near, far = (torch.linalg.vector_norm(anchor - text, dim=-1) for text in (positive, negative))
+    return F.relu(near - far + margin)
 
 
 def margins(anchor: Tensor, positive: Tensor, negatives: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from zoo.inference.processing.similarity import compare_pairs, pairwise_similari
 from zoo.metrics.classification import accuracy
 from zoo.metrics.ranks import correlations, rank_differences
 from zoo.metrics.retrieval import NAMES, retrieval_scores, triplet_accuracy
+from zoo.nn.dtypes import at_least_float32
 from zoo.objectives.base import LossOutput, Outputs, TrainedModel
 from zoo.objectives.options import Options
 from zoo.overrides import override
@@ -466,7 +467,7 @@ class SentenceEmbedding(FineTuning):
             parts = [cut(vectors, dim) for dim, _ in self.options.cuts]
             pairs = [F.pad(part, (0, self.width - part.shape[-1])) for part in parts]
             features = torch.stack([pair_features(pair[0], pair[1]) for pair in pairs])
-            logits["classes"] = module.classifier(features).float()
+            logits["classes"] = at_least_float32(module.classifier(features))
         return Outputs(logits)
 
     def note_dtype(self, batch: "Mapping[str, Tensor]") -> None:
@@ -502,7 +503,7 @@ class SentenceEmbedding(FineTuning):
         inputs = {self.inputs[0]: ids}
         if mask is not None and MASK in self.inputs:
             inputs[MASK] = mask
-        hidden = module.backbone(**inputs)[self.pooling.output].float()
+        hidden = at_least_float32(module.backbone(**inputs)[self.pooling.output])
         pooled = torch.ones_like(ids) if mask is None else mask
         excluded = self.prompt_tokens.get((number, self.is_scored(labelled=LABELS in batch)), 0)
         features = module.sentence_modules(hidden, pooled, prompt_tokens=excluded)

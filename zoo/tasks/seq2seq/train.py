@@ -31,6 +31,7 @@ from zoo.io.limits import MAX_NEW_TOKENS, MAX_ROW_TOKENS
 from zoo.metrics.classification import accuracy
 from zoo.metrics.generated_labels import NO_LABEL, GeneratedLabels, number_of
 from zoo.nn.adapters.prompt import with_prompt
+from zoo.nn.dtypes import at_least_float32
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.objectives.losses.cross_entropy import IGNORED
 from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
@@ -343,7 +344,7 @@ class Seq2Seq(FineTuning):
             _, hidden = module.hidden(
                 repeated["input_ids"], repeated.get("attention_mask"), self.shift_right(targets)
             )
-            logits = module.scores(hidden).float().flatten(0, 1)
+            logits = at_least_float32(module.scores(hidden)).flatten(0, 1)
             losses = F.cross_entropy(
                 logits, targets.flatten(), ignore_index=IGNORED, reduction="none"
             )

@@ -14,6 +14,7 @@ from zoo.finetuning.rows import TokenizedRows, pad_and_stack, tokenize
 from zoo.finetuning.text_inputs import POOLING
 from zoo.metrics.classification import ClassCounts, classification_metrics
 from zoo.nn.adapters.prompt import with_prompt
+from zoo.nn.dtypes import at_least_float32
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs
 from zoo.objectives.options import Options
 from zoo.overrides import override
@@ -169,7 +170,7 @@ class SetFit(OneClassTask):
         encoder: Any = model
         inputs = {n: batch[n].flatten(0, 1) for n in self.inputs if n in batch}
         hidden = encoder.encode_for_head(**with_prompt(encoder, inputs))
-        vectors = encoder.pooler(hidden).float()
+        vectors = at_least_float32(encoder.pooler(hidden))
         return Outputs({self.name: vectors.view(-1, 2, vectors.shape[-1])})
 
     @override

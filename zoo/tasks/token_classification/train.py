@@ -25,6 +25,7 @@ from zoo.finetuning.windows import (
 from zoo.inference.processing.windows import Window, select_windows
 from zoo.metrics.classification import ClassCounts, accuracy, f1_macro
 from zoo.metrics.entities import entities, entity_counts, entity_scores
+from zoo.nn.dtypes import at_least_float32
 from zoo.nn.layers.crf import IGNORED, crf_negative_log_likelihood, gather_labelled
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel
 from zoo.objectives.options import Options
@@ -228,7 +229,7 @@ class TokenClassification(ClassTask, LayerTask):
         if not isinstance(model, CrfTagger):
             return super().forward(model, batch)
         outputs = super().forward(model.tagger, batch)
-        return Outputs({**outputs.logits, TRANSITIONS: model.transitions.float()})
+        return Outputs({**outputs.logits, TRANSITIONS: at_least_float32(model.transitions)})
 
     @override
     def compute_loss(self, model: nn.Module, batch: "Mapping[str, Tensor]") -> LossOutput:

@@ -14,9 +14,12 @@ from tests.finetuning.making import finetune, setup_of, write_table
 from tests.inference.conftest import converted
 from tests.tasks.sentence_embedding.test_train import table, tree_of
 from tests.tasks.sentence_embedding.test_training_losses import (
+    assert_equal,
     features,
+    float64,
     setup_and_batch,
     trained_module,
+    wide,
 )
 from tests.tokenizers.test_colbert_files import of_pylate, of_stanford
 from tests.training.runs import records
@@ -73,26 +76,24 @@ def test_the_loss_is_that_of_the_library(
         "margin-mse": losses.MultiVectorMarginMSELoss,
         "kl-div": losses.MultiVectorDistillKLDivLoss,
     }
-    labels = batch.tensors.get("labels")
+    labels = wide(batch.tensors).get("labels")
     labels = None if labels is None else labels.squeeze(-1)
     if labels is not None and loss == "kl-div":  # scores of a text and of its negative
         labels = torch.stack([labels + 5, torch.full_like(labels, 5)], 1)
-    expected = kinds[loss](encoder.train())(features(batch, 3), labels)
-    expected.backward()
+    with float64():
+        expected = kinds[loss](encoder.double().train())(features(batch, 3), labels)
+        expected.backward()
     module = trained_module(setup)
-    sums = setup.objective.compute_loss(module, batch.tensors).sums
+    sums = setup.objective.compute_loss(module, wide(batch.tensors)).sums
     mean = sums[TASK] / batch.counts[TASK]
     mean.backward()
-    scale = max(1.0, float(expected))
-    torch.testing.assert_close(mean, expected, atol=1e-6 * scale, rtol=1e-6)
+    assert_equal(mean.detach(), expected.detach())
     pairs = [("embeddings.tokens.weight", "word_embeddings.weight"), ("linear.weight",) * 2]
     for mine, theirs in pairs:
         (ours,) = [p.grad for name, p in module.named_parameters() if name.endswith(mine)]
         (known,) = [p.grad for name, p in encoder.named_parameters() if name.endswith(theirs)]
         assert ours is not None and known.abs().max() > 1e-3
-        # errors of the loss and of its gradients grow with the loss
-        error = 1e-6 * max(scale, float(known.abs().max()))
-        torch.testing.assert_close(ours, known, atol=2 * error, rtol=1e-5)
+        assert_equal(ours, known)
 
 
 @pytest.mark.parametrize(
@@ -132,27 +133,27 @@ def test_queries_are_expanded_as_the_library_does(
         encoder.preprocess([row[name] for row in rows], prompt=PROMPTS[task], task=task)
         for name, task in (("text", "query"), ("pair", "document"), ("other", "document"))
     ]
-    labels = None if loss != "margin-mse" else torch.tensor([row["margin"] for row in rows])
+    margins = torch.tensor([row["margin"] for row in rows], dtype=torch.float64)
+    labels = None if loss != "margin-mse" else margins
     kinds = {
         "multiple-negatives": losses.MultiVectorMultipleNegativesRankingLoss,
         "margin-mse": losses.MultiVectorMarginMSELoss,
     }
-    expected = kinds[loss](encoder.train())(inputs, labels)
-    expected.backward()
+    with float64():
+        expected = kinds[loss](encoder.double().train())(inputs, labels)
+        expected.backward()
     module = trained_module(setup)
-    mean: Any = setup.objective.compute_loss(module, batch.tensors).sums[TASK]
+    mean: Any = setup.objective.compute_loss(module, wide(batch.tensors)).sums[TASK]
     mean = mean / batch.counts[TASK]
     mean.backward()
-    scale = max(1.0, float(expected))
-    torch.testing.assert_close(mean, expected, atol=1e-6 * scale, rtol=1e-6)
+    assert_equal(mean.detach(), expected.detach())
     named = (("tokens.weight", module), ("word_embeddings.weight", encoder))
     gradients: list[Any] = [
         next(p.grad for name, p in m.named_parameters() if name.endswith(end)) for end, m in named
     ]
     ours, known = gradients
     assert known.abs().max() > 1e-3, "a gradient to compare"
-    error = 2e-6 * max(scale, float(known.abs().max()))
-    torch.testing.assert_close(ours, known, atol=error, rtol=1e-5)
+    assert_equal(ours, known)
 
 
 def test_a_new_model_expands_queries_and_leaves_words_out(
@@ -190,6 +191,9 @@ def test_a_new_model_expands_queries_and_leaves_words_out(
     again = finetune(tmp_path / "again", tree(run / "model", train, "multiple-negatives"))
     stored = [load_checkpoint(path / "model").model.pooling for path in (run, again)]
     assert stored[0] == stored[1] is not None
+    off = tree(run / "model", train, "multiple-negatives", task_args={"query_expansion": None})
+    plain = load_checkpoint(finetune(tmp_path / "off", off) / "model").model.pooling
+    assert plain is not None and (plain.query_expansion, plain.query_length) == (None, 8)
 
 
 @pytest.mark.parametrize("make", [of_pylate, of_stanford])
@@ -208,16 +212,17 @@ def test_models_of_other_layouts_are_trained_further(
     setup = setup_of(run)
     held: Any = setup.eval_rows
     batch = setup.objective.collate([held.example(k, None) for k in range(len(held))])
-    encoder = library.MultiVectorEncoder(str(source), device="cpu").eval()
+    encoder = library.MultiVectorEncoder(str(source), device="cpu").double().eval()
     inputs = [
         encoder.preprocess([row[name] for row in rows], prompt=encoder.prompts[task], task=task)
         for name, task in (("text", "query"), ("pair", "document"), ("other", "document"))
     ]
     module = trained_module(setup).eval()
     with torch.no_grad():
-        expected = losses.MultiVectorMultipleNegativesRankingLoss(encoder)(inputs, None)
-        found = setup.objective.compute_loss(module, batch.tensors).sums[TASK] / len(rows)
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
+        with float64():
+            expected = losses.MultiVectorMultipleNegativesRankingLoss(encoder)(inputs, None)
+        found = setup.objective.compute_loss(module, wide(batch.tensors)).sums[TASK] / len(rows)
+    assert_equal(found, expected)
     convert(CheckpointDir(run / "model", "model"), tmp_path / "hub", to="hub")
     theirs = library.MultiVectorEncoder(str(tmp_path / "hub"), device="cpu")
     ours = zoo.load(run / "model", backend="cpu")
@@ -258,7 +263,7 @@ def test_a_new_projection_is_learned_and_kept(pretrained: Pretrained, tmp_path: 
         (
             "multiple-negatives",
             {"query_expansion": {"strategy": "fixed", "length": 129}},
-            "queries are expanded to 129 tokens, and max_seq_len is 40; --set max_seq_len=129",
+            "queries are expanded to 129 tokens, and the model reads 40; lower the length",
         ),
         (
             "multiple-negatives",

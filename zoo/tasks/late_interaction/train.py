@@ -11,9 +11,11 @@ from torch.nn import functional as F
 
 from zoo.errors import UsageError
 from zoo.finetuning.base import LABELS
+from zoo.nn.dtypes import at_least_float32
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.objectives.options import Options
 from zoo.overrides import override
+from zoo.plugins import get_family
 from zoo.tasks.retrieval.vectors import TokenVectors
 from zoo.tasks.sentence_embedding.train import (
     IDS,
@@ -48,7 +50,9 @@ MULTI_VECTOR = "MultiVectorEncoder"
 LOSSES = ("multiple-negatives", *TAUGHT)
 COMPARED = 1 << 24  # similarities of tokens that are held at once
 OWN_TOKENS = "query_tokens"  # number of tokens of each query before its expansion
-KEPT = ("query_length", "document_length", "query_expansion")  # settings of a checkpoint
+EXPANSION = "query_expansion"
+KEPT = ("query_length", "document_length", EXPANSION)  # settings of a checkpoint
+ROLES = ("query", "document")  # of the first column, and of the others
 
 
 class LateOptions(EmbeddingOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,7 +62,8 @@ class LateOptions(EmbeddingOptions, frozen=True, kw_only=True, forbid_unknown_fi
     dimension: int = 128  # of the vectors of tokens, for a model that has none
     query_length: int | None = None  # tokens that queries are truncated to
     document_length: int | None = None  # tokens that documents are truncated to
-    # mask tokens after queries, up to a length, which are compared as well
+    # mask tokens after queries, up to a length, which are compared as well; a ``null`` that is
+    # given turns off the checkpoint's
     query_expansion: QueryExpansion | None = None
     # tokens of documents that are not compared, such as punctuation, in place of the checkpoint's
     skiplist_words: tuple[str, ...] | None = None
@@ -97,11 +102,11 @@ class LateInteraction(SentenceEmbedding):
         if self.kind not in LOSSES:
             raise UsageError(f"{self.name} has no loss {self.kind}", f"it has {', '.join(LOSSES)}")
         expansion = self.options.query_expansion
-        if expansion is not None and expansion.length > self.run.max_seq_len:
+        if expansion is not None and expansion.length > self.longest(expansion.length):
             raise UsageError(
-                f"queries are expanded to {expansion.length} tokens, and max_seq_len is "
-                f"{self.run.max_seq_len}",
-                f"--set max_seq_len={expansion.length}",
+                f"queries are expanded to {expansion.length} tokens, and the model reads "
+                f"{self.longest(expansion.length)}",
+                "lower the length in task_args.query_expansion",
             )
         if self.reads_unattended and MASK not in self.inputs:
             raise UsageError(
@@ -117,9 +122,14 @@ class LateInteraction(SentenceEmbedding):
         stored = checkpoints["model"].model.pooling if "model" in checkpoints else None
         if stored is None or stored.model_type != MULTI_VECTOR:
             return run
+        given = run.task_args
         run = super().resolve(run, init)
         kept = {name: msgspec.to_builtins(getattr(stored, name)) for name in KEPT}
         settings = {name: value for name, value in kept.items() if value is not None}
+        if EXPANSION in given and given[EXPANSION] is None:  # turned off, as in the libraries
+            off = settings.pop(EXPANSION, None)
+            if off is not None and off["strategy"] == "fixed":  # queries keep their length
+                settings.setdefault("query_length", off["length"])
         return msgspec.structs.replace(run, task_args={**settings, **run.task_args})
 
     @property
@@ -177,8 +187,12 @@ class LateInteraction(SentenceEmbedding):
 
     @override
     def limit(self, number: int) -> int:
-        own = self.pooling.limit("document" if number else "query")
-        return min(own or self.run.max_seq_len, self.run.max_seq_len)
+        # as in the libraries, a length of queries or documents takes the place of max_seq_len
+        return self.longest(self.pooling.limit(ROLES[min(number, 1)]) or self.run.max_seq_len)
+
+    def longest(self, length: int) -> int:
+        """Return a number of tokens, or the model's limit if it is lower."""
+        return min(length, get_family(self.run.family).max_seq_len(self.config) or length)
 
     @override
     def rows(self, samples: "Sequence[Any]", tokenizer: "TextTokenizer") -> "TokenizedRows":
@@ -197,7 +211,7 @@ class LateInteraction(SentenceEmbedding):
         parts = [self._embed_column(model, batch, k) for k in present]
         longest = max(part.shape[1] for part in parts)
         if self.splits_micro_batches(process_count()):
-            longest = self.run.max_seq_len  # the same in all processes
+            longest = max(map(self.limit, present))  # the same in all processes
         joined = torch.stack([pad_tokens(part, longest) for part in parts])
         return Outputs({self.name: joined})
 
@@ -216,12 +230,12 @@ class LateInteraction(SentenceEmbedding):
             inputs[MASK] = (places < batch[OWN_TOKENS][:, None]).to(ids.dtype)
         elif mask is not None and MASK in self.inputs:
             inputs[MASK] = mask
-        hidden = module.backbone(**inputs)["last_hidden_state"].float()
+        hidden = at_least_float32(module.backbone(**inputs)["last_hidden_state"])
         features = module.sentence_modules(
             hidden,
             torch.ones_like(ids) if mask is None else mask,
             ids=ids,
-            task="document" if number else "query",
+            task=ROLES[min(number, 1)],
             skipped=torch.tensor(self.skipped, device=ids.device),
         )
         compared = features[MASK][..., None].to(hidden.dtype)

@@ -118,13 +118,9 @@ def _as_known(error: BaseException) -> ZooError | None:
     if isinstance(error, OSError) and error.errno is not None:
         name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
         name = output.STDOUT if not name and error.errno in _UNWRITABLE else name
-        what = f"{_shortened(name)}: {error.strerror}" if name else str(error.strerror)
+        short = name if len(name) <= 300 else f"{name[:150]}...{name[-150:]}"
+        what = f"{short}: {error.strerror}" if name else str(error.strerror)
         if error.errno in _UNWRITABLE or name == output.STDOUT:
             return UsageError(f"cannot write {what}")
         return (UsageError if error.errno in _WRONG_NAME else SourceError)(what)
     return None
-
-
-def _shortened(name: str) -> str:
-    """Return a name, with the middle replaced if it is very long."""
-    return name if len(name) <= 300 else f"{name[:150]}...{name[-150:]}"

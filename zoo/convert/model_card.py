@@ -118,6 +118,7 @@ def card_metadata(
         from huggingface_hub import EvalResult
         from huggingface_hub.repocard_data import eval_results_to_model_index
 
+        known = {metric.name for metric in METRICS} | {"loss", "perplexity", "bits_per_byte"}
         entries = [
             EvalResult(
                 task_type=tag or results[0].task,
@@ -129,7 +130,8 @@ def card_metadata(
                 metric_name=metric.replace("_", " "),
             )
             for record in results
-            for metric, value in _measures(record)
+            for metric, value in record.metrics.items()
+            if metric in known
         ]
         names = dict.fromkeys(entry.metric_type for entry in entries)
         metadata |= {
@@ -137,12 +139,6 @@ def card_metadata(
             "model-index": eval_results_to_model_index(name, entries),
         }
     return metadata
-
-
-def _measures(record: "EvaluationRecord") -> list[tuple[str, float]]:
-    """Return the metrics of a record, without numbers of samples and the like."""
-    known = {metric.name for metric in METRICS} | {"loss", "perplexity", "bits_per_byte"}
-    return [(name, value) for name, value in record.metrics.items() if name in known]
 
 
 def _dataset(record: "EvaluationRecord") -> str:
@@ -209,15 +205,11 @@ def _origin_rows(opened: OpenCheckpoint, plan: ConversionPlan, report: Conversio
         rows += [("commit", revision)] if revision else []
     rows += [("dtype", ", ".join(report.dtypes))]
     if repo is not None:
-        rows += [("command", f"`{_command(repo, revision, plan.head, report)}`")]
+        # writes the same weights from the source
+        words = ["zoo convert", repo, *([f"--revision {revision}"] if revision else [])]
+        words += [f"--head {plan.head}", f"--dtype {DTYPE_NAMES[report.main_dtype]}"]
+        rows += [("command", f"`{' '.join([*words, '--to hub -o DIR'])}`")]
     return [*rows, ("written by", f"plm-zoo {__version__}")]
-
-
-def _command(repo: str, revision: str | None, head: str, report: ConversionReport) -> str:
-    """Return the command that writes the same weights from the source."""
-    words = ["zoo convert", repo, *([f"--revision {revision}"] if revision else [])]
-    words += [f"--head {head}", f"--dtype {DTYPE_NAMES[report.main_dtype]}"]
-    return " ".join([*words, "--to hub -o DIR"])
 
 
 def _training(training: Mapping[str, Any]) -> Iterator[str]:

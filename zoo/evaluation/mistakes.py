@@ -82,9 +82,7 @@ class MistakeCollector:
                 for name in self._names
                 if self._of_label[name]
             },
-            worst=[dict(row) for *_, row in sorted(self._heap, key=_order, reverse=True)],
+            worst=[
+                dict(row) for *_, row in sorted(self._heap, key=lambda item: item[:2], reverse=True)
+            ],
         )
-
-
-def _order(item: tuple[float, int, Prediction]) -> tuple[float, int]:
-    return item[:2]

@@ -15,7 +15,6 @@ from zoo.checkpoint import (
     encode_manifest,
 )
 from zoo.checkpoint.module_weights import module_weight_files
-from zoo.checkpoint.records import SourceRecord
 from zoo.convert.hub_files import hub_side_files, require_hub_class
 from zoo.convert.model_card import MODEL_CARD, without_directories
 from zoo.convert.tokenizer import SourceTokenizer
@@ -121,11 +120,14 @@ def write_hub_files(
     plugin = installed().get(family.name)
     creator = {plugin.distribution: plugin.version} if plugin else {}
     written = sorted(path for path in staging.rglob("*") if path.is_file())
+    source = manifest.source
+    if source is not None:
+        source = msgspec.structs.replace(source, reference=without_directories(source.reference))
     described = Manifest(
         zoo=FORMAT_VERSION,
         created_by={"plm-zoo": __version__, **creator},
         files={path.relative_to(staging).as_posix(): hash_file(path) for path in written},
-        source=_published(manifest.source),
+        source=source,
         licence=manifest.licence,
         training=without_directories(manifest.training) if manifest.training else None,
         dtypes=dict(tensors),
@@ -133,10 +135,3 @@ def write_hub_files(
         model=checkpoint.model,
     )
     (staging / MANIFEST).write_bytes(encode_manifest(described))
-
-
-def _published(source: SourceRecord | None) -> SourceRecord | None:
-    """Return where the weights are from, without directories of this machine."""
-    if source is None:
-        return None
-    return msgspec.structs.replace(source, reference=without_directories(source.reference))

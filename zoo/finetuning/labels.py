@@ -107,18 +107,16 @@ class ClassTask(FineTuning):
             for number, name in enumerate(self.label_names(sample, self.run.data))
             if count[name] == 1
         ]
+        missing = []
+        if unseen := [name for name in self.labels if not count[name]]:
+            shown = describe_labels(unseen)
+            missing = [f"no training sample has these labels of the pretrained model: {shown}"]
         return [
             *super().data_warnings(train, evaluation, rows),
-            *self._unseen_labels(count),
+            *missing,
             *warn_of_single_samples(single),
             *self._absent_labels([name for name in self.labels if count[name] > 1], evaluation),
         ]
-
-    def _unseen_labels(self, count: Mapping[str, int]) -> list[str]:
-        if not (unseen := [name for name in self.labels if not count[name]]):
-            return []
-        shown = describe_labels(unseen)
-        return [f"no training sample has these labels of the pretrained model: {shown}"]
 
     def _absent_labels(self, labels: Sequence[str], evaluation: Sequence[Any]) -> list[str]:
         if self.default_metric == "f1":  # of entities, which does not depend on labels

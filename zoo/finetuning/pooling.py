@@ -15,7 +15,6 @@ from zoo.tokenizers.sentence_modules import (
     SENTENCE_VECTOR,
     TOKENS,
     ActivationName,
-    AnyModule,
     DenseModule,
     DropoutModule,
     LayerNormModule,
@@ -85,8 +84,16 @@ class SentenceModules(nn.Module):
         super().__init__()
         self.pooling = pooling
         for number, module in enumerate(pooling.steps, 1):
-            if (made := _make(module)) is not None:
-                self.add_module(module_folder(number, module), made)
+            match module:
+                case DenseModule():
+                    made: nn.Module = Dense(module)
+                case LayerNormModule():
+                    made = LayerNorm(module)
+                case DropoutModule():
+                    made = nn.Dropout(module.dropout)
+                case _:
+                    continue
+            self.add_module(module_folder(number, module), made)
 
     def forward(
         self,
@@ -142,17 +149,6 @@ def load_modules(modules: SentenceModules, stored: "ModuleWeights") -> list[str]
         else:
             parameter.copy_(torch.from_numpy(array.copy()))
     return new
-
-
-def _make(module: AnyModule) -> nn.Module | None:
-    match module:
-        case DenseModule():
-            return Dense(module)
-        case LayerNormModule():
-            return LayerNorm(module)
-        case DropoutModule():
-            return nn.Dropout(module.dropout)
-    return None
 
 
 def pool(hidden: Tensor, mask: Tensor, pooling: Pooling) -> Tensor:

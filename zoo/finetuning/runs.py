@@ -2,9 +2,9 @@
 
 import shutil
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from zoo.data.readers.glue import PREFIX
 from zoo.errors import UsageError
@@ -70,7 +70,11 @@ def select_median_run(path: Path, runs: Sequence[Path]) -> Path:
     ranked = sorted(runs, key=lambda run: histories[run].rank(histories[run].best or {}))
     middle = ranked[len(ranked) // 2]
     names_of = {run: str(run.relative_to(path)) for run in runs}
-    values = {names_of[run]: _values(h.best or {}) for run, h in histories.items()}
+    values = {
+        names_of[run]: {"loss": best["loss"], **best["metrics"], "step": best["step"]}
+        for run, history in histories.items()
+        for best in [history.best or {}]
+    }
     names = list(dict.fromkeys(name for numbers in values.values() for name in numbers))
     summary = {
         name: median_and_range([numbers[name] for numbers in values.values() if name in numbers])
@@ -82,10 +86,6 @@ def select_median_run(path: Path, runs: Sequence[Path]) -> Path:
         for file in sorted((middle / MODEL).iterdir()):
             shutil.copyfile(file, staging / file.name)
     return path / MODEL
-
-
-def _values(evaluation: Mapping[str, Any]) -> dict[str, float]:
-    return {"loss": evaluation["loss"], **evaluation["metrics"], "step": evaluation["step"]}
 
 
 def median_and_range(values: Sequence[float]) -> dict[str, float]:

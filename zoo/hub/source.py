@@ -127,7 +127,10 @@ def locate_or_download(
             lock=locked,
         )
     except Unreachable as error:
-        raise type(error)(error.what, f"{error.hint}, {_without_the_hub(reference)}") from error
+        ways = "set $HF_ENDPOINT to a mirror, or give the directory of a checkpoint"
+        if reference.row is not None:
+            ways += f"; `zoo pretrain {reference.row.family}` trains a model of this family"
+        raise type(error)(error.what, f"{error.hint}, {ways}") from error
     digests, is_export = dict(fetched.files), selection is not None and selection.is_export
     if not is_export:
         digests.pop(MANIFEST, None)
@@ -160,14 +163,6 @@ class _ExportSelection:
         files = export_files(directory / MANIFEST, names)
         self.is_export = bool(files)
         return files or self._weights(names)
-
-
-def _without_the_hub(reference: Reference) -> str:
-    """Return what helps where the Hub cannot be reached."""
-    ways = "set $HF_ENDPOINT to a mirror, or give the directory of a checkpoint"
-    if reference.row is None:
-        return ways
-    return f"{ways}; `zoo pretrain {reference.row.family}` trains a model of this family"
 
 
 def _selection(reference: Reference, *, allow_pickle: bool, tokenizer_alone: bool) -> Select:

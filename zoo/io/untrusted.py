@@ -68,7 +68,11 @@ class _StandardErrorRedirect:
                 self._terminal = os.dup(2)
             except OSError:  # it is closed
                 return
-            self._file = os.memfd_create("stderr") if hasattr(os, "memfd_create") else _unnamed()
+            if hasattr(os, "memfd_create"):
+                self._file = os.memfd_create("stderr")
+            else:
+                with tempfile.TemporaryFile() as file:
+                    self._file = os.dup(file.fileno())
             os.dup2(self._file, 2)
 
     def release(self, *, drop: bool) -> None:
@@ -88,11 +92,6 @@ class _StandardErrorRedirect:
                     with contextlib.suppress(OSError):
                         os.write(2, written)
             self._terminal, self._drop = None, False
-
-
-def _unnamed() -> int:
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
 
 
 _STANDARD_ERROR = _StandardErrorRedirect()

@@ -264,7 +264,13 @@ class Inspector:
                     names[number],
                     decoder_tokens if number else tokens,
                     [readable(token) for token in decoder_tokens] if number else shown,
-                    _layer_names(module),
+                    [
+                        "embeddings",
+                        *(
+                            "mix" if isinstance(layer, ScalarMix) else f"layer {place}"
+                            for place, layer in enumerate(layers_in_order(module), start=1)
+                        ),
+                    ],
                     [
                         _array(captured[number].hidden[k][0])
                         for k in sorted(captured[number].hidden)
@@ -425,14 +431,6 @@ def _attention(captured: Captured, layers: dict[str, list[int]]) -> list[Attenti
         for kind, numbers in layers.items()
         if numbers
     ]
-
-
-def _layer_names(module: nn.Module) -> list[str]:
-    layers = enumerate(layers_in_order(module), start=1)
-    names = [
-        "mix" if isinstance(layer, ScalarMix) else f"layer {number}" for number, layer in layers
-    ]
-    return ["embeddings", *names]
 
 
 def _array(tensor: Tensor) -> Floats:

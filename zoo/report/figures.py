@@ -114,7 +114,10 @@ def _draw_bands(
             drawn += [_line(f"{top} {bottom}", series) for top, bottom in ends if top != bottom]
         if len(band) <= DOTS:
             drawn += _dots(map(plot.place, ((point[0], point[1]) for point in band)), series)
-        drawn += _key(name, series, HEIGHT + 16 + 18 * number)
+        down = HEIGHT + 16 + 18 * number  # of the line of the legend
+        drawn.append(f'<path d="M{LEFT} {down}h18" class="{series} key"/>')
+        text = f'<text x="{LEFT + 26}" y="{down + 4}" class="name">{drawn_name(name)}</text>'
+        drawn.append(text)
     return drawn, HEIGHT + 12 + 18 * len(curves)
 
 
@@ -171,12 +174,6 @@ def _line(points: str, series: str) -> str:
 def _dots(places: Iterable[tuple[float, float]], series: str) -> Iterator[str]:
     for across, down in places:
         yield f'<circle cx="{across:.1f}" cy="{down:.1f}" r="3" class="{series}"/>'
-
-
-def _key(name: str, series: str, down: float) -> Iterator[str]:
-    """Yield a line of the legend."""
-    yield f'<path d="M{LEFT} {down}h18" class="{series} key"/>'
-    yield f'<text x="{LEFT + 26}" y="{down + 4}" class="name">{drawn_name(name)}</text>'
 
 
 def _write_drawing(path: Path, drawing: Drawing) -> None:

@@ -198,10 +198,6 @@ def activation_path(function: ActivationName) -> str:
     return next(path for path, name in ACTIVATIONS.items() if name == function)
 
 
-def _normalize(config: Mapping[str, Any], origin: str, vectors: str) -> dict[str, Any]:
-    return _names(config, SENTENCE_VECTOR)
-
-
 def _names(config: Mapping[str, Any], default: str) -> dict[str, Any]:
     """Return the names of the features that a module reads and sets."""
     read = config.get("module_input_name", default)
@@ -212,10 +208,6 @@ def _names(config: Mapping[str, Any], default: str) -> dict[str, Any]:
 def _dimension(config: Mapping[str, Any], origin: str, vectors: str) -> dict[str, Any]:
     if count(config, "dimension", origin) is None:
         raise VerificationError(f"{origin} has no dimension")
-    return dict(config)
-
-
-def _as_it_is(config: Mapping[str, Any], origin: str, vectors: str) -> dict[str, Any]:
     return dict(config)
 
 
@@ -231,10 +223,10 @@ def _mask(config: Mapping[str, Any], origin: str, vectors: str) -> dict[str, Any
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any], str, str], dict[str, Any]]] = {
     "Pooling": _pooling,
-    "Normalize": _normalize,
+    "Normalize": lambda config, origin, vectors: _names(config, SENTENCE_VECTOR),
     "Dense": _dense,
     "LayerNorm": _dimension,
-    "Dropout": _as_it_is,
+    "Dropout": lambda config, origin, vectors: dict(config),
     "SpladePooling": _splade,
     "MultiVectorMask": _mask,
 }

@@ -146,12 +146,18 @@ def _complete(
     template: Template,
 ) -> None:
     """Apply the configuration, and add the defaults of the reference implementation."""
-    from tokenizers import decoders, pre_tokenizers
+    from tokenizers import decoders, normalizers, pre_tokenizers
 
     if settings.generic and path.name == TOKENIZER_JSON:
         settings.add_to(tokenizer)
         return
-    _override(tokenizer, settings)
+    normalizer = tokenizer.normalizer
+    if isinstance(normalizer, normalizers.BertNormalizer):
+        for key, (attribute, default) in OPTIONS.items():
+            if key in settings.config:
+                kinds = (bool, type(default))
+                setattr(normalizer, attribute, settings.option(key, kinds, default))
+        tokenizer.normalizer = normalizer
     if tokenizer.pre_tokenizer is None:
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     if tokenizer.decoder is None:
@@ -168,19 +174,6 @@ def _complete(
     settings.add_to(tokenizer, defaults)
     if bare:
         tokenizer.post_processor = template.build(tokenizer, named, settings.origin)
-
-
-def _override(tokenizer: "Tokenizer", settings: TokenizerFilesConfig) -> None:
-    """Apply the options of ``tokenizer_config.json``."""
-    from tokenizers import normalizers
-
-    normalizer = tokenizer.normalizer
-    if isinstance(normalizer, normalizers.BertNormalizer):
-        for key, (attribute, default) in OPTIONS.items():
-            if key in settings.config:
-                kinds = (bool, type(default))
-                setattr(normalizer, attribute, settings.option(key, kinds, default))
-        tokenizer.normalizer = normalizer
 
 
 def _require(number: int | None, token: str, path: Path) -> None:

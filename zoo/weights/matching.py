@@ -149,7 +149,12 @@ class _Matcher:
         copies, initialized, missing, misshaped = [], [], [], list(self.twice)
         integers: list[str] = []
         adopted = self._adopt_owners()
-        absent = self._absent() - set(declared_optional)
+        in_file: dict[str, bool] = {}  # optional part -> whether it has a tensor in the file
+        for entry in self.entries:
+            stored = any(s in self.file_name for s in entry.sources)
+            in_file[entry.optional] = in_file.get(entry.optional, False) or stored
+        absent = {part for part, stored in in_file.items() if part and not stored}
+        absent -= set(declared_optional)
         for entry in self.entries:
             if entry.optional in absent:
                 continue
@@ -211,14 +216,6 @@ class _Matcher:
                 self.file_name[owner] = self.file_name[alias]
                 adopted[self.file_name[alias]] = owner
         return adopted
-
-    def _absent(self) -> set[str]:
-        """Return the optional parts without a tensor in the file."""
-        in_file: dict[str, bool] = {}
-        for entry in self.entries:
-            stored = any(s in self.file_name for s in entry.sources)
-            in_file[entry.optional] = in_file.get(entry.optional, False) or stored
-        return {part for part, stored in in_file.items() if part and not stored}
 
     def _other_shape(self, name: str, shape: Sequence[int]) -> list[str]:
         actual = self.tensors[name].shape

@@ -127,7 +127,8 @@ def command(
     path = str(checkpoint.path)
     starts = [_startup(path, *pair, threads, batch) if startup else None for pair in sessions]
     lines = _table(measurements, starts, batch["new_tokens"])
-    lines += [f"left out: {_name(*pair)}: {error}" for pair, error in refused.items()]
+    for (name, kind), error in refused.items():
+        lines.append(f"left out: {f'{name} in {kind}' if kind else name}: {error}")
     if batch["new_tokens"] or not default_new_tokens(checkpoint, None):
         measured = [(kind, m) for (_, kind), m in zip(sessions, measurements, strict=True)]
         lines += _save_fastest(checkpoint, threads, measured)
@@ -201,10 +202,6 @@ def _open(
     if not sessions:
         raise next(iter(refused.values()))
     return sessions, refused
-
-
-def _name(backend: str, dtype: str | None) -> str:
-    return f"{backend} in {dtype}" if dtype else backend
 
 
 def _startup(

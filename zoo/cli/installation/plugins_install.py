@@ -12,7 +12,7 @@ from zoo.cli.options import common_options
 from zoo.cli.output import fail, note, result, table
 
 if TYPE_CHECKING:
-    from zoo.plugins.install import Change
+    pass
 
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
@@ -46,13 +46,18 @@ def install(
 
     Options of the installer are set by its environment variables, such as PIP_INDEX_URL.
     """
+    from dataclasses import asdict
+
     from zoo.conformance.plugin_report import DISABLED
     from zoo.plugins.install import install as install_specs
     from zoo.plugins.install import plan_install, require_plugins
 
     changes = plan_install(specs, upgrade=upgrade)
-    value: dict[str, Any] = {"changes": [_as_json(c) for c in changes], "installed": False}
-    lines = _change_lines(changes) if changes else ["everything is installed already"]
+    value: dict[str, Any] = {"changes": [asdict(c) for c in changes], "installed": False}
+    lines = ["everything is installed already"]
+    if changes:
+        rows = [(c.name, c.version, c.replaces or "", c.url) for c in changes]
+        lines = table(rows, ("distribution", "version", "replaces", "from"))
     if changes and not _confirm("Install them?", lines, yes):
         result(value, [*lines, "add --yes to install them"], as_json=as_json)
         return
@@ -131,14 +136,3 @@ def _plugin_lines(plugin: dict[str, Any]) -> list[str]:
     parts = [f"{kind} {', '.join(names)}" for kind, names in plugin["provides"].items()]
     problems = [f"  problem: {line}" for line in plugin.get("problems", ())]
     return [f"{plugin['name']}: {'; '.join(parts) or 'nothing'}", *problems]
-
-
-def _as_json(change: "Change") -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return asdict(change)
-
-
-def _change_lines(changes: "list[Change]") -> list[str]:
-    rows = [(c.name, c.version, c.replaces or "", c.url) for c in changes]
-    return table(rows, ("distribution", "version", "replaces", "from"))

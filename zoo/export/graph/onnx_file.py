@@ -110,7 +110,13 @@ def check_graph(path: Path, spec: OnnxSpec, opset: int) -> onnx.ModelProto:
     if opsets != [opset] or model.ir_version != OPSETS[opset].ir:
         raise VerificationError(f"the graph is of opset {opsets}, IR {model.ir_version}")
     expected = {**spec.inputs, **spec.outputs}
-    axes = {value.name: _axes(value) for value in (*model.graph.input, *model.graph.output)}
+    axes = {
+        value.name: tuple(
+            axis_sum(*dim.dim_param.split(" + ")) or dim.dim_value
+            for dim in value.type.tensor_type.shape.dim
+        )
+        for value in (*model.graph.input, *model.graph.output)
+    }
     if list(axes.items()) != [(name, tuple(names)) for name, names in expected.items()]:
         raise VerificationError(f"the graph has {axes}, where {expected} is declared")
     for tensor in model.graph.initializer:
@@ -118,8 +124,3 @@ def check_graph(path: Path, spec: OnnxSpec, opset: int) -> onnx.ModelProto:
             if entry.key == "location" and entry.value != path.with_suffix(DATA).name:
                 raise VerificationError(f"the data of {tensor.name} is in {entry.value!r}")
     return model
-
-
-def _axes(value: onnx.ValueInfoProto) -> tuple[str | int, ...]:
-    dims = value.type.tensor_type.shape.dim
-    return tuple(axis_sum(*dim.dim_param.split(" + ")) or dim.dim_value for dim in dims)

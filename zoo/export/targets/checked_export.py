@@ -1,6 +1,6 @@
 """The gate: a target's own runtime runs what was written, and is compared with torch."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import resources
@@ -200,7 +200,12 @@ class Reference:
         report.tolerance, report.reason = precision.tolerance, precision.reason
         self._leave_out_short(session.min_tokens)
         report.checks = [self._check(session, batch) for batch in self.batches]
-        report.checks += [self._check(session, batch) for batch in self._text_batches()]
+        for sample, outputs in zip(self.samples, self.outputs, strict=True):
+            # as a batch, where an output is of tokens of one length
+            if set(sample.inputs) == set(self.spec.inputs) and TARGET not in sample.inputs:
+                lengths = sample.mask.sum(1).tolist()
+                batch = ReferenceBatch(lengths, sample.inputs, outputs)
+                report.checks.append(self._check(session, batch))
         report.max_rel = max(check.worst for check in report.checks)
         report.argmax_agreement = worst(report.checks)["argmax_agreement"]
         if precision.tolerance is not None:
@@ -246,12 +251,6 @@ class Reference:
         rows, tokens = len(batch.lengths), max(batch.lengths)
         padding = rows * tokens - sum(batch.lengths)
         return ShapeCheck(batch=rows, tokens=tokens, padding=padding, outputs=outputs)
-
-    def _text_batches(self) -> Iterator[ReferenceBatch]:
-        """Yield the texts as batches, where an output is of tokens of one length."""
-        for sample, outputs in zip(self.samples, self.outputs, strict=True):
-            if set(sample.inputs) == set(self.spec.inputs) and TARGET not in sample.inputs:
-                yield ReferenceBatch(sample.mask.sum(1).tolist(), sample.inputs, outputs)
 
     def _named(
         self,

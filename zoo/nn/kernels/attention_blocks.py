@@ -42,7 +42,11 @@ def document_blocks(q: Tensor, offsets: Tensor) -> list[Block]:
     # rows, (documents + 1,)
     _, heads, tokens, _ = q.shape
     return [
-        Block(slice(start // tokens, start // tokens + 1), part, _stretch(start, end, tokens))
+        Block(
+            slice(start // tokens, start // tokens + 1),
+            part,
+            slice(start % tokens, start % tokens + end - start),
+        )
         for start, end in pairwise(offsets.tolist())
         for part in _parts_of_heads(heads, (end - start) ** 2)
     ]
@@ -51,11 +55,6 @@ def document_blocks(q: Tensor, offsets: Tensor) -> list[Block]:
 def _parts_of_heads(heads: int, scores: int) -> Iterator[slice]:
     step = max(1, SCORES_AT_ONCE // scores)
     return (slice(first, first + step) for first in range(0, heads, step))
-
-
-def _stretch(start: int, end: int, tokens: int) -> slice:
-    first = start % tokens
-    return slice(first, first + end - start)
 
 
 def can_use_blocks(

@@ -38,10 +38,14 @@ def read_completions(
     # ``read_documents``; each row of a TSV or CSV table is one.
     if label is not None:
         return list(iter_completions(paths, text, label, problems))
+    reading = ReaderConfig(text_field=text)
     return list(
         iter_files(
             paths,
-            lambda file, found: _documents(file, text, found),
+            lambda file, found: (
+                Completion(None, document, location)
+                for document, location in texts_of(file, reading, "document", found)
+            ),
             problems,
             "text",
             "give a file with text",
@@ -57,11 +61,6 @@ def iter_completions(
     yield from found.checked(iter_samples(paths, Columns(text, label), found), _completion)
     if problems is None:
         found.require_none()
-
-
-def _documents(file: Path, text: str, problems: RowProblems) -> Iterator[Completion]:
-    for document, location in texts_of(file, ReaderConfig(text_field=text), "document", problems):
-        yield Completion(None, document, location)
 
 
 def texts_of(

@@ -13,8 +13,7 @@ from zoo.io.numbers import parse_int
 from zoo.overrides import override
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    pass
 
 
 class Features(BatchTask):
@@ -75,7 +74,13 @@ class Features(BatchTask):
 
     @override
     def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
-        states = self._states(items, batch)
+        if self.last_alone:
+            states = {self.depth: self.output("last_hidden_state", items, batch)}
+        else:
+            read = self.session.hidden_states(batch.inputs, self.layers)
+            for state in read:
+                require_finite(state, batch.mask, [item.record for item in items])
+            states = dict(zip(self.layers, read, strict=True))  # layer -> (texts, tokens, hidden)
         return [
             {
                 "tokens": list(item.encoded.tokens),
@@ -86,17 +91,6 @@ class Features(BatchTask):
             }
             for row, item in enumerate(items)
         ]
-
-    def _states(
-        self, items: list[EncodedExample], batch: Batch
-    ) -> "dict[int, NDArray[np.floating[Any]]]":
-        """Return layer -> (texts, tokens, hidden)."""
-        if self.last_alone:
-            return {self.depth: self.output("last_hidden_state", items, batch)}
-        states = self.session.hidden_states(batch.inputs, self.layers)
-        for state in states:
-            require_finite(state, batch.mask, [item.record for item in items])
-        return dict(zip(self.layers, states, strict=True))
 
     @override
     def to_json(self, added: dict[str, Any]) -> dict[str, Any]:

@@ -29,8 +29,11 @@ class MinimalPairs(LikelihoodEvaluation):
 
     @override
     def measure(self, files: Sequence[Path]) -> Result:
+        def read(file: Path, problems: RowProblems) -> Iterator[Row]:
+            return problems.valid(read_table(file, COLUMNS, problems), _require_both)
+
         rows = self.samples(
-            lambda problems: iter_files(files, _pairs, problems, "pairs"),
+            lambda problems: iter_files(files, read, problems, "pairs"),
             lambda row: Reviewed([row.values["good"], row.values["bad"]], None),
         )
         pairs = [row.values for row in rows]
@@ -77,11 +80,6 @@ def _prediction(row: Row, scores: tuple[float, float]) -> Prediction:
         "margin": margin,
         "correct": margin > 0,
     }
-
-
-def _pairs(file: Path, problems: RowProblems) -> Iterator[Row]:
-    """Yield the rows of a table, each with both sentences."""
-    return problems.valid(read_table(file, COLUMNS, problems), _require_both)
 
 
 def _require_both(row: Row) -> None:

@@ -73,7 +73,11 @@ class PseudoPerplexity(LikelihoodEvaluation):
 
     @override
     def measure(self, files: Sequence[Path]) -> Result:
-        lines = RestartableIterable(lambda: _lines(files), self.limit)
+        def read() -> Iterator[str]:
+            for text in read_texts(files, None):
+                yield from (line for line in text.splitlines() if line)
+
+        lines = RestartableIterable(read, self.limit)
         count = sum(1 for _ in lines)
         texts = TextStream(lines)
         encoded = texts.encode(self.scorer.tokenizer, self.scorer.max_tokens)
@@ -123,12 +127,6 @@ def read_texts(files: Sequence[Path], limit: int | None) -> Iterator[str]:
         yield document
     if not count:
         raise UsageError(f"{files[0]} has no text", "give a file with text")
-
-
-def _lines(files: Sequence[Path]) -> Iterator[str]:
-    """Yield the lines of documents that are not empty."""
-    for text in read_texts(files, None):
-        yield from (line for line in text.splitlines() if line)
 
 
 def split_row(row: ScoredRow, width: int | None, stride: int | None) -> Iterator[ScoredRow]:

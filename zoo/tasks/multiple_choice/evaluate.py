@@ -1,6 +1,6 @@
 """Evaluation of multiple choice: accuracy."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -59,7 +59,12 @@ class MultipleChoiceEvaluation(Evaluation):
             lambda problems: iter_choices(files, self.columns, problems), review_choice
         )
         labels = np.fromiter((sample.label for sample in samples), np.int64)
-        chosen = np.fromiter(self._choices(samples), np.int64)
+        records = (
+            TextExample(s.context, s.question, {CHOICES: s.choices}, s.location) for s in samples
+        )
+        results = (added for _, added in self.task.stream(records))
+        observed = self.observed(samples, results, _row)
+        chosen = np.fromiter((added["label"] for added in observed), np.int64)
 
         def metrics(rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
             return {"accuracy": accuracy(chosen[rows], labels[rows])}
@@ -68,15 +73,6 @@ class MultipleChoiceEvaluation(Evaluation):
             {**metrics(np.arange(len(labels))), "questions": len(labels)},
             {"intervals": bootstrap_samples(metrics, len(labels), self.seed)},
         )
-
-    def _choices(self, samples: Iterable[ChoiceSample]) -> Iterator[int]:
-        """Yield the index of the choice with the highest score."""
-        records = (
-            TextExample(s.context, s.question, {CHOICES: s.choices}, s.location) for s in samples
-        )
-        results = (added for _, added in self.task.stream(records))
-        for added in self.observed(samples, results, _row):
-            yield added["label"]
 
 
 def _row(sample: ChoiceSample, added: Mapping[str, Any]) -> Prediction:

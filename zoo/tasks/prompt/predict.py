@@ -173,15 +173,11 @@ class Prompting(Task):
         else:
             assert self.generator is not None, "one of both is made"
             results = self.generator.results(
-                TextExample(self._question(text), location=item.record.location)
+                TextExample(prompt.before(LABEL).rstrip(" "), location=item.record.location)
                 for text, item in zip(texts, items, strict=True)
+                for prompt in [self.fitter.fill(text.text, text.pair, "")]
             )
         yield from zip(items, results, strict=True)
-
-    def _question(self, texts: FittedTexts) -> str:
-        """Return the prompt up to the label."""
-        prompt = self.fitter.fill(texts.text, texts.pair, "")
-        return prompt.before(LABEL).rstrip(" ")
 
 
 def chosen_shots(count: int | None, source: str | None, columns: Columns, seed: int) -> list[Shot]:

@@ -321,18 +321,15 @@ class QuestionAnswering(FineTuning):
         row_of = {key: row for row, key in enumerate(keys)}
         search = SpanSearch(None, self.options.max_answer_len)
         for index, pair in enumerate(self._pairs(self.samples)):
-            spans = [
-                _window_spans(predictions, row_of[index, number], window.part)
-                for number, window in enumerate(self._context_windows.split(pair))
-            ]
+            spans = []
+            for number, window in enumerate(self._context_windows.split(pair)):
+                row = row_of[index, number]
+                places, scores = (predictions[name][row].tolist() for name in (SPANS, SCORES))
+                scored = zip(places, scores, strict=True)
+                best = [Span(start, end, score) for (start, end), score in scored if start != NONE]
+                no_answer = float(predictions[NO_ANSWER_SCORE][row])
+                spans.append(WindowSpans(window.part, best, no_answer))
             yield search.candidates(pair, self.samples[index].context, spans)
-
-
-def _window_spans(predictions: "Mapping[str, NDArray[Any]]", row: int, part: range) -> WindowSpans:
-    """Return the best spans of a window from its row of the predictions."""
-    pairs = zip(predictions[SPANS][row].tolist(), predictions[SCORES][row].tolist(), strict=True)
-    spans = [Span(start, end, score) for (start, end), score in pairs if start != NONE]
-    return WindowSpans(part, spans, float(predictions[NO_ANSWER_SCORE][row]))
 
 
 def answer_tokens(pair: Encoded, context: range, answer: AnswerSpan) -> range:

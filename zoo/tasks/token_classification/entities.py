@@ -57,8 +57,21 @@ def entities(
 
 def labelled_spans(labelled: Sequence[Labelled], text: str) -> list[dict[str, Any]]:
     """Return the spans of labelled tokens or words; see ``entities``."""
-    spans = (_entity(group, text) for group in _groups(labelled))
-    return [span for span in spans if span["label"] != OUTSIDE]
+    spans = []
+    for group in _groups(labelled):
+        label, start, end = group[0].label.split("-", 1)[-1], group[0].start, group[-1].end
+        if label != OUTSIDE:
+            score = sum(token.score for token in group) / len(group)
+            spans.append(
+                {
+                    "label": label,
+                    "score": score,
+                    "text": text[start:end],
+                    "start": start,
+                    "end": end,
+                }
+            )
+    return spans
 
 
 def _words(tokens: Sequence[TokenProbs]) -> list[list[TokenProbs]]:
@@ -97,14 +110,3 @@ def _groups(labelled: Sequence[Labelled]) -> Iterator[list[Labelled]]:
 
 def _type(label: str) -> str:
     return label[2:] if label.startswith(("B-", "I-")) else label
-
-
-def _entity(group: list[Labelled], text: str) -> dict[str, Any]:
-    start, end = group[0].start, group[-1].end
-    return {
-        "label": group[0].label.split("-", 1)[-1],
-        "score": sum(token.score for token in group) / len(group),
-        "text": text[start:end],
-        "start": start,
-        "end": end,
-    }

@@ -52,10 +52,6 @@ def _linear_decay_from_zero(schedule: LRSchedulerConfig, step: int, total: int) 
     return _linear_decay(schedule, step, 0, total)
 
 
-def _linear_warmup_times_decay(schedule: LRSchedulerConfig, step: int, total: int) -> float:
-    return _warmup(schedule, step) * _linear_decay(schedule, step, 0, total)
-
-
 def _cosine(schedule: LRSchedulerConfig, step: int, total: int) -> float:
     if step < schedule.warmup_steps:
         return _warmup(schedule, step)
@@ -63,17 +59,9 @@ def _cosine(schedule: LRSchedulerConfig, step: int, total: int) -> float:
     return schedule.min_lr_ratio + (1 - schedule.min_lr_ratio) * wave
 
 
-def _inverse_sqrt(schedule: LRSchedulerConfig, step: int, total: int) -> float:
-    return _warmup(schedule, step) * _inverse_sqrt_constant_warmup(schedule, step, total)
-
-
 def _inverse_sqrt_constant_warmup(schedule: LRSchedulerConfig, step: int, total: int) -> float:
     # 1 during the warm-up (Raffel et al. 2020, arXiv:1910.10683, section 3.1.2)
     return math.sqrt(schedule.warmup_steps / max(step, schedule.warmup_steps))
-
-
-def _constant(schedule: LRSchedulerConfig, step: int, total: int) -> float:
-    return _warmup(schedule, step)
 
 
 def _warmup_stable_decay(schedule: LRSchedulerConfig, step: int, total: int) -> float:
@@ -92,10 +80,14 @@ def _warmup_stable_decay(schedule: LRSchedulerConfig, step: int, total: int) -> 
 _SHAPES: dict[str, Callable[[LRSchedulerConfig, int, int], float]] = {
     "linear": _linear,
     "linear-decay-from-zero": _linear_decay_from_zero,
-    "linear-warmup-times-decay": _linear_warmup_times_decay,
+    "linear-warmup-times-decay": lambda schedule, step, total: (
+        _warmup(schedule, step) * _linear_decay(schedule, step, 0, total)
+    ),
     "cosine": _cosine,
-    "inverse-sqrt": _inverse_sqrt,
+    "inverse-sqrt": lambda schedule, step, total: (
+        _warmup(schedule, step) * _inverse_sqrt_constant_warmup(schedule, step, total)
+    ),
     "inverse-sqrt-constant-warmup": _inverse_sqrt_constant_warmup,
-    "constant": _constant,
+    "constant": lambda schedule, step, total: _warmup(schedule, step),
     "warmup-stable-decay": _warmup_stable_decay,
 }

@@ -84,7 +84,11 @@ def load_trainer_state_dict(
     trainer.step, trainer.tokens = saved.meta.step, saved.meta.tokens
     trainer.best, trainer.optimizer_began = saved.meta.best, saved.meta.optimizer_began
     trainer.train_metrics.values = {k: v.to(device) for k, v in groups.get("totals", {}).items()}
-    _set_memory(trainer, groups.get("memory", {}))
+    if rows := groups.get("memory", {}):  # of the global batch
+        trainer.recurrent_states = [
+            {name: tensor[micro.start : micro.stop].to(device) for name, tensor in rows.items()}
+            for micro in trainer.train_dataloader.micro_batches
+        ]
 
 
 def _load_shards(trainer: TrainerState, groups: Mapping[str, Tensors], path: Path) -> None:
@@ -177,14 +181,3 @@ def _set_optimizer(trainer: TrainerState, tensors: Mapping[str, torch.Tensor]) -
         state.setdefault(numbers[name], {})[key] = tensor
     groups = trainer.optimizer.state_dict()["param_groups"]
     trainer.optimizer.load_state_dict({"state": state, "param_groups": groups})
-
-
-def _set_memory(trainer: TrainerState, rows: Mapping[str, torch.Tensor]) -> None:
-    """Set the recurrent states of this process's micro-batches from rows of the global batch."""
-    if not rows:
-        return
-    device = trainer.dist.device
-    trainer.recurrent_states = [
-        {name: tensor[micro.start : micro.stop].to(device) for name, tensor in rows.items()}
-        for micro in trainer.train_dataloader.micro_batches
-    ]

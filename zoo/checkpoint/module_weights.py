@@ -32,18 +32,14 @@ def read_module_weights(directory: Path, pooling: Pooling | None) -> "ModuleWeig
         with SafetensorsReader([path]) as reader:
             found = {name: info.shape for name, info in reader.tensors.items()}
             same_tensors(found, shapes, str(path))
-            read = {name: _values(reader, name) for name in shapes}
+            read = {name: reader.read(name) for name in shapes}
+            for name, array in read.items():
+                if reader.tensors[name].dtype == "BF16":
+                    import ml_dtypes
+
+                    read[name] = array.view(ml_dtypes.bfloat16)
         weights[folder] = {
             name: array if array.dtype == np.float64 else array.astype(np.float32)
             for name, array in read.items()
         }
     return weights
-
-
-def _values(reader: SafetensorsReader, name: str) -> "NDArray[Any]":
-    stored = reader.read(name)
-    if reader.tensors[name].dtype != "BF16":
-        return stored
-    import ml_dtypes
-
-    return stored.view(ml_dtypes.bfloat16)

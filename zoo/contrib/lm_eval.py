@@ -9,7 +9,7 @@ In Python, ``register()`` adds the name, or ``harness_model(zoo.load(REF))`` giv
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +81,9 @@ class HarnessMethods:
 
     def generate_until(self, requests: Sequence[Any], **_: Any) -> list[str]:
         """Return the continuation of each context, up to the first of its stop sequences."""
-        results = [""] * len(requests)
+        from zoo.inference.processing.records import as_records
+
+        model, results = self.model, [""] * len(requests)
         groups: dict[str, list[int]] = {}  # settings of generation as JSON -> numbers of requests
         for number, request in enumerate(requests):
             key = dump_json(generation_settings(request.args[1]), sort_keys=True)
@@ -89,19 +91,12 @@ class HarnessMethods:
         for settings, numbers in groups.items():
             chosen = json.loads(settings)
             stops = chosen.pop("until")
-            contexts = [requests[number].args[0] for number in numbers]
-            for number, text in zip(numbers, self._generate(contexts, chosen), strict=True):
-                results[number] = cut(text, stops)
+            chosen = {"max_new_tokens": self.max_gen_toks, **chosen}
+            task = TailPrompts(model.checkpoint, model.session, tokenizer=model.tokenizer, **chosen)
+            generated = task.run(as_records([requests[number].args[0] for number in numbers]))
+            for number, result in zip(numbers, generated, strict=True):
+                results[number] = cut(result["generated"], stops)
         return results
-
-    def _generate(self, contexts: Sequence[str], settings: dict[str, Any]) -> Iterator[str]:
-        from zoo.inference.processing.records import as_records
-
-        model = self.model
-        settings = {"max_new_tokens": self.max_gen_toks, **settings}
-        task = TailPrompts(model.checkpoint, model.session, tokenizer=model.tokenizer, **settings)
-        for result in task.run(as_records(contexts)):
-            yield result["generated"]
 
     @property
     def tokenizer_name(self) -> str:

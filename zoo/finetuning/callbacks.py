@@ -25,8 +25,6 @@ from zoo.training.state.recovery import SavedCheckpoint
 from zoo.training.state.state_dict import load_trainer_state_dict
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from zoo.finetuning.base import FineTuning
     from zoo.training.trainer import Trainer
 
@@ -69,22 +67,17 @@ class RecordMistakes(Callback):
         if record["split"] != "validation" or not is_best or not isinstance(batches, LazyBatches):
             return
         numbers = trainer.dist.gather_rows({"rows": torch.tensor(batches.rows)})["rows"].tolist()
-        if trainer.dist.is_main_process:
-            values = {name: tensor.numpy() for name, tensor in trainer.predictions.items()}
-            self._write(trainer.step, numbers, values)
-
-    def _write(
-        self, step: int, numbers: Sequence[int], predictions: Mapping[str, "NDArray[Any]"]
-    ) -> None:
+        if not trainer.dist.is_main_process:
+            return
+        predictions = {name: tensor.numpy() for name, tensor in trainer.predictions.items()}
         collector = MistakeCollector(self.task.mistake, self.task.class_labels)
         rows = self.task.reported(predictions, self.samples, numbers)
         for row in rows if predictions else ():  # none in a distillation without the task's loss
             collector.add(row)
-        found = collector.mistakes(step)
-        if not found.samples:
-            return
-        with map_os_errors(self.run, DISK_FULL_HINT):
-            atomic_write(self.run / MISTAKES, encode_json(found))
+        found = collector.mistakes(trainer.step)
+        if found.samples:
+            with map_os_errors(self.run, DISK_FULL_HINT):
+                atomic_write(self.run / MISTAKES, encode_json(found))
 
 
 class LoadBestModel(Callback):

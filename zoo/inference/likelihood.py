@@ -64,14 +64,14 @@ class CausalLikelihood(CausalScorer, LikelihoodScorer):
         pairs = [("", text) if isinstance(text, str) else move_spaces(*text) for text in texts]
         wholes = self.plain([context + continuation for context, continuation in pairs])
         contexts = self.plain([context for context, _ in pairs])
-        return [self._continuation(*tokens) for tokens in zip(contexts, wholes, strict=True)]
-
-    def _continuation(self, context: list[int], whole: list[int]) -> Continuation:
-        ids = whole[len(context) :]
-        if not context:
-            context, ids = [self.start_id], ids[1:] if ids[:1] == [self.start_id] else ids
-        room = None if self.max_tokens is None else self.max_tokens + 1 - len(ids)
-        return Continuation(context, ids, room if room is None else max(room, 1))
+        continuations = []
+        for context, whole in zip(contexts, wholes, strict=True):
+            ids = whole[len(context) :]
+            if not context:
+                context, ids = [self.start_id], ids[1:] if ids[:1] == [self.start_id] else ids
+            room = None if self.max_tokens is None else max(self.max_tokens + 1 - len(ids), 1)
+            continuations.append(Continuation(context, ids, room))
+        return continuations
 
     @override
     def split(self, tokens: Continuation, text: int) -> Iterator[ScoredRow]:

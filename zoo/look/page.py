@@ -9,7 +9,6 @@ from zoo.look.inspection import (
     AttentionMaps,
     Floats,
     Look,
-    Predictions,
     StackView,
     cosines,
     readable,
@@ -78,7 +77,15 @@ def _stack(stack: StackView) -> dict[str, Any]:
         "tokens": stack.shown,
         "layers": stack.layers,
         "attention": [_attention(maps) for maps in stack.attention],
-        "predictions": [_predictions(found) for found in stack.predictions],
+        "predictions": [
+            {
+                "name": found.name,
+                "layers": found.layers,
+                "tokens": [[[readable(t) for t in best] for best in row] for row in found.tokens],
+                "probabilities": found.probabilities.round(4).tolist(),
+            }
+            for found in stack.predictions
+        ],
     }
 
 
@@ -91,15 +98,6 @@ def _attention(maps: AttentionMaps) -> dict[str, Any]:
         "queries": queries,
         "keys": keys,
         "values": [encode_probabilities(layer) for layer in maps.values],
-    }
-
-
-def _predictions(found: Predictions) -> dict[str, Any]:
-    return {
-        "name": found.name,
-        "layers": found.layers,
-        "tokens": [[[readable(t) for t in best] for best in row] for row in found.tokens],
-        "probabilities": found.probabilities.round(4).tolist(),
     }
 
 

@@ -15,7 +15,15 @@ def resolve_device(backend: str, name: str | None) -> torch.device:
     device = parse_device(name)
     if backend not in ("auto", device.type):
         raise UsageError(f"--device {name} is not one of the {backend} backend's", "leave one out")
-    return _require_cuda(device) if device.type == "cuda" else device
+    if device.type != "cuda":
+        return device
+    if problem := cuda_problem():
+        raise UsageError(f"CUDA is not available: {problem}")
+    index, count = device.index or 0, torch.cuda.device_count()
+    if index >= count:
+        last = f"the last one is cuda:{count - 1}"
+        raise UsageError(f"there is no device {device}", last if count > 1 else "there is cuda:0")
+    return torch.device("cuda", index)
 
 
 def parse_device(name: str) -> torch.device:
@@ -27,16 +35,6 @@ def parse_device(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise UsageError(f"the device {name} is not supported", f"give {CHOICES}")
     return device
-
-
-def _require_cuda(device: torch.device) -> torch.device:
-    if problem := cuda_problem():
-        raise UsageError(f"CUDA is not available: {problem}")
-    index, count = device.index or 0, torch.cuda.device_count()
-    if index >= count:
-        last = f"the last one is cuda:{count - 1}"
-        raise UsageError(f"there is no device {device}", last if count > 1 else "there is cuda:0")
-    return torch.device("cuda", index)
 
 
 def cuda_problem() -> str | None:

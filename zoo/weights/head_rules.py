@@ -199,7 +199,16 @@ def mlm_head_rules(
     width, vocabulary = config.hidden_size, config.vocab_size
     embedding_size = getattr(config, "embedding_size", width)
     table, decoder_bias, bias = names.decoder + ".weight", names.decoder + ".bias", names.bias
-    weights = replace(weights, legacy={**weights.legacy, **_renamed(legacy or names, names)})
+    # legacy tensor name -> the name in the rules, where they differ
+    old = legacy or names
+    renamed = {
+        f"{before}.{p}": f"{after}.{p}"
+        for before, after in {old.dense: names.dense, old.norm: names.norm}.items()
+        for p in ("weight", "bias")
+    }
+    renamed[old.bias] = names.bias
+    renamed = {before: after for before, after in renamed.items() if before not in ("", after)}
+    weights = replace(weights, legacy={**weights.legacy, **renamed})
     weights = weights.plus(
         module_rule(names.dense, "head.dense", embedding_size, width),
         module_rule(names.norm, "head.norm", embedding_size),
@@ -213,13 +222,3 @@ def mlm_head_rules(
     ties = [TiedAlias(table, to=tokens_name(weights.prefix))]
     ties += [TiedAlias(decoder_bias, to=bias)] if bias else []
     return weights.plus(Rule(bias or decoder_bias, "head.bias", (vocabulary,)), ties=ties)
-
-
-def _renamed(legacy: MaskedNames, names: MaskedNames) -> dict[str, str]:
-    """Return legacy tensor name -> the name in the rules, where they differ."""
-    modules = {legacy.dense: names.dense, legacy.norm: names.norm}
-    tensors = {
-        f"{old}.{p}": f"{new}.{p}" for old, new in modules.items() for p in ("weight", "bias")
-    }
-    tensors[legacy.bias] = names.bias
-    return {old: new for old, new in tensors.items() if old not in ("", new)}

@@ -156,7 +156,17 @@ class WeightMap:
 
     def entries(self) -> list[TensorMapping]:
         """Return the expanded rules: one for each tensor of ours, in the order of ``rules``."""
-        return [entry for rule in self.rules for entry in self._expand(rule)]
+        entries = []
+        for rule in self.rules:
+            sources = (rule.source,) if isinstance(rule.source, str) else rule.source
+            for values in self._bindings(*sources):
+                target = rule.target.format(**values)
+                shape = rule.shape[:1] if values.get("p") == "bias" else rule.shape
+                names = tuple(source.format(**values) for source in sources)
+                fallback = rule.fallback.format(**values)
+                entry = TensorMapping(names, target, shape, rule.op, rule.optional, fallback)
+                entries.append(entry)
+        return entries
 
     def parameters(self) -> int:
         """Return the number of parameters; tied ones count once."""
@@ -215,15 +225,6 @@ class WeightMap:
             if name == old or name.endswith("." + old):
                 return name[: len(name) - len(old)] + new
         return name
-
-    def _expand(self, rule: Rule) -> Iterator[TensorMapping]:
-        sources = (rule.source,) if isinstance(rule.source, str) else rule.source
-        for values in self._bindings(*sources):
-            target = rule.target.format(**values)
-            shape = rule.shape[:1] if values.get("p") == "bias" else rule.shape
-            names = tuple(source.format(**values) for source in sources)
-            fallback = rule.fallback.format(**values)
-            yield TensorMapping(names, target, shape, rule.op, rule.optional, fallback)
 
     def _bindings(self, *templates: str) -> Iterator[dict[str, str]]:
         """Yield all combinations of the placeholders' values."""

@@ -97,7 +97,21 @@ def _list(ctx: click.Context, as_json: bool) -> None:
 def info(name: str, as_json: bool) -> None:
     """Describe the plugin NAME: distribution, location, what it provides, and health."""
     reports = _reports([name])
-    lines = [line for report in reports for line in _lines(report)]
+    lines = []
+    for report in reports:
+        lines += fields(
+            {
+                "plugin": report.name,
+                "distribution": f"{report.distribution} {report.version}",
+                "api": str(report.api),
+                "module": report.module,
+                "location": report.location or "not installed",
+                "record": report.record_sha256 or "none",
+                **{kind: ", ".join(names) for kind, names in report.provides.items()},
+                "health": report.health,
+                **({"remedy": report.remedy} if report.remedy else {}),
+            }
+        )
     result({"plugins": [report.as_json() for report in reports]}, lines, as_json=as_json)
 
 
@@ -207,18 +221,3 @@ def _set_enabled(name: str, enabled: bool, as_json: bool) -> None:
     line = f"{name} is {'enabled' if enabled else 'disabled'} in {settings_file()}"
     value = {"name": name, "enabled": enabled, "file": str(settings_file())}
     result(value, [line], as_json=as_json)
-
-
-def _lines(report: "PluginReport") -> list[str]:
-    named = {
-        "plugin": report.name,
-        "distribution": f"{report.distribution} {report.version}",
-        "api": str(report.api),
-        "module": report.module,
-        "location": report.location or "not installed",
-        "record": report.record_sha256 or "none",
-        **{kind: ", ".join(names) for kind, names in report.provides.items()},
-        "health": report.health,
-        **({"remedy": report.remedy} if report.remedy else {}),
-    }
-    return fields(named)

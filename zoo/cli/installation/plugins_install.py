@@ -64,7 +64,11 @@ def install(
     if changes:
         install_specs(specs, upgrade=upgrade)
     plugins = _check([plugin.name for plugin in require_plugins(changes, specs)])
-    described = [line for plugin in plugins for line in _plugin_lines(plugin)]
+    described = []
+    for plugin in plugins:
+        parts = [f"{kind} {', '.join(names)}" for kind, names in plugin["provides"].items()]
+        described.append(f"{plugin['name']}: {'; '.join(parts) or 'nothing'}")
+        described += [f"  problem: {line}" for line in plugin.get("problems", ())]
     value |= {"installed": bool(changes), "plugins": plugins}
     result(value, [*lines, *described], as_json=as_json)
     for plugin in plugins:
@@ -129,10 +133,3 @@ def _check(names: list[str]) -> list[dict[str, Any]]:
             f"`zoo plugins uninstall {names[0]}` removes it",
         ) from error
     return plugins
-
-
-def _plugin_lines(plugin: dict[str, Any]) -> list[str]:
-    """Return what a plugin provides, and a line for each of its problems."""
-    parts = [f"{kind} {', '.join(names)}" for kind, names in plugin["provides"].items()]
-    problems = [f"  problem: {line}" for line in plugin.get("problems", ())]
-    return [f"{plugin['name']}: {'; '.join(parts) or 'nothing'}", *problems]

@@ -133,9 +133,12 @@ class GenerationTask(BatchTask):
     def check(self, item: EncodedExample) -> None:
         """Raise an error for a prompt that is too long, since truncation would cut its end."""
         if item.encoded.truncated and not self.cuts:
+            room = f"{self.settings.longest} new ones"
+            if self.settings.max_new_tokens is None and self.settings.max_length is not None:
+                room = f"new ones up to max_length {self.settings.max_length}"
             raise UsageError(
                 f"{item.record.location} has {item.encoded.n + item.encoded.truncated} tokens, and "
-                f"the model takes {self.max_tokens}, so that {self._room} fit",
+                f"the model takes {self.max_tokens}, so that {room} fit",
                 "shorten it, lower --max-new-tokens, or cut its end with --max-seq-len",
             )
         self._prompt(item)
@@ -192,12 +195,6 @@ class GenerationTask(BatchTask):
         new_tokens = (token for token in tokens if token not in ends)
         with self.name_model_in_errors():
             yield from stream_text(new_tokens, self.tokenizer.decode, self._before(prompt))
-
-    @property
-    def _room(self) -> str:
-        if self.settings.max_new_tokens is None and self.settings.max_length is not None:
-            return f"new ones up to max_length {self.settings.max_length}"
-        return f"{self.settings.longest} new ones"
 
     def _inputs(self, prompts: Sequence[Sequence[int]]) -> "dict[str, Tensor]":
         from zoo.inference.generation.decoder import pad

@@ -22,15 +22,15 @@ class RowSelector:
         self, values: Mapping[str, OrtValue], rows: NDArray[np.int64]
     ) -> dict[str, OrtValue]:
         """Return rows of the first axis of each tensor."""
-        indices = ort_value(rows)
-        return {name: self._selected(value, indices) for name, value in values.items()}
-
-    def _selected(self, value: OrtValue, indices: OrtValue) -> OrtValue:
-        kind = value.element_type()
-        if kind not in self._sessions:
-            self._sessions[kind] = create_session(gather_graph(kind), self._device)
-        inputs = {"values": value, "rows": indices}
-        return run_values(self._sessions[kind], inputs, ["selected"], self._device)["selected"]
+        indices, selected = ort_value(rows), {}
+        for name, value in values.items():
+            kind = value.element_type()
+            if kind not in self._sessions:
+                self._sessions[kind] = create_session(gather_graph(kind), self._device)
+            inputs = {"values": value, "rows": indices}
+            outputs = run_values(self._sessions[kind], inputs, ["selected"], self._device)
+            selected[name] = outputs["selected"]
+        return selected
 
 
 def gather_graph(element_type: int) -> bytes:

@@ -120,21 +120,13 @@ def _pool(hidden: "Floats", mask: "Mask", mode: str) -> "Floats":
     elif mode == "max":
         vectors = np.where(mask[:, :, None], hidden, -np.inf).max(axis=1).astype(hidden.dtype)
     else:
-        weights = _weights(mask, mode).astype(hidden.dtype)
-        vectors = np.matmul(weights[:, None, :], hidden)[:, 0]
+        weights = mask.astype(np.float64)  # of the tokens, (texts, tokens), zero for padding
+        if mode == "weightedmean":
+            weights *= np.arange(1, mask.shape[1] + 1)
+        total = weights.sum(axis=1, keepdims=True)
+        weights /= np.sqrt(total) if mode == "mean_sqrt_len_tokens" else total
+        vectors = np.matmul(weights.astype(hidden.dtype)[:, None, :], hidden)[:, 0]
     return vectors
-
-
-def _weights(mask: "Mask", mode: str) -> "NDArray[np.float64]":
-    """Return the weights of the tokens, (texts, tokens), zero for padding."""
-    import numpy as np
-
-    weights = mask.astype(np.float64)
-    if mode == "weightedmean":
-        weights *= np.arange(1, mask.shape[1] + 1)
-    total = weights.sum(axis=1, keepdims=True)
-    weights /= np.sqrt(total) if mode == "mean_sqrt_len_tokens" else total
-    return weights
 
 
 def splade(logits: "Floats", mask: "Mask", module: SpladePoolingModule) -> "Floats":

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.objectives.base import Batch, Example, Objective
@@ -16,14 +15,10 @@ def collate_static(objective: Objective, examples: Sequence[Example]) -> Batch:
     # largest number that rows can have: with position 0, and with labels that count for no loss and
     # no metric.
     batch = objective.collate(examples)
-    padded = {
-        name: _pad(name, batch.tensors[name], batch.rows * most)
-        for name, most in objective.max_values(batch).items()
-    }
+    padded = {}
+    for name, most in objective.max_values(batch).items():
+        values, size = batch.tensors[name], batch.rows * most
+        missing = size - len(values)
+        assert missing >= 0, f"{name} has {len(values)} values, more than the {size} of full rows"
+        padded[name] = F.pad(values, (0, missing), value=IGNORED if name.endswith("labels") else 0)
     return replace(batch, tensors={**batch.tensors, **padded})
-
-
-def _pad(name: str, values: Tensor, size: int) -> Tensor:
-    missing = size - len(values)
-    assert missing >= 0, f"{name} has {len(values)} values, more than the {size} of full rows"
-    return F.pad(values, (0, missing), value=IGNORED if name.endswith("labels") else 0)

@@ -103,20 +103,19 @@ def read_jsonl(run: Path, name: str = METRICS_FILE) -> list[Record]:
     if not path.is_file():
         return []
     lines = path.read_bytes().split(b"\n")
-    return [_record(path, number, line) for number, line in enumerate(lines[:-1], 1)]
-
-
-def _record(path: Path, number: int, line: bytes) -> Record:
-    try:
-        record = json.loads(line)
-    except ValueError:
-        record = None
-    if not isinstance(record, dict):
-        raise VerificationError(
-            f"{path}, line {number} is damaged: {line[:40].decode(errors='replace')!r}",
-            "restore the file from a copy, or remove the line",
-        )
-    return record
+    records: list[Record] = []
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            record = None
+        if not isinstance(record, dict):
+            raise VerificationError(
+                f"{path}, line {number} is damaged: {line[:40].decode(errors='replace')!r}",
+                "restore the file from a copy, or remove the line",
+            )
+        records.append(record)
+    return records
 
 
 def _line(record: Mapping[str, Any]) -> bytes:

@@ -420,7 +420,7 @@ class Model:
             texts: pairs of texts.
 
         Returns:
-            as of ``next_sentence``; the labels are ``in order`` and ``swapped``.
+            results like ``next_sentence``'s; the labels are ``in order`` and ``swapped``.
         """
         return self._run("sentence-order", texts)
 

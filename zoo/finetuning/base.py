@@ -210,7 +210,7 @@ class FineTuning(TrainingObjective):
     def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
         """Return the samples of files, directories or patterns; ``problems`` collects bad rows.
 
-        Errors are as of ``zoo.data.readers.labelled.read_samples``.
+        Raises what ``zoo.data.readers.labelled.read_samples`` raises.
         """
         return read_samples(paths, Columns(data.text, data.label_column, data.pair), problems)
 

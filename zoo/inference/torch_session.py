@@ -71,7 +71,7 @@ class TorchSession(Session):
     def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":
         names = check_outputs(outputs, self.outputs)
         results = self._forward(inputs)
-        return {name: _to_numpy(results[name]) for name in names}
+        return {name: to_numpy(results[name]) for name in names}
 
     @override
     def hidden_states(
@@ -84,7 +84,7 @@ class TorchSession(Session):
         if (prompt := prompt_of(self.model)) is not None:  # its tokens are not the text's
             read = next(iter(inputs.values())).shape[1] + prompt.length
             states = [s[:, prompt.length :] if s.shape[1] == read else s for s in states]
-        return [_to_numpy(state) for state in states]
+        return [to_numpy(state) for state in states]
 
     @override
     def decoder(self) -> "Decoder":
@@ -104,6 +104,7 @@ class TorchSession(Session):
             return self.model(**tensors)  # type: ignore[no-any-return]
 
 
-def _to_numpy(tensor: Tensor) -> "Floats":
+def to_numpy(tensor: Tensor) -> "Floats":
+    """Return an array in float32, or in float64 as it is."""
     wide = at_least_float32(tensor)
     return wide.cpu().numpy()

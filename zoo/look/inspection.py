@@ -17,9 +17,8 @@ from zoo.errors import UsageError
 from zoo.inference.processing.batching import collate
 from zoo.inference.processing.numbers import short_floats
 from zoo.inference.task_checks import max_length, token_limits
-from zoo.inference.torch_session import TorchSession
+from zoo.inference.torch_session import TorchSession, to_numpy
 from zoo.nn.capture import Captured, capture, layers_in_order
-from zoo.nn.dtypes import at_least_float32
 from zoo.nn.layers.scalar_mix import ScalarMix
 
 if TYPE_CHECKING:
@@ -272,7 +271,7 @@ class Inspector:
                         ),
                     ],
                     [
-                        _array(captured[number].hidden[k][0])
+                        to_numpy(captured[number].hidden[k][0])
                         for k in sorted(captured[number].hidden)
                     ],
                     _attention(captured[number], wanted[number]),
@@ -342,7 +341,7 @@ class Inspector:
         lens = [self.model.scores(norm(state)) for state in states[:-1]]
         if last.ndim == 2:  # one logit for each token: was it replaced?
             logits = [*lens, last]
-            probabilities = np.stack([_array(layer[0].double().sigmoid()) for layer in logits])
+            probabilities = np.stack([to_numpy(layer[0].double().sigmoid()) for layer in logits])
             words = [[["replaced"] for _ in row] for row in probabilities]
             return [
                 Predictions("replaced", list(range(len(logits))), words, probabilities[..., None])
@@ -426,13 +425,8 @@ def _attention(captured: Captured, layers: dict[str, list[int]]) -> list[Attenti
         AttentionMaps(
             kind,
             [layer + 1 for layer in numbers],
-            np.stack([_array(tensors[kind][layer][0]) for layer in numbers]),
+            np.stack([to_numpy(tensors[kind][layer][0]) for layer in numbers]),
         )
         for kind, numbers in layers.items()
         if numbers
     ]
-
-
-def _array(tensor: Tensor) -> Floats:
-    wide = at_least_float32(tensor)
-    return wide.cpu().numpy()

@@ -220,13 +220,16 @@ def _run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
     if done.returncode:
         name = "uv pip" if uses_uv(command) else "pip"
         verb = next(part for part in command if part in ("install", "uninstall"))
-        # the last error of the installer, and its cause in the build or in git
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        errors = [line for line in lines if line.lower().startswith("error:")]
-        # pip says no more than "Exception:" above a traceback, which ends with the error
-        errors = [line for line in errors if not line.endswith("Exception:")] or lines[-1:]
-        causes = [line for line in lines if line not in errors and _CAUSE.search(line)]
-        reason = re.sub("(?i)^error: *", "", " ".join(errors[-1:]))
-        cause = f" ({causes[-1].removeprefix('cause: ')})" if causes else ""
-        raise SourceError(f"{name} {verb} failed: {reason}{cause}")
+        raise SourceError(f"{name} {verb} failed: {_reason(done.stderr)}")
     return done
+
+
+def _reason(stderr: str) -> str:
+    """Return the last error of an installer, and its cause in the build or in git."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    errors = [line for line in lines if line.lower().startswith("error:")]
+    # pip says no more than "Exception:" above a traceback, which ends with the error
+    errors = [line for line in errors if not line.endswith("Exception:")] or lines[-1:]
+    causes = [line for line in lines if line not in errors and _CAUSE.search(line)]
+    reason = re.sub("(?i)^error: *", "", " ".join(errors[-1:]))
+    return f"{reason} ({causes[-1].removeprefix('cause: ')})" if causes else reason

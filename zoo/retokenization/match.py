@@ -4,12 +4,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from zoo.data.tokenizer import ExistingTokenizer
-
-if TYPE_CHECKING:
-    pass
 
 SPACE = "\u2581"  # at the start of a word in SentencePiece
 PRINTABLE = (range(33, 127), range(161, 173), range(174, 256))  # bytes that byte-level BPE keeps

@@ -4,8 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from zoo.io.json import dump_json
 from zoo.tokenizers.info import TokenizerInfo
+from zoo.tokenizers.module_files import encode
 from zoo.tokenizers.source_files import SPECIAL_TOKENS, TOKENIZER_CONFIG, TOKENIZER_JSON
 from zoo.tokenizers.template import sets_token_types
 from zoo.tokenizers.wordpiece import OPTIONS
@@ -46,11 +46,11 @@ def hub_tokenizer_files(
         **roles,
     }
     if info.sections:
-        tokenizer_json = _encode({**tokenizer, **info.sections})
+        tokenizer_json = encode({**tokenizer, **info.sections})
     return {
         TOKENIZER_JSON: tokenizer_json,
-        TOKENIZER_CONFIG: _encode(config),
-        SPECIAL_TOKENS: _encode(roles),
+        TOKENIZER_CONFIG: encode(config),
+        SPECIAL_TOKENS: encode(roles),
     }
 
 
@@ -63,7 +63,3 @@ def hub_token_ids(tokenizer_json: bytes, info: TokenizerInfo) -> dict[str, int]:
     named = {role: info.special[role] for role in ("bos", "eos") if role in info.special}
     token_ids = {f"{role}_token_id": tokenizer.token_to_id(token) for role, token in named.items()}
     return {name: number for name, number in token_ids.items() if number is not None}
-
-
-def _encode(value: Any) -> bytes:
-    return dump_json(value, indent=2, ensure_ascii=False).encode() + b"\n"

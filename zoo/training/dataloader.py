@@ -130,8 +130,8 @@ class BatchLoader:
         lengths = self._lengths
         if lengths is None:
             return self.micro_batches
-        # rows are drawn regardless of their lengths: the gradient of a step of short texts alone
-        # differs from that of all texts
+        # rows are drawn regardless of their lengths: the gradient of a step with only short texts
+        # differs from that with all texts
         rows = [place for micro in self.micro_batches for place in micro]
         longest_first = iter(sorted(rows, key=lambda place: -lengths[self.index(step, place)]))
         return [list(itertools.islice(longest_first, len(micro))) for micro in self.micro_batches]

@@ -4,15 +4,12 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from zoo.cli.options import common_options
 from zoo.cli.output import fail, note, result, table
-
-if TYPE_CHECKING:
-    pass
 
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 

@@ -15,8 +15,8 @@ Rows = dict[str, range]  # part of a fused matrix, such as the values' -> its ro
 class LinearAdapter(nn.Module, ABC):
     """The change of a linear map by an adapter.
 
-    A fused matrix, such as query, key and value in one, has several parts, of which each may have
-    an adapter of its own.
+    A fused matrix, such as query, key and value in one, has several parts, and each may have an
+    adapter.
 
     Args:
         rows: the parts that are adapted, and the rows of each.

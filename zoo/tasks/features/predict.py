@@ -1,7 +1,7 @@
 """The task features: hidden states of the tokens."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from zoo.errors import UsageError
 from zoo.inference.processing.batching import Batch
@@ -11,9 +11,6 @@ from zoo.inference.task import BatchTask, EncodedExample
 from zoo.inference.task_checks import require_finite
 from zoo.io.numbers import parse_int
 from zoo.overrides import override
-
-if TYPE_CHECKING:
-    pass
 
 
 class Features(BatchTask):

@@ -31,8 +31,8 @@ class DistillationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     # where teachers run: ``cpu``, ``cuda``, ``onnx`` (ONNX Runtime), or ``auto`` for the device of
     # the student
     teacher_backend: Literal["auto", "cpu", "cuda", "onnx"] = "auto"
-    # how student and teacher are aligned: by ``tokens``, or by ``text``, of which each model reads
-    # tokens of its own
+    # how student and teacher are aligned: by ``tokens``, or by ``text``, which each model tokenizes
+    # by itself
     align: Literal["tokens", "text"] = "tokens"
     # directory in which the teacher's outputs are kept, to be read where its inputs repeat;
     # ``None`` for none

@@ -38,8 +38,18 @@ def test_outputs_equal_those_of_the_library(name: str, tmp_path: Path) -> None:
     record = load_checkpoint(tmp_path / "ours").manifest
     assert record.adapter is not None and record.source is not None
     assert record.adapter.settings["method"] == name.partition("-")[2]
-    assert record.adapter.settings["reduction_factor"] == 4
+    wanted = wanted_settings(name)
+    assert {key: record.adapter.settings[key] for key in wanted} == wanted
     assert record.source.format == "adapterhub" and len(record.source.files) == 4
+
+
+def wanted_settings(name: str) -> dict[str, Any]:
+    if name == "bert-lora":
+        return {"rank": 4, "alpha": 6.0, "dropout": 0.0}
+    if name == "roberta-ia3":  # the library scales the outputs of intermediate.dense
+        targets = ["intermediate.dense", "self.key", "self.value"]
+        return {"target_modules": targets, "feedforward_modules": []}
+    return {"reduction_factor": 4}
 
 
 Change = Callable[[Path], None]
@@ -65,7 +75,7 @@ def of_tensors(name: str, **tensors: torch.Tensor) -> Change:
 BAD: dict[str, tuple[Change, type[Exception]]] = {
     "leave_out is": (of_config(leave_out=[1]), UsageError),
     "a_new_setting is True": (of_config(a_new_setting=True), UsageError),
-    "architecture lora": (of_config(architecture="lora"), UsageError),
+    "architecture prefix_tuning": (of_config(architecture="prefix_tuning"), UsageError),
     "non_linearity": (of_config(non_linearity="mish"), UsageError),
     "surprise is of no bottleneck": (
         of_tensors("adapter.safetensors", surprise=torch.zeros(2)),
@@ -83,16 +93,36 @@ BAD: dict[str, tuple[Change, type[Exception]]] = {
 }
 
 
+# of LoRA
+BAD_UPDATES: dict[str, tuple[Change, type[Exception]]] = {
+    "use_dora is True": (of_config(use_dora=True), UsageError),
+    "vera_d is 0.1": (of_config(vera_d=0.1), UsageError),
+    "a_new_setting is True": (of_config(a_new_setting=True), UsageError),
+    "alpha is 2, which": (of_config(alpha=2), UsageError),
+    "surprise is of no IA3 adapter": (
+        of_tensors("adapter.safetensors", surprise=torch.zeros(2)),
+        VerificationError,
+    ),
+}
+
+
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("adapterhub")
-    return converted(GOLDEN / "bert-pfeiffer" / "base", folder / "base").path
+    names = ("bert-pfeiffer", "roberta-ia3")
+    return {name: converted(GOLDEN / name / "base", folder / name).path for name in names}
 
 
-@pytest.mark.parametrize("message", BAD)
-def test_what_is_not_known_is_refused(message: str, base: Path, tmp_path: Path) -> None:
-    change, kind = BAD[message]
-    shutil.copytree(GOLDEN / "bert-pfeiffer" / "adapter", tmp_path / "theirs")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [*(("bert-pfeiffer", m) for m in BAD), *(("roberta-ia3", m) for m in BAD_UPDATES)],
+)
+def test_what_is_not_known_is_refused(
+    name: str, message: str, bases: dict[str, Path], tmp_path: Path
+) -> None:
+    base = bases[name]
+    change, kind = {**BAD, **BAD_UPDATES}[message]
+    shutil.copytree(GOLDEN / name / "adapter", tmp_path / "theirs")
     change(tmp_path / "theirs")
     with pytest.raises(kind) as error:
         zoo("convert", tmp_path / "theirs", "--base", base, "-o", tmp_path / "ours")
@@ -100,8 +130,10 @@ def test_what_is_not_known_is_refused(message: str, base: Path, tmp_path: Path) 
     assert not (tmp_path / "ours").exists()
 
 
-def test_a_head_that_the_hub_lacks_is_left_out_by_name(base: Path, tmp_path: Path) -> None:
-    theirs = tmp_path / "theirs"
+def test_a_head_that_the_hub_lacks_is_left_out_by_name(
+    bases: dict[str, Path], tmp_path: Path
+) -> None:
+    base, theirs = bases["bert-pfeiffer"], tmp_path / "theirs"
     shutil.copytree(GOLDEN / "bert-pfeiffer" / "adapter", theirs)
     save_file({"heads.task.1.weight": torch.zeros(16, 16)}, theirs / "model_head.safetensors")
     with pytest.raises(UsageError, match="the library's own model classes"):

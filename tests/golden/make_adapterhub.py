@@ -33,6 +33,12 @@ CASES = {
     "bert-pfeiffer": ("BertForSequenceClassification", "seq_bn", True),
     "roberta-pfeiffer": ("RobertaForTokenClassification", "seq_bn", False),
     "electra-houlsby": ("ElectraForSequenceClassification", "double_seq_bn", True),
+    "bert-lora": ("BertForTokenClassification", "lora", False),
+    "roberta-ia3": ("RobertaForSequenceClassification", "ia3", True),
+}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "lora": {"r": 4, "alpha": 6, "output_lora": True, "intermediate_lora": True},
+    "ia3": {},
 }
 IDS = [[2, 5, 6, 7, 3], [2, 9, 8, 3, 4]]
 
@@ -42,6 +48,8 @@ def main(out: Path) -> None:
     import transformers
 
     for name, (kind, form, safe) in CASES.items():
+        if (out / name).exists():
+            continue
         torch.manual_seed(0)
         cls: Any = getattr(transformers, kind)
         model = cls(cls.config_class(**SIZES, embedding_size=16, pad_token_id=0))
@@ -49,10 +57,10 @@ def main(out: Path) -> None:
             torch.nn.init.normal_(parameter, std=0.2)
         model.save_pretrained(out / name / "base")
         adapters.init(model)
-        config = adapters.AdapterConfig.load(form, reduction_factor=4)
+        config = adapters.AdapterConfig.load(form, **SETTINGS.get(form, {"reduction_factor": 4}))
         model.add_adapter("task", config=config)
         for key, parameter in model.named_parameters():
-            if "adapters.task" in key or key.startswith("classifier"):
+            if ".task." in key or key.startswith("classifier"):
                 torch.nn.init.normal_(parameter, std=0.3)
         model.set_active_adapters("task")
         model.save_adapter(str(out / name / "adapter"), "task", use_safetensors=safe)

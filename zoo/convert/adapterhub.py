@@ -1,4 +1,4 @@
-"""Adapters in the layout of AdapterHub's library: bottlenecks, and the head of a model class."""
+"""Adapters in the layout of AdapterHub's library, and the head of a model class."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,16 +9,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from zoo.adapters.base import AdapterMethod
 from zoo.adapters.bottleneck import ATTENTION, BottleneckMethod
 from zoo.adapters.houlsby import Houlsby
 from zoo.adapters.pfeiffer import Pfeiffer
 from zoo.adapters.targets import AdaptableModel
 from zoo.checkpoint import Checkpoint, SourceRecord
 from zoo.convert.peft import (
+    ENDINGS,
+    PREFIX,
     PeftReport,
     adaptable_model,
     check_tensors,
     map_head,
+    map_updates,
+    method_of,
     saved_modules,
     write_read,
 )
@@ -63,6 +68,21 @@ UNREAD = frozenset(
         "shared_phm_rule",
     )
 )
+# what LoRA and (IA)^3 may have; DoRA scales the bias there, and only the product in peft
+UPDATES: Mapping[str, tuple[Any, ...]] = {
+    "composition_mode": ("add", "scale"),
+    "use_dora": (False,),
+    "use_gating": (False,),
+    "vera_b": (None,),
+    "vera_d": (None,),
+}
+# other settings: what becomes one of peft's, settings of training, and what the tensors say
+UPDATES_READ = frozenset(
+    (
+        *("alpha", "architecture", "dropout", "r", "dtype", "init_weights", "init_weights_seed"),
+        *("attn_matrices", "intermediate_lora", "leave_out", "output_lora", "selfattn_lora"),
+    )
+)
 DENSE, OUTPUT = ".output.dense", ".output"
 PARTS = {"adapter_down.0": "down", "adapter_up": "up"}
 
@@ -88,7 +108,7 @@ def read_adapterhub(
     # and for a head ``head_config.json`` and ``pytorch_model_head.bin`` or
     # ``model_head.safetensors``.
     described = read_json(source / CONFIG)
-    method = method_of(source / CONFIG, described["config"])
+    known = settings_of(source / CONFIG, described["config"])
     files, tensors = read_tensors(source, WEIGHTS, allow_pickle=allow_pickle)
     if not files:
         raise UsageError(f"{source} has neither {' nor '.join(WEIGHTS)}", "save the adapter again")
@@ -109,7 +129,11 @@ def read_adapterhub(
     config = with_labels(source, base.config, labels) if of_head else base.config
     weights, adaptable = family.weights(config, head), adaptable_model(family, config, head)
     file = source / next(iter(files))
-    ours = map_bottlenecks(file, described, method, adaptable, tensors)
+    if isinstance(known, BottleneckMethod):
+        method: AdapterMethod = known
+        ours = map_bottlenecks(file, described, known, adaptable, tensors)
+    else:
+        method, ours = map_as_in_peft(file, described, known, adaptable, tensors)
     whole = map_head(file, base, config, head, of_head)
     check_tensors(method, adaptable, ours, file)
     settings = (name for name in (CONFIG, HEAD_CONFIG) if (source / name).is_file())
@@ -127,14 +151,41 @@ def read_adapterhub(
     )
 
 
-def method_of(file: Path, config: Mapping[str, Any]) -> BottleneckMethod:
-    """Return the method of a configuration, all of whose settings are known."""
-    if config.get("architecture") is not None:
+def settings_of(file: Path, config: Mapping[str, Any]) -> BottleneckMethod | dict[str, Any]:
+    """Return the method of bottlenecks, or the settings of LoRA and (IA)^3 as peft has them."""
+    architecture = config.get("architecture")
+    if architecture is None:
+        return bottleneck_of(file, config)
+    if architecture != "lora":
         raise UsageError(
-            f"{file}: the adapter is of the architecture {config['architecture']}, and zoo reads "
-            "bottlenecks of AdapterHub",
-            "LoRA, (IA)^3 and prefixes are read in the layout of peft",
+            f"{file}: the adapter is of the architecture {architecture}, and zoo reads "
+            "bottlenecks, LoRA and (IA)^3 of AdapterHub",
+            "prefixes and prompts are read in the layout of peft, which counts their positions",
         )
+    for name, value in config.items():
+        wanted = UPDATES.get(name)
+        unknown = wanted is None and name not in UPDATES_READ and value not in (None, False)
+        if unknown or (wanted is not None and value not in wanted):
+            raise unknown_setting(file, name, value, "zoo has LoRA and (IA)^3 as in peft")
+    if config.get("composition_mode", "add") == "add":
+        return {
+            "peft_type": "LORA",
+            "r": config.get("r", 8),
+            "lora_alpha": config.get("alpha", 8),
+            "lora_dropout": config.get("dropout", 0.0),
+        }
+    if config.get("alpha", 1) != 1:
+        raise unknown_setting(file, "alpha", config["alpha"], "the factors of (IA)^3 have none")
+    return {"peft_type": "IA3"}
+
+
+def unknown_setting(file: Path, name: str, value: object, hint: str) -> UsageError:
+    """Return the error of a setting that would change results."""
+    return UsageError(f"{file}: {name} is {value!r:.60}, which zoo's adapters do not have", hint)
+
+
+def bottleneck_of(file: Path, config: Mapping[str, Any]) -> BottleneckMethod:
+    """Return the method of a configuration, all of whose settings are known."""
     problems = dict[str, Any]()
     for kind, wanted in FORMS.items():
         known = {*wanted, *OF_METHOD, *UNREAD, "architecture"}
@@ -148,10 +199,8 @@ def method_of(file: Path, config: Mapping[str, Any]) -> BottleneckMethod:
                 raise UsageError(f"{file}: {error}", "zoo has no such adapter") from error
         problems = wrong if not problems or len(wrong) < len(problems) else problems
     name, value = next(iter(problems.items()))
-    raise UsageError(
-        f"{file}: {name} is {value!r:.60}, which zoo's adapters do not have",
-        "houlsby is double_seq_bn there, and pfeiffer seq_bn",
-    )
+    hint = "houlsby is double_seq_bn there, and pfeiffer seq_bn"
+    raise unknown_setting(file, name, value, hint)
 
 
 def read_tensors(
@@ -181,6 +230,35 @@ def with_labels(source: Path, config: Config, labels: Sequence[str] | None) -> C
             )
         labels = sorted(ids, key=lambda name: int(ids[name]))
     return config if labels is None else msgspec.structs.replace(config, labels=tuple(labels))
+
+
+def map_as_in_peft(
+    file: Path,
+    described: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    adaptable: AdaptableModel,
+    tensors: Mapping[str, Tensor],
+) -> tuple[AdapterMethod, dict[str, Tensor]]:
+    """Return the method of LoRA or (IA)^3, and its tensors by our names."""
+    # ``<module>.loras.<name>.lora_A`` is ``<module>.lora_A.weight`` in peft; the factors of (IA)^3
+    # are called lora_B, and are of outputs.
+    part, renamed = f".loras.{described.get('name')}.", dict[str, Tensor]()
+    kinds = {"lora_A": "lora_A", "lora_B": "lora_B"}
+    if settings["peft_type"] == "IA3":
+        kinds = {"lora_B": "ia3_l"}
+    weights = adaptable.family.weights(adaptable.config, adaptable.head)
+    for name, tensor in tensors.items():
+        module, _, kind = name.partition(part)
+        if kind not in kinds:
+            raise VerificationError(
+                f"{file}: {name} is of no {settings['peft_type']} adapter", "save it again"
+            )
+        whole = weights.prefix + module.removeprefix(weights.prefix)
+        renamed[f"{PREFIX}{weights.written(whole)}{ENDINGS[kinds[kind]]}"] = tensor
+    ours, modules, _ = map_updates(file, weights, adaptable, renamed)
+    listed = sorted({".".join(module.split(".")[-2:]) for module in modules})
+    named = {**settings, "target_modules": listed}
+    return method_of(file.parent, named, modules, adaptable, weights), ours
 
 
 def map_bottlenecks(

@@ -286,11 +286,17 @@ def test_a_student_has_no_adapter(tmp_path: Path) -> None:
         validate_config({**tree, "distillation": {"teachers": ["bert"]}}, DistillTaskConfig)
 
 
-def test_runs_without_a_pretrained_model_are_refused(tmp_path: Path) -> None:
-    tree = settings("bert", labelled(tmp_path / "t.tsv"), adapter={"method": "lora"})
-    with pytest.raises(UsageError, match="an adapter changes a pretrained model"):
-        finetune(tmp_path / "run", tree)
-    assert not (tmp_path / "run").exists()
+def test_runs_that_an_adapter_does_not_suit_are_refused(
+    pretrained: Pretrained, tmp_path: Path
+) -> None:
+    table, adapter = labelled(tmp_path / "t.tsv"), {"method": "lora"}
+    for model, changes, message in (
+        ("bert", {}, "an adapter changes a pretrained model"),
+        (pretrained()[0], {"freeze_layers": 1}, "freeze_layers would freeze its own"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            finetune(tmp_path / "run", settings(model, table, adapter=adapter, **changes))
+        assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

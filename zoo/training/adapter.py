@@ -23,11 +23,18 @@ if TYPE_CHECKING:
 
 
 def require_pretrained(config: "RunConfig") -> None:
-    """Check that a run with an adapter starts from a pretrained model."""
-    if config.adapter is not None and config.init_from is None:
+    """Check that a run with an adapter starts from a pretrained model, and freezes no layers."""
+    if config.adapter is None:
+        return
+    if config.init_from is None:
         raise UsageError(
             "an adapter changes a pretrained model, and the run begins with new weights",
             "name a model, or leave --adapter out",
+        )
+    if getattr(config, "freeze_layers", 0):
+        raise UsageError(
+            "an adapter keeps all layers as they are, and freeze_layers would freeze its own",
+            "leave --freeze out",
         )
 
 
@@ -57,7 +64,9 @@ def add_adapter(setup: "RunSetup", model: nn.Module, new_parameters: Collection[
     trained = {*new_parameters, *head_parameters(setup, network)}
     if getattr(setup.config, "trainable", "all") == "embeddings":
         trained |= set(vocabulary_tensors(setup.family, network.config, network.head))
-    wanted = {id(network.module.get_parameter(name)) for name in trained}
+    # new parameters outside of the network, such as a projection's, are trained in any case
+    named = network.module.named_parameters(remove_duplicate=False)
+    wanted = {id(parameter) for name, parameter in named if name in trained}
     for parameter in network.module.parameters():
         parameter.requires_grad_(id(parameter) not in before or id(parameter) in wanted)
 

@@ -121,11 +121,11 @@ def prepare_run(setup: RunSetup, run: Path, dist: DistContext) -> PreparedRun:
     if adapted:
         assert pretrained is not None, "an adapter changes a pretrained model"
         add_adapter(setup, model, pretrained.new_parameters)
-        if checkpoint is not None and checkpoint.meta.step == 0:
-            groups = load_tensors(checkpoint.path, checkpoint.meta)
-            weights = saved_state_dict(model, setup.config)
-            copy_weights_into(weights, groups.get("weights", {}), checkpoint.path)
-    setup.prepare_model(model)
+    setup.prepare_model(model)  # decides as well what is trained
+    if adapted and checkpoint is not None and checkpoint.meta.step == 0:
+        groups = load_tensors(checkpoint.path, checkpoint.meta)
+        weights = saved_state_dict(model, setup.config)
+        copy_weights_into(weights, groups.get("weights", {}), checkpoint.path)
     if not loads_all:  # otherwise weights are loaded later, with the optimizer's state
         built.require_values()
     loader = setup.train_dataloader(dist, completed_steps=checkpoint.meta.step if checkpoint else 0)

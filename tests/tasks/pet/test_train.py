@@ -14,7 +14,7 @@ from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import HERE, write_table
 from tests.training.runs import assert_same, cut
 from zoo.api import Model
-from zoo.checkpoint import load_checkpoint
+from zoo.convert.cache import resolve_checkpoint
 from zoo.errors import UsageError
 from zoo.finetuning.runs import FineTuneRun
 from zoo.finetuning.setup import finetune_setup
@@ -59,7 +59,7 @@ def settings(model: Path, folder: Path, **options: Any) -> dict[str, Any]:
 
 
 def loaded(path: Path) -> Model:
-    checkpoint = load_checkpoint(path)
+    checkpoint = resolve_checkpoint(str(path))
     return Model(checkpoint, load_session(checkpoint, "cpu"))
 
 
@@ -109,6 +109,22 @@ def test_a_classifier_learns_the_labels_of_the_patterns(
     assert float(loss) == pytest.approx(float(by_hand), abs=1e-5)
     result = loaded(paths.model).classify(["d e"])[0]
     assert set(result["scores"]) == set(WORDS)
+
+
+def test_the_models_of_patterns_and_the_classifier_are_adapters(
+    pretrained: Pretrained, tmp_path: Path
+) -> None:
+    path, _ = pretrained("BertForMaskedLM")
+    tree = settings(path, tmp_path, template=TEMPLATES[:1], weighting="uniform")
+    model = FineTuneRun({**tree, "adapter": {"method": "lora"}}, HERE, tmp_path / "run").start()
+    record = json.loads((tmp_path / "run/soft-labels/soft-labels.json").read_text())
+    assert "adapter.safetensors" in record["models"]["pattern-1-1"]
+    lines = (tmp_path / "run/soft-labels/train.jsonl").read_text().splitlines()
+    soft = np.array([list(json.loads(line)["label"].values()) for line in lines])
+    scores = log_probs(tmp_path / "run/pattern-1-1/model", TEMPLATES[0], TEXTS)
+    expected = torch.from_numpy(scores / 2).softmax(-1)
+    np.testing.assert_allclose(soft, expected, atol=1e-6)
+    assert set(loaded(model.model).classify(["d e"])[0]["scores"]) == set(WORDS)
 
 
 def test_a_run_resumes_exactly_in_any_stage(pretrained: Pretrained, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from zoo.checkpoint import load_checkpoint, load_text_tokenizer
+from zoo.checkpoint import load_text_tokenizer
 from zoo.convert.cache import resolve_checkpoint
 from zoo.data.readers.labelled import Columns, label_name, read_samples
 from zoo.inference import load_session
@@ -60,7 +60,7 @@ def write_soft_labels(
     )
     records = read_unlabelled(data["unlabelled"], columns)
     LOG.info("labelling %s texts by %s models", f"{len(records):,}", len(models))
-    checkpoints = {name: load_checkpoint(model) for name, (model, _) in models.items()}
+    checkpoints = {name: resolve_checkpoint(str(model)) for name, (model, _) in models.items()}
     words, scored = resolved_words(options.label_words), {}
     for name, (_, template) in models.items():
         scored[name] = label_scores(checkpoints[name], records, template, words, device)

@@ -123,6 +123,8 @@ class SentenceEmbedding(FineTuning):
         self.prompt_tokens: dict[tuple[int, bool], int] = {}
         self.dtype = FULL  # of the computation of the last embeddings
         super().__init__(*args)
+        # next to an adapter, a pooler that the base lacks is new, and no loss reads it
+        self.uses_all_parameters = self.run.adapter is None
         check_columns(self.kind, self.run.data)
         largest = max(self.options.matryoshka or (0,))
         if largest > self.width:

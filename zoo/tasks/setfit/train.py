@@ -73,6 +73,8 @@ class SetFit(OneClassTask):
         "optimizer": {"learning_rate": 2e-5},
     }
 
+    uses_all_parameters: bool = False  # the regression sets the head, and the loss does not read it
+
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         if self.run.data.pair is not None:
@@ -115,12 +117,6 @@ class SetFit(OneClassTask):
         module: Any = super().model(family, config)
         self.classifier = module.head
         return module  # type: ignore[no-any-return]
-
-    @override
-    def prepare_model(self, model: "nn.Module") -> None:
-        # the regression sets the head, and the loss does not read it
-        assert self.classifier is not None, "the model is made before"
-        self.classifier.requires_grad_(False)
 
     @override
     def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:

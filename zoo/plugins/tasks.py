@@ -138,9 +138,17 @@ def find_tasks(name: str, part: Part) -> list[TaskSpec]:
         return others
     plugins = [named.name for named in named_objects("tasks")]
     public = public_tasks(part)
-    listed = {spec.command if part == "predict" else spec.name for spec in public} | {*plugins}
+    listed = {_called(spec, part) for spec in public} | {*plugins}
     hint = did_you_mean(name, completed_names(part)) or f"there are {', '.join(sorted(listed))}"
+    if (trained := built_in_tasks().get(name)) and trained.pipeline_tag:  # such as setfit's
+        same = (spec for spec in specs if trained.pipeline_tag in (spec.name, *spec.synonyms))
+        if instead := next(same, None):
+            hint = f"use {_called(instead, part)} for models of {name}"
     raise UsageError(f"no {NOUNS[part]} is called {name!r}", hint)
+
+
+def _called(spec: TaskSpec, part: Part) -> str:
+    return spec.command if part == "predict" else spec.name
 
 
 def _warn_of_conflict(name: str) -> None:

@@ -17,7 +17,9 @@ import transformers
 from tests.checkpoints import Make
 from tests.warm import zoo
 from zoo.convert import convert
+from zoo.errors import UsageError
 from zoo.hub.source import CheckpointDir
+from zoo.plugins.tasks import find_task
 from zoo.tokenizers import hub_pooling_files
 from zoo.tokenizers.pooling import Pooling
 
@@ -165,6 +167,9 @@ def test_input_that_is_missing_or_given_twice(model: Path, tmp_path: Path) -> No
 def test_an_unknown_task_lists_the_nearest() -> None:
     refused(zoo("run", "fillmask", "x", "a"), "no task is called 'fillmask'", "fill-mask")
     refused(zoo("run", "xyz", "x", "a"), "answer, choose, classify")
+    refused(zoo("run", "pet", "x", "a"), "use classify for models of pet")
+    with pytest.raises(UsageError, match="use text-classification for models of setfit"):
+        find_task("setfit", "evaluate")
 
 
 def test_an_option_of_another_task_is_refused(model: Path) -> None:

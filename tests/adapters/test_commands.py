@@ -206,6 +206,12 @@ def test_adapters_are_listed_and_described(adapted: Adapted, tmp_path: Path) -> 
     assert described["parameters"] == sum(tensor.numel() for tensor in own.values())
     assert described["base"] == str(base) and described["base_problem"] is None
     assert "labels     " in zoo("adapter", "info", adapter)
+    # a base in the layout of the Hub is used by its conversion in the cache
+    manifest, source = adapter / "zoo.json", tmp_path / "source"
+    manifest.write_text(manifest.read_text().replace(str(base), str(source)))
+    assert "is not converted yet" in zoo("adapter", "info", adapter)
+    resolve_checkpoint(str(source))
+    assert json.loads(zoo("adapter", "info", adapter, "--json"))["base_problem"] is None
 
 
 def test_several_adapters_add_up(adapted: Adapted, tmp_path: Path) -> None:

@@ -137,6 +137,8 @@ def base_problem(adapter: "Checkpoint") -> str | None:
     try:
         reference = resolve(adapter_record(adapter).base.reference)
         path = reference.path or reference.stored
+        if reference.path is not None and not is_checkpoint(path):  # in another layout
+            path = _cache_directory(_with_digests(locate_or_download(reference, offline=True)))
         if not is_checkpoint(path):
             return f"{reference.text} is not converted yet"
         require_base(adapter, load_checkpoint(path))

@@ -34,8 +34,9 @@ def test_the_core_names_no_family() -> None:
     planned = ["bert", "roberta", "albert", "distilbert", "electra", "deberta", "gpt", "t5", "elmo"]
     words = "|".join({*planned, *own_families()})
     named = re.compile(rf"(?i)(?<![a-z])(?:{words})(?![a-z])")
-    # file names and keys of other libraries may contain family names
-    foreign = re.compile(r"sentence_bert_config\.json|warmup_bert")
+    # file names, keys and values of other libraries may contain family names
+    tokenizers = r'"bert", "gpt2", "t5"|"gpt-2", "roberta-bpe", "modern-bert"'  # in GGUF
+    foreign = re.compile(rf"sentence_bert_config\.json|warmup_bert|{tokenizers}")
     found = {
         str(path): sorted(set(named.findall(foreign.sub("", path.read_text("utf-8")))))
         for path in CORE

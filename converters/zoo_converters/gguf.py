@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.generic[Any]] | FileArray
 
 MAGIC, VERSIONS, ALIGNMENT, MOST_AXES = b"GGUF", (2, 3), 32, 4
+ALIGNMENTS = frozenset(1 << power for power in range(17))  # as llama.cpp, powers of two
 # number of the type in the file -> code of values that are stored as they are
 PLAIN = {0: "F32", 1: "F16", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 30: "BF16"}
 # number -> name, values and bytes of a block
@@ -79,6 +80,7 @@ class Gguf(Format):
 
     name: ClassVar[str] = "gguf"
     naming_scheme: ClassVar[str] = "gguf"
+    self_contained: ClassVar[bool] = True
 
     @override
     def find(self, names: Sequence[str]) -> tuple[str, ...]:
@@ -177,10 +179,12 @@ class _Header:
         metadata = {}
         for _ in range(keys):
             name = self._string()
+            if name in metadata:
+                raise _damaged(self._path, f"its key {name!r:.100} is listed twice")
             metadata[name] = self._value(self._number("I"))
         listed = [self._tensor() for _ in range(tensors)]
         alignment = metadata.get("general.alignment", ALIGNMENT)
-        if type(alignment) is not int or not 1 <= alignment <= 1 << 16:
+        if type(alignment) is not int or alignment not in ALIGNMENTS:
             raise _damaged(self._path, f"its alignment is {alignment!r:.50}")
         start = -(-self._file.tell() // alignment) * alignment
         return metadata, self._placed(listed, start)

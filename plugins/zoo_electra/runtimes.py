@@ -17,4 +17,4 @@ def gguf(config: Any, head: str) -> RuntimeModel | str:
     if head == "sequence-classification":
         return "its classifiers have tanh, and this one another activation function"
     model = weights(config, head)
-    return encoder_gguf(config, head, model, architecture="bert", tokenizer={"model": "bert"})
+    return encoder_gguf(config, head, model, architecture="bert")

@@ -3,7 +3,7 @@
 from typing import Any
 
 from zoo.families.post_norm_runtimes import CT2_ACTIVATIONS, GGUF_GELU, ct2_block, ct2_norm
-from zoo.families.runtimes import RuntimeModel, layered, runtime_weights
+from zoo.families.runtimes import RuntimeHeader, RuntimeModel, layered, runtime_weights
 from zoo_gpt.config import GptConfig
 from zoo_gpt.weights import weights
 
@@ -75,7 +75,27 @@ def gguf(config: GptConfig, head: str) -> RuntimeModel | str:
         "block_count": config.num_layers,
         "attention.head_count": config.num_heads,
         "attention.layer_norm_epsilon": config.layer_norm_eps,
+        "hidden_activation": config.activation,
     }
     weights_ = runtime_weights(names, weights(config, head), {"i": config.num_layers})
-    tokenizer = {"model": "gpt2", "pre": "gpt-2"}
+    tokenizer = {"pre": "gpt-2"}
     return RuntimeModel("gpt2", settings, weights_, tokenizer=tokenizer)
+
+
+def from_gguf(header: RuntimeHeader) -> dict[str, Any] | None:
+    """Return the Hub's keys of a GPT-2."""
+    if header.architecture != "gpt2":
+        return None
+    return {
+        "model_type": "gpt2",
+        "architectures": ["GPT2LMHeadModel"],
+        "vocab_size": header.rows("token_embd.weight"),
+        "n_positions": header.rows("position_embd.weight"),
+        "n_embd": header.count("embedding_length"),
+        "n_layer": header.count("block_count"),
+        "n_head": header.count("attention.head_count"),
+        "n_inner": header.count("feed_forward_length"),
+        "layer_norm_epsilon": header.number("attention.layer_norm_epsilon"),
+        "activation_function": header.text("hidden_activation", "gelu_new"),
+        "tie_word_embeddings": "output.weight" not in header.shapes,
+    }

@@ -1,7 +1,9 @@
 """RoBERTa in the formats of other runtimes, which count positions from 0."""
 
-from zoo.families.post_norm_runtimes import encoder_ctranslate2, encoder_gguf
-from zoo.families.runtimes import RuntimeModel
+from typing import Any
+
+from zoo.families.post_norm_runtimes import encoder_ctranslate2, encoder_from_gguf, encoder_gguf
+from zoo.families.runtimes import RuntimeHeader, RuntimeModel
 from zoo_roberta.config import RobertaConfig
 from zoo_roberta.weights import weights
 
@@ -20,7 +22,18 @@ def gguf(config: RobertaConfig, head: str) -> RuntimeModel | str:
         head,
         weights(config, head),
         architecture="bert",
-        tokenizer={"model": "gpt2", "pre": "gpt-2"},
+        tokenizer={"pre": "gpt-2"},
         skipped_positions=config.pad_token_id + 1,
         max_tokens=config.max_seq_len,
     )
+
+
+def from_gguf(header: RuntimeHeader) -> dict[str, Any] | None:
+    """Return the Hub's keys of a RoBERTa, or of an XLM-RoBERTa, by the kind of tokenizer."""
+    classes = {"gpt2": ("roberta", "Roberta"), "t5": ("xlm-roberta", "XLMRoberta")}
+    if header.architecture != "bert" or header.tokenizer not in classes:
+        return None
+    padding = header.token("padding", 1) or 0
+    names = classes[header.tokenizer]
+    keys = encoder_from_gguf(header, *names, skipped_positions=padding + 1)
+    return {**keys, "pad_token_id": padding}

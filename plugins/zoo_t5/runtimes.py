@@ -3,13 +3,16 @@
 from typing import Any
 
 from zoo.families.post_norm_runtimes import CT2_ACTIVATIONS
-from zoo.families.runtimes import RuntimeModel, layered, runtime_weights
+from zoo.families.runtimes import QKV, RuntimeHeader, RuntimeModel, layered, runtime_weights
 from zoo.families.seq2seq_runtimes import CT2_LOGITS_ONLY, OURS, ct2_cross_attention
 from zoo.weights import Concat
 from zoo_t5.config import T5Config
 from zoo_t5.weights import weights
 
 _TOKENS = "embeddings.tokens.weight"
+# of what llama.cpp computes
+FEED_FORWARD = ("relu", "gated-gelu")
+DISTANCE = 128  # from which on relative positions share a bucket
 
 
 def ctranslate2(config: T5Config, head: str) -> RuntimeModel | str:
@@ -31,14 +34,14 @@ def ctranslate2(config: T5Config, head: str) -> RuntimeModel | str:
     }
     names: dict[Any, Any] = {
         "encoder/embeddings_0/weight": _TOKENS,
-        **_stack(config, "encoder", "{i}"),
+        **_ct2_stack(config, "encoder", "{i}"),
     }
     copies = _copies("encoder", config.num_layers)
     if head == "encoder":
         settings |= {"num_layers": config.num_layers, "num_heads": config.num_heads}
         counts = {"i": config.num_layers}
         return RuntimeModel("encoder", settings, runtime_weights(names, model, counts), copies)
-    names |= _stack(config, "decoder", "{j}")
+    names |= _ct2_stack(config, "decoder", "{j}")
     names |= ct2_cross_attention("decoder/layer_{j}/", "weight")
     names["decoder/layer_{j}/attention/layer_norm/gamma"] = "decoder.layers.{j}.cross_norm.weight"
     copies |= _copies("decoder", config.decoder_layers)
@@ -56,7 +59,7 @@ def ctranslate2(config: T5Config, head: str) -> RuntimeModel | str:
     return RuntimeModel("encoder-decoder", settings, runtime_weights(names, model, counts), copies)
 
 
-def _stack(config: T5Config, stack: str, number: str) -> dict[Any, Any]:
+def _ct2_stack(config: T5Config, stack: str, number: str) -> dict[Any, Any]:
     """Return the names of the blocks of a stack, without cross-attention."""
     up: dict[Any, Any] = {"ffn/linear_0/weight": "ffn.up.weight"}
     if config.gated:
@@ -89,3 +92,108 @@ def _copies(stack: str, layers: int) -> dict[str, str]:
 
 def _bias(stack: str, number: int) -> str:
     return f"{stack}/layer_{number}/self_attention/relative_attention_bias"
+
+
+def gguf(config: T5Config, head: str) -> RuntimeModel | str:
+    """Return a model as llama.cpp describes it, or why it cannot."""
+    if head not in ("encoder", "seq2seq-lm"):
+        return "it has the encoder, and the language model of encoder and decoder"
+    if config.feed_forward not in FEED_FORWARD:
+        return f"its feed-forward networks are {' or '.join(FEED_FORWARD)}"
+    if config.max_distance != DISTANCE:
+        return f"its relative positions reach {DISTANCE} tokens, not {config.max_distance}"
+    both = head == "seq2seq-lm"
+    settings: dict[str, Any] = {
+        "context_length": 512,  # of training rows; relative positions are unlimited
+        "embedding_length": config.hidden_size,
+        "feed_forward_length": config.intermediate_size,
+        "block_count": config.num_layers,
+        "attention.head_count": config.num_heads,
+        "attention.key_length": config.head_size,
+        "attention.value_length": config.head_size,
+        "attention.layer_norm_epsilon": config.layer_norm_eps,
+        "attention.layer_norm_rms_epsilon": config.layer_norm_eps,
+        "attention.relative_buckets_count": config.num_buckets,
+    }
+    if both:
+        settings |= {
+            "decoder_block_count": config.decoder_layers,
+            "decoder_start_token_id": config.decoder_start_token_id,
+        }
+    else:
+        settings["attention.causal"] = False
+    names: dict[Any, Any] = {
+        "token_embd.weight": _TOKENS,
+        **_gguf_stack(config, "enc.", "", "{i}"),
+        **(_gguf_stack(config, "dec.", "decoder.", "{j}") if both else {}),
+        **({"output.weight": "head.weight"} if both and config.output_table else {}),
+    }
+    counts = {"i": config.num_layers, **({"j": config.decoder_layers} if both else {})}
+    return RuntimeModel(
+        "t5" if both else "t5encoder",
+        settings,
+        runtime_weights(names, weights(config, head), counts),
+        # a table of its own says that hidden states are not scaled before it
+        copies=(
+            {"output.weight": _TOKENS}
+            if both and not config.output_table and not config.scale_outputs
+            else {}
+        ),
+        read_only=(
+            "it does not scale hidden states before tied output embeddings"
+            if both and config.scale_outputs
+            else ""
+        ),
+    )
+
+
+def _gguf_stack(config: T5Config, theirs: str, ours: str, number: str) -> dict[Any, Any]:
+    """Return the names of the blocks of encoder or decoder."""
+    cross: dict[Any, Any] = {
+        "cross_attn_q.weight": "cross.q.weight",
+        ("cross_attn_k.weight", "cross_attn_v.weight"): ("cross.kv.weight", Concat(2)),
+        "cross_attn_o.weight": "cross.out.weight",
+        "cross_attn_norm.weight": "cross_norm.weight",
+    }
+    gated: dict[Any, Any] = {("ffn_gate.weight", "ffn_up.weight"): ("ffn.up.weight", Concat(2))}
+    block = {
+        ("attn_q.weight", "attn_k.weight", "attn_v.weight"): ("attention.qkv.weight", QKV),
+        "attn_o.weight": "attention.out.weight",
+        "attn_norm.weight": "attention_norm.weight",
+        **(cross if ours else {}),
+        **(gated if config.gated else {"ffn_up.weight": "ffn.up.weight"}),
+        "ffn_down.weight": "ffn.down.weight",
+        "ffn_norm.weight": "ffn_norm.weight",
+    }
+    return {
+        f"{theirs}blk.0.attn_rel_b.weight": f"{ours}positions.weight",
+        **layered(f"{theirs}blk.{number}.", block, f"{ours}layers.{number}."),
+        f"{theirs}output_norm.weight": f"{ours}final_norm.weight",
+    }
+
+
+def from_gguf(header: RuntimeHeader) -> dict[str, Any] | None:
+    """Return the Hub's keys of a T5, also of an mT5, which only differs by names."""
+    if header.architecture not in ("t5", "t5encoder"):
+        return None
+    both, layers = header.architecture == "t5", header.count("block_count")
+    return {
+        "model_type": "t5",
+        "architectures": ["T5ForConditionalGeneration" if both else "T5EncoderModel"],
+        "vocab_size": header.rows("token_embd.weight"),
+        "d_model": header.count("embedding_length"),
+        "d_kv": header.count("attention.key_length"),
+        "d_ff": header.count("feed_forward_length"),
+        "num_layers": layers,
+        "num_decoder_layers": header.count("decoder_block_count", layers),
+        "num_heads": header.count("attention.head_count"),
+        "relative_attention_num_buckets": header.count("attention.relative_buckets_count", 32),
+        "layer_norm_epsilon": header.number("attention.layer_norm_rms_epsilon"),
+        "feed_forward_proj": (
+            "gated-gelu" if "enc.blk.0.ffn_gate.weight" in header.shapes else "relu"
+        ),
+        "pad_token_id": header.token("padding", 0),
+        "eos_token_id": header.token("eos", 1),
+        "decoder_start_token_id": header.count("decoder_start_token_id", 0),
+        "tie_word_embeddings": both and "output.weight" not in header.shapes,
+    }

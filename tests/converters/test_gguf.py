@@ -1,6 +1,9 @@
 """GGUF files: values as the package gguf reads them, models there and back, hostile headers."""
 
+import json
+import re
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +12,16 @@ import numpy as np
 import pytest
 
 from tests.export.targets.conftest import Small, hub_checkpoint, small
-from zoo.checkpoint import load_checkpoint
+from zoo.checkpoint import load_checkpoint, load_text_tokenizer
 from zoo.convert import convert
-from zoo.errors import UsageError, VerificationError
+from zoo.errors import UsageError, VerificationError, ZooError
 from zoo.export.targets import find_target
 from zoo.export.targets.base import ExportSettings
-from zoo.hub.source import CheckpointDir
+from zoo.export.targets.checked_export import probe_texts
+from zoo.hub.reference import resolve
+from zoo.hub.source import CheckpointDir, locate_or_download
 from zoo.inference import load_session
+from zoo.tokenizers.gguf import tokenizer_files
 from zoo_converters.gguf import PLAIN, QUANTIZED, Gguf, GgufReader
 
 __all__ = ["hub_checkpoint", "small"]
@@ -75,27 +81,153 @@ def test_sizes_of_types_are_those_of_the_package() -> None:
     assert {number: sizes[number][0] for number in PLAIN} == PLAIN
 
 
-@pytest.mark.parametrize(
-    "architecture",
-    ["BertModel", "BertForSequenceClassification", "DistilBertModel", "GPT2LMHeadModel"],
-)
+BACK: dict[str, dict[str, Any]] = {
+    "BertModel": {"layer_norm_eps": 1e-6},
+    "BertForSequenceClassification": {"id2label": {0: "bad", 1: "good", 2: "fair"}},
+    "DistilBertModel": {},
+    "RobertaModel": {},
+    "XLMRobertaModel": {},
+    "ModernBertForSequenceClassification": {"classifier_pooling": "mean", "num_labels": 3},
+    "GPT2LMHeadModel": {},
+    "T5EncoderModel": {"feed_forward_proj": "gated-gelu"},
+    "T5ForConditionalGeneration": {
+        "feed_forward_proj": "gated-gelu",
+        "tie_word_embeddings": False,
+        "num_decoder_layers": 3,
+    },
+}
+
+
+@pytest.mark.parametrize("architecture", BACK)
+@pytest.mark.parametrize("alone", [False, True], ids=["directory", "file"])
 def test_a_model_there_and_back_is_exact(
+    architecture: str,
+    alone: bool,
+    small: Small,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(type(TARGET), "runtime_problem", lambda self: "not needed")
+    checkpoint = small(architecture, **BACK[architecture])
+    TARGET.export(checkpoint, tmp_path / "export", UNVERIFIED)
+    if alone:  # what the file itself says is enough
+        file = tmp_path / "alone" / "model.gguf"
+        file.parent.mkdir()
+        (tmp_path / "export" / "model.gguf").rename(file)
+        convert(locate_or_download(resolve(str(file))), tmp_path / "back")
+    else:
+        convert(CheckpointDir(tmp_path / "export", "export"), tmp_path / "back")
+    back = load_checkpoint(tmp_path / "back")
+    assert (back.family.name, back.head_name) == (checkpoint.family.name, checkpoint.head_name)
+    missing = {"pooler", "embeddings.positions.weight"} if "Roberta" in architecture else {"pooler"}
+    with checkpoint.open_weights() as before, back.open_weights() as after:
+        lost = before.tensors.keys() - after.tensors.keys()
+        assert {name.partition(".")[0] for name in lost} <= {"pooler"}  # llama.cpp has none
+        missing |= {"head.weight"} - before.tensors.keys()  # of T5: the token embeddings
+        for name in after.tensors.keys() - missing:
+            np.testing.assert_array_equal(after.read(name), before.read(name), err_msg=name)
+    expected_json, actual_json = (
+        # the library for tokenizers changes the last digit of scores
+        json.loads((model.path / "tokenizer.json").read_text("utf-8"), parse_float=np.float32)
+        for model in (checkpoint, back)
+    )
+    assert actual_json == expected_json
+    ids = np.array([[0, 5, 9, 2]])
+    inputs = {"input_ids": ids, "decoder_input_ids": ids[:, ::-1].copy()}
+    inputs = {name: inputs[name] for name in inputs if name in checkpoint.onnx_spec.inputs}
+    expected, actual = (load_session(model).run(inputs) for model in (checkpoint, back))
+    for name in actual:
+        np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
+    assert getattr(back.config, "labels", ()) == getattr(checkpoint.config, "labels", ())
+
+
+def rewritten(file: Path, target: Path, changes: Mapping[str, Any]) -> Path:
+    """Write a file with other values of keys; ``None`` leaves a key out."""
+    reader, writer = gguf.GGUFReader(file), gguf.GGUFWriter(target, "bert")
+    stored = {name: field for name, field in reader.fields.items() if name[:5] != "GGUF."}
+    writer.kv_data[0].clear()
+    for name, field in stored.items():
+        if name not in changes:
+            kind, *inner = field.types
+            writer.add_key_value(name, field.contents(), kind, inner[0] if inner else None)
+    for name, value in changes.items():
+        if value is not None:
+            writer.add_key_value(name, value, gguf.GGUFValueType.get_type(value))
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return target
+
+
+WHOLE = "tokenizer.huggingface.json"  # which llama.cpp's own converter does not write
+
+
+PLAIN_FILES = {
+    "BertModel": "bert",
+    "RobertaModel": "roberta",
+    "XLMRobertaModel": "roberta",
+    "ModernBertModel": "modernbert",
+    "GPT2LMHeadModel": "gpt",
+    "T5EncoderModel": "t5",
+}
+
+
+@pytest.mark.parametrize("architecture", PLAIN_FILES)
+def test_a_tokenizer_is_made_from_tokens_and_merges(
     architecture: str, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(type(TARGET), "runtime_problem", lambda self: "not needed")
     checkpoint = small(architecture)
     TARGET.export(checkpoint, tmp_path / "export", UNVERIFIED)
-    convert(CheckpointDir(tmp_path / "export", "export"), tmp_path / "back")
+    exported = tmp_path / "export" / "model.gguf"
+    file = rewritten(exported, tmp_path / "plain.gguf", {WHOLE: None})
+    convert(locate_or_download(resolve(str(file))), tmp_path / "back")
     back = load_checkpoint(tmp_path / "back")
-    assert (back.family.name, back.head_name) == (checkpoint.family.name, checkpoint.head_name)
-    with checkpoint.open_weights() as before, back.open_weights() as after:
-        lost = before.tensors.keys() - after.tensors.keys()
-        assert {name.partition(".")[0] for name in lost} <= {"pooler"}  # llama.cpp has none
-        for name in after.tensors:
-            np.testing.assert_array_equal(after.read(name), before.read(name), err_msg=name)
-    assert (back.path / "tokenizer.json").read_bytes() == (
-        checkpoint.path / "tokenizer.json"
-    ).read_bytes()
+    assert back.family.name == PLAIN_FILES[architecture]
+    before, after = (load_text_tokenizer(model) for model in (checkpoint, back))
+    texts = [text for text in probe_texts() if "extra_id" not in text]
+    expected, actual = (
+        [list(text.ids) for text in tokenizer.encode(texts, max_tokens=None, offsets=False)]
+        for tokenizer in (before, after)
+    )
+    assert [(t, a, e) for t, a, e in zip(texts, actual, expected, strict=True) if a != e] == []
+
+
+def test_transformers_reads_the_same_from_a_file(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+    import transformers
+
+    monkeypatch.setattr(type(TARGET), "runtime_problem", lambda self: "not needed")
+    positions = {"max_position_embeddings": 1024}  # transformers does not read their number
+    TARGET.export(small("GPT2LMHeadModel", **positions), tmp_path / "export", UNVERIFIED)
+    file = tmp_path / "export" / "model.gguf"
+    theirs = transformers.GPT2LMHeadModel.from_pretrained(file.parent, gguf_file=file.name)
+    convert(locate_or_download(resolve(str(file))), tmp_path / "back")
+    ids = np.array([[0, 5, 9, 2]])
+    ours = load_session(load_checkpoint(tmp_path / "back")).run({"input_ids": ids})
+    with torch.inference_mode():
+        expected = theirs.eval()(torch.from_numpy(ids))
+    for name, value in ours.items():
+        np.testing.assert_allclose(value, getattr(expected, name).numpy(), atol=1e-6)
+
+
+def test_a_vocabulary_with_capitals_is_not_lower_cased() -> None:
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "\u2581the", "\u2581The", "s"]
+    header: dict[str, Any] = {
+        "tokenizer.ggml.model": "bert",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.cls_token_id": 2,
+    }
+    for count, cased in ((7, True), (5, False)):
+        header["tokenizer.ggml.tokens"] = tokens[:count]
+        files = tokenizer_files(header, "a.gguf")
+        assert json.loads(files["tokenizer_config.json"])["do_lower_case"] is not cased
+    assert files["vocab.txt"].split() == [b"[PAD]", b"[UNK]", b"[CLS]", b"[SEP]", b"the"]
 
 
 def test_positions_that_no_text_has_are_left_out(
@@ -207,9 +339,16 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
         padded(header(2, 0, tensor(b"a", (8,), F32, 0) + tensor(b"a", (8,), F32, 32)), 64),
         "listed twice",
     ),
-    "alignment": (
-        header(0, 1, text(b"general.alignment") + struct.pack("<II", 4, 0)),
-        "alignment is 0",
+    **{
+        f"alignment of {value}": (
+            header(0, 1, text(b"general.alignment") + struct.pack("<II", 4, value)),
+            f"alignment is {value}",
+        )
+        for value in (0, 24, 1 << 31)
+    },
+    "a key twice": (
+        header(0, 2, 2 * (text(b"a") + struct.pack("<II", 4, 0))),
+        "'a' is listed twice",
     ),
 }
 
@@ -221,3 +360,40 @@ def test_hostile_headers_are_refused(case: str, tmp_path: Path) -> None:
     with pytest.raises(VerificationError, match=reason) as caught:
         Gguf().open(tmp_path, ["model.gguf"])
     assert "\n" not in str(caught.value)
+
+
+# key -> value in place of what a sound file has; ``None`` leaves it out
+CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "another architecture": ({"general.architecture": "mamba"}, "no installed family reads"),
+    "no architecture": ({"general.architecture": 3}, "is not a name"),
+    "no layers": ({"bert.block_count": None}, "no key bert.block_count"),
+    "many layers": ({"bert.block_count": 1 << 30}, "block_count|num_hidden_layers|num_layers"),
+    "negative layers": ({"bert.block_count": -1}, "block_count = -1"),
+    "heads": ({"bert.attention.head_count": 0}, "num_attention_heads|num_heads"),
+    "width": ({"bert.embedding_length": "32"}, "embedding_length = '32'"),
+    "other width": ({"bert.embedding_length": 64}, "the tensors do not"),
+    "epsilon": ({"bert.attention.layer_norm_epsilon": float("nan")}, "epsilon = nan"),
+    "activation": ({"bert.hidden_activation": "step"}, "hidden_act"),
+    "tokens": ({"tokenizer.ggml.tokens": [1, 2]}, "not a list of tokens"),
+    "few tokens": ({"tokenizer.ggml.tokens": ["a"]}, "not a list of 1 kinds"),
+    "special token": ({"tokenizer.ggml.cls_token_id": 1 << 30}, "there are 17 tokens"),
+    "padding": ({"tokenizer.ggml.padding_token_id": "x"}, "padding_token_id"),
+    "kinds": ({"tokenizer.ggml.token_type": "x"}, "kinds of tokens"),
+    "a word of two": ({"tokenizer.ggml.tokens": ["a b"] * 17}, "is not a word"),
+    "tokenizer": ({"tokenizer.huggingface.json": "{"}, "not valid JSON|JSON"),
+}
+
+
+def test_headers_that_contradict_themselves_get_one_line(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(TARGET), "runtime_problem", lambda self: "not needed")
+    TARGET.export(small("BertModel"), tmp_path / "export", UNVERIFIED)
+    exported, wrong = tmp_path / "export" / "model.gguf", []
+    for case, (changes, reason) in CONTRADICTIONS.items():
+        file = rewritten(exported, tmp_path / "changed.gguf", {WHOLE: None, **changes})
+        with pytest.raises(ZooError) as caught:
+            convert(locate_or_download(resolve(str(file))), None, dry_run=True)
+        if not re.search(reason, str(caught.value)) or "\n" in str(caught.value):
+            wrong.append((case, str(caught.value)))
+    assert wrong == []

@@ -212,4 +212,5 @@ def _cache_directory(source: "CheckpointDir") -> Path:
     key = blake3(f"{__version__}\0{path / (source.stem or '')}".encode())
     for name, digest in sorted(source.digests.items()):
         key.update(f"\0{name}\0{digest.blake3}".encode())
-    return home() / "cache" / f"{path.name}-{key.hexdigest(8)}"
+    name = path.name if source.file is None else Path(source.file).stem
+    return home() / "cache" / f"{name}-{key.hexdigest(8)}"

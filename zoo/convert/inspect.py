@@ -19,7 +19,7 @@ from zoo.hub.select_files import (
     module_files,
     without_weights,
 )
-from zoo.io.json import read_json_object
+from zoo.io.json import parse_json, read_json_object
 from zoo.plugins import all_families, all_formats, family_of_model_type, get_family, iter_families
 from zoo.plugins.directory import plugin_of_model_type
 from zoo.plugins.discovery import disabled_hint
@@ -36,6 +36,9 @@ LOG = logging.getLogger("zoo")
 def find_config(source: "CheckpointDir") -> "tuple[str, Family, dict[str, Any]]":
     """Find the configuration of a published checkpoint."""
     directory = source.model_directory
+    if (content := source.derived.get(CONFIG)) is not None:
+        hub = parse_json(content, directory / CONFIG)
+        return CONFIG, _family_of(hub, directory), hub
     if not (directory / CONFIG).is_file():
         for family in iter_families():
             for pattern in family.config_files:
@@ -179,7 +182,7 @@ def _family_of(hub: Mapping[str, Any], directory: Path) -> "Family":
 def local_files(source: "CheckpointDir") -> list[str]:
     """Return the names of all files of a directory that a conversion may read."""
     directory = source.directory
-    if is_checkpoint(directory):
+    if is_checkpoint(directory) or source.file is not None:
         return source.names()
     paths = [path for path in (*directory.glob("*"), *directory.glob("*/*")) if path.is_file()]
     names = [path.relative_to(directory).as_posix() for path in paths]

@@ -13,6 +13,7 @@ from zoo.checkpoint.generation_config import (
 from zoo.convert.dtypes import widened
 from zoo.convert.inspect import class_names, find_config
 from zoo.convert.runtime_reader import RuntimeReader
+from zoo.convert.self_contained import with_derived_files
 from zoo.errors import UsageError, VerificationError
 from zoo.families.base import GENERATING, Family
 from zoo.families.config import Config
@@ -90,7 +91,8 @@ class OpenCheckpoint:
     def files_read(self) -> list[str]:
         """Return the names of the configuration and side files that are read, each once."""
         self.pooling  # noqa: B018 (reading it adds its files to names_read)
-        return list(dict.fromkeys([*self.side_files, *sorted(self.files.names_read)]))
+        names = dict.fromkeys([*self.side_files, *sorted(self.files.names_read)])
+        return [name for name in names if name not in self.source.derived]
 
     @property
     def tokenizer(self) -> TokenizerInfo | None:
@@ -169,6 +171,7 @@ def open_source(
             checkpoint=checkpoint,
             side_files=tuple(name for name in listed if (path / name).is_file()),
         )
+    source = with_derived_files(source)
     config_name, family, hub = find_config(source)
     names = [*source.names(), *source.graphs()]
     file_format, files = choose_format(names, str(source.directory), allow_pickle=allow_pickle)
@@ -178,7 +181,8 @@ def open_source(
     reader = file_format.open(source.model_directory, files)
     try:
         hub = dict(family.infer_config(hub, reader.tensors, present))
-        translation = family.from_hub(hub, str(source.directory / config_name))
+        described = files[0] if config_name in source.derived else config_name
+        translation = family.from_hub(hub, str(source.directory / described))
     except BaseException:
         reader.close()
         raise

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from zoo.families.heads import Floats, SpanBeams
     from zoo.families.onnx import OnnxSpec
     from zoo.families.recipe import Recipe
-    from zoo.families.runtimes import RuntimeModel
+    from zoo.families.runtimes import RuntimeHeader, RuntimeModel
     from zoo.io.tensors.formats import TensorInfo
     from zoo.nn.logits_processor import LogitsProcessor
     from zoo.tokenizers import SourceFiles, TextTokenizer
@@ -376,6 +376,29 @@ class Family(RenamedMethods, ABC):
             if describe is not None:
                 return describe(config, head)  # type: ignore[no-any-return]
         return f"the family {self.name} does not declare how the format names its tensors"
+
+    def config_of_runtime(self, target: str, header: "RuntimeHeader") -> "Mapping[str, Any] | None":
+        """Return the Hub configuration of a model in the format of a runtime.
+
+        It has ``model_type`` and, if the file determines the head, ``architectures``. The family's
+        module ``runtimes`` has a function for each format that can be read without a
+        ``config.json``, named ``from_`` and the target.
+
+        Args:
+            target: name of the export target that writes the format.
+            header: what the file says of the model.
+
+        Returns:
+            the keys; ``None`` for a model of another family.
+
+        Raises:
+            VerificationError: the file contradicts itself, or lacks a key.
+        """
+        if self.package and find_spec(f"{self.package}.runtimes") is not None:
+            translate = getattr(self._module("runtimes"), f"from_{target}", None)
+            if translate is not None:
+                return translate(header)  # type: ignore[no-any-return]
+        return None
 
     def recipe(self, size: str) -> "Recipe":
         """Return the pretraining settings of a size, from the paper or the released code.

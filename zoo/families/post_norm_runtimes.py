@@ -5,9 +5,18 @@ follow the residual sums.
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
-from zoo.families.runtimes import QKV, Names, RuntimeModel, SkipRows, layered, runtime_weights
+from zoo.families.runtimes import (
+    QKV,
+    Names,
+    RuntimeHeader,
+    RuntimeModel,
+    SkipRows,
+    layered,
+    runtime_weights,
+)
 from zoo.weights import WeightMap
 
 # activation functions of CTranslate2 by their names in ``ctranslate2.specs.Activation``
@@ -103,7 +112,7 @@ def encoder_gguf(
     model: WeightMap,
     *,
     architecture: str,
-    tokenizer: Mapping[str, str],
+    tokenizer: Mapping[str, str] = MappingProxyType({}),
     skipped_positions: int = 0,
     max_tokens: int | None = None,
 ) -> RuntimeModel | str:
@@ -150,6 +159,35 @@ def encoder_gguf(
         "attention.head_count": config.num_heads,
         "attention.layer_norm_epsilon": getattr(config, "layer_norm_eps", 1e-12),
         "attention.causal": False,
+        "hidden_activation": config.activation,
     }
     weights = runtime_weights(names, model, {"i": config.num_layers})
     return RuntimeModel(architecture, settings, weights, tokenizer=tokenizer)
+
+
+def encoder_from_gguf(
+    header: RuntimeHeader, model_type: str, prefix: str, *, skipped_positions: int = 0
+) -> dict[str, Any]:
+    """Return the Hub's keys of an encoder in llama.cpp's first architecture of encoders.
+
+    Args:
+        header: what the file says of the model.
+        model_type: the Hub's name of the architecture.
+        prefix: what the names of the Hub's classes begin with.
+        skipped_positions: number of position embeddings that the format leaves out.
+    """
+    classifies = "cls.output.weight" in header.shapes
+    return {
+        "model_type": model_type,
+        "architectures": [f"{prefix}{'ForSequenceClassification' if classifies else 'Model'}"],
+        **(header.labels() if classifies else {}),
+        "vocab_size": header.rows("token_embd.weight"),
+        "hidden_size": header.count("embedding_length"),
+        "num_hidden_layers": header.count("block_count"),
+        "num_attention_heads": header.count("attention.head_count"),
+        "intermediate_size": header.count("feed_forward_length"),
+        "max_position_embeddings": header.rows("position_embd.weight") + skipped_positions,
+        "type_vocab_size": header.rows("token_types.weight"),
+        "layer_norm_eps": header.number("attention.layer_norm_epsilon"),
+        "hidden_act": header.text("hidden_activation", "gelu"),
+    }

@@ -2,13 +2,16 @@
 
 A family's module ``runtimes`` has a function for each export target that holds it, with the name
 of the target: ``gguf(config, head)`` returns a ``RuntimeModel``, or the reason why the format
-cannot hold the model.
+cannot hold the model. ``from_gguf(header)`` is the way back: the keys of a Hub configuration, or
+``None`` for a model of another family.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from zoo.errors import VerificationError
 from zoo.overrides import override
 from zoo.weights import Concat, Op, Rule, WeightMap
 from zoo.weights.ops import SAME, Shape
@@ -33,7 +36,9 @@ class RuntimeModel:
         weights: rules from the format's tensor names to ours.
         copies: tensor of the format -> tensor of ours that it has the values of, for tied weights
             that the format stores twice.
-        tokenizer: keys of the kind of tokenizer, in formats that describe one.
+        tokenizer: keys of how the family splits texts into words, in formats that describe one.
+        read_only: why files of this model are read and not written, because the runtime computes
+            something else; empty if they are written.
     """
 
     architecture: str
@@ -41,6 +46,101 @@ class RuntimeModel:
     weights: WeightMap
     copies: Mapping[str, str] = field(default_factory=dict)
     tokenizer: Mapping[str, str] = field(default_factory=dict)
+    read_only: str = ""
+
+
+@dataclass(frozen=True)
+class RuntimeHeader:
+    """What a file in the format of a runtime says of its model.
+
+    Attributes:
+        architecture: name of the architecture in the format.
+        tokenizer: kind of tokenizer in the format; empty for none.
+        metadata: key -> value, of all keys of the file.
+        shapes: name -> shape of the tensors.
+        location: the file, for messages.
+    """
+
+    architecture: str
+    tokenizer: str
+    metadata: Mapping[str, Any]
+    shapes: Mapping[str, tuple[int, ...]]
+    location: str
+
+    def rows(self, tensor: str) -> int:
+        """Return the number of rows of a tensor.
+
+        Raises:
+            VerificationError: the file has no such matrix.
+        """
+        shape = self.shapes.get(tensor, ())
+        if len(shape) != 2:
+            raise VerificationError(f"{self.location} holds no matrix {tensor}")
+        return shape[0]
+
+    def count(self, key: str, default: int | None = None) -> int:
+        """Return a number that counts something, of a key of the architecture.
+
+        Raises:
+            VerificationError: the file has no such number, and there is no default.
+        """
+        value = self._value(key, default)
+        if type(value) is not int or value < 0:
+            raise self._wrong(key, value)
+        return value
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """Return a number of a key of the architecture: the shortest that float32 rounds to it.
+
+        Raises:
+            VerificationError: the file has no such number, and there is no default.
+        """
+        import numpy as np
+
+        value = self._value(key, default)
+        if type(value) not in (int, float) or not math.isfinite(value):
+            raise self._wrong(key, value)
+        return float(str(np.float32(value)))
+
+    def text(self, key: str, default: str) -> str:
+        """Return a text of a key of the architecture.
+
+        Raises:
+            VerificationError: it is not a text.
+        """
+        value = self._value(key, default)
+        if not isinstance(value, str):
+            raise self._wrong(key, value)
+        return value
+
+    def token(self, role: str, default: int | None = None) -> int | None:
+        """Return the id of a special token, such as ``padding``; by default ``default``.
+
+        Raises:
+            VerificationError: it is not a number.
+        """
+        key = f"tokenizer.ggml.{role}_token_id"
+        value = self.metadata.get(key, default)
+        if value is not None and (type(value) is not int or value < 0):
+            raise VerificationError(f"{self.location}: {key} = {value!r:.100} is not a token")
+        return value
+
+    def labels(self) -> dict[str, Any]:
+        """Return the Hub's key of the names of a classifier's outputs, or of their number."""
+        named = self._value("classifier.output_labels", [])
+        if isinstance(named, list) and named and all(isinstance(n, str) for n in named):
+            return {"id2label": {str(i): name for i, name in enumerate(named)}}
+        rows = self.shapes.get("cls.output.weight", (2,))[0]
+        return {"id2label": {str(i): f"LABEL_{i}" for i in range(rows)}}
+
+    def _value(self, key: str, default: Any = None) -> Any:
+        return self.metadata.get(f"{self.architecture}.{key}", default)
+
+    def _wrong(self, key: str, value: Any) -> VerificationError:
+        name = f"{self.architecture}.{key}"
+        if value is None:
+            return VerificationError(f"{self.location} has no key {name}", "fetch it again")
+        return VerificationError(f"{self.location}: {name} = {value!r:.100} is not a valid value")
 
 
 @dataclass(frozen=True)

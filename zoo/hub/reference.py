@@ -1,13 +1,17 @@
 """Resolution of model references."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from zoo.errors import UsageError, did_you_mean
 from zoo.hub import registry
 from zoo.io.paths import store
+
+if TYPE_CHECKING:
+    from zoo.io.tensors.formats import Format
 
 Kind = Literal["path", "store", "registry", "hub"]
 REPO = re.compile(r"(?!.*\.\.)\w[\w.-]*/\w[\w.-]*")
@@ -20,7 +24,8 @@ class Reference:
     text: str  # reference as the user typed it
     kind: Kind
     name: str  # name of the converted model in the store
-    path: Path | None = None  # directory, for kinds ``path`` and ``store``
+    # directory, for kinds ``path`` and ``store``; or a file that describes its model
+    path: Path | None = None
     stem: str | None = None  # prefix of the files, if the path is not a directory
     # registry entry, for kind ``registry`` and for repositories that the registry has
     row: registry.RegistryEntry | None = None
@@ -52,6 +57,8 @@ def resolve(text: str, *, revision: str | None = None, stored: bool = True) -> R
     stem = path.name.removesuffix(".index")  # of the files of a TensorFlow checkpoint
     if (path.parent / f"{stem}.index").is_file():
         return Reference(text, "path", stem, path=path.parent, stem=stem, revision=revision)
+    if path.is_file() and self_contained_format([path.name]) is not None:
+        return Reference(text, "path", path.stem, path=path, revision=revision)
     if not text or text.startswith((".", "/", "~")) or path.exists():
         problem = "is not a directory" if path.exists() and text else "does not exist"
         hint = "give the directory of a checkpoint"
@@ -86,6 +93,14 @@ def resolve(text: str, *, revision: str | None = None, stored: bool = True) -> R
         f"no model is called {text!r}",
         did_you_mean(text, names) or "see `zoo models`, or give a path or organisation/name",
     )
+
+
+def self_contained_format(names: Sequence[str]) -> "Format | None":
+    """Return the format of the file among several that describes its model, if there is one."""
+    from zoo.plugins import all_formats
+
+    candidates = (f for f in all_formats() if f.self_contained and f.find(names))
+    return next(candidates, None)
 
 
 def stored_names() -> list[str]:

@@ -47,6 +47,11 @@ UNREAD: tuple[tuple[tuple[str, ...], str, str], ...] = (
         "give the model that it was made from",
     ),
     (
+        ("*.gguf",),
+        "several GGUF files",
+        "give the path of one of them",
+    ),
+    (
         ("*.ckpt", "model*.pt", "model*.pth", "consolidated*.pth"),
         "a file of PyTorch without the names of the Hub",
         f"load it with the program that wrote it {_SAVE}",

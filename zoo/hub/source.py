@@ -1,7 +1,7 @@
 """Files of a model reference: a local directory, or a download."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -36,6 +36,10 @@ class CheckpointDir:
     # ``model_type`` given by the user, for a configuration that has none
     model_type: str | None = None
     is_export: bool = False  # whether the files are those of an export in a repository
+    file: str | None = None  # the only file that is read, which describes its model
+    # name -> contents of the side files that the weights describe, see
+    # ``zoo.convert.self_contained``
+    derived: Mapping[str, bytes] = field(default_factory=dict)
 
     def names(self) -> list[str]:
         """Return the names in ``model_directory`` that may be read and begin with ``stem``."""
@@ -43,6 +47,8 @@ class CheckpointDir:
         if self.restricted:
             inside = f"{self.folder}/" if self.folder else ""
             names = [n.removeprefix(inside) for n in self.digests if n.startswith(inside)]
+        elif self.file is not None:
+            names = [self.file]
         else:
             names = [path.name for path in self.model_directory.iterdir() if path.is_file()]
         return sorted(name for name in names if name.startswith(start))
@@ -61,7 +67,7 @@ class CheckpointDir:
 
     def graphs(self) -> list[str]:
         """Return the names of ONNX graphs in subdirectories, which have no weights to read."""
-        graphs = [] if self.restricted else self.directory.glob("*/*.onnx")
+        graphs = [] if self.restricted or self.file else self.directory.glob("*/*.onnx")
         return sorted(path.relative_to(self.directory).as_posix() for path in graphs)
 
     @cached_property
@@ -69,9 +75,11 @@ class CheckpointDir:
         """Side files: tokenizer, pooling."""
         from zoo.tokenizers import SourceFiles
 
-        return SourceFiles(self.directory, self._only(), self.folder)
+        return SourceFiles(self.directory, self._only(), self.folder, self.derived)
 
     def _only(self) -> list[str] | None:
+        if self.file is not None:
+            return [self.file]
         return sorted(self.digests) if self.restricted else None
 
     @property
@@ -79,7 +87,7 @@ class CheckpointDir:
         """``True`` if the directory is in the zoo's layout."""
         # the cache of downloads may hold a manifest that is not among the files to read
         may_read = not self.restricted or MANIFEST in self.digests
-        return may_read and (self.directory / MANIFEST).is_file()
+        return self.file is None and may_read and (self.directory / MANIFEST).is_file()
 
     @property
     def restricted(self) -> bool:
@@ -102,8 +110,13 @@ def locate_or_download(
     if reference.path is not None:
         if reference.revision is not None:
             raise UsageError(f"--revision does not apply to the directory {reference.path}")
+        is_file = reference.path.is_file()
         return CheckpointDir(
-            reference.path, reference.text, stem=reference.stem, model_type=model_type
+            reference.path.parent if is_file else reference.path,
+            reference.text,
+            stem=reference.stem,
+            model_type=model_type,
+            file=reference.path.name if is_file else None,
         )
     from zoo.hub import fetch
     from zoo.hub.lockfile import Lock

@@ -1,7 +1,7 @@
 """Reading of the side files of a published checkpoint."""
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,22 +52,29 @@ class SourceFiles:
         directory: directory of the checkpoint.
         only: names of the files that may be read; by default all.
         folder: where the files of the tokenizer are, if not in the directory itself.
+        derived: name -> contents of files that the weights describe, where the directory has none.
 
     Attributes:
         names_read: names of the files read so far.
     """
 
     def __init__(
-        self, directory: Path, only: Collection[str] | None = None, folder: str = ""
+        self,
+        directory: Path,
+        only: Collection[str] | None = None,
+        folder: str = "",
+        derived: Mapping[str, bytes] | None = None,
     ) -> None:
         self.directory = directory
         self.only = only
         self.folder = folder
+        self.derived = derived or {}
         self.names_read: set[str] = set()
 
     def has(self, name: str) -> bool:
         """Return ``True`` if a path of that name exists, of any type."""
-        return os.path.lexists(self.path(name)) and self._allowed(self.path(name))
+        path = self.path(name)
+        return name in self.derived or (os.path.lexists(path) and self._allowed(path))
 
     def matching(self, pattern: str) -> list[str]:
         """Return the names of files that match a pattern such as ``sentence_*.json``."""
@@ -97,6 +104,8 @@ class SourceFiles:
             SourceError: the file is missing, cannot be read, or is not in ``only``.
         """
         path = self.path(name)
+        if name in self.derived:
+            return self.derived[name]
         if not self._allowed(path):
             raise SourceError(f"{path} is not one of the requested files")
         self.names_read.add(path.relative_to(self.directory).as_posix())

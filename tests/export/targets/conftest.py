@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -6,7 +7,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from tests.checkpoints import SMALL, Make, byte_level_roberta, hub_checkpoint
-from tests.tokenizers.trained import END, byte_level
+from tests.tokenizers.trained import BRACKETS, END, byte_level, pieces
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.convert import convert
 from zoo.hub.source import CheckpointDir
@@ -20,7 +21,11 @@ def small(hub_checkpoint: Make, tmp_path: Path) -> Small:
     """Return a function from a class of transformers to a converted model with a tokenizer."""
 
     def make(architecture: str, **changes: Any) -> Checkpoint:
-        if "Roberta" in architecture:
+        if "XLM" in architecture or "T5" in architecture:
+            source = _sentencepiece(hub_checkpoint, architecture, **changes)
+        elif "ModernBert" in architecture:
+            source = _modern(hub_checkpoint, architecture, **changes)
+        elif "Roberta" in architecture:
             source = byte_level_roberta(hub_checkpoint, architecture, **changes)
         elif "GPT" in architecture:
             source = _gpt(hub_checkpoint, architecture, **changes)
@@ -47,6 +52,42 @@ def _gpt(make: Make, architecture: str, **changes: Any) -> Path:
     path = make(architecture, tokenizer=False, **{**shape, "vocab_size": size, **changes})
     (path / "vocab.json").write_text(vocabulary)
     (path / "merges.txt").write_text(merges)
+    return path
+
+
+def _sentencepiece(make: Make, architecture: str, **changes: Any) -> Path:
+    """Write an XLM-RoBERTa or a T5 with a unigram tokenizer."""
+    content = pieces()
+    if "XLM" in architecture:
+        shape: dict[str, Any] = {"type_vocab_size": 1, "vocab_size": 702, "pad_token_id": 1}
+        name = "sentencepiece.bpe.model"
+    else:
+        shape = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
+        shape |= {"vocab_size": 800}
+        name = "spiece.model"
+    path = make(architecture, tokenizer=False, **{**shape, **changes})
+    (path / name).write_bytes(content)
+    return path
+
+
+def _modern(make: Make, architecture: str, **changes: Any) -> Path:
+    """Write a ModernBERT with a byte-level tokenizer that puts special tokens around texts."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+
+    vocabulary, merges = byte_level(BRACKETS)
+    ids = json.loads(vocabulary)
+    pairs = [(a, b) for a, b in (line.split(" ") for line in merges.splitlines()[1:])]
+    tokenizer = Tokenizer(models.BPE(ids, pairs))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(list(BRACKETS))
+    ends = [("[CLS]", ids["[CLS]"]), ("[SEP]", ids["[SEP]"])]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=ends
+    )
+    shape = {"vocab_size": len(ids), "pad_token_id": ids["[PAD]"], "local_attention": 8}
+    path = make(architecture, tokenizer=False, **{**shape, "num_hidden_layers": 4, **changes})
+    tokenizer.save(str(path / "tokenizer.json"))
     return path
 
 

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -20,7 +21,7 @@ TARGET = find_target("gguf")
 needs_llama = pytest.mark.skipif(
     llama_problem() is not None, reason="node-llama-cpp is not installed"
 )
-HELD: dict[str, dict[str, int]] = {
+HELD: dict[str, dict[str, Any]] = {
     "BertModel": {},
     "RobertaModel": {},
     "DistilBertModel": {},
@@ -28,6 +29,10 @@ HELD: dict[str, dict[str, int]] = {
     "BertForSequenceClassification": {"num_labels": 3},
     "RobertaForSequenceClassification": {"num_labels": 3},
     "GPT2LMHeadModel": {},
+    "XLMRobertaModel": {},
+    "ModernBertModel": {},
+    "ModernBertForSequenceClassification": {"num_labels": 3, "classifier_pooling": "mean"},
+    "T5EncoderModel": {"feed_forward_proj": "gated-gelu"},
 }
 LOOSE = ExportSettings(allow_tokenizer_differences=True)
 

@@ -101,6 +101,18 @@ class ExportTarget(ABC):
         """
         return self.writer_problem()
 
+    def model_problem(self, family: "Family", config: Any, head: str) -> str | None:
+        """Return why the runtime, as zoo reaches it, cannot run a model that the format holds.
+
+        Such a model is written with ``--unverified`` only. By default ``None``: it can.
+
+        Args:
+            family: family of the model.
+            config: its configuration.
+            head: name of its head.
+        """
+        return None
+
     def runtime_install(self) -> str:
         """Return how to install the runtime."""
         return self.install

@@ -63,7 +63,13 @@ def export_to(
     require_held(target, checkpoint)
     if missing := target.writer_problem():
         raise UsageError(f"{target.title} is not available: {missing}", target.install)
-    problem = target.runtime_problem()
+    problem = target.model_problem(checkpoint.family, checkpoint.config, checkpoint.head_name)
+    if problem is not None and not settings.unverified:
+        raise UsageError(
+            f"{target.title} cannot be compared with torch: {problem}",
+            "add --unverified to write the model all the same",
+        )
+    problem = problem or target.runtime_problem()
     if problem is not None and not settings.unverified:
         raise UsageError(
             f"{target.title} is not available, so nothing can be compared with torch: {problem}",

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from zoo.errors import UsageError
@@ -115,10 +115,13 @@ class TensorReader(ABC):
     Attributes:
         tensors: name -> dtype and shape, known from the headers.
         files: paths of the files that hold the tensors.
+        metadata: what the header says of model and tokenizer, key -> value, in formats with
+            ``Format.self_contained``.
     """
 
     tensors: Mapping[str, TensorInfo]
     files: Sequence[Path]
+    metadata: Mapping[str, Any] = MappingProxyType({})
 
     @abstractmethod
     def read(self, name: str) -> "NDArray[np.generic[Any]]":
@@ -174,12 +177,15 @@ class Format(ABC):
         priority: of several formats in a directory, the one with the highest priority is read.
         executable: the format can contain code (pickle), and is read only with ``--allow-pickle``.
         naming_scheme: naming scheme of the tensors; a family must support any but ``hub``.
+        self_contained: a file describes its model and tokenizer in ``TensorReader.metadata``, and
+            needs no other file.
     """
 
     name: ClassVar[str]
     priority: ClassVar[int] = 0
     executable: ClassVar[bool] = False
     naming_scheme: ClassVar[str] = "hub"
+    self_contained: ClassVar[bool] = False
 
     @abstractmethod
     def find(self, names: Sequence[str]) -> tuple[str, ...]:

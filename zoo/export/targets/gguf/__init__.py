@@ -4,8 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from zoo.errors import UsageError
 from zoo.export.targets.base import ExportTarget, Precision
+from zoo.families.base import DECODER_TOKENS
 from zoo.overrides import override
+from zoo.tokenizers.gguf import POOLINGS
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
@@ -14,9 +17,6 @@ if TYPE_CHECKING:
     from zoo.tokenizers.pooling import Pooling
 
 FILE = "model.gguf"
-# by their numbers in GGUF
-POOLINGS = {"mean": 1, "cls": 2, "lasttoken": 3}
-RANK = 4  # the scores of a classifier
 HALF_GELU = "GELU is a table of half-precision values"
 
 
@@ -75,7 +75,15 @@ class Gguf(ExportTarget):
         model = family.runtime_model(self.name, config, head)
         if isinstance(model, str):
             return model
+        if model.read_only:
+            return model.read_only
         return None if pooling is None else refused_pooling(pooling)
+
+    @override
+    def model_problem(self, family: "Family", config: Any, head: str) -> str | None:
+        if DECODER_TOKENS in str(family.heads()[head].inputs):
+            return "node-llama-cpp runs no models of an encoder and a decoder"
+        return None
 
     @override
     def write(self, checkpoint: "Checkpoint", directory: Path, precision: str) -> None:
@@ -89,6 +97,12 @@ class Gguf(ExportTarget):
     ) -> "Session":
         from zoo.export.targets.gguf.session import LlamaSession
 
+        names = (checkpoint.family, checkpoint.config, checkpoint.head_name)
+        if problem := self.model_problem(*names):
+            raise UsageError(
+                f"{checkpoint.path} holds a GGUF file that is not run here: {problem}",
+                "run it with llama.cpp, or convert it and run it in torch",
+            )
         return LlamaSession(checkpoint, directory / FILE, precision, threads)
 
     @override

@@ -41,8 +41,8 @@ async function logits(tokens) {
 function cut(text) {
     const { bos, eos, sep, shouldPrependBosToken, shouldAppendEosToken } = model.tokens;
     const kind = model.vocabularyType;
-    const first = kind === "wpm" || (kind !== "ugm" && shouldPrependBosToken) ? bos : null;
-    const last = kind === "wpm" ? sep : kind === "ugm" || shouldAppendEosToken ? eos : null;
+    const first = kind === "wpm" || shouldPrependBosToken ? bos : null;
+    const last = kind === "wpm" ? sep : shouldAppendEosToken || kind === "ugm" ? eos : null;
     return [first, ...model.tokenize(text, false), last].filter((token) => token != null);
 }
 

@@ -34,7 +34,7 @@ class LlamaSession(TargetSession):
     def __init__(
         self, checkpoint: Checkpoint, file: Path, precision: str, threads: int | None = None
     ) -> None:
-        returned = EMBEDDING if checkpoint.head_name == "none" else LOGITS
+        returned = LOGITS if LOGITS in checkpoint.onnx_spec.outputs else EMBEDDING
         super().__init__(checkpoint, "gguf", precision, outputs=[returned])
         pooling = checkpoint.model.pooling
         self._normalizes = pooling is not None and pooling.normalize

@@ -1,63 +1,88 @@
 """The tokenizer of a model as GGUF describes it, which llama.cpp runs itself."""
 
 import json
+from base64 import b64decode
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
-
-import gguf
 
 from zoo.checkpoint import TOKENIZER, Checkpoint
 from zoo.errors import UsageError
+from zoo.tokenizers.gguf import (
+    BYTE_LEVEL,
+    HUGGING_FACE,
+    MODEL,
+    PREFIX,
+    ROLE_KEYS,
+    SPACE,
+    UNIGRAM,
+    WORDPIECE,
+    Kind,
+)
 from zoo.tokenizers.source_files import SourceFiles
 from zoo.tokenizers.tokenizer_json import load
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-Kind = gguf.TokenType
-SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # in front of a word
-# role of a special token -> its key
-KEYS = {
-    "bos": "bos_token_id",
-    "eos": "eos_token_id",
-    "unk": "unknown_token_id",
-    "sep": "seperator_token_id",  # as the format spells it
-    "pad": "padding_token_id",
-    "cls": "cls_token_id",
-    "mask": "mask_token_id",
-}
+UNUSED_SCORE = -10_000.0
+# kind of tokenizer -> its name in the format
+MODELS = {"WordPiece": WORDPIECE, "BPE": BYTE_LEVEL, "Unigram": UNIGRAM}
 
 
 def add_vocabulary(writer: Any, checkpoint: Checkpoint, keys: Mapping[str, str]) -> None:
     """Write the tokens, their kinds, the special ones, and the family's keys of the tokenizer."""
-    for key, value in {"pre": "default", **keys}.items():
-        writer.add_string(f"tokenizer.ggml.{key}", value)
-    tokenizer = load(SourceFiles(checkpoint.path))
+    files = SourceFiles(checkpoint.path)
+    tokenizer = load(files)
     definition = json.loads(tokenizer.to_str())
-    kind = definition["model"]["type"]
-    rows: int = checkpoint.config.vocab_size
-    if kind == "WordPiece":
-        _add_wordpiece(writer, tokenizer, definition, rows)
-    elif kind == "BPE":
-        tokens, kinds = _table(tokenizer, rows)
-        merges = definition["model"]["merges"]
-        writer.add_token_list(tokens)
-        writer.add_token_types(kinds)
-        writer.add_token_merges([m if isinstance(m, str) else " ".join(m) for m in merges])
-        ends = tokenizer.encode("").ids
-        writer.add_add_bos_token(len(ends) > 0)
-        writer.add_add_eos_token(len(ends) > 1)
-    else:
+    kind, rows = definition["model"]["type"], checkpoint.config.vocab_size
+    if kind not in MODELS:
         raise UsageError(
             f"{checkpoint.path / TOKENIZER} is a tokenizer of the kind {kind}, which zoo does not "
             "write to GGUF",
             "--to onnx and --to openvino leave texts to the tokenizer",
         )
+    pre = keys.get("pre", "default") if kind == "BPE" else "default"
+    writer.add_string(MODEL, MODELS[kind])
+    writer.add_string(f"{PREFIX}pre", pre)
+    tokens, kinds = _table(tokenizer, rows)
+    if kind == "WordPiece":
+        prefix = definition["model"]["continuing_subword_prefix"]
+        tokens = [_marked(*token, prefix) for token in zip(tokens, kinds, strict=True)]
+    elif kind == "BPE":
+        merges = definition["model"]["merges"]
+        writer.add_token_merges([m if isinstance(m, str) else " ".join(m) for m in merges])
+    else:
+        kinds[definition["model"]["unk_id"]] = Kind.UNKNOWN
+        _add_unigram(writer, tokenizer, definition, rows)
+    writer.add_token_list(tokens)
+    writer.add_token_types(kinds)
     special = checkpoint.model.tokenizer.special if checkpoint.model.tokenizer else {}
-    for role, key in KEYS.items():
-        number = tokenizer.token_to_id(special[role]) if role in special else None
+    ids = {role: tokenizer.token_to_id(token) for role, token in special.items()}
+    if kind != "WordPiece":  # which always has both
+        writer.add_add_bos_token("bos" in (ends := _ends(tokenizer)))
+        writer.add_add_eos_token("eos" in ends)
+    for role, number in {**ids, **_ends(tokenizer)}.items():
         if number is not None:
-            writer.add_uint32(f"tokenizer.ggml.{key}", number)
+            writer.add_uint32(PREFIX + ROLE_KEYS[role], number)
+    writer.add_string(HUGGING_FACE, files.text(TOKENIZER))
+
+
+def _ends(tokenizer: "Tokenizer") -> dict[str, int]:
+    """Return the special tokens around a text, by the names that llama.cpp has for them."""
+    text = tokenizer.encode("a", add_special_tokens=False).ids
+    ids = tokenizer.encode("a").ids
+    return {
+        **({"bos": ids[0]} if ids[:1] != text[:1] else {}),
+        **({"eos": ids[-1]} if ids[-1:] != text[-1:] else {}),
+    }
+
+
+def _marked(token: str, kind: Kind, prefix: str) -> str:
+    """Return a WordPiece token with a mark in front of words, in place of one within words."""
+    if kind not in (Kind.NORMAL, Kind.UNUSED):
+        return token
+    return token.removeprefix(prefix) if token.startswith(prefix) else SPACE + token
 
 
 def added_tokens(tokenizer: "Tokenizer") -> dict[int, bool]:
@@ -76,20 +101,21 @@ def _table(tokenizer: "Tokenizer", rows: int) -> tuple[list[str], list[Kind]]:
     return tokens, kinds
 
 
-def _add_wordpiece(
+def _add_unigram(
     writer: Any, tokenizer: "Tokenizer", definition: dict[str, Any], rows: int
 ) -> None:
-    prefix = definition["model"]["continuing_subword_prefix"]
-    tokens, kinds = _table(tokenizer, rows)
-    marked = [
-        token
-        if kind not in (Kind.NORMAL, Kind.UNUSED)
-        else token.removeprefix(prefix)
-        if token.startswith(prefix)
-        else SPACE + token
-        for token, kind in zip(tokens, kinds, strict=True)
-    ]
-    writer.add_token_list(marked)
-    writer.add_token_types(kinds)
-    # llama.cpp puts ``bos`` in front of a text, and ``seperator`` behind it
-    writer.add_uint32("tokenizer.ggml.bos_token_id", int(tokenizer.encode("").ids[0]))
+    """Write scores and normalization of a model of SentencePiece."""
+    scores = [score for _, score in definition["model"]["vocab"]]
+    writer.add_token_scores([*scores, *[UNUSED_SCORE] * (rows - len(scores))])
+    plain = partial(tokenizer.encode, add_special_tokens=False)
+    first = plain("a").tokens[:1]
+    writer.add_add_space_prefix(first != [] and first[0].startswith(SPACE))
+    writer.add_remove_extra_whitespaces(plain(" a  a ").ids == plain("a a").ids)
+    if charsmap := _charsmap(definition["normalizer"] or {}):
+        writer.add_precompiled_charsmap(b64decode(charsmap))
+
+
+def _charsmap(normalizer: dict[str, Any]) -> str:
+    """Return the compiled map of characters of SentencePiece, in base64; empty for none."""
+    found = [_charsmap(step) for step in normalizer.get("normalizers", ())]
+    return next(filter(None, found), "") or normalizer.get("precompiled_charsmap") or ""

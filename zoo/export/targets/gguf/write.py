@@ -8,10 +8,10 @@ import numpy as np
 
 from zoo.checkpoint import Checkpoint
 from zoo.errors import UsageError
-from zoo.export.targets.gguf import POOLINGS, RANK
 from zoo.export.targets.gguf.vocabulary import add_vocabulary
 from zoo.export.targets.tensors import runtime_tensors
 from zoo.families.runtimes import RuntimeModel
+from zoo.tokenizers.gguf import POOLINGS, RANK
 from zoo.tokenizers.pooling import Pooling
 
 Type = gguf.GGMLQuantizationType
@@ -26,7 +26,7 @@ TYPES = {
     "q4_0": (Type.Q4_0, gguf.LlamaFileType.MOSTLY_Q4_0),
 }
 # added to others or read row by row, which llama.cpp does in float32
-FLOAT32 = ("position_embd.weight", "token_types.weight")
+FLOAT32 = ("position_embd.weight", "token_types.weight", "attn_rel_b.weight")
 
 
 def write_gguf(checkpoint: Checkpoint, file: Path, precision: str) -> None:
@@ -71,7 +71,7 @@ def write_gguf(checkpoint: Checkpoint, file: Path, precision: str) -> None:
 
 def tensor_type(name: str, shape: tuple[int, ...], kind: Type) -> Type:
     """Return the type in which a tensor is stored; vectors are in float32."""
-    if len(shape) < 2 or name in FLOAT32 or not name.endswith("weight"):
+    if len(shape) < 2 or name.endswith(FLOAT32) or not name.endswith("weight"):
         return Type.F32
     block, _ = gguf.GGML_QUANT_SIZES[kind]
     return kind if shape[-1] % block == 0 else Type.F16
@@ -81,7 +81,7 @@ def _pooling(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the key of the pooling; a classifier has scores in its place."""
     if checkpoint.head.has_cache:
         return {}
-    if checkpoint.head_name != "none":
+    if checkpoint.head.has_labels:
         return {"pooling_type": RANK}
     return {"pooling_type": POOLINGS[(checkpoint.model.pooling or Pooling()).mode]}
 

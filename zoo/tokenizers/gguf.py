@@ -1,0 +1,255 @@
+"""Tokenizers as the headers of GGUF files describe them to llama.cpp, in the Hub's files."""
+
+import logging
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from zoo.errors import VerificationError
+from zoo.io.json import dump_json
+from zoo.io.limits import MAX_PIECE_LENGTH
+from zoo.tokenizers.config_files import DECODER, FLAGS
+from zoo.tokenizers.sentencepiece import proto
+from zoo.tokenizers.sentencepiece.model import VocabLayout, build_model
+from zoo.tokenizers.sentencepiece.normalization import NormalizationOptions, set_pipeline
+from zoo.tokenizers.sentencepiece.proto import Piece, PieceModel
+from zoo.tokenizers.source_files import (
+    MERGES,
+    TOKENIZER_CONFIG,
+    TOKENIZER_JSON,
+    VOCAB_JSON,
+    VOCABULARY,
+)
+
+LOG = logging.getLogger("zoo")
+ARCHITECTURE = "general.architecture"
+PREFIX = "tokenizer.ggml."
+MODEL = f"{PREFIX}model"
+HUGGING_FACE = "tokenizer.huggingface.json"  # a whole tokenizer.json, which llama.cpp ignores
+SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # in front of a word
+# role of a special token -> its key
+ROLE_KEYS = {
+    "bos": "bos_token_id",
+    "eos": "eos_token_id",
+    "unk": "unknown_token_id",
+    "sep": "seperator_token_id",  # as the format spells it
+    "pad": "padding_token_id",
+    "cls": "cls_token_id",
+    "mask": "mask_token_id",
+}
+WORDPIECE, BYTE_LEVEL, UNIGRAM = "bert", "gpt2", "t5"  # kinds of tokenizers
+# splits of texts into words that llama.cpp has under several names, all the same one
+SPLITS = frozenset(("gpt-2", "roberta-bpe", "modern-bert", "phi-2", "jina-es", "jina-de"))
+POOLINGS = {"mean": 1, "cls": 2, "lasttoken": 3}  # by their numbers
+RANK = 4  # the scores of a classifier
+
+
+class Kind(IntEnum):
+    """Kind of a token."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+def tokenizer_files(metadata: Mapping[str, Any], location: str) -> dict[str, bytes]:
+    """Return the Hub's files of the tokenizer of a header; none if it is of an unknown kind.
+
+    Raises:
+        VerificationError: the header contradicts itself.
+    """
+    whole = metadata.get(HUGGING_FACE)
+    kind, split = metadata.get(MODEL, ""), metadata.get(f"{PREFIX}pre", "default")
+    readers = {WORDPIECE: _wordpiece, BYTE_LEVEL: _byte_level, UNIGRAM: _unigram}
+    known = kind in readers and (kind != BYTE_LEVEL or split in SPLITS)
+    if not known and not isinstance(whole, str):
+        if kind:
+            LOG.warning(
+                "%s has a tokenizer of the kind %s (%s), which zoo does not read: "
+                "`zoo convert --tokenizer REF` adds one",
+                *(location, kind, split),
+            )
+        return {}
+    header = _Vocabulary.read(metadata, location)
+    config = header.config(("unk", "sep", "pad", "cls", "mask") if kind == WORDPIECE else ROLE_KEYS)
+    if isinstance(whole, str):
+        files = {TOKENIZER_JSON: whole.encode()}
+    else:
+        files = readers[kind](header, config)
+    return {**files, TOKENIZER_CONFIG: dump_json(config).encode()}
+
+
+def pooling_mode(metadata: Mapping[str, Any]) -> str | None:
+    """Return the pooling of the embeddings of a header; ``None`` if it has none."""
+    number = metadata.get(f"{metadata.get(ARCHITECTURE)}.pooling_type")
+    return next((mode for mode, known in POOLINGS.items() if known == number), None)
+
+
+@dataclass(frozen=True)
+class _Vocabulary:
+    """The tokens of a header, with their kinds."""
+
+    metadata: Mapping[str, Any]
+    location: str
+    tokens: Sequence[str]
+    kinds: Sequence[int]
+
+    @classmethod
+    def read(cls, metadata: Mapping[str, Any], location: str) -> "_Vocabulary":
+        tokens = metadata.get(f"{PREFIX}tokens")
+        if not isinstance(tokens, list) or not all(isinstance(text, str) for text in tokens):
+            raise VerificationError(f"{location}: {PREFIX}tokens is not a list of tokens")
+        kinds = metadata.get(f"{PREFIX}token_type", [int(Kind.NORMAL)] * len(tokens))
+        numbers = isinstance(kinds, list) and all(type(kind) is int for kind in kinds)
+        if not numbers or len(kinds) != len(tokens):
+            raise VerificationError(
+                f"{location}: {PREFIX}token_type is not a list of {len(tokens)} kinds of tokens"
+            )
+        return cls(metadata, location, tokens, kinds)
+
+    def role(self, name: str) -> int | None:
+        """Return the id of a special token."""
+        key = PREFIX + ROLE_KEYS[name]
+        number = self.metadata.get(key)
+        if number is None:
+            return None
+        if type(number) is not int or not 0 <= number < len(self.tokens):
+            raise VerificationError(
+                f"{self.location}: {key} is {number!r:.100}, and there are {len(self.tokens)} "
+                "tokens"
+            )
+        return number
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.metadata.get(PREFIX + name, default)
+        if not isinstance(value, bool):
+            raise VerificationError(
+                f"{self.location}: {PREFIX}{name} = {value!r:.100} is neither true nor false"
+            )
+        return value
+
+    def config(self, roles: Sequence[str] | Mapping[str, str]) -> dict[str, Any]:
+        """Return the contents of ``tokenizer_config.json``: special and added tokens."""
+        # a WordPiece vocabulary may only name what llama.cpp puts around texts
+        others = {"cls": "bos", "sep": "eos"}
+        ids: dict[str, int] = {}
+        for role in roles:
+            number = self.role(role)
+            if number is None and "bos" not in roles and role in others:
+                number = self.role(others[role])
+            if number is not None:
+                ids[role] = number
+        added = {
+            str(number): {
+                "content": self.tokens[number],
+                **dict.fromkeys(FLAGS, False),
+                "special": kind == Kind.CONTROL,
+            }
+            for number, kind in enumerate(self.kinds)
+            if kind in (Kind.CONTROL, Kind.USER_DEFINED) and number not in ids.values()
+        }
+        return {
+            **{f"{role}_token": self.tokens[number] for role, number in ids.items()},
+            **({DECODER: added} if added else {}),
+        }
+
+
+def _wordpiece(header: _Vocabulary, config: dict[str, Any]) -> dict[str, bytes]:
+    """Return the vocabulary of a WordPiece model, whose words are marked in place of their rest."""
+    special = {text for key, text in config.items() if key.endswith("_token")}
+    lines = []
+    cased = False
+    for text, kind in zip(header.tokens, header.kinds, strict=True):
+        is_special = kind not in (Kind.NORMAL, Kind.UNUSED) or text in special
+        if is_special or (text.startswith("[") and text.endswith("]")):
+            lines.append(text)
+            continue
+        word = text.removeprefix(SPACE)
+        lines.append(word if word != text else f"##{word}")
+        cased = cased or (kind == Kind.NORMAL and re.search("[A-Z]", word) is not None)
+    for number, text in enumerate(lines):
+        if not text or text.split() != [text]:
+            raise VerificationError(
+                f"{header.location}: its token {number}, {text!r:.100}, is not a word or a part "
+                "of one"
+            )
+    # llama.cpp lower-cases all texts: a vocabulary with capitals was trained without that
+    config["do_lower_case"] = not cased
+    return {VOCABULARY: "\n".join(lines).encode()}
+
+
+def _byte_level(header: _Vocabulary, config: dict[str, Any]) -> dict[str, bytes]:
+    """Return vocabulary and merges of a byte-level BPE model."""
+    merges = header.metadata.get(f"{PREFIX}merges")
+    if not isinstance(merges, list) or not all(
+        isinstance(pair, str) and len(pair.split(" ")) == 2 and pair.split() == pair.split(" ")
+        for pair in merges
+    ):
+        raise VerificationError(f"{header.location}: {PREFIX}merges is not a list of pairs")
+    vocabulary = {
+        text: number
+        for number, (text, kind) in enumerate(zip(header.tokens, header.kinds, strict=True))
+        if kind != Kind.UNUSED
+    }
+    if len(vocabulary) < len(header.tokens) - header.kinds.count(Kind.UNUSED):
+        raise VerificationError(f"{header.location}: two of its tokens are the same text")
+    config["add_prefix_space"] = header.flag("add_space_prefix", False)
+    config["add_bos_token"] = header.flag("add_bos_token", False)
+    config["add_eos_token"] = header.flag("add_eos_token", False)
+    lines = "\n".join(["#version: 0.2", *merges])
+    return {
+        VOCAB_JSON: dump_json(vocabulary, ensure_ascii=False).encode(),
+        MERGES: lines.encode(),
+    }
+
+
+def _unigram(header: _Vocabulary, config: dict[str, Any]) -> dict[str, bytes]:
+    """Return the definition of a unigram model of SentencePiece."""
+    origin, count = header.location, len(header.tokens)
+    scores = header.metadata.get(f"{PREFIX}scores")
+    if (
+        not isinstance(scores, list)
+        or len(scores) != count
+        or not all(type(score) in (int, float) and math.isfinite(score) for score in scores)
+    ):
+        raise VerificationError(f"{origin}: {PREFIX}scores is not a list of {count} numbers")
+    unknown = header.role("unk")
+    if unknown is None and Kind.UNKNOWN in header.kinds:
+        unknown = header.kinds.index(Kind.UNKNOWN)
+    if unknown is None:
+        raise VerificationError(f"{origin} names no unknown token, which its tokenizer needs")
+    pieces = [
+        Piece(text, float(score), kind)
+        for text, score, kind in zip(header.tokens, scores, header.kinds, strict=True)
+    ]
+    while pieces and pieces[-1].kind == Kind.UNUSED:
+        pieces.pop()
+    for number, piece in enumerate(pieces):
+        if not piece.text or len(piece.text.encode()) > MAX_PIECE_LENGTH or "\0" in piece.text:
+            raise VerificationError(f"{origin}: its token {number} is {piece.text!r:.100}")
+    charsmap = header.metadata.get(f"{PREFIX}precompiled_charsmap", [])
+    if not isinstance(charsmap, list) or not all(
+        type(value) is int and -128 <= value < 256 for value in charsmap
+    ):
+        raise VerificationError(f"{origin}: {PREFIX}precompiled_charsmap is not a list of bytes")
+    model = PieceModel(
+        tuple(pieces),
+        kind=proto.UNIGRAM,
+        unknown=unknown,
+        charsmap=bytes(value & 0xFF for value in charsmap),
+        leading_space=header.flag("add_space_prefix", True),
+        single_spaces=header.flag("remove_extra_whitespaces", True),
+        bytes_for_unknown=False,
+    )
+    layout = VocabLayout((), 0, (), 0, header.tokens[unknown], split_digit_comma=False)
+    tokenizer = build_model(model, layout, origin)
+    spelling = NormalizationOptions(lowercase=False, strip_accents=False, plain_quotes=False)
+    set_pipeline(tokenizer, model, spelling, origin)
+    config["unk_token"] = header.tokens[unknown]
+    return {TOKENIZER_JSON: tokenizer.to_str().encode()}

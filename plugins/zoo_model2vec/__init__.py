@@ -50,8 +50,8 @@ class Model2Vec(Family):
     def recipe(self, size: str) -> "Recipe":
         raise UsageError(
             "static embeddings are not pretrained: they are distilled from an encoder",
-            "`zoo export REF --to static` makes them; `zoo finetune` and `zoo distill` train them "
-            "further, with such a model as the student",
+            "`zoo distill --teacher REF --student static` trains them, and `zoo export REF "
+            "--to static` makes them without data",
         )
 
     @override

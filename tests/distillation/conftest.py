@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.checkpoints import hub_checkpoint as hub_checkpoint
 from tests.once import shared
 
 

@@ -1,6 +1,7 @@
 """Construction of a distillation run's objective: its losses and teachers."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -34,8 +35,12 @@ from zoo.nn.devices import resolve_device
 from zoo.objectives.base import Objective, TrainingObjective
 from zoo.objectives.replaced_token_detection import ReplacedTokenDetection
 from zoo.plugins.tasks import training_task
+from zoo.tasks.sentence_embedding.train_options import stored_options
+from zoo.tasks.sentences.train import Sentences
 from zoo.tasks.seq2seq.train import Seq2Seq
 from zoo.tokenizers import TextTokenizer
+from zoo.tokenizers.pooling import Pooling
+from zoo.tokenizers.sentence_modules import SENTENCE_VECTOR
 from zoo.training.base import RunSetup
 from zoo.training.config.distill import DistillationConfig
 from zoo.training.setup import PretrainSetup
@@ -53,6 +58,10 @@ def make_objective(
     task = isinstance(base, FineTuneSetup)
     shapes = [model_shape(c.family, c.config, base.objective, task=task) for c in checkpoints]
     student = model_shape(base.family, base.model_config, base.objective, task=task)
+    if isinstance(base.objective, Sentences):  # losses compare embeddings
+        student = replace(student, hidden_size=base.objective.width)
+        widths = [_embedding_width(checkpoint) for checkpoint in checkpoints]
+        shapes = [replace(s, hidden_size=w) for s, w in zip(shapes, widths, strict=True)]
     losses = build_losses(settings.terms, base.objective, student, shapes)
     teachers = [
         _teacher(reference, checkpoint, base, losses, settings)
@@ -157,15 +166,25 @@ def _task(base: FineTuneSetup, checkpoint: Checkpoint) -> TrainingObjective:
     inputs = tuple(checkpoint.family.onnx(config, checkpoint.head_name).inputs)
     labelled = msgspec.structs.replace(config, labels=base.model_config.labels)
     tokenizer = load_text_tokenizer(checkpoint)
-    task: FineTuning = training_task(base.config.task)(
-        labelled, inputs, tokenizer.pad_id, base.config
-    )
+    run = base.config
+    if isinstance(base.objective, Sentences):  # each model has modules and prompts of its own
+        run = msgspec.structs.replace(run, task_args=stored_options(checkpoint.model.pooling))
+    task: FineTuning = training_task(run.task)(labelled, inputs, tokenizer.pad_id, run)
+    if isinstance(task, Sentences) and isinstance(base.objective, Sentences):
+        task.load_modules_of(checkpoint)
+        task.prompt_tokens = dict(base.objective.prompt_tokens)  # unless it makes rows of its own
     task.generation_defaults = checkpoint.model.generation
     if isinstance(task, Seq2Seq) and isinstance(base.objective, Seq2Seq):
         task.generate_as(base.objective, checkpoint.family, tokenizer)
     if isinstance(task, ClassTask) and isinstance(base.objective, ClassTask):
         task.weights = base.objective.weights
     return task
+
+
+def _embedding_width(checkpoint: Checkpoint) -> int:
+    """Return the number of dimensions of the embeddings of a checkpoint."""
+    pooling = checkpoint.model.pooling or Pooling()
+    return pooling.features(pooling.input_width(checkpoint.config))[SENTENCE_VECTOR].width
 
 
 def _backend(

@@ -307,6 +307,7 @@ def select_stage(recipe: DistillationRecipe, name: str | None) -> DistillationRe
         student_depth=stage.student_depth or recipe.student_depth,
         settings=deep_merge(recipe.settings, stage.settings),
         targets=None,
+        extraction=None,
         stages={},
     )
 

@@ -12,11 +12,14 @@ from zoo.distillation.config.build import (
     merge_settings,
     requested_recipe,
     resolve_teacher,
+    student_name,
 )
 from zoo.distillation.config.student import DEPTHS
 from zoo.distillation.setup import distill_setup
+from zoo.distillation.static_student import FOLDER, write_static_student
 from zoo.distillation.targets import require_generation, targets_data, write_targets
 from zoo.errors import UsageError
+from zoo.export.targets.static.export import static_family
 from zoo.families.distillation import DistillationRecipe
 from zoo.overrides import override
 from zoo.plugins import all_families
@@ -101,17 +104,20 @@ class DistillRun(MultiStageRun):
 
     @override
     def before_stage(self, path: Path, record: StagesRecord, number: int) -> None:
-        """Generate the targets of the recipe, if it has any, in the main process."""
-        if record.recipe.targets is None:
-            return
-        if self.dist.is_main_process:
-            config = self.stage_config(record, 0)
-            assert isinstance(config, DistillTaskConfig), "the recipe is for labelled data"
-            teacher = resolve_teacher(record.settings, offline=self.offline)
-            reference = config.distillation.teachers[0]
-            write_targets(
-                path, config, (reference, teacher), record.recipe.targets, str(self.dist.device)
-            )
+        """Extract the student or generate the targets of the recipe, in the main process."""
+        extraction = record.recipe.extraction if is_extracted(record) and not number else None
+        targets = record.recipe.targets
+        if self.dist.is_main_process and (extraction or targets):
+            reference = record.settings["distillation"]["teachers"][0]
+            teacher = reference, resolve_teacher(record.settings, offline=self.offline)
+            device = str(self.dist.device)
+            if extraction is not None:
+                _, fields = student_name(record.settings[STUDENT])
+                write_static_student(path, teacher, extraction, fields, device)
+            if targets is not None:
+                config = self.stage_config(record, 0)
+                assert isinstance(config, DistillTaskConfig), "the recipe is for labelled data"
+                write_targets(path, config, teacher, targets, device)
         self.dist.barrier()
 
 
@@ -121,9 +127,10 @@ def stage_settings(path: Path | None, record: StagesRecord, number: int) -> Conf
     stage = record.recipe.stages[name]
     if stage.student_depth is not None:
         settings = without_depth(settings, name)
-    if path is not None and number:
-        before = str(path / record.stages[number - 1] / MODEL)
-        if stage.begins_with == "student":
+    extracted = is_extracted(record) and not number
+    if path is not None and (number or extracted):
+        before = str(path / FOLDER if extracted else path / record.stages[number - 1] / MODEL)
+        if extracted or stage.begins_with == "student":
             settings = {
                 key: value for key, value in settings.items() if key not in FIRST_STAGE_ONLY
             }
@@ -134,6 +141,13 @@ def stage_settings(path: Path | None, record: StagesRecord, number: int) -> Conf
     if path is not None and record.recipe.targets is not None:
         settings = {**settings, "data": targets_data(path)}
     return deep_merge(settings, {"distillation": {"stage": name}})
+
+
+def is_extracted(record: StagesRecord) -> bool:
+    """Return whether the student is new static embeddings, which are extracted from the teacher."""
+    if record.recipe.extraction is None:
+        return False
+    return student_name(record.settings.get(STUDENT))[0] == static_family().name
 
 
 def models_before(path: Path, record: StagesRecord, number: int) -> ConfigDict:

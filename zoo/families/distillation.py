@@ -23,8 +23,8 @@ LayerMap: TypeAlias = (
     | tuple[tuple[int, int], ...]
 )
 NAME = re.compile(r"[A-Za-z0-9_-]+")  # of terms and stages, which name modules and directories
-RESERVED = ("model", "targets")  # other entries of the directory of stages
-OTHER_NAME = "choose one of letters, digits, - and _, other than model and targets"
+RESERVED = ("model", "targets", "static")  # other entries of the directory of stages
+OTHER_NAME = "choose one of letters, digits, - and _, other than model, targets and static"
 # The schedule on text of Sanh et al. 2019, train.py of the released code: 50 accumulated batches of
 # 5 rows of at most 512 tokens. Recipes without a schedule of their own also have it.
 TEXT_SCHEDULE: Mapping[str, Any] = {
@@ -105,6 +105,13 @@ class Targets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     length_penalty: float = 1.0  # exponent of the length that the score of a beam is divided by
 
 
+class Extraction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Extraction of static embeddings from the teacher; see ``zoo.distillation.static_student``."""
+
+    # a token of probability p has the weight a / (a + p), where this is a; ``None`` for equal ones
+    sif_coefficient: float | None = 1e-4
+
+
 class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A stage of a recipe: a run that begins with the model of the stage before."""
 
@@ -139,6 +146,9 @@ class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     # settings with which the teacher generates the targets of the first stage; ``None`` for the
     # data's
     targets: Targets | None = None
+    # settings with which a student that is a family of static embeddings is extracted from the
+    # teacher before the first stage; ``None`` for new weights
+    extraction: Extraction | None = None
     # objective on text that the recipe is for; ``None`` for any that both models support
     objective: str | None = None
     # data that the recipe is for: text, labelled data, sentences, or text and labels
@@ -159,8 +169,9 @@ class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             raise ValueError(f"student_depth is {self.student_depth}, which is not in (0, 1]")
         if not self.stages:
             _check_terms(self.terms, self.objective_weight)
-        if self.targets is not None and not self.stages:
-            raise ValueError("targets belong to the first stage, and there are no stages")
+        for name in ("targets", "extraction"):
+            if getattr(self, name) is not None and not self.stages:
+                raise ValueError(f"{name} belongs before the first stage, and there are no stages")
         if self.stages and (self.terms or self.freeze or self.objective_weight != 1):
             raise ValueError(
                 "terms, objective_weight and freeze are set in each stage; next to stages, they "

@@ -188,6 +188,10 @@ class FineTuning(TrainingObjective):
         """
         return tokenizer
 
+    def reads_as(self, other: "FineTuning") -> bool:
+        """Return whether samples are the rows of another task that has the same tokenizer."""
+        return True
+
     @property
     def labels(self) -> tuple[str, ...]:
         """Classes of the data, in order; by default none."""

@@ -67,6 +67,7 @@ Examples, with names of `zoo families` and `zoo models`:
       --task text-classification
   zoo distill --teacher A --teacher B --student REF --recipe logits \\
       --task glue/sst2 --train GLUE
+  zoo distill --teacher REF --student static --train sentences.txt
   zoo distill --recipe minilmv2 --print-recipe > my-recipe.yaml
   zoo distill --teacher REF --student FAMILY --recipe my-recipe.yaml
   zoo distill --resume runs/student
@@ -82,8 +83,8 @@ The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists 
 @click.option(
     "--student",
     type=REFERENCE,
-    metavar="FAMILY|SIZE|REF",
-    help="A family with half of the teacher's layers, a size of its family, or a model.",
+    metavar="FAMILY|SIZE|REF|static",
+    help="A family with half of the teacher's layers, a size of its family, a model, or static.",
 )
 @click.option("--recipe", type=RECIPE, metavar="NAME|FILE", help="Loss terms and settings.")
 @click.option("--print-recipe", is_flag=True, help="Print the recipe as YAML to edit, and end.")

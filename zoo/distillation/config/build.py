@@ -25,6 +25,7 @@ from zoo.distillation.recipes import (
     with_stage_changes,
 )
 from zoo.errors import UsageError
+from zoo.export.targets.static.export import static_family
 from zoo.families.base import Family
 from zoo.families.distillation import DistillationRecipe
 from zoo.finetuning.config import finetune_config
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("zoo")
 LABELLED = ("train", "eval", "text", "pair", "label", "skip_invalid")  # settings of labelled data
 STUDENT, NAME = "student", "name"
+STATIC = "static"  # the name of static embeddings as a student
 FOLLOWED = ("recipe", "stage", "align")  # besides the student: other settings follow from them
 
 
@@ -55,14 +57,20 @@ def distill_config(
     if is_resolved(requested):
         requested.pop(STUDENT, None)  # it is empty
         return _validated({}, requested, offline=offline)
-    name, fields = _student_name(requested.pop(STUDENT, None))
+    name, fields = student_name(requested.pop(STUDENT, None))
     family, pretrained = named_student(name, teacher, offline=offline)
     labelled = "task" in requested
     recipe_name, recipe = find_recipe(
         _recipe_name(requested), family, teacher.head_name, labelled=labelled
     )
     if recipe.data == SENTENCES:
-        requested, labelled = sentence_settings(requested, teacher), True
+        requested = sentence_settings(requested, teacher, is_new=pretrained is None)
+        labelled = True
+        if recipe.extraction is not None and not requested["data"].get("train"):
+            raise UsageError(
+                "static embeddings learn from sentences, and the settings name none",
+                "name a file with --train; `zoo export REF --to static` makes them without data",
+            )
     distillation = dict(requested.get("distillation") or {})
     stages = distillation.pop("stages", None) or {}
     recipe = select_stage(with_stage_changes(recipe, stages), distillation.get("stage"))
@@ -132,8 +140,11 @@ def is_resolved(settings: Mapping[str, Any]) -> bool:
     return settings.get("family") is not None and not settings.get(STUDENT)
 
 
-def sentence_settings(requested: ConfigDict, teacher: "Checkpoint") -> ConfigDict:
-    """Return the settings of a run on sentences: ``--train``, and the teacher's prompts."""
+def sentence_settings(requested: ConfigDict, teacher: "Checkpoint", *, is_new: bool) -> ConfigDict:
+    """Return the settings of a run on sentences: ``--train``, and those of the teacher.
+
+    A student that ``is_new`` has the teacher's pooling and prompts, and a model keeps its own.
+    """
     from zoo.tasks.sentence_embedding.train_options import stored_options
 
     data = dict(requested.get("data") or {})
@@ -142,13 +153,14 @@ def sentence_settings(requested: ConfigDict, teacher: "Checkpoint") -> ConfigDic
             data[name] = files
     pooling = teacher.model.pooling
     longest = {"max_seq_len": pooling.max_tokens} if pooling and pooling.max_tokens else {}
-    defaults = {"task": SENTENCES, "task_args": stored_options(pooling), **longest}
+    options = stored_options(pooling) if is_new else {}
+    defaults = {"task": SENTENCES, "task_args": options, **longest}
     return deep_merge(defaults, requested) | {"data": data}
 
 
 def requested_recipe(requested: ConfigDict, *, offline: bool) -> DistillationRecipe:
     """Return the recipe that settings name, with the changes to its stages applied."""
-    name, _ = _student_name(requested.get(STUDENT))
+    name, _ = student_name(requested.get(STUDENT))
     teacher = resolve_teacher(requested, offline=offline)
     family, _ = named_student(name, teacher, offline=offline)
     labelled = "task" in requested
@@ -157,13 +169,13 @@ def requested_recipe(requested: ConfigDict, *, offline: bool) -> DistillationRec
     return with_stage_changes(recipe, stages or {})
 
 
-def _student_name(student: Any) -> tuple[str, ConfigDict]:
+def student_name(student: Any) -> tuple[str, ConfigDict]:
     """Split the setting ``student`` into the name and the fields of the configuration."""
     changes = dict(student) if isinstance(student, Mapping) else {NAME: student or None}
     name = changes.pop(NAME, None)
     if name is None:
         raise UsageError("the settings name no student", "name one with --student")
-    return str(name), changes
+    return static_family().name if name == STATIC else str(name), changes
 
 
 def _recipe_name(requested: ConfigDict) -> str | None:
@@ -306,7 +318,7 @@ def _distillation(
         values["init_layers"] = None
         return values
     widths = [getattr(c, "hidden_size", None) for c in (student.config, teacher.config)]
-    if widths[0] != widths[1]:
+    if widths[0] != widths[1] and recipe.init_layers is not None:
         values["init_layers"] = None
         LOG.info("the student starts with new weights: it is %s wide, and its teacher %s", *widths)
     return values

@@ -41,8 +41,10 @@ def with_teacher_rows(base: FineTuneSetup, objective: Distillation) -> FineTuneS
     encoders = [load_text_tokenizer(checkpoint) for checkpoint in checkpoints]
     student = text_tokenizer(base.family, base.model_config, base.run_tokenizer)
     inputs = [cast(FineTuning, teacher.objective).inputs for teacher in objective.teachers]
-    if all(student.makes_same_ids(encoder) for encoder in encoders) and all(
-        names == base.objective.inputs for names in inputs
+    if (
+        all(student.makes_same_ids(encoder) for encoder in encoders)
+        and all(names == base.objective.inputs for names in inputs)
+        and all(cast(FineTuning, t.objective).reads_as(base.objective) for t in objective.teachers)
     ):
         return base
     if any(not encoders[0].makes_same_ids(encoder) for encoder in encoders[1:]) or any(

@@ -7,7 +7,7 @@ from zoo.data.packing import EpochShuffle
 from zoo.data.readers.problems import RowProblems
 from zoo.errors import UsageError
 from zoo.finetuning.base import FineTuning
-from zoo.finetuning.pooling import SentenceModules
+from zoo.finetuning.pooling import SentenceModules, load_modules
 from zoo.finetuning.rows import TokenizedRows
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.overrides import override
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
+    from zoo.checkpoint import Checkpoint
+
 
 class Sentences(SentenceEmbedding):
     """Embeddings of single sentences, without a loss of their own; see ``zoo.distillation``."""
@@ -28,6 +30,7 @@ class Sentences(SentenceEmbedding):
     needs_teacher: ClassVar[bool] = True
 
     def __init__(self, *args: Any) -> None:
+        self.taught: SentenceModules | None = None  # of a teacher
         super().__init__(*args)
         if self.options.matryoshka is not None:
             raise UsageError(
@@ -81,16 +84,28 @@ class Sentences(SentenceEmbedding):
         encoder = model if isinstance(model, SentenceEncoder) else self.encoder(model)
         return Outputs({self.name: self._embed(encoder, batch, 0)})
 
+    def load_modules_of(self, checkpoint: "Checkpoint") -> None:
+        """Load the modules of a teacher."""
+        self.taught = SentenceModules(self.pooling).eval().requires_grad_(False)
+        stored = checkpoint.module_weights() if checkpoint.model.pooling else {}
+        if new := load_modules(self.taught, stored):
+            raise UsageError(f"{checkpoint.path} has no {', '.join(new)}", "convert it again")
+
     def encoder(self, backbone: "nn.Module") -> SentenceEncoder:
-        """Return a backbone, such as a teacher's, with its modules, which must have no weights."""
-        modules = SentenceModules(self.pooling)
-        if next(modules.parameters(), None) is not None:
-            raise UsageError(
-                "a model with Dense or LayerNorm after its pooling cannot be distilled "
-                "on embeddings",
-                "give one without these modules",
-            )
-        return SentenceEncoder(backbone, "", modules, None)
+        """Return the model of a teacher with its modules."""
+        assert self.taught is not None, "it is a teacher's task"
+        self.taught.to(next(backbone.parameters()).device)
+        return SentenceEncoder(backbone, "", self.taught, None)
+
+    @override
+    def reads_as(self, other: FineTuning) -> bool:
+        if not isinstance(other, Sentences):
+            return False
+        mine, theirs = (
+            (pooling.prompt(), pooling.lowercase, pooling.pools_prompt)
+            for pooling in (self.pooling, other.pooling)
+        )
+        return mine == theirs
 
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:

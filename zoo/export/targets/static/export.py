@@ -26,7 +26,7 @@ from zoo.export.targets.checked_export import (
     require_held,
 )
 from zoo.export.targets.report import TargetReport
-from zoo.export.targets.static.vectors import static_vectors
+from zoo.export.targets.static.vectors import mean, static_vectors
 from zoo.export.targets.static.vocabulary import vocabulary_of
 from zoo.hub.source import CheckpointDir
 from zoo.inference.processing.records import as_records
@@ -46,6 +46,7 @@ from zoo.version import package_version
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from zoo.export.targets.static.vectors import Pool
     from zoo.families.base import Family
     from zoo.inference.session import Session
 
@@ -74,8 +75,15 @@ def export_static(
     with output as staging, tempfile.TemporaryDirectory() as scratch:
         weights = check_weights(checkpoint)
         teacher = TorchSession(checkpoint, dtype="float32")
-        options = {name: settings.options.get(name) for name in target.options}
-        made = distil(checkpoint, teacher, Path(scratch), precision, **options)
+        dim, coefficient = (settings.options.get(n) for n in ("dim", "sif_coefficient"))
+        made = distil(
+            checkpoint,
+            teacher,
+            Path(scratch),
+            precision,
+            dim=DIM if dim is None else dim,
+            sif_coefficient=SIF_COEFFICIENT if coefficient is None else coefficient or None,
+        )
         (staging / WEIGHTS).write_bytes((Path(scratch) / "hub" / WEIGHTS).read_bytes())
         report = TargetReport(
             target=target.name,
@@ -111,22 +119,21 @@ def distil(
     scratch: Path,
     precision: str,
     *,
-    dim: int | None = None,
-    sif_coefficient: float | None = None,
+    dim: int | None,
+    sif_coefficient: float | None,
+    pool: "Pool" = mean,
 ) -> Checkpoint:
-    """Return a checkpoint of static embeddings in the zoo's layout."""
+    """Return a checkpoint of static embeddings in the zoo's layout; see ``static_vectors``."""
     info = checkpoint.model.tokenizer
     if info is None or checkpoint.family.text_tokenizer(checkpoint.config) is not None:
         raise UsageError(
             f"{checkpoint.path} has no tokenizer whose tokens could have vectors",
             "`zoo convert ... --tokenizer REF` adds one",
         )
-    dim = DIM if dim is None else dim
-    coefficient = SIF_COEFFICIENT if sif_coefficient is None else sif_coefficient
     tokenizer = load(SourceFiles(checkpoint.path))
     vocabulary = vocabulary_of(tokenizer, info.special.get("pad"))
-    vectors = static_vectors(teacher, vocabulary, dim, coefficient or None)
-    family = _family()
+    vectors = static_vectors(teacher, vocabulary, dim, sif_coefficient, pool)
+    family = static_family()
     shape: dict[str, Any] = dict(zip(("vocab_size", "hidden_size"), vectors.shape, strict=True))
     config = family.config_type(**shape)
     name = next(iter(family.weights(config, "none").entries())).sources[0]
@@ -136,7 +143,7 @@ def distil(
     keys = {
         "model_type": family.model_types[0],
         "apply_pca": dim,
-        "sif_coefficient": coefficient or None,
+        "sif_coefficient": sif_coefficient,
         **family.sentence_keys(_POOLING),
     }
     files = {
@@ -155,7 +162,7 @@ def distil(
 _POOLING = Pooling(normalize=True)
 
 
-def _family() -> "Family":
+def static_family() -> "Family":
     """Return the family of static embeddings."""
     found = [family for family in iter_families() if family.sentence_module == STATIC]
     if not found:

@@ -1,7 +1,7 @@
 """Vectors of tokens from an encoder."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,12 +16,19 @@ if TYPE_CHECKING:
     from zoo.inference.session import Session
 
     Vectors = NDArray[np.float64]
+    Pool = Callable[[NDArray[Any]], NDArray[Any]]  # (texts, tokens, width) -> (texts, width)
 
 HIDDEN = "last_hidden_state"
 
 
-def token_vectors(session: "Session", vocabulary: "Vocabulary") -> "Vectors":
-    """Return the mean output of an encoder for each token and special tokens, (tokens, width)."""
+def mean(hidden: "NDArray[Any]") -> "NDArray[Any]":
+    """Return the mean of all tokens, (texts, width)."""
+    vectors: NDArray[Any] = hidden.mean(1)
+    return vectors
+
+
+def token_vectors(session: "Session", vocabulary: "Vocabulary", pool: "Pool" = mean) -> "Vectors":
+    """Return the pooled output of an encoder for each token with special ones, (tokens, width)."""
     before, after = vocabulary.prefix, vocabulary.suffix
     length = len(before) + 1 + len(after)
     rows = max(1, MAX_BATCH_TOKENS // length)
@@ -30,7 +37,7 @@ def token_vectors(session: "Session", vocabulary: "Vocabulary") -> "Vectors":
         for start in range(0, len(vocabulary.ids), rows):
             part = vocabulary.ids[start : start + rows]
             ids = np.array([[*before, number, *after] for number in part], np.int64)
-            found.append(session.run(_inputs(session, ids), (HIDDEN,))[HIDDEN].mean(1))
+            found.append(pool(session.run(_inputs(session, ids), (HIDDEN,))[HIDDEN]))
             advance(len(part))
     vectors = np.concatenate(found).astype(np.float64)
     if broken := int((~np.isfinite(vectors).all(1)).sum()):
@@ -71,13 +78,24 @@ def frequency_weights(tokens: int, coefficient: float | None) -> "Vectors":
 
 
 def static_vectors(
-    session: "Session", vocabulary: "Vocabulary", dim: int, coefficient: float | None
+    session: "Session",
+    vocabulary: "Vocabulary",
+    dim: int | None,
+    coefficient: float | None,
+    pool: "Pool" = mean,
 ) -> "Vectors":
-    """Return the vector of each token, (tokens, dim); that of the unknown token is zero."""
+    """Return the vector of each token, (tokens, dim); that of the unknown token is zero.
+
+    Args:
+        dim: number of principal components; ``None`` for the dimensions of the encoder.
+        coefficient: see ``frequency_weights``.
+        pool: makes a vector of the outputs for a token and special tokens.
+    """
     # The encoder reads each token by itself. Its output is projected on its principal components,
     # and weighted by the frequency that Zipf's law estimates from the token's rank, as in SIF
     # (Arora et al. 2017, section 3). Tulkens and van Dongen 2024, https://github.com/MinishLab.
-    vectors = principal_components(token_vectors(session, vocabulary), dim)
+    vectors = token_vectors(session, vocabulary, pool)
+    vectors = vectors - vectors.mean(0) if dim is None else principal_components(vectors, dim)
     vectors = vectors * frequency_weights(len(vectors), coefficient)[:, None]
     if vocabulary.unknown is not None:
         # one library leaves the token out, and sentence-transformers does not: zeros make the sums,

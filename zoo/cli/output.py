@@ -189,7 +189,10 @@ def table(
             break
         k = every[0].index(name)
         every = [[*row[:k], *row[k + 1 :]] for row in every]
-    widths, rights = _widths(every), _numeric(every)
+    widths, rights = _widths(every), list[bool]()
+    for cells in zip(*every, strict=True):  # numbers below the header are aligned on the right
+        present = list(filter(None, cells[1:]))
+        rights.append(bool(present) and all(map(NUMBER.fullmatch, present)))
     if columns is not None and sum(widths) + 2 * len(widths) - 2 > columns:
         return _wrapped_table(every, rights, wraps, columns)
     return [
@@ -203,12 +206,6 @@ def table(
 
 def _widths(every: Sequence[Sequence[str]]) -> list[int]:
     return [max(map(len, cells)) for cells in zip(*every, strict=True)]
-
-
-def _numeric(every: Sequence[Sequence[str]]) -> list[bool]:
-    """Return for each column whether its cells below the header are numbers."""
-    columns = [list(filter(None, cells[1:])) for cells in zip(*every, strict=True)]
-    return [bool(cells) and all(map(NUMBER.fullmatch, cells)) for cells in columns]
 
 
 def _wrapped_table(

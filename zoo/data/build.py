@@ -1,7 +1,7 @@
 """Building of a corpus: texts are read, tokenized and written as a stream."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -115,7 +115,13 @@ def build(
         )
         names = [TRAIN, VALIDATION] if spec.eval_fraction or spec.eval_paths else [TRAIN]
         writers = {name: SplitWriter(staging, name, dtype, shard_bytes) for name in names}
-        splits = _write_splits(spec, encoder, held, writers, workers or _processes(sources))
+        if not workers:
+            workers = os.cpu_count() or 1
+            if hasattr(os, "sched_getaffinity"):
+                workers = len(os.sched_getaffinity(0))
+            if sum(source.bytes for source in sources.values()) <= SINGLE_PROCESS_BYTES:
+                workers = 1
+        splits = _write_splits(spec, encoder, held, writers, workers)
         for name, before in spec.file_stats.items():
             file = Path(name)
             now = _stamp(file) if file.is_file() else ()
@@ -198,12 +204,6 @@ def _training_texts(plan: CorpusSpec, held: ValidationSplit) -> Iterator[list[st
             number += len(chunk)
             pairs = zip(chunk, selected.tolist(), strict=True)
             yield [join_lines(text) for text, keep in pairs if keep]
-
-
-def _processes(sources: Mapping[str, FileDigest]) -> int:
-    if sum(source.bytes for source in sources.values()) <= SINGLE_PROCESS_BYTES:
-        return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _stamp(file: Path) -> tuple[int, ...]:

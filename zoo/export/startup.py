@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -69,19 +68,16 @@ def peak_bytes() -> int:
     # 0 where it is not known.
     # What ``getrusage`` says begins with the size of the process that started this one
     if (status := Path("/proc/self/status")).is_file():
-        return _high_water(status) + sum(map(_high_water, _children()))
+        listed = Path("/proc/self/task").glob("*/children")
+        children = (number for file in listed for number in file.read_text().split())
+        files = (Path("/proc") / number / "status" for number in children)
+        return _high_water(status) + sum(map(_high_water, files))
     try:
         import resource
     except ImportError:  # Windows
         return 0
     unit = 1 if sys.platform == "darwin" else 1024  # unit of ru_maxrss in bytes
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def _children() -> Iterator[Path]:
-    """Yield the status files of the children of this process, such as a runtime's."""
-    for listed in Path("/proc/self/task").glob("*/children"):
-        yield from (Path("/proc") / number / "status" for number in listed.read_text().split())
 
 
 def _high_water(status: Path) -> int:

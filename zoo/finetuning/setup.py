@@ -19,8 +19,6 @@ from zoo.data.readers.problems import InvalidRows, RowProblems
 from zoo.data.readers.review import DataReview, count_labels
 from zoo.data.tokenizer import ExistingTokenizer
 from zoo.errors import UsageError
-from zoo.families.base import Family
-from zoo.families.config import Config
 from zoo.finetuning.base import FineTuning
 from zoo.finetuning.callbacks import EarlyStopping, LoadBestModel, RecordMistakes
 from zoo.finetuning.model import ModelSetup, Resumed, text_tokenizer
@@ -259,6 +257,10 @@ def finetune_setup(
             LOG.warning("warning: %s", line)
         for line in objective.data_warnings(train, evaluation, rows[0]):
             LOG.warning("warning: %s", line)
+    packs_rows = not config.compile and not objective.reads_unattended
+    if packs_rows:
+        with init_empty_weights():
+            packs_rows = supports_packed_rows(family.model(model.config, task.head_in(family)))
     return FineTuneSetup(
         config=config,
         family=family,
@@ -272,16 +274,9 @@ def finetune_setup(
         data=_data_record(config, objective, rows, reviews, problems),
         dropped=problems.dropped,
         run_tokenizer=model.tokenizer,
-        packs_rows=not config.compile
-        and not objective.reads_unattended
-        and _supports_packed_rows(family, model.config, task),
+        packs_rows=packs_rows,
         announce=announce,
     )
-
-
-def _supports_packed_rows(family: Family, config: Config, task: type[FineTuning]) -> bool:
-    with init_empty_weights():
-        return supports_packed_rows(family.model(config, task.head_in(family)))
 
 
 class SplitProblems:

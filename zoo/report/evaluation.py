@@ -19,10 +19,11 @@ def evaluation_page(
 ) -> bytes:
     """Return the page of an evaluation, with metric -> value, the most important first."""
     intervals = details.get("intervals", {})
-    facts = [
-        (name.replace("_", " "), _value(value), _interval(intervals.get(name)))
-        for name, value in metrics.items()
-    ]
+    facts = []
+    for name, value in metrics.items():
+        ends = intervals.get(name)
+        interval = "" if ends is None else f"{ends[0]:.4f} to {ends[1]:.4f} (95 %)"
+        facts.append((name.replace("_", " "), _value(value), interval))
     page = html.render(
         "evaluation.html",
         title=title,
@@ -52,7 +53,3 @@ def _tables(details: Mapping[str, Any]) -> Iterator[tuple[str, list[str], list[l
 def _value(value: float) -> str:
     whole = isinstance(value, int) or (value.is_integer() and abs(value) > 1)
     return f"{int(value):,}" if whole else f"{value:.4f}"
-
-
-def _interval(ends: tuple[float, float] | None) -> str:
-    return "" if ends is None else f"{ends[0]:.4f} to {ends[1]:.4f} (95 %)"

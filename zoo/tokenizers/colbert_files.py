@@ -302,13 +302,17 @@ def hub_pooling_files(
         {"idx": k, "name": str(k), "path": folder, "type": kind}
         for k, (folder, kind) in enumerate(zip(["", *folders], kinds, strict=True))
     ]
-    configs = {f"{folder}/config.json": files[f"{folder}/config.json"] for folder in folders}
+    configs = {}
+    for name in (f"{folder}/config.json" for folder in folders):
+        config = json.loads(files[name])
+        absent = ("module_input_name", "module_output_name")  # from the Dense of PyLate
+        configs[name] = {key: value for key, value in config.items() if key not in absent}
     sentence = {"max_seq_length": pooling.max_tokens, "do_lower_case": pooling.lowercase}
     return {
         MODULES: encode(modules),
         SENTENCE: encode({**sentence, **pooling.extra.get(SENTENCE, {})}),
         SETTINGS: encode({**settings, **others}),
-        **{name: encode(_without_names(content)) for name, content in configs.items()},
+        **{name: encode(config) for name, config in configs.items()},
     }
 
 
@@ -330,9 +334,3 @@ def _is_of_pylate(pooling: Pooling) -> bool:
         and (expansion is None or (expansion.strategy, expansion.token) == ("fixed", None))
         and pooling.similarity_fn_name == "maxsim"
     )
-
-
-def _without_names(config: bytes) -> dict[str, Any]:
-    """Return the configuration of a Dense without keys that PyLate's does not have."""
-    names = ("module_input_name", "module_output_name")
-    return {key: value for key, value in json.loads(config).items() if key not in names}

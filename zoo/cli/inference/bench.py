@@ -130,8 +130,11 @@ def command(
     for (name, kind), error in refused.items():
         lines.append(f"left out: {f'{name} in {kind}' if kind else name}: {error}")
     if batch["new_tokens"] or not default_new_tokens(checkpoint, None):
+        from zoo.export.fastest import save_measurements
+
         measured = [(kind, m) for (_, kind), m in zip(sessions, measurements, strict=True)]
-        lines += _save_fastest(checkpoint, threads, measured)
+        for kind, name in save_measurements(checkpoint, threads, measured).items():
+            lines.append(f"--backend auto in {kind}: {name} from now on")
     if output is not None:
         plot_speeds(output, _speeds(measurements))
         lines.append(f"figure: {output}")
@@ -214,18 +217,6 @@ def _startup(
     return measure_startup(
         StartupSettings(path=path, backend=backend, dtype=dtype, threads=threads, **sizes)
     )
-
-
-def _save_fastest(
-    checkpoint: "Checkpoint",
-    threads: int | None,
-    measured: "Sequence[tuple[str | None, Measurement]]",
-) -> list[str]:
-    """Record the fastest backend in each dtype, and return a line for each."""
-    from zoo.export.fastest import save_measurements
-
-    fastest = save_measurements(checkpoint, threads, measured)
-    return [f"--backend auto in {dtype}: {name} from now on" for dtype, name in fastest.items()]
 
 
 def _speeds(measurements: "Sequence[Measurement]") -> dict[str, tuple[float, ...]]:

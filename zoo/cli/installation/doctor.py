@@ -2,7 +2,6 @@
 
 import os
 import platform
-from pathlib import Path
 from typing import Any
 
 import click
@@ -43,6 +42,9 @@ def command(as_json: bool) -> None:
             load(name)
         except PluginError as error:
             broken.append(str(error))
+    folder = home()
+    while not folder.exists():
+        folder = folder.parent
     report: dict[str, Any] = {
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
@@ -50,7 +52,7 @@ def command(as_json: bool) -> None:
         "backends": available() | _runtimes(),
         "formats": [file_format.name for file_format in all_formats()] if not broken else [],
         "home": str(home()),
-        "home_writable": _writable(home()),
+        "home_writable": os.access(folder, os.W_OK),
         "store": str(store()),
         "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith("ZOO_")},
         "broken_plugins": broken,
@@ -87,9 +89,3 @@ def _runtimes() -> dict[str, str]:
             else f"not available; {target.install}"
         )
     return states
-
-
-def _writable(path: Path) -> bool:
-    while not path.exists():
-        path = path.parent
-    return os.access(path, os.W_OK)

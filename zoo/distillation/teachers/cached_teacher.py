@@ -180,10 +180,15 @@ class StoredOutput(ModelOutput):
     @override
     def reordered(self, order: Tensor) -> "StoredOutput":
         """Reorder classes after reading: the cache has the teacher's order."""
-        values = {
-            name: _reordered(value, order) if name.startswith("logits:") else value
-            for name, value in self.values.items()
-        }
+        values = dict(self.values)
+        for name, value in self.values.items():
+            if not name.startswith("logits:"):
+                continue
+            if isinstance(value, TopLogits):
+                classes = order.argsort().to(value.classes.device)[value.classes]
+                values[name] = replace(value, classes=classes)
+            else:
+                values[name] = value.index_select(-1, order.to(value.device))
         return replace(self, values=values)
 
     @override
@@ -195,12 +200,6 @@ class StoredOutput(ModelOutput):
     def text_embeddings(self) -> Tensor:
         vectors: Tensor = self.values["embeddings:mean"]
         return vectors
-
-
-def _reordered(logits: Tensor | TopLogits, order: Tensor) -> Tensor | TopLogits:
-    if isinstance(logits, TopLogits):
-        return replace(logits, classes=order.argsort().to(logits.classes.device)[logits.classes])
-    return logits.index_select(-1, order.to(logits.device))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from zoo.checkpoint import Checkpoint, load_text_tokenizer
 from zoo.convert.dtypes import NAMES
@@ -184,7 +183,12 @@ class Reference:
             ]
         model = load_model(checkpoint, torch.float32)
         batches = run_reference(model, spec, checkpoint.config, UNTRACED)
-        outputs = [_run(model, sample.inputs) for sample in samples]
+        outputs = []
+        for sample in samples:
+            arrays = {name: np.ascontiguousarray(a) for name, a in sample.inputs.items()}
+            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+            with torch.inference_mode():
+                outputs.append({name: value.numpy() for name, value in model(**tensors).items()})
         generated = None
         if target.generates and checkpoint.head.has_cache:
             generated = Generated.of(checkpoint, model, samples)
@@ -327,9 +331,3 @@ def compare_tokenizers(
             "nothing was written; --allow-tokenizer-differences accepts it",
             [repr(text) for text in different[:SHOWN]],
         )
-
-
-def _run(model: nn.Module, inputs: Arrays) -> dict[str, NDArray[Any]]:
-    tensors = {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in inputs.items()}
-    with torch.inference_mode():
-        return {name: value.numpy() for name, value in model(**tensors).items()}

@@ -106,9 +106,10 @@ class ConfigMap(RenamedMethods):
                     "key would compute something else",
                 )
         values = dict(self.implied) | {
-            name: _typed(kind, name, self._value(key, hub[key]), f"{location}: {key}")
+            name: _typed(kind, name, value, f"{location}: {key}")
             for key, name in self.keys.items()
             if key in hub
+            for value in [self.values[key][hub[key]] if key in self.values else hub[key]]
         }
         try:
             config = kind(**values, **_labels(hub, location))
@@ -247,9 +248,6 @@ class ConfigMap(RenamedMethods):
                     "they are two names of one setting",
                 )
         return spelled
-
-    def _value(self, key: str, word: Any) -> Any:
-        return self.values[key][word] if key in self.values else word
 
     def _word(self, key: str, value: Any) -> Any:
         """Return the Hub's counterpart of a value."""

@@ -79,7 +79,13 @@ def plan_upload(path: Path, repo: str, licence: str | None = None) -> UploadPlan
     names = [*([MODEL_CARD] if os.path.lexists(path / MODEL_CARD) else []), *sorted(others)]
     names += [ZOO_MANIFEST] if exported else []  # zoo opens an export by its manifest
     left_out = [n for n in sorted(files_inside(path)) if n not in (*names, record)]
-    files = {name: _with_sha256(path, name, listed.get(name)) for name in names}
+    files = {}
+    for name in names:
+        known = listed[name].blake3 if name in listed else ""
+        with reader_inside(path, name) as file:
+            length = os.fstat(file.fileno()).st_size
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        files[name] = FileDigest(bytes=length, blake3=known, sha256=sha256)
     card = _filled_card(path, repo, listed.get(MODEL_CARD))
     if licence is not None and licence != card_licence(path):
         if card is None and os.path.lexists(path / MODEL_CARD):
@@ -143,13 +149,6 @@ def _listed_files(path: Path) -> dict[str, FileDigest]:
     content = read_inside(path, HUB_RECORD, "manifest", MAX_JSON_BYTES)
     files = parse_record(content, path / HUB_RECORD, HubRecord, hint=AGAIN).files
     return files
-
-
-def _with_sha256(path: Path, name: str, digest: FileDigest | None) -> FileDigest:
-    with reader_inside(path, name) as file:
-        length = os.fstat(file.fileno()).st_size
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return FileDigest(bytes=length, blake3=digest.blake3 if digest else "", sha256=sha256)
 
 
 def card_licence(path: Path) -> str | None:

@@ -75,7 +75,9 @@ def read_records(
         )
     name, path = ("standard input", None) if source == "-" else (source, Path(source))
     if kind == "auto" and path is not None:
-        kind = _kind_of(path)
+        kinds: dict[str, Kind] = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+        is_json = path.name.lower().endswith(JSON_SUFFIXES)
+        kind = "jsonl" if is_json else kinds.get(suffix_of(path), "auto")
     table = (keys, columns)
     if kind in SUFFIXES and path is not None and path.is_file():
         return read_table_records(path, kind, *table)
@@ -83,14 +85,6 @@ def read_records(
     if kind in SUFFIXES:
         return spooled_records(file, name, kind, *table)
     return _read(name, file, kind, keys, columns)
-
-
-def _kind_of(path: Path) -> Kind:
-    """Return the format that the name of a file says."""
-    if path.name.lower().endswith(JSON_SUFFIXES):
-        return "jsonl"
-    kinds: dict[str, Kind] = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
-    return kinds.get(suffix_of(path), "auto")
 
 
 def _open(path: Path) -> BinaryIO:

@@ -82,17 +82,16 @@ def blocks(*arrays: "Array") -> "Iterator[list[NumpyArray]]":
         else array
         for array in arrays
     )
-    if all(map(_is_contiguous, arrays)):
+    if all(
+        array.contiguous if isinstance(array, FileArray) else array.flags.c_contiguous
+        for array in arrays
+    ):
         arrays = tuple(array.reshape(-1) for array in arrays)
     first = arrays[0]
     far = any(isinstance(array, FileArray) and not array.contiguous for array in arrays)
     rows = max(1, (WINDOW // 2 if far else CHUNK) * len(first) // max(1, first.nbytes))
     for start in range(0, len(first), rows):
         yield [_contiguous(array[start : start + rows]) for array in arrays]
-
-
-def _is_contiguous(array: "Array") -> bool:
-    return array.contiguous if isinstance(array, FileArray) else array.flags.c_contiguous
 
 
 def _contiguous(array: "Array") -> "NumpyArray":

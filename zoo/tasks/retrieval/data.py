@@ -40,7 +40,11 @@ class RetrievalFiles:
             )
             for file in (*files.corpus, files.queries, files.qrels):
                 if not file.is_file():
-                    raise SourceError(f"{file} does not exist", _remedy(file))
+                    remedy = "a BEIR folder has corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv"
+                    splits = sorted(path.stem for path in file.parent.glob("*.tsv"))
+                    if file.parent.name == "qrels" and splits:
+                        remedy = f"--split is one of {', '.join(splits)}"
+                    raise SourceError(f"{file} does not exist", remedy)
             return files
         if split is not None:
             raise UsageError("--split is for a BEIR folder", "leave it out")
@@ -56,13 +60,6 @@ class RetrievalFiles:
     def all(self) -> list[Path]:
         """All files."""
         return [*self.corpus, self.queries, self.qrels]
-
-
-def _remedy(file: Path) -> str:
-    splits = sorted(path.stem for path in file.parent.glob("*.tsv"))
-    if file.parent.name == "qrels" and splits:
-        return f"--split is one of {', '.join(splits)}"
-    return "a BEIR folder has corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv"
 
 
 @dataclass(frozen=True)

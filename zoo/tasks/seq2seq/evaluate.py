@@ -121,11 +121,6 @@ class Seq2SeqEvaluation(Evaluation):
         intervals = bootstrap_samples(metrics, len(table), self.seed)
         return Result({**values, "samples": len(table)}, {"intervals": intervals})
 
-    def _default_new_tokens(self, longest: int) -> int | None:
-        stored = self.checkpoint.model.generation
-        is_limited = "max_new_tokens" in stored or "max_length" in stored
-        return None if is_limited else min(longest, MAX_NEW_TOKENS)
-
     def _generated(
         self, samples: Iterable[TextToText], form: TextForm, table: "NDArray[Any]"
     ) -> "tuple[NDArray[np.bool_], GeneratedLabels]":
@@ -134,11 +129,14 @@ class Seq2SeqEvaluation(Evaluation):
         # log-likelihood of each target, its correct tokens and its tokens, (samples, 3).
         import numpy as np
 
+        limit, stored = self.max_new_tokens or None, self.checkpoint.model.generation
+        if limit is None and not {"max_new_tokens", "max_length"} & stored.keys():
+            limit = min(int(table[:, 2].max()), MAX_NEW_TOKENS)
         task = Seq2SeqGeneration(
             self.checkpoint,
             self.session,
             self.scorer.tokenizer,
-            max_new_tokens=self.max_new_tokens or self._default_new_tokens(int(table[:, 2].max())),
+            max_new_tokens=limit,
             num_beams=self.num_beams,
         )
         numbers = {word: number for number, word in enumerate(form.words.values())}

@@ -1,6 +1,7 @@
 """Export targets: the gate, missing runtimes, damaged files, options of other targets."""
 
 import importlib
+import json
 import shutil
 from collections.abc import Callable
 from functools import cache
@@ -18,6 +19,7 @@ from zoo.api import Model
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.cli import cli
 from zoo.errors import UsageError, VerificationError
+from zoo.export.quantization.search import DropError
 from zoo.export.quantization.variants import QuantizationPlan
 from zoo.export.session import open_session
 from zoo.export.targets import BUILT_IN, find_target
@@ -190,6 +192,55 @@ def test_openvino_stores_rows_of_8_bits(encoder: Checkpoint, tmp_path: Path) -> 
     expected = np.rint(exact / scales)
     equal = [a for a in arrays if np.array_equal(a, expected) or np.array_equal(a.T, expected)]
     assert len(equal) == 1
+
+
+MIXED = [
+    pytest.param("openvino", "int8", marks=()),
+    pytest.param("gguf", "q4_0", marks=needs_llama),
+]
+
+
+@pytest.mark.parametrize(("name", "precision"), MIXED)
+def test_layers_that_lose_most_are_kept(
+    name: str, precision: str, encoder: Checkpoint, tmp_path: Path
+) -> None:
+    target, loose = find_target(name), {"allow_tokenizer_differences": True}
+
+    def export(folder: str, drop: float) -> Any:
+        plan = QuantizationPlan((), max_drop=drop)
+        settings = ExportSettings(precision=precision, quantization=plan, **loose)
+        return target.export(encoder, tmp_path / folder, settings)
+
+    everything = export("all", 1.0)
+    some = export("some", everything.agreement.drop / 2)
+    assert everything.kept == [] and some.kept
+    assert some.agreement.drop <= everything.agreement.drop / 2 < everything.agreement.drop
+    assert everything.bytes < some.bytes
+    assert some.kept[0] in "\n".join(some.lines())
+    session = open_session(load_checkpoint(tmp_path / "some"))
+    assert session.dtype == precision
+
+
+def test_one_precision_for_all_layers_is_said(encoder: Checkpoint, tmp_path: Path) -> None:
+    plan = QuantizationPlan((), max_drop=0.0)
+    settings = ExportSettings(precision="int8", quantization=plan)
+    with pytest.raises(DropError, match="CTranslate2 has one precision for all layers"):
+        find_target("ctranslate2").export(encoder, tmp_path / "export", settings)
+
+
+def test_labelled_data_decide(tmp_path: Path) -> None:
+    classifier = with_tokenizer(tmp_path / "classifier", "sequence-classification")
+    table, output = tmp_path / "table.tsv", tmp_path / "export"
+    labels = classifier.model.config["labels"]
+    rows = [f"{text}\t{labels[n % 2]}" for n, text in enumerate(("a", "b c", "a c", "b a a"))]
+    table.write_text("\n".join(["text\tlabel", *rows]))
+    measured = ("--dtype", "int8", "--eval", table, "--max-drop", 1, "-o", output)
+    done = zoo("export", classifier.path, "--to", "openvino", *measured)
+    assert done.exception is None, done.output
+    evaluated = json.loads(zoo("eval", classifier.path, "--eval", table, "--json").stdout)
+    agreement = (load_checkpoint(output).manifest.export or {})["agreement"]
+    found = agreement["measure"], agreement["reference_metric"]
+    assert found == ("accuracy", evaluated["metrics"]["accuracy"])
 
 
 def test_openvino_has_the_threads_of_the_environment(

@@ -11,6 +11,7 @@ from zoo.io.lazy_import import import_problem
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.export.quantization.variants import QuantizationPlan
+    from zoo.export.targets.mixture import Mixture
     from zoo.export.targets.report import TargetReport
     from zoo.families.base import Family
     from zoo.inference.session import Session
@@ -180,6 +181,13 @@ class ExportTarget(ABC):
         Raises:
             VerificationError: the files are damaged.
         """
+
+    def mixture(self, checkpoint: "Checkpoint", precision: str) -> "Mixture | None":
+        """Return what writes some layers in higher precision, for a quantized model.
+
+        ``None``, the default, is for a format with one precision for all layers.
+        """
+        return None
 
     def tokens(
         self, checkpoint: "Checkpoint", directory: Path, texts: list[str]

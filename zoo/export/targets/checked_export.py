@@ -1,5 +1,6 @@
 """The gate: a target's own runtime runs what was written, and is compared with torch."""
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -28,15 +29,17 @@ from zoo.export.quantization.agreement import (
     why_no_texts,
 )
 from zoo.export.quantization.search import DropError
-from zoo.export.quantization.variants import QuantizationPlan
+from zoo.export.quantization.variants import QUICK_BATCHES, QuantizationPlan
 from zoo.export.report import Agreement, Difference, ShapeCheck
 from zoo.export.targets.base import ExportSettings, ExportTarget
 from zoo.export.targets.card import target_card
 from zoo.export.targets.generated import Generated
+from zoo.export.targets.mixture import find_kept
 from zoo.export.targets.report import TargetReport, TokenizerAgreement
 from zoo.export.validate import ReferenceBatch, difference, require_equal, run_reference, worst
 from zoo.families.onnx import EMBEDDING, OnnxSpec
 from zoo.families.random_inputs import axis_lengths
+from zoo.inference import load_session
 from zoo.inference.load_model import load_model
 from zoo.inference.processing.pooling import pool
 from zoo.inference.session import Session
@@ -83,14 +86,13 @@ def export_to(
         reference = None if problem else Reference.of(checkpoint, target, plan)
         advance(1)
         target.write(checkpoint, staging, precision)
-        files = sorted(path for path in staging.rglob("*") if path.is_file())
         report = TargetReport(
             target=target.name,
             title=target.title,
             dtype=precision,
             validated=False,
-            files=[path.relative_to(staging).as_posix() for path in files],
-            bytes=sum(path.stat().st_size for path in files),
+            files=[],
+            bytes=0,
             versions={
                 name: package_version(name) or "unknown" for name in ("torch", *packages(target))
             },
@@ -110,6 +112,9 @@ def export_to(
                     allowed=settings.allow_tokenizer_differences,
                 )
             report.validated = True
+        files = sorted(path for path in staging.rglob("*") if path.is_file())
+        report.files = [path.relative_to(staging).as_posix() for path in files]
+        report.bytes = sum(path.stat().st_size for path in files)
         write_hub_files(
             checkpoint,
             staging,
@@ -163,8 +168,10 @@ class Reference:
         samples: Sequence[TextBatch],
         outputs: Sequence[Arrays],
         generated: Generated | None = None,
+        metric: float = 0.0,
     ) -> None:
         self.checkpoint, self.spec, self.generated = checkpoint, spec, generated
+        self.metric = metric
         self.batches = list(batches)
         self.samples, self.outputs = samples, outputs
 
@@ -192,7 +199,10 @@ class Reference:
         generated = None
         if target.generates and checkpoint.head.has_cache:
             generated = Generated.of(checkpoint, model, samples)
-        return cls(checkpoint, spec, batches, samples, outputs, generated)
+        metric = 0.0
+        if plan.metric is not None:
+            metric = plan.metric.measure(load_session(checkpoint, "cpu"))[1]
+        return cls(checkpoint, spec, batches, samples, outputs, generated, metric)
 
     def compare(
         self, target: ExportTarget, folder: Path, report: TargetReport, plan: QuantizationPlan
@@ -209,6 +219,12 @@ class Reference:
             )
         report.tolerance, report.reason = precision.tolerance, precision.reason
         self._leave_out_short(session.min_tokens)
+        if precision.tolerance is None:
+            result = self._agreement(session, plan)
+            if not result.drop <= plan.max_drop:
+                del session  # it may map the files
+                report.kept = self._keep(target, folder, report.dtype, plan, result)
+                session = target.open(self.checkpoint, folder, report.dtype, threads)
         report.checks = [self._check(session, batch) for batch in self.batches]
         for sample, outputs in zip(self.samples, self.outputs, strict=True):
             # as a batch, where an output is of tokens of one length
@@ -220,21 +236,62 @@ class Reference:
         report.argmax_agreement = worst(report.checks)["argmax_agreement"]
         if precision.tolerance is not None:
             require_equal(report.checks, precision.tolerance, target.title)
-        names, pooling = session.outputs, self.checkpoint.model.pooling
-        expected: list[Summary] = []
-        for sample, outputs in zip(self.samples, self.outputs, strict=True):
-            expected += summaries(
-                partial(self._named, outputs, names, sample.mask), [sample], self.spec, pooling
-            )
-        if plan.metric is None:
-            require_different_scores(expected)
-        actual = summaries(session.run, self.samples, self.spec, pooling)
-        report.agreement = replace_random(agreement(expected, actual, self.spec), self.checkpoint)
+        report.agreement = self._agreement(session, plan)
         if precision.tolerance is None:
             report.max_drop = plan.max_drop
             require_agreement(report.agreement, plan.max_drop, report.dtype)
         if self.generated is not None:
             report.generation = self.generated.compare(session, precision.tolerance)
+
+    def _agreement(
+        self, session: Session, plan: QuantizationPlan, *, quick: bool = False
+    ) -> Agreement:
+        """Return the agreement on texts, or on labelled data; ``quick`` takes fewer of them."""
+        count = QUICK_BATCHES if quick else len(self.samples)
+        names, pooling = session.outputs, self.checkpoint.model.pooling
+        expected: list[Summary] = []
+        for sample, outputs in zip(self.samples[:count], self.outputs[:count], strict=True):
+            expected += summaries(
+                partial(self._named, outputs, names, sample.mask), [sample], self.spec, pooling
+            )
+        if plan.metric is None:
+            require_different_scores(expected)
+        actual = summaries(session.run, self.samples[:count], self.spec, pooling)
+        result = replace_random(agreement(expected, actual, self.spec), self.checkpoint)
+        if plan.metric is None or quick:  # the cosine orders layers
+            return result
+        name, value = plan.metric.measure(session)
+        return result.with_metric(name, self.metric, value)
+
+    def _keep(
+        self,
+        target: ExportTarget,
+        folder: Path,
+        dtype: str,
+        plan: QuantizationPlan,
+        result: Agreement,
+    ) -> list[str]:
+        """Write the model again with the layers that lose most in higher precision."""
+        mixture = target.mixture(self.checkpoint, dtype)
+        if mixture is None:
+            require_agreement(result, plan.max_drop, dtype, f"{target.title} has one precision")
+        assert mixture is not None, "or an error was raised"
+        threads = torch.get_num_threads()
+        try:
+            kept = find_kept(
+                mixture,
+                lambda written: target.open(self.checkpoint, written, dtype, threads),
+                lambda session: self._agreement(session, plan),
+                lambda session: self._agreement(session, plan, quick=True),
+                plan.max_drop,
+                dtype,
+            )
+            for path in folder.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            mixture.write(folder, kept)
+        finally:
+            mixture.close()
+        return kept
 
     def _leave_out_short(self, least: int) -> None:
         """Leave out rows that the runtime does not run."""
@@ -291,12 +348,13 @@ def replace_random(result: Agreement, checkpoint: Checkpoint) -> Agreement:
     return result
 
 
-def require_agreement(result: Agreement, max_drop: float, dtype: str) -> None:
+def require_agreement(result: Agreement, max_drop: float, dtype: str, why: str = "") -> None:
     """Check that a quantized model loses no more than is accepted."""
     if not result.drop <= max_drop:
+        uniform = f"; {why} for all layers, so none can be kept in a higher one" if why else ""
         raise DropError(
             f"{dtype} changes the {result.measure} by {result.drop:.1%}, where {max_drop:.1%} is "
-            "accepted",
+            f"accepted{uniform}",
             "nothing was written; --max-drop accepts more",
         )
 

@@ -12,6 +12,7 @@ from zoo.tokenizers.gguf import POOLINGS
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
+    from zoo.export.targets.mixture import Mixture
     from zoo.families.base import Family
     from zoo.inference.session import Session
     from zoo.tokenizers.pooling import Pooling
@@ -116,6 +117,12 @@ class Gguf(ExportTarget):
             return llama.tokens(texts)
         finally:
             llama.close()
+
+    @override
+    def mixture(self, checkpoint: "Checkpoint", precision: str) -> "Mixture | None":
+        from zoo.export.targets.gguf.write import GgufMixture
+
+        return GgufMixture(checkpoint, precision)
 
     @override
     def usage(self, checkpoint: "Checkpoint") -> list[str]:

@@ -1,5 +1,6 @@
 """A model as one GGUF file."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,12 @@ import numpy as np
 
 from zoo.checkpoint import Checkpoint
 from zoo.errors import UsageError
+from zoo.export.targets.gguf import FILE
 from zoo.export.targets.gguf.vocabulary import add_vocabulary
+from zoo.export.targets.mixture import Mixture
 from zoo.export.targets.tensors import runtime_tensors
 from zoo.families.runtimes import RuntimeModel
+from zoo.overrides import override
 from zoo.tokenizers.gguf import POOLINGS, RANK
 from zoo.tokenizers.pooling import Pooling
 
@@ -25,12 +29,15 @@ TYPES = {
     "q4_1": (Type.Q4_1, gguf.LlamaFileType.MOSTLY_Q4_1),
     "q4_0": (Type.Q4_0, gguf.LlamaFileType.MOSTLY_Q4_0),
 }
+HIGHER = {Type.Q8_0: Type.F32}  # of all others 8 bits
 # added to others or read row by row, which llama.cpp does in float32
 FLOAT32 = ("position_embd.weight", "token_types.weight", "attn_rel_b.weight")
 
 
-def write_gguf(checkpoint: Checkpoint, file: Path, precision: str) -> None:
-    """Write a checkpoint as a GGUF file."""
+def write_gguf(
+    checkpoint: Checkpoint, file: Path, precision: str, kept: Collection[str] = ()
+) -> None:
+    """Write a checkpoint as a GGUF file, with some tensors in the next higher precision."""
     config = checkpoint.config
     model = checkpoint.family.runtime_model("gguf", config, checkpoint.head_name)
     assert isinstance(model, RuntimeModel), "the target holds the model"
@@ -55,7 +62,8 @@ def write_gguf(checkpoint: Checkpoint, file: Path, precision: str) -> None:
         types = tensors.get("token_types.weight")  # without the tensor, all tokens are of one type
         writer.add_token_type_count(1 if types is None else len(types))
     for name, array in tensors.items():
-        stored = tensor_type(name, array.shape, kind)
+        chosen = HIGHER.get(kind, Type.Q8_0) if name in kept else kind
+        stored = tensor_type(name, array.shape, chosen)
         values = np.ascontiguousarray(array, np.float32)
         if stored == Type.F16:
             writer.add_tensor(name, values.astype(np.float16))
@@ -67,6 +75,30 @@ def write_gguf(checkpoint: Checkpoint, file: Path, precision: str) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+class GgufMixture(Mixture):
+    """A checkpoint as GGUF files, whose tensors each have a type."""
+
+    def __init__(self, checkpoint: Checkpoint, precision: str) -> None:
+        self._checkpoint, self._precision = checkpoint, precision
+        model = checkpoint.family.runtime_model("gguf", checkpoint.config, checkpoint.head_name)
+        assert isinstance(model, RuntimeModel), "the target holds the model"
+        kind, _ = TYPES[precision]
+        self.layers = [
+            name
+            for entry in model.weights.entries()
+            for name, shape in zip(entry.sources, entry.source_shapes, strict=True)
+            if tensor_type(name, shape, kind) == kind
+        ]
+
+    @override
+    def write(self, directory: Path, kept: Collection[str]) -> None:
+        write_gguf(self._checkpoint, directory / FILE, self._precision, kept)
+
+    @override
+    def close(self) -> None:
+        return  # nothing was prepared
 
 
 def tensor_type(name: str, shape: tuple[int, ...], kind: Type) -> Type:

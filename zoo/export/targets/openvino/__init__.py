@@ -9,6 +9,7 @@ from zoo.overrides import override
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
+    from zoo.export.targets.mixture import Mixture
     from zoo.families.base import Family
     from zoo.inference.session import Session
     from zoo.tokenizers.pooling import Pooling
@@ -48,6 +49,12 @@ class OpenVino(ExportTarget):
         from zoo.export.targets.openvino.session import OpenVinoSession
 
         return OpenVinoSession(checkpoint, directory / self.folder, precision, threads)
+
+    @override
+    def mixture(self, checkpoint: "Checkpoint", precision: str) -> "Mixture | None":
+        from zoo.export.targets.openvino.write import IrMixture
+
+        return IrMixture(checkpoint, self.folder)
 
     @override
     def usage(self, checkpoint: "Checkpoint") -> list[str]:

@@ -1,6 +1,7 @@
 """OpenVINO IR from the ONNX graph of a model."""
 
 import tempfile
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from zoo.checkpoint import GRAPH, Checkpoint
 from zoo.errors import VerificationError
 from zoo.export.graph.onnx_file import EXTERNAL_OVER, check_opset
 from zoo.export.graph.write import write_graphs
+from zoo.export.targets.mixture import Mixture
+from zoo.overrides import override
 
 MODEL = "openvino_model.xml"  # next to it are the weights, in a ``.bin``
 
@@ -32,14 +35,35 @@ def write_ir(checkpoint: Checkpoint, folder: Path, precision: str) -> None:
         )
         model = read_model(Path(scratch) / GRAPH)
         if precision == "int8":
-            compress_weights(model)
+            compress_weights(model, quantizable(model))
         openvino.save_model(model, str(folder / MODEL), compress_to_fp16=precision == "float16")
         del model  # it maps the files of the graph
 
 
-def compress_weights(model: Any) -> None:
-    """Store the matrices of linear maps and embeddings in 8 bits, with a scale for each row."""
-    # OpenVINO multiplies them by their scales when it reads them, so that NNCF is not needed.
+class IrMixture(Mixture):
+    """The IR of a checkpoint in float32, copies of which are compressed."""
+
+    def __init__(self, checkpoint: Checkpoint, folder: str) -> None:
+        self._scratch = tempfile.TemporaryDirectory()
+        self._folder, self._source = folder, Path(self._scratch.name) / "float32"
+        write_ir(checkpoint, self._source, "float32")
+        self.layers = [name for name, *_ in quantizable(read_model(self._source / MODEL))]
+
+    @override
+    def write(self, directory: Path, kept: Collection[str]) -> None:
+        model = read_model(self._source / MODEL)
+        compress_weights(model, [one for one in quantizable(model) if one[0] not in kept])
+        (directory / self._folder).mkdir()
+        openvino.save_model(model, str(directory / self._folder / MODEL), compress_to_fp16=False)
+
+    @override
+    def close(self) -> None:
+        self._scratch.cleanup()
+
+
+def quantizable(model: Any) -> list[tuple[str, Any, int, int]]:
+    """Return name, node, input and axis of the scales, of the linear maps and embeddings."""
+    found = []
     for node in model.get_ordered_ops():
         kind = node.get_type_name()
         if kind == "MatMul":
@@ -51,9 +75,16 @@ def compress_weights(model: Any) -> None:
         weight = node.input_value(place).get_node()
         if weight.get_type_name() != "Constant" or len(weight.shape) != 2:
             continue
-        values = np.asarray(weight.data)
-        if values.dtype != np.float32:
-            continue
+        if np.asarray(weight.data).dtype == np.float32:
+            found.append((node.get_friendly_name(), node, place, along))
+    return found
+
+
+def compress_weights(model: Any, layers: Sequence[tuple[str, Any, int, int]]) -> None:
+    """Store matrices of linear maps and embeddings in 8 bits, with a scale for each row."""
+    # OpenVINO multiplies them by their scales when it reads them, so that NNCF is not needed.
+    for _, node, place, along in layers:
+        values = np.asarray(node.input_value(place).get_node().data)
         scales = np.abs(values).max(along, keepdims=True) / 127
         scales[scales == 0] = 1
         stored = opset.constant(np.rint(values / scales).astype(np.int8))

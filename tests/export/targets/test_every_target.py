@@ -1,7 +1,6 @@
 """Export targets: the gate, missing runtimes, damaged files, options of other targets."""
 
 import importlib
-import json
 import shutil
 from collections.abc import Callable
 from functools import cache
@@ -231,16 +230,17 @@ def test_one_precision_for_all_layers_is_said(encoder: Checkpoint, tmp_path: Pat
 def test_labelled_data_decide(tmp_path: Path) -> None:
     classifier = with_tokenizer(tmp_path / "classifier", "sequence-classification")
     table, output = tmp_path / "table.tsv", tmp_path / "export"
-    labels = classifier.model.config["labels"]
-    rows = [f"{text}\t{labels[n % 2]}" for n, text in enumerate(("a", "b c", "a c", "b a a"))]
+    texts, labels = ("a", "b c", "a c", "b a a"), classifier.model.config["labels"]
+    rows = [f"{text}\t{labels[n % 2]}" for n, text in enumerate(texts)]
     table.write_text("\n".join(["text\tlabel", *rows]))
     measured = ("--dtype", "int8", "--eval", table, "--max-drop", 1, "-o", output)
     done = zoo("export", classifier.path, "--to", "openvino", *measured)
     assert done.exception is None, done.output
-    evaluated = json.loads(zoo("eval", classifier.path, "--eval", table, "--json").stdout)
+    results = Model(classifier, load_session(classifier, "cpu")).run("classify", list(texts))
+    right = [result["label"] == labels[n % 2] for n, result in enumerate(results)]
     agreement = (load_checkpoint(output).manifest.export or {})["agreement"]
     found = agreement["measure"], agreement["reference_metric"]
-    assert found == ("accuracy", evaluated["metrics"]["accuracy"])
+    assert found == ("accuracy", sum(right) / len(right))
 
 
 def test_openvino_has_the_threads_of_the_environment(

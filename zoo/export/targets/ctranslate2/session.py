@@ -62,7 +62,14 @@ class CTranslate2Session(TargetSession):
 
     def vocabulary(self) -> Vocabulary:
         """Return the tokens, by which CTranslate2 generates."""
-        return Vocabulary(read_vocabulary(self._folder), read_config(self._folder))
+        tokens, config = read_vocabulary(self._folder), read_config(self._folder)
+        rows = getattr(self._config, "vocab_size", 0)
+        if len(tokens) != rows:
+            raise VerificationError(
+                f"{self._folder} has {len(tokens):,} tokens, and the model {rows:,}",
+                "export it again",
+            )
+        return Vocabulary(tokens, config)
 
 
 class EncoderSession(CTranslate2Session):

@@ -1,8 +1,9 @@
 """The vocabulary of a model in CTranslate2, which looks tokens up by their text."""
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from zoo.checkpoint import Checkpoint
 from zoo.errors import VerificationError
@@ -12,6 +13,7 @@ from zoo.tokenizers.tokenizer_json import load
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+Read = TypeVar("Read")
 CONFIG = "config.json"
 # of a language model, or of an encoder-decoder
 FILES = "vocabulary.json", "shared_vocabulary.json"
@@ -35,7 +37,7 @@ def read_tokenizer(checkpoint: Checkpoint) -> "Tokenizer":
 def encode(checkpoint: Checkpoint, folder: Path, texts: list[str]) -> list[list[int]]:
     """Return the ids that CTranslate2 looks up for the tokens of texts."""
     ids = {token: number for number, token in enumerate(read_vocabulary(folder))}
-    unknown = ids.get(read_config(folder)["unk_token"], len(ids))  # it adds the token
+    unknown = ids.get(read_config(folder).get("unk_token", ""), len(ids))  # it adds the token
     tokenizer = read_tokenizer(checkpoint)
     return [[ids.get(token, unknown) for token in tokenizer.encode(text).tokens] for text in texts]
 
@@ -43,18 +45,16 @@ def encode(checkpoint: Checkpoint, folder: Path, texts: list[str]) -> list[list[
 def read_vocabulary(folder: Path) -> list[str]:
     """Return the tokens of a written model in the order of their ids."""
     names = [name for name in FILES if (folder / name).is_file()]
-    tokens: list[str] = _read(folder / (names or FILES)[0])
-    return tokens
+    return _read(folder / (names or FILES)[0], list[str])
 
 
 def read_config(folder: Path) -> dict[str, Any]:
     """Return the settings of a written model."""
-    config: dict[str, Any] = _read(folder / CONFIG)
-    return config
+    return _read(folder / CONFIG, dict[str, Any])
 
 
-def _read(file: Path) -> Any:
+def _read(file: Path, kind: type[Read]) -> Read:
     try:
-        return json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+        return msgspec.json.decode(file.read_bytes(), type=kind)
+    except (OSError, ValueError, msgspec.DecodeError) as error:
         raise VerificationError(f"{file} cannot be read: {error}", "export it again") from error

@@ -55,12 +55,10 @@ class TinyModel:
         return model
 
     def _require_reference(self, head: str) -> None:
-        """Check that the family has a reference for a head."""
         if not self.family.has_reference(self.config, head):
             raise UsageError(f"no reference has {self.family.name} with head {head}")
 
     def _require_recipe(self) -> None:
-        """Check that the family has a recipe for pretraining."""
         try:
             self.family.recipe("tiny")
         except UsageError as error:

@@ -138,7 +138,6 @@ def read_hub_config(directory: Path, name: str = CONFIG) -> dict[str, Any]:
 
 
 def _missing_config(directory: Path, name: str) -> SourceError:
-    """Return the error for a directory without configuration."""
     names = [path.name for path in directory.iterdir()]
     if any(file_format.find(names) for file_format in all_formats()):
         return SourceError(

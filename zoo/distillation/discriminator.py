@@ -97,14 +97,12 @@ class TeacherPair(Teacher):
     @property
     @override
     def digest(self) -> dict[str, str]:
-        """The files of both models."""
         files = self.generator.digest.items()
         return {**super().digest, **{f"{GENERATOR}/{name}": value for name, value in files}}
 
     @property
     @override
     def fingerprint(self) -> dict[str, str]:
-        """The fingerprints of both models."""
         files = self.generator.fingerprint.items()
         return {**super().fingerprint, **{f"{GENERATOR}/{name}": value for name, value in files}}
 

@@ -167,7 +167,6 @@ class Distillation(TrainingObjective):
 
     @override
     def forward(self, model: Any, batch: "Mapping[str, Tensor]") -> DistillationOutputs:
-        """Run the student and its teachers."""
         main = self.base.models_to_save(model.student)["model"].module
         layers = self._captured("student")
         student = run_model(model.student, main, self.base, batch, layers, self.needs_head)

@@ -291,7 +291,6 @@ class FineTuning(TrainingObjective):
 
     @override
     def collate(self, examples: Sequence[Example]) -> Batch:
-        """Pad the rows of a batch to the longest one, and stack them."""
         return pad_and_stack(
             examples,
             self.padding(),

@@ -111,20 +111,18 @@ class ClassTask(FineTuning):
         if unseen := [name for name in self.labels if not count[name]]:
             shown = describe_labels(unseen)
             missing = [f"no training sample has these labels of the pretrained model: {shown}"]
+        absent = []
+        if self.default_metric != "f1":  # of entities, which does not depend on labels
+            known = [name for name in self.labels if count[name] > 1]
+            present = {name for s in evaluation for name in self.label_names(s, self.run.data)}
+            several = self.problem == "multi_label_classification"
+            absent = warn_of_absent_labels(known, present, several=several)
         return [
             *super().data_warnings(train, evaluation, rows),
             *missing,
             *warn_of_single_samples(single),
-            *self._absent_labels([name for name in self.labels if count[name] > 1], evaluation),
+            *absent,
         ]
-
-    def _absent_labels(self, labels: Sequence[str], evaluation: Sequence[Any]) -> list[str]:
-        if self.default_metric == "f1":  # of entities, which does not depend on labels
-            return []
-        data = self.run.data
-        present = {name for sample in evaluation for name in self.label_names(sample, data)}
-        several = self.problem == "multi_label_classification"
-        return warn_of_absent_labels(labels, present, several=several)
 
     def weigh(self, indices: "NDArray[np.integer[Any]]") -> "NDArray[Any]":
         """Return how much each label adds to the count of the loss: its weight, 1 or 0."""
@@ -166,7 +164,6 @@ class OneClassTask(ClassTask):
 
     @override
     def target(self, sample: Any) -> Any:
-        """Return the index of the label."""
         (name,) = self.label_names(sample, self.run.data)
         return label_index(name, self.indices, sample.location)
 

@@ -454,7 +454,6 @@ def _data_record(
     reviews: Reviews,
     problems: SplitProblems,
 ) -> dict[str, Any]:
-    """Return the record of the data in ``run.json``."""
     data, splits = config.data, ("train", "eval")
     counts = {split: dict(review.labels) for split, review in zip(splits, reviews, strict=True)}
     return {
@@ -471,7 +470,6 @@ def _data_record(
 
 
 def _digests(paths: Sequence[str]) -> Mapping[str, Any]:
-    """Return path -> size and digest of each file."""
     digests: dict[str, FileDigest] = {
         str(file): hash_file(file) for file in (expand_paths(paths) if paths else ())
     }

@@ -352,7 +352,6 @@ class MaskedLM(Encoder):
 
     @override
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
-        """Return the logits of all tokens."""
         return {"logits": self.scores(hidden)}
 
     def scores(self, hidden: Tensor) -> Tensor:
@@ -408,7 +407,6 @@ class TokenDiscriminator(Encoder):
 
     @override
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
-        """Return the logits of all tokens."""
         return {"logits": self.scores(hidden)}
 
     def scores(self, hidden: Tensor, position_ids: Tensor | None = None) -> Tensor:

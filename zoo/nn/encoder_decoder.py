@@ -291,7 +291,6 @@ class EncoderDecoder(Encoder):
     def forward(  # type: ignore[override]
         self, input_ids: Tensor, attention_mask: Tensor | None = None, *, decoder_input_ids: Tensor
     ) -> dict[str, Tensor]:
-        """Run encoder and decoder; see the module for the inputs."""
         source, target = self.hidden(input_ids, attention_mask, decoder_input_ids)
         return {"last_hidden_state": target, "encoder_last_hidden_state": source}
 

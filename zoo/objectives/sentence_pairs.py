@@ -157,7 +157,6 @@ class SentencePairs(MaskedLanguageModelling):
 
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        """Compute the cross-entropy of the masked tokens and of the pairs' labels."""
         masked = super().loss(outputs, batch)
         pairs = cross_entropy_sum(outputs.logits[self.term], batch["pair_labels"], self.term)
         return LossOutput(

@@ -142,7 +142,6 @@ def _write(
     tokens: int,
     settings: Mapping[str, Any],
 ) -> None:
-    """Write the files of the new model."""
     before = checkpoint.model
     assert before.tokenizer is not None, "retokenize refuses models without"
     info = msgspec.structs.replace(tokenizer.info, max_tokens=before.tokenizer.max_tokens)

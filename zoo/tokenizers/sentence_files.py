@@ -330,7 +330,6 @@ def module_kinds(files: SourceFiles) -> tuple[str, ...]:
 def _check(
     config: Mapping[str, Any], keys: FileKeys, origin: str, **accepted: tuple[Any, ...]
 ) -> dict[str, Any]:
-    """Check the keys of a file; see ``check_keys``."""
     harmless = {}
     for key in ARGUMENTS:
         value = config.get(key)

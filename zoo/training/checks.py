@@ -61,7 +61,6 @@ def _command(arguments: Sequence[str]) -> list[str]:
 
 
 def _finish(arguments: Sequence[str]) -> None:
-    """Run ``zoo pretrain`` to its end."""
     done = subprocess.run(_command(arguments), capture_output=True, text=True, check=False)
     if done.returncode:
         messages = done.stderr.strip().splitlines()

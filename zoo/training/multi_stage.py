@@ -132,7 +132,6 @@ class MultiStageRun(Run):
         return self.build_config(settings, {}, offline=self.offline)
 
     def _train_stages(self, path: Path, record: StagesRecord) -> RunPaths:
-        """Train or resume the unfinished stages."""
         run = path
         for number, name in enumerate(record.stages):
             run = path / name

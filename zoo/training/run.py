@@ -248,7 +248,6 @@ class Run:
             raise type(error)(error.what, hint, error.details) from error
 
     def _read(self, path: Path, then: str, option: str) -> tuple[RunManifest, ConfigDict]:
-        """Return the manifest and the settings of a run."""
         if not (path / SETTINGS).is_file():
             raise SourceError(
                 f"{path} is not a run: it has no {SETTINGS}", "give a run's directory"

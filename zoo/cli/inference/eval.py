@@ -264,7 +264,6 @@ def _check_options(task: str | None, suite: str | None, requested: Mapping[str, 
 
 
 def _draw(folder: Path, measured: "Result") -> None:
-    """Draw the confusion matrix and the reliability curve."""
     from zoo.report.figures import plot_confusion, plot_reliability
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -211,7 +211,6 @@ def _write(
     resume: bool,
     force: bool,
 ) -> None:
-    """Write the results to a file."""
     from zoo.tasks.table import require_output, write_results
 
     source = "-" if texts == ("-",) else options["source"]

@@ -137,11 +137,20 @@ def check(ctx: click.Context, names: tuple[str, ...], full: bool, as_json: bool)
     train, export, and compare with transformers, which take minutes, and lists those that do not
     apply. Each problem is a line. The exit code is 5 if a plugin fails.
     """
+    from zoo.conformance.plugin_checks import check_plugins
     from zoo.conformance.plugin_report import DISABLED, OK
     from zoo.errors import PluginError
+    from zoo.plugins import broken, installed
 
     reports = [r for r in _reports(names) if names or r.health != DISABLED]
-    _run_checks(reports, full)
+    loaded = [report for report in reports if report.health == OK]
+    findings = check_plugins([report.name for report in loaded], full=full)
+    for report in loaded:
+        report.problems = [f.text for f in findings[report.name] if not f.skipped]
+        report.skipped = [f.text for f in findings[report.name] if f.skipped]
+        if lines := report.problems:
+            others = f", and {len(lines) - 1} more" if len(lines) > 1 else ""
+            report.set_error(broken(installed()[report.name], lines[0] + others))
     value = {"plugins": [report.as_json() for report in reports]}
     result(value, [line for r in reports for line in _check_lines(r, full)], as_json=as_json)
     unhealthy = [report for report in reports if report.health != OK]
@@ -157,22 +166,6 @@ def _reports(names: Sequence[str] = ()) -> "list[PluginReport]":
     from zoo.conformance.plugin_report import report_plugins
 
     return report_plugins(names, ALL_COMMANDS)
-
-
-def _run_checks(reports: "list[PluginReport]", full: bool) -> None:
-    """Update the health of the plugins that load by checking them."""
-    from zoo.conformance.plugin_checks import check_plugins
-    from zoo.conformance.plugin_report import OK
-    from zoo.plugins import broken, installed
-
-    loaded = [report for report in reports if report.health == OK]
-    findings = check_plugins([report.name for report in loaded], full=full)
-    for report in loaded:
-        report.problems = [f.text for f in findings[report.name] if not f.skipped]
-        report.skipped = [f.text for f in findings[report.name] if f.skipped]
-        if lines := report.problems:
-            others = f", and {len(lines) - 1} more" if len(lines) > 1 else ""
-            report.set_error(broken(installed()[report.name], lines[0] + others))
 
 
 def _check_lines(report: "PluginReport", full: bool) -> list[str]:

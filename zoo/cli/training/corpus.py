@@ -167,7 +167,6 @@ def build(
 
 
 def _tokenizer(options: Mapping[str, Any]) -> "ExistingTokenizer | TokenizerToTrain":
-    """Return the tokenizer that the options describe."""
     from zoo.data.tokenizer import SAMPLE_CHARS, TRAIN, TokenizerToTrain, load_tokenizer
     from zoo.errors import UsageError
     from zoo.plugins import get_family

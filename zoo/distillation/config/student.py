@@ -92,7 +92,6 @@ def find_student(
 
 
 def _with_fields(family: Family, config: Config, fields: ConfigDict) -> Any:
-    """Return a configuration with some fields changed."""
     try:
         return msgspec.convert({**msgspec.to_builtins(config), **fields}, family.config_type)
     except (msgspec.ValidationError, ValueError) as error:

@@ -98,7 +98,6 @@ def _score(
     device: str | None,
     backends: Sequence[str],
 ) -> Scores:
-    """Evaluate and time all models."""
     LOG.info("scoring the student and its teacher")
     place = resolve_device("auto", device)
     mine, others, rows = evaluate(setup, load_student(setup, run), place)
@@ -114,21 +113,29 @@ def _score(
     ]
     for model, speed in zip(models, speeds, strict=True):
         model.speed = speed
-    return _with_retention(
-        setup,
-        Scores(
-            zoo=__version__,
-            data=f"evaluation data of {setup.base.config.task}"
-            if isinstance(setup.base, FineTuneSetup)
-            else f"held-out text, {setup.objective.base.name}",
-            rows=rows,
-            student=models[-1],
-            teachers=models[:-1],
-            seq_len=shared_seq_len(checkpoints),
-            batch_size=BATCH_SIZE,
-            threads=torch.get_num_threads(),
-        ),
+    scores = Scores(
+        zoo=__version__,
+        data=f"evaluation data of {setup.base.config.task}"
+        if isinstance(setup.base, FineTuneSetup)
+        else f"held-out text, {setup.objective.base.name}",
+        rows=rows,
+        student=models[-1],
+        teachers=models[:-1],
+        seq_len=shared_seq_len(checkpoints),
+        batch_size=BATCH_SIZE,
+        threads=torch.get_num_threads(),
     )
+    if not setup.objective.needs_head:
+        LOG.info("the recipe trains no head, so the quality of the student is not compared")
+        scores.student.metrics, scores.student.agreement, scores.student.kl = {}, None, None
+    # retention: how much of the metric of the best checkpoint the student keeps
+    name, first = setup.objective.base.metric_for_best_model, scores.teachers[0]
+    if SIMILARITY in scores.student.metrics:
+        name = SIMILARITY
+    values = first.metrics.get(name), scores.student.metrics.get(name)
+    if None not in values:
+        scores.metric, scores.retention = name, retained(name, *values)
+    return scores
 
 
 def _model_score(
@@ -159,20 +166,6 @@ def _metrics(setup: DistillSetup, result: ModelQuality) -> dict[str, float]:
         loss = metrics.pop("loss")
         return {"loss": loss, "perplexity": perplexity(loss), **metrics}
     return metrics
-
-
-def _with_retention(setup: DistillSetup, scores: Scores) -> Scores:
-    """Add the retention: how much of the metric of the best checkpoint the student keeps."""
-    if not setup.objective.needs_head:
-        LOG.info("the recipe trains no head, so the quality of the student is not compared")
-        scores.student.metrics, scores.student.agreement, scores.student.kl = {}, None, None
-    name, first = setup.objective.base.metric_for_best_model, scores.teachers[0]
-    if SIMILARITY in scores.student.metrics:
-        name = SIMILARITY
-    values = first.metrics.get(name), scores.student.metrics.get(name)
-    if None not in values:
-        scores.metric, scores.retention = name, retained(name, *values)
-    return scores
 
 
 def _write(run: Path, scores: Scores) -> None:

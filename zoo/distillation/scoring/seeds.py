@@ -30,7 +30,6 @@ def summarize_seeds(
 
 
 def _values(scores: "Scores") -> dict[str, float]:
-    """Return the scores of a student that are summarized."""
     student = scores.student
     optional = {"agreement": student.agreement, "kl": student.kl, "retention": scores.retention}
     speed = {f"latency_{speed.backend}": speed.latency for speed in student.speed}

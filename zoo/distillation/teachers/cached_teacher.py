@@ -63,7 +63,6 @@ class CachedLogits(CachedOutput):
     @property
     @override
     def name(self) -> str:  # type: ignore[override]
-        """Name in the header and in keys."""
         return f"logits:{self.of}:{'all' if self.everywhere else 'predicted'}"
 
     @property
@@ -138,7 +137,6 @@ class CachedEmbeddings(CachedOutput):
     @property
     @override
     def name(self) -> str:  # type: ignore[override]
-        """Name in the header and in keys."""
         return f"embeddings:{self.of or 'mean'}"
 
     @property
@@ -212,7 +210,6 @@ class CachedTeacher(Teacher):
 
     @override
     def open(self) -> None:
-        """Open the files of this process in the cache."""
         initialized = torch.distributed.is_available() and torch.distributed.is_initialized()
         self.cache.open(torch.distributed.get_rank() if initialized else 0)
 

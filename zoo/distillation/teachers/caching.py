@@ -91,7 +91,6 @@ def _cached(
     settings: DistillationConfig,
     folder: Path,
 ) -> CachedTeacher:
-    """Return a teacher with its cache in a directory."""
     outputs, shape = _embeddings(losses, base), dict[str, Any](SHAPELESS)
     if not outputs:
         logits = _logits(losses, teacher, base, settings)
@@ -157,7 +156,6 @@ def _logits(
     base: RunSetup,
     settings: DistillationConfig,
 ) -> list[CachedLogits]:
-    """Return the logits that losses compare."""
     columns = number_of_columns(teacher, base)
     top_k = min(settings.cache_top_k, columns)
     temperatures = sorted({loss.temperature for loss in losses if isinstance(loss, KLDivergence)})

@@ -125,7 +125,6 @@ class TeacherCache:
             pass
 
     def _release(self, file: int) -> None:
-        """Close the file."""
         # its maps may still be read: they hold a copy of the descriptor
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(file, fcntl.LOCK_UN)
@@ -146,7 +145,6 @@ class TeacherCache:
                 raise UsageError(f"the cache in {self.directory} is {what}", self.remedy)
 
     def _read_manifest(self, name: str) -> CacheManifest:
-        """Read ``outputs-RANK.json``."""
         content = read_inside(self.directory, name, "record of a cache", MAX_STATE_BYTES)
         try:
             path = self.directory / name

@@ -96,7 +96,12 @@ class ConfigMap(RenamedMethods):
         """
         written = {**self.supplied, **self._flat(hub, location)}
         hub = self._spelled(written, location)
-        self._check_complete(hub, kind, location)
+        required = {f.name for f in msgspec.structs.fields(kind) if f.required} - {*self.implied}
+        for key, name in self.keys.items():
+            if name in required and key not in hub:
+                raise VerificationError(
+                    f"{location}: {key} is missing", "the model cannot be built"
+                )
         not_used = {k: v for k, v in NOT_IMPLEMENTED.items() if k not in self._own_keys}
         for key, accepted in {**not_used, **self.fixed, **self.values}.items():
             if key in hub and hub[key] not in tuple(accepted):
@@ -227,14 +232,6 @@ class ConfigMap(RenamedMethods):
                 group = group[key]
             group[last] = dict(value) if isinstance(value, Mapping) else value
         return nested
-
-    def _check_complete(self, hub: Mapping[str, Any], kind: type[Config], location: str) -> None:
-        required = {f.name for f in msgspec.structs.fields(kind) if f.required} - {*self.implied}
-        for key, name in self.keys.items():
-            if name in required and key not in hub:
-                raise VerificationError(
-                    f"{location}: {key} is missing", "the model cannot be built"
-                )
 
     def _spelled(self, hub: Mapping[str, Any], location: str) -> dict[str, Any]:
         """Return the configuration with every alias replaced by the key that it stands for."""

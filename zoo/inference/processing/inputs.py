@@ -67,8 +67,16 @@ def read_records(
         texts, source = (), "-"
     if texts and source is not None:
         raise UsageError("texts were given both as arguments and in a file", "give one of them")
+    if texts and keys.text is not None:
+        return as_records(texts)
     if texts:
-        return as_records(texts if keys.text is not None else _pairs(texts, keys))
+        if len(texts) % 2:
+            first, second = keys.pair
+            raise UsageError(
+                f"{len(texts)} texts are not pairs",
+                f"give a {first} and a {second}, one after another",
+            )
+        return as_records(zip(texts[::2], texts[1::2], strict=True))
     if source is None:
         raise UsageError(
             "there is no text to work on", "give texts, or --input FILE, or - for standard input"
@@ -93,15 +101,6 @@ def _open(path: Path) -> BinaryIO:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"cannot read {path}: {why}") from error
-
-
-def _pairs(texts: Sequence[str], keys: RecordKeys) -> Iterator[tuple[str, str]]:
-    if len(texts) % 2:
-        first, second = keys.pair
-        raise UsageError(
-            f"{len(texts)} texts are not pairs", f"give a {first} and a {second}, one after another"
-        )
-    return zip(texts[::2], texts[1::2], strict=True)
 
 
 def _read(

@@ -126,7 +126,6 @@ class CausalLanguageModelling(FineTuning):
 
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        """Compute the cross-entropy."""
         logits, predicted = outputs.logits[self.name], batch[LABELS] != IGNORED
         labels = batch[LABELS][predicted]
         if torch.is_grad_enabled():

@@ -31,7 +31,6 @@ class Features(BatchTask):
     def from_command(
         cls, records: Iterator[TextExample], options: dict[str, Any]
     ) -> tuple[Iterator[TextExample], dict[str, Any]]:
-        """Parse the layers, a list of numbers."""
         if not isinstance(options["layers"], str):
             return records, options
         layers = [parse_int(part) for part in options["layers"].split(",")]

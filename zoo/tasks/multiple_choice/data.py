@@ -163,7 +163,6 @@ def parse_choices(cells: list[Any], location: str) -> tuple[tuple[str, ...], tup
 
 
 def _index(value: Any, choices: Sequence[str], names: Sequence[str], location: str) -> int:
-    """Return the index of the correct choice."""
     numbers = list(map(str, range(len(choices))))
     letters = [chr(ord("A") + number) for number in range(min(len(choices), 26))]
     stripped = [choice.strip() for choice in choices]

@@ -66,7 +66,6 @@ class Choose(BatchTask):
 
     @override
     def tokenize(self, records: list[TextExample], before: int) -> list[EncodedExample]:
-        """Return the tokens of the context with each choice."""
         texts = [
             choice_texts(record.text, record.pair or "", record.extra[CHOICES])
             for record in records

@@ -64,7 +64,6 @@ class MultipleChoice(InputTask):
 
     @override
     def target(self, sample: Any) -> Any:
-        """Return the index of the correct choice."""
         return sample.label
 
     @override
@@ -110,7 +109,6 @@ class MultipleChoice(InputTask):
 
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        """Compute the cross-entropy."""
         logits, labels = outputs.logits[self.name], batch[LABELS]
         probability, prediction = logits.detach().softmax(-1).max(-1)
         return LossOutput(
@@ -133,5 +131,4 @@ class MultipleChoice(InputTask):
 
     @override
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
-        """Return the fraction of questions with the correct choice."""
         return {"accuracy": accuracy(predictions["prediction"], predictions["label"])}

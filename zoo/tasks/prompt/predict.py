@@ -50,7 +50,6 @@ class Prompting(Task):
     def from_command(
         cls, records: Iterator[TextExample], options: dict[str, Any]
     ) -> tuple[Iterator[TextExample], dict[str, Any]]:
-        """Read the template and the examples."""
         options = dict(options)
         count, source = options.pop("shots"), options.pop("shots_from")
         columns: Columns = options.pop("shot_columns")

@@ -256,7 +256,6 @@ class PromptTuning(OneClassTask):
 
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        """Compute the cross-entropy of the labels."""
         logits, labels = outputs.logits[self.name], batch[LABELS]
         loss = F.cross_entropy(logits, labels, reduction="sum")
         probability, prediction = logits.detach().softmax(-1).max(-1)

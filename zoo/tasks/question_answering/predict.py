@@ -77,7 +77,6 @@ class Answer(BatchTask):
 
     @override
     def split(self, item: EncodedExample) -> list[EncodedExample]:
-        """Return the windows of a context."""
         windows = self.windows.split(item.encoded)
         return [EncodedExample(item.record, window, item.row_id) for window in windows]
 

@@ -293,7 +293,6 @@ class QuestionAnswering(FineTuning):
 
     @override
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
-        """Return exact match and F1, see ``zoo.metrics.squad``."""
         answers = [[answer.text for answer in sample.answers] for sample in self.samples]
         unanswerable, threshold = not all(answers), self.options.null_threshold
         texts = [

@@ -109,10 +109,8 @@ class Sentences(SentenceEmbedding):
 
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        """Return no loss."""
         return LossOutput({})
 
     @override
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
-        """Return no metrics."""
         return {}

@@ -366,7 +366,6 @@ class Seq2Seq(FineTuning):
 
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        """Compute the cross-entropy."""
         labels = batch[LABELS]
         return cross_entropy_sum(outputs.logits[self.name], labels[labels != IGNORED], self.name)
 

@@ -159,7 +159,6 @@ class TextClassificationEvaluation(LabelledEvaluation):
 
     @override
     def actual(self, sample: Sample) -> int:
-        """Return the index of the label."""
         return self.number_of(label_name(sample.label, sample.location), sample)
 
     @property
@@ -224,7 +223,6 @@ class RegressionEvaluation(LabelledEvaluation):
 
     @override
     def actual(self, sample: Sample) -> float:
-        """Return the number."""
         return label_number(sample.label, sample.location)
 
     @override

@@ -47,7 +47,6 @@ class TextClassification(OneClassTask, TextTask):
 
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        """Compute the cross-entropy."""
         logits, labels = outputs.logits[self.name], batch[LABELS]
         weight = self.weights_like(logits)
         loss = F.cross_entropy(logits, labels, weight=weight, reduction="sum")
@@ -108,7 +107,6 @@ class Regression(TextTask):
 
     @override
     def target(self, sample: Any) -> Any:
-        """Return the number, float32."""
         return np.float32(label_number(sample.label, sample.location))
 
     @override
@@ -124,7 +122,6 @@ class Regression(TextTask):
 
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        """Compute the squared error."""
         values, labels = outputs.logits[self.name].squeeze(-1), batch[LABELS]
         return LossOutput(
             {self.name: F.mse_loss(values, labels, reduction="sum")},
@@ -189,7 +186,6 @@ class MultiLabel(ClassTask, TextTask):
 
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        """Compute the binary cross-entropy."""
         logits, labels = outputs.logits[self.name], batch[LABELS]
         loss = F.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
         # of exactly these labels: the probabilities are independent

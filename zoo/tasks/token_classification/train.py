@@ -262,7 +262,6 @@ class TokenClassification(ClassTask, LayerTask):
 
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        """Compute the cross-entropy."""
         logits, labels = outputs.logits[self.name], batch[LABELS]
         weight = self.weights_like(logits)
         flat = logits.flatten(0, 1), labels.flatten()

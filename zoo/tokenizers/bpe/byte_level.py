@@ -75,7 +75,6 @@ def byte_level_bpe_tokenizer(
 
 
 def _override(tokenizer: "Tokenizer", settings: TokenizerFilesConfig) -> None:
-    """Apply the options of ``tokenizer_config.json``."""
     from tokenizers import pre_tokenizers, processors
 
     splitter, ends = tokenizer.pre_tokenizer, tokenizer.post_processor

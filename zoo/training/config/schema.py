@@ -11,7 +11,7 @@ import msgspec
 from zoo.adapters.registry import require_packed_documents, with_adapter
 from zoo.data.readers.documents import ReaderConfig
 from zoo.errors import SourceError, UsageError
-from zoo.families.recipe import Recipe, SeqLenWarmup
+from zoo.families.recipe import Recipe
 from zoo.io.limits import MAX_ROW_TOKENS, MAX_RUN_NUMBER
 from zoo.training.config.checks import check_run_numbers
 from zoo.training.config.overrides import (
@@ -119,10 +119,8 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
             tokens = getattr(self, name)
             if tokens is not None and tokens < self.seq_len:
                 raise ValueError(f"{name} is {tokens}, less than a row of {self.seq_len}")
-        if self.seq_len_warmup is not None:
-            self._check_warmup(self.seq_len_warmup)
-
-    def _check_warmup(self, warmup: SeqLenWarmup) -> None:
+        if (warmup := self.seq_len_warmup) is None:
+            return
         if not 0 < warmup.seq_len < self.seq_len:
             raise ValueError(
                 f"seq_len_warmup.seq_len is {warmup.seq_len}, not below {self.seq_len}"
@@ -280,8 +278,12 @@ def pretrain_config(
     recipe = msgspec.to_builtins(family.recipe(size))
     recipe["optimizer"] |= of_adapter.get("optimizer", {})
     if started is not None:  # the pretrained configuration is kept, except for dropout
+        from zoo.objectives import objective_type
+
         recipe["config"] = {k: v for k, v in recipe["config"].items() if k.endswith(DROPOUT)}
-        _drop_from_scratch(recipe, family, config)
+        recipe["seq_len_warmup"] = None  # as other settings that are only for new weights
+        for name in objective_type(family, config, recipe["objective"]).from_scratch_options:
+            recipe["objective_args"].pop(name, None)
         requested = deep_merge(requested, {"size": size})
     first_rows = (recipe["seq_len_warmup"] or {}).get("seq_len", 0)
     if "seq_len_warmup" not in requested and requested.get("seq_len", math.inf) <= first_rows:
@@ -292,15 +294,6 @@ def pretrain_config(
             recipe["seq_len_warmup"] |= {"objective": None, "objective_args": {}}
     tree = merge_settings(recipe, {**requested, **rows})
     return validate_config({"max_steps": recipe["max_steps"], **in_tokens(tree)}, struct_type)
-
-
-def _drop_from_scratch(recipe: ConfigDict, family: "Family", config: Any) -> None:
-    """Remove from a recipe the settings that are only for models with new weights, in place."""
-    from zoo.objectives import objective_type
-
-    recipe["seq_len_warmup"] = None
-    for name in objective_type(family, config, recipe["objective"]).from_scratch_options:
-        recipe["objective_args"].pop(name, None)
 
 
 _TYPES = {str: "text", int: "a number"}

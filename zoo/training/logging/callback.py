@@ -53,7 +53,6 @@ class LoggingCallback(Callback):
 
     @override
     def on_train_begin(self, trainer: "Trainer") -> None:
-        """Open the logs."""
         self._first_step = trainer.step
         with map_os_errors(self.run, DISK_FULL_HINT):
             for logger_type in self._types:
@@ -78,7 +77,6 @@ class LoggingCallback(Callback):
 
     @override
     def on_step_begin(self, trainer: "Trainer") -> None:
-        """Start the clock of a step."""
         if trainer.step in (self._first_step, trainer.config.seq_len_warmup_steps):
             self.throughput.reset(flops_per_token(trainer))
         stage = describe_stage(trainer)
@@ -90,7 +88,6 @@ class LoggingCallback(Callback):
 
     @override
     def on_step_end(self, trainer: "Trainer") -> None:
-        """Stop the clock of a step."""
         self.throughput.step(trainer.tokens - self._tokens)
         config = trainer.config
         if trainer.step % config.logging_steps and trainer.step < config.max_steps:
@@ -102,7 +99,6 @@ class LoggingCallback(Callback):
 
     @override
     def on_log(self, trainer: "Trainer", record: Mapping[str, Any]) -> None:
-        """Write a record to every logger."""
         performance: dict[str, Any] = {}
         if record["split"] == "train":
             performance = self.throughput.record(record["step"])
@@ -121,7 +117,6 @@ class LoggingCallback(Callback):
 
     @override
     def on_close(self, trainer: "Trainer") -> None:
-        """Render the report, and close the logs."""
         try:
             if self._loggers:
                 self._write_report()

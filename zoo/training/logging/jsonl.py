@@ -58,7 +58,6 @@ class JsonlLogger(Logger):
 
     @override
     def log_performance(self, record: Mapping[str, Any]) -> None:
-        """Append a record to ``performance.jsonl``."""
         _append(self._speed, _line(record))
 
     def size(self) -> int:
@@ -85,7 +84,6 @@ class JsonlLogger(Logger):
 
     @override
     def close(self) -> None:
-        """Close both files."""
         os.close(self._log)
         os.close(self._speed)
 

@@ -1,10 +1,9 @@
-"""Output of the commands: results on standard output, everything else on standard error.
+"""Output of the commands: results on standard output, everything else on standard error."""
 
-All text that a command writes goes through this module, which escapes control characters, and
-breaks lines at words where the stream is a terminal (or $COLUMNS is set). While a command runs,
-``sys.stdout`` is standard error, so that text printed by plugins and libraries does not mix with
-the results.
-"""
+# All text that a command writes goes through this module, which escapes control characters, and
+# breaks lines at words where the stream is a terminal (or $COLUMNS is set). While a command runs,
+# ``sys.stdout`` is standard error, so that text printed by plugins and libraries does not mix with
+# the results.
 
 import contextlib
 import errno

@@ -1,7 +1,6 @@
-"""Conversion of the modules of a sentence encoder: their widths are checked, their weights copied.
+"""Conversion of a sentence encoder's modules: widths are checked, weights copied."""
 
-A module with weights has a folder with the same names and tensors in both layouts.
-"""
+# A module with weights has a folder with the same names and tensors in both layouts.
 
 from collections.abc import Mapping
 from functools import partial

@@ -1,7 +1,6 @@
-"""Snippets of model cards: how each program that can open a model runs it.
+"""Snippets of model cards: how each program that can open a model runs it."""
 
-tests/convert/test_usage.py runs them.
-"""
+# tests/convert/test_usage.py runs them.
 
 from collections.abc import Iterator
 from dataclasses import dataclass

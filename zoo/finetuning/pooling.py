@@ -1,7 +1,6 @@
-"""Embeddings from the output of a model in torch, with gradients.
+"""Embeddings from the output of a model in torch, with gradients."""
 
-``zoo.inference.processing.pooling`` has the same modules in NumPy.
-"""
+# ``zoo.inference.processing.pooling`` has the same modules in NumPy.
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any

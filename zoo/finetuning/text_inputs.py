@@ -1,9 +1,8 @@
-"""Inputs of tasks that score whole texts: tokens around them, both orders, an auxiliary loss.
+"""Inputs of tasks that score whole texts: tokens around them, both orders, an auxiliary loss."""
 
-All three come from Radford et al. 2018, "Improving Language Understanding by Generative
-Pre-Training", sections 3.2 and 3.3, and its released code (openai/finetune-transformer-lm,
-``train.py``).
-"""
+# All three come from Radford et al. 2018, "Improving Language Understanding by Generative
+# Pre-Training", sections 3.2 and 3.3, and its released code (openai/finetune-transformer-lm,
+# ``train.py``).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,6 @@
-"""Inference backends: one ``Session`` interface over torch and ONNX Runtime.
+"""Inference backends: one ``Session`` interface over torch and ONNX Runtime."""
 
-Importing this package imports neither library; a session imports the one that it needs.
-"""
+# Importing this package imports neither library; a session imports the one that it needs.
 
 from typing import TYPE_CHECKING
 

@@ -1,9 +1,8 @@
-"""Base class of tasks: tokenization, batching, order of results, truncation, checks for NaN.
+"""Base class of tasks: tokenization, batching, order of results, truncation, checks for NaN."""
 
-A task reads its input in chunks: the texts of a chunk are tokenized together, sorted by length,
-run in batches of bounded size, and returned in input order. Memory is therefore bounded for any
-length of input; results appear when a chunk is full or the input ends.
-"""
+# A task reads its input in chunks: the texts of a chunk are tokenized together, sorted by length,
+# run in batches of bounded size, and returned in input order. Memory is therefore bounded for any
+# length of input; results appear when a chunk is full or the input ends.
 
 import contextlib
 import itertools

@@ -1,8 +1,7 @@
-"""What becomes of each key of a checkpoint's configuration files.
+"""What becomes of each key of a checkpoint's configuration files."""
 
-The room that reads a file declares a table of its keys, reads the file by it, and gives the table
-to ``tools/configuration_keys.py``, which writes docs/configuration-files.md.
-"""
+# The room that reads a file declares a table of its keys, reads the file by it, and gives the table
+# to ``tools/configuration_keys.py``, which writes docs/configuration-files.md.
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,8 +1,7 @@
-"""Limits on untrusted files and other inputs: size, count, depth and time.
+"""Limits on untrusted files and other inputs: size, count, depth and time."""
 
-Every reader takes its limits from this module. A limit is well above the values of published
-checkpoints, and low enough that a file at the limit is read in bounded time and memory.
-"""
+# Every reader takes its limits from this module. A limit is well above the values of published
+# checkpoints, and low enough that a file at the limit is read in bounded time and memory.
 
 import os
 

@@ -1,12 +1,11 @@
-"""Metrics, each defined once, for training, evaluation, distillation and export.
+"""Metrics, each defined once, for training, evaluation, distillation and export."""
 
-They take NumPy arrays and plain numbers. Training keeps two on the device, as sums and counts of
-micro-batches, because moving the logits of each step would cost more than the metric: the accuracy
-of ``zoo.objectives.losses.predictions`` and the area of ``zoo.objectives.losses.auc``.
-
-The table tells which metrics are better when lower. A new metric is a function in a module of this
-package, and a line here.
-"""
+# They take NumPy arrays and plain numbers. Training keeps two on the device, as sums and counts of
+# micro-batches, because moving the logits of each step would cost more than the metric: the
+# accuracy of ``zoo.objectives.losses.predictions`` and the area of ``zoo.objectives.losses.auc``.
+#
+# The table tells which metrics are better when lower. A new metric is a function in a module of
+# this package, and a line here.
 
 from typing import NamedTuple
 

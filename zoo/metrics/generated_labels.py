@@ -1,7 +1,6 @@
-"""Metrics of labels that a model generates as text, such as GLUE's text-to-text forms.
+"""Metrics of labels that a model generates as text, such as GLUE's text-to-text forms."""
 
-Texts that are not labels count as in the code released with Raffel et al. 2020, arXiv:1910.10683.
-"""
+# Texts that are not labels count as in the code released with Raffel et al. 2020, arXiv:1910.10683.
 
 from collections.abc import Sequence
 from dataclasses import dataclass

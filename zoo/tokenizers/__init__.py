@@ -1,7 +1,6 @@
-"""Tokenizers: conversion of the files of a checkpoint to ``tokenizer.json``, and encoding of text.
+"""Tokenizers: conversion of files to ``tokenizer.json``, and encoding of text."""
 
-The ``tokenizers`` library is imported on first use.
-"""
+# The ``tokenizers`` library is imported on first use.
 
 from zoo.tokenizers.bpe.byte_level import byte_level_bpe_tokenizer
 from zoo.tokenizers.bpe.word_level import word_bpe_tokenizer

@@ -1,7 +1,6 @@
-"""What becomes of each key of the configuration files of a tokenizer.
+"""What becomes of each key of the configuration files of a tokenizer."""
 
-Keys that are in no table, such as other libraries' keys, are carried.
-"""
+# Keys that are in no table, such as other libraries' keys, are carried.
 
 from collections.abc import Mapping
 from typing import Any

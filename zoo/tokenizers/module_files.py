@@ -1,7 +1,6 @@
-"""Configuration of the modules of sentence-transformers, read and written.
+"""Configuration of the modules of sentence-transformers, read and written."""
 
-A table for each kind of module says what becomes of the keys of its ``config.json``.
-"""
+# A table for each kind of module says what becomes of the keys of its ``config.json``.
 
 from collections.abc import Callable, Mapping
 from reprlib import repr as shown

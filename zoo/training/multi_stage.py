@@ -1,7 +1,6 @@
-"""Runs of several stages: one directory with a run for each, one after another.
+"""Runs of several stages: one directory with a run for each, one after another."""
 
-``stages.json`` lists the stages; ``model`` links to the model of the last one.
-"""
+# ``stages.json`` lists the stages; ``model`` links to the model of the last one.
 
 import logging
 import os

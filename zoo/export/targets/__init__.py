@@ -1,8 +1,7 @@
-"""Export targets: one folder a runtime. What they write passes the gate before it is published.
+"""Export targets: one folder a runtime. What they write passes the gate before it is published."""
 
-A built-in target is a folder here and a line in ``BUILT_IN``. A plugin's is an entry point of
-``zoo.api1.targets`` that names a subclass of ``zoo.export.targets.base.ExportTarget``.
-"""
+# A built-in target is a folder here and a line in ``BUILT_IN``. A plugin's is an entry point of
+# ``zoo.api1.targets`` that names a subclass of ``zoo.export.targets.base.ExportTarget``.
 
 from typing import TYPE_CHECKING
 

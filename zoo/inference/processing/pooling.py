@@ -1,10 +1,9 @@
-"""Embeddings from the output of a model, by the modules of sentence-transformers.
+"""Embeddings from the output of a model, by the modules of sentence-transformers."""
 
-Reimers and Gurevych 2019, arXiv:1908.10084, section 3 (mean, cls, max); Muennighoff 2022,
-arXiv:2202.08904, section 4 (weighted by position, last token).
-Special tokens count as tokens. Where the tokens of a prompt are excluded, so are special tokens
-before them. ``zoo.finetuning.pooling`` has the same modules in torch, with gradients.
-"""
+# Reimers and Gurevych 2019, arXiv:1908.10084, section 3 (mean, cls, max); Muennighoff 2022,
+# arXiv:2202.08904, section 4 (weighted by position, last token). Special tokens count as tokens.
+# Where the tokens of a prompt are excluded, so are special tokens before them.
+# ``zoo.finetuning.pooling`` has the same modules in torch, with gradients.
 
 import math
 from collections.abc import Collection, Mapping

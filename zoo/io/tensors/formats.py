@@ -1,8 +1,8 @@
-"""Interface of file formats: readers of named tensors, and the formats that plugins provide.
+"""Interface of file formats: readers of named tensors, and the formats that plugins provide."""
 
-Tensors are numpy arrays in *storage* dtype: dtypes that numpy lacks are stored as unsigned integers
-of the same width (bfloat16 as uint16, fp8 as uint8), and ``TensorInfo.dtype`` has the actual dtype.
-"""
+# Tensors are numpy arrays in *storage* dtype: dtypes that numpy lacks are stored as unsigned
+# integers of the same width (bfloat16 as uint16, fp8 as uint8), and ``TensorInfo.dtype`` has the
+# actual dtype.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence

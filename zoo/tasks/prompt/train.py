@@ -1,9 +1,8 @@
-"""Fine-tuning of a masked model with a template and label words.
+"""Fine-tuning of a masked model with a template and label words."""
 
-The pattern models of Schick and Schütze 2021 (arXiv:2001.07676, section 3.1 and 3.2): the model
-fills a label's word into the template, and the probabilities of the labels are the softmax of their
-words' logits. On unlabelled texts, the masked-LM loss keeps the model a language model.
-"""
+# The pattern models of Schick and Schütze 2021 (arXiv:2001.07676, section 3.1 and 3.2): the model
+# fills a label's word into the template, and the probabilities of the labels are the softmax of
+# their words' logits. On unlabelled texts, the masked-LM loss keeps the model a language model.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

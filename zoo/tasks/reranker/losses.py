@@ -1,9 +1,8 @@
-"""Losses of rerankers, with the conventions of sentence-transformers.
+"""Losses of rerankers, with the conventions of sentence-transformers."""
 
-Scores and labels are (queries, texts), padded where a query has fewer texts than the longest list;
-``present`` is false there. Each loss returns a sum, and is divided by the number that
-``RERANKER_LOSSES`` counts for a list of labels.
-"""
+# Scores and labels are (queries, texts), padded where a query has fewer texts than the longest
+# list; ``present`` is false there. Each loss returns a sum, and is divided by the number that
+# ``RERANKER_LOSSES`` counts for a list of labels.
 
 import math
 from collections.abc import Callable, Sequence

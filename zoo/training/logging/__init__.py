@@ -1,8 +1,7 @@
-"""Logs of a run: JSON lines, TensorBoard, W&B, MLflow, progress bar and report.
+"""Logs of a run: JSON lines, TensorBoard, W&B, MLflow, progress bar and report."""
 
-The built-in loggers are a plugin, like a third party's. Their modules import the packages that they
-need when a logger is instantiated.
-"""
+# The built-in loggers are a plugin, like a third party's. Their modules import the packages that
+# they need when a logger is instantiated.
 
 from typing import TYPE_CHECKING
 

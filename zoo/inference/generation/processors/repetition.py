@@ -1,8 +1,7 @@
-"""Rules against repetition, and against repetition of the source.
+"""Rules against repetition, and against repetition of the source."""
 
-Keskar et al. 2019, arXiv:1909.05858, section 4.1 (the penalty); Paulus, Xiong and Socher 2017,
-arXiv:1705.04304, section 2.5 (n-grams that occur once).
-"""
+# Keskar et al. 2019, arXiv:1909.05858, section 4.1 (the penalty); Paulus, Xiong and Socher 2017,
+# arXiv:1705.04304, section 2.5 (n-grams that occur once).
 
 from dataclasses import dataclass
 

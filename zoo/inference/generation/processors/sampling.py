@@ -1,11 +1,10 @@
-"""Rules of sampling, which exclude unlikely tokens.
+"""Rules of sampling, which exclude unlikely tokens."""
 
-Holtzman, Buys, Du, Forbes and Choi 2020, arXiv:1904.09751 (top-p, and in section 5 top-k and
-temperature); Nguyen et al. 2024, arXiv:2407.01082 (min-p); Meister et al. 2022, arXiv:2202.00666
-(typical-p); Hewitt, Manning and Liang 2022, arXiv:2210.15191 (epsilon and eta); Potraghloo et al.
-2025, arXiv:2509.02510 (top-h). All keep the most likely token; in a beam search, ``keep`` of them,
-so that beams go on where some end.
-"""
+# Holtzman, Buys, Du, Forbes and Choi 2020, arXiv:1904.09751 (top-p, and in section 5 top-k and
+# temperature); Nguyen et al. 2024, arXiv:2407.01082 (min-p); Meister et al. 2022, arXiv:2202.00666
+# (typical-p); Hewitt, Manning and Liang 2022, arXiv:2210.15191 (epsilon and eta); Potraghloo et al.
+# 2025, arXiv:2509.02510 (top-h). All keep the most likely token; in a beam search, ``keep`` of
+# them, so that beams go on where some end.
 
 import math
 from dataclasses import dataclass

@@ -3,13 +3,11 @@
 from typing import TYPE_CHECKING
 
 from zoo.tokenizers import (
-    CLS_SEP_SEP,
     SourceFiles,
     Template,
-    byte_level_bpe_tokenizer,
-    piece_model,
+    fairseq_bpe_tokenizer,
+    is_sentencepiece,
     sentencepiece_tokenizer,
-    stored_kind,
 )
 from zoo_bart.config import SPECIAL_TOKENS
 
@@ -78,14 +76,8 @@ FIRST = ("<s>", "<pad>", "</s>", "<unk>")  # instead of the first three pieces o
 
 def tokenizer(files: SourceFiles) -> "Tokenizer":
     """Build the tokenizer of the kind that the files of a checkpoint have."""
-    if piece_model(files) is None and stored_kind(files) != "Unigram":
-        return byte_level_bpe_tokenizer(
-            files,
-            roles=SPECIAL_TOKENS,
-            template=CLS_SEP_SEP,
-            trim_offsets=True,
-            mask_takes_space=True,
-        )
+    if not is_sentencepiece(files):
+        return fairseq_bpe_tokenizer(files, roles=SPECIAL_TOKENS)
     settings = files.json_if_any("tokenizer_config.json")
     later = str(settings.get("tokenizer_class")).startswith("MBart50")
     languages = [*CC25, *MORE] if later else CC25

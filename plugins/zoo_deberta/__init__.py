@@ -89,13 +89,12 @@ class Deberta(EncoderFamily):
         from zoo.tokenizers import (
             CLS_SEP,
             byte_level_bpe_tokenizer,
-            piece_model,
+            is_sentencepiece,
             sentencepiece_tokenizer,
-            stored_kind,
         )
 
         roles = self.special_tokens
-        if piece_model(files) is None and stored_kind(files) != "Unigram":
+        if not is_sentencepiece(files):
             return byte_level_bpe_tokenizer(
                 files, roles=roles, template=CLS_SEP, mask_takes_space=True
             )

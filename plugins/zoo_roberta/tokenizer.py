@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Any
 from zoo.tokenizers import (
     CLS_SEP_SEP,
     SourceFiles,
-    byte_level_bpe_tokenizer,
-    piece_model,
+    fairseq_bpe_tokenizer,
+    is_sentencepiece,
     sentencepiece_tokenizer,
-    stored_kind,
 )
 from zoo_roberta.config import SPECIAL_TOKENS
 
@@ -25,14 +24,8 @@ _CAMEMBERT: dict[str, Any] = {
 
 def tokenizer(files: SourceFiles) -> "Tokenizer":
     """Build the tokenizer of the kind that the files of a checkpoint have."""
-    if piece_model(files) is None and stored_kind(files) != "Unigram":
-        return byte_level_bpe_tokenizer(
-            files,
-            roles=SPECIAL_TOKENS,
-            template=CLS_SEP_SEP,
-            trim_offsets=True,
-            mask_takes_space=True,
-        )
+    if not is_sentencepiece(files):
+        return fairseq_bpe_tokenizer(files, roles=SPECIAL_TOKENS)
     return sentencepiece_tokenizer(
         files,
         roles=SPECIAL_TOKENS,

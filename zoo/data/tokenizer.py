@@ -36,6 +36,14 @@ class ExistingTokenizer:
         limit = min(max_tokens, self.info.max_tokens or max_tokens)
         return replace(self, info=msgspec.structs.replace(self.info, max_tokens=limit))
 
+    def in_language(self, token: str) -> "ExistingTokenizer":
+        """Return the tokenizer for texts in another language."""
+        from zoo.tokenizers.languages import in_language
+        from zoo.tokenizers.tokenizer_json import parse
+
+        tokenizer, info = in_language(parse(self.json, Path(TOKENIZER)), self.info, token)
+        return ExistingTokenizer(tokenizer.to_str(pretty=True).encode(), info)
+
     def settings(self) -> dict[str, Any]:
         """Return the settings that identify the tokenizer in ``corpus.json``."""
         from blake3 import blake3

@@ -173,7 +173,8 @@ def _task(base: FineTuneSetup, checkpoint: Checkpoint) -> TrainingObjective:
     if isinstance(task, Sentences) and isinstance(base.objective, Sentences):
         task.load_modules_of(checkpoint)
         task.prompt_tokens = dict(base.objective.prompt_tokens)  # unless it makes rows of its own
-    task.generation_defaults = checkpoint.model.generation
+    changes = task.generation_changes(tokenizer)
+    task.generation_defaults = {**checkpoint.model.generation, **changes}
     if isinstance(task, Seq2Seq) and isinstance(base.objective, Seq2Seq):
         task.generate_as(base.objective, checkpoint.family, tokenizer)
     if isinstance(task, ClassTask) and isinstance(base.objective, ClassTask):

@@ -71,7 +71,7 @@ class FineTuning(TrainingObjective):
         self, config: Config, inputs: Sequence[str], pad_id: int, run: FineTuneConfig
     ) -> None:
         self.config, self.inputs, self.pad_id, self.run = config, tuple(inputs), pad_id, run
-        # the pretrained model's settings of generation, for tasks that generate
+        # for tasks that generate: settings of the pretrained model, and of the task's options
         self.generation_defaults: Mapping[str, Any] = {}
         self.options: Any = parse_options(self.options_type, run.task_args, self.name, "task")
         self.metric_for_best_model: str = run.metric_for_best_model or self.default_metric
@@ -191,6 +191,10 @@ class FineTuning(TrainingObjective):
     def reads_as(self, other: "FineTuning") -> bool:
         """Return whether samples are the rows of another task that has the same tokenizer."""
         return True
+
+    def generation_changes(self, tokenizer: TextTokenizer) -> dict[str, Any]:
+        """Return settings of generation that the task's options set; by default none."""
+        return {}
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -73,6 +73,11 @@ class FineTuneSetup(RunSetup):
     def tokenizer(self) -> ExistingTokenizer | None:
         return self.run_tokenizer
 
+    @property
+    @override
+    def generation(self) -> Mapping[str, Any]:
+        return self.objective.generation_defaults
+
     @override
     def train_dataloader(self, dist: DistContext, *, completed_steps: int = 0) -> BatchLoader:
         split = self.objective.splits_micro_batches(dist.world_size)
@@ -239,6 +244,10 @@ def finetune_setup(
         objective = task(model.config, model.inputs, encoder.pad_id, model.run)
         if model.init is not None:
             objective.generation_defaults = model.init.generation_with(model.tokenizer)
+        objective.generation_defaults = {
+            **objective.generation_defaults,
+            **objective.generation_changes(encoder),
+        }
         train = objective.usable(train, problems.train)
         evaluation = objective.usable(evaluation, problems.evaluation)
         objective.require_metric(evaluation)

@@ -2,10 +2,12 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import UsageError
 from zoo.families.base import DECODER_TOKENS
+from zoo.inference.generation.languages import target_tokenizer
 from zoo.inference.scoring import CausalScorer, ScoredRow, Scorer, pad_rows
 from zoo.inference.task_checks import require_head
 from zoo.overrides import override
@@ -16,15 +18,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from zoo.checkpoint import Checkpoint
-    from zoo.tokenizers.tokenizer import Text
+    from zoo.tokenizers.tokenizer import Text, TextTokenizer
 
 
 class Continuation(Encoded):
     """Tokens that are scored, and their context."""
 
-    def __init__(self, context: Sequence[int], ids: list[int], limit: int | None) -> None:
+    def __init__(
+        self,
+        context: Sequence[int],
+        ids: list[int],
+        limit: int | None,
+        leading: Sequence[int] = (),  # special tokens of a target, which are not scored
+    ) -> None:
         self.truncated = 0 if limit is None else max(0, len(context) - limit)
-        self.context, self.ids = list(context[self.truncated :]), ids
+        self.context, self.ids, self.leading = list(context[self.truncated :]), ids, leading
 
 
 class LikelihoodScorer(Scorer):
@@ -89,7 +97,24 @@ class CausalLikelihood(CausalScorer, LikelihoodScorer):
 class Seq2SeqLikelihood(LikelihoodScorer):
     """Log-likelihood of a target text, given its source, by an encoder-decoder."""
 
-    # The target's end-of-sequence token is not scored.
+    # Special tokens of the target, such as its beginning, its language and its end, are not scored;
+    # those before the text are what the decoder reads first.
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.generation = dict(self.checkpoint.model.generation)  # settings
+
+    @cached_property
+    def target_tokenizer(self) -> "TextTokenizer":
+        """Tokenizer of targets, in the language that generation writes."""
+        return target_tokenizer(self.tokenizer, self.generation)
+
+    @property
+    def start_id(self) -> int:
+        """First token that the decoder reads."""
+        config: Any = self.checkpoint.config
+        chosen = self.generation.get("decoder_start_token_id")
+        return int(config.decoder_start_token_id if chosen is None else chosen)
 
     @property
     def decoder_limit(self) -> int | None:
@@ -107,27 +132,30 @@ class Seq2SeqLikelihood(LikelihoodScorer):
     def tokenize(self, texts: "Sequence[Text]") -> list[Continuation]:
         pairs = [("", text) if isinstance(text, str) else move_spaces(*text) for text in texts]
         sources = self.tokenizer.encode([s for s, _ in pairs], max_tokens=None, offsets=False)
-        targets = self.plain([target for _, target in pairs])
-        return [
-            Continuation(source.ids, target, self.max_tokens)
-            for source, target in zip(sources, targets, strict=True)
-        ]
+        targets = self.target_tokenizer.encode(
+            [t for _, t in pairs], max_tokens=None, offsets=False
+        )
+        return [self._continuation(*both) for both in zip(sources, targets, strict=True)]
+
+    def _continuation(self, source: Encoded, target: Encoded) -> Continuation:
+        text = [number for number, special in enumerate(target.special) if not special]
+        leading = target.ids[: text[0]] if text else []
+        return Continuation(source.ids, [target.ids[k] for k in text], self.max_tokens, leading)
 
     @override
     def split(self, tokens: Continuation, text: int) -> Iterator[ScoredRow]:
         import numpy as np
 
-        most = self.decoder_limit
-        if most is not None and len(tokens.ids) > most:
+        before = [self.start_id, *tokens.leading]
+        most, count = self.decoder_limit, len(before) - 1 + len(tokens.ids)
+        if most is not None and count > most:
             raise UsageError(
-                f"a target has {len(tokens.ids)} tokens, and the decoder takes {most}", "shorten it"
+                f"a target has {count} tokens, and the decoder takes {most}", "shorten it"
             )
         if tokens.ids:
-            labels = np.array(tokens.ids, np.int64)
-            config: Any = self.checkpoint.config
-            start = config.decoder_start_token_id
-            ids = np.concatenate([[start], labels[:-1]])
-            yield ScoredRow(ids, (), np.arange(len(ids)), labels, text, tokens.context)
+            ids = np.array([*before, *tokens.ids], np.int64)
+            positions = np.arange(len(before) - 1, len(ids) - 1)
+            yield ScoredRow(ids[:-1], (), positions, ids[len(before) :], text, tokens.context)
 
     @override
     def inputs(self, rows: Sequence[ScoredRow]) -> "dict[str, NDArray[np.int64]]":

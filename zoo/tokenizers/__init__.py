@@ -2,7 +2,7 @@
 
 # The ``tokenizers`` library is imported on first use.
 
-from zoo.tokenizers.bpe.byte_level import byte_level_bpe_tokenizer
+from zoo.tokenizers.bpe.byte_level import byte_level_bpe_tokenizer, fairseq_bpe_tokenizer
 from zoo.tokenizers.bpe.word_level import word_bpe_tokenizer
 from zoo.tokenizers.colbert_files import hub_pooling_files, module_folders, read_pooling
 from zoo.tokenizers.hub_files import hub_token_ids, hub_tokenizer_files
@@ -14,7 +14,7 @@ from zoo.tokenizers.sentence_files import (
     module_kinds,
 )
 from zoo.tokenizers.sentencepiece.proto import piece_model
-from zoo.tokenizers.sentencepiece.tokenizer import sentencepiece_tokenizer
+from zoo.tokenizers.sentencepiece.tokenizer import is_sentencepiece, sentencepiece_tokenizer
 from zoo.tokenizers.source_files import TOKENIZER_FILES, SourceFiles, has_tokenizer
 from zoo.tokenizers.template import CLS_SEP, CLS_SEP_SEP, EOS_ONLY, Template
 from zoo.tokenizers.tokenizer import Encoded, TextTokenizer
@@ -36,10 +36,12 @@ __all__ = [
     "byte_level_bpe_tokenizer",
     "check_template",
     "check_vocabulary",
+    "fairseq_bpe_tokenizer",
     "has_tokenizer",
     "hub_pooling_files",
     "hub_token_ids",
     "hub_tokenizer_files",
+    "is_sentencepiece",
     "module_folders",
     "module_kinds",
     "piece_model",

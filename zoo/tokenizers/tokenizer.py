@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 from zoo.errors import UsageError
 from zoo.io.untrusted import rust_parsing
 from zoo.tokenizers.info import TokenizerInfo
+from zoo.tokenizers.languages import Language, in_language, language_of, languages_of
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -200,6 +201,27 @@ class TextTokenizer:
         if type(self) is not type(other):
             return False
         return bool(self._tokenizer.to_str() == other._tokenizer.to_str())
+
+    @cached_property
+    def language(self) -> Language | None:
+        """Language of the texts, which their template states; ``None`` without languages."""
+        return language_of(self._tokenizer, self.info)
+
+    @cached_property
+    def languages(self) -> list[str]:
+        """Tokens of all languages, such as ``de_DE``; empty without languages."""
+        return languages_of(self._tokenizer, self.info)
+
+    def in_language(self, token: str) -> "TextTokenizer":
+        """Return the tokenizer of texts in another language.
+
+        Args:
+            token: token of the language, such as ``de_DE``.
+
+        Raises:
+            UsageError: the tokenizer has no languages, or not this one.
+        """
+        return TextTokenizer(*in_language(self._tokenizer, self.info, token), self.name)
 
     def token(self, number: int) -> str:
         """Return the token of an id.

@@ -12,6 +12,18 @@ PAIR_PREFIX = TaskOption(
     metavar="TEXT",
     setting="data.pair_prefix",
 )
+SRC_LANG = TaskOption(
+    "src_lang",
+    "Language of the sources, such as en_XX.  [default: the tokenizer's]",
+    metavar="CODE",
+    setting="task_args.src_lang",
+)
+TGT_LANG = TaskOption(
+    "tgt_lang",
+    "Language of the targets.  [default: that of the settings of generation, or of the sources]",
+    metavar="CODE",
+    setting="task_args.tgt_lang",
+)
 
 TASKS = (
     TaskSpec(
@@ -22,8 +34,8 @@ TASKS = (
         predict="zoo.tasks.seq2seq.predict:Seq2SeqGeneration",
         train="zoo.tasks.seq2seq.train:Seq2Seq",
         evaluate="zoo.tasks.seq2seq.evaluate:Seq2SeqEvaluation",
-        run_options=GENERATION,
-        train_options=(PREFIX, PAIR_PREFIX),
+        run_options=(*GENERATION, SRC_LANG, TGT_LANG),
+        train_options=(PREFIX, PAIR_PREFIX, SRC_LANG, TGT_LANG),
         settings=("data.mixing_limit",),
         eval_options=(
             *LABELLED,
@@ -38,6 +50,8 @@ TASKS = (
                 minimum=1,
                 metavar="N",
             ),
+            SRC_LANG,
+            TGT_LANG,
         ),
     ),
 )

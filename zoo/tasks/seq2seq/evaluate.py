@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.text_io import split_name
 from zoo.evaluation.base import TEXTS_AT_ONCE, Evaluation, Prediction, Result
+from zoo.inference.generation.languages import target_settings
 from zoo.inference.likelihood import Seq2SeqLikelihood
 from zoo.inference.processing.batching import batched
 from zoo.inference.processing.records import TextExample
@@ -49,6 +50,8 @@ class Seq2SeqEvaluation(Evaluation):
         pair_prefix: str | dict[str, str] | None = None,
         max_new_tokens: int | None = None,  # default: the model's, or the longest target's length
         num_beams: int | None = None,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
         seed: int = 0,
         **options: Any,
     ) -> None:
@@ -57,6 +60,11 @@ class Seq2SeqEvaluation(Evaluation):
         self.prefix, self.pair_prefix = prefix, pair_prefix
         self.max_new_tokens, self.num_beams = max_new_tokens, num_beams
         self.scorer = Seq2SeqLikelihood(self.checkpoint, self.session)
+        scorer, self.tgt_lang = self.scorer, tgt_lang
+        if tgt_lang is not None:
+            scorer.generation |= target_settings(scorer.tokenizer, tgt_lang)
+        if src_lang is not None:
+            scorer.tokenizer = scorer.tokenizer.in_language(src_lang)
         self._cut_targets = 0
 
     @classmethod
@@ -138,6 +146,7 @@ class Seq2SeqEvaluation(Evaluation):
             self.scorer.tokenizer,
             max_new_tokens=limit,
             num_beams=self.num_beams,
+            tgt_lang=self.tgt_lang,
         )
         numbers = {word: number for number, word in enumerate(form.words.values())}
 
@@ -170,16 +179,17 @@ class Seq2SeqEvaluation(Evaluation):
         """Yield the row of each sample; samples are tokenized in chunks and then dropped."""
         import numpy as np
 
-        config: Any = self.checkpoint.config
         encode, numbers = self.scorer.tokenizer.encode, itertools.count()
         for chunk in batched(samples, TEXTS_AT_ONCE):
             sources = encode(
                 [s.source for s in chunk], max_tokens=self.scorer.max_tokens, offsets=False
             )
             most = self.scorer.decoder_limit
-            targets = encode([s.target for s in chunk], max_tokens=most, offsets=False)
+            targets = self.scorer.target_tokenizer.encode(
+                [s.target for s in chunk], max_tokens=most, offsets=False
+            )
             self._cut_targets += sum(target.truncated > 0 for target in targets)
             for text, target in zip(sources, targets, strict=True):
                 labels = np.array(target.ids, np.int64)
-                ids = np.concatenate([[config.decoder_start_token_id], labels[:-1]])
+                ids = np.concatenate([[self.scorer.start_id], labels[:-1]])
                 yield ScoredRow(ids, (), np.arange(len(ids)), labels, next(numbers), text.ids)

@@ -1,16 +1,22 @@
 """Output sequences of encoder-decoder models, such as translations."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
 from zoo.families.base import DECODER_TOKENS
 from zoo.inference.generation.config import cap_new_tokens
+from zoo.inference.generation.languages import target_settings
 from zoo.inference.generation.task import GenerationTask
 from zoo.inference.task import EncodedExample
 from zoo.overrides import override
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from zoo.checkpoint import Checkpoint
+    from zoo.inference import Session
+    from zoo.tokenizers import TextTokenizer
 
 
 class Seq2SeqGeneration(GenerationTask):
@@ -20,6 +26,23 @@ class Seq2SeqGeneration(GenerationTask):
 
     name: ClassVar[str] = "seq2seq"
     side: ClassVar[str] = "right"
+
+    def __init__(
+        self,
+        checkpoint: "Checkpoint",
+        session: "Session",
+        tokenizer: "TextTokenizer | None" = None,
+        *,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(checkpoint, session, tokenizer, **options)
+        if tgt_lang is not None:
+            forced: Any = target_settings(self.tokenizer, tgt_lang)
+            self.settings = replace(self.settings, **forced)
+        if src_lang is not None:
+            self.tokenizer = self.tokenizer.in_language(src_lang)
 
     @override
     def limits(self) -> list[int]:

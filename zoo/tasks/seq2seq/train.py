@@ -15,6 +15,7 @@ from zoo.data.readers.labelled import Columns
 from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.data.readers.text_io import split_name
+from zoo.data.tokenizer import ExistingTokenizer
 from zoo.errors import UsageError
 from zoo.families.base import DECODER_TOKENS
 from zoo.finetuning.base import LABELS, FineTuning
@@ -27,6 +28,7 @@ from zoo.inference.generation.config import (
     token_ids,
 )
 from zoo.inference.generation.generate import generate
+from zoo.inference.generation.languages import target_settings, target_tokenizer
 from zoo.io.limits import MAX_NEW_TOKENS, MAX_ROW_TOKENS
 from zoo.metrics.classification import accuracy
 from zoo.metrics.generated_labels import NO_LABEL, GeneratedLabels, number_of
@@ -49,7 +51,7 @@ from zoo.tasks.seq2seq.choices import (
 from zoo.tasks.seq2seq.data import dataset_names, iter_text_to_text, review_target
 from zoo.tasks.seq2seq.text_forms import TextForm, form_of, glue_tables
 from zoo.tokenizers import TextTokenizer
-from zoo.training.config.finetune import TableConfig
+from zoo.training.config.finetune import FineTuneConfig, TableConfig
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -77,6 +79,9 @@ class Seq2SeqOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
     mc_loss: float = 0.0
     # weight of the loss that the tokens of the other targets are unlikely
     unlikely_loss: float = 0.0
+    src_lang: str | None = None  # language of the sources; by default the tokenizer's
+    # language of the targets; by default that of the settings of generation, or of the sources
+    tgt_lang: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("mc_loss", "unlikely_loss"):
@@ -206,6 +211,22 @@ class Seq2Seq(FineTuning):
     def texts(cls, sample: Any) -> list[str]:
         return [sample.source, sample.target]
 
+    @classmethod
+    @override
+    def adapt_tokenizer(
+        cls, run: FineTuneConfig, tokenizer: ExistingTokenizer | None
+    ) -> ExistingTokenizer | None:
+        """Put the language of the sources at texts."""
+        language = run.task_args.get("src_lang")
+        if language is None or tokenizer is None:
+            return tokenizer
+        return tokenizer.in_language(str(language))
+
+    @override
+    def generation_changes(self, tokenizer: TextTokenizer) -> dict[str, Any]:
+        language = self.options.tgt_lang
+        return {} if language is None else target_settings(tokenizer, language)
+
     @override
     def target(self, sample: Any) -> Any:
         """Return the hash of the target's text, int64."""
@@ -221,7 +242,7 @@ class Seq2Seq(FineTuning):
         )
         targets = tokenize(
             [s.target for s in samples],
-            tokenizer,
+            target_tokenizer(tokenizer, self.generation_defaults),
             (LABELS,),
             longest,
             locations=locations,
@@ -229,8 +250,8 @@ class Seq2Seq(FineTuning):
         last = targets.arrays[LABELS][targets.starts[1:] - 1]
         if self._eos is None or not (last == self._eos).all():
             raise UsageError(
-                "the tokenizer ends no text with an end-of-sequence token, and generation would "
-                "never end",
+                f"the tokenizer ends texts with {tokenizer.token(int(last[0]))}, not with an "
+                "end-of-sequence token, and generation would never end",
                 "choose another model or --tokenizer",
             )
         counts = np.diff(targets.starts)

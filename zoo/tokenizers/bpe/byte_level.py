@@ -8,11 +8,29 @@ from zoo.tokenizers.config_files import TokenizerFilesConfig
 from zoo.tokenizers.consistency import check_same_tokenization
 from zoo.tokenizers.source_files import MERGES, TOKENIZER_JSON, SourceFiles
 from zoo.tokenizers.special_tokens import tokens_by_role, usual_tokens, with_spaced_mask
-from zoo.tokenizers.template import Template
+from zoo.tokenizers.template import CLS_SEP_SEP, Template
 from zoo.tokenizers.tokenizer_json import finalize, load
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+
+def fairseq_bpe_tokenizer(files: SourceFiles, *, roles: Mapping[str, str]) -> "Tokenizer":
+    """Build the byte-level BPE of models that were trained with fairseq.
+
+    Two separators are between the texts of a pair, offsets of a word exclude the space before it,
+    and the mask token includes it.
+
+    Args:
+        files: directory with ``tokenizer.json``, or ``vocab.json`` and ``merges.txt``.
+        roles: default special tokens, role -> token, restricted to the vocabulary.
+
+    Raises:
+        SourceError, VerificationError: see ``byte_level_bpe_tokenizer``.
+    """
+    return byte_level_bpe_tokenizer(
+        files, roles=roles, template=CLS_SEP_SEP, trim_offsets=True, mask_takes_space=True
+    )
 
 
 def byte_level_bpe_tokenizer(

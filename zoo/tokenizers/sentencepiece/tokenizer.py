@@ -23,12 +23,22 @@ from zoo.tokenizers.sentencepiece.proto import (
 from zoo.tokenizers.source_files import TOKENIZER_CONFIG, TOKENIZER_JSON, SourceFiles, other_kind
 from zoo.tokenizers.special_tokens import tokens_by_role, usual_tokens, with_spaced_mask
 from zoo.tokenizers.template import Template
-from zoo.tokenizers.tokenizer_json import finalize, load
+from zoo.tokenizers.tokenizer_json import finalize, load, stored_kind
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 SUPPORTED = {"split_by_punct": False, "add_prefix_space": True}
+
+
+def is_sentencepiece(files: SourceFiles) -> bool:
+    """Return whether the files are a SentencePiece tokenizer, for families that have other kinds.
+
+    Raises:
+        SourceError: a file cannot be read.
+        VerificationError: ``tokenizer.json`` is malformed.
+    """
+    return piece_model(files) is not None or stored_kind(files) == "Unigram"
 
 
 def sentencepiece_tokenizer(

@@ -1,0 +1,80 @@
+"""Languages of a multilingual tokenizer, whose template puts a token of the language at a text."""
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from zoo.errors import UsageError, did_you_mean
+from zoo.tokenizers.info import TokenizerInfo
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+class Language(NamedTuple):
+    """The language that a template states."""
+
+    token: str  # such as ``en_XX``
+    leads: bool  # before the text, as in mBART-50; otherwise after it, as in mBART
+
+
+def language_of(tokenizer: "Tokenizer", info: TokenizerInfo) -> Language | None:
+    """Return the language of a tokenizer's texts: the only token around them without a role."""
+    template = _template(_post_processor(tokenizer))
+    pieces = [] if template is None else template["single"]
+    names = [piece["SpecialToken"]["id"] if "SpecialToken" in piece else "" for piece in pieces]
+    found = {name for name in names if name} - {*info.special.values()}
+    if len(found) != 1 or "" not in names:
+        return None
+    (token,) = found
+    return Language(token, names.index(token) < names.index(""))
+
+
+def languages_of(tokenizer: "Tokenizer", info: TokenizerInfo) -> list[str]:
+    """Return the tokens of all languages; none without a language around texts."""
+    if language_of(tokenizer, info) is None:
+        return []
+    added = tokenizer.get_added_tokens_decoder().values()
+    return sorted({t.content for t in added if t.special} - {*info.special.values()})
+
+
+def in_language(
+    tokenizer: "Tokenizer", info: TokenizerInfo, token: str
+) -> "tuple[Tokenizer, TokenizerInfo]":
+    """Return a copy of a tokenizer for texts in another language, and its properties."""
+    from tokenizers import Tokenizer
+
+    before, known = language_of(tokenizer, info), languages_of(tokenizer, info)
+    if before is None:
+        raise UsageError("the tokenizer of the model has no languages", "leave out the language")
+    if token not in known:
+        hint = did_you_mean(token, known) or f"{len(known)} are known, such as {before.token}"
+        raise UsageError(f"the tokenizer of the model has no language {token}", hint)
+    definition = json.loads(tokenizer.to_str())
+    template = _template(definition["post_processor"])
+    assert template is not None, "has a language"
+    for piece in (*template["single"], *template["pair"]):
+        if piece.get("SpecialToken", {}).get("id") == before.token:
+            piece["SpecialToken"]["id"] = token
+    del template["special_tokens"][before.token]
+    number = tokenizer.token_to_id(token)
+    template["special_tokens"][token] = {"id": token, "ids": [number], "tokens": [token]}
+    extra = {**info.extra_config, "src_lang": token}
+    return (
+        Tokenizer.from_str(json.dumps(definition)),
+        msgspec.structs.replace(info, extra_config=extra),
+    )
+
+
+def _post_processor(tokenizer: "Tokenizer") -> dict[str, Any] | None:
+    ends = tokenizer.post_processor  # its state is its JSON
+    return None if ends is None else json.loads(ends.__getstate__())
+
+
+def _template(ends: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the template of a post-processor, which may have several steps."""
+    if ends is None:
+        return None
+    steps = ends["processors"] if ends["type"] == "Sequence" else [ends]
+    return next((step for step in steps if step["type"] == "TemplateProcessing"), None)

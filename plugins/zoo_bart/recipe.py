@@ -37,12 +37,13 @@ PRESETS = {
         "num_train_epochs": 10.0,
         **_tuned(1e-5, 32),
         "tasks": {
-            # batches of about 64 texts, 20,000 updates, gradients clipped at 0.1
+            # batches of about 64 texts, 20,000 updates, gradients clipped at 0.1, smoothed targets
             "seq2seq": {
                 "max_seq_len": 1024,
                 "batch_size": 64,
                 "num_train_epochs": 5.0,
                 "warmup_ratio": 0.025,
+                "task_args": {"label_smoothing_factor": 0.1},
                 "optimizer": {
                     "learning_rate": 3e-5,
                     "betas": [0.9, 0.999],

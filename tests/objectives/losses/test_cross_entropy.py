@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 from zoo.nn.heads import VocabularyProjection
 from zoo.nn.kernels import row_chunks
 from zoo.objectives.losses.cross_entropy import IGNORED, summed_cross_entropy
+from zoo.objectives.losses.predictions import cross_entropy_sum
 
 POSITIONS, WIDTH, VOCABULARY = 23, 6, 40
 TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-12}
@@ -75,6 +76,21 @@ def test_logits_of_some_rows_at_a_time_have_the_loss_and_gradient_of_torch(
     gradients, references = (torch.autograd.grad(3 * loss, tensors) for loss in (total, expected))
     for gradient, reference in zip(gradients, references, strict=True):
         torch.testing.assert_close(gradient, reference, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.usefixtures("few_at_once")
+def test_smoothed_targets_have_the_loss_and_gradient_of_torch() -> None:
+    tensors, labels = operands(torch.float64)
+    logits = F.linear(*tensors)
+    expected = F.cross_entropy(logits, labels, reduction="sum", label_smoothing=0.1)
+    references = torch.autograd.grad(expected, tensors, retain_graph=True)
+    for given in (logits, VocabularyProjection(*tensors)):
+        total = cross_entropy_sum(given, labels, "a", label_smoothing=0.1).sums["a"]
+        torch.testing.assert_close(total, expected, rtol=1e-12, atol=0)
+        for gradient, reference in zip(
+            torch.autograd.grad(total, tensors), references, strict=True
+        ):
+            torch.testing.assert_close(gradient, reference, rtol=1e-10, atol=1e-14)
 
 
 @pytest.mark.usefixtures("few_at_once")

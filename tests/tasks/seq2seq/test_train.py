@@ -91,18 +91,24 @@ def tree_of(model: Path, *files: str | Path, **changes: Any) -> dict[str, Any]:
     return tree
 
 
-def test_the_losses_are_those_of_the_reference(hub: Path, model: Path, tmp_path: Path) -> None:
-    """Of torch's AdamW over transformers' model, on the same batches."""
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_losses_are_those_of_the_reference(
+    smoothing: float, hub: Path, model: Path, tmp_path: Path
+) -> None:
+    """Of torch's AdamW over transformers' model and label smoother, on the same batches."""
     import transformers
+    from transformers.trainer_pt_utils import LabelSmoother
 
-    run = finetune(tmp_path / "run", tree_of(model, pairs(tmp_path / "t.tsv")))
+    options = {"label_smoothing_factor": smoothing}
+    run = finetune(tmp_path / "run", tree_of(model, pairs(tmp_path / "t.tsv"), task_args=options))
     reference: Any = transformers.T5ForConditionalGeneration.from_pretrained(hub)
 
     def batch_loss(batch: Batch) -> tuple[Tensor, int]:
         names = ("input_ids", "attention_mask", "labels")
         inputs = {name: batch.tensors[name] for name in names if name in batch.tensors}
         count = int((inputs["labels"] != -100).sum())
-        return reference(**inputs).loss * count, count
+        loss: Tensor = LabelSmoother(smoothing)(reference(**inputs), inputs["labels"])
+        return loss * count, count
 
     losses = reference_losses(run, reference, batch_loss)
     assert training_losses(run) == pytest.approx(losses, abs=2e-5)

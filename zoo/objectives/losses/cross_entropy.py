@@ -26,13 +26,20 @@ def summed_cross_entropy(logits: Logits, labels: Tensor) -> tuple[Tensor, Tensor
     return sums[0], sums[1].detach().long()
 
 
-def cross_entropy_of_rows(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def cross_entropy_of_rows(
+    logits: Tensor, labels: Tensor, *, label_smoothing: float = 0.0
+) -> tuple[Tensor, Tensor]:
     """Return the sum of cross-entropies and the number of correct predictions, and the gradient."""
-    predicted = logits.log_softmax(-1)
+    predicted, counted = logits.log_softmax(-1), labels != IGNORED
     correct = (logits.argmax(-1) == labels).sum()
     total = F.nll_loss(predicted, labels, reduction="sum", ignore_index=IGNORED)
-    # by the logits, the gradient is their probabilities, minus 1 for the label
+    if label_smoothing:  # that weight is shared equally by all classes
+        uniform = (predicted.mean(-1) * counted).sum()
+        total = (1 - label_smoothing) * total - label_smoothing * uniform
+    # by the logits, the gradient is their probabilities, minus those of the target
     errors, classes = predicted.exp_(), labels.clamp(min=0)[:, None]
-    errors.scatter_(1, classes, errors.gather(1, classes) - 1)
-    errors.mul_((labels != IGNORED)[:, None])
+    if label_smoothing:
+        errors.sub_(label_smoothing / logits.shape[-1])
+    errors.scatter_(1, classes, errors.gather(1, classes) - (1 - label_smoothing))
+    errors.mul_(counted[:, None])
     return torch.stack([total, correct.to(total.dtype)]), errors

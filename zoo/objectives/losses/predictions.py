@@ -60,7 +60,11 @@ def predict(model: Any, hidden: "Tensor") -> "Tensor | VocabularyProjection":
 
 
 def cross_entropy_sum(
-    logits: "Tensor | VocabularyProjection", labels: "Tensor", term: str
+    logits: "Tensor | VocabularyProjection",
+    labels: "Tensor",
+    term: str,
+    *,
+    label_smoothing: float = 0.0,
 ) -> LossOutput:
     """Compute the summed cross-entropy, and the accuracy as a metric.
 
@@ -68,10 +72,14 @@ def cross_entropy_sum(
         logits: (n, classes), float32, or the projection to them.
         labels: (n,), int64; -100 for those that do not count.
         term: name of the loss term.
+        label_smoothing: weight of the uniform distribution in the targets.
     """
+    from functools import partial
+
     from zoo.nn.kernels.row_sums import sum_over_rows
     from zoo.objectives.losses.cross_entropy import IGNORED, cross_entropy_of_rows
 
-    sums = sum_over_rows(cross_entropy_of_rows, logits, labels)
+    loss = partial(cross_entropy_of_rows, label_smoothing=label_smoothing)
+    sums = sum_over_rows(loss, logits, labels)
     correct, count = sums[1].detach().long(), (labels != IGNORED).sum()
     return LossOutput({term: sums[0]}, metrics={"accuracy": (correct, count)})

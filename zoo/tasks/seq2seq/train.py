@@ -79,6 +79,7 @@ class Seq2SeqOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
     mc_loss: float = 0.0
     # weight of the loss that the tokens of the other targets are unlikely
     unlikely_loss: float = 0.0
+    label_smoothing_factor: float = 0.0  # weight of the uniform distribution in training targets
     src_lang: str | None = None  # language of the sources; by default the tokenizer's
     # language of the targets; by default that of the settings of generation, or of the sources
     tgt_lang: str | None = None
@@ -87,6 +88,10 @@ class Seq2SeqOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
         for name in ("mc_loss", "unlikely_loss"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} is {getattr(self, name)}, not a number from 0")
+        if not 0 <= self.label_smoothing_factor < 1:
+            raise ValueError(
+                f"label_smoothing_factor is {self.label_smoothing_factor}, not from 0 to 1"
+            )
         if self.max_target_len is not None and not 1 <= self.max_target_len <= MAX_ROW_TOKENS:
             raise ValueError(f"max_target_len is {self.max_target_len}, not 1 to {MAX_ROW_TOKENS}")
 
@@ -388,7 +393,14 @@ class Seq2Seq(FineTuning):
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         labels = batch[LABELS]
-        return cross_entropy_sum(outputs.logits[self.name], labels[labels != IGNORED], self.name)
+        # evaluations have the plain loss
+        smoothing = self.options.label_smoothing_factor if torch.is_grad_enabled() else 0.0
+        return cross_entropy_sum(
+            outputs.logits[self.name],
+            labels[labels != IGNORED],
+            self.name,
+            label_smoothing=smoothing,
+        )
 
     @override
     def generated_predictions(

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from tests.families import parity
 from tests.families.reference import SMALL_SIZES, ReferenceTests
 from zoo.checkpoint import load_checkpoint
-from zoo.conformance.hf_reference import compare_models, reference_model
+from zoo.conformance.hf_reference import reference_model
 from zoo.convert.conversion import convert
 from zoo.errors import UsageError, VerificationError
 from zoo.families.random_inputs import random_inputs
@@ -75,29 +75,80 @@ class TestModernBert(ReferenceTests, FamilyTests):
     carried: ClassVar[dict[str, Any]] = {"deterministic_flash_attn": True, "cls_token_id": 7}
 
 
-def test_the_longest_row_equals_the_reference() -> None:
-    """8,192 tokens, in local attention of the published width; float64 takes longer."""
+def test_padded_rows_up_to_the_longest_equal_the_reference() -> None:
+    """8,192 and 700 tokens, in local attention of the published width; float64 takes longer."""
     config = replace(
         SMALL, num_layers=2, hidden_size=8, num_heads=1, max_positions=8192, local_attention=128
     )
-    inputs = random_inputs(MODERNBERT.onnx(config, "none"), config, (8192,))
+    inputs = random_inputs(MODERNBERT.onnx(config, "none"), config, (8192, 700))
+    real = inputs["attention_mask"].bool()
     model = parity.random_model(MODERNBERT, config, "none")
-    reference = reference_model(MODERNBERT, config, "none", model.state_dict())
-    pair = model.float(), reference.float()
-    found = compare_models(MODERNBERT, config, "none", *pair, inputs)
-    assert max(d.relative for d in found.outputs.values()) <= 1e-5
-    assert found.first_diverging is None
+    reference: Any = reference_model(MODERNBERT, config, "none", model.state_dict())
+    with torch.no_grad():
+        ours = model.float().eval()(**inputs)["last_hidden_state"][real]
+        expected = reference.float().eval()(**inputs).last_hidden_state[real]
+    assert (ours - expected).abs().max() <= 1e-5 * expected.abs().max()
+
+
+# config.json of answerdotai/ModernBERT-base, with the names of an earlier release of transformers
+PUBLISHED: dict[str, Any] = {
+    "architectures": ["ModernBertForMaskedLM"],
+    **dict.fromkeys(("attention_bias", "classifier_bias", "mlp_bias", "norm_bias"), False),
+    **dict.fromkeys(("attention_dropout", "classifier_dropout"), 0.0),
+    **dict.fromkeys(("embedding_dropout", "mlp_dropout"), 0.0),
+    **dict.fromkeys(("bos_token_id", "cls_token_id"), 50281),
+    **dict.fromkeys(("eos_token_id", "sep_token_id"), 50282),
+    **dict.fromkeys(("layer_norm_eps", "norm_eps"), 1e-5),
+    **dict.fromkeys(("repad_logits_with_grad", "sparse_prediction"), False),
+    "classifier_activation": "gelu",
+    "classifier_pooling": "mean",
+    "decoder_bias": True,
+    "deterministic_flash_attn": False,
+    "global_attn_every_n_layers": 3,
+    "global_rope_theta": 160000.0,
+    "gradient_checkpointing": False,
+    "hidden_activation": "gelu",
+    "hidden_size": 768,
+    "initializer_cutoff_factor": 2.0,
+    "initializer_range": 0.02,
+    "intermediate_size": 1152,
+    "local_attention": 128,
+    "local_rope_theta": 10000.0,
+    "max_position_embeddings": 8192,
+    "model_type": "modernbert",
+    "num_attention_heads": 12,
+    "num_hidden_layers": 22,
+    "pad_token_id": 50283,
+    "position_embedding_type": "absolute",
+    "sparse_pred_ignore_index": -100,
+    "torch_dtype": "float32",
+    "transformers_version": "4.47.0.dev0",
+    "vocab_size": 50368,
+}
 
 
 def test_a_published_configuration_is_read() -> None:
-    """answerdotai/ModernBERT-base has the names of an earlier release of transformers."""
-    hub = {
-        "global_attn_every_n_layers": 3,
-        "global_rope_theta": 160000.0,
-        "local_rope_theta": 10000.0,
-        "classifier_pooling": "mean",
-    }
-    assert MODERNBERT.config_map.from_hub(hub, ModernBertConfig).config == SIZES["base"]
+    translated = MODERNBERT.from_hub(PUBLISHED)
+    assert translated.config == replace(SIZES["base"], labels=translated.config.labels)
+    assert translated.unknown == ()
+    assert MODERNBERT.from_hub({**PUBLISHED, "local_atention": 64}).unknown == ("local_atention",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"local_attention": 0}, "local_attention = 0 is not positive"),
+        ({"global_attn_every_n_layers": 0}, "global_attn_every_n_layers = 0 is not positive"),
+        ({"hidden_size": 770}, "hidden_size 770 does not split into num_heads 12"),
+        ({"num_hidden_layers": None}, "num_hidden_layers = None: Expected `int`"),
+        ({"pad_token_id": 50368}, "pad_token_id 50368 is outside the vocabulary"),
+        ({"sliding_window": 5}, "sliding_window = 5 contradicts the other keys"),
+        ({"rope_theta": 5.0}, "rope_theta = 5.0 is not implemented"),
+    ],
+)
+def test_wrong_values_are_refused_by_name(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(VerificationError, match=message):
+        MODERNBERT.from_hub({**PUBLISHED, **changes})
 
 
 def test_other_patterns_of_local_attention_are_refused() -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 from zoo.checkpoint import Checkpoint
 from zoo.errors import UsageError
 from zoo.inference.load_model import load_model, stored_dtype
+from zoo.inference.memory import keep_freed_memory
 from zoo.inference.nan_weights import require_no_nan
 from zoo.inference.session import INT8, Session
 from zoo.inference.validate_inputs import check_inputs, check_outputs
@@ -49,6 +50,8 @@ class TorchSession(Session):
         precision = resolve_dtype(name, self._device, stored_dtype(checkpoint))
         if threads is not None:
             torch.set_num_threads(threads)
+        if self._device.type == "cpu":
+            keep_freed_memory()
         self._config = checkpoint.config
         self._spec = checkpoint.onnx_spec
         self.model = load_model(checkpoint, precision, self._device)

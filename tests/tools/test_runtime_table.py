@@ -10,6 +10,7 @@ def test_the_page_is_up_to_date() -> None:
     page = runtime_table.PAGE.read_text("utf-8")
     reasons: list[str] = []
     wanted = list(runtime_table.rows(list(iter_families()), reasons))
+    wanted.append(runtime_table.trained_row(measure=False))
     lines = [line.strip("| ").split(" | ") for line in page.splitlines() if "/" in line[:40]]
     written = {line[0]: line[1:] for line in lines if len(line) == len(wanted[0])}
     # a difference that was measured takes the place of "yes"

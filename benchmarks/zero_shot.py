@@ -1,6 +1,6 @@
 """Labels in words: a sentence encoder fine-tuned on SICK's entailment classifies other texts.
 
-    python -m benchmarks.zero_shot MODEL DATA [--epochs 1] [--rows 28] [--keep DIR]
+    python -m benchmarks.zero_shot MODEL DATA [--epochs 1] [--rows 100] [--keep DIR]
 
 MODEL is a sentence encoder. DATA has the folders ``sick``, ``ud_ewt``, ``sst2`` and ``corpus``. The
 commands are a reader's: ``zoo finetune`` on SICK, then ``zoo eval --task zero-shot``.
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("data", type=Path)
     parser.add_argument("--epochs", type=float, default=1, help="passes over SICK")
-    parser.add_argument("--rows", type=int, default=28, help="texts of each label, at most")
+    parser.add_argument("--rows", type=int, default=100, help="texts of each label, at most")
     parser.add_argument("--keep", type=Path, help="directory for tables and the fine-tuned model")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args(arguments)

@@ -19,6 +19,7 @@ from zoo.checkpoint import (
     weights_digest,
 )
 from zoo.checkpoint.digests import check_digests
+from zoo.checkpoint.module_weights import module_weight_files
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.overrides import override
 
@@ -59,6 +60,12 @@ class AdaptedCheckpoint(Checkpoint):
         for adapter in self.adapters:
             limits = adapter_method_of(adapter).shortened(limits)
         return replace(spec, limits=limits)
+
+    @property
+    @override
+    def module_holder(self) -> Checkpoint:
+        wanted = set(module_weight_files(self.model.pooling))
+        return self.adapters[-1] if wanted <= self.manifest.files.keys() else self.base
 
     @property
     def can_merge(self) -> bool:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from zoo.adapters.base import AdapterMethod
     from zoo.adapters.targets import AdaptableModel
 
+ADAPTER_PART = ".adapter."  # in the name of a tensor of an adapter, after a point
 SHOWN = 6
 
 

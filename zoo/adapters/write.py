@@ -1,5 +1,6 @@
 """Writing of the directory of an adapter."""
 
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from zoo.checkpoint import (
     encode_manifest,
     weights_digest,
 )
+from zoo.checkpoint.module_weights import module_weight_files
 from zoo.io.digests.files import hash_file
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
@@ -51,19 +53,26 @@ def write_adapter(
     force: bool = False,
     source: SourceRecord | None = None,
     training: Mapping[str, Any] | None = None,
+    modules: Checkpoint | None = None,
 ) -> None:
     """Write an adapter.
 
     Args:
         source: where the weights are from; ``None`` if they were computed here.
+        modules: the model whose modules of a sentence encoder are kept; ``None`` for the base's.
     """
     with atomic_directory(path, force=force, sources=sources) as staging:
         save_file({name: t.contiguous() for name, t in tensors.items()}, staging / ADAPTER)
         (staging / CONFIG).write_bytes(encode_json(model))
+        if modules is not None:
+            for name in module_weight_files(model.pooling):
+                (staging / name).parent.mkdir(exist_ok=True)
+                shutil.copyfile(modules.module_holder.path / name, staging / name)
+        files = sorted(file for file in staging.rglob("*") if file.is_file())
         manifest = Manifest(
             zoo=FORMAT_VERSION,
             created_by={"plm-zoo": __version__},
-            files={file.name: hash_file(file) for file in sorted(staging.iterdir())},
+            files={file.relative_to(staging).as_posix(): hash_file(file) for file in files},
             dtypes={"F32": len(tensors)},
             source=source,
             licence=record.base.licence,

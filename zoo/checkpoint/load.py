@@ -172,11 +172,17 @@ class Checkpoint:
         for name in module_weight_files(self.model.pooling):
             self._require_unchanged(name)
 
+    @property
+    def module_holder(self) -> "Checkpoint":
+        """The checkpoint whose directory has the weights of the modules of a sentence encoder."""
+        return self
+
     def module_weights(self) -> "ModuleWeights":
         """Return folder -> name -> weight of the modules of a sentence encoder, in float32."""
+        holder = self.module_holder
         for name in module_weight_files(self.model.pooling):
-            self._require_unchanged(name)
-        return read_module_weights(self.path, self.model.pooling)
+            holder._require_unchanged(name)
+        return read_module_weights(holder.path, self.model.pooling)
 
     def _require_unchanged(self, name: str) -> None:
         digest = self.manifest.files.get(name)

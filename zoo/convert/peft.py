@@ -19,7 +19,7 @@ from zoo.adapters.checkpoint import (
 )
 from zoo.adapters.dora import DoRA
 from zoo.adapters.ia3 import IA3
-from zoo.adapters.layers import add_stored_adapter
+from zoo.adapters.layers import ADAPTER_PART, add_stored_adapter
 from zoo.adapters.lora import LoRA
 from zoo.adapters.registry import adapter_settings
 from zoo.adapters.targets import WEIGHT, AdaptableModel, Part, Site, as_names, matches
@@ -33,6 +33,7 @@ from zoo.checkpoint import (
     ModelFile,
     SourceRecord,
 )
+from zoo.checkpoint.module_weights import module_weight_files
 from zoo.convert import peft_prompts
 from zoo.convert.hub_files import hub_side_files
 from zoo.errors import UsageError, VerificationError, did_you_mean
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
 
 PEFT_CONFIG, PEFT_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
-ADAPTER_PART = ".adapter."
 # our name of a tensor -> the end of its name in peft
 ENDINGS = {
     "lora_A": ".lora_A.weight",
@@ -128,6 +128,12 @@ def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False
     method, weights = adapter_method_of(adapter), checkpoint.weights
     adaptable = adaptable_model(checkpoint.family, checkpoint.config, checkpoint.head_name)
     checkpoint.family.architecture(checkpoint.config, checkpoint.head_name)  # the Hub has one
+    own = [f for f in module_weight_files(adapter.model.pooling) if f in adapter.manifest.files]
+    if own:
+        raise UsageError(
+            f"{adapter.path} has {own[0]}, a module of a sentence encoder, which peft cannot hold",
+            "`zoo adapter merge` makes a whole model",
+        )
     tensors, whole, virtual = dict[str, Tensor](), list[str](), dict[str, Tensor]()
     is_virtual = isinstance(method, VirtualTokens)
     sites = {site.module: site for site in adaptable.sites}

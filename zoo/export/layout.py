@@ -112,7 +112,7 @@ def write_hub_files(
     if checkpoint.model.pairs is not None:
         files |= hub_pair_files(checkpoint.model.pairs, checkpoint.model.score_activation)
     for name in module_weight_files(checkpoint.model.pooling):
-        files[name] = (checkpoint.path / name).read_bytes()
+        files[name] = (checkpoint.module_holder.path / name).read_bytes()
     files[MODEL_CARD] = card
     for name, content in files.items():
         (staging / name).parent.mkdir(exist_ok=True)

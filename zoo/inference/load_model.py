@@ -8,7 +8,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from zoo.adapters.checkpoint import AdaptedCheckpoint, adapter_file, adapter_method_of
-from zoo.adapters.layers import add_stored_adapter, merge_adapters
+from zoo.adapters.layers import ADAPTER_PART, add_stored_adapter, merge_adapters
 from zoo.adapters.targets import AdaptableModel
 from zoo.checkpoint import Checkpoint
 from zoo.errors import UsageError, VerificationError
@@ -73,17 +73,17 @@ def load_adapted_model(
     of_model = model.state_dict().keys()
     backbone = {entry.target for entry in family.weights(checkpoint.config, "none").entries()}
     for adapter, tensors in zip(checkpoint.adapters, files, strict=True):
-        own = {name: _cast(tensors.pop(name), dtype) for name in of_model & tensors.keys()}
         # embeddings may be trained with any adapter, and the head of a language model with them
         same_head = adapter.head_name == checkpoint.head_name
-        of_head = own.keys() - backbone - (set(places.values()) if same_head else set())
+        whole = {name for name in tensors if ADAPTER_PART not in f".{name}"}
+        of_head = whole - backbone - (set(places.values()) if same_head else set())
         if of_head and adapter is not checkpoint.adapters[-1]:
             raise UsageError(
                 f"{adapter.path} has weights of its head {adapter.head_name}, and of several "
                 "adapters only the last may have a head",
                 "give it as the last --adapter",
             )
-        stored |= own
+        stored |= {name: _cast(tensors.pop(name), dtype) for name in of_model & tensors.keys()}
     names = _match(model, infos_of(stored), f"{base.path} and {checkpoint.path}")
     model.load_state_dict({name: stored[owner] for name, owner in names.items()}, assign=True)
     _tie(model, names)

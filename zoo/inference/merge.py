@@ -1,5 +1,6 @@
 """Models with adapters as whole models: adapters are merged into the weights of their base."""
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from zoo.checkpoint import (
     is_checkpoint,
     load_checkpoint,
 )
+from zoo.checkpoint.module_weights import module_weight_files
 from zoo.errors import UsageError, VerificationError
 from zoo.inference.load_model import load_adapted_model
 from zoo.io.digests.files import hash_file
@@ -68,13 +70,17 @@ def merge(
         (staging / CONFIG).write_bytes(encode_json(checkpoint.model))
         if checkpoint.tokenizer_file.is_file():
             (staging / TOKENIZER).write_bytes(checkpoint.tokenizer_file.read_bytes())
+        for name in module_weight_files(checkpoint.model.pooling):
+            (staging / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(checkpoint.module_holder.path / name, staging / name)
         with SafetensorsReader([staging / WEIGHTS]) as reader:
             codes = [info.dtype for info in reader.tensors.values()]
         base = checkpoint.base.manifest
+        files = sorted(file for file in staging.rglob("*") if file.is_file())
         manifest = Manifest(
             zoo=FORMAT_VERSION,
             created_by={"plm-zoo": __version__},
-            files={file.name: hash_file(file) for file in sorted(staging.iterdir())},
+            files={file.relative_to(staging).as_posix(): hash_file(file) for file in files},
             licence=base.licence or base.base_licence,
             dtypes={code: codes.count(code) for code in sorted(set(codes))},
             training={**(checkpoint.manifest.training or {}), "merged": merged_record(checkpoint)},

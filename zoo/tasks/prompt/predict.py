@@ -92,12 +92,7 @@ class Prompting(Task):
                 **settings,
             }
         )
-        shots = [
-            example
-            if isinstance(example, Shot)
-            else Shot(example[0], None, example[1], f"example {number}")
-            for number, example in enumerate(examples, 1)
-        ]
+        shots = [_shot(example, number) for number, example in enumerate(examples, 1)]
         if shots or not generates:
             self.template.require_label()
         super().__init__(*args, **options)
@@ -218,6 +213,13 @@ def require_options(options: Mapping[str, Any]) -> None:
     for name, needed in (("vote", "samples"), ("content_free", "calibrate")):
         if name in given and needed not in given:
             raise UsageError(f"--{name.replace('_', '-')} is for --{needed}", f"give --{needed}")
+
+
+def _shot(example: Shot | tuple[str, str], number: int) -> Shot:
+    if isinstance(example, Shot):
+        return example
+    text, label = example
+    return Shot(text, None, label, f"example {number}")
 
 
 def _fitted(item: EncodedExample) -> FittedTexts:

@@ -272,14 +272,14 @@ def hub_pooling_files(
     # describes.
     more = {METADATA: encode(kept)} if (kept := pooling.extra.get(METADATA)) else {}
     stored = pooling.extra.get(SETTINGS, {})
-    if stored.get("model_type") != PYLATE:
+    if not is_of_pylate(pooling):
         return {**native.hub_pooling_files(pooling, hidden_size, backbone), **more}
     marks = {name: stored[key] for key, name in PREFIXES.items() if key in stored}
     others = {k: v for k, v in stored.items() if k not in ("model_type", *PREFIXES)}
     extra = {**pooling.extra, SETTINGS: others}
     plain = msgspec.structs.replace(pooling, extra=extra)
     files = native.hub_pooling_files(plain, hidden_size, backbone)
-    if not _is_of_pylate(pooling):
+    if not _is_described(pooling):
         return files
     *dense, mask, _ = pooling.steps
     assert isinstance(mask, MaskModule), "checked"
@@ -316,7 +316,12 @@ def hub_pooling_files(
     }
 
 
-def _is_of_pylate(pooling: Pooling) -> bool:
+def is_of_pylate(pooling: Pooling) -> bool:
+    """Return whether a model was read in PyLate's layout."""
+    return bool(pooling.extra.get(SETTINGS, {}).get("model_type") == PYLATE)
+
+
+def _is_described(pooling: Pooling) -> bool:
     """Return whether PyLate's files describe a model: Dense, a mask of documents, unit length."""
     *dense, mask, unit = (None, None, *pooling.steps)
     expansion = pooling.query_expansion

@@ -224,6 +224,8 @@ def test_models_of_other_layouts_are_trained_further(
         found = setup.objective.compute_loss(module, wide(batch.tensors)).sums[TASK] / len(rows)
     assert_equal(found, expected)
     convert(CheckpointDir(run / "model", "model"), tmp_path / "hub", to="hub")
+    layout = json.loads((tmp_path / "hub/config_sentence_transformers.json").read_text())
+    assert layout["model_type"] == ("ColBERT" if make is of_pylate else "MultiVectorEncoder")
     theirs = library.MultiVectorEncoder(str(tmp_path / "hub"), device="cpu")
     ours = zoo.load(run / "model", backend="cpu")
     for name in ("encode_query", "encode_document"):

@@ -25,7 +25,9 @@ from zoo.tasks.sentence_embedding.train import (
     column,
 )
 from zoo.tasks.sentence_embedding.train_options import TAUGHT, EmbeddingOptions
+from zoo.tokenizers.colbert_files import is_of_pylate
 from zoo.tokenizers.pooling import Pooling, QueryExpansion
+from zoo.tokenizers.sentence_files import SETTINGS
 from zoo.tokenizers.sentence_modules import (
     TOKENS,
     AnyModule,
@@ -67,6 +69,8 @@ class LateOptions(EmbeddingOptions, frozen=True, kw_only=True, forbid_unknown_fi
     query_expansion: QueryExpansion | None = None
     # tokens of documents that are not compared, such as punctuation, in place of the checkpoint's
     skiplist_words: tuple[str, ...] | None = None
+    # file -> its keys that mark the layout of PyLate, in which such a model is written again
+    extra: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -130,6 +134,8 @@ class LateInteraction(SentenceEmbedding):
             off = settings.pop(EXPANSION, None)
             if off is not None and off["strategy"] == "fixed":  # queries keep their length
                 settings.setdefault("query_length", off["length"])
+        if is_of_pylate(stored):
+            settings["extra"] = {SETTINGS: stored.extra[SETTINGS]}
         return msgspec.structs.replace(run, task_args={**settings, **run.task_args})
 
     @property
@@ -155,6 +161,7 @@ class LateInteraction(SentenceEmbedding):
             query_length=options.query_length,
             document_length=options.document_length,
             query_expansion=options.query_expansion,
+            extra=options.extra,
         )
 
     def _masked(self, modules: tuple[AnyModule, ...]) -> tuple[AnyModule, ...]:

@@ -655,7 +655,7 @@ class Model:
 
         Args:
             texts: texts, or pairs of a context and a continuation; for encoder-decoders pairs of
-                a source and a target.
+                a source and a target, whose special tokens are not scored.
 
         Returns:
             for each text ``text``, or ``context`` and ``continuation``; ``log_prob``, in nats;

@@ -102,7 +102,7 @@ COMMANDS = {
 WRITES = [(output, command) for command in COMMANDS if (output := written(command))]
 WRITERS = dict(WRITES)  # directory -> the command that writes it
 # in commands and programs of over 10 seconds: those that export a graph, or train a model first
-LONG = re.compile(r"onnx|zoo (pretrain|corpus|bench|export)|runs/|books-bert|int8|push reviews")
+LONG = re.compile(r"onnx|zoo (pretrain|corpus|bench|export)|runs/|books-bert|int8|push|check")
 PYTHON = list(dict.fromkeys(block for block in blocks("python") if "\nprint(" in block))
 
 

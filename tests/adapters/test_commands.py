@@ -69,7 +69,10 @@ def test_an_adapter_is_applied_to_its_base(method: str, adapted: Adapted, tmp_pa
     assert [c.outcome for c in verify(adapter)] == ["ok", "ok"]
 
 
-@pytest.mark.parametrize("method", APART)
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(APART[0], marks=pytest.mark.long), *APART[1:]],  # two of bottlenecks
+)
 def test_an_adapter_that_is_no_change_of_weights(
     method: str, adapted: Adapted, tmp_path: Path
 ) -> None:

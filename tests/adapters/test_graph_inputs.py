@@ -18,7 +18,13 @@ def flat(rows: list[list[float]]) -> list[float]:
     return [score for row in rows for score in row]
 
 
-@pytest.mark.parametrize("method", ["lora", "dora", "ia3", "pfeiffer", "prompt", "prefix"])
+METHODS = [
+    pytest.param("lora", marks=pytest.mark.long),  # dora is lora with a length of each row
+    *("dora", "ia3", "pfeiffer", "prompt", "prefix"),
+]
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_a_graph_serves_several_adapters(method: str, adapted: Adapted, tmp_path: Path) -> None:
     base, first = adapted(method, "first")
     second = adapted(method, "second", seed=7)[1]

@@ -31,7 +31,13 @@ from zoo.training.state.verify import verify_run
 DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param(method, marks=pytest.mark.long if method in ("ia3", "houlsby") else [])
+        for method in METHODS
+    ],
+)
 def test_a_run_resumes_bit_for_bit(method: str, pretrained: Pretrained, tmp_path: Path) -> None:
     model, _ = pretrained(**DROPOUT)
     more: dict[str, dict[str, Any]] = {

@@ -71,6 +71,7 @@ def fetch(hub: Hub, files: Mapping[str, bytes]) -> None:
     hub.requests.clear()
 
 
+@pytest.mark.long
 @pytest.mark.promise("offline")
 def test_fetch_opens_sockets_unless_it_is_offline(hub: Hub, tmp_path: Path) -> None:
     fetch(hub, FILES)

@@ -21,9 +21,13 @@ IN_OTHER_HOOK = "def {}():\n    import torch.version\n    return []\n"
     ("source", "message"),
     [
         ("import torch.version\n", "zoo_mine imports torch when it is declared"),
-        (IN_HOOK, "zoo_mine imports torch when it is declared"),
+        pytest.param(IN_HOOK, "zoo_mine imports torch when it is declared", marks=pytest.mark.long),
         (IN_OTHER_HOOK.format("zoo_loggers"), "zoo_mine imports torch when it is declared"),
-        (IN_OTHER_HOOK.format("zoo_checkpoints"), "zoo_mine imports torch when it is declared"),
+        pytest.param(
+            IN_OTHER_HOOK.format("zoo_checkpoints"),
+            "zoo_mine imports torch when it is declared",
+            marks=pytest.mark.long,
+        ),
         ("import os\nos.system('echo noise')\n", "zoo_mine prints 'noise' when it is declared"),
         ("import zoo_other\n", "zoo_mine imports another plugin, zoo_other"),
         ("import time\ntime.sleep(2.1)\n", "zoo_mine takes 2.. s to import"),

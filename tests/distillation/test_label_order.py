@@ -57,7 +57,7 @@ def logits_by_name(model: Path, view: Any, batch: Any) -> Tensor:
         (1, {}),
         (2, {}),
         (2, {"cache_teacher": "cache"}),
-        (2, {"teacher_backend": "onnx"}),
+        pytest.param(2, {"teacher_backend": "onnx"}, marks=pytest.mark.long),
         (1, {"teacher_backend": "onnx", "cache_teacher": "cache"}),
     ],
 )

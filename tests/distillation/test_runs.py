@@ -64,6 +64,7 @@ def test_terms_without_the_head_resume_exactly(teacher: Path, tmp_path: Path) ->
     assert_resumes_exactly(tmp_path, tree, 6)
 
 
+@pytest.mark.long
 # a recipe whose terms leave parameters without gradients is the harder one for processes
 @pytest.mark.parametrize("recipe", [pytest.param("distilbert", marks=pytest.mark.long), "minilm"])
 def test_two_processes_equal_one(teacher: Path, recipe: str, tmp_path: Path) -> None:

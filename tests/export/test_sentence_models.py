@@ -1,7 +1,6 @@
 """Exports of sentence encoders with modules, sparse encoders, late interaction and rerankers."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +59,12 @@ def outputs(checkpoint: Checkpoint, kind: str, backend: Any) -> Any:
     return loaded.encode_document(TEXTS)
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse", "late", "cross-encoder"])
+POOLED = ("dense", "sparse", "late")
+
+
+@pytest.mark.parametrize(
+    "kind", ["cross-encoder", *(pytest.param(kind, marks=pytest.mark.long) for kind in POOLED)]
+)
 def test_an_export_computes_the_same(kind: str, hub_checkpoint: Make, tmp_path: Path) -> None:
     """In float32, and in 8 bits behind a gate that compares the ranking of retrieval models."""
     checkpoint = model(kind, hub_checkpoint, tmp_path)
@@ -121,18 +125,29 @@ def test_the_ranking_is_spearman_s_of_the_library_s_similarities(
     assert agreement(plain, plain, spec, checkpoint).drop < 1e-12
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse", "late"])
-def test_a_pooled_graph_has_the_library_s_embeddings(
-    kind: str, hub_checkpoint: Make, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("kind", POOLED)
+def test_a_pooled_graph(kind: str, hub_checkpoint: Make, tmp_path: Path) -> None:
+    """It has the library's embeddings, and in 8 bits ranks alike; the plain graph is with it."""
+    checkpoint = model(kind, hub_checkpoint, tmp_path)
+    plan = QuantizationPlan(methods=(Quantization("int8"),), max_drop=0.5)
+    dim = 5 if kind == "dense" else None
+    export = tmp_path / "onnx"
+    report = export_onnx(checkpoint, export, pooled=True, dim=dim, quantization=plan)
+    exported = load_checkpoint(export)
+    assert exported.is_export and report.pooled is not None
+    np.testing.assert_allclose(
+        outputs(exported, kind, "onnx"), outputs(checkpoint, kind, "cpu"), rtol=1e-4, atol=5e-5
+    )
+    assert_embeddings(kind, checkpoint, export / report.pooled.file, dim)
+    assert_ranking(kind, checkpoint, export, report.pooled)
+
+
+def assert_embeddings(kind: str, checkpoint: Checkpoint, file: Path, dim: int | None) -> None:
     """With the names of outputs that sentence-transformers and Transformers.js look for."""
     import onnxruntime
 
-    checkpoint = model(kind, hub_checkpoint, tmp_path)
-    dim = 5 if kind == "dense" else None
-    report = export_onnx(checkpoint, tmp_path / "onnx", pooled=True, dim=dim)
-    assert report.pooled is not None and report.pooled.file == "onnx/model_pooled.onnx"
-    session = onnxruntime.InferenceSession(str(tmp_path / "onnx" / report.pooled.file))
+    assert file.parts[-2:] == ("onnx", "model_pooled.onnx")
+    session = onnxruntime.InferenceSession(str(file))
     names = [output.name for output in session.get_outputs()]
     loaded = load(str(checkpoint.path), backend="cpu")
     encoded = loaded.tokenizer.encode(TEXTS, max_tokens=7)
@@ -153,19 +168,11 @@ def test_a_pooled_graph_has_the_library_s_embeddings(
         np.testing.assert_allclose(
             found["sentence_embedding"][0], row["embedding"], rtol=1e-4, atol=1e-4
         )
-    assert load(str(tmp_path / "onnx"), backend="onnx").checkpoint.is_export
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse", "late"])
-def test_a_pooled_graph_in_8_bits_ranks_alike(
-    kind: str, hub_checkpoint: Make, tmp_path: Path
-) -> None:
+def assert_ranking(kind: str, checkpoint: Checkpoint, export: Path, pooled: Any) -> None:
     """The gate is Spearman's correlation of the similarities that the written graphs give."""
-    checkpoint = model(kind, hub_checkpoint, tmp_path)
-    plan = QuantizationPlan(methods=(Quantization("int8"),), max_drop=0.5)
-    report = export_onnx(checkpoint, tmp_path / "onnx", pooled=True, quantization=plan)
-    assert report.pooled is not None
-    copies = report.pooled.quantized["int8"]
+    copies = pooled.quantized["int8"]
     (file,) = copies.graphs
     assert file == "onnx/model_pooled_quantized.onnx" and copies.bytes < copies.bytes_before
     found = copies.agreement
@@ -173,8 +180,8 @@ def test_a_pooled_graph_in_8_bits_ranks_alike(
     assert found.drop == pytest.approx(1 - min(found.ranking, found.cosine)) and found.drop < 0.5
     samples = make_samples(checkpoint, read_texts(None))
     sides = []
-    for name in (report.pooled.file, file):
-        session = create_session(tmp_path / "onnx" / name)  # with exact products of integers
+    for name in (pooled.file, file):
+        session = create_session(export / name)  # with exact products of integers
         output = session.get_outputs()[-1].name
         rows: list[Any] = []
         for sample in samples:
@@ -205,9 +212,15 @@ def test_only_8_bits_of_a_pooled_graph(hub_checkpoint: Make, tmp_path: Path) -> 
     lines = [line for line in report.lines() if "pooled" in line]
     assert lines[0].endswith("not kept") and lines[1].startswith("pooled int8 (dynamic): ")
     check_digests(tmp_path / "onnx")
-    strict = {**settings, "quantization": replace(plan, max_drop=0.0)}
+
+
+@pytest.mark.long
+def test_8_bits_of_a_pooled_graph_that_do_not_agree(hub_checkpoint: Make, tmp_path: Path) -> None:
+    checkpoint = model("dense", hub_checkpoint, tmp_path)
+    plan = QuantizationPlan(methods=(Quantization("int8"),), max_drop=0.0)
+    settings: dict[str, Any] = {"pooled": True, "quantization": plan, "only": "int8"}
     with pytest.raises(VerificationError, match="nothing was written"):
-        export_onnx(checkpoint, tmp_path / "strict", **strict)
+        export_onnx(checkpoint, tmp_path / "strict", **settings)
     assert not (tmp_path / "strict").exists()
 
 

@@ -237,6 +237,7 @@ def test_special_words_must_be_in_the_models_vocabulary(isolated: None, tmp_path
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 def test_final_model_of_a_run_embeds_texts(isolated: None, tmp_path: Path) -> None:
     run, bare = str(tmp_path / "run"), str(tmp_path / "bare")
     few = [

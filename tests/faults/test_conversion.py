@@ -319,7 +319,9 @@ def test_a_full_disk(hub_checkpoint: Make, tmp_path: Path) -> None:
     assert listing(tmp_path) == before
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
+)
 def test_an_interruption_leaves_nothing(
     hub_checkpoint: Make, tmp_path: Path, number: signal.Signals
 ) -> None:

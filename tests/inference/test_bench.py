@@ -139,6 +139,7 @@ def test_generation_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert len(steps) == batches * (5 - 1), "the first token comes of the prompt"
 
 
+@pytest.mark.long
 def test_startup_of_a_model_that_generates(tmp_path: Path) -> None:
     """The process generates: 16 and 33 tokens are over its limit of 40, 16 and 4 are not."""
     path = str(decoder(tmp_path / "model").path)

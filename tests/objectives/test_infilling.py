@@ -221,6 +221,7 @@ def test_rows_have_the_sentences_of_their_documents() -> None:
     assert seen == {True, False}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_twenty_sentences_are_learned_by_heart(name: str) -> None:
     config = replace(CONFIG, dropout=0.0)

@@ -128,6 +128,7 @@ def test_an_encoder_decoder_is_pretrained_verified_and_writes(tmp_path: Path) ->
     assert text["generated"] == tokenizer.decode(whole, skip_special_tokens=True)
 
 
+@pytest.mark.long
 def test_a_decoder_with_rotary_positions_does_all_that_built_in_decoders_do(
     tmp_path: Path,
 ) -> None:

@@ -136,6 +136,9 @@ def part(request: pytest.FixtureRequest, tmp_path: Path) -> Project:
     return Project(tmp_path, request.param)
 
 
+@pytest.mark.parametrize(
+    "part", ["objective", pytest.param("task", marks=pytest.mark.long)], indirect=True
+)
 def test_a_project_without_a_family_passes_its_checks_and_tests(part: Project) -> None:
     (plugin,) = part.zoo("plugins", "check", "mine")["plugins"]
     assert plugin["health"] == "ok"

@@ -37,6 +37,8 @@ def marked_cases() -> Iterator[Any]:
         "masked-lm+sentence-order": "albert",
         "masked-lm+span-boundary": "roberta",
         "replaced-token-detection": "electra",
+        "prefix-lm": "t5",
+        "sentence-permutation": "bart",
     }
     for family, name in sorted(cases()):
         repeated = family != first.get(name, family) or name in VARIANTS

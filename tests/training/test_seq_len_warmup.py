@@ -36,7 +36,9 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory, training_home: Path) -> P
         )
 
 
-@pytest.mark.parametrize("left", [SWITCH - 1, SWITCH, SWITCH + 1])
+@pytest.mark.parametrize(
+    "left", [SWITCH, *(pytest.param(SWITCH + k, marks=pytest.mark.long) for k in (-1, 1))]
+)
 def test_resume_is_exact_around_the_switch_of_lengths(
     unbroken: Path, tmp_path: Path, left: int
 ) -> None:
@@ -217,7 +219,9 @@ def phases(tmp_path_factory: pytest.TempPathFactory, training_home: Path) -> Pat
         return run_training(tmp_path_factory.mktemp("phases") / "run", "modernbert", **PHASES)
 
 
-@pytest.mark.parametrize("left", [SWITCH - 1, SWITCH, 5, 6, 7])
+@pytest.mark.parametrize(
+    "left", [SWITCH, 6, *(pytest.param(k, marks=pytest.mark.long) for k in (SWITCH - 1, 5, 7))]
+)
 def test_resume_is_exact_around_stable_long_and_decaying_phases(
     phases: Path, tmp_path: Path, left: int
 ) -> None:

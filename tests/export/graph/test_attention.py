@@ -50,7 +50,10 @@ def transposed(graph: onnx.GraphProto) -> set[str]:
     return {name for name in read if name.startswith((PRESENT, PAST))}
 
 
-@pytest.mark.parametrize(("name", "attentions"), [("second", LAYERS), ("plain", 2 * LAYERS)])
+@pytest.mark.parametrize(
+    ("name", "attentions"),
+    [pytest.param("second", LAYERS, marks=pytest.mark.long), ("plain", 2 * LAYERS)],
+)
 def test_keys_of_a_cache_are_not_copied(name: str, attentions: int, tmp_path: Path) -> None:
     """Self-attention, and of an encoder-decoder cross-attention, too."""
     model = traced(name)[-1]

@@ -255,9 +255,9 @@ def test_openvino_has_the_threads_of_the_environment(
 @pytest.mark.parametrize(
     ("head", "dtype"),
     [
-        ("masked-lm", "float32"),
+        pytest.param("masked-lm", "float32", marks=pytest.mark.long),
         ("masked-lm", "float16"),
-        ("sequence-classification", "float32"),
+        pytest.param("sequence-classification", "float32", marks=pytest.mark.long),
         ("multiple-choice", "float32"),
     ],
 )

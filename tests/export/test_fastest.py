@@ -73,6 +73,18 @@ def test_every_dtype_has_a_record(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert "backend: cpu, the fastest of zoo bench on this machine in float32" in caplog.text
 
 
+def test_a_search_with_other_settings_is_not_chosen(tmp_path: Path) -> None:
+    checkpoint = make_checkpoint(tmp_path / "model", "causal-lm", family=get_family("gpt"))
+
+    def measured(backend: str, seconds: float) -> tuple[None, Measurement]:
+        times = (seconds,) * 3
+        return None, Measurement(backend, "cpu", "float32", times, times, 9, 4, 0.0)
+
+    sides = [measured("cpu", 2), measured("onnx", 3), measured("ctranslate2", 1)]
+    assert save_measurements(checkpoint, None, sides) == {"float32": "cpu"}
+    assert save_measurements(checkpoint, None, [sides[0], sides[2]]) == {}
+
+
 def test_an_export_is_measured_in_all_its_dtypes(int8_encoder: Exported) -> None:
     words = ("--iterations", "1", "--batch-size", "2", "--no-startup", "--json")
     done = zoo("bench", int8_encoder[1].path, *words)

@@ -50,6 +50,8 @@ def save_measurements(
         measured = [m for dtype, m in measurements if dtype == requested]
         # a runtime that rounds differently is not chosen in place of another one
         same = [m for m in measured if m.difference <= TOLERANCE.get(m.dtype, 0)]
+        if checkpoint.head.has_cache:  # a runtime's own search has other settings
+            same = [m for m in same if m.backend in BACKENDS]
         speeds = {m.backend: m.tokens_per_second for m in same}
         if len(speeds) < 2:
             continue

@@ -183,6 +183,7 @@ def test_offline_without_a_copy(hub: Hub, published: str) -> None:
     assert not hub.requests
 
 
+@pytest.mark.long
 def test_a_file_that_is_not_what_was_published(hub: Hub, published: str, tmp_path: Path) -> None:
     hub.fail("model.safetensors", *[Fault(corrupt=True)] * 8)
     done = zoo("convert", NAME)

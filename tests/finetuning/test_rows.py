@@ -32,7 +32,7 @@ def long_texts() -> list[str]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("length", [8, 20])
+@pytest.mark.parametrize("length", [8, pytest.param(20, marks=pytest.mark.long)])
 def test_of_a_long_text_the_beginning_has_the_same_tokens(
     family: str, length: int, monkeypatch: Any
 ) -> None:

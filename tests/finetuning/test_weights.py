@@ -77,7 +77,7 @@ def load(model: Path, task: str, labels: int, folder: Path) -> tuple[InitRecord,
 
 
 @pytest.mark.parametrize("old", HEADS)
-@pytest.mark.parametrize("labels", [2, 3])
+@pytest.mark.parametrize("labels", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_the_head_of_another_task_is_not_used(
     pretrained: Pretrained, tmp_path: Path, old: str, labels: int, caplog: pytest.LogCaptureFixture
 ) -> None:

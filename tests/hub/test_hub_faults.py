@@ -117,7 +117,7 @@ def test_permanent_server_error_is_one_line(
     assert len(hub.requested(what)) == retry.MAX_FAILURES
 
 
-@pytest.mark.parametrize("what", [LISTING, WEIGHTS])
+@pytest.mark.parametrize("what", [LISTING, pytest.param(WEIGHTS, marks=pytest.mark.long)])
 def test_retry_after_is_respected(hub: Hub, commit: str, get: Fetch, what: str) -> None:
     hub.fail(what, Fault(status=429, headers={"Retry-After": "1"}))
     begin = time.monotonic()

@@ -329,7 +329,7 @@ def test_columns_of_several_types_are_json_in_parquet(model: Model, tmp_path: Pa
 def test_a_killed_command_is_resumed(model: Model, tmp_path: Path) -> None:
     """The process is killed while it computes; the rows of finished windows are kept."""
     path, source = str(model.checkpoint.path), tmp_path / "t.txt"
-    source.write_text("".join(f"{sentence(k)}\n" for k in range(60_000)))
+    source.write_text("".join(f"{sentence(k)}\n" for k in range(30_000)))
     run = ["run", "embed", path, "--input", str(source), "--backend", "cpu", "--threads", "1"]
     assert command(*run, "-o", tmp_path / "whole.npy").returncode == 0
     words = [sys.executable, "-m", "zoo", *run, "-o", str(tmp_path / "o.npy")]

@@ -223,8 +223,17 @@ def test_a_causal_model_converts(tmp_path: Path) -> None:
     torch.testing.assert_close(torch.from_numpy(logits), expected, atol=1e-5, rtol=0)
 
 
+LIKE_BERT = ("albert", "distilbert", "electra", "roberta")
+
+
 @pytest.mark.parametrize(
-    "family", ["albert", "deberta", "distilbert", "electra", "gpt", "modernbert", "roberta"]
+    "family",
+    [
+        "deberta",
+        "gpt",
+        "modernbert",
+        *(pytest.param(name, marks=pytest.mark.long) for name in LIKE_BERT),
+    ],
 )
 def test_families_learn_from_random_weights(tmp_path: Path, family: str) -> None:
     data = chosen(tmp_path / "t.jsonl", 80)

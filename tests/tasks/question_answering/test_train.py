@@ -247,8 +247,16 @@ def test_the_model_answers_and_converts(pretrained: Pretrained, tmp_path: Path) 
     assert result["answer"] in "b c d"
 
 
+LIKE_BERT = ("albert", "distilbert", "electra", "roberta")
+
+
 @pytest.mark.parametrize(
-    "family", ["albert", "deberta", "distilbert", "electra", "modernbert", "roberta"]
+    "family",
+    [
+        "deberta",
+        "modernbert",
+        *(pytest.param(name, marks=pytest.mark.long) for name in LIKE_BERT),
+    ],
 )
 def test_families_learn_from_random_weights(tmp_path: Path, family: str) -> None:
     """And an evaluation of the model has the metrics of its run."""

@@ -38,7 +38,7 @@ def arrays(path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(name, marks=[] if name in ("none", "pretraining") else pytest.mark.long)
+        pytest.param(name, marks=[] if name == "pretraining" else pytest.mark.long)
         for name in sorted(path.stem for path in GOLDEN.iterdir())
     ],
 )

@@ -263,7 +263,9 @@ def test_quantized_weights_are_read_in_float32(
         np.testing.assert_array_equal(after.read(name), expected)
 
 
-@pytest.mark.parametrize("name", ["onnx", "openvino", "ctranslate2"])
+@pytest.mark.parametrize(
+    "name", ["onnx", pytest.param("openvino", marks=pytest.mark.long), "ctranslate2"]
+)
 def test_other_exports_are_recognised(name: str, small: Small, tmp_path: Path) -> None:
     find_target(name).export(small("BertModel"), tmp_path / "export", ExportSettings())
     with pytest.raises(Exception, match="without the weights of its model") as caught:

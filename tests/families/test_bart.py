@@ -72,7 +72,13 @@ def test_settings_equal_the_reference(changes: dict[str, Any]) -> None:
     parity.assert_equal(FAMILY, replace(SMALL, **changes), "seq2seq-lm")
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param(head, marks=pytest.mark.long if head in ("none", "question-answering") else [])
+        for head in HEADS
+    ],
+)
 def test_padded_texts_up_to_the_longest_equal_the_reference(head: str) -> None:
     config = replace(SMALL, max_positions=1024, num_layers=1, decoder_layers=1)
     inputs = random_inputs(FAMILY.onnx(config, head), config, (1024, 700, 1))

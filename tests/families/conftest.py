@@ -47,6 +47,16 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(autouse=True, scope="package")
+def few_exchanges() -> Iterator[None]:
+    """Exchange as many tokens as tests/conformance, which shows that they are enough."""
+    from zoo.conformance import objective_checks
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(objective_checks, "EXCHANGES", 96)
+        yield
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark as long what repeats a test with another head, size, task or version."""

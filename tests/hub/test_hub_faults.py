@@ -207,7 +207,7 @@ def test_wrong_digest_is_downloaded_again(hub: Hub, commit: str, get: Fetch) -> 
 
 
 def test_timeout(hub: Hub, commit: str, get: Fetch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "2")
+    monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "1")
     monkeypatch.setattr(retry, "MAX_FAILURES", 1)
     reload_hub_settings()
     hub.fail(WEIGHTS, Fault(stall_after=4000))

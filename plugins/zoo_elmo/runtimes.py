@@ -13,3 +13,8 @@ def ctranslate2(config: Any, head: str) -> str:
 def gguf(config: Any, head: str) -> str:
     """Return why GGUF, as llama.cpp reads it, cannot hold a model."""
     return REASON
+
+
+def openvino(config: Any, head: str) -> str:
+    """Return why OpenVINO cannot hold a model."""
+    return "its reader of ONNX has no Scan, the loop in which the LSTMs run"

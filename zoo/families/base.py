@@ -371,11 +371,27 @@ class Family(RenamedMethods, ABC):
             config: the family's configuration.
             head: name of the head.
         """
-        if self.package and find_spec(f"{self.package}.runtimes") is not None:
-            describe = getattr(self._module("runtimes"), target, None)
-            if describe is not None:
-                return describe(config, head)  # type: ignore[no-any-return]
+        describe = self._runtime_function(target)
+        if describe is not None:
+            return describe(config, head)  # type: ignore[no-any-return]
         return f"the family {self.name} does not declare how the format names its tensors"
+
+    def runtime_refusal(self, target: str, config: Any, head: str) -> str | None:
+        """Return why a target that is made from the ONNX graph cannot hold a model, or ``None``.
+
+        Args:
+            target: see ``runtime_model``.
+            config: see ``runtime_model``.
+            head: see ``runtime_model``.
+        """
+        describe = self._runtime_function(target)
+        found = None if describe is None else describe(config, head)
+        return found if isinstance(found, str) else None
+
+    def _runtime_function(self, target: str) -> Any:
+        if self.package and find_spec(f"{self.package}.runtimes") is not None:
+            return getattr(self._module("runtimes"), target, None)
+        return None
 
     def config_of_runtime(self, target: str, header: "RuntimeHeader") -> "Mapping[str, Any] | None":
         """Return the Hub configuration of a model in the format of a runtime.

@@ -27,6 +27,7 @@ from zoo.export.targets.base import ExportSettings
 from zoo.export.targets.gguf.llama import llama_problem
 from zoo.inference import load_session
 from zoo.inference.load_model import load_model
+from zoo.plugins import get_family
 
 needs_llama = pytest.mark.skipif(
     llama_problem() is not None, reason="node-llama-cpp is not installed"
@@ -267,3 +268,10 @@ def test_openvino_holds_heads(head: str, dtype: str, tmp_path: Path) -> None:
     report = target.export(checkpoint, tmp_path / "export", ExportSettings(precision=dtype))
     assert report.validated and report.max_rel is not None
     assert report.max_rel < (1e-4 if dtype == "float32" else 2e-2)
+
+
+def test_openvino_has_no_loop_over_tokens() -> None:
+    family, target = get_family("elmo"), find_target("openvino")
+    config = family.sizes()["tiny"]
+    reasons = {head: target.refusal(family, config, head) or "" for head in family.heads()}
+    assert [head for head, reason in reasons.items() if "no Scan" not in reason] == []

@@ -34,7 +34,7 @@ class OpenVino(ExportTarget):
     def refusal(
         self, family: "Family", config: Any, head: str, pooling: "Pooling | None" = None
     ) -> str | None:
-        return None
+        return family.runtime_refusal(self.name, config, head)
 
     @override
     def write(self, checkpoint: "Checkpoint", directory: Path, precision: str) -> None:

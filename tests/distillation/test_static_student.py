@@ -1,5 +1,6 @@
 """Distillation of encoders into static embeddings."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,8 @@ def test_texts_are_embedded_as_by_the_teacher(
     train.write_text("\n".join(texts(120, 2)) + "\n")
     fields = {} if hidden_size is None else {"hidden_size": hidden_size}
     run = distill(tmp_path / "run", tree_of(native, train, **fields))
+    (taught,) = json.loads((run / "training/run.json").read_text())["teachers"]
+    assert set(taught["files"]) == {"model.safetensors", "2_Dense/model.safetensors"}
     sentences, library = texts(20, 3), SentenceTransformer(str(encoder), device="cpu")
     expected = library.encode(sentences)
     vectors = {n: zoo.load(run / n).embed(sentences) for n in ("static", "model")}

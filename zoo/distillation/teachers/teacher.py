@@ -11,6 +11,7 @@ from blake3 import blake3
 from torch import Tensor, nn
 
 from zoo.checkpoint import CONFIG, DATA, WEIGHTS, Checkpoint
+from zoo.checkpoint.module_weights import module_weight_files
 from zoo.distillation.outputs import ModelOutput
 from zoo.errors import UsageError
 from zoo.finetuning.base import FineTuning
@@ -140,6 +141,7 @@ def weights_digest(checkpoint: Checkpoint) -> dict[str, str]:
     """Return the BLAKE3 digest of each file of weights, from the manifest."""
     files = checkpoint.manifest.files
     names = [path.name for path in checkpoint.weight_files()] or [WEIGHTS]
+    names += module_weight_files(checkpoint.model.pooling)
     if checkpoint.is_export:
         names = sorted(name for name in files if name.endswith((GRAPH_SUFFIX, DATA)))
     return {name: files[name].blake3 for name in names if name in files}

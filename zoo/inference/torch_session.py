@@ -19,6 +19,7 @@ from zoo.nn.capture import capture, layers_in_order
 from zoo.nn.devices import resolve_device, resolve_dtype
 from zoo.nn.dtypes import at_least_float32
 from zoo.nn.kernels.int8_linear import int8_problem, quantize_linear_maps
+from zoo.nn.kernels.onednn_linear import is_faster, use_onednn
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class TorchSession(Session):
             getattr(self.model, "quantize_output", bool)()  # of language models
         elif self.backend == "cpu" and self.dtype == "float32":
             getattr(self.model, "optimize_for_inference", bool)()  # optional, see Decoder
+            if is_faster():
+                use_onednn(self.model)
         self.inputs, self.outputs = tuple(self._spec.inputs), tuple(self._spec.outputs)
         self.layers = 1 + len(layers_in_order(self.model))
 

@@ -61,22 +61,18 @@ def pack_int8(weight: Tensor, bias: Tensor | None = None) -> PackedMatrix:
 def int8_linear(x: Tensor, matrix: PackedMatrix) -> Tensor:
     """Compute the product with a matrix in 8 bits: (..., in) to (..., out), float32."""
     # In a row with a number that is not finite, no result is. Operators are few, as each takes time
-    # of its own where rows are few; the largest and the smallest number of a row have vector
-    # instructions in torch, unlike the largest magnitude.
+    # of its own where rows are few, and all have vector instructions in torch, unlike the largest
+    # magnitude of a row and ``addcmul`` with a number for each row.
     rows = x.reshape(-1, x.shape[-1])
-    peaks = torch.maximum(rows.amax(1, keepdim=True), rows.amin(1, keepdim=True).neg_())
-    peaks.clamp_min_(SMALLEST)
-    # rounded by the cast, which drops fractions: that saves passes over x; torch has vector
-    # instructions for casts of floats to 16 bits, and none for 8 without a sign
-    integers = torch.addcmul(_half(), rows, peaks.reciprocal(), value=ZERO).to(torch.int16)
-    products = _multiply(integers.to(torch.uint8), 1.0, ZERO, matrix._replace(bias=None))
-    bias = products.new_zeros(()) if matrix.bias is None else matrix.bias
-    return torch.addcmul(bias, products, peaks, value=1 / ZERO).view(*x.shape[:-1], -1)
-
-
-@functools.cache
-def _half() -> Tensor:
-    return torch.tensor(ZERO + 0.5)
+    scales = torch.maximum(rows.amax(1, keepdim=True), rows.amin(1, keepdim=True).neg_())
+    scales.clamp_min_(SMALLEST).div_(ZERO)
+    # rounded by the cast, which drops fractions: that saves passes over x; casts of floats to 16
+    # bits have vector instructions, and those to 8 bits without a sign have none
+    integers = rows.mul(scales.reciprocal()).add_(ZERO + 0.5).to(torch.int16).to(torch.uint8)
+    products = _multiply(integers, 1.0, ZERO, matrix._replace(bias=None)).mul_(scales)
+    if matrix.bias is not None:
+        products.add_(matrix.bias)
+    return products.view(*x.shape[:-1], -1)
 
 
 def _multiply(integers: Tensor, scale: float, zero: int, matrix: PackedMatrix) -> Tensor:

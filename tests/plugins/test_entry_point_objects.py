@@ -190,8 +190,16 @@ def __getattr__(name):
         (TASK.format("mine", "Run", "Train"), ""),
         (TASK.format("mine", "Nowhere", "Train"), "task mine: AttributeError: Nowhere"),
         (TASK.format("mine", "Run", "Run"), "task mine: zoo_odd:Run is not a FineTuning"),
-        (TASK.format("yours", "Run", "Train"), "task mine: zoo_odd:command has another name"),
-        ("command = 7\n", "task mine: zoo_odd:command is neither a TaskSpec nor a Task"),
+        pytest.param(
+            TASK.format("yours", "Run", "Train"),
+            "task mine: zoo_odd:command has another name",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            "command = 7\n",
+            "task mine: zoo_odd:command is neither a TaskSpec nor a Task",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_declared_tasks_are_checked(tmp_path: Path, source: str, message: str) -> None:

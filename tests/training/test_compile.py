@@ -28,7 +28,13 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("family", ["bert", "deberta", "electra", "gpt", "modernbert", "t5"])
+COMPILED = [
+    *("bert", "deberta", "gpt", "t5"),
+    *(pytest.param(family, marks=pytest.mark.long) for family in ("electra", "modernbert")),
+]
+
+
+@pytest.mark.parametrize("family", COMPILED)
 def test_a_step_is_one_graph(family: str) -> None:
     """A break splits the work of a step, and keeps kernels from being fused across it."""
     from torch import _dynamo

@@ -68,9 +68,13 @@ def rows(
             yield tuple(output[name][row][:real] for output in outputs)
 
 
-@pytest.mark.parametrize(
-    "shape", [(1,), (-1,), (1, 1, 1), (-1, 1), (2, -1, 1, -2)], ids=str
-)  # numbers of tokens; negative ones count from the longest
+SHAPES = [  # numbers of tokens; negative ones count from the longest
+    *((1,), (2, -1, 1, -2)),
+    *(pytest.param(shape, marks=pytest.mark.long) for shape in ((-1,), (1, 1, 1), (-1, 1))),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", MAKERS)
 def test_fused_and_int8_graphs_at_the_edges(
     exported: Callable[[str], Exported], name: str, shape: tuple[int, ...]

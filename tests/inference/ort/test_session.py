@@ -100,7 +100,14 @@ def test_a_damaged_file_is_refused(
         load_session(copy)
 
 
-@pytest.mark.parametrize("words", [("run", "features"), ("run", "embed"), ("bench",)])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "features"),
+        pytest.param(("run", "embed"), marks=pytest.mark.long),
+        pytest.param(("bench",), marks=pytest.mark.long),
+    ],
+)
 def test_weights_of_another_model_are_one_line(copy: Checkpoint, words: tuple[str, ...]) -> None:
     """They have the same shapes, so that ONNX Runtime would compute other outputs of them."""
     name, other = "onnx/model.onnx_data", copy.path.parent / "other.onnx_data"

@@ -105,7 +105,15 @@ def test_parameters_that_stay_without_values_are_an_error() -> None:
     built.require_values()
 
 
-@pytest.mark.parametrize("family", all_families())
+# the others are made of the same layers
+KINDS = ("bert", "deberta", "elmo", "gpt", "modernbert", "t5")
+FAMILIES = [
+    pytest.param(family, marks=() if family in KINDS else pytest.mark.long)
+    for family in all_families()
+]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_no_family_initializes_what_is_replaced(family: str) -> None:
     """But for constants, and parameters of the head."""
     plugin = get_family(family)

@@ -19,7 +19,7 @@ def is_faster() -> bool:
     """Return whether oneDNN computes products faster than torch's default, MKL.
 
     MKL uses all instructions on Intel's CPUs only. On an AMD EPYC with AVX-512, products of 400
-    rows with matrices of MiniLM and BERT reach 112 giga-operations a second on one thread by MKL,
+    rows with matrices of small encoders reach 112 giga-operations a second on one thread by MKL,
     and 250 by oneDNN. The choice depends on the vendor, not on a measurement, so that results do
     not change between runs.
     """

@@ -108,6 +108,7 @@ def test_a_text_that_is_cut_differently_is_named(small: Small, tmp_path: Path) -
         ("BertForMaskedLM", {}, "no other head"),
         ("DistilBertForSequenceClassification", {}, "tanh"),
         ("BertModel", {"hidden_act": "relu"}, "gelu, not relu"),
+        ("T5ForConditionalGeneration", {}, "does not scale hidden states"),
     ],
 )
 def test_what_it_cannot_hold(

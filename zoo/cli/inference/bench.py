@@ -178,6 +178,7 @@ def _runtimes(checkpoint: "Checkpoint") -> "Iterator[str]":
             and target.writer_problem() is None
             and target.runtime_problem() is None
             and target.refusal(checkpoint.family, *model) is None
+            and target.model_problem(checkpoint.family, *model[:2]) is None
         ):
             yield name
 

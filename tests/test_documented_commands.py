@@ -18,7 +18,7 @@ from zoo.cli import cli
 from zoo.cli.training import distill, finetune, pretrain
 from zoo.cli.training.options import SETTINGS, overrides_from_options
 from zoo.data.readers.glue import GLUE
-from zoo.distillation.config.build import distill_config
+from zoo.distillation.config.build import distill_config, requested_recipe
 from zoo.errors import UsageError
 from zoo.finetuning.config import finetune_config
 from zoo.hub.registry import entries
@@ -130,7 +130,9 @@ def distill_settings(context: click.Context, make: Make) -> None:
     overrides["distillation"]["teachers"] = [str(make(f"BertFor{head}")) for _ in teachers]
     if overrides["student"]["name"] in PLACEHOLDERS:
         overrides["student"]["name"] = FAMILY
-    distill_config({}, overrides)
+    for stage in requested_recipe(overrides, offline=True).stages or (None,):
+        overrides["distillation"]["stage"] = stage
+        distill_config({}, overrides)
 
 
 CHECKS = {

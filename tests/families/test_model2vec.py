@@ -175,7 +175,7 @@ def test_a_folder_of_a_repository_is_downloaded_and_opened(tmp_path: Path) -> No
 
 
 def test_they_are_not_pretrained() -> None:
-    with pytest.raises(UsageError, match="are distilled from an encoder; `zoo export REF --to st"):
+    with pytest.raises(UsageError, match="are distilled from an encoder; `zoo distill --teacher "):
         get_family("model2vec").recipe("tiny")
 
 

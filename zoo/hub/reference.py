@@ -97,10 +97,12 @@ def resolve(text: str, *, revision: str | None = None, stored: bool = True) -> R
 
 def self_contained_format(names: Sequence[str]) -> "Format | None":
     """Return the format of the file among several that describes its model, if there is one."""
-    from zoo.plugins import all_formats
+    from zoo.plugins import all_formats, built_in_formats
 
-    candidates = (f for f in all_formats() if f.self_contained and f.find(names))
-    return next(candidates, None)
+    for formats in (built_in_formats, all_formats):  # plugins are asked if no other format fits
+        if found := [f for f in formats() if f.find(names)]:
+            return next((f for f in found if f.self_contained), None)
+    return None
 
 
 def stored_names() -> list[str]:

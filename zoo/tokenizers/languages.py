@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from zoo.errors import UsageError, did_you_mean
+from zoo.io.json import dump_json
 from zoo.tokenizers.info import TokenizerInfo
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def in_language(
     template["special_tokens"][token] = {"id": token, "ids": [number], "tokens": [token]}
     extra = {**info.extra_config, "src_lang": token}
     return (
-        Tokenizer.from_str(json.dumps(definition)),
+        Tokenizer.from_str(dump_json(definition)),
         msgspec.structs.replace(info, extra_config=extra),
     )
 

@@ -238,6 +238,8 @@ def _reads(output: str) -> dict[str, Any]:
 
 def module_folders(files: SourceFiles) -> dict[str, str]:
     """Return folder in our layout -> folder in the files, for each module after the first."""
+    if not files.has(MODULES):
+        return {}
     (backbone, _), *listed = _modules(files)
     first = 2 if backbone == STATIC else 1  # pooling is a module of its own in our layout
     return {f"{i}_{kind}": path for i, (kind, path) in enumerate(listed, first)}

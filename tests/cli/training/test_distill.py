@@ -59,8 +59,11 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# of no new run, or of a teacher that tests/families/test_bart_tasks.py makes
-WITHOUT_RUNS = re.compile("--resume|--continue-from|--print-recipe|--teacher bart-large-cnn")
+# of no new run, or of teachers that tests/families/test_bart_tasks.py and
+# tests/distillation/test_static_student.py make
+WITHOUT_RUNS = re.compile(
+    "--resume|--continue-from|--print-recipe|--teacher bart-large-cnn|--student static"
+)
 
 
 @pytest.mark.parametrize("example", [e for e in examples() if not WITHOUT_RUNS.search(e)])

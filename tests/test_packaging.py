@@ -139,6 +139,7 @@ def test_it_is_installed_and_runs(wheel: Path, site: Path, tmp_path: Path) -> No
     assert Path(place.strip()).is_relative_to(site), "the wheel, not the source tree"
 
 
+@pytest.mark.long
 def test_a_table_becomes_vectors_in_a_fresh_environment(
     site: Path, hub_checkpoint: Make, tmp_path: Path
 ) -> None:

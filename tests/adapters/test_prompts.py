@@ -237,6 +237,7 @@ def test_a_graph_that_generates_has_a_prefix(hub_checkpoint: Make, tmp_path: Pat
     assert (tmp_path / "graph" / "zoo.json").exists()
 
 
+@pytest.mark.long
 def test_a_graph_that_generates_takes_no_prompt(hub_checkpoint: Make, tmp_path: Path) -> None:
     of_a_decoder("prompt", hub_checkpoint, tmp_path)
     with pytest.raises(UsageError, match="has no place for the prompt"):

@@ -60,6 +60,7 @@ SLOW = ("torch.distributed.checkpoint", "scipy", "sklearn", "matplotlib")
 COMPILER = ("torch._dynamo", "torch._inductor", "sympy", "torch.distributed.fsdp")
 
 
+@pytest.mark.long
 def test_commands_that_compile_nothing_do_not_import_the_compiler(tmp_path: Path) -> None:
     values = {name: json.dumps(value) for name, value in SMALL.items() if name != "data"}
     settings = [f"--set={name}={value}" for name, value in values.items()]

@@ -163,6 +163,7 @@ def test_outputs_that_depend_on_padding_are_named(tmp_path: Path) -> None:
     assert len([problem for problem in problems if problem.startswith(start)]) == 1
 
 
+@pytest.mark.long
 def test_the_kit_is_imported_when_it_is_used() -> None:
     program = (
         "import sys, zoo.testing; assert not {'torch', 'pytest'} & sys.modules.keys(); "

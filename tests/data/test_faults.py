@@ -170,6 +170,7 @@ except VerificationError as error:
 """
 
 
+@pytest.mark.long
 def test_a_parquet_file_of_one_text_many_times_is_read_within_limits(tmp_path: Path) -> None:
     """All rows in memory would take 500 MB."""
     table = pyarrow.table({"text": pyarrow.array(["word " * (1 << 20)] * 100)})

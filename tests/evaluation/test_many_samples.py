@@ -67,6 +67,7 @@ def labelled_lines(path: Path, count: int) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_samples_are_dropped_after_their_predictions(small: Small, tmp_path: Path) -> None:
     model, _ = small("BertForSequenceClassification", **NAMES)
     table = labelled_lines(tmp_path / "t.tsv", 400)

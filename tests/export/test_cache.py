@@ -66,6 +66,7 @@ def test_copies_that_lose_too_much_name_the_command_that_accepts_more(
     assert f"`zoo export {checkpoint.path} --onnx --int8 --max-drop X" in caught.value.hint
 
 
+@pytest.mark.long
 def test_int4_is_exported_without_a_choice_of_the_backend(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

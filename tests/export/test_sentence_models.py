@@ -201,6 +201,7 @@ def assert_ranking(kind: str, checkpoint: Checkpoint, export: Path, pooled: Any)
     assert found.ranking == pytest.approx(np.mean(each), abs=1e-3)
 
 
+@pytest.mark.long
 def test_only_8_bits_of_a_pooled_graph(hub_checkpoint: Make, tmp_path: Path) -> None:
     checkpoint = model("dense", hub_checkpoint, tmp_path)
     plan = QuantizationPlan(methods=(Quantization("int8"),), max_drop=0.5)

@@ -191,6 +191,7 @@ def test_stored_lengths_are_capped(checkpoint: Checkpoint, key: str) -> None:
     assert settings.new_tokens(1) == LIMIT
 
 
+@pytest.mark.long
 def test_scores_of_distillation_keep_to_the_limit(tmp_path: Path) -> None:
     """The targets have up to nine words, and nothing in the settings says how many are read."""
     tree = make_tree(tmp_path, {"recipe": "seq2seq"})

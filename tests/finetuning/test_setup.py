@@ -3,6 +3,7 @@
 import gc
 from pathlib import Path
 
+import pytest
 import torch
 
 from tests.finetuning.conftest import Pretrained
@@ -10,6 +11,7 @@ from tests.finetuning.making import HERE, finetune, labelled, settings, setup_of
 from zoo.objectives.base import Batch
 
 
+@pytest.mark.long
 def test_batches_of_an_evaluation_are_not_held(pretrained: Pretrained, tmp_path: Path) -> None:
     files = {"train": [str(labelled(tmp_path / "t.tsv"))], "eval": []}
     files["eval"] = [str(labelled(tmp_path / "e.tsv", 50, seed=1))]

@@ -149,6 +149,7 @@ def test_startup_of_a_model_that_generates(tmp_path: Path) -> None:
         measure_startup(msgspec.structs.replace(settings, new_tokens=33))
 
 
+@pytest.mark.long
 def test_forward_passes_of_a_model_that_generates_choose_no_backend(tmp_path: Path) -> None:
     checkpoint = decoder(tmp_path / "model")
     save_speeds(checkpoint, 1, {"cpu": 2.0, "onnx": 1.0})

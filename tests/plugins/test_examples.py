@@ -58,6 +58,7 @@ def xlnet(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     return pretrain(Installed(folder, EXAMPLES / "xlnet"), "xlnet")
 
 
+@pytest.mark.long
 def test_a_decoder_is_pretrained_verified_and_generates(pretrained: Installed) -> None:
     verify_all(pretrained)
     (text,) = pretrained.zoo("run", "generate", "run/model", "Alice", "--max-new-tokens", "5")[
@@ -112,6 +113,7 @@ def test_a_decoder_is_converted_back_exported_and_distilled(pretrained: Installe
     distill(pretrained, "bloom")
 
 
+@pytest.mark.long
 def test_an_encoder_decoder_is_pretrained_verified_and_writes(tmp_path: Path) -> None:
     """Texts equal the reference's ``generate``."""
     plugin = pretrain(Installed(tmp_path, EXAMPLES / "pegasus"), "pegasus")

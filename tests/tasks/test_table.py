@@ -326,6 +326,7 @@ def test_columns_of_several_types_are_json_in_parquet(model: Model, tmp_path: Pa
     assert [None if v is None else json.loads(v) for v in found] == values
 
 
+@pytest.mark.long
 def test_a_killed_command_is_resumed(model: Model, tmp_path: Path) -> None:
     """The process is killed while it computes; the rows of finished windows are kept."""
     path, source = str(model.checkpoint.path), tmp_path / "t.txt"

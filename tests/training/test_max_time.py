@@ -69,6 +69,7 @@ def test_fine_tuning_stops_and_goes_on(tmp_path: Path) -> None:
     stop_and_go_on(FineTuneRun, values, tmp_path / "whole", tmp_path / "run")
 
 
+@pytest.mark.long
 def test_two_processes_stop_at_one_step(tmp_path: Path) -> None:
     words = ["gpt", *options(max_steps=4)]
     finish_in_two_processes("pretrain", *words, "-o", str(tmp_path / "whole"))

@@ -69,6 +69,7 @@ def main(arguments):
 """
 
 
+@pytest.mark.long
 def test_an_error_of_another_process_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

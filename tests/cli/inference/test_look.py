@@ -23,6 +23,7 @@ def model(hub_checkpoint: Make, tmp_path: Path) -> Path:
     return tmp_path / "ours"
 
 
+@pytest.mark.long
 def test_json_has_the_numbers_of_transformers(model: Path) -> None:
     done = zoo("look", model, TEXT, "c b", "--json", cwd=model.parent)
     assert done.returncode == 0, done.stderr

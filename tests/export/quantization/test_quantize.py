@@ -202,6 +202,7 @@ def test_a_tied_table_is_stored_once(decoder: Exported, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.long
 def test_copies_keep_large_weights_in_files_of_their_own(decoder: Exported, tmp_path: Path) -> None:
     checkpoint, export, _ = decoder
     plan = QuantizationPlan([INT8, INT4], max_drop=0.5)

@@ -58,7 +58,7 @@ def call_confined(
     with tempfile.TemporaryFile() as answer:
         try:
             status = subprocess.run(
-                [sys.executable, "-I", "-B", "-W", "ignore", "-c", BOOT],
+                [sys.executable, "-I", "-W", "ignore", "-c", BOOT],
                 input=json.dumps(request).encode(),
                 stdout=answer,
                 stderr=subprocess.DEVNULL,

@@ -30,7 +30,11 @@ IN_OTHER_HOOK = "def {}():\n    import torch.version\n    return []\n"
         ),
         ("import os\nos.system('echo noise')\n", "zoo_mine prints 'noise' when it is declared"),
         ("import zoo_other\n", "zoo_mine imports another plugin, zoo_other"),
-        ("import time\ntime.sleep(2.1)\n", "zoo_mine takes 2.. s to import"),
+        pytest.param(
+            "import time\ntime.sleep(2.1)\n",
+            "zoo_mine takes 2.. s to import",
+            marks=pytest.mark.long,
+        ),
         ("import nowhere\n", "cannot be imported: ModuleNotFoundError: No module named 'nowhere'"),
     ],
 )

@@ -91,6 +91,7 @@ def batch(checkpoint: Checkpoint, count: int = 5) -> dict[str, Tensor]:
     return pad(gpt.prompts(count), side=side, pad_id=0, device="cpu")
 
 
+@pytest.mark.long  # other tests compare shorter texts
 @pytest.mark.parametrize("name", MODELS)
 def test_64_greedy_tokens_are_those_of_torch(written: Callable[[str], Exported], name: str) -> None:
     ours, theirs = decoders(written(name))

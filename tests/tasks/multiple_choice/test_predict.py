@@ -61,7 +61,7 @@ def assert_same(result: Row, row: Row, logits: torch.Tensor) -> None:
     assert result["score"] == result["scores"][best]
 
 
-@pytest.mark.parametrize("backend", ["cpu", "onnx"])
+@pytest.mark.parametrize("backend", ["cpu", pytest.param("onnx", marks=pytest.mark.long)])
 def test_scores_are_those_of_transformers(small: Small, backend: str) -> None:
     loaded, folder = small("BertForMultipleChoice")
     model = Model(loaded.checkpoint, open_session(loaded.checkpoint, backend))

@@ -12,6 +12,7 @@ from torch import nn
 from zoo.data.rng import torch_seed
 from zoo.errors import Interrupted, VerificationError
 from zoo.nn.kernels.embedding import recycle_gradients
+from zoo.nn.kernels.onednn_linear import is_faster, use_onednn
 from zoo.objectives.base import Batch, LossOutput
 from zoo.training.callbacks import Callback
 from zoo.training.config.run_config import RunConfig
@@ -51,6 +52,8 @@ class Trainer:
         self.loss_module, self.config, self.dist = loss_module, config, dist
         self.train_dataloader, self.eval_batches = train_dataloader, eval_batches
         self.callbacks, self.stop = list(callbacks), stop or StopSignal()
+        if dist.device.type == "cpu" and is_faster():
+            use_onednn(loss_module)
         self.parallel_module = parallelize(loss_module, config, dist)
         self.param_groups = parameter_groups(loss_module.model, config.optimizer)
         self.optimizer = make_optimizer(self.param_groups, config.optimizer)

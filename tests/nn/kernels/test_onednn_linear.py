@@ -1,5 +1,6 @@
 """Linear maps by oneDNN, against float64, with and without gradients."""
 
+import copy
 import platform
 from pathlib import Path
 from typing import Any
@@ -10,23 +11,36 @@ from torch import nn
 
 from zoo.nn.kernels import onednn_linear
 from zoo.nn.kernels.onednn_linear import OneDnnLinear, is_faster, use_onednn
+from zoo.training.logging.throughput import training_flops
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_products_are_those_of_float64(bias: bool) -> None:
+def test_products_and_gradients_are_those_of_float64(bias: bool) -> None:
     torch.manual_seed(0)
-    linear, x = nn.Linear(96, 40, bias=bias), torch.randn(3, 7, 96)
-    expected = nn.functional.linear(
-        x.double(), linear.weight.double(), linear.bias.double() if bias else None
-    )
-    model = nn.Sequential(linear)
+    model: Any = nn.Sequential(nn.Linear(320, 256, bias=bias), nn.Linear(256, 8))
+    exact = copy.deepcopy(model).double()
     use_onednn(model)
-    assert isinstance(model[0], OneDnnLinear)
+    assert [type(module) for module in model] == [OneDnnLinear, nn.Linear]  # not small ones
+    x = torch.randn(3, 7, 320, requires_grad=True)
+    wide = x.detach().double().requires_grad_()
+    y, expected = model(x), exact(wide)
+    torch.testing.assert_close(y.double(), expected, rtol=1e-5, atol=1e-5)
     with torch.inference_mode():
-        torch.testing.assert_close(model(x).double(), expected, rtol=1e-5, atol=1e-5)
-    model(x).sum().backward()
-    gradient = x.sum((0, 1)).expand(40, 96)
-    torch.testing.assert_close(linear.weight.grad, gradient)
+        torch.testing.assert_close(model(x), y, rtol=0, atol=0)
+    y.square().sum().backward()
+    expected.square().sum().backward()
+    for ours, theirs in zip((x, *model.parameters()), (wide, *exact.parameters()), strict=True):
+        torch.testing.assert_close(ours.grad.double(), theirs.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_products_of_training_are_counted() -> None:
+    """A product of 21 rows, and two of its gradients: one of the inputs, one of the matrix."""
+    model, x = nn.Sequential(nn.Linear(320, 256)), torch.randn(21, 320, requires_grad=True)
+    counts = []
+    for _ in range(2):
+        counts.append(training_flops(lambda: model(x).sum(), [x, *model.parameters()]))
+        use_onednn(model)
+    assert counts == [3 * 2 * 21 * 320 * 256] * 2
 
 
 @pytest.mark.parametrize(

@@ -51,10 +51,13 @@ def training_flops(loss: "Callable[[], torch.Tensor]", parameters: "Iterable[tor
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode, bmm_flop
 
+    from zoo.nn.kernels.onednn_linear import counted_products
+
     def product_flops(total: object, left: object, right: object, **others: object) -> int:
         return int(bmm_flop(left, right))
 
-    in_place = {torch.ops.aten.baddbmm_: product_flops}  # of attention in blocks
+    # of attention in blocks, and of linear maps by oneDNN
+    others = {torch.ops.aten.baddbmm_: product_flops, **counted_products()}
     learnt = [parameter for parameter in parameters if parameter.requires_grad]
     gradients = [parameter.grad for parameter in learnt]
     for parameter in learnt:
@@ -62,7 +65,7 @@ def training_flops(loss: "Callable[[], torch.Tensor]", parameters: "Iterable[tor
     # the counter misses the fused kernels on a CPU, and counts recomputed work on CUDA
     with (
         sdpa_kernel(SDPBackend.MATH),
-        FlopCounterMode(display=False, custom_mapping=in_place) as counter,
+        FlopCounterMode(display=False, custom_mapping=others) as counter,
     ):
         # the hooks of the counter do not run in autograd.grad if a module is called on a parameter
         torch.autograd.backward(loss(), inputs=learnt)

@@ -62,14 +62,13 @@ lint:
 types:
 	$(BIN)/mypy
 
-# of two workers, each waits a fifth of the time for a process or a file, so there are three;
 # tests write small files and wait for the disk each time; in memory, if there is room, they do not
 unit:
 	@room=$$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1); \
 	if [ "$${room:-0}" -gt 4000000 ] && [ -w /dev/shm ]; then \
 		folder=$$(mktemp -d -p /dev/shm) && export TMPDIR=$$folder && trap 'rm -rf '$$folder EXIT INT TERM; \
 	fi; \
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # the default build of torch for Linux has CUDA; where pip finds another one first, name the build:
 # make cuda TORCH=torch==2.13.0+cu130

@@ -99,10 +99,10 @@ BACK: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("architecture", BACK)
-@pytest.mark.parametrize("alone", [False, True], ids=["directory", "file"])
+@pytest.mark.parametrize("as_file", [False, True], ids=["directory", "file"])
 def test_a_model_there_and_back_is_exact(
     architecture: str,
-    alone: bool,
+    as_file: bool,
     small: Small,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -110,7 +110,7 @@ def test_a_model_there_and_back_is_exact(
     monkeypatch.setattr(type(TARGET), "runtime_problem", lambda self: "not needed")
     checkpoint = small(architecture, **BACK[architecture])
     TARGET.export(checkpoint, tmp_path / "export", UNVERIFIED)
-    if alone:  # what the file itself says is enough
+    if as_file:  # what the file itself says is enough
         file = tmp_path / "alone" / "model.gguf"
         file.parent.mkdir()
         (tmp_path / "export" / "model.gguf").rename(file)

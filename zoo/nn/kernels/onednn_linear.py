@@ -22,10 +22,8 @@ LEAST = 1 << 16  # elements of a matrix
 def is_faster() -> bool:
     """Return whether oneDNN computes products faster than torch's default, MKL.
 
-    MKL uses all instructions on Intel's CPUs only. On an AMD EPYC with AVX-512, products of 400
-    rows with matrices of small encoders reach 112 giga-operations a second on one thread by MKL,
-    and 250 by oneDNN. The choice depends on the vendor, not on a measurement, so that results do
-    not change between runs.
+    MKL uses all instructions on Intel's CPUs only. The choice depends on the vendor, not on a
+    measurement, so that results do not change between runs.
     """
     backends: Any = torch.backends
     built = backends.mkl.is_available() and backends.mkldnn.is_available()

@@ -20,11 +20,11 @@ from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from zoo.nn.adapters import LinearAdapter
 from zoo.nn.capture import is_capturing_attention
 from zoo.nn.kernels.attention import attend
+from zoo.nn.kernels.onednn_linear import linear
 from zoo.nn.layers.dropout import Dropout
 from zoo.nn.layers.relative import relative_shift
 from zoo_deberta.config import DebertaConfig
@@ -83,7 +83,7 @@ class Projections(nn.Linear):
             inner = None if self.bias is None else bias[rows]
             y = self.adapter(x, self.weight[rows], inner, rows)
             return y + bias[rows] if self.bias is None else y  # type: ignore[no-any-return]
-        return F.linear(x, self.weight[rows], bias[rows])
+        return linear(x, self.weight[rows], bias[rows])
 
 
 class DisentangledAttention(nn.Module):

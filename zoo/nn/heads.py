@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.nn.kernels.int8_linear import int8_linear, pack_int8
+from zoo.nn.kernels.onednn_linear import linear
 from zoo.nn.kernels.small_batch_linear import optimize_for_inference, small_batch_linear
 from zoo.nn.layers.activations import activation
 from zoo.nn.layers.dropout import Dropout
@@ -123,7 +124,7 @@ class VocabularyProjection(NamedTuple):
 
     def logits(self) -> Tensor:
         """Return the logits, (..., vocabulary)."""
-        return F.linear(self.hidden, self.weight, self.bias)
+        return linear(self.hidden, self.weight, self.bias)
 
 
 class MLMHead(nn.Module):

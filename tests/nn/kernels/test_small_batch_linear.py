@@ -5,11 +5,17 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from zoo.nn.kernels import onednn_linear
 from zoo.nn.kernels.small_batch_linear import (
     SmallBatchLinear,
     optimize_for_inference,
     small_batch_linear,
 )
+
+
+@pytest.fixture(params=[False, True], ids=["mkl", "onednn"], autouse=True)
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onednn_linear, "is_faster", lambda: request.param)
 
 
 @pytest.mark.parametrize("shape", [(1,), (3,), (4,), (5,), (2, 2), (6, 1), (15,), (16,)], ids=str)

@@ -3,9 +3,9 @@
 from typing import cast
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from zoo.nn.adapters.linear import ALL_ROWS, LinearAdapter
+from zoo.nn.kernels.onednn_linear import linear
 from zoo.nn.layers.activations import activate, activation
 from zoo.overrides import override
 
@@ -19,9 +19,9 @@ class Bottleneck(nn.Module):
         super().__init__()
         self.down, self.up = nn.Linear(width, size), nn.Linear(size, width)
         self.act, self.scaling = activation(act), scaling
-        for linear in (self.down, self.up):
-            nn.init.trunc_normal_(linear.weight, std=INIT_STD, a=-2 * INIT_STD, b=2 * INIT_STD)
-            nn.init.zeros_(linear.bias)
+        for part in (self.down, self.up):
+            nn.init.trunc_normal_(part.weight, std=INIT_STD, a=-2 * INIT_STD, b=2 * INIT_STD)
+            nn.init.zeros_(part.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (..., width) to the same shape."""
@@ -47,7 +47,7 @@ class BottleneckAdapter(LinearAdapter):
     def forward(
         self, x: Tensor, weight: Tensor, bias: Tensor | None, rows: slice = ALL_ROWS
     ) -> Tensor:
-        y = F.linear(x, weight, bias)
+        y = linear(x, weight, bias)
         return y + self.bottleneck(y)  # type: ignore[no-any-return]
 
     @override

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from zoo.nn.adapters.linear import ALL_ROWS, LinearAdapter, Rows
 from zoo.nn.kernels.low_rank import add_low_rank, can_add_in_place
+from zoo.nn.kernels.onednn_linear import linear
 from zoo.nn.layers.dropout import Dropout
 from zoo.overrides import override
 
@@ -62,7 +63,7 @@ class LoRAAdapter(LinearAdapter):
     def forward(
         self, x: Tensor, weight: Tensor, bias: Tensor | None, rows: slice = ALL_ROWS
     ) -> Tensor:
-        y = F.linear(x, weight, bias)
+        y = linear(x, weight, bias)
         if rows == ALL_ROWS and can_add_in_place(x):
             b = [self.lora_B[name] * self.scaling for name in self.rows]
             parts = [slice(part.start, part.stop) for part in self.rows.values()]
@@ -70,7 +71,7 @@ class LoRAAdapter(LinearAdapter):
                 y, self.dropout(x), [self.lora_A[name] for name in self.rows], b, parts
             )
         a, b_all = self.factors()
-        change = F.linear(F.linear(self.dropout(x), a), b_all[rows])
+        change = linear(linear(self.dropout(x), a), b_all[rows])
         return y + change * self.scaling
 
     @override
@@ -113,8 +114,8 @@ class DoRAAdapter(LoRAAdapter):
         a, b = self.factors()
         b = b[rows]
         gain = self.gain(weight, (b @ a).to(weight) * self.scaling, rows)
-        change = F.linear(F.linear(self.dropout(x), a), b) * self.scaling
-        y = (F.linear(x, weight) + change) * gain
+        change = linear(linear(self.dropout(x), a), b) * self.scaling
+        y = (linear(x, weight) + change) * gain
         return y if bias is None else y + bias
 
     @override

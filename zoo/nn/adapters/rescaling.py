@@ -2,9 +2,9 @@
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from zoo.nn.adapters.linear import ALL_ROWS, LinearAdapter, Rows
+from zoo.nn.kernels.onednn_linear import linear
 from zoo.overrides import override
 
 
@@ -33,8 +33,8 @@ class IA3Adapter(LinearAdapter):
         self, x: Tensor, weight: Tensor, bias: Tensor | None, rows: slice = ALL_ROWS
     ) -> Tensor:
         if self.scales_input:
-            return F.linear(x * self._input_factors(), weight, bias)
-        return F.linear(x, weight, bias) * self._output_factors(weight)[rows]
+            return linear(x * self._input_factors(), weight, bias)
+        return linear(x, weight, bias) * self._output_factors(weight)[rows]
 
     @override
     def merge(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:

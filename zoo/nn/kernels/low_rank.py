@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from zoo.nn.kernels.onednn_linear import linear
+
 
 def can_add_in_place(x: Tensor) -> bool:
     """Return whether ``add_low_rank`` takes the values here."""
@@ -32,7 +34,7 @@ class _AddLowRank(torch.autograd.Function):
         ctx: Any, y: Tensor, x: Tensor, a: Tensor, parts: Sequence[slice], *b: Tensor
     ) -> Tensor:
         flat, x = y.view(-1, y.shape[-1]), x.reshape(-1, x.shape[-1])
-        inner = x @ a.T
+        inner = linear(x, a)
         for columns, left, right in zip(parts, _split(inner, b), b, strict=True):
             flat[:, columns].addmm_(left, right.T)
         ctx.parts = parts
@@ -50,8 +52,8 @@ class _AddLowRank(torch.autograd.Function):
         of_inner = torch.cat([part @ right for part, right in zip(of_parts, b, strict=True)], -1)
         of_x = None
         if ctx.needs_input_grad[1]:
-            of_x = (of_inner @ a).view(*gradients[0].shape[:-1], -1)
-        return gradients[0], of_x, of_inner.T @ x, None, *of_b
+            of_x = linear(of_inner, a.T).view(*gradients[0].shape[:-1], -1)
+        return gradients[0], of_x, linear(of_inner.T, x.T), None, *of_b
 
 
 def _split(inner: Tensor, b: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -10,12 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 CPUINFO = Path("/proc/cpuinfo")
 INTEL = "GenuineIntel"
-LEAST = 1 << 16  # elements of a matrix
+LEAST = 1 << 20  # multiplications: the call of oneDNN takes longer than fewer of them
 
 
 @functools.cache
@@ -35,40 +34,63 @@ def is_faster() -> bool:
     return vendor is not None and vendor[1] != INTEL
 
 
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Compute ``torch.nn.functional.linear`` by the faster library: (..., in) to (..., out)."""
+    # weight: (out, in); bias: (out,)
+    if not is_for_onednn(x, weight):
+        return F.linear(x, weight, bias)
+    if not torch.is_grad_enabled():
+        return _product(x, weight, bias)
+    return _OneDnnProduct.apply(x, weight, bias)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def is_for_onednn(x: Tensor, weight: Tensor) -> bool:
+    """Return whether ``linear`` computes a product by oneDNN."""
+    if torch.compiler.is_compiling() or x.numel() * len(weight) < LEAST:
+        return False
+    if not x.dtype == torch.float32 == weight.dtype or x.device.type != "cpu":
+        return False
+    return is_faster() and not torch.is_autocast_enabled("cpu")
+
+
 class OneDnnLinear(nn.Linear):
-    """``nn.Linear`` by oneDNN, with the same parameters."""
+    """``nn.Linear`` by ``linear``, with the same parameters."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (..., in) to (..., out)."""
-        is_other = torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")
-        if is_other or x.dtype != torch.float32 or self.weight.dtype != torch.float32:
-            return F.linear(x, self.weight, self.bias)
-        if not torch.is_grad_enabled():
-            return _product(x, self.weight, self.bias)
-        return _OneDnnProduct.apply(x, self.weight, self.bias)  # type: ignore[no-any-return, no-untyped-call]
+        return linear(x, self.weight, self.bias)
 
 
 class _OneDnnProduct(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        return _product(x, weight, bias)
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        flat = _product(x.reshape(-1, x.shape[-1]), weight, bias)
+        # a view may not be changed in place outside
+        y: Tensor = torch.ops.aten._unsafe_view(flat, (*x.shape[:-1], len(weight)))
+        return y
 
     @staticmethod
-    @once_differentiable
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Any) -> None:
+        x, weight, _ = inputs
+        of_x, of_weight, _ = ctx.needs_input_grad
+        # the inputs of a frozen matrix are not kept
+        ctx.save_for_backward(x if of_weight else None, weight if of_x else None)
+
+    @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         x, weight = ctx.saved_tensors
         (gradient,) = gradients
-        of_x, of_weight, of_bias = ctx.needs_input_grad
         rows = gradient.reshape(-1, gradient.shape[-1])
+        # the gradient has gradients, where one is asked for
+        product = _OneDnnProduct.apply if torch.is_grad_enabled() else _product
         return (
-            _product(gradient, weight.T) if of_x else None,
-            _product(rows.T, x.reshape(-1, x.shape[-1]).T) if of_weight else None,
-            rows.sum(0) if of_bias else None,
+            None if weight is None else product(gradient, weight.T, None),
+            None if x is None else product(rows.T, x.reshape(-1, x.shape[-1]).T, None),
+            rows.sum(0) if ctx.needs_input_grad[2] else None,
         )
 
 
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Return x weight^T + bias, (..., out)."""
     result: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return result
@@ -77,9 +99,7 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def use_onednn(model: nn.Module) -> None:
     """Turn the linear maps of a model into ``OneDnnLinear``, in place."""
     for module in model.modules():
-        # not a subclass, which may compute something else; a call takes longer than the products of
-        # a small matrix
-        if type(module) is nn.Linear and module.weight.numel() >= LEAST:
+        if type(module) is nn.Linear:  # not a subclass, which may compute something else
             module.__class__ = OneDnnLinear
 
 

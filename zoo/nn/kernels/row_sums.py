@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from zoo.nn.dtypes import at_least_float32
 from zoo.nn.heads import VocabularyProjection
+from zoo.nn.kernels.onednn_linear import linear
 from zoo.nn.kernels.row_chunks import (
     Logits,
     all_logits,
@@ -66,7 +66,7 @@ def _sum_over_projected_rows(
             row_targets = [logits_of_rows(target, rows) for target in targets]
             with torch.autocast(hidden.device.type, enabled=False):
                 inputs = hidden[rows].to(dtype)
-                logits = F.linear(inputs, table, shift)
+                logits = linear(inputs, table, shift)
                 logits = at_least_float32(logits)
                 part, errors = _sums_and_gradient(
                     loss, logits, row_targets, needs_gradient=any(needed)
@@ -78,9 +78,9 @@ def _sum_over_projected_rows(
                     by_bias += errors.sum(0)
                 errors = errors.to(dtype)
                 if by_hidden is not None:
-                    by_hidden[rows] = errors @ table
+                    by_hidden[rows] = linear(errors, table.T)
                 if by_weight is not None:
-                    by_weight += errors.t() @ inputs
+                    by_weight += linear(errors.T, inputs.T)
     return _with_gradients(
         torch.stack(sums).sum(0), [by_hidden, by_weight, by_bias], [hidden, weight, bias]
     )

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.nn.kernels.onednn_linear import is_for_onednn, linear
+
 FEWEST_ROWS, MOST_ROWS = 4, 15
 BLOCK = 64 * 768  # elements of a block of the matrix: it fits the cache of a core
 
@@ -15,17 +17,18 @@ def small_batch_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) ->
     # Such a product is limited by the time to read the matrix. Measured with float32 on CPUs:
     # torch's own product reaches that limit for up to three rows; from four to fifteen rows it
     # takes up to twice as long as ``torch.bmm`` on blocks of the matrix that fit a core's cache;
-    # from sixteen rows on it is as fast again.
+    # from sixteen rows on it is as fast again. oneDNN is fast for all of them.
     width, height = x.shape[-1], max(1, BLOCK // x.shape[-1])
     rows, blocks = x.numel() // width, len(weight) // height
     few = FEWEST_ROWS <= rows <= MOST_ROWS and blocks > 1
     if (
         not few
+        or is_for_onednn(x, weight)
         or not (x.dtype == torch.float32 and x.device.type == "cpu")
         or not weight.is_contiguous()
         or torch.is_grad_enabled()
     ):
-        return F.linear(x, weight, bias)
+        return linear(x, weight, bias)
     # as_strided makes each view in one call: a step of generation computes hundreds of products
     repeated = x.contiguous().as_strided((blocks, rows, width), (0, width, 1))
     by_block = weight.as_strided((blocks, width, height), (height * width, 1, width))

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from zoo.errors import UsageError
 from zoo.nn.heads import VocabularyProjection
+from zoo.nn.kernels.onednn_linear import linear
 from zoo.nn.kernels.row_chunks import fits_at_once
 from zoo.objectives.options import Options
 
@@ -101,7 +102,7 @@ def sampled_logits(
         return (-torch.expm1(never)).log().to(bias.dtype)
 
     target = (hidden * table[targets]).sum(-1) + bias[targets] - log_expected_count(targets)
-    others = F.linear(hidden, table[words], bias[words]) - log_expected_count(words)
+    others = linear(hidden, table[words], bias[words]) - log_expected_count(words)
     # a sampled word that is the target must not count against it
     others = others.masked_fill(words == targets.unsqueeze(-1), -math.inf)
     return torch.cat([target.unsqueeze(-1), others], dim=-1), torch.zeros_like(targets)

@@ -10,6 +10,7 @@ import torch
 import transformers
 
 from tests.checkpoints import Make, hub_checkpoint
+from tests.closeness import assert_same, assert_within
 from tests.inference.conftest import converted
 from zoo.api import Model
 from zoo.convert import convert
@@ -48,9 +49,10 @@ def make(hub_checkpoint: Make, labels: int = 1) -> Path:
     return hub_checkpoint("BertForSequenceClassification", id2label=names)
 
 
-def logits(folder: Path) -> torch.Tensor:
+def logits(folder: Path, dtype: str = "float32") -> torch.Tensor:
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     network: Any = transformers.BertForSequenceClassification.from_pretrained(folder)
+    network = network.to(getattr(torch, dtype))
     with torch.no_grad():
         rows = [network.eval()(**tokenizer(*pair, return_tensors="pt")).logits[0] for pair in PAIRS]
     return torch.stack(rows)
@@ -72,12 +74,12 @@ def test_scores_are_made_by_the_function_of_the_model(
         assert config["sbert_ce_default_activation_function"] == activation
     else:
         assert config["sentence_transformers"]["activation_fn"] == activation
-    expected = logits(source)[:, 0]
-    expected = expected.sigmoid() if activation == SIGMOID else expected
-    for read in (checkpoint, converted(hub, tmp_path / "again")):
-        results = Model(read, load_session(read, "cpu")).classify(PAIRS)
-        scores = [result["score"] for result in results]
-        assert scores == pytest.approx(expected.tolist(), abs=1e-5)
+    for dtype in ("float32", "float64"):
+        expected = logits(source, dtype)[:, 0]
+        expected = expected.sigmoid() if activation == SIGMOID else expected
+        for read in (checkpoint, converted(hub, tmp_path / dtype)):
+            results = Model(read, load_session(read, "cpu", dtype=dtype)).classify(PAIRS)
+            assert_same([result["score"] for result in results], expected, dtype)
 
 
 @pytest.mark.parametrize("path", [*ACTIVATIONS])
@@ -108,18 +110,18 @@ def test_prompts_precede_the_query(hub_checkpoint: Make, tmp_path: Path) -> None
     with pytest.warns(match="1 text was cut at 9 tokens"):
         found = Model(checkpoint, load_session(checkpoint, "cpu")).classify(pairs)
     expected = theirs.predict(pairs)
-    np.testing.assert_allclose([row["score"] for row in found], expected, rtol=1e-5, atol=1e-6)
+    assert_same([row["score"] for row in found], expected)
     ours: Any = Model(checkpoint, load_session(checkpoint, "cpu"))
     query, texts = "a", ["b", "c", "d"]
     for options in ({"prompt_name": "other"}, {"prompt": "j "}):
         expected_scores = [row["score"] for row in theirs.rank(query, texts, **options)]
         scores = [row["score"] for row in ours.rerank(query, texts, **options)]
-        np.testing.assert_allclose(scores, expected_scores, rtol=1e-5, atol=1e-6)
+        assert_same(scores, expected_scores)
     with pytest.raises(UsageError, match=r"the model has no prompt 'othr': .*; did you mean other"):
         ours.rerank(query, texts, prompt_name="othr")
     convert(CheckpointDir(checkpoint.path, "model"), tmp_path / "hub", to="hub")
     again = CrossEncoder(str(tmp_path / "hub"), device="cpu")
-    np.testing.assert_allclose(again.predict(pairs), expected, rtol=0, atol=1e-6)
+    assert_within(again.predict(pairs), expected)
     assert (again.prompts["other"], again.default_prompt_name) == ("c ", "search")
     assert type(again.activation_fn) is torch.nn.Softplus
     second = converted(tmp_path / "hub", tmp_path / "second")
@@ -133,7 +135,7 @@ def test_the_function_of_several_labels_is_kept(hub_checkpoint: Make, tmp_path: 
     checkpoint = converted(source, tmp_path / "model")
     (result, _) = Model(checkpoint, load_session(checkpoint, "cpu")).classify(PAIRS)
     expected = logits(source)[0].softmax(0).max()
-    assert result["score"] == pytest.approx(float(expected), abs=1e-5)
+    assert_same(result["score"], expected)
     convert(CheckpointDir(checkpoint.path, "model"), tmp_path / "hub", to="hub")
     config = json.loads((tmp_path / "hub" / "config.json").read_text())
     assert config["sentence_transformers"]["activation_fn"].endswith("Tanh")

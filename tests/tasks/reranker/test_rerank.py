@@ -10,6 +10,7 @@ import torch
 from click.testing import CliRunner
 
 from tests.checkpoints import Make
+from tests.closeness import assert_same, assert_within, subtracted
 from tests.inference.conftest import converted
 from zoo.api import Model, load
 from zoo.cli.inference.run import command
@@ -72,24 +73,46 @@ def dense(hub_checkpoint: Make, **settings: Any) -> Any:
     )
 
 
-def assert_ranked_as(ours: Model, theirs: Any, *, atol: float = 5e-5) -> None:
-    """Check rerank and search against the similarities of the library."""
+def similarities(theirs: Any) -> np.ndarray[Any, Any]:
+    """Return the similarities that the library computes, (queries, texts)."""
+    found = theirs.similarity(theirs.encode_query(QUERIES), theirs.encode_document(TEXTS))
+    return np.asarray(found.to_dense() if found.is_sparse else found)
+
+
+def exact_similarities(theirs: Any) -> np.ndarray[Any, Any]:
+    """Return the similarities of the library, (queries, texts), in the dtype of its embeddings."""
+    from sentence_transformers import SparseEncoder
+
     queries, texts = theirs.encode_query(QUERIES), theirs.encode_document(TEXTS)
-    expected = theirs.similarity(queries, texts)
-    expected = (expected.to_dense() if expected.is_sparse else expected).numpy()
-    found = ours.search(QUERIES, TEXTS, top_k=4)
-    for query, scores, row in zip(QUERIES, expected, found, strict=True):
-        ranked = ours.rerank(query, TEXTS)
-        assert sorted(entry["corpus_id"] for entry in ranked) == list(range(len(TEXTS)))
-        assert [TEXTS[entry["corpus_id"]] for entry in ranked] == [e["text"] for e in ranked]
-        best = sorted(scores.tolist(), reverse=True)
-        np.testing.assert_allclose([e["score"] for e in ranked], best, rtol=1e-5, atol=atol)
-        own = [scores[entry["corpus_id"]] for entry in ranked]
-        np.testing.assert_allclose([e["score"] for e in ranked], own, rtol=1e-5, atol=atol)
-        np.testing.assert_allclose(
-            [e["score"] for e in row["results"]], best[:4], rtol=1e-5, atol=atol
-        )
-        assert row["text"] == query and len(ours.rerank(query, TEXTS, top_k=2)) == 2
+    if theirs.similarity_fn_name in ("maxsim", "meanmaxsim"):  # the library rounds to float32
+        rows = [[(query @ text.T).amax(1) for text in texts] for query in queries]
+        mean = theirs.similarity_fn_name == "meanmaxsim"
+        return np.array([[float(v.mean() if mean else v.sum()) for v in row] for row in rows])
+    if isinstance(theirs, SparseEncoder):
+        queries, texts = queries.to_dense(), texts.to_dense()
+        if theirs.similarity_fn_name == "dot":  # the same
+            return np.asarray(queries @ texts.T)
+    return np.asarray(theirs.similarity(queries, texts))
+
+
+def assert_ranked_as(ours: Model, theirs: Any) -> None:
+    """Check rerank and search against the similarities of the library, in float32 and float64."""
+    for dtype in ("float32", "float64"):
+        if dtype == "float64":
+            ours = load(str(ours.checkpoint.path), backend="cpu", dtype=dtype)
+            theirs = theirs.double()
+        found = ours.search(QUERIES, TEXTS, top_k=4)
+        size = subtracted(theirs.encode_document(TEXTS), theirs.similarity_fn_name)
+        for query, scores, row in zip(QUERIES, exact_similarities(theirs), found, strict=True):
+            ranked = ours.rerank(query, TEXTS)
+            assert sorted(entry["corpus_id"] for entry in ranked) == list(range(len(TEXTS)))
+            assert [TEXTS[entry["corpus_id"]] for entry in ranked] == [e["text"] for e in ranked]
+            best = np.array(sorted(scores, reverse=True))
+            assert_same([e["score"] for e in ranked], best, dtype, size=size)
+            own = [scores[entry["corpus_id"]] for entry in ranked]
+            assert_same([e["score"] for e in ranked], own, dtype, size=size)
+            assert_same([e["score"] for e in row["results"]], best[:4], dtype, size=size)
+            assert row["text"] == query and len(ours.rerank(query, TEXTS, top_k=2)) == 2
 
 
 @pytest.mark.parametrize(
@@ -118,15 +141,16 @@ def test_sparse_encoders(
     ours, back = both(theirs, tmp_path)
     expected = theirs.encode(TEXTS).to_dense().numpy()
     assert ours.checkpoint.head_name == "masked-lm" and np.count_nonzero(expected)
-    np.testing.assert_allclose(ours.embed(TEXTS), expected, rtol=1e-5, atol=2e-5)
-    assert np.abs(back.encode(TEXTS).to_dense().numpy() - expected).max() <= 1e-6
+    assert_same(ours.embed(TEXTS), expected)
+    assert_within(back.encode(TEXTS).to_dense(), expected)
+    assert_within(similarities(back), similarities(theirs))
     assert (back.similarity_fn_name, back.max_active_dims) == (similarity or "dot", largest)
     assert_ranked_as(ours, theirs)
     with pytest.raises(UsageError, match="has weights of words, which are not cut"):
         ours.embed(TEXTS, dim=5)
     words = dict(theirs.decode(theirs.encode(TEXTS[:1]))[0])
     (named,) = [json.loads(line) for line in run("embed", tmp_path / "model", TEXTS[0])]
-    assert named["embedding"] == pytest.approx(words, abs=2e-5)
+    assert named["embedding"] == pytest.approx(words, rel=1e-5)
     weights = list(named["embedding"].values())
     assert weights == sorted(weights, reverse=True)
 
@@ -149,8 +173,9 @@ def test_late_interaction(
         found = getattr(ours, name)(TEXTS)
         again = getattr(back, name)(TEXTS, convert_to_numpy=True)
         for one, other, returned in zip(found, expected, again, strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-            assert np.abs(returned - other).max(initial=0) <= 1e-6
+            assert_same(one, other)
+            assert_within(returned, other)
+    assert_within(similarities(back), similarities(theirs))
     assert_ranked_as(ours, theirs)
     with pytest.raises(UsageError, match="an embedding for each token, and none of a text"):
         ours.embed(TEXTS)
@@ -159,13 +184,14 @@ def test_late_interaction(
 @pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean", "manhattan"])
 def test_sentence_encoders(hub_checkpoint: Make, tmp_path: Path, similarity: str) -> None:
     theirs = dense(hub_checkpoint, similarity_fn_name=similarity, truncate_dim=24)
-    ours, _ = both(theirs, tmp_path)
+    ours, back = both(theirs, tmp_path)
     expected = theirs.encode_query(TEXTS)
-    np.testing.assert_allclose(ours.encode_query(TEXTS), expected, rtol=1e-5, atol=1e-6)
+    assert_same(ours.encode_query(TEXTS), expected)
+    assert_within(back.encode_query(TEXTS), expected)
+    assert_within(similarities(back), similarities(theirs))
     expected = theirs.encode_document(TEXTS, normalize_embeddings=True)
-    found = ours.encode_document(TEXTS, normalize_embeddings=True)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-    assert_ranked_as(ours, theirs, atol=1e-4)
+    assert_same(ours.encode_document(TEXTS, normalize_embeddings=True), expected)
+    assert_ranked_as(ours, theirs)
 
 
 @pytest.mark.parametrize("activation", ["Identity", "Sigmoid"])
@@ -183,11 +209,13 @@ def test_cross_encoders(hub_checkpoint: Make, tmp_path: Path, activation: str) -
     for query in QUERIES:
         expected = theirs.rank(query, TEXTS, return_documents=True)
         again = back.rank(query, TEXTS)
-        assert [e["score"] for e in again] == pytest.approx([e["score"] for e in expected])
-        found = ours.rerank(query, TEXTS)
-        assert [e["score"] for e in found] == pytest.approx(
-            [float(e["score"]) for e in expected], rel=1e-5, abs=2e-5
-        )
+        assert_within([e["score"] for e in again], [e["score"] for e in expected])
+        assert_same([e["score"] for e in ours.rerank(query, TEXTS)], [e["score"] for e in expected])
+    ours, theirs = load(str(checkpoint.path), backend="cpu", dtype="float64"), theirs.double()
+    pairs = [(query, text) for query in QUERIES for text in TEXTS]
+    logits = theirs.predict(pairs, activation_fn=torch.nn.Identity(), convert_to_tensor=True)
+    found = [entry["score"] for entry in ours.classify(pairs)]
+    assert_same(found, function(logits), "float64")
     with pytest.raises(UsageError, match="text 1 is one text, and the model compares two"):
         ours.classify(["a b"])
     with pytest.raises(UsageError, match="serves classify, features, and not search"):

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.checkpoints import Make
+from tests.closeness import assert_same, assert_within
 from tests.finetuning.making import finetune, settings, write_table
 from tests.inference.conftest import converted
 from zoo.api import load
@@ -104,9 +105,11 @@ def test_both_directions(hub_checkpoint: Make, tmp_path: Path, name: str) -> Non
     for options in cases:
         expected = theirs.encode(TEXTS, **options)
         assert expected.shape == (4, 5)
-        np.testing.assert_allclose(ours.embed(TEXTS, **options), expected, rtol=1e-5, atol=2e-6)
+        assert_same(ours.embed(TEXTS, **options), expected)
     again = SentenceTransformer(str(back(checkpoint.path, tmp_path / "back")), device="cpu")
-    assert np.abs(again.encode(TEXTS) - theirs.encode(TEXTS)).max() <= 1e-6
+    assert_within(again.encode(TEXTS), theirs.encode(TEXTS))
+    exact = load(str(checkpoint.path), backend="cpu", dtype="float64").embed(TEXTS)
+    assert_same(exact, theirs.double().encode(TEXTS), "float64")
     assert (again.prompts, again.default_prompt_name) == (theirs.prompts, "document")
     assert (again.similarity_fn_name, again.truncate_dim) == ("dot", 5)
     check_digests(checkpoint.path)
@@ -233,7 +236,7 @@ def test_fine_tuning_trains_the_modules(source: Path, tmp_path: Path) -> None:
     short = [text for text in TEXTS if len(text) < 9]
     assert trained.embed(short).shape == (3, 8)
     again = SentenceTransformer(str(back(trained.checkpoint.path, tmp_path / "back")))
-    np.testing.assert_allclose(trained.embed(short), again.encode(short), atol=2e-6)
+    assert_same(trained.embed(short), again.encode(short))
 
 
 def test_an_old_file_of_weights(source: Path, tmp_path: Path) -> None:

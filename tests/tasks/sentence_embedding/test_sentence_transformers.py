@@ -1,12 +1,13 @@
 """Embeddings and similarities of directories that sentence-transformers writes, against itself."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.checkpoints import Make
+from tests.closeness import assert_same, subtracted
 from tests.inference.conftest import converted
 from zoo.api import load
 
@@ -56,12 +57,16 @@ def test_embeddings_and_similarities_are_the_library_s(
     theirs.save(str(tmp_path / "hub"), create_model_card=False)
     ours = load(str(converted(tmp_path / "hub", tmp_path / "model").path), backend="cpu")
     cases: list[dict[str, Any]] = [{}, {"prompt_name": "query"}, {"prompt": "f g "}]
-    for options in cases:
+    for dtype, options in itertools.product(("float32", "float64"), cases):
+        if dtype == "float64":
+            ours, theirs = (
+                load(str(tmp_path / "model"), backend="cpu", dtype=dtype),
+                theirs.double(),
+            )
         expected = theirs.encode(TEXTS, **options)
-        np.testing.assert_allclose(ours.embed(TEXTS, **options), expected, rtol=1e-4, atol=1e-5)
+        assert_same(ours.embed(TEXTS, **options), expected, dtype)
         pairs = [*zip(TEXTS, TEXTS[::-1], strict=True)]
         vectors = theirs.encode(TEXTS, **options), theirs.encode(TEXTS[::-1], **options)
         similarity = theirs.similarity_pairwise(*vectors).numpy()
-        np.testing.assert_allclose(
-            ours.similarity(pairs, **options), similarity, rtol=1e-4, atol=1e-4
-        )
+        size = subtracted(expected, function)
+        assert_same(ours.similarity(pairs, **options), similarity, dtype, size=size)

@@ -14,6 +14,7 @@ from tests.distillation.making import distill
 from tests.export.targets.test_static import teacher
 from tests.finetuning.making import SETTINGS, texts
 from tests.inference.conftest import converted
+from tests.tasks.reranker.test_rerank import sparse
 from zoo.convert.conversion import convert
 from zoo.distillation.runs import DistillRun
 from zoo.distillation.scoring.score import score_run
@@ -91,3 +92,21 @@ def test_static_students_learn_from_sentences(encoder: Path, tmp_path: Path) -> 
     with pytest.raises(UsageError, match="static embeddings learn from sentences"):
         distill(tmp_path / "run", tree_of(encoder, None))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_teacher_without_vectors_of_tokens_is_refused(
+    hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    """Before the run begins, with what to do."""
+    train = tmp_path / "sentences.txt"
+    train.write_text("\n".join(texts(8, 2)) + "\n")
+    pretraining = converted(hub_checkpoint(), tmp_path / "pre").path
+    sparse(hub_checkpoint).save(str(tmp_path / "splade"), create_model_card=False)
+    words = converted(tmp_path / "splade", tmp_path / "sparse").path
+    for reference, message in (
+        (pretraining, "head pretraining: it does not return hidden .*--head none -o pre-none"),
+        (words, "does not return hidden states of tokens; give a sentence encoder"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            distill(tmp_path / "run", tree_of(reference, train))
+        assert not (tmp_path / "run").exists()

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import NonFiniteError, UsageError
@@ -41,9 +42,7 @@ def _remedy(checkpoint: "Checkpoint", heads: Sequence[str], *, trainable: bool) 
     if "none" in heads and checkpoint.is_export:
         return "export its model again with --head none, as in `zoo export MODEL --head none`"
     if "none" in heads:  # which every model has
-        name = path.resolve().parent.name if path.name == "model" else path.name
-        words = ["zoo", "convert", str(path), "--head", "none", "-o", f"{name}-none"]
-        return f"`{shlex.join(words)}` leaves the head out"
+        return without_head(str(path))
     if trainable:
         return (
             f"train the head {names} by `zoo finetune`, or, if the source has it, convert that "
@@ -52,6 +51,14 @@ def _remedy(checkpoint: "Checkpoint", heads: Sequence[str], *, trainable: bool) 
     return (
         f"convert the source with --head {names}, as in `zoo convert SRC --head {heads[0]} -o DIR`"
     )
+
+
+def without_head(reference: str) -> str:
+    """Return the hint that a command converts a model without its head."""
+    path = Path(reference)
+    name = path.resolve().parent.name if path.name == "model" else path.name
+    words = ["zoo", "convert", reference, "--head", "none", "-o", f"{name}-none"]
+    return f"`{shlex.join(words)}` leaves the head out"
 
 
 def require_finite(

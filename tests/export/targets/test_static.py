@@ -116,3 +116,11 @@ def test_principal_components_and_weights() -> None:
     weights = frequency_weights(3, 0.1)
     np.testing.assert_allclose(weights, [0.1 / (0.1 + p / 13) for p in (6, 4, 3)])
     assert frequency_weights(3, None).tolist() == [1, 1, 1]
+
+
+def test_a_head_without_vectors_of_tokens_says_how_to_leave_it_out(
+    hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    code, line = failure("export", hub_checkpoint(), "--to", "static", "-o", tmp_path / "static")
+    assert code == 2 and not (tmp_path / "static").exists()
+    assert "hidden states of tokens; `zoo convert" in line and "--head none -o" in line

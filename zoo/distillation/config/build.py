@@ -25,10 +25,12 @@ from zoo.distillation.recipes import (
     with_stage_changes,
 )
 from zoo.errors import UsageError
+from zoo.export.targets.static import Static
 from zoo.export.targets.static.export import static_family
 from zoo.families.base import Family
 from zoo.families.distillation import DistillationRecipe
 from zoo.finetuning.config import finetune_config
+from zoo.inference.task_checks import without_head
 from zoo.plugins import all_families
 from zoo.training.config.distill import DistillTaskConfig, DistillTextConfig
 from zoo.training.config.overrides import ConfigDict, check_kinds, deep_merge
@@ -71,6 +73,8 @@ def distill_config(
                 "static embeddings learn from sentences, and the settings name none",
                 "name a file with --train; `zoo export REF --to static` makes them without data",
             )
+        if recipe.extraction is not None and pretrained is None:
+            require_extractable(str(requested["distillation"]["teachers"][0]), teacher)
     distillation = dict(requested.get("distillation") or {})
     stages = distillation.pop("stages", None) or {}
     recipe = select_stage(with_stage_changes(recipe, stages), distillation.get("stage"))
@@ -156,6 +160,20 @@ def sentence_settings(requested: ConfigDict, teacher: "Checkpoint", *, is_new: b
     options = stored_options(pooling) if is_new else {}
     defaults = {"task": SENTENCES, "task_args": options, **longest}
     return deep_merge(defaults, requested) | {"data": data}
+
+
+def require_extractable(reference: str, teacher: "Checkpoint") -> None:
+    """Check that a teacher is an encoder whose tokens have vectors."""
+    parts = teacher.family, teacher.config
+    reason = Static().refusal(*parts, teacher.head_name, teacher.model.pooling)
+    if reason is None:
+        return
+    bare = Static().refusal(*parts, "none", teacher.model.pooling)
+    raise UsageError(
+        f"static embeddings cannot be extracted from the teacher {reference}, with the head "
+        f"{teacher.head_name}: {reason}",
+        without_head(reference) if bare is None else "give a sentence encoder",
+    )
 
 
 def requested_recipe(requested: ConfigDict, *, offline: bool) -> DistillationRecipe:

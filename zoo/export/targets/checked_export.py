@@ -43,6 +43,7 @@ from zoo.inference import load_session
 from zoo.inference.load_model import load_model
 from zoo.inference.processing.pooling import pool
 from zoo.inference.session import Session
+from zoo.inference.task_checks import without_head
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.paths import check_unicode
 from zoo.io.progress import progress
@@ -150,10 +151,15 @@ def require_held(target: ExportTarget, checkpoint: Checkpoint) -> None:
         checkpoint.family, checkpoint.config, checkpoint.head_name, checkpoint.model.pooling
     )
     if reason is not None:
+        bare = target.refusal(
+            checkpoint.family, checkpoint.config, "none", checkpoint.model.pooling
+        )
         raise UsageError(
             f"{target.title} cannot hold {checkpoint.path}, of the family "
             f"{checkpoint.family.name} with the head {checkpoint.head_name}: {reason}",
-            "docs/runtime-table.md lists what each target holds",
+            without_head(str(checkpoint.path))
+            if bare is None
+            else "docs/runtime-table.md lists what each target holds",
         )
 
 

@@ -54,6 +54,8 @@ def test_a_wrong_type_names_file_entry_and_field(tmp_path: Path) -> None:
         ("[" * 50_000, "nesting of YAML is"),
         ("mine: !!python/name:os.system", "tags"),
         ("mine: 1", "mine: .*object"),
+        (entry(licence="mit", licence_source="a card"), "mine: licence_source: .*regex"),
+        (entry(licence_source="https://a.b/c"), "mine: licence_source is the page of no licence"),
         ("- mine", "not a map of names"),
     ],
     ids=lambda value: str(value[:25]),

@@ -39,6 +39,33 @@ def test_licence_matches_the_page(name: str) -> None:
     assert registry.builtin()[name].licence == ("not stated" if licence == "none" else licence)
 
 
+@having("licence")
+def test_the_licence_was_read_on_the_page(name: str) -> None:
+    assert registry.builtin()[name].licence_source in FACTS[name].pages
+
+
+def test_licences_that_no_page_shows_are_of_unchecked_entries() -> None:
+    unread = {name for name, row in registry.builtin().items() if row.licence_source is None}
+    unchecked = {name for name, row in registry.builtin().items() if row.unchecked}
+    # the first is not on the Hub; the copy of the page of the second shows no tags
+    assert unread - unchecked == {"elmo-original", "twitter-roberta-base-sentiment-latest"}
+
+
+def test_encoders_and_rerankers_that_people_ask_for() -> None:
+    asked = [
+        *(f"e5-{size}-v2" for size in ("small", "base", "large")),
+        *(f"bge-{size}-en-v1.5" for size in ("small", "base", "large")),
+        *(f"gte-{size}" for size in ("small", "base", "large")),
+        *(f"snowflake-arctic-embed-{size}" for size in ("xs", "s", "m", "l")),
+        *("mxbai-embed-large-v1", "ms-marco-minilm-l6-v2", "ms-marco-minilm-l12-v2"),
+        *("bge-reranker-base", "bge-reranker-large", "nli-roberta-base", "nli-distilroberta-base"),
+        *("splade-cocondenser-ensembledistil", "splade-pp-en-v1", "colbertv2.0"),
+    ]
+    rows = registry.builtin()
+    assert [name for name in asked if name not in rows or rows[name].repo is None] == []
+    assert [name for name in asked if not (rows[name].licence and rows[name].revision)] == []
+
+
 @having("files")
 def test_files_match_the_page(name: str) -> None:
     names, last = FACTS[name].files.keys(), max(FACTS[name].files)

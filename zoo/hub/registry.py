@@ -17,6 +17,7 @@ from zoo.io.yaml import read_yaml
 FILE = "registry.yaml"
 # Text of messages and tables: short, without control characters.
 Text = Annotated[str, msgspec.Meta(max_length=1000, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+Url = Annotated[str, msgspec.Meta(max_length=1000, pattern=r"^https?://[^\s\x00-\x1f\x7f-\x9f]+$")]
 
 
 class RegistryEntry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -34,6 +35,7 @@ class RegistryEntry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
     config: dict[str, Any] = {}  # fields of the configuration that differ from ``size``
     revision: Text = "main"  # branch, tag or commit to read
     licence: Text | None = None  # licence that the publishers state
+    licence_source: Url | None = None  # page on which the licence was read
     citation: Text | None = None  # paper to cite
     # whether the entry could not be compared with the page of its publisher
     unchecked: bool = False
@@ -70,6 +72,8 @@ def read_registry(path: Path) -> dict[str, RegistryEntry]:
             raise VerificationError(
                 f"{path}: {text}: {field}{': ' if field else ''}{reason}"
             ) from error
+        if row.licence is None and row.licence_source is not None:
+            raise VerificationError(f"{path}: {text}: licence_source is the page of no licence")
         if (row.repo is None) == (row.page is None):
             raise VerificationError(
                 f"{path}: {text}: give repo or, for what is not on the Hub, page"

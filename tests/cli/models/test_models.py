@@ -26,6 +26,8 @@ def test_words_and_a_family_select() -> None:
         if row["family"] == "bert" and "squad" in f"{name} {row['repo']}".lower()
     ]
     assert [*squad] == expected and len(squad) > 1
+    unchecked = models("unchecked", "snowflake").splitlines()
+    assert len(unchecked) == 5 and "apache-2.0, unchecked" in unchecked[1]
     assert models("no-such-model") == "no model matches\n"
     with pytest.raises(UsageError, match="did you mean bert"):
         CliRunner().invoke(cli, ["models", "--family", "brt"], catch_exceptions=False)

@@ -14,7 +14,7 @@ from zoo.io.numbers import format_bytes, format_count
 if TYPE_CHECKING:
     from zoo.hub.registry import RegistryEntry
 
-HEADER = ("model", "family", "head", "parameters", "on disk", "repository")
+HEADER = ("model", "family", "head", "parameters", "on disk", "licence", "repository")
 
 
 @click.command(
@@ -31,8 +31,9 @@ Examples:
 def command(words: tuple[str, ...], family: str | None, as_json: bool) -> None:
     """List the checkpoints of the registry and the store.
 
-    WORDs are searched for in names, families, heads and repositories; all must occur. A model that
-    is in the store has its size on disk.
+    WORDs are searched for in names, families, heads, licences and repositories; all must occur. A
+    model that is in the store has its size on disk. An entry that could not be compared with its
+    publisher's page is unchecked; `zoo info MODEL` has the page on which its licence was read.
     """
     from zoo.hub import registry
     from zoo.hub.reference import stored_names
@@ -60,7 +61,8 @@ def command(words: tuple[str, ...], family: str | None, as_json: bool) -> None:
             row.head or "",
             "" if row.parameters is None else format_count(row.parameters),
             format_bytes(directory_bytes(store() / name)) if name in stored else "",
-            (row.repo or row.page or "") + (" (unchecked)" if row.unchecked else ""),
+            _licence(row),
+            (row.repo or row.page or "") + (f"@{row.revision}" if row.revision != "main" else ""),
         )
         for name, row in rows.items()
     ]
@@ -87,6 +89,12 @@ def _stored_entry(path: Path) -> "RegistryEntry":
     )
 
 
+def _licence(row: "RegistryEntry") -> str:
+    """Return the licence, and whether the entry was not compared with its publisher's page."""
+    return ", ".join(filter(None, (row.licence, "unchecked" if row.unchecked else None)))
+
+
 def _matches(words: tuple[str, ...], name: str, row: "RegistryEntry") -> bool:
-    text = " ".join(filter(None, (name, row.family, row.head, row.repo, row.page))).lower()
+    values = (name, row.family, row.head, _licence(row), row.repo, row.page)
+    text = " ".join(filter(None, values)).lower()
     return all(word.lower() in text for word in words)

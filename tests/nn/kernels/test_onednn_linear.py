@@ -1,7 +1,10 @@
 """Linear maps by oneDNN, against float64, with and without gradients."""
 
 import copy
+import os
 import platform
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -167,3 +170,21 @@ def test_the_vendor_decides(
         assert is_faster() == (expected and backends.mkl.is_available())
     finally:
         is_faster.cache_clear()
+
+
+def test_products_of_many_lengths_take_little_memory() -> None:
+    """oneDNN would keep the code of each: 60 MB for 100 numbers of rows."""
+    code = """
+import resource, torch
+from zoo.nn.kernels.onednn_linear import _product
+weight, x = torch.randn(384, 384), torch.randn(300, 384)
+begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for rows in range(100, 200):
+    _product(x[:rows], weight, None)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - begin)
+"""
+    caches = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
+    environment = {name: value for name, value in os.environ.items() if name not in caches}
+    argv = [sys.executable, "-c", code]
+    printed = subprocess.run(argv, capture_output=True, text=True, check=True, env=environment)
+    assert int(printed.stdout) < 35 << 10  # in KB

@@ -21,6 +21,7 @@ from zoo.inference.torch_session import TorchSession
 from zoo.plugins.tasks import commands
 from zoo.tasks import make_task
 from zoo.tasks.sentence_embedding.predict import Embed
+from zoo.tokenizers import TextTokenizer
 
 
 def test_json_records_keep_their_keys(encoder: Model) -> None:
@@ -59,6 +60,21 @@ def test_input_is_read_a_window_ahead_and_no_further(
     assert taken == 8
     next(results)
     assert taken == 16
+
+
+def test_a_text_is_tokenized_once_without_offsets(
+    encoder: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[list[str], bool]] = []
+    encode = TextTokenizer.encode
+
+    def counted(self: Any, texts: Any, *, offsets: bool = True, **options: Any) -> Any:
+        calls.append((list(texts), offsets))
+        return encode(self, texts, offsets=offsets, **options)
+
+    monkeypatch.setattr(TextTokenizer, "encode", counted)
+    encoder.embed(["one"])
+    assert calls == [(["one"], False)]
 
 
 def test_what_stands_before_a_bad_record_is_returned_first(encoder: Model) -> None:

@@ -1,6 +1,7 @@
 """Reading a checkpoint directory without loading its weights."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -69,7 +70,7 @@ class Checkpoint:
         more = [task for task in EMBEDDING if embeds and task not in self.head.tasks]
         return (*self.head.tasks, *more)
 
-    @property
+    @cached_property
     def onnx_spec(self) -> "OnnxSpec":
         """Inputs, outputs and axes of the model's graph."""
         return self.family.onnx(self.config, self.model.head)

@@ -278,7 +278,7 @@ class Task(RenamedMethods, ABC):
                     chunk.append(record)
             except UsageError as caught:
                 error = caught
-            items = self.tokenize(chunk, before)
+            items = self.tokenize(chunk, before) if chunk else []
             before += len(items)
             refusals = ((k, self._refusal(item)) for k, item in enumerate(items))
             first, refused = next(((k, e) for k, e in refusals if e), (len(items), None))

@@ -47,14 +47,15 @@ def rust_parsing(path: "str | os.PathLike[str]", kind: str) -> Iterator[None]:
 class _StandardErrorRedirect:
     """Redirection of the process's standard error to a file, counted over threads."""
 
-    # Threads share one file, since the descriptor belongs to the process.
+    # Threads share one file, since the descriptor belongs to the process. A text that is tokenized
+    # by itself takes less time than a new file, so that it is kept.
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._holders = 0
         self._drop = False
         self._terminal: int | None = None
-        self._file = -1
+        self._file, self._process = -1, -1
 
     def hold(self) -> None:
         """Start the redirection."""
@@ -68,11 +69,8 @@ class _StandardErrorRedirect:
                 self._terminal = os.dup(2)
             except OSError:  # it is closed
                 return
-            if hasattr(os, "memfd_create"):
-                self._file = os.memfd_create("stderr")
-            else:
-                with tempfile.TemporaryFile() as file:
-                    self._file = os.dup(file.fileno())
+            if self._process != os.getpid():  # a child has its parent's position in the file
+                self._file, self._process = _unnamed_file(), os.getpid()
             os.dup2(self._file, 2)
 
     def release(self, *, drop: bool) -> None:
@@ -86,12 +84,24 @@ class _StandardErrorRedirect:
                 sys.stderr.flush()
             os.dup2(self._terminal, 2)
             os.close(self._terminal)
-            with os.fdopen(self._file, "rb") as file:
-                file.seek(0)
-                if not self._drop and (written := file.read()):
+            if os.lseek(self._file, 0, os.SEEK_CUR):
+                os.lseek(self._file, 0, os.SEEK_SET)
+                with open(self._file, "rb", closefd=False) as file:
+                    written = file.read()
+                os.ftruncate(self._file, 0)
+                os.lseek(self._file, 0, os.SEEK_SET)
+                if not self._drop:
                     with contextlib.suppress(OSError):
                         os.write(2, written)
             self._terminal, self._drop = None, False
+
+
+def _unnamed_file() -> int:
+    """Return the descriptor of a new file that has no name."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("stderr")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
 
 
 _STANDARD_ERROR = _StandardErrorRedirect()

@@ -94,6 +94,8 @@ def _stack(
 ) -> "NDArray[np.int64]":
     import numpy as np
 
+    if mask.all():
+        return np.array(rows, np.int64)
     shape = next((np.shape(values[0]) for values in rows if len(values)), ())
     stacked = np.full((*mask.shape, *shape), fill, np.int64)
     for row, values in zip(stacked, rows, strict=True):

@@ -116,7 +116,8 @@ class Embed(BatchTask):
 
     @override
     def encode(self, texts: "Sequence[Text]") -> list[Encoded]:
-        encoded, expansion = super().encode(texts), self.expansion
+        expansion = self.expansion
+        encoded = self.tokenizer.encode(texts, max_tokens=self.max_tokens, offsets=False)
         if expansion is None:
             return encoded
         number = expansion.token_id(self.tokenizer)

@@ -50,7 +50,8 @@ class OpenVinoSession(TargetSession):
         self, arrays: "Mapping[str, NDArray[np.int64]]", names: Sequence[str]
     ) -> "Mapping[str, NDArray[Any]]":
         try:
-            self._request.infer({name: arrays[name] for name in self._taken}, share_inputs=True)
+            inputs = {name: arrays[name] for name in self._taken}
+            self._request.infer(inputs, share_inputs=True, share_outputs=True)
         except RuntimeError as error:
             line = " ".join(str(error).split())
             raise VerificationError(f"OpenVINO fails: {line:.300}") from error

@@ -55,6 +55,7 @@ def gguf(config: ModernBertConfig, head: str) -> RuntimeModel | str:
         "rope.scaling.type": "none",
         "hidden_activation": config.activation,
     }
+    read_only = ""
     if head == "sequence-classification":
         if config.classifier_activation != "gelu":
             return f"its classifiers have gelu, not {config.classifier_activation}"
@@ -64,6 +65,9 @@ def gguf(config: ModernBertConfig, head: str) -> RuntimeModel | str:
             "cls.output.{p}": "head.out.{p}",
         }
         settings["classifier.pooling_type"] = POOLINGS[config.classifier_pooling]
+        if config.classifier_pooling != "mean":
+            pooling = config.classifier_pooling
+            read_only = f"its classifiers pool by mean, not {pooling}"
     elif head != "none":
         return "it returns the embedding of a text or the scores of classes, and no other head"
     return RuntimeModel(
@@ -71,6 +75,7 @@ def gguf(config: ModernBertConfig, head: str) -> RuntimeModel | str:
         settings,
         runtime_weights(names, weights(config, head), {"i": config.num_layers}),
         tokenizer={"pre": "modern-bert"},
+        read_only=read_only,
     )
 
 

@@ -109,6 +109,11 @@ def test_a_text_that_is_cut_differently_is_named(small: Small, tmp_path: Path) -
         ("DistilBertForSequenceClassification", {}, "tanh"),
         ("BertModel", {"hidden_act": "relu"}, "gelu, not relu"),
         ("T5ForConditionalGeneration", {}, "does not scale hidden states"),
+        (
+            "ModernBertForSequenceClassification",
+            {"classifier_pooling": "cls"},
+            "classifiers pool by mean, not cls",
+        ),
     ],
 )
 def test_what_it_cannot_hold(

@@ -59,7 +59,12 @@ QUANTIZED = {
     34: ("TQ1_0", 256, 54),
     35: ("TQ2_0", 256, 66),
     39: ("MXFP4", 32, 17),
+    40: ("NVFP4", 64, 36),
 }
+# number -> name of types that nothing dequantizes: of values between operators, repacked for a CPU,
+# and of formats that llama.cpp has removed
+UNREAD = {4: "Q4_2", 5: "Q4_3", 9: "Q8_1", 15: "Q8_K", 31: "Q4_0_4_4", 32: "Q4_0_4_8"}
+UNREAD |= {33: "Q4_0_8_8", 36: "IQ4_NL_4_4", 37: "IQ4_NL_4_8", 38: "IQ4_NL_8_8", 41: "Q1_0"}
 # type of a value in the header -> struct format; 8 is a string, 9 an array
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q"}
 SCALARS |= {12: "d"}
@@ -145,6 +150,12 @@ class GgufReader(TensorReader):
                 "pip install gguf",
             ) from error
         name, block, size = QUANTIZED[stored.kind]
+        if name not in gguf.GGMLQuantizationType.__members__:
+            raise UsageError(
+                f"{self.path} holds tensors of the type {name}, which this version of the package "
+                "gguf does not read",
+                "pip install --upgrade gguf",
+            )
         *rows, width = stored.shape
         shape = (*rows, width // block * size)
         raw = FileArray.stored(self._file, "|u1", shape, stored.offset).read()
@@ -199,7 +210,8 @@ class _Header:
         kind, offset = self._number("I"), self._number("Q")
         if kind not in PLAIN and kind not in QUANTIZED:
             raise VerificationError(
-                f"{self._path}: {name!r:.100} is of the type {kind}, which is not read",
+                f"{self._path}: {name!r:.100} is of the type {UNREAD.get(kind, kind)}, "
+                "which is not read",
                 "convert the model that the file was made from",
             )
         if not is_sound_shape(TensorInfo("F64", shape)) or 0 in shape:

@@ -22,11 +22,12 @@ from zoo.hub.reference import resolve
 from zoo.hub.source import CheckpointDir, locate_or_download
 from zoo.inference import load_session
 from zoo.tokenizers.gguf import tokenizer_files
-from zoo_converters.gguf import PLAIN, QUANTIZED, Gguf, GgufReader
+from zoo_converters.gguf import PLAIN, QUANTIZED, UNREAD, Gguf, GgufReader
 
 __all__ = ["hub_checkpoint", "small"]
 UNVERIFIED = ExportSettings(unverified=True, allow_tokenizer_differences=True)
 TARGET = find_target("gguf")
+SIZES = gguf.GGML_QUANT_SIZES
 
 
 def save(path: Path, *, alignment: int | None = None) -> dict[str, Any]:
@@ -71,6 +72,35 @@ def test_values_are_those_of_the_package(tmp_path: Path, alignment: int | None) 
                 actual = (actual.astype(np.uint32) << 16).view(np.float32)
             assert actual.shape == (3, 256)
             np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize("number", QUANTIZED)
+def test_every_quantized_type_is_read_as_the_package_does(number: int, tmp_path: Path) -> None:
+    kind = gguf.GGMLQuantizationType(number)
+    _, size = gguf.GGML_QUANT_SIZES[kind]
+    raw = np.random.default_rng(number).integers(0, 256, (5, 3 * size), np.uint8)
+    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "test")
+    writer.add_tensor("t", raw, raw_dtype=kind)
+    for write in ("header", "kv_data", "tensors"):
+        getattr(writer, f"write_{write}_to_file")()
+    writer.close()
+    with np.errstate(all="ignore"), GgufReader(tmp_path / "model.gguf") as reader:
+        expected, actual = gguf.quants.dequantize(raw, kind), reader.read("t")
+    assert actual.shape == reader.tensors["t"].shape == expected.shape
+    assert actual.tobytes() == expected.tobytes()
+
+
+def test_every_type_that_the_package_dequantizes_is_read() -> None:
+    zeros = {kind: np.zeros((1, size), np.uint8) for kind, (_, size) in SIZES.items()}
+    read, refused = set(), set()
+    for kind, raw in zeros.items():
+        try:
+            gguf.quants.dequantize(raw, kind)
+            read.add(kind.value)
+        except NotImplementedError:
+            refused.add(kind.value)
+    assert read - PLAIN.keys() == QUANTIZED.keys()
+    assert refused - PLAIN.keys() <= UNREAD.keys()
 
 
 def test_sizes_of_types_are_those_of_the_package() -> None:
@@ -324,6 +354,8 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "unknown value": (header(keys=1, rest=text(b"a") + struct.pack("<I", 77)), "of the type 77"),
     "bytes in a name": (header(keys=1, rest=text(b"\xff") + bytes(9)), "not UTF-8"),
     "unknown type": (header(1, 0, tensor(b"a", (4,), 99, 0)), "of the type 99"),
+    "type without values": (header(1, 0, tensor(b"a", (256,), 15, 0)), "of the type Q8_K"),
+    "removed type": (header(1, 0, tensor(b"a", (32,), 4, 0)), "of the type Q4_2"),
     "axes": (header(1, 0, tensor(b"a", (1,) * 5, F32, 0)), "5 axes"),
     "large shape": (header(1, 0, tensor(b"a", (1 << 40, 1 << 40), F32, 0)), "has the shape"),
     "no elements": (header(1, 0, tensor(b"a", (0, 4), F32, 0)), "has the shape"),

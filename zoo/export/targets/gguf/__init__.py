@@ -53,6 +53,7 @@ class Gguf(ExportTarget):
         "q5_0": Precision(None, "5-bit weights, 32 to a scale"),
         "q4_1": Precision(None, "4-bit weights, 32 to a scale and an offset"),
         "q4_0": Precision(None, "4-bit weights, 32 to a scale"),
+        "mxfp4": Precision(None, "4-bit floating-point weights, 32 to a power of two"),
     }
     reads_token_types = False
     has_tokenizer = True

@@ -28,6 +28,7 @@ TYPES = {
     "q5_0": (Type.Q5_0, gguf.LlamaFileType.MOSTLY_Q5_0),
     "q4_1": (Type.Q4_1, gguf.LlamaFileType.MOSTLY_Q4_1),
     "q4_0": (Type.Q4_0, gguf.LlamaFileType.MOSTLY_Q4_0),
+    "mxfp4": (Type.MXFP4, gguf.LlamaFileType.MOSTLY_MXFP4_MOE),
 }
 HIGHER = {Type.Q8_0: Type.F32}  # of all others 8 bits
 # added to others or read row by row, which llama.cpp does in float32

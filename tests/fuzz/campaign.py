@@ -33,6 +33,7 @@ PRELOADED = (
     "pyarrow.parquet",
     "zstandard",
     "sentencepiece",
+    "gguf",
     "yaml",
 )
 # imported with all submodules before forking

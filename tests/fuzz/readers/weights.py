@@ -13,13 +13,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tests.fuzz.gguf_headers import header_mutation
 from tests.fuzz.octets import BYTES, Mutate
 from tests.fuzz.pickles import archive_mutation, stream_mutation
 from tests.fuzz.reader import Reader
-from tests.fuzz.readers.examples import golden, zoo
+from tests.fuzz.readers.examples import bert_files, golden, hub_model, write_files, zoo
 from zoo.conformance.golden import Golden
 
 SOURCE, RESULT, NUMBERS = "source-model", "converted-model", "numbers.npz"
+GGUF_FILE = "model.gguf"
 Arrays = Mapping[str, Any]
 
 
@@ -28,6 +30,7 @@ class Weights(Reader):
 
     case: tuple[str, str] = ("bert", "none")
     extra: Sequence[str] = ()  # options of the conversion
+    dtypes: Sequence[str] = ("float32",)  # of the result
 
     def make(self, folder: Path) -> None:
         example = golden(*self.case)
@@ -51,10 +54,10 @@ class Weights(Reader):
             for name, array in stored(folder / RESULT).items():
                 if name not in numbers:
                     return f"{name} is new"
-                if array.dtype != np.float32:
+                if array.dtype not in self.dtypes:
                     return f"{name} is {array.dtype}"
                 wanted = expected[numbers[name].reshape(-1)]
-                if array.view(np.int32).reshape(-1).tobytes() != wanted.tobytes():
+                if array.astype(np.float32).tobytes() != wanted.tobytes():
                     return f"{name} differs from what another library reads"
         return ""
 
@@ -258,6 +261,71 @@ class TensorFlow(Reader):
         return ""
 
 
+class Gguf(Weights):
+    """File of llama.cpp, exported in float32."""
+
+    name = "gguf"
+    weight = 2
+    targets = (f"{SOURCE}/{GGUF_FILE}",)
+    precision = "float32"
+    dtypes = ("float32", "float16", "bfloat16")  # a changed type has other values
+
+    def make(self, folder: Path) -> None:
+        hub = folder / "made" / "hub"
+        write_files(hub_model(hub, "bert", 40), bert_files())
+        zoo(folder / "made", ["convert", "hub", "-o", "model"])
+        for place, precision in (("numbered", "float32"), ("scene", self.precision)):
+            export = ["--to", "gguf", "--unverified", "--dtype", precision, "-o", place]
+            zoo(folder / "made", ["export", "model", *export])
+            (folder / place / SOURCE).mkdir(parents=True)
+            file = folder / place / SOURCE / GGUF_FILE
+            (folder / "made" / place / GGUF_FILE).rename(file)
+        sizes = number_elements(folder / "numbered" / SOURCE / GGUF_FILE)
+        (folder / "shapes.json").write_text(json.dumps(sizes))
+        zoo(folder / "numbered", self.commands(Random(0))[0])
+        result = stored(folder / "numbered" / RESULT)
+        np.savez(folder / NUMBERS, **{k: v.view(np.int32) for k, v in result.items()})
+
+    def commands(self, random: Random) -> list[list[str]]:
+        return [["convert", f"{SOURCE}/{GGUF_FILE}", "-o", RESULT]]
+
+    def mutations(self, path: Path) -> Sequence[Mutate]:
+        return (*BYTES, *[header_mutation] * (2 * len(BYTES)))
+
+    def write(self, folder: Path, weights: Arrays, example: Golden) -> None:
+        raise NotImplementedError("the file is an export")
+
+    def view(self, folder: Path) -> Arrays:
+        import gguf
+
+        reader = gguf.GGUFReader(folder / GGUF_FILE)
+        with np.errstate(all="ignore"):
+            return {
+                tensor.name: gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+                for tensor in reader.tensors
+            }
+
+
+class QuantizedGguf(Gguf):
+    """File of llama.cpp with 8-bit weights."""
+
+    name = "gguf-quantized"
+    weight = 1
+    precision = "q8_0"
+
+
+def number_elements(file: Path) -> dict[str, int]:
+    """Give the elements of a GGUF file consecutive integers as bits; return tensor -> elements."""
+    import gguf
+
+    start, sizes = 0, {}
+    for tensor in gguf.GGUFReader(file, "r+").tensors:
+        size = tensor.data.size
+        tensor.data.view(np.int32)[:] = np.arange(start, start + size).reshape(tensor.data.shape)
+        start, sizes[tensor.name] = start + size, size
+    return sizes
+
+
 READERS = (
     Safetensors(),
     Sharded(),
@@ -266,4 +334,6 @@ READERS = (
     Hdf5(),
     Npy(),
     TensorFlow(),
+    Gguf(),
+    QuantizedGguf(),
 )

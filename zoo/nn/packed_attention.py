@@ -35,6 +35,16 @@ class DocumentOffsets(NamedTuple):
     causal: bool = False  # whether a token attends only to itself and earlier tokens
     # number of tokens on each side that a token attends to; ``None`` for all
     reach: int | None = None
+    # number of keys at the beginning of each document, such as a prefix's, that are of no query
+    more_keys: int = 0
+
+    @property
+    def offsets_of_keys(self) -> Tensor:
+        """The same offsets for the keys, (documents + 1,), int32."""
+        if not self.more_keys:
+            return self.offsets
+        numbers = torch.arange(len(self.offsets), device=self.offsets.device, dtype=torch.int32)
+        return self.offsets + numbers * self.more_keys
 
     @classmethod
     def of(cls, document_ids: Tensor, *, causal: bool = False) -> "DocumentOffsets":

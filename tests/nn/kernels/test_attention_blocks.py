@@ -1,5 +1,6 @@
 """Attention in blocks, compared with its formula in float64 and with torch's function."""
 
+import itertools
 import math
 from typing import Any
 
@@ -18,6 +19,7 @@ from zoo.nn.kernels.attention_blocks import (
     document_blocks,
     row_blocks,
 )
+from zoo.nn.packed_attention import DocumentOffsets
 from zoo.plugins import get_family
 
 SHAPE = 3, 4, 7, 5  # batch, heads, tokens, head_size
@@ -81,22 +83,27 @@ def test_blocks_cover_each_head_of_each_row_once(
     covered = torch.zeros(SHAPE[:3])
     of_rows = row_blocks(q, k)
     for block in of_rows:
-        covered[block.rows, block.heads, block.tokens] += 1
+        covered[block.rows, block.heads, block.queries] += 1
     assert len(of_rows) == count and (covered == 1).all()
     covered.zero_()
-    for block in document_blocks(q, torch.tensor([0, 3, 7, 14, 15, 21])):
-        covered[block.rows, block.heads, block.tokens] += 1
+    for block in document_blocks(q, k, of_lengths(3, 4, 7, 1, 6)):
+        covered[block.rows, block.heads, block.queries] += 1
     assert (covered == 1).all()
 
 
 def test_blocks_of_documents_hold_whole_documents() -> None:
-    q, _, _ = operands()
-    assert document_blocks(q, torch.tensor([0, 3, 7, 14, 21])) == [
-        Block(slice(0, 1), _heads(3), slice(0, 3)),
-        Block(slice(0, 1), _heads(4), slice(3, 7)),
-        Block(slice(1, 2), _heads(7), slice(0, 7)),
-        Block(slice(2, 3), _heads(7), slice(0, 7)),
+    q, k, _ = operands()
+    assert document_blocks(q, k, of_lengths(3, 4, 7, 7)) == [
+        Block(slice(0, 1), _heads(3), slice(0, 3), slice(0, 3)),
+        Block(slice(0, 1), _heads(4), slice(3, 7), slice(3, 7)),
+        Block(slice(1, 2), _heads(7), slice(0, 7), slice(0, 7)),
+        Block(slice(2, 3), _heads(7), slice(0, 7), slice(0, 7)),
     ]
+
+
+def of_lengths(*lengths: int) -> DocumentOffsets:
+    offsets = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32)
+    return DocumentOffsets(offsets, max(lengths))
 
 
 def _heads(tokens: int) -> slice:

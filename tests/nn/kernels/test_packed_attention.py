@@ -12,6 +12,7 @@ from zoo.nn.capture import capture
 from zoo.nn.encoder import packed_mask
 from zoo.nn.kernels import packed_attention
 from zoo.nn.kernels.attention import attend
+from zoo.nn.kernels.attention_blocks import attend_in_blocks, document_blocks
 from zoo.nn.kernels.packed_attention import masks_only, supports_offsets
 from zoo.nn.packed_attention import DocumentOffsets
 from zoo.plugins import get_family
@@ -56,6 +57,37 @@ def test_outputs_and_gradients_equal_those_of_a_mask(causal: bool, scale: float 
     for value, reference in pairs:
         assert value.shape == reference.shape
         assert (value - reference).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+@pytest.mark.parametrize("blocks", [False, True])
+def test_documents_have_keys_before_their_tokens(blocks: bool, causal: bool) -> None:
+    """Two each, which all queries of the document attend to, by the kernel and in blocks."""
+    lengths, more, ids = (3, 1, 5), 2, torch.tensor([[1, 1, 1, 2, 3, 3, 3, 3, 3]])
+    of_keys = torch.cat([torch.full((more + n,), k) for k, n in enumerate(lengths, start=1)])[None]
+    place = torch.cat([torch.arange(-more, n) for n in lengths])
+    of_query = place[place >= 0]
+    q, k, v = (
+        torch.randn(1, 2, n, 8, dtype=torch.float64, requires_grad=True)
+        for n in (9, of_keys.shape[1], of_keys.shape[1])
+    )
+    mask = packed_mask(ids, of_keys, torch.float64)
+    if causal:
+        mask = mask.masked_fill(place > of_query[:, None], -torch.inf)
+    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    documents = DocumentOffsets.of(ids, causal=causal)._replace(more_keys=more)
+    if blocks:
+        found = attend_in_blocks(q, k, v, document_blocks(q, k, documents), causal=causal)
+    else:
+        found = attend(q, k, v, documents)
+    weight = torch.randn_like(expected)
+    pairs = zip(
+        (found, *torch.autograd.grad(found, (q, k, v), weight)),
+        (expected, *torch.autograd.grad(expected, (q, k, v), weight)),
+        strict=True,
+    )
+    for value, reference in pairs:
+        torch.testing.assert_close(value, reference, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])

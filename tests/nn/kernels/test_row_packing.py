@@ -7,11 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from zoo.adapters.registry import METHODS, parse_adapter
+from zoo.adapters.targets import AdaptableModel
 from zoo.families.onnx import OnnxSpec
 from zoo.families.random_inputs import random_inputs
 from zoo.nn.encoder import supports_packed_rows
+from zoo.nn.kernels import packed_attention
 from zoo.nn.kernels.row_packing import PackedRows, first_fit_decreasing
 from zoo.nn.layers.dropout import Dropout
+from zoo.nn.packed_attention import DocumentOffsets
 from zoo.plugins import get_family
 
 LENGTHS = (3, 9, 4, 5, 1)
@@ -83,6 +87,40 @@ def test_outputs_and_gradients_are_those_of_padded_rows(family: str, head: str) 
     # a learned bias for each pair of tokens takes a mask of all pairs of a row
     assert lengths[1] < lengths[0]
     assert (lengths[1] == 1) is (family != "deberta")
+    for padded, packed in zip(*results, strict=True):
+        torch.testing.assert_close(packed, padded, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("family", "method"), [*(("bert", name) for name in METHODS), ("gpt", "prefix")]
+)
+def test_adapted_models_compute_the_texts_of_one_row(
+    family: str, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they compute padded rows. Attention gets documents, and no mask of all pairs."""
+    monkeypatch.setattr(packed_attention, "PAIRS_OF_A_CALL", 0)
+    plugin = get_family(family)
+    config = without_dropout(plugin.sizes()["tiny"])
+    inputs = random_inputs(plugin.onnx(config, "none"), config, LENGTHS)
+    torch.manual_seed(0)
+    model: Any = plugin.model(config, "none").double().train()
+    adaptable = AdaptableModel.of(model, plugin, config, "none")
+    virtual = {"num_virtual_tokens": 3} if method in ("prefix", "prompt") else {}
+    parse_adapter({"method": method, **virtual}).add_to(model, adaptable)
+    model.double()
+    masks, results = list[Any](), []
+    trained = [p for n, p in model.named_parameters() if n.startswith("layers.") or "adapter" in n]
+    for layer in model.layers:
+        layer.attention.register_forward_pre_hook(lambda _, args: masks.append(args[1]))
+    real = inputs["attention_mask"].bool()
+    for packs_rows in (False, True):
+        model.packs_rows = packs_rows
+        hidden = model(**inputs)["last_hidden_state"][real]
+        torch.manual_seed(1)
+        loss = (hidden * torch.randn_like(hidden)).sum()
+        results.append([hidden, *torch.autograd.grad(loss, trained)])
+    kinds = [type(mask) is DocumentOffsets for mask in masks]
+    assert kinds == [False] * (len(kinds) // 2) + [True] * (len(kinds) // 2)
     for padded, packed in zip(*results, strict=True):
         torch.testing.assert_close(packed, padded, rtol=1e-9, atol=1e-9)
 

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.nn.decoder import causal_mask
 from zoo.nn.encoder import Encoder
 from zoo.nn.encoder_decoder import EncoderDecoder
+from zoo.nn.packed_attention import DocumentOffsets
 from zoo.nn.stacks import Stack, stacks
 from zoo.nn.transformer import SelfAttention
 from zoo.overrides import override
@@ -66,13 +68,37 @@ class PrefixedSelfAttention(SelfAttention):
         encoder, number = self.prefix
         shared = self.head_counts[0] // self.head_counts[1]
         keys, values = (
-            part.to(k.dtype).repeat_interleave(shared, 0).expand(k.shape[0], -1, -1, -1)
-            for part in encoder.layer(number)
+            part.to(k.dtype).repeat_interleave(shared, 0) for part in encoder.layer(number)
         )
-        k, v = torch.cat([keys, k], 2), torch.cat([values, v], 2)
+        if isinstance(mask, DocumentOffsets):  # of one row, which all documents share
+            mask = mask._replace(more_keys=keys.shape[1])
+            index = keys_of_documents(mask)
+            flat_q, *flat = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))  # by token
+            k, v = (
+                torch.cat([prefix.transpose(0, 1), x]).index_select(0, index)[None].transpose(1, 2)
+                for prefix, x in zip((keys, values), flat, strict=True)
+            )
+            attended = super().attend(flat_q[None].transpose(1, 2), k, v, mask)
+            return attended.view(q.shape[0], q.shape[2], -1)
+        if causal:  # the kernel's own mask is of as many queries as keys
+            mask = causal_mask(None, queries=q.shape[2], past=0, like=q, explicit=True)
+        k, v = (
+            torch.cat([prefix.expand(x.shape[0], -1, -1, -1), x], 2)
+            for prefix, x in ((keys, k), (values, v))
+        )
         if mask is not None:  # biases of relative positions have the columns already
             mask = F.pad(mask, (k.shape[2] - mask.shape[-1], 0))
         return super().attend(q, k, v, mask)
+
+
+def keys_of_documents(documents: DocumentOffsets) -> Tensor:
+    """Return the index of each key in a prefix and the tokens of all documents, (keys,)."""
+    # documents.more_keys is the length of the prefix, which is before the tokens of each document
+    first = documents.offsets_of_keys
+    lengths = first.diff()
+    document = torch.arange(len(lengths), device=first.device).repeat_interleave(lengths)
+    place = torch.arange(len(document), device=first.device) - first[document]  # in the document
+    return torch.where(place < documents.more_keys, place, place + documents.offsets[document])
 
 
 def prefix_layers(model: nn.Module) -> tuple[Stack, list[Any]] | None:
@@ -113,7 +139,6 @@ def attach_prefix(model: nn.Module, prefix: PrefixEncoder) -> None:
     stack, attentions = found
     owner: Any = model.get_submodule(stack.owner.removesuffix("."))
     owner.adapter = prefix
-    cast(Any, model).adds_bias = True  # so that attention gets a mask, which has columns to add to
     for number, attention in enumerate(attentions):
         attention.__class__ = PrefixedSelfAttention
         attention.prefix = (prefix, number)  # in a tuple, which registers no module

@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from zoo.nn.capture import is_capturing_attention
 from zoo.nn.kernels.dropout import has_level, keep_factor, mark_dropped
+from zoo.nn.packed_attention import DocumentOffsets
 
 SCORES_AT_ONCE = 1 << 18  # of a block: a MiB in float32
 HALF = (torch.bfloat16, torch.float16)
@@ -20,7 +21,8 @@ class Block(NamedTuple):
 
     rows: slice  # rows of the batch
     heads: slice  # heads of these rows
-    tokens: slice = slice(None)  # tokens of these rows, queries and keys
+    queries: slice = slice(None)  # tokens of these rows
+    keys: slice = slice(None)
 
 
 def row_blocks(q: Tensor, k: Tensor) -> list[Block]:
@@ -36,20 +38,28 @@ def row_blocks(q: Tensor, k: Tensor) -> list[Block]:
     ]
 
 
-def document_blocks(q: Tensor, offsets: Tensor) -> list[Block]:
+def document_blocks(q: Tensor, k: Tensor, documents: DocumentOffsets) -> list[Block]:
     """Return the blocks of documents that do not cross rows."""
-    # q: (batch, heads, tokens, head_size); offsets: the documents as stretches of the flattened
-    # rows, (documents + 1,)
-    _, heads, tokens, _ = q.shape
+    # q, k: (batch, heads, queries or keys, head_size)
+    heads = q.shape[1]
     return [
-        Block(
-            slice(start // tokens, start // tokens + 1),
-            part,
-            slice(start % tokens, start % tokens + end - start),
+        Block(row, part, queries, keys)
+        for (row, queries), (_, keys) in zip(
+            _stretches(documents.offsets, q.shape[2]),
+            _stretches(documents.offsets_of_keys, k.shape[2]),
+            strict=True,
         )
-        for start, end in pairwise(offsets.tolist())
-        for part in _parts_of_heads(heads, (end - start) ** 2)
+        for part in _parts_of_heads(
+            heads, (queries.stop - queries.start) * (keys.stop - keys.start)
+        )
     ]
+
+
+def _stretches(offsets: Tensor, tokens: int) -> Iterator[tuple[slice, slice]]:
+    """Return the row of each document, and its tokens in rows of a length."""
+    for start, end in pairwise(offsets.tolist()):
+        row, first = divmod(start, tokens)
+        yield slice(row, row + 1), slice(first, first + end - start)
 
 
 def _parts_of_heads(heads: int, scores: int) -> Iterator[slice]:
@@ -97,8 +107,10 @@ def attend_in_blocks(
 
 
 def later_keys(scores: Tensor) -> Tensor:
-    """Return True for the keys that follow a query, (queries, keys)."""
-    return torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+    """Return True for the keys that follow a query, (queries, keys): the last are the same."""
+    queries, keys = scores.shape[-2:]
+    everywhere = torch.ones(queries, keys, dtype=torch.bool, device=scores.device)
+    return everywhere.triu(1 + keys - queries)
 
 
 class _BlockAttention(torch.autograd.Function):
@@ -120,7 +132,7 @@ class _BlockAttention(torch.autograd.Function):
         output, saved = _by_token(q, v.shape[-1]), []
         with torch.autocast("cpu", enabled=False):
             for block in blocks:
-                queries, keys, values = (_part(x, block) for x in (q, k, v))
+                queries, keys, values = _parts(q, k, v, block)
                 scores = _product(queries, keys.transpose(-1, -2), scale)
                 if causal:
                     scores.masked_fill_(later_keys(scores), -torch.inf)
@@ -130,9 +142,10 @@ class _BlockAttention(torch.autograd.Function):
                 if dropout:
                     mark_dropped(weights, dropout)
                 saved.append(weights.to(v.dtype))
-                at = block.rows, block.heads, block.tokens
                 weights = weights.clamp_min(0) if dropout else weights
-                output[at] = _product(weights, values, keep_factor(dropout))
+                output[block.rows, block.heads, block.queries] = _product(
+                    weights, values, keep_factor(dropout)
+                )
         ctx.save_for_backward(q, k, v, *saved)
         return output
 
@@ -143,8 +156,9 @@ class _BlockAttention(torch.autograd.Function):
         of_q, of_k, of_v = (_by_token(x, x.shape[-1]) for x in (q, k, v))
         factor = keep_factor(ctx.dropout)
         for block, weights in zip(ctx.blocks, saved, strict=True):
-            at = block.rows, block.heads, block.tokens
-            queries, keys, values, gradient = (_part(x, block) for x in (q, k, v, gradients[0]))
+            at = block.rows, block.heads, block.keys
+            queries, keys, values = _parts(q, k, v, block)
+            gradient = _part(gradients[0], block, block.queries)
             weights = weights.to(values.dtype)
             of_weights = _product(gradient, values.transpose(-1, -2), factor)
             left = weights.clamp_min(0) if ctx.dropout else weights
@@ -153,7 +167,7 @@ class _BlockAttention(torch.autograd.Function):
                 of_weights = torch.ops.aten.threshold_backward(of_weights, weights, 0)
                 weights = weights.abs()
             of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)
-            of_q[at] = _product(of_scores, keys, ctx.scale)
+            of_q[block.rows, block.heads, block.queries] = _product(of_scores, keys, ctx.scale)
             of_k[at] = _product(of_scores.transpose(-1, -2), queries, ctx.scale)
         return of_q, of_k, of_v, None, None, None, None, None
 
@@ -164,9 +178,13 @@ def _by_token(x: Tensor, size: int) -> Tensor:
     return x.new_empty(batch, tokens, heads, size).transpose(1, 2)
 
 
-def _part(x: Tensor, block: Block) -> Tensor:
-    """Return the part of a block, at least in float32."""
-    part = x[block.rows, block.heads, block.tokens]
+def _parts(q: Tensor, k: Tensor, v: Tensor, block: Block) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries, keys and values of a block, at least in float32."""
+    return _part(q, block, block.queries), _part(k, block, block.keys), _part(v, block, block.keys)
+
+
+def _part(x: Tensor, block: Block, tokens: slice) -> Tensor:
+    part = x[block.rows, block.heads, tokens]
     return part.float() if x.dtype in HALF else part
 
 

@@ -1,6 +1,7 @@
 """Attention within the documents of packed rows, without a mask of all pairs of tokens."""
 
 import contextlib
+import math
 from collections.abc import Iterator
 from contextvars import ContextVar
 from itertools import pairwise
@@ -86,6 +87,8 @@ def attend_documents(
     scale: float | None = None,
 ) -> Tensor:
     """Return softmax(q k^T scale) v within each document, all (batch, heads, tokens, head_size)."""
+    # k and v have ``documents.more_keys`` more tokens for each document; rows are then only one.
+    #
     # On CUDA in half precision, attention takes the offsets of the documents, as flash attention
     # does for sequences of different lengths (Dao 2023, arXiv:2307.08691): no mask of (rows,
     # tokens, tokens) is made, and pairs of tokens of different documents cost nothing. So it does
@@ -99,7 +102,7 @@ def attend_documents(
     # does not add, takes a mask on every device.
     is_slow = dropout or q.dtype in HALF  # by the kernel of one document
     if is_slow and documents.reach is None and can_use_blocks(q, k, v, dropout=dropout):
-        blocks = document_blocks(q, documents.offsets)
+        blocks = document_blocks(q, k, documents)
         return attend_in_blocks(
             q, k, v, blocks, causal=documents.causal, dropout=dropout, scale=scale
         )
@@ -122,9 +125,9 @@ def _flash(
         k,
         v,
         documents.offsets,
-        documents.offsets,
+        documents.offsets_of_keys,
         longest,
-        longest,
+        longest + documents.more_keys,
         dropout,
         documents.causal,
         False,  # return no mask of the dropout
@@ -140,17 +143,21 @@ def _by_document(
 ) -> Tensor:
     """Return the attention within each document, as the kernel computes it, on any device."""
     # without the dimension of a batch, the function stores the scores of all pairs of tokens
-    mixed = []
-    for start, end in pairwise(documents.offsets.tolist()):
-        queries, keys, values = (x[None, start:end].transpose(1, 2) for x in (q, k, v))
+    mixed, more = [], documents.more_keys
+    # the kernel's own causal mask is of as many queries as keys
+    masked = documents.reach is not None or (documents.causal and more > 0)
+    for number, (start, end) in enumerate(pairwise(documents.offsets.tolist())):
+        queries = q[None, start:end].transpose(1, 2)
+        of_keys = slice(start + number * more, end + (number + 1) * more)
+        keys, values = (x[None, of_keys].transpose(1, 2) for x in (k, v))
         mixed.append(
             F.scaled_dot_product_attention(
                 queries,
                 keys,
                 values,
-                attn_mask=None if documents.reach is None else window(end - start, documents, q),
+                attn_mask=window(end - start, documents, q) if masked else None,
                 dropout_p=dropout,
-                is_causal=documents.causal and documents.reach is None,
+                is_causal=documents.causal and not masked,
                 scale=scale,
             )
         )
@@ -159,7 +166,7 @@ def _by_document(
 
 def window(tokens: int, documents: DocumentOffsets, like: Tensor) -> Tensor:
     """Return which keys each query of a document attends to, (queries, keys), bool."""
-    place = torch.arange(tokens, device=like.device)
-    distance = place - place[:, None]
-    near = distance.abs() <= (documents.reach or 0)
+    place = torch.arange(-documents.more_keys, tokens, device=like.device)
+    distance = place - place[documents.more_keys :, None]
+    near = distance.abs() <= (math.inf if documents.reach is None else documents.reach)
     return near & (distance <= 0) if documents.causal else near

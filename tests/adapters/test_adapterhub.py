@@ -49,6 +49,13 @@ def wanted_settings(name: str) -> dict[str, Any]:
     if name == "roberta-ia3":  # the library scales the outputs of intermediate.dense
         targets = ["intermediate.dense", "self.key", "self.value"]
         return {"target_modules": targets, "feedforward_modules": []}
+    if name.endswith("-prefix"):  # of a network, and without one
+        inner = 6 if name == "distilbert-prefix" else None
+        return {
+            "num_virtual_tokens": 3,
+            "encoder_hidden_size": inner,
+            "shift_positions": False,
+        }
     return {"reduction_factor": 4}
 
 
@@ -72,10 +79,24 @@ def of_tensors(name: str, **tensors: torch.Tensor) -> Change:
     return change
 
 
+def of_pickle(where: str, name: str, other: str) -> Change:
+    """Give a tensor another name and values."""
+
+    def change(folder: Path) -> None:
+        file = folder / "pytorch_adapter.bin"
+        tensors = torch.load(file)
+        key = next(key for key in tensors if where in key and name in key)
+        tensors[key.replace(name, other)] = tensors.pop(key) + 1
+        torch.save(tensors, file)
+
+    return change
+
+
 BAD: dict[str, tuple[Change, type[Exception]]] = {
     "leave_out is": (of_config(leave_out=[1]), UsageError),
     "a_new_setting is True": (of_config(a_new_setting=True), UsageError),
-    "architecture prefix_tuning": (of_config(architecture="prefix_tuning"), UsageError),
+    "architecture prompt_tuning": (of_config(architecture="prompt_tuning"), UsageError),
+    "architecture reft": (of_config(architecture="reft"), UsageError),
     "non_linearity": (of_config(non_linearity="mish"), UsageError),
     "surprise is of no bottleneck": (
         of_tensors("adapter.safetensors", surprise=torch.zeros(2)),
@@ -106,26 +127,51 @@ BAD_UPDATES: dict[str, tuple[Change, type[Exception]]] = {
 }
 
 
+# of prefixes
+BAD_PREFIXES: dict[str, tuple[Change, type[Exception]]] = {
+    "use_gating is True": (of_config(use_gating=True), UsageError),
+    "non_linearity is 'relu'": (of_config(non_linearity="relu"), UsageError),
+    "leave_out is [0]": (of_config(leave_out=[0]), UsageError),
+    "do not match its settings": (of_config(prefix_length=5), VerificationError),
+    "num_virtual_tokens is 0": (of_config(prefix_length=0), UsageError),
+    "is not the prefix of the other layers": (
+        of_pickle("layer.1", "wte.weight", "wte.weight"),
+        VerificationError,
+    ),
+    "is of no prefix of self-attention": (
+        of_pickle("layer.1", "self.wte", "cross_prefix.wte"),
+        VerificationError,
+    ),
+}
+
+
 @pytest.fixture(scope="module")
 def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("adapterhub")
-    names = ("bert-pfeiffer", "roberta-ia3")
+    names = ("bert-pfeiffer", "roberta-ia3", "distilbert-prefix")
     return {name: converted(GOLDEN / name / "base", folder / name).path for name in names}
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [*(("bert-pfeiffer", m) for m in BAD), *(("roberta-ia3", m) for m in BAD_UPDATES)],
+    [
+        *(("bert-pfeiffer", m) for m in BAD),
+        *(("roberta-ia3", m) for m in BAD_UPDATES),
+        *(("distilbert-prefix", m) for m in BAD_PREFIXES),
+    ],
 )
 def test_what_is_not_known_is_refused(
     name: str, message: str, bases: dict[str, Path], tmp_path: Path
 ) -> None:
     base = bases[name]
-    change, kind = {**BAD, **BAD_UPDATES}[message]
+    change, kind = {"bert": BAD, "roberta": BAD_UPDATES, "distilbert": BAD_PREFIXES}[
+        name.partition("-")[0]
+    ][message]
     shutil.copytree(GOLDEN / name / "adapter", tmp_path / "theirs")
     change(tmp_path / "theirs")
     with pytest.raises(kind) as error:
-        zoo("convert", tmp_path / "theirs", "--base", base, "-o", tmp_path / "ours")
+        out = ("-o", tmp_path / "ours", "--allow-pickle")
+        zoo("convert", tmp_path / "theirs", "--base", base, *out)
     assert message in str(error.value)
     assert not (tmp_path / "ours").exists()
 

@@ -35,10 +35,22 @@ CASES = {
     "electra-houlsby": ("ElectraForSequenceClassification", "double_seq_bn", True),
     "bert-lora": ("BertForTokenClassification", "lora", False),
     "roberta-ia3": ("RobertaForSequenceClassification", "ia3", True),
+    # the library cannot save prefixes as safetensors
+    "bert-prefix": ("BertForSequenceClassification", "prefix_tuning_flat", False),
+    "distilbert-prefix": ("DistilBertForSequenceClassification", "prefix_tuning", False),
 }
 SETTINGS: dict[str, dict[str, Any]] = {
     "lora": {"r": 4, "alpha": 6, "output_lora": True, "intermediate_lora": True},
     "ia3": {},
+    "prefix_tuning_flat": {"prefix_length": 3},
+    "prefix_tuning": {"prefix_length": 3, "bottleneck_size": 6},
+}
+# names of sizes that a class has of its own
+RENAMED = {
+    "hidden_size": "dim",
+    "num_hidden_layers": "n_layers",
+    "num_attention_heads": "n_heads",
+    "intermediate_size": "hidden_dim",
 }
 IDS = [[2, 5, 6, 7, 3], [2, 9, 8, 3, 4]]
 
@@ -52,7 +64,9 @@ def main(out: Path) -> None:
             continue
         torch.manual_seed(0)
         cls: Any = getattr(transformers, kind)
-        model = cls(cls.config_class(**SIZES, embedding_size=16, pad_token_id=0))
+        renamed = RENAMED if kind.startswith("DistilBert") else {}
+        sizes = {renamed.get(size, size): value for size, value in SIZES.items()}
+        model = cls(cls.config_class(**sizes, embedding_size=16, pad_token_id=0))
         for parameter in model.parameters():
             torch.nn.init.normal_(parameter, std=0.2)
         model.save_pretrained(out / name / "base")

@@ -28,6 +28,9 @@ class PrefixTuning(VirtualTokens, frozen=True, kw_only=True, forbid_unknown_fiel
     # compute keys and values from smaller embeddings, by a network that is trained with them
     prefix_projection: bool = False
     encoder_hidden_size: int | None = None  # inner width of it; ``None`` for that of the keys
+    # count the positions of a text from the end of the prefix, as peft does; AdapterHub's library
+    # counts them from 0
+    shift_positions: bool = True
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -42,14 +45,24 @@ class PrefixTuning(VirtualTokens, frozen=True, kw_only=True, forbid_unknown_fiel
         return DECODER_TOKENS if DECODER_TOKENS in limits else "tokens"
 
     @override
+    def shortened(self, limits: Mapping[str, int]) -> dict[str, int]:
+        return super().shortened(limits) if self.shift_positions else dict(limits)
+
+    @override
     def resolved(self, adaptable: "AdaptableModel") -> Self:
-        from zoo.nn.adapters.prefix import has_prefix, prefix_layers
+        from zoo.nn.adapters.prefix import counts_distances, has_prefix, prefix_layers
 
         if prefix_layers(adaptable.model) is None and not has_prefix(adaptable.model):
             raise UsageError(
                 f"models of {adaptable.family.name} have no attention that takes a prefix, such as "
                 "attention by relative positions",
                 "choose another --adapter",
+            )
+        if not self.shift_positions and counts_distances(adaptable.model):
+            raise UsageError(
+                f"adapter.shift_positions is false, and models of {adaptable.family.name} have "
+                "relative positions, which count the prefix",
+                "leave it out",
             )
         return super().resolved(adaptable)
 
@@ -64,6 +77,5 @@ class PrefixTuning(VirtualTokens, frozen=True, kw_only=True, forbid_unknown_fiel
         attentions = found[1]
         heads, size = attentions[0].head_counts[1], attentions[0].heads[1]
         inner = (self.encoder_hidden_size or heads * size) if self.prefix_projection else None
-        attach_prefix(
-            model, PrefixEncoder(self.num_virtual_tokens, len(attentions), heads, size, inner)
-        )
+        prefix = PrefixEncoder(self.num_virtual_tokens, len(attentions), heads, size, inner)
+        attach_prefix(model, prefix, shift_positions=self.shift_positions)

@@ -13,6 +13,7 @@ from zoo.adapters.base import AdapterMethod
 from zoo.adapters.bottleneck import ATTENTION, BottleneckMethod
 from zoo.adapters.houlsby import Houlsby
 from zoo.adapters.pfeiffer import Pfeiffer
+from zoo.adapters.prefix import PrefixTuning
 from zoo.adapters.targets import AdaptableModel
 from zoo.checkpoint import Checkpoint, SourceRecord
 from zoo.convert.peft import (
@@ -27,6 +28,7 @@ from zoo.convert.peft import (
     saved_modules,
     write_read,
 )
+from zoo.convert.peft_prompts import prefix_owner
 from zoo.errors import UsageError, VerificationError, did_you_mean
 from zoo.families.config import Config
 from zoo.hub.select_files import pickle_refused
@@ -83,6 +85,23 @@ UPDATES_READ = frozenset(
         *("attn_matrices", "intermediate_lora", "leave_out", "output_lora", "selfattn_lora"),
     )
 )
+# what prefixes may have
+PREFIXES: Mapping[str, Any] = {"leave_out": [], "use_gating": False, "non_linearity": "tanh"}
+# their other settings: what is read, of training, and of layers that others switch on
+PREFIXES_READ = frozenset(
+    (
+        *("architecture", "prefix_length", "flat", "bottleneck_size", "encoder_prefix"),
+        *("cross_prefix", "dropout", "dtype", "init_weights", "init_weights_seed"),
+        "shared_gating",
+    )
+)
+# places of a prefix in self-attention, of a decoder in models that have one
+SELF_ATTENTION = ("self_prefix.", "self.")
+# tensors of a prefix there -> here
+PREFIX_PARTS = {
+    "wte.weight": "embedding",
+    **{f"control_trans.{k}.{p}": f"transform.{k}.{p}" for k in (0, 2) for p in ("weight", "bias")},
+}
 DENSE, OUTPUT = ".output.dense", ".output"
 PARTS = {"adapter_down.0": "down", "adapter_up": "up"}
 
@@ -132,6 +151,9 @@ def read_adapterhub(
     if isinstance(known, BottleneckMethod):
         method: AdapterMethod = known
         ours = map_bottlenecks(file, described, known, adaptable, tensors)
+    elif isinstance(known, PrefixTuning):
+        method = known.resolved(adaptable)
+        ours = map_prefix(file, described, known, adaptable, tensors)
     else:
         method, ours = map_as_in_peft(file, described, known, adaptable, tensors)
     whole = map_head(file, base, config, head, of_head)
@@ -151,16 +173,22 @@ def read_adapterhub(
     )
 
 
-def settings_of(file: Path, config: Mapping[str, Any]) -> BottleneckMethod | dict[str, Any]:
-    """Return the method of bottlenecks, or the settings of LoRA and (IA)^3 as peft has them."""
+def settings_of(
+    file: Path, config: Mapping[str, Any]
+) -> BottleneckMethod | PrefixTuning | dict[str, Any]:
+    """Return the method, or the settings of LoRA and (IA)^3 as peft has them."""
     architecture = config.get("architecture")
     if architecture is None:
         return bottleneck_of(file, config)
+    if architecture == "prefix_tuning":
+        return prefix_of(file, config)
     if architecture != "lora":
         raise UsageError(
             f"{file}: the adapter is of the architecture {architecture}, and zoo reads "
-            "bottlenecks, LoRA and (IA)^3 of AdapterHub",
-            "prefixes and prompts are read in the layout of peft, which counts their positions",
+            "bottlenecks, LoRA, (IA)^3 and prefixes of AdapterHub",
+            "its prompts follow the norm of the embeddings, and zoo's precede it, as in peft"
+            if architecture == "prompt_tuning"
+            else "zoo has no such adapter",
         )
     for name, value in config.items():
         wanted = UPDATES.get(name)
@@ -177,6 +205,27 @@ def settings_of(file: Path, config: Mapping[str, Any]) -> BottleneckMethod | dic
     if config.get("alpha", 1) != 1:
         raise unknown_setting(file, "alpha", config["alpha"], "the factors of (IA)^3 have none")
     return {"peft_type": "IA3"}
+
+
+def prefix_of(file: Path, config: Mapping[str, Any]) -> PrefixTuning:
+    """Return the method of a prefix, all of whose settings are known."""
+    flat = config.get("flat", False)
+    for name, value in config.items():
+        wanted = PREFIXES.get(name)
+        unknown = wanted is None and name not in PREFIXES_READ and value not in (None, False)
+        unused = name == "non_linearity" and flat
+        if unknown or (wanted is not None and value != wanted and not unused):
+            raise unknown_setting(file, name, value, "zoo has prefixes as in peft")
+    network = {"prefix_projection": True, "encoder_hidden_size": config.get("bottleneck_size", 512)}
+    settings = {
+        "num_virtual_tokens": config.get("prefix_length", 30),
+        "shift_positions": False,
+        **({} if flat else network),
+    }
+    try:
+        return msgspec.convert(settings, PrefixTuning)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise UsageError(f"{file}: {error}", "zoo has no such adapter") from error
 
 
 def unknown_setting(file: Path, name: str, value: object, hint: str) -> UsageError:
@@ -282,6 +331,39 @@ def map_bottlenecks(
             )
         ours[places[name]] = tensor
     return ours
+
+
+def map_prefix(
+    file: Path,
+    described: Mapping[str, Any],
+    method: PrefixTuning,
+    adaptable: AdaptableModel,
+    tensors: Mapping[str, Tensor],
+) -> dict[str, Tensor]:
+    """Return the tensors of a prefix by our names."""
+    # ``prefix_tuning.prefix_tunings.<name>.<place>.<tensor>`` is the model's, and each layer has
+    # the same tensor after ``prefix_tuning.pool.``
+    part, found = f"prefix_tunings.{described.get('name')}.", dict[str, Tensor]()
+    for name, tensor in tensors.items():
+        rest = name.partition(part)[2]
+        place = next((place for place in SELF_ATTENTION if rest.startswith(place)), None)
+        if place is None:
+            raise VerificationError(
+                f"{file}: {name} is of no prefix of self-attention, such as a decoder's",
+                "zoo has no prefix of an encoder with a decoder, and none of cross-attention",
+            )
+        kind = rest.removeprefix(place)
+        if not torch.equal(found.setdefault(kind, tensor), tensor):
+            raise VerificationError(
+                f"{file}: {name} is not the prefix of the other layers", "save it again"
+            )
+    owner = prefix_owner(adaptable)
+    if "control_trans" in found and found["control_trans"].dim() == 1:  # without a network
+        count = method.num_virtual_tokens
+        flat = found.pop("control_trans")
+        if flat.numel() % count == 0:
+            found["wte.weight"] = flat.view(count, -1)
+    return {f"{owner}adapter.{PREFIX_PARTS.get(kind, kind)}": t for kind, t in found.items()}
 
 
 def places_of(name: str, method: BottleneckMethod, adaptable: AdaptableModel) -> dict[str, str]:

@@ -51,6 +51,12 @@ def prompts_config(method: VirtualTokens, adaptable: AdaptableModel) -> dict[str
         kind, modules, layers, heads = PROMPT, 1, 1, 1  # peft only reads the width of a prompt
         width = _table(adaptable).embedding_dim
     else:
+        if isinstance(method, PrefixTuning) and not method.shift_positions:
+            raise UsageError(
+                "in peft, the positions of a text follow the prefix, and this adapter has "
+                "shift_positions false",
+                "`zoo run` applies it with --adapter",
+            )
         kind, modules = PREFIX_TUNING, 1
         layers, heads, size = _sizes(adaptable)
         width = heads * size
@@ -68,7 +74,7 @@ def prompts_config(method: VirtualTokens, adaptable: AdaptableModel) -> dict[str
 
 def _is_of_decoder(adaptable: AdaptableModel) -> bool:
     """Return whether a prefix is of the decoder after an encoder."""
-    if not _prefix_owner(adaptable):
+    if not prefix_owner(adaptable):
         return False
     if DECODER_TOKENS not in str(adaptable.family.onnx(adaptable.config, adaptable.head).inputs):
         raise UsageError(
@@ -113,7 +119,7 @@ def prompts_from_hub(
         )
     if settings["peft_type"] == PREFIX_TUNING:
         prefix = PrefixTuning(num_virtual_tokens=count).resolved(adaptable)
-        owner = _prefix_owner(adaptable)
+        owner = prefix_owner(adaptable)
         values = _prefix_values(source, settings, adaptable, prompts, modules)
         return prefix, {f"{owner}adapter.embedding": values}
     prompt = PromptTuning(num_virtual_tokens=count, init="random").resolved(adaptable)
@@ -155,7 +161,8 @@ def _table(adaptable: AdaptableModel) -> Any:
     return token_embeddings(adaptable.model)
 
 
-def _prefix_owner(adaptable: AdaptableModel) -> str:
+def prefix_owner(adaptable: AdaptableModel) -> str:
+    """Return the module that has the prefix, with a point if it is not the model."""
     found = prefix_layers(adaptable.model)
     assert found is not None, "resolved checks it"
     return found[0].owner

@@ -1,7 +1,7 @@
 """Learned keys and values before a text's own (Li and Liang 2021, arXiv:2101.00190).
 
 All tokens attend to them in each layer. In an encoder-decoder they are the decoder's. Tokens have
-the positions after theirs, as tokens after a cache.
+the positions after theirs, as tokens after a cache, or count them from 0.
 """
 
 from typing import Any, cast
@@ -105,16 +105,31 @@ def prefix_layers(model: nn.Module) -> tuple[Stack, list[Any]] | None:
     """Return the stack that takes a prefix, and the attention of its layers, or ``None``."""
     # Attention with relative positions takes no prefix, unless the stack has ``prefix_length``,
     # which it adds to its biases.
-    found = {stack.owner: stack for stack in stacks(model)}
-    stack = found.get("decoder.", found.get(""))
+    stack = _prefix_stack(model)
     if stack is None:
         return None
-    owner: Any = model.get_submodule(stack.owner.removesuffix("."))
+    owner = stack_module(model, stack)
     distinct = dict.fromkeys(stack.order)
     attentions = [getattr(owner.layers[index], "attention", None) for index in distinct]
     if not attentions or [a for a in attentions if type(a) is not SelfAttention]:
         return None
     return (stack, attentions) if _reads_no_positions(model, owner) else None
+
+
+def _prefix_stack(model: nn.Module) -> Stack | None:
+    found = {stack.owner: stack for stack in stacks(model)}
+    return found.get("decoder.", found.get(""))
+
+
+def stack_module(model: nn.Module, stack: Stack) -> Any:
+    """Return the module that has the layers of a stack."""
+    return model.get_submodule(stack.owner.removesuffix("."))
+
+
+def counts_distances(model: nn.Module) -> bool:
+    """Return whether a model that takes a prefix has relative positions, which count the prefix."""
+    stack = _prefix_stack(model)
+    return stack is not None and hasattr(stack_module(model, stack), "prefix_length")
 
 
 def _reads_no_positions(model: nn.Module, owner: Any) -> bool:
@@ -132,17 +147,17 @@ def has_prefix(model: nn.Module) -> bool:
     return any(isinstance(module, PrefixedSelfAttention) for module in model.modules())
 
 
-def attach_prefix(model: nn.Module, prefix: PrefixEncoder) -> None:
-    """Give a model a prefix, in place."""
+def attach_prefix(model: nn.Module, prefix: PrefixEncoder, *, shift_positions: bool = True) -> None:
+    """Give a model a prefix, in place; the positions of tokens follow it, or begin at 0."""
     found = prefix_layers(model)
     assert found is not None, "the method checks it"
     stack, attentions = found
-    owner: Any = model.get_submodule(stack.owner.removesuffix("."))
+    owner = stack_module(model, stack)
     owner.adapter = prefix
     for number, attention in enumerate(attentions):
         attention.__class__ = PrefixedSelfAttention
         attention.prefix = (prefix, number)  # in a tuple, which registers no module
     if hasattr(owner, "prefix_length"):
         owner.prefix_length = prefix.embedding.shape[0]
-    else:
+    elif shift_positions:
         owner.embeddings.position_offset += prefix.embedding.shape[0]

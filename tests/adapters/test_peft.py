@@ -1,6 +1,7 @@
 """Adapters of peft: it opens ours, and we open its, with the same outputs, for each family."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -275,29 +276,49 @@ def test_options_of_whole_models_are_refused(hub_checkpoint: Make, tmp_path: Pat
         zoo("convert", theirs, "--base", base)
 
 
-PARTS = {"0": "query", "2": "value"}  # of the fused matrix
+PARTS = {"0": "query", "1": "key", "2": "value"}  # of the fused matrix
+# settings here and in peft
+TRAINED: dict[str, tuple[dict[str, Any], Any]] = {
+    "lora": ({"rank": 4, "alpha": 6}, partial(peft.LoraConfig, r=4, lora_alpha=6)),
+    "dora": (
+        {"rank": 4, "alpha": 6},
+        partial(peft.LoraConfig, r=4, lora_alpha=6, use_dora=True),
+    ),
+    "ia3": ({}, peft.IA3Config),
+    "prompt": ({"num_virtual_tokens": 3}, partial(peft.PromptTuningConfig, num_virtual_tokens=3)),
+    "prefix": ({"num_virtual_tokens": 3}, partial(peft.PrefixTuningConfig, num_virtual_tokens=3)),
+}
 
 
-def test_fifty_steps_equal_those_of_peft(pretrained: Pretrained, tmp_path: Path) -> None:
-    """LoRA without dropout, in a plain loop over the batches of the run."""
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(name, marks=pytest.mark.long if name != "lora" else []) for name in TRAINED],
+)
+def test_fifty_steps_equal_those_of_peft(
+    method: str, pretrained: Pretrained, tmp_path: Path
+) -> None:
+    """Without dropout, in a plain loop over the batches of the run."""
     names = {"id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}}
     base, source = pretrained("BertForSequenceClassification", **names)
     steps = {"max_steps": 50, "eval_steps": 50, "save_steps": 50, "save_total_limit": 9}
-    adapter = {"method": "lora", "rank": 4, "alpha": 6}
+    settings_of, config = TRAINED[method]
+    adapter = {"method": method, **settings_of}
     tree = settings(base, labelled(tmp_path / "t.tsv"), adapter=adapter, **steps)
     run = finetune(tmp_path / "run", tree | {"optimizer": {"learning_rate": 0.01}})
-    config = peft.LoraConfig(task_type="SEQ_CLS", r=4, lora_alpha=6)
     model: Any = transformers.BertForSequenceClassification.from_pretrained(source)
-    model = peft.get_peft_model(model, config)
-    set_initial(model, load_file(list_checkpoints(run)[0] / "weights.safetensors"))
+    model = peft.get_peft_model(model, config(task_type="SEQ_CLS"))
+    first = load_file(list_checkpoints(run)[0] / "weights.safetensors")
+    set_initial(model, first)
 
     def batch_loss(batch: Batch) -> tuple[Tensor, int]:
         return model(**batch.tensors).loss * batch.rows, batch.rows
 
     expected = reference_losses(run, model, batch_loss)
     assert training_losses(run) == pytest.approx(expected, abs=1e-4)
-    largest = max(float(p.abs().max()) for n, p in model.named_parameters() if "lora_B" in n)
-    assert largest > 0.01, "the adapter was trained"
+    last = load_file(run / "model" / "adapter.safetensors")
+    own = [name for name in last if "adapter." in name]
+    moved = max(float((last[name] - first[name]).abs().max()) for name in own)
+    assert moved > 0.01, "the adapter was trained"
 
 
 def set_initial(model: nn.Module, tensors: dict[str, Tensor]) -> None:
@@ -305,11 +326,18 @@ def set_initial(model: nn.Module, tensors: dict[str, Tensor]) -> None:
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     with torch.no_grad():
         for name, tensor in tensors.items():
-            if name.startswith("head."):
-                place = f"base_model.model.classifier.modules_to_save.default.{name[5:]}"
-            else:
-                _, layer, *_, kind, number = name.split(".")
-                module = f"base_model.model.bert.encoder.layer.{layer}.attention.self"
-                place = f"{module}.{PARTS[number]}.{kind}.default.weight"
+            (place,) = [place for place in trained if place_in_peft(name) in place]
             trained.pop(place).copy_(tensor)
     assert not trained, "both train the same"
+
+
+def place_in_peft(name: str) -> str:
+    """Return what the name of a tensor in peft contains."""
+    if name.startswith("head."):
+        return f"classifier.modules_to_save.default.{name[5:]}"
+    if "adapter" in name and not name.startswith("layers."):
+        return "prompt_encoder.default.embedding.weight"
+    _, layer, part, matrix, *_, kind, number = name.split(".")
+    inside = f"self.{PARTS[number]}" if matrix == "qkv" else "output.dense"
+    module = f"attention.{inside}" if part == "attention" else inside
+    return f"layer.{layer}.{module}.{kind}.default"

@@ -17,7 +17,6 @@ from tests.training.runs import assert_resumes_from, finish_in_two_processes, re
 from zoo.adapters.write import base_record, write_adapter
 from zoo.checkpoint import AdapterRecord, load_checkpoint
 from zoo.convert.cache import resolve_adapted
-from zoo.convert.peft import write_peft
 from zoo.errors import UsageError
 from zoo.finetuning.runs import FineTuneRun
 from zoo.inference.extract import extract
@@ -108,8 +107,6 @@ def assert_modules_are_kept(checkpoint: Any, folder: Path) -> None:
     expected = scores(checkpoint.path)
     merge(checkpoint, folder / "merged")
     assert scores(folder / "merged") == expected
-    with pytest.raises(UsageError, match="which peft cannot hold"):
-        write_peft(checkpoint, folder / "hub")
     base, merged = checkpoint.base, load_checkpoint(folder / "merged")
     targets = ("query", "value")
     extract(str(base.path), base, merged, folder / "extracted", rank=8, targets=targets)

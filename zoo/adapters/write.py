@@ -1,10 +1,10 @@
 """Writing of the directory of an adapter."""
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import save_file
 
 from zoo.checkpoint import (
@@ -21,14 +21,16 @@ from zoo.checkpoint import (
     encode_manifest,
     weights_digest,
 )
-from zoo.checkpoint.module_weights import module_weight_files
 from zoo.io.digests.files import hash_file
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
+from zoo.tokenizers.sentence_modules import MODULE_WEIGHTS
 from zoo.version import __version__
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from zoo.checkpoint.module_weights import ModuleWeights
 
 
 def base_record(reference: str, base: Checkpoint) -> BaseRecord:
@@ -53,21 +55,20 @@ def write_adapter(
     force: bool = False,
     source: SourceRecord | None = None,
     training: Mapping[str, Any] | None = None,
-    modules: Checkpoint | None = None,
+    modules: "ModuleWeights | None" = None,
 ) -> None:
     """Write an adapter.
 
     Args:
         source: where the weights are from; ``None`` if they were computed here.
-        modules: the model whose modules of a sentence encoder are kept; ``None`` for the base's.
+        modules: weights of the modules of a sentence encoder; ``None`` for the base's.
     """
     with atomic_directory(path, force=force, sources=sources) as staging:
         save_file({name: t.contiguous() for name, t in tensors.items()}, staging / ADAPTER)
         (staging / CONFIG).write_bytes(encode_json(model))
-        if modules is not None:
-            for name in module_weight_files(model.pooling):
-                (staging / name).parent.mkdir(exist_ok=True)
-                shutil.copyfile(modules.module_holder.path / name, staging / name)
+        for folder, weights in (modules or {}).items():
+            (staging / folder).mkdir()
+            save_arrays(dict(weights), staging / folder / MODULE_WEIGHTS)
         files = sorted(file for file in staging.rglob("*") if file.is_file())
         manifest = Manifest(
             zoo=FORMAT_VERSION,

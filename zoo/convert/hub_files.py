@@ -3,14 +3,16 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from zoo.checkpoint import CONFIG
+from zoo.checkpoint import CONFIG, Checkpoint
 from zoo.checkpoint.generation_config import GENERATION_CONFIG
+from zoo.checkpoint.module_weights import module_weight_files
 from zoo.convert.tokenizer import SourceTokenizer
 from zoo.errors import UsageError
 from zoo.families.base import GENERATING, Family
 from zoo.families.config import Config
 from zoo.io.json import encode_json
 from zoo.plugins.tasks import model_fields
+from zoo.tokenizers.cross_encoder import hub_pair_files, with_activation
 from zoo.tokenizers.sentence_files import STATIC
 
 if TYPE_CHECKING:
@@ -56,6 +58,35 @@ def hub_side_files(
         files[GENERATION_CONFIG] = encode_json(generation or {"_from_model_config": True, **known})
     if pooling is not None:
         files |= hub_pooling_files(pooling, pooling.input_width(config), family.sentence_module)
+    return files
+
+
+def checkpoint_side_files(
+    checkpoint: Checkpoint,
+    *,
+    dtype: str,
+    architecture: str | None,
+    more: Mapping[str, Any] | None = None,
+) -> dict[str, bytes]:
+    """Return all files of the Hub's layout except the model's weights, of a checkpoint of ours."""
+    model, source = checkpoint.model, checkpoint.manifest.source
+    info, stored = model.tokenizer, checkpoint.tokenizer_file
+    files = hub_side_files(
+        checkpoint.family,
+        checkpoint.config,
+        checkpoint.head_name,
+        dtype=dtype,
+        architecture=architecture,
+        extra=with_activation(source.extra_config if source else None, model.score_activation),
+        tokenizer=None if info is None else SourceTokenizer(stored.read_bytes(), info),
+        pooling=model.pooling,
+        generation=model.generation,
+        more=more,
+    )
+    if model.pairs is not None:
+        files |= hub_pair_files(model.pairs, model.score_activation)
+    for name in module_weight_files(model.pooling):
+        files[name] = (checkpoint.module_holder.path / name).read_bytes()
     return files
 
 

@@ -33,9 +33,9 @@ from zoo.checkpoint import (
     ModelFile,
     SourceRecord,
 )
-from zoo.checkpoint.module_weights import module_weight_files
+from zoo.checkpoint.module_weights import module_weight_files, read_module_weights
 from zoo.convert import peft_prompts
-from zoo.convert.hub_files import hub_side_files
+from zoo.convert.hub_files import checkpoint_side_files, require_hub_class
 from zoo.errors import UsageError, VerificationError, did_you_mean
 from zoo.families.config import Config
 from zoo.io.digests.files import hash_file
@@ -45,12 +45,23 @@ from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.overwrite import HUB_RECORD, HubRecord
 from zoo.io.tensors.safetensors import SafetensorsReader
 from zoo.nn.layers.skip_init import init_empty_weights
+from zoo.plugins.tasks import model_fields
+from zoo.tokenizers import read_pooling
+from zoo.tokenizers.cross_encoder import (
+    PairSettings,
+    hub_pair_files,
+    read_cross_encoder,
+    read_pair_settings,
+    score_activation,
+)
 from zoo.tokenizers.info import TokenizerInfo
+from zoo.tokenizers.source_files import SourceFiles
 from zoo.version import __version__
 from zoo.weights import Transpose, WeightMap
 from zoo.weights.names import outermost_parts
 
 if TYPE_CHECKING:
+    from zoo.checkpoint.module_weights import ModuleWeights
     from zoo.families.base import Family
 
 PEFT_CONFIG, PEFT_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -127,13 +138,7 @@ def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False
     (adapter,) = checkpoint.adapters
     method, weights = adapter_method_of(adapter), checkpoint.weights
     adaptable = adaptable_model(checkpoint.family, checkpoint.config, checkpoint.head_name)
-    checkpoint.family.architecture(checkpoint.config, checkpoint.head_name)  # the Hub has one
-    own = [f for f in module_weight_files(adapter.model.pooling) if f in adapter.manifest.files]
-    if own:
-        raise UsageError(
-            f"{adapter.path} has {own[0]}, a module of a sentence encoder, which peft cannot hold",
-            "`zoo adapter merge` makes a whole model",
-        )
+    architecture = hub_class(checkpoint)
     tensors, whole, virtual = dict[str, Tensor](), list[str](), dict[str, Tensor]()
     is_virtual = isinstance(method, VirtualTokens)
     sites = {site.module: site for site in adaptable.sites}
@@ -166,22 +171,48 @@ def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False
     with atomic_directory(path, force=force, sources=sources) as staging:
         save_file({k: t.contiguous() for k, t in tensors.items()}, staging / PEFT_WEIGHTS)
         (staging / PEFT_CONFIG).write_bytes(encode_json(described))
-        files = hub_side_files(
-            checkpoint.family,
-            checkpoint.config,
-            checkpoint.head_name,
-            dtype="float32",
-            architecture=checkpoint.family.architecture(checkpoint.config, checkpoint.head_name),
-        )
-        (staging / CONFIG).write_bytes(files[checkpoint.family.config_files[0]])
+        for name, content in side_files(checkpoint, architecture).items():
+            (staging / name).parent.mkdir(exist_ok=True)
+            (staging / name).write_bytes(content)
         record = HubRecord(
             zoo=FORMAT_VERSION,
             created_by={"plm-zoo": __version__},
-            files={file.name: hash_file(file) for file in sorted(staging.iterdir())},
+            files={
+                file.relative_to(staging).as_posix(): hash_file(file)
+                for file in sorted(staging.rglob("*"))
+                if file.is_file()
+            },
             digest=NO_DIGEST,
         )
         (staging / HUB_RECORD).write_bytes(add_digest(encode_json(record)))
     return PeftReport(path, method.name, len(tensors), modules, reference)
+
+
+def side_files(checkpoint: AdaptedCheckpoint, architecture: str) -> dict[str, bytes]:
+    """Return the files next to an adapter: of labels, or of sentence-transformers."""
+    model, config_file = checkpoint.model, checkpoint.family.config_files[0]
+    files = checkpoint_side_files(checkpoint, dtype="float32", architecture=architecture)
+    labels = files.pop(config_file)
+    if model.score_activation is not None:
+        files |= hub_pair_files(model.pairs or PairSettings(), model.score_activation)
+    elif model.pooling is None:
+        # next to it, transformers does not look for the base, but for the weights of a whole model
+        has_labels = checkpoint.family.heads()[checkpoint.head_name].has_labels
+        return {config_file: labels} if has_labels else {}
+    return files
+
+
+def hub_class(checkpoint: AdaptedCheckpoint) -> str:
+    """Return the Hub's class of a model, which computes what the model does."""
+    model = checkpoint.model
+    require_hub_class(
+        checkpoint.family,
+        checkpoint.config,
+        checkpoint.head_name,
+        fields={name: getattr(model, name) for name in model_fields()},
+        origin=str(checkpoint.path),
+    )
+    return checkpoint.family.architecture(checkpoint.config, checkpoint.head_name)
 
 
 def hub_module(part: Part, adapter: Checkpoint) -> str:
@@ -320,10 +351,21 @@ def read_peft(
     method, ours, rest = map_adapter(source, settings, weights, adaptable, tensors)
     whole = map_head(file, base, config, head, rest)
     check_tensors(method, adaptable, ours, file)
-    digests = {name: hash_file(source / name) for name in (PEFT_CONFIG, PEFT_WEIGHTS)}
+    sentence, modules, names = sentence_fields(source, base, config, head)
+    digests = {name: hash_file(source / name) for name in (PEFT_CONFIG, PEFT_WEIGHTS, *names)}
     record = SourceRecord(reference=str(source), format="peft", files=digests)
     write_read(
-        path, reference, base, adaptable, method, {**ours, **whole}, source, record, force=force
+        path,
+        reference,
+        base,
+        adaptable,
+        method,
+        {**ours, **whole},
+        source,
+        record,
+        force=force,
+        sentence=sentence,
+        modules=modules,
     )
     return PeftReport(
         path, method.name, len(tensors), saved_modules(weights, list(whole)), reference
@@ -341,18 +383,24 @@ def write_read(
     record: SourceRecord,
     *,
     force: bool,
+    sentence: Mapping[str, Any] | None = None,
+    modules: "ModuleWeights | None" = None,
 ) -> None:
     """Write an adapter that was read from the files of another library."""
+    # sentence: fields of ``config.json`` about sentence encoders and cross-encoders; ``None`` for
+    # the base's; modules: weights of its modules, ``None`` for the base's
     config, head = adaptable.config, adaptable.head
     same_head = head == base.head_name
+    if sentence is None:
+        sentence = sentence_fields_of(base) if same_head else {}
     model = ModelFile(
         zoo=FORMAT_VERSION,
         family=base.family.name,
         head=head,
         config=msgspec.to_builtins(config),
         tokenizer=shortened_tokenizer(base, method, config, head),
-        pooling=base.model.pooling if same_head else None,
         generation=base.model.generation if same_head else {},
+        **sentence,
     )
     write_adapter(
         path,
@@ -362,7 +410,38 @@ def write_read(
         sources=[source, base.path],
         force=force,
         source=record,
+        modules=modules,
     )
+
+
+def sentence_fields_of(base: Checkpoint) -> dict[str, Any]:
+    """Return the fields of ``config.json`` about sentence encoders and cross-encoders of a base."""
+    model = base.model
+    fields = {"score_activation": model.score_activation, "pairs": model.pairs}
+    return {"pooling": model.pooling, **fields}
+
+
+def sentence_fields(
+    source: Path, base: Checkpoint, config: Config, head: str
+) -> "tuple[dict[str, Any] | None, ModuleWeights | None, list[str]]":
+    """Return these fields and the weights of modules by the files next to an adapter."""
+    # and the names of the files; ``None`` without files, as of adapters that peft itself wrote
+    files, family = SourceFiles(source), base.family
+    config_file = family.config_files[0]
+    extra: dict[str, Any] = {}
+    if files.has(config_file):
+        extra |= family.from_hub(files.json(config_file), str(source / config_file)).extra
+    extra |= read_cross_encoder(files)
+    pooling = family.sentence_settings(extra, read_pooling(files), str(source / config_file))
+    activation = pairs = None
+    if len(getattr(config, "labels", ())) == 1 and "classify" in family.heads()[head].tasks:
+        activation = score_activation(extra, str(source / config_file))
+        pairs = read_pair_settings(files) if activation else None
+    if pooling is None and activation is None:
+        return None, None, []
+    fields = {"pooling": pooling, "score_activation": activation, "pairs": pairs}
+    names = [*sorted(files.names_read), *module_weight_files(pooling)]
+    return fields, read_module_weights(source, pooling), names
 
 
 def shortened_tokenizer(

@@ -14,17 +14,14 @@ from zoo.checkpoint import (
     Manifest,
     encode_manifest,
 )
-from zoo.checkpoint.module_weights import module_weight_files
-from zoo.convert.hub_files import hub_side_files, require_hub_class
+from zoo.convert.hub_files import checkpoint_side_files, require_hub_class
 from zoo.convert.model_card import MODEL_CARD, without_directories
-from zoo.convert.tokenizer import SourceTokenizer
 from zoo.errors import UsageError
 from zoo.export.card import export_card
 from zoo.export.report import ExportReport
 from zoo.io.digests.files import hash_file
 from zoo.plugins import installed
 from zoo.plugins.tasks import model_fields
-from zoo.tokenizers.cross_encoder import hub_pair_files, with_activation
 from zoo.version import __version__
 
 
@@ -91,28 +88,14 @@ def write_hub_files(
     """Write configuration, tokenizer and pooling in the Hub's layout, and the manifest."""
     manifest, family = checkpoint.manifest, checkpoint.family
     known = unreadable_elsewhere(checkpoint) is None
-    info, stored = checkpoint.model.tokenizer, checkpoint.tokenizer_file
-    files = hub_side_files(
-        family,
-        checkpoint.config,
-        checkpoint.head_name,
+    files = checkpoint_side_files(
+        checkpoint,
         dtype=dtype,
         architecture=family.architecture(checkpoint.config, checkpoint.head_name)
         if known
         else None,
-        extra=with_activation(
-            manifest.source.extra_config if manifest.source else None,
-            checkpoint.model.score_activation,
-        ),
-        tokenizer=None if info is None else SourceTokenizer(stored.read_bytes(), info),
-        pooling=checkpoint.model.pooling,
-        generation=checkpoint.model.generation,
         more=more,
     )
-    if checkpoint.model.pairs is not None:
-        files |= hub_pair_files(checkpoint.model.pairs, checkpoint.model.score_activation)
-    for name in module_weight_files(checkpoint.model.pooling):
-        files[name] = (checkpoint.module_holder.path / name).read_bytes()
     files[MODEL_CARD] = card
     for name, content in files.items():
         (staging / name).parent.mkdir(exist_ok=True)

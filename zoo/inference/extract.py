@@ -99,7 +99,7 @@ def extract(
         AdapterRecord(adapter_settings(method), base_record(reference, base)),
         sources=[base.path, tuned.path],
         force=force,
-        modules=tuned,
+        modules=tuned.module_weights(),
         training={"extracted_from": str(tuned.path), "relative_error": _ratio(lost, inside)},
     )
     return ExtractReport(

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -30,6 +31,8 @@ from tests.exporter import fill_tables
 
 ZOO = "zoo.cli"
 READY = "ready\n"
+ROOT = Path(__file__).parents[1]
+CONVERSION_MAPPING = "transformers.conversion_mapping"
 PRELOADED = (
     "torch.utils.tensorboard",
     "transformers.models.bert.modeling_bert",
@@ -148,7 +151,7 @@ def _waiting() -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "tests.warm"]
     waiting = subprocess.Popen(
         command,
-        cwd=Path(__file__).parents[1],
+        cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -159,12 +162,16 @@ def _waiting() -> "subprocess.Popen[str]":
 
 
 def _import_all() -> None:
-    """Import the modules of the program; plugins are imported by the commands that find them."""
+    """Import the modules of the program and of its own plugins, and fill tables of libraries."""
     for name in PRELOADED:
         importlib.import_module(name)
-    for module in pkgutil.walk_packages(program.__path__, "zoo."):
-        if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
+    own = [str(ROOT / folder) for folder in ("plugins", "converters")]
+    for path, prefix in ((program.__path__, "zoo."), (own, "")):
+        for module in pkgutil.walk_packages(path, prefix):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
+    # hundreds of regular expressions, which the first model of transformers compiles
+    importlib.import_module(CONVERSION_MAPPING).get_checkpoint_conversion_mapping("bert")
     with importlib.import_module("zoo.export.graph.trace").silence():
         fill_tables(importlib.import_module("zoo.export.graph.onnx_file").DEFAULT_OPSET)
 
@@ -250,6 +257,9 @@ if __name__ == "__main__":
     gc.enable()
     # Otherwise the garbage collector of each fork touches, and thereby copies, all memory at exit.
     gc.freeze()
+    # torch unregisters its operators at exit, which in each fork would copy as much memory again
+    for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]
+        finalizer.atexit = False
     with open(os.dup(0)) as orders, open(os.dup(1), "w") as answers:
         print(READY, end="", file=answers, flush=True)
         _serve(orders, answers)

@@ -19,19 +19,10 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from tests.checkpoints import Make
+from tests.warm import zoo
 
 Tensors = dict[str, np.ndarray]
 Change = Callable[[Path], None]
-
-
-def zoo(*arguments: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "zoo", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        check=False,
-    )
 
 
 def listing(folder: Path) -> set[str]:

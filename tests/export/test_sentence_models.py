@@ -1,6 +1,7 @@
 """Exports of sentence encoders with modules, sparse encoders, late interaction and rerankers."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +38,15 @@ pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning"
 def model(kind: str, hub_checkpoint: Make, tmp_path: Path) -> Checkpoint:
     from sentence_transformers import CrossEncoder
 
-    hub = tmp_path / "hub"
+    hub, make = tmp_path / "hub", partial(hub_checkpoint, num_hidden_layers=1)
     if kind == "dense":
-        save(hub_checkpoint("BertModel"), hub, modules_of("two dense"))
+        save(make("BertModel"), hub, modules_of("two dense"))
     elif kind == "cross-encoder":
-        source = hub_checkpoint("BertForSequenceClassification", num_labels=1)
+        source = make("BertForSequenceClassification", num_labels=1)
         sigmoid = torch.nn.Sigmoid()
         CrossEncoder(str(source), activation_fn=sigmoid).save(str(hub), create_model_card=False)
     else:
-        made = {"sparse": sparse, "late": late}[kind](hub_checkpoint)
+        made = {"sparse": sparse, "late": late}[kind](make)
         made.save(str(hub), create_model_card=False)
     return converted(hub, tmp_path / "model")
 

@@ -46,7 +46,9 @@ def test_the_output_is_named_after_the_model(model: Path, tmp_path: Path) -> Non
     assert {ref: f"{resolve(ref).short_name}-onnx" for ref in names} == names
 
 
-def test_only_int8_is_one_graph_that_runs(model: Path, tmp_path: Path) -> None:
+def test_only_int8_is_one_graph_that_runs(
+    model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     done("export", model, "--only", "int8")
     export = load_checkpoint(tmp_path / "books-onnx")
     graphs = sorted(path.name for path in (export.path / "onnx").iterdir())
@@ -63,12 +65,6 @@ def test_only_int8_is_one_graph_that_runs(model: Path, tmp_path: Path) -> None:
     assert failed == []
     with pytest.raises(UsageError, match=r"holds a graph in int8, not float32"):
         load_session(export, dtype="float32")
-
-
-def test_the_dtype_that_runs_is_said(
-    model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    done("export", model, "--int8", "-o", "both")
     caplog.set_level("INFO", "zoo")
     caplog.clear()
     load_session(load_checkpoint(Path("both")))
@@ -76,8 +72,8 @@ def test_the_dtype_that_runs_is_said(
     assert said == ["both: the graph in float32; --dtype selects int8"]
 
 
-def test_a_changed_card_is_not_replaced(model: Path, tmp_path: Path) -> None:
-    done("export", model, "-o", "graph")
+def test_a_changed_card_is_not_replaced(model: Path, small_export: Path, tmp_path: Path) -> None:
+    shutil.copytree(small_export / "export", tmp_path / "graph")
     card = tmp_path / "graph" / "README.md"
     card.write_text(card.read_text() + "Mine.\n")
     refused = zoo("export", model, "-o", "graph", "--force")

@@ -49,20 +49,13 @@ def test_a_head_of_several_texts_a_row(texts: Path, tmp_path: Path) -> None:
         QuantizationPlan([Quantization("int8")], eval_file=texts).check(checkpoint, "float32", None)
 
 
-def test_the_report_names_random_tokens(tmp_path: Path) -> None:
-    checkpoint = make_checkpoint(tmp_path / "model", num_layers=1)
-    assert why_no_texts(checkpoint) is not None
-    plan = QuantizationPlan([Quantization("int8")], max_drop=1.0)
-    report = export_onnx(checkpoint, tmp_path / "export", quantization=plan)
-    measured = report.quantized["int8"].agreement
-    assert measured.line().endswith(f"of {measured.texts} rows of random tokens")
-
-
 def test_logits_of_tokens_are_not_scores_of_texts(tmp_path: Path) -> None:
-    """The first of the random rows has a single token."""
+    """The first of the random rows, which the report names, has a single token."""
     head, family = "replaced-token-detection", get_family("electra")
     checkpoint = make_checkpoint(tmp_path / "model", head, family=family, num_layers=1)
     plan = QuantizationPlan([Quantization("int8")], max_drop=1.0)
     report = export_onnx(checkpoint, tmp_path / "export", quantization=plan)
     measured = report.quantized["int8"].agreement
     assert measured.measure == "argmax" and measured.correlation is None
+    assert why_no_texts(checkpoint) is not None
+    assert measured.line().endswith(f"of {measured.texts} rows of random tokens")

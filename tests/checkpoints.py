@@ -51,6 +51,14 @@ def hub_checkpoint(tmp_path: Path) -> Make:
     return make
 
 
+def shrink(path: Path, factor: float) -> None:
+    """Multiply all tensors of a safetensors file."""
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(path)
+    save_file({name: tensor * factor for name, tensor in tensors.items()}, path, {"format": "pt"})
+
+
 def byte_level_roberta(make: Make, architecture: str, **changes: Any) -> Path:
     """Write a RoBERTa with a byte-level tokenizer, to which spaces are parts of tokens."""
     from tests.tokenizers.trained import byte_level

@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from safetensors.torch import load_file, save_file
 
-from tests.checkpoints import SMALL, Make, byte_level_roberta, hub_checkpoint
+from tests.checkpoints import SMALL, Make, byte_level_roberta, hub_checkpoint, shrink
 from tests.tokenizers.trained import BRACKETS, END, byte_level, pieces
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.convert import convert
@@ -31,17 +30,12 @@ def small(hub_checkpoint: Make, tmp_path: Path) -> Small:
             source = _gpt(hub_checkpoint, architecture, **changes)
         else:
             source = hub_checkpoint(architecture, **changes)
-        _shrink(source / "model.safetensors")
+        # rounding is an error relative to weights, of the size of trained ones
+        shrink(source / "model.safetensors", 0.2)
         convert(CheckpointDir(source, "source"), tmp_path / "model")
         return load_checkpoint(tmp_path / "model")
 
     return make
-
-
-def _shrink(path: Path) -> None:
-    """Bring weights to the size of trained ones: rounding is an error relative to them."""
-    tensors = load_file(path)
-    save_file({name: tensor * 0.2 for name, tensor in tensors.items()}, path, {"format": "pt"})
 
 
 def _gpt(make: Make, architecture: str, **changes: Any) -> Path:

@@ -1,6 +1,7 @@
 """Sentence models: embeddings of several sizes, and a reranker next to its encoder.
 
     python -m benchmarks.sentence_models MODEL --data DIR [--seeds 3] [--steps 60] [--pairs 500]
+    python -m benchmarks.sentence_models MODEL --data DIR --seeds 0 --static-seeds 3
 
 MODEL is a sentence encoder, such as all-MiniLM-L6-v2 in the Hub's layout or in ours. DIR has the
 files ``SICK_train.txt`` and ``SICK_trial.txt`` of SICK (Marelli et al. 2014), pairs with a
@@ -11,8 +12,9 @@ a cross-encoder with binary cross-entropy, each with several seeds and the same 
 pairs. The first table has Spearman's correlation, times 100, of relatedness and the similarity of
 the first numbers of each embedding: the median over seeds and their range, and how much Matryoshka
 training adds with the same seed. The second compares encoder, reranker and static vectors that are
-distilled from MODEL (``zoo export --to static``), with the time to score a pair of two new texts,
-taking turns. ``--seeds 0`` only compares MODEL and its static vectors.
+distilled from MODEL, without data (``zoo export --to static``) and, with ``--static-seeds``, on the
+sentences of the training pairs (``zoo distill --student static``), with the time to score a pair of
+two new texts, taking turns. ``--seeds 0`` only compares MODEL and its static vectors.
 
 All are measured on the first ``--pairs`` pairs of ``SICK_trial.txt``, which are left out of the
 training data; many of their sentences are in other pairs there.
@@ -40,9 +42,9 @@ DIMENSIONS = (384, 256, 128, 64, 32)
 COLUMNS = {"--text": "sentence_A", "--pair": "sentence_B", "--label": "relatedness_score"}
 SCALE = (1.0, 5.0)  # of the relatedness
 PUBLISHED, TUNED, MATRYOSHKA = "as published", "fine-tuned", "with Matryoshka"
-RERANKER, VECTORS = "reranker", "static vectors of it"
-STATIC = "static"  # target of an export, and backend
-ROWS = (PUBLISHED, VECTORS, TUNED, RERANKER)  # of the second table
+RERANKER, VECTORS, LEARNED = "reranker", "static vectors of it", "static vectors, trained"
+STATIC = "static"  # target of an export, backend, and student
+ROWS = (PUBLISHED, VECTORS, LEARNED, TUNED, RERANKER)  # of the second table
 TIMED = 200  # pairs whose scores are timed
 # the loss of quality is what is measured
 STATIC_GATE = ("--max-drop", "1", "--quiet")
@@ -71,6 +73,15 @@ def finetune(
     run_zoo(
         *("finetune", model, "--task", task, "--train", train, *words, "-o", output),
         *("--preset", "default", "--threads", "1", "--device", "cpu", "--quiet", *changes),
+    )
+    return output / "model"
+
+
+def distil(teacher: Path, train: Path, output: Path, seed: int) -> Path:
+    """Train static vectors on sentences, and return their directory."""
+    run_zoo(
+        *("distill", "--teacher", teacher, "--student", STATIC, "--train", train, "-o", output),
+        *("--seed", seed, "--threads", "1", "--device", "cpu", "--quiet"),
     )
     return output / "model"
 
@@ -108,6 +119,15 @@ def split(data: Path, train: Path, count: int) -> tuple[list[tuple[str, str]], l
     kept = [line for line, pair in rows if frozenset(pair) not in held]
     train.write_text("\n".join([header, *kept]) + "\n", encoding="utf-8")
     return pairs, labels
+
+
+def write_sentences(train: Path, held: Pairs, file: Path) -> Path:
+    """Write the sentences of training pairs that are in none of the pairs to measure."""
+    pairs, _ = read_pairs(train, sum(1 for _ in train.open(encoding="utf-8")))
+    known = {text for pair in held for text in pair}
+    texts = dict.fromkeys(text for pair in pairs for text in pair if text not in known)
+    file.write_text("\n".join(texts) + "\n", encoding="utf-8")
+    return file
 
 
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, list[Any]]:
@@ -153,6 +173,11 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, list[Any]]:
         models[RERANKER] = finetune(base, RERANKER, train, output, settings)
         scores = [reranker_scores(models[RERANKER], pairs)]
         found.setdefault(RERANKER, []).append(correlations(scores))
+    for seed in range(options.static_seeds):
+        sentences = write_sentences(train, pairs, folder / "sentences.txt")
+        models[LEARNED] = distil(base, sentences, folder / f"{STATIC}-{seed}", seed)
+        scores = encoder_scores(models[LEARNED], pairs, [dims[0]])
+        found.setdefault(LEARNED, []).append(correlations(scores))
     timed = {name: model for name, model in models.items() if name in ROWS}
     return {**found, **times(timed, pairs, options.rounds)}
 
@@ -218,6 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--learning-rate", type=float, default=5e-5)
     parser.add_argument("--dimensions", type=int, nargs="+", default=DIMENSIONS)
     parser.add_argument("--static-dim", type=int, default=256)
+    parser.add_argument("--static-seeds", type=int, default=0, help="of trained static vectors")
     parser.add_argument("--json", type=Path, help="file of all results")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)

@@ -300,6 +300,8 @@ class Model:
         top_k: int | None = None,
         prompt_name: str | None = None,
         prompt: str | None = None,
+        corpus_prompt_name: str | None = None,
+        corpus_prompt: str | None = None,
     ) -> list[dict[str, Any]]:
         """Return texts sorted by their relevance to a query, the best first.
 
@@ -313,6 +315,9 @@ class Model:
             prompt_name: name of a prompt of the model that precedes the query; by default the
                 prompt of queries or, of a cross-encoder, the default prompt.
             prompt: text in place of a prompt.
+            corpus_prompt_name: name of a prompt that precedes each text; by default the prompt of
+                documents. A cross-encoder has none.
+            corpus_prompt: text in place of that prompt.
 
         Returns:
             for each text ``text``, ``corpus_id``, its index, and ``score``.
@@ -325,11 +330,26 @@ class Model:
             [{'text': 'a cat', 'corpus_id': 1, 'score': 0.788}]
         """
         return self._run(
-            "rerank", documents, query=query, top_k=top_k, prompt_name=prompt_name, prompt=prompt
+            "rerank",
+            documents,
+            query=query,
+            top_k=top_k,
+            prompt_name=prompt_name,
+            prompt=prompt,
+            corpus_prompt_name=corpus_prompt_name,
+            corpus_prompt=corpus_prompt,
         )
 
     def search(
-        self, queries: Iterable[str], corpus: "Iterable[str] | Path", *, top_k: int = 10
+        self,
+        queries: Iterable[str],
+        corpus: "Iterable[str] | Path",
+        *,
+        top_k: int = 10,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        corpus_prompt_name: str | None = None,
+        corpus_prompt: str | None = None,
     ) -> list[dict[str, Any]]:
         """Return the texts of a corpus that are most similar to each query, by exact search.
 
@@ -338,15 +358,31 @@ class Model:
             corpus: the texts, or a file as ``zoo run search --corpus`` reads it; they follow the
                 prompt of documents.
             top_k: number of texts to return for a query.
+            prompt_name: name of a prompt of the model that precedes the queries; by default the
+                prompt of queries.
+            prompt: text in place of a prompt.
+            corpus_prompt_name: name of a prompt that precedes the texts; by default the prompt of
+                documents.
+            corpus_prompt: text in place of that prompt.
 
         Returns:
             for each query ``text`` and ``results``: a list of ``text``, ``corpus_id``, its index,
             and ``score``, the best first.
 
         Raises:
-            UsageError: the corpus is empty, or ``top_k`` is not positive.
+            UsageError: the corpus is empty, ``top_k`` is not positive, or the model has no prompt
+                of a name.
         """
-        return self._run("search", queries, corpus=corpus, top_k=top_k)
+        return self._run(
+            "search",
+            queries,
+            corpus=corpus,
+            top_k=top_k,
+            prompt_name=prompt_name,
+            prompt=prompt,
+            corpus_prompt_name=corpus_prompt_name,
+            corpus_prompt=corpus_prompt,
+        )
 
     def similarity(
         self,

@@ -1,5 +1,6 @@
 """Options that several tasks declare."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from zoo.families.tasks import TaskOption
@@ -59,6 +60,25 @@ PROMPTS = (
         "prompt",
         'Put this text before each text, in place of a prompt of the model; "" for none.',
         flag="--prompt-text",
+        metavar="TEXT",
+    ),
+)
+# of models that compare queries with texts
+QUERY_PROMPTS = (
+    replace(PROMPTS[0], help="Prompt of the queries.  [default: the model's, if any]"),
+    replace(PROMPTS[1], help="Text before each query, in place of a prompt of the model."),
+)
+CORPUS_PROMPTS = (
+    TaskOption(
+        "corpus_prompt_name",
+        "Prompt of the texts.  [default: the model's for documents, if any]",
+        flag="--corpus-prompt",
+        metavar="NAME",
+    ),
+    TaskOption(
+        "corpus_prompt",
+        "Text before each text, in place of a prompt of the model.",
+        flag="--corpus-prompt-text",
         metavar="TEXT",
     ),
 )

@@ -194,6 +194,24 @@ def test_sentence_encoders(hub_checkpoint: Make, tmp_path: Path, similarity: str
     assert_ranked_as(ours, theirs)
 
 
+def test_prompts_of_queries_and_texts(hub_checkpoint: Make, tmp_path: Path) -> None:
+    """Models such as E5 need them, and do not all have them in their files."""
+    theirs = dense(hub_checkpoint)
+    ours, _ = both(theirs, tmp_path)
+    texts = theirs.encode_document(TEXTS, prompt_name="query")
+    expected = np.asarray(theirs.similarity(theirs.encode_query(QUERIES, prompt="j "), texts))
+    options: dict[str, Any] = {"prompt": "j ", "corpus_prompt_name": "query"}
+    found = ours.search(QUERIES, TEXTS, **options)
+    for query, row, scores in zip(QUERIES, found, expected, strict=True):
+        for results in (row["results"], ours.rerank(query, TEXTS, **options)):
+            order = [entry["corpus_id"] for entry in results]
+            assert_same([entry["score"] for entry in results], scores[order])
+    with pytest.raises(UsageError, match=r"no prompt 'qury': .*; did you mean query"):
+        ours.search(QUERIES, TEXTS, corpus_prompt_name="qury")
+    with pytest.raises(UsageError, match="a name or a text, and not both"):
+        ours.rerank("a", TEXTS, corpus_prompt_name="query", corpus_prompt="a")
+
+
 @pytest.mark.parametrize("activation", ["Identity", "Sigmoid"])
 def test_cross_encoders(hub_checkpoint: Make, tmp_path: Path, activation: str) -> None:
     from sentence_transformers import CrossEncoder
@@ -216,9 +234,13 @@ def test_cross_encoders(hub_checkpoint: Make, tmp_path: Path, activation: str) -
     logits = theirs.predict(pairs, activation_fn=torch.nn.Identity(), convert_to_tensor=True)
     found = [entry["score"] for entry in ours.classify(pairs)]
     assert_same(found, function(logits), "float64")
+    with pytest.raises(UsageError, match="with a prompt before the query; leave the prompt of the"):
+        ours.rerank("a", TEXTS, corpus_prompt="b ")
     with pytest.raises(UsageError, match="text 1 is one text, and the model compares two"):
         ours.classify(["a b"])
-    with pytest.raises(UsageError, match="serves classify, features, and not search"):
+    with pytest.raises(
+        UsageError, match=r"is a cross-encoder, .*; `zoo run rerank` sorts the texts"
+    ):
         ours.search(["a"], ["b"])
 
 

@@ -48,8 +48,11 @@ def beir(folder: Path, *, trec: bool = False, seed: int = 1) -> dict[str, dict[s
     return relevance
 
 
-def test_metrics_are_those_of_the_library(hub_checkpoint: Make, tmp_path: Path) -> None:
-    """Of relevance without grades, on the same embeddings."""
+@pytest.mark.parametrize("prompts", [{}, {"query": "a b ", "corpus": "c d "}])
+def test_metrics_are_those_of_the_library(
+    hub_checkpoint: Make, tmp_path: Path, prompts: dict[str, str]
+) -> None:
+    """Of relevance without grades, on the same embeddings, also with prompts."""
     evaluation: Any = pytest.importorskip("sentence_transformers.sentence_transformer.evaluation")
     source = hub_checkpoint("BertModel")
     relevance = beir(tmp_path / "data", seed=3)  # whose cosines differ by more than rounding
@@ -67,6 +70,8 @@ def test_metrics_are_those_of_the_library(hub_checkpoint: Make, tmp_path: Path) 
         queries=str(tmp_path / "data" / "queries.jsonl"),
         qrels=str(tmp_path / "qrels.txt"),
         backend="cpu",
+        prompt=prompts.get("query"),
+        corpus_prompt=prompts.get("corpus"),
     )
     queries = read_texts([tmp_path / "data" / "queries.jsonl"])
     evaluator = evaluation.InformationRetrievalEvaluator(
@@ -79,6 +84,8 @@ def test_metrics_are_those_of_the_library(hub_checkpoint: Make, tmp_path: Path) 
         precision_recall_at_k=[1, 5, 10, 100],
         map_at_k=[100],
         write_csv=False,
+        query_prompt=prompts.get("query"),
+        corpus_prompt=prompts.get("corpus"),
     )
     theirs = evaluator(library_encoder(source).eval())
     expected = {
@@ -127,8 +134,11 @@ def test_queries_without_a_relevant_text_are_left_out(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("q1 0 d99 1", r"judges 'd99', which are not texts of .*corpus.jsonl; did you mean d9"),
-        ("qq 0 d1 1", r"judges 'qq', which are not queries of .*queries.jsonl"),
+        (
+            "q1 0 d99 1",
+            r"judges 'd99', which is not among the texts of .*corpus.jsonl; did you mean d9",
+        ),
+        ("qq 0 d1 1", r"judges 'qq', which is not among the queries of .*queries.jsonl"),
         ("q1 0 d1 high", "is 'q1 0 d1 high', not a judgement"),
         ("q1 d1", "is 'q1 d1', not a judgement; a line is 'QUERY 0 TEXT GRADE' as in TREC"),
         ("q1 0 d1 1\nq1 0 d1 2", "qrels.txt:2 judges 'd1' for 'q1' again"),

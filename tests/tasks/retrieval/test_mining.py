@@ -19,6 +19,7 @@ CASES: list[dict[str, Any]] = [
     {"range_min": 1, "range_max": 5, "num_negatives": 2},
     {"absolute_margin": 0.0005, "num_negatives": 2},
     {"relative_margin": 0.0005, "num_negatives": 2},
+    {"prompt_text": "a b ", "corpus_prompt_text": "c d "},
     {"max_score": 0.9995, "min_score": 0.99, "num_negatives": 2},
 ]
 
@@ -57,9 +58,9 @@ def reference(model: Path, case: dict[str, Any]) -> list[tuple[str, str, list[st
     found = []
     for query in dict.fromkeys(row["text"] for row in pairs()):
         own = [row["pair"] for row in pairs() if row["text"] == query]
-        scores = dict(
-            zip(candidates, encoder.similarity([(query, t) for t in candidates]), strict=True)
-        )
+        before, begin = case.get("prompt_text", ""), case.get("corpus_prompt_text", "")
+        compared = [(before + query, begin + text) for text in candidates]
+        scores = dict(zip(candidates, encoder.similarity(compared), strict=True))
         lowest = min(scores[text] for text in own)
         highest = min(
             lowest - case.get("absolute_margin", -9),

@@ -1,8 +1,8 @@
 """The command ``zoo mine-negatives``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,12 @@ from zoo.cli.options import (
     shared_option,
 )
 from zoo.cli.output import note, result
+from zoo.cli.task_options import add_options
+from zoo.tasks.options import CORPUS_PROMPTS, QUERY_PROMPTS
+
+if TYPE_CHECKING:
+    from zoo.tasks.retrieval.scoring import Prompt
+    from zoo.tasks.sentence_embedding.predict import Role
 
 FORMATS = ("triplet", "n-tuple", "labeled-pair", "labeled-list")
 
@@ -28,6 +34,12 @@ FORMATS = ("triplet", "n-tuple", "labeled-pair", "labeled-list")
 def number_option(name: str, description: str) -> Callable[[Function], Function]:
     """Return an option that takes a number."""
     return click.option(name, type=FiniteRange(), metavar="X", help=description)
+
+
+def prompt_options(function: Function) -> Function:
+    """Add the options for prompts of queries and texts."""
+    add_options(function, [*QUERY_PROMPTS, *CORPUS_PROMPTS])
+    return function
 
 
 @click.command(
@@ -82,6 +94,7 @@ table, and of --corpus."""
     show_default=True,
     help="Take the closest texts that remain, or random ones.",
 )
+@prompt_options
 @seed_option
 @click.option(
     "--output-format",
@@ -125,25 +138,39 @@ def command(
     from zoo.io.output.tables import table_writer
     from zoo.tasks.retrieval.data import read_texts
     from zoo.tasks.retrieval.mining import MiningOptions, mine_hard_negatives, mined_rows
-    from zoo.tasks.retrieval.scoring import Ranker, make_ranker, require_ranker
+    from zoo.tasks.retrieval.scoring import (
+        Ranker,
+        make_ranker,
+        require_ranker,
+        retrieval_prompts,
+    )
     from zoo.tasks.sentence_embedding.data import read_text_groups
 
     compute = {name: options.pop(name) for name in ("backend", "device", "dtype", "threads")}
+    named = [option.name for option in (*QUERY_PROMPTS, *CORPUS_PROMPTS)]
+    prompts = retrieval_prompts(**{name: options.pop(name) for name in named})
     mining = MiningOptions(**options)
 
-    def ranker(reference: str, *, pairs: bool, pinned: str | None) -> Ranker:
+    def ranker(
+        reference: str,
+        *,
+        pairs: bool,
+        pinned: str | None,
+        prompts: "Mapping[Role, Prompt]",
+    ) -> Ranker:
         checkpoint = resolve_checkpoint(reference, revision=pinned, offline=offline, lock=lock)
         require_ranker(checkpoint, pairs=pairs)
-        return make_ranker(checkpoint, open_session(checkpoint, **compute, fastest=True))
+        session = open_session(checkpoint, **compute, fastest=True)
+        return make_ranker(checkpoint, session, None, prompts)
 
     further = expand_paths([] if corpus is None else [corpus])
     sources = [*expand_paths([source]), *further]
     with table_writer(output, force=force, sources=sources) as write:
         groups = read_text_groups([source], (text, pair), None, RowProblems())
         texts = [*read_texts(further).values()] if further else []
-        again = None if scorer is None else ranker(scorer, pairs=True, pinned=None)
+        again = None if scorer is None else ranker(scorer, pairs=True, pinned=None, prompts={})
         found = mine_hard_negatives(
-            ranker(ref, pairs=False, pinned=revision),
+            ranker(ref, pairs=False, pinned=revision, prompts=prompts),
             [(group.texts[0], group.texts[1]) for group in groups],
             mining,
             corpus=texts,

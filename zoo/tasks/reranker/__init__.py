@@ -3,7 +3,14 @@
 from dataclasses import replace
 
 from zoo.families.tasks import TaskOption, TaskSpec
-from zoo.tasks.options import DIM, EVAL_NEGATIVES, LABELLED, PAIR, PROMPTS
+from zoo.tasks.options import (
+    CORPUS_PROMPTS,
+    DIM,
+    EVAL_NEGATIVES,
+    LABELLED,
+    PAIR,
+    QUERY_PROMPTS,
+)
 
 EXAMPLES = """\b
 Examples:
@@ -23,15 +30,15 @@ TASKS = (
         predict="zoo.tasks.reranker.rerank:Rerank",
         run_options=(
             TaskOption("query", "The query.", metavar="TEXT"),
-            replace(PROMPTS[0], help="Prompt of the query.  [default: the model's, if any]"),
-            replace(PROMPTS[1], help="Text before the query, in place of a prompt of the model."),
+            *QUERY_PROMPTS,
+            *CORPUS_PROMPTS,
             TaskOption("top_k", "Number of texts to return.  [default: all]", int, minimum=1),
         ),
         examples=EXAMPLES,
         train="zoo.tasks.reranker.train:Reranker",
         evaluate="zoo.tasks.reranker.evaluate:RerankerEvaluation",
         train_options=(replace(EVAL_NEGATIVES, setting="data.negatives"),),
-        eval_options=(*LABELLED, PAIR, EVAL_NEGATIVES, DIM),
+        eval_options=(*LABELLED, PAIR, EVAL_NEGATIVES, *QUERY_PROMPTS, *CORPUS_PROMPTS, DIM),
         metrics=("ndcg_at_10",),
     ),
 )

@@ -13,7 +13,7 @@ from zoo.metrics.retrieval import RANKED, RANKING_NAMES, ranking_scores
 from zoo.overrides import override
 from zoo.tasks.reranker.data import ListColumns, read_lists, review_list
 from zoo.tasks.reranker.rows import ranked_row
-from zoo.tasks.retrieval.scoring import make_ranker, require_ranker
+from zoo.tasks.retrieval.scoring import make_ranker, require_ranker, retrieval_prompts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,6 +44,10 @@ class RerankerEvaluation(Evaluation):
         negative: Sequence[str] = (),
         dim: int | None = None,
         seed: int = 0,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        corpus_prompt_name: str | None = None,
+        corpus_prompt: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
@@ -52,7 +56,13 @@ class RerankerEvaluation(Evaluation):
                 f"{self.name} ranks texts for a query", "name the column of the texts with --pair"
             )
         self.text, self.pair, self.label, self.negatives = text, pair, label, tuple(negative)
-        self.seed, self.ranker = seed, make_ranker(self.checkpoint, self.session, dim)
+        prompts = retrieval_prompts(
+            prompt_name=prompt_name,
+            prompt=prompt,
+            corpus_prompt_name=corpus_prompt_name,
+            corpus_prompt=corpus_prompt,
+        )
+        self.seed, self.ranker = seed, make_ranker(self.checkpoint, self.session, dim, prompts)
 
     @classmethod
     @override

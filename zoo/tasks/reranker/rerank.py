@@ -10,6 +10,7 @@ from zoo.inference.processing.records import TextExample, validate_text
 from zoo.inference.processing.similarity import text_similarity
 from zoo.inference.task import EncodedExample, Task
 from zoo.overrides import override
+from zoo.tasks.retrieval.scoring import refuse_corpus_prompt
 from zoo.tasks.sentence_embedding.predict import Embed
 from zoo.tasks.text_classification.predict import ClassifyTexts
 from zoo.tokenizers.pooling import Pooling
@@ -35,6 +36,8 @@ class Rerank(Task):
         top_k: int | None = None,
         prompt_name: str | None = None,
         prompt: str | None = None,
+        corpus_prompt_name: str | None = None,
+        corpus_prompt: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
@@ -42,6 +45,7 @@ class Rerank(Task):
             raise UsageError("a prompt is a name or a text, and not both", "leave one out")
         if prompt is not None:
             validate_text(prompt, "the prompt")
+        of_text: dict[str, Any] = {"prompt_name": corpus_prompt_name, "prompt": corpus_prompt}
         of_query: dict[str, Any] = {"prompt_name": prompt_name, "prompt": prompt}
         if query is None:
             raise UsageError("rerank sorts texts by a query", "give --query TEXT")
@@ -54,8 +58,10 @@ class Rerank(Task):
         self.scorer: Task = (
             ClassifyTexts(*parts, **options, **of_query)
             if self.is_cross_encoder
-            else Embed(*parts, **options, role="document")
+            else Embed(*parts, **options, **of_text, role="document")
         )
+        if self.is_cross_encoder and set(of_text.values()) != {None}:
+            refuse_corpus_prompt(self.checkpoint)
         if self.is_cross_encoder and len(self.checkpoint.config.labels) != 1:
             raise UsageError(
                 f"{self.checkpoint.path} has {len(self.checkpoint.config.labels)} labels, and a "

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from zoo.families.tasks import TaskOption, TaskSpec
-from zoo.tasks.options import DIM, SEED
+from zoo.tasks.options import CORPUS_PROMPTS, DIM, QUERY_PROMPTS, SEED
 
 EXAMPLES = """\b
 Examples:
@@ -22,6 +22,8 @@ TASKS = (
         run_options=(
             TaskOption("corpus", "File of the texts to search.", Path, metavar="FILE"),
             TaskOption("top_k", "Number of texts for each query.", int, minimum=1, default=10),
+            *QUERY_PROMPTS,
+            *CORPUS_PROMPTS,
         ),
         input_flag="--queries",
         examples=EXAMPLES,
@@ -42,6 +44,8 @@ TASKS = (
                 metavar="FILE",
             ),
             TaskOption("split", "Split of a BEIR folder.  [default: test]", metavar="NAME"),
+            *QUERY_PROMPTS,
+            *CORPUS_PROMPTS,
             DIM,
             SEED,
         ),

@@ -101,8 +101,9 @@ def _require_known(
         return
     listed = ", ".join(map(repr, unknown[:SHOWN]))
     more = f" and {len(unknown) - SHOWN:,} more" if len(unknown) > SHOWN else ""
+    verb = "are not" if unknown[1:] else "is not among the"
     raise UsageError(
-        f"{qrels} judges {listed}{more}, which are not {which}",
+        f"{qrels} judges {listed}{more}, which {verb} {which}",
         did_you_mean(unknown[0], list(known)[:10_000]) or "give the files that belong together",
     )
 

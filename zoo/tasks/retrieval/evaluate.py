@@ -9,7 +9,7 @@ from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.retrieval import RANKING_NAMES, ranking_scores
 from zoo.overrides import override
 from zoo.tasks.retrieval.data import RetrievalData, RetrievalFiles
-from zoo.tasks.retrieval.scoring import make_ranker, require_ranker
+from zoo.tasks.retrieval.scoring import make_ranker, require_ranker, retrieval_prompts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,11 +37,21 @@ class RetrievalEvaluation(Evaluation):
         split: str | None = None,
         dim: int | None = None,
         seed: int = 0,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        corpus_prompt_name: str | None = None,
+        corpus_prompt: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
         self.queries, self.qrels, self.split, self.seed = queries, qrels, split, seed
-        self.ranker = make_ranker(self.checkpoint, self.session, dim)
+        prompts = retrieval_prompts(
+            prompt_name=prompt_name,
+            prompt=prompt,
+            corpus_prompt_name=corpus_prompt_name,
+            corpus_prompt=corpus_prompt,
+        )
+        self.ranker = make_ranker(self.checkpoint, self.session, dim, prompts)
 
     @classmethod
     @override

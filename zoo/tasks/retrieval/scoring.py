@@ -1,9 +1,9 @@
 """Scores of texts for queries, by the score of each kind of model."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from zoo.errors import UsageError
 from zoo.inference.processing.records import TextExample
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from zoo.tasks.retrieval.vectors import Scored
 
     Floats = NDArray[np.floating[Any]]
+Prompt = dict[str, Any]  # ``prompt_name`` and ``prompt`` of ``Embed``
 CLASSIFIER = "sequence-classification"
 EMBED = "embed"  # task of heads
 
@@ -45,13 +46,21 @@ class EmbeddingRanker(Ranker):
 
     # Embeddings of texts are in temporary files, sparse ones without their zeros.
 
-    def __init__(self, checkpoint: "Checkpoint", session: "Session", dim: int | None) -> None:
+    def __init__(
+        self,
+        checkpoint: "Checkpoint",
+        session: "Session",
+        dim: int | None,
+        prompts: Mapping[Role, Prompt] = {},
+    ) -> None:
         self.checkpoint, self.session, self.dim = checkpoint, session, dim
+        self.prompts = prompts
         self.pooling = checkpoint.model.pooling or Pooling()
 
     def embed(self, texts: Iterable[str], role: Role) -> "Iterator[Floats]":
         """Yield the embedding of each text: (hidden,), or (tokens, width) of late interaction."""
-        task = Embed(self.checkpoint, self.session, role=role, dim=self.dim)
+        prompt = self.prompts.get(role, {})
+        task = Embed(self.checkpoint, self.session, role=role, dim=self.dim, **prompt)
         records = (TextExample(text, location=repr(text[:40])) for text in texts)
         return (added["embedding"] for _, added in task.stream(records))
 
@@ -85,8 +94,10 @@ class EmbeddingRanker(Ranker):
 class CrossEncoderRanker(Ranker):
     """Logits of pairs of a query and a text."""
 
-    def __init__(self, checkpoint: "Checkpoint", session: "Session") -> None:
-        self.task = PairScores(checkpoint, session)
+    def __init__(
+        self, checkpoint: "Checkpoint", session: "Session", prompt: Prompt | None = None
+    ) -> None:
+        self.task = PairScores(checkpoint, session, **(prompt or {}))
         self.dtype = session.dtype
 
     @override
@@ -105,21 +116,54 @@ class CrossEncoderRanker(Ranker):
             yield row, score_error(row, self.dtype)
 
 
-def make_ranker(checkpoint: "Checkpoint", session: "Session", dim: int | None = None) -> Ranker:
+def retrieval_prompts(
+    *,
+    prompt_name: str | None = None,
+    prompt: str | None = None,
+    corpus_prompt_name: str | None = None,
+    corpus_prompt: str | None = None,
+) -> dict[Role, Prompt]:
+    """Return the prompts that options name for queries and texts."""
+    given: dict[Role, Prompt] = {
+        "query": {"prompt_name": prompt_name, "prompt": prompt},
+        "document": {"prompt_name": corpus_prompt_name, "prompt": corpus_prompt},
+    }
+    return {role: prompt for role, prompt in given.items() if set(prompt.values()) != {None}}
+
+
+def make_ranker(
+    checkpoint: "Checkpoint",
+    session: "Session",
+    dim: int | None = None,
+    prompts: Mapping[Role, Prompt] = {},
+) -> Ranker:
     """Return the ranker of a model's kind; ``dim`` cuts embeddings."""
     if checkpoint.head_name != CLASSIFIER:
-        return EmbeddingRanker(checkpoint, session, dim)
+        return EmbeddingRanker(checkpoint, session, dim, prompts)
     if dim is not None:
         raise UsageError(f"{checkpoint.path} has no embeddings to cut", "leave --dim out")
-    return CrossEncoderRanker(checkpoint, session)
+    if "document" in prompts:
+        refuse_corpus_prompt(checkpoint)
+    return CrossEncoderRanker(checkpoint, session, prompts.get("query"))
+
+
+def refuse_corpus_prompt(checkpoint: "Checkpoint") -> NoReturn:
+    """Refuse a prompt of texts for a cross-encoder."""
+    raise UsageError(
+        f"{checkpoint.path} reads a query and a text together, with a prompt before the query",
+        "leave the prompt of the texts out",
+    )
 
 
 def require_ranker(checkpoint: "Checkpoint", *, pairs: bool) -> None:
     """Check that a model scores texts, or only pairs of a query and a text."""
-    if checkpoint.head_name != CLASSIFIER:
-        require_head(checkpoint, EMBED)
-    elif not pairs:
+    is_classifier = checkpoint.head_name == CLASSIFIER
+    if is_classifier and not pairs and len(checkpoint.config.labels) == 1:
         raise UsageError(
-            f"{checkpoint.path} scores pairs of texts, and does not search a corpus",
-            "evaluate it on the texts of each query, with --task reranker",
+            f"{checkpoint.path} is a cross-encoder, which scores pairs of texts and does not "
+            "search a corpus",
+            "`zoo run rerank` sorts the texts of a query, and `zoo eval --task reranker` "
+            "evaluates their order",
         )
+    if not (is_classifier and pairs):
+        require_head(checkpoint, EMBED)

@@ -11,11 +11,13 @@ from zoo.inference.processing.records import TextExample, as_records
 from zoo.inference.processing.search import QUERIES
 from zoo.inference.task import EncodedExample, Task
 from zoo.overrides import override
+from zoo.tasks.retrieval.scoring import require_ranker
 from zoo.tasks.retrieval.vectors import CorpusVectors, corpus_vectors
 from zoo.tasks.sentence_embedding.predict import Embed
 from zoo.tokenizers.pooling import Pooling
 
 if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
     from zoo.inference.processing.search import TopK
 
 
@@ -32,11 +34,21 @@ class Search(Task):
     heads: ClassVar[tuple[str, ...]] = ("none",)
     output_keys: ClassVar[tuple[str, ...]] = ("results",)
 
+    @classmethod
+    @override
+    def require_head(cls, checkpoint: "Checkpoint") -> None:
+        require_ranker(checkpoint, pairs=False)
+        super().require_head(checkpoint)
+
     def __init__(
         self,
         *args: Any,
         corpus: "Path | str | Iterable[str] | None" = None,
         top_k: int = 10,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        corpus_prompt_name: str | None = None,
+        corpus_prompt: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
@@ -47,8 +59,14 @@ class Search(Task):
         self.corpus, self.top_k = corpus, top_k
         parts = (self.checkpoint, self.session, self.tokenizer)
         options.pop("tokenizer", None)
-        self.query_task = Embed(*parts, role="query")
-        self.document_task = Embed(*parts, **options, role="document")
+        self.query_task = Embed(*parts, role="query", prompt_name=prompt_name, prompt=prompt)
+        self.document_task = Embed(
+            *parts,
+            **options,
+            role="document",
+            prompt_name=corpus_prompt_name,
+            prompt=corpus_prompt,
+        )
 
     @override
     def run_chunks(

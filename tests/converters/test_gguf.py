@@ -171,8 +171,10 @@ def test_a_model_there_and_back_is_exact(
     assert getattr(back.config, "labels", ()) == getattr(checkpoint.config, "labels", ())
 
 
-def rewritten(file: Path, target: Path, changes: Mapping[str, Any]) -> Path:
-    """Write a file with other values of keys; ``None`` leaves a key out."""
+def rewritten(
+    file: Path, target: Path, changes: Mapping[str, Any], types: Mapping[str, Any] | None = None
+) -> Path:
+    """Write a file with other values of keys, ``None`` leaves one out, and types of tensors."""
     reader, writer = gguf.GGUFReader(file), gguf.GGUFWriter(target, "bert")
     stored = {name: field for name, field in reader.fields.items() if name[:5] != "GGUF."}
     writer.kv_data[0].clear()
@@ -184,7 +186,11 @@ def rewritten(file: Path, target: Path, changes: Mapping[str, Any]) -> Path:
         if value is not None:
             writer.add_key_value(name, value, gguf.GGUFValueType.get_type(value))
     for tensor in reader.tensors:
-        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+        kind = (types or {}).get(tensor.name, tensor.tensor_type)
+        data = (
+            tensor.data if kind == tensor.tensor_type else gguf.quants.quantize(tensor.data, kind)
+        )
+        writer.add_tensor(tensor.name, data, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -291,6 +297,25 @@ def test_quantized_weights_are_read_in_float32(
         exact = np.asarray(before.read(name), np.float32)
         expected = gguf.quants.dequantize(gguf.quants.quantize(exact, kind), kind)
         np.testing.assert_array_equal(after.read(name), expected)
+
+
+def test_parts_of_a_matrix_may_have_several_types(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in files of llama.cpp, whose quantizer chooses the type of each tensor."""
+    monkeypatch.setattr(type(TARGET), "runtime_problem", lambda self: "not needed")
+    TARGET.export(small("BertModel"), tmp_path / "export", UNVERIFIED)
+    name, kinds = "blk.0.attn_{}.weight", {"q": "F16", "k": "F32", "v": "BF16"}
+    types = {name.format(part): gguf.GGMLQuantizationType[kind] for part, kind in kinds.items()}
+    exported = tmp_path / "export" / "model.gguf"
+    file = rewritten(exported, tmp_path / "mixed.gguf", {}, types)
+    parts = {tensor.name: tensor for tensor in gguf.GGUFReader(file).tensors}
+    assert [parts[part].tensor_type for part in types] == list(types.values())
+    expected = [gguf.quants.dequantize(parts[n].data, parts[n].tensor_type) for n in types]
+    convert(locate_or_download(resolve(str(file))), tmp_path / "back")
+    with load_checkpoint(tmp_path / "back").open_weights() as reader:
+        actual = reader.read("layers.0.attention.qkv.weight")
+    np.testing.assert_array_equal(actual, np.concatenate(expected))
 
 
 @pytest.mark.parametrize(
@@ -405,6 +430,7 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "negative layers": ({"bert.block_count": -1}, "block_count = -1"),
     "heads": ({"bert.attention.head_count": 0}, "num_attention_heads|num_heads"),
     "width": ({"bert.embedding_length": "32"}, "embedding_length = '32'"),
+    "more positions": ({"bert.context_length": 1 << 20}, "rows, and the header states 1048576"),
     "other width": ({"bert.embedding_length": 64}, "the tensors do not"),
     "epsilon": ({"bert.attention.layer_norm_epsilon": float("nan")}, "epsilon = nan"),
     "activation": ({"bert.hidden_activation": "step"}, "hidden_act"),

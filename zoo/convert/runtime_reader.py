@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
+from zoo.convert.dtypes import widened
 from zoo.families.runtimes import RuntimeModel
-from zoo.io.tensors.formats import TensorInfo, TensorReader
+from zoo.io.tensors.formats import FLOATING, TensorInfo, TensorReader, widest_dtype
 from zoo.overrides import override
 from zoo.weights import TensorMapping, WeightMap
 
@@ -28,7 +29,9 @@ class RuntimeReader(TensorReader):
                 continue
             read |= set(theirs.sources)
             ours = hub[theirs.target]
-            code = inner.tensors[theirs.sources[0]].dtype
+            codes = [inner.tensors[name].dtype for name in theirs.sources]
+            integers = [code for code in codes if code not in FLOATING]  # refused by name
+            code = integers[0] if integers else widest_dtype(codes)
             shapes = [inner.tensors[name].shape for name in theirs.sources]
             if shapes != list(theirs.source_shapes):  # reported as a tensor of another shape
                 self.tensors |= {name: inner.tensors[name] for name in theirs.sources}
@@ -48,7 +51,8 @@ class RuntimeReader(TensorReader):
             return self.inner.read(name)
         theirs, ours, part = self._pairs[name]
         arrays: list[Any] = [self.inner.read(source) for source in theirs.sources]
-        tensor = theirs.op.from_hub(arrays, ours.shape)
+        codes = [self.inner.tensors[source].dtype for source in theirs.sources]
+        tensor = theirs.op.from_hub(widened(arrays, codes), ours.shape)
         found: NDArray[np.generic[Any]] = ours.op.to_hub(tensor)[part]
         return found
 

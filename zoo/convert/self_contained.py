@@ -13,7 +13,7 @@ from zoo.hub.source import CheckpointDir
 from zoo.io.json import dump_json
 from zoo.plugins import iter_families
 from zoo.tokenizers import has_tokenizer, hub_pooling_files
-from zoo.tokenizers.gguf import ARCHITECTURE, MODEL, pooling_mode, tokenizer_files
+from zoo.tokenizers.gguf import ARCHITECTURE, MODEL, PREFIX, pooling_mode, tokenizer_files
 from zoo.tokenizers.pooling import Pooling
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def _header(reader: "TensorReader") -> RuntimeHeader:
 
 def _configuration(header: RuntimeHeader, target: str) -> dict[str, bytes]:
     """Return the configuration and the settings of pooling."""
+    _check_tables(header)
     for family in iter_families():
         hub = family.config_of_runtime(target, header)
         if hub is not None:
@@ -67,6 +68,22 @@ def _configuration(header: RuntimeHeader, target: str) -> dict[str, bytes]:
         "no installed family reads",
         "`zoo plugins install` adds families, `zoo plugins new` writes one",
     )
+
+
+def _check_tables(header: RuntimeHeader) -> None:
+    """Check that tokens and positions of the header have embeddings."""
+    tokens = header.metadata.get(f"{PREFIX}tokens")
+    stated = {
+        "token_embd.weight": len(tokens) if isinstance(tokens, list) else 0,
+        "position_embd.weight": header.count("context_length", 0),
+    }
+    for name, count in stated.items():
+        shape = header.shapes.get(name)
+        if shape and shape[0] < count:
+            raise VerificationError(
+                f"{header.location}: {name} has {shape[0]} rows, and the header states {count}",
+                "fetch it again",
+            )
 
 
 def _pooling(header: RuntimeHeader) -> dict[str, bytes]:

@@ -387,11 +387,11 @@ class BatchTask(Task):
             rows += parts
         results: dict[int, dict[str, Any]] = {}
         costs = [self.cost(row) for row in rows]
+        # the model's: a session that does not take one of them has to say so
+        names = list(self.checkpoint.onnx_spec.inputs)
         for indices in plan_batches(costs, self.max_batch_tokens, batch_size=self.batch_size):
             members = [rows[k] for k in indices]
-            batch = collate(
-                [row.encoded for row in members], self.session.inputs, self.tokenizer.pad_id
-            )
+            batch = collate([row.encoded for row in members], names, self.tokenizer.pad_id)
             with self.name_model_in_errors():
                 results |= zip(indices, self.compute(members, batch), strict=True)
         start = 0

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.io.lazy_import import import_problem
+from zoo.version import package_version
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
@@ -117,6 +118,17 @@ class ExportTarget(ABC):
     def runtime_install(self) -> str:
         """Return how to install the runtime."""
         return self.install
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of installed packages that write the files and run them.
+
+        By default the version of ``package``.
+
+        Returns:
+            package -> version; packages that are not installed are left out.
+        """
+        version = package_version(self.package) if self.package else None
+        return {} if version is None else {self.package: version}
 
     def export(
         self, checkpoint: "Checkpoint", directory: Path, settings: ExportSettings

@@ -94,9 +94,7 @@ def export_to(
             validated=False,
             files=[],
             bytes=0,
-            versions={
-                name: package_version(name) or "unknown" for name in ("torch", *packages(target))
-            },
+            versions={"torch": package_version("torch") or "unknown", **target.versions()},
             weights=weights,
             unreadable_elsewhere=unreadable_elsewhere(checkpoint),
             unverified=problem,
@@ -128,11 +126,6 @@ def export_to(
     return report
 
 
-def packages(target: ExportTarget) -> tuple[str, ...]:
-    """Return the package of a target, if it has one."""
-    return (target.package,) if target.package else ()
-
-
 def check_precision(target: ExportTarget, name: str | None) -> str:
     """Return the name of a precision of a target, by default its first."""
     known = list(target.precisions)
@@ -150,6 +143,10 @@ def require_held(target: ExportTarget, checkpoint: Checkpoint) -> None:
     reason = target.refusal(
         checkpoint.family, checkpoint.config, checkpoint.head_name, checkpoint.model.pooling
     )
+    tokenizer = checkpoint.model.tokenizer
+    typed = tokenizer is not None and tokenizer.token_types and TYPES in checkpoint.onnx_spec.inputs
+    if checkpoint.model.score_activation is not None and typed and not target.reads_token_types:
+        reason = "it reads no token types, which tell a query from a text"
     if reason is not None:
         bare = target.refusal(
             checkpoint.family, checkpoint.config, "none", checkpoint.model.pooling
@@ -255,15 +252,21 @@ class Reference:
         """Return the agreement on texts, or on labelled data; ``quick`` takes fewer of them."""
         count = QUICK_BATCHES if quick else len(self.samples)
         names, pooling = session.outputs, self.checkpoint.model.pooling
+        weights = self.checkpoint.module_weights()
         expected: list[Summary] = []
         for sample, outputs in zip(self.samples[:count], self.outputs[:count], strict=True):
             expected += summaries(
-                partial(self._named, outputs, names, sample.mask), [sample], self.spec, pooling
+                partial(self._named, outputs, names, sample.mask),
+                [sample],
+                self.spec,
+                pooling,
+                weights,
             )
         if plan.metric is None:
             require_different_scores(expected)
-        actual = summaries(session.run, self.samples[:count], self.spec, pooling)
-        result = replace_random(agreement(expected, actual, self.spec), self.checkpoint)
+        actual = summaries(session.run, self.samples[:count], self.spec, pooling, weights)
+        result = agreement(expected, actual, self.spec, self.checkpoint)
+        result.random_tokens = why_no_texts(self.checkpoint) is not None
         if plan.metric is None or quick:  # the cosine orders layers
             return result
         name, value = plan.metric.measure(session)
@@ -346,12 +349,6 @@ def _chosen(sample: TextBatch, rows: NDArray[np.bool_]) -> TextBatch:
     targets = None if sample.targets is None else sample.targets[rows]
     inputs = {name: array[rows] for name, array in sample.inputs.items()}
     return TextBatch(inputs, sample.mask[rows], targets)
-
-
-def replace_random(result: Agreement, checkpoint: Checkpoint) -> Agreement:
-    """Return an agreement that says whether rows of random tokens took the place of texts."""
-    result.random_tokens = why_no_texts(checkpoint) is not None
-    return result
 
 
 def require_agreement(result: Agreement, max_drop: float, dtype: str, why: str = "") -> None:

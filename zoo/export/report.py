@@ -83,6 +83,7 @@ class Agreement(JsonStruct):
     # mean cosine similarity of a text's vectors: the first output, pooled as the model does, or
     # else its mean over tokens; ``None`` where vectors differ in size
     cosine: float | None = None
+    lowest_cosine: float | None = None  # of a text
     # fraction of tokens or texts with the same argmax; ``None`` without logits
     argmax: float | None = None
     # Pearson's correlation of the scores of a head with a single logit, such as regression
@@ -107,6 +108,8 @@ class Agreement(JsonStruct):
     def line(self) -> str:
         """Return the numbers as a phrase."""
         parts = [] if self.cosine is None else [f"cosine {self.cosine:.4f}"]
+        if self.lowest_cosine is not None:
+            parts.append(f"at the lowest {self.lowest_cosine:.4f}")
         if self.argmax is not None:
             parts.append(f"argmax agrees in {self.argmax:.1%}")
         if self.ranking is not None:

@@ -24,6 +24,7 @@ from zoo.export.targets import ONNX
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.errors import ZooError
+    from zoo.export.report import Agreement
     from zoo.export.startup import Startup
     from zoo.inference import Session
     from zoo.inference.bench import Measurement
@@ -110,6 +111,7 @@ def command(
     """
     from zoo.checkpoint import check_tokenizer
     from zoo.convert.cache import resolve_checkpoint
+    from zoo.export.session_agreement import ACCEPTED, agrees, session_agreements
     from zoo.inference.bench import default_new_tokens, default_seq_len, measure
     from zoo.inference.merge import as_whole_model
     from zoo.report.figures import figure_path, plot_speeds
@@ -124,21 +126,28 @@ def command(
     pairs = _pairs(checkpoint, backend, dtype)
     sessions, refused = _open(checkpoint, pairs, threads, generates=batch["new_tokens"] > 0)
     measurements = measure(checkpoint, list(sessions.values()), **batch)
+    agreements = session_agreements(checkpoint, list(sessions.values()))
     path = str(checkpoint.path)
     starts = [_startup(path, *pair, threads, batch) if startup else None for pair in sessions]
-    lines = _table(measurements, starts, batch["new_tokens"])
+    lines = _table(measurements, agreements, starts, batch["new_tokens"])
     for (name, kind), error in refused.items():
         lines.append(f"left out: {f'{name} in {kind}' if kind else name}: {error}")
     if batch["new_tokens"] or not default_new_tokens(checkpoint, None):
         from zoo.export.fastest import save_measurements
 
-        measured = [(kind, m) for (_, kind), m in zip(sessions, measurements, strict=True)]
+        measured = []
+        for (_, kind), m, found in zip(sessions, measurements, agreements, strict=True):
+            if agrees(m.dtype, found):
+                measured.append((kind, m))
+            elif len(sessions) > 1:
+                lines.append(f"not for --backend auto: {m.backend} in {m.dtype}, {ACCEPTED}")
         for kind, name in save_measurements(checkpoint, threads, measured).items():
             lines.append(f"--backend auto in {kind}: {name} from now on")
     if output is not None:
         plot_speeds(output, _speeds(measurements))
         lines.append(f"figure: {output}")
-    results = [_as_json(*pair) for pair in zip(measurements, starts, strict=True)]
+    sides = zip(measurements, agreements, starts, strict=True)
+    results = [_as_json(*side) for side in sides]
     left_out = [
         {"backend": pair[0], "dtype": pair[1], "error": str(error)}
         for pair, error in refused.items()
@@ -231,7 +240,9 @@ def _speeds(measurements: "Sequence[Measurement]") -> dict[str, tuple[float, ...
     }
 
 
-def _as_json(measurement: "Measurement", startup: "Startup | None") -> dict[str, Any]:
+def _as_json(
+    measurement: "Measurement", agreement: "Agreement | None", startup: "Startup | None"
+) -> dict[str, Any]:
     import dataclasses
 
     import msgspec
@@ -241,12 +252,16 @@ def _as_json(measurement: "Measurement", startup: "Startup | None") -> dict[str,
         "median": measurement.median,
         "tokens_per_second": measurement.tokens_per_second,
         "latency": {f"p{percent}": measurement.latency(percent) for percent in PERCENTILES},
+        "agreement": msgspec.to_builtins(agreement),
         "startup": msgspec.to_builtins(startup),
     }
 
 
 def _table(
-    measurements: "Sequence[Measurement]", starts: "Sequence[Startup | None]", new_tokens: int
+    measurements: "Sequence[Measurement]",
+    agreements: "Sequence[Agreement | None]",
+    starts: "Sequence[Startup | None]",
+    new_tokens: int,
 ) -> list[str]:
     """Return a line per backend: its speed relative to the first, latencies of one row."""
     rows = [
@@ -258,13 +273,14 @@ def _table(
             f"{m.bytes / 1e6:,.1f}",
             *([] if start is None else [f"{start.seconds:.2f}", f"{start.peak_bytes / 1e6:,.0f}"]),
             f"{m.difference:.1e}",
+            "" if found is None or found.lowest_cosine is None else f"{found.lowest_cosine:.4f}",
         )
-        for (name, (tokens, *latencies)), m, start in zip(
-            _speeds(measurements).items(), measurements, starts, strict=True
+        for (name, (tokens, *latencies)), m, found, start in zip(
+            _speeds(measurements).items(), measurements, agreements, starts, strict=True
         )
     ]
     percentiles = (f"p{percent} ms" for percent in PERCENTILES)
     unit = "new tokens/s" if new_tokens else "tokens/s"
     measured = ("start s", "memory MB") if starts[0] is not None else ()
-    header = ("backend", unit, "speed", *percentiles, "files MB", *measured, "differs")
+    header = ("backend", unit, "speed", *percentiles, "files MB", *measured, "differs", "cosine")
     return table(rows, header, drops=("p95 ms",), wraps=("backend",))

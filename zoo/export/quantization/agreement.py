@@ -182,7 +182,11 @@ def agreement(
     products = [(a.vectors * b.vectors).sum(1) for a, b in pairs]
     norms = [np.maximum(norm(a.vectors) * norm(b.vectors), 1e-30) for a, b in pairs]
     cosines = np.concatenate(products) / np.concatenate(norms)
-    values: dict[str, Any] = {"cosine": float(cosines.mean())}
+    # the last of them is the measure
+    values: dict[str, Any] = {
+        "lowest_cosine": float(cosines.min()),
+        "cosine": float(cosines.mean()),
+    }
     if any(summary.scores.size for summary in expected):
         values["correlation"] = correlations(_scores(expected), _scores(actual))["pearson"]
     elif any("logits" in name for name in spec.outputs):
@@ -278,7 +282,8 @@ def embedding_agreement(
     """Return how alike two graphs rank texts by their embeddings; a lower cosine counts as well."""
     first, second = (np.concatenate([s.vectors for s in side]) for side in (expected, actual))
     norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-    cosine = float(((first * second).sum(1) / np.maximum(norms, 1e-30)).mean())
+    cosines = (first * second).sum(1) / np.maximum(norms, 1e-30)
+    cosine = float(cosines.mean())
     ranking = rank_correlation(expected, actual, kind)
     finite = all(summary.finite for summary in actual)
     lowest = cosine if ranking is None else min(ranking, cosine)
@@ -287,6 +292,7 @@ def embedding_agreement(
         measure="cosine" if ranking is None else "ranking",
         drop=at_least_0(1 - lowest) if finite else math.inf,
         cosine=cosine,
+        lowest_cosine=float(cosines.min()),
         ranking=ranking,
     )
 

@@ -45,16 +45,36 @@ TEXT = """# Families, heads and runtimes
 `python -m tools.runtime_table` writes this page from the declarations, and with `--measure` numbers
 in place of "yes": the largest difference from torch in float32, of the largest magnitude, in the
 runtime of the target, of a model with random weights and the size `tiny`, and in the last row of
-the trained model. A letter is the reason
-why the target does not hold the model. Written with {packages}.
-[Export to other runtimes](runtimes.md) has the tolerances, and
-[Exports by family and head](export-table.md) what ONNX graphs cost.
+the trained model. Static embeddings are another model, which is compared by how it ranks texts. A
+letter is the reason why the target does not hold the model. Written with {packages}.
+[Exports by family and head](export-table.md) has what ONNX graphs cost.
+"""
+PRECISIONS = """
+## Precisions
+
+The largest difference from torch in float32 that the gate accepts, relative to the largest
+magnitude of an output, and why results differ. "Agreement" stands for quantized models, which are
+compared on text and may lose `--max-drop`.
 """
 
 
 def targets() -> list[ExportTarget]:
-    """Return the built-in targets that write the model that they are given."""
-    return [target for name in BUILT_IN if (target := find_target(name)).runs_weights]
+    """Return the built-in targets."""
+    return [find_target(name) for name in BUILT_IN]
+
+
+def precisions() -> list[tuple[str, ...]]:
+    """Return target, precision, tolerance and reason."""
+    return [
+        (
+            target.title,
+            name,
+            "agreement" if precision.tolerance is None else f"{precision.tolerance:.0e}",
+            precision.reason,
+        )
+        for target in targets()
+        for name, precision in target.precisions.items()
+    ]
 
 
 def model(family: Family) -> Any:
@@ -92,7 +112,7 @@ def with_random_weights(family: Family, head: str, folder: Path) -> Checkpoint:
 
 def measured(target: ExportTarget, make: Callable[[Path], Checkpoint], name: str) -> str:
     """Return the difference in the target's runtime."""
-    if target.runtime_problem():
+    if target.runtime_problem() or not target.runs_weights:
         return YES
     with tempfile.TemporaryDirectory() as scratch:
         checkpoint = make(Path(scratch) / "model")
@@ -155,9 +175,11 @@ def main(names: list[str], *, measure: bool) -> None:
         found.append(trained_row(measure=measure))
     lines = table(("model", *titles), found)
     notes = [f"* {letter(number)}: {reason}" for number, reason in enumerate(reasons)]
-    packages = versions("torch", *(target.package for target in targets()))
+    packages = versions("torch", *(target.package for target in targets() if target.package))
     text = TEXT.format(packages=packages)
-    content = "\n".join([text, lines, "", *notes, ""])
+    header = [("target", "precision", "accepted", "why"), ("---", "---", "---:", "---")]
+    kinds = "\n".join(f"| {' | '.join(row)} |" for row in [*header, *precisions()])
+    content = "\n".join([text, lines, "", *notes, PRECISIONS, kinds, ""])
     if names:
         print(content)
     else:

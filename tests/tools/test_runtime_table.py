@@ -22,3 +22,9 @@ def test_the_page_is_up_to_date() -> None:
     assert re.findall(r"^\* ([a-z]): (.*)$", page, re.MULTILINE) == [
         (runtime_table.letter(number), reason) for number, reason in enumerate(reasons)
     ]
+
+
+def test_the_page_has_every_precision() -> None:
+    page = runtime_table.PAGE.read_text("utf-8").partition("## Precisions")[2]
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    assert [tuple(row) for row in rows[2:]] == runtime_table.precisions()

@@ -80,7 +80,7 @@ class TargetReport(JsonStruct):
         if self.checks:
             yield (
                 "largest difference from torch, of the largest magnitude (accepted: "
-                f"{self.tolerance:.0e}):"
+                f"{self.tolerance:.0e}, since {self.reason}):"
                 if self.tolerance is not None
                 else "difference from torch, of the largest magnitude:"
             )

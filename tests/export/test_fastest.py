@@ -130,3 +130,23 @@ def test_distributions_of_onnxruntime(tmp_path: Path, monkeypatch: pytest.Monkey
     assert export is not None and export["versions"]["onnxruntime"] == "1.31"
     report = CliRunner().invoke(doctor, ["--json"], catch_exceptions=False)
     assert json.loads(report.stdout)["packages"]["onnxruntime"] == "1.31"
+
+
+def test_a_runtime_of_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Node.js finds llama.cpp in a folder, so that no list of packages has its version."""
+    checkpoint = make_checkpoint(tmp_path / "model", family=get_family("bert"), num_layers=1)
+    package = tmp_path / "packages" / "node-llama-cpp"
+    (package / "dist").mkdir(parents=True)
+    (package / "dist" / "index.js").touch()
+    described = package / "package.json"
+    described.write_text('{"version": "3.1.0"}')
+    monkeypatch.setenv("NODE_PATH", str(package.parent))
+    monkeypatch.setattr("zoo.export.targets.gguf.llama.shutil.which", lambda name: name)
+    monkeypatch.setattr("zoo.export.targets.gguf.llama._global_folder", lambda: None)
+    save_speeds(checkpoint, None, {"cpu": 1.0, "onnx": 2.0, "gguf": 3.0})
+    assert fastest_backend(checkpoint) == "gguf"
+    described.write_text('{"version": "3.2.0"}')
+    assert fastest_backend(checkpoint) is None
+    described.write_text('{"version": "3.1.0"}')
+    monkeypatch.setenv("NODE_PATH", "")  # as in another folder: what is left was measured
+    assert fastest_backend(checkpoint) == "onnx"

@@ -10,7 +10,7 @@ from blake3 import blake3
 
 from zoo.checkpoint import CONFIG, Checkpoint, encode_manifest, is_checkpoint, load_checkpoint
 from zoo.errors import SourceError, UsageError, VerificationError
-from zoo.export.targets import ONNX
+from zoo.export.targets import ONNX, state_of_target
 from zoo.export.targets.backend import read_target_info
 from zoo.export.targets.base import ExportSettings
 from zoo.export.targets.session import check_target_files
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 
 def cached_graph(checkpoint: Checkpoint, dtype: str | None = None) -> Checkpoint:
     """Return the cached ONNX export of a checkpoint; export it on first use."""
-    return _cached(
-        home() / "onnx" / _key(checkpoint, dtype), lambda at: _export(checkpoint, at, dtype)
-    )
+    key = _key(checkpoint, dtype, [f"onnxruntime {package_version('onnxruntime')}"])
+    return _cached(home() / "onnx" / key, lambda at: _export(checkpoint, at, dtype))
 
 
 def cached_export(
@@ -46,7 +45,8 @@ def cached_export(
         )
         target.export(checkpoint, folder, settings)
 
-    key = _key(checkpoint, dtype, packages=(target.package,) if target.package else ())
+    versions = [f"{name} {version}" for name, version in sorted(target.versions().items())]
+    key = _key(checkpoint, dtype, [*versions, state_of_target(target.name)])
     return _cached(home() / "exports" / target.name / key, write)
 
 
@@ -90,15 +90,12 @@ def _export(checkpoint: Checkpoint, target: Path, dtype: str | None) -> None:
         raise DropError(error.what, remedy) from error
 
 
-def _key(
-    checkpoint: Checkpoint, dtype: str | None, packages: Sequence[str] = ("onnxruntime",)
-) -> str:
+def _key(checkpoint: Checkpoint, dtype: str | None, runtime: Sequence[str]) -> str:
     """Return the key of the cache entry: a digest of everything that the graph depends on."""
     # version of the entries: since 2, graphs of decoders have a key-value cache; since 3, entries
     # are in the Hub's layout; since 4, decoders can limit their logits
-    used = ("torch", "onnx", "onnxscript", *packages)
-    versions = [f"{name} {package_version(name)}" for name in used]
-    versions.append(state_of_family(checkpoint.family.name))
+    versions = [f"{name} {package_version(name)}" for name in ("torch", "onnx", "onnxscript")]
+    versions += [*runtime, state_of_family(checkpoint.family.name)]
     parts = [
         encode_manifest(msgspec.structs.replace(checkpoint.manifest, evaluations=[])),
         (checkpoint.path / CONFIG).read_bytes(),

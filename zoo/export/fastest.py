@@ -1,5 +1,6 @@
 """The fastest backend of a model on this machine, as ``zoo bench`` measured it."""
 
+import contextlib
 import logging
 import os
 import platform
@@ -11,7 +12,8 @@ import msgspec
 from blake3 import blake3
 
 from zoo.checkpoint import Checkpoint, encode_manifest
-from zoo.export.targets import target_names
+from zoo.errors import PluginError, UsageError
+from zoo.export.targets import find_target, state_of_target, target_names
 from zoo.inference import BACKENDS
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_write
@@ -30,11 +32,30 @@ class BackendSpeeds(msgspec.Struct, frozen=True):
     """Speeds of backends whose outputs agree."""
 
     tokens_per_second: dict[str, float]  # backend -> tokens per second of a batch
+    # backend -> package -> version, of the backends that are export targets
+    versions: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
 
     @property
-    def fastest(self) -> str:
-        """The backend with the highest speed."""
-        return max(self.tokens_per_second, key=self.tokens_per_second.__getitem__)
+    def fastest(self) -> str | None:
+        """The backend with the highest speed; ``None`` if any has another version by now."""
+        speeds = dict(self.tokens_per_second)
+        for backend, measured in self.versions.items():
+            installed = _versions(backend)
+            if any(installed.get(name, version) != version for name, version in measured.items()):
+                return None
+            if not measured.keys() <= installed.keys():  # as llama.cpp in another folder
+                speeds.pop(backend, None)
+        known = {*BACKENDS, *target_names()}
+        return max(speeds.keys() & known, key=speeds.__getitem__, default=None)
+
+
+def _versions(backend: str) -> dict[str, str]:
+    """Return package -> version of an export target and its plugin."""
+    with contextlib.suppress(UsageError, PluginError):
+        state = state_of_target(backend)
+        versions = find_target(backend).versions()
+        return {**versions, **({"plugin": state} if state else {})}
+    return {}
 
 
 def save_measurements(
@@ -73,14 +94,15 @@ def save_speeds(
     # number of threads and set of versions, of libraries and of the family's plugin: where any of
     # them differs, nothing was measured. Backends are compared at one dtype, since the results of
     # another differ.
-    record = BackendSpeeds(dict(speeds))
+    targets = [name for name in speeds if name not in BACKENDS]
+    record = BackendSpeeds(dict(speeds), {name: _versions(name) for name in targets})
     path = _record_path(checkpoint, threads, dtype)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(path, encode_json(msgspec.to_builtins(record)))
     except OSError as error:  # a shared home may be read-only
         LOG.warning("%s cannot be written: %s", path, error.strerror)
-    return record.fastest
+    return max(speeds, key=speeds.__getitem__)
 
 
 def fastest_backend(
@@ -89,10 +111,9 @@ def fastest_backend(
     """Return the fastest backend of a model; ``None`` if none was measured here."""
     try:
         content = _record_path(checkpoint, threads, dtype).read_bytes()
-        fastest = msgspec.json.decode(content, type=BackendSpeeds).fastest
+        return msgspec.json.decode(content, type=BackendSpeeds).fastest
     except (OSError, msgspec.DecodeError, ValueError):  # absent, or damaged: measured again
         return None
-    return fastest if fastest in (*BACKENDS, *target_names()) else None
 
 
 def _record_path(checkpoint: Checkpoint, threads: int | None, dtype: str | None) -> Path:

@@ -79,13 +79,13 @@ def _runtimes() -> dict[str, str]:
 
     states = {}
     for target in (find_target(name) for name in BUILT_IN if name != ONNX):
-        if not target.package:
-            states[target.name] = target.title
+        versions = target.versions()  # importing all of them takes seconds
+        if target.package and target.package not in versions:
+            states[target.name] = f"not available; {target.install}"
             continue
-        version = package_version(target.package)  # importing all of them takes seconds
-        states[target.name] = (
-            f"{target.title}, {target.package} {version}"
-            if version
-            else f"not available; {target.install}"
-        )
+        found = [target.title, *(f"{name} {version}" for name, version in versions.items())]
+        own_runtime = target.runtime_install() != target.install
+        if own_runtime and (problem := target.runtime_problem()):
+            found.append(f"not run: {problem}; {target.runtime_install()}")
+        states[target.name] = ", ".join(found)
     return states

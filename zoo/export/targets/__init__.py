@@ -33,3 +33,14 @@ def find_target(name: str) -> "ExportTarget":
 
     target: ExportTarget = import_class("targets", name, BUILT_IN, ExportTarget)()
     return target
+
+
+def state_of_target(name: str) -> str:
+    """Return a text that changes with a plugin's target; empty for those that zoo brings."""
+    from zoo.plugins.discovery import record_digest
+    from zoo.plugins.entry_point_objects import find_object
+
+    if name in BUILT_IN:
+        return ""
+    named = find_object("targets", name, BUILT_IN)
+    return f"{named.origin} {record_digest(named.plugin)}"

@@ -71,6 +71,12 @@ class Gguf(ExportTarget):
         return INSTALL
 
     @override
+    def versions(self) -> dict[str, str]:
+        from zoo.export.targets.gguf.llama import llama_version
+
+        return {**super().versions(), **llama_version()}
+
+    @override
     def refusal(
         self, family: "Family", config: Any, head: str, pooling: "Pooling | None" = None
     ) -> str | None:

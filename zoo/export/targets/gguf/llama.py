@@ -1,17 +1,19 @@
-"""llama.cpp in a process of Node.js, through node-llama-cpp."""
+"""llama.cpp in a process of its own, through node-llama-cpp or llama-cpp-python."""
 
 import base64
 import functools
+import importlib.util
 import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,19 +21,55 @@ from numpy.typing import NDArray
 from zoo.errors import VerificationError
 from zoo.inference.threads import environment_threads
 from zoo.io.paths import home
+from zoo.version import package_version
 
-MODULE = Path("node-llama-cpp") / "dist" / "index.js"
-SCRIPT = "llama.mjs"
-INSTALL = "npm install node-llama-cpp, in the working directory or with --prefix $ZOO_HOME"
+NODE, PYTHON = "node-llama-cpp", "llama-cpp-python"
+MODULE = Path(NODE) / "dist" / "index.js"
+INSTALL = (
+    f"npm install {NODE}, in the working directory or with --prefix $ZOO_HOME, or pip install "
+    f"{PYTHON}"
+)
+
+
+class Program(NamedTuple):
+    """What runs llama.cpp: a script of this folder, and words before and after its name."""
+
+    package: str
+    before: tuple[str, ...]
+    script: str
+    after: tuple[str, ...] = ()
 
 
 def llama_problem() -> str | None:
     """Return why llama.cpp cannot run here; ``None`` if it can."""
-    if shutil.which("node") is None:
-        return "Node.js is not installed"
-    if library() is None:
-        return "node-llama-cpp is not installed"
+    if program() is not None:
+        return None
+    if library() is not None:
+        return f"{NODE} is installed, and Node.js is not"
+    return f"neither {NODE} nor {PYTHON} is installed"
+
+
+def program() -> Program | None:
+    """Return what runs llama.cpp here; ``None`` if nothing is installed."""
+    if shutil.which("node") is not None and (found := library()) is not None:
+        return Program(NODE, ("node",), "llama.mjs", (str(found),))
+    if importlib.util.find_spec("llama_cpp") is not None:
+        # -P: modules in the folder of the script have short names
+        return Program(PYTHON, (sys.executable, "-P"), "binding.py")
     return None
+
+
+def llama_version() -> dict[str, str]:
+    """Return the package that runs llama.cpp -> its version; empty if there is none."""
+    found = program()
+    if found is None:
+        return {}
+    version = package_version(found.package)
+    if found.package == NODE:
+        described = Path(found.after[0]).parents[1] / "package.json"
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            version = str(json.loads(described.read_text("utf-8"))["version"])
+    return {found.package: version or "unknown"}
 
 
 def library() -> Path | None:
@@ -83,11 +121,12 @@ class Llama:
             "embeds": embeds,
         }
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
-        found = library()
+        found = program()
         assert found is not None, "the runtime is installed"
-        with resources.as_file(resources.files(__package__) / SCRIPT) as script:
+        given = str(file), json.dumps(settings, allow_nan=False)
+        with resources.as_file(resources.files(__package__) / found.script) as script:
             self._process = subprocess.Popen(
-                ["node", str(script), str(found), str(file), json.dumps(settings, allow_nan=False)],
+                [*found.before, str(script), *found.after, *given],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,

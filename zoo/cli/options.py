@@ -63,9 +63,28 @@ class TargetChoice(click.Choice[str]):
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value not in self.choices and value in target_names():
-            return str(value)
+        if value not in self.choices:
+            self.choices = self._all()
         return super().convert(value, param, ctx)
+
+    @override
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> "list[CompletionItem]":
+        self.choices = self._all()
+        return super().shell_complete(ctx, param, incomplete)
+
+    def _all(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.choices, *target_names())))
+
+
+class TargetOption(click.Option):
+    """Option whose help ends with the names of all targets."""
+
+    @override
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        record = super().get_help_record(ctx)
+        return record and (record[0], record[1].format(targets=", ".join(target_names())))
 
 
 class ReferenceType(click.types.StringParamType):

@@ -90,7 +90,7 @@ def _export(checkpoint: Checkpoint, target: Path, dtype: str | None) -> None:
         raise DropError(error.what, remedy) from error
 
 
-def _key(checkpoint: Checkpoint, dtype: str | None, runtime: Sequence[str]) -> str:
+def _key(checkpoint: Checkpoint, dtype: str | None, runtime: Sequence[str] = ()) -> str:
     """Return the key of the cache entry: a digest of everything that the graph depends on."""
     # version of the entries: since 2, graphs of decoders have a key-value cache; since 3, entries
     # are in the Hub's layout; since 4, decoders can limit their logits

@@ -29,9 +29,7 @@ from zoo.inference import load_session
 from zoo.inference.load_model import load_model
 from zoo.plugins import get_family
 
-needs_llama = pytest.mark.skipif(
-    llama_problem() is not None, reason="node-llama-cpp is not installed"
-)
+needs_llama = pytest.mark.skipif(llama_problem() is not None, reason="llama.cpp is not installed")
 # ONNX, and what is another model, have tests of their own
 OTHERS = [
     pytest.param(name, marks=needs_llama if name == "gguf" else ())

@@ -15,12 +15,11 @@ from zoo.errors import UsageError, VerificationError
 from zoo.export.session import open_session
 from zoo.export.targets import find_target
 from zoo.export.targets.base import ExportSettings
+from zoo.export.targets.gguf import llama
 from zoo.export.targets.gguf.llama import llama_problem
 
 TARGET = find_target("gguf")
-needs_llama = pytest.mark.skipif(
-    llama_problem() is not None, reason="node-llama-cpp is not installed"
-)
+needs_llama = pytest.mark.skipif(llama_problem() is not None, reason="llama.cpp is not installed")
 HELD: dict[str, dict[str, Any]] = {
     "BertModel": {},
     "RobertaModel": {},
@@ -121,3 +120,25 @@ def test_what_it_cannot_hold(
 ) -> None:
     with pytest.raises(UsageError, match=f"llama.cpp cannot hold .*{reason}"):
         TARGET.export(small(architecture, **changes), tmp_path / "export", LOOSE)
+
+
+def test_node_or_python_runs_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    installed: list[str] = []
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: name if name in installed else None
+    )
+    monkeypatch.setattr(llama, "library", lambda: None)
+    problem = llama.llama_problem() or ""
+    assert [name for name in (llama.NODE, llama.PYTHON) if name not in problem] == []
+    monkeypatch.setattr(llama, "library", lambda: tmp_path / "node-llama-cpp" / "dist" / "index.js")
+    assert "Node.js is not" in (llama.llama_problem() or "")
+    installed.append("llama_cpp")
+    python = llama.program()
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    found = [python, llama.program()]
+    assert [one and (one.package, one.script) for one in found] == [
+        (llama.PYTHON, "binding.py"),
+        (llama.NODE, "llama.mjs"),
+    ]
+    assert llama.llama_version() == {llama.NODE: "unknown"}

@@ -9,6 +9,7 @@ from zoo.cli.options import (
     FiniteRange,
     IntegerRange,
     TargetChoice,
+    TargetOption,
     adapter_option,
     common_options,
     force_option,
@@ -18,7 +19,7 @@ from zoo.cli.options import (
     shared_option,
 )
 from zoo.cli.output import result
-from zoo.export.targets import BUILT_IN, ONNX
+from zoo.export.targets import ONNX
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -75,9 +76,10 @@ Examples:
 @reference_argument
 @click.option(
     "--to",
+    cls=TargetOption,
     type=TargetChoice(),
     metavar="TARGET",
-    help=f"Runtime to export to: {', '.join(BUILT_IN)}, or a plugin's.  [default: onnx]",
+    help="Runtime to export to: {targets}.  [default: onnx]",
 )
 @click.option("--onnx", is_flag=True, help="The same as --to onnx.")
 @output_option("Output directory.  [default: NAME-TARGET in the working directory]")

@@ -15,7 +15,8 @@ import zoo as zoo_api
 from tests.adapters.conftest import Adapted
 from tests.finetuning.making import labelled
 from tests.inference.making import make_checkpoint, store
-from zoo.adapters.checkpoint import AdaptedCheckpoint
+from zoo.adapters.checkpoint import AdaptedCheckpoint, adapter_record
+from zoo.adapters.write import write_adapter
 from zoo.checkpoint import load_checkpoint
 from zoo.cli import cli
 from zoo.conformance.verify import verify
@@ -261,6 +262,14 @@ def test_an_adapter_of_another_base_is_refused(adapted: Adapted, tmp_path: Path)
     assert kind is UsageError and "is a whole model" in message
     kind, message = error_of(["run", "classify", base, "--adapter", tmp_path / "nowhere", "a"])
     assert kind is SourceError and "is not there" in message
+    kind, message = error_of(["adapter", "info", base / "zoo.json"])
+    assert kind is SourceError and "is a file" in message
+    twice = ("--adapter", adapter, "--adapter", adapter / ".")
+    kind, message = error_of(["run", "classify", base, *twice, "a"])
+    assert kind is UsageError and "is given twice" in message
+    texts = ("--tokenizer", base, "-o", tmp_path / "vocabulary")
+    kind, message = error_of(["retokenize", adapter, *texts])
+    assert kind is UsageError and "of a model with the old vocabulary" in message
 
 
 def test_an_adapter_without_its_base(adapted: Adapted, tmp_path: Path) -> None:
@@ -295,8 +304,33 @@ def test_damaged_adapters_are_refused(adapted: Adapted, tmp_path: Path) -> None:
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    kind, message = error_of(["run", "classify", adapter, "a"])
-    assert kind is VerificationError and "is not what was written" in message
+    for arguments in (
+        ["run", "classify", adapter, "a"],
+        ["convert", adapter, "--to", "hub", "-o", tmp_path / "hub"],
+    ):
+        kind, message = error_of(arguments)
+        assert kind is VerificationError and "is not what was written" in message
+    assert not (tmp_path / "hub").exists()
+
+
+def test_tensors_that_no_place_is_for_are_not_converted(adapted: Adapted, tmp_path: Path) -> None:
+    """Though their digests are right."""
+    base, lora = adapted()
+    record, tensors = adapter_record(load_checkpoint(lora)), load_file(lora / "adapter.safetensors")
+    name = next(name for name in tensors if "lora_A" in name)
+    for number, change in enumerate(
+        ({"surprise": torch.zeros(2)}, {name: torch.zeros(3, 3)}, {"head.weight": torch.zeros(1)})
+    ):
+        folder = tmp_path / str(number)
+        model = load_checkpoint(lora).model
+        write_adapter(folder, model, {**tensors, **change}, record, sources=[])
+        kind, message = error_of(["convert", folder, "--to", "hub", "-o", tmp_path / "hub"])
+        assert kind is VerificationError and "the tensors do not match its settings" in message
+    write_adapter(
+        tmp_path / "nan", model, {**tensors, name: tensors[name] * torch.nan}, record, sources=[]
+    )
+    kind, message = error_of(["run", "classify", base, "a", "--adapter", tmp_path / "nan"])
+    assert issubclass(kind, VerificationError) and "holds NaN" in message
 
 
 def _family(name: str) -> Any:

@@ -118,7 +118,13 @@ def test_a_run_is_continued(adapted: Adapted, tmp_path: Path) -> None:
     assert [record["step"] for record in records(tmp_path / "longer")][-1] == 6
 
 
-@pytest.mark.parametrize("method", ["lora", "prompt", "prefix"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param(m, marks=[] if m in ("lora", "prompt", "prefix") else pytest.mark.long)
+        for m in METHODS
+    ],
+)
 def test_packed_rows_compute_the_same(
     method: str, pretrained: Pretrained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,8 +141,11 @@ def test_packed_rows_compute_the_same(
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
 
 
-def test_bfloat16_trains(adapted: Adapted, tmp_path: Path) -> None:
-    _, adapter = adapted(precision="bfloat16")
+@pytest.mark.parametrize(
+    "method", [pytest.param(m, marks=pytest.mark.long if m != "lora" else []) for m in METHODS]
+)
+def test_bfloat16_trains(method: str, adapted: Adapted, tmp_path: Path) -> None:
+    _, adapter = adapted(method, precision="bfloat16")
     own = load_file(adapter / "adapter.safetensors")
     assert {tensor.dtype for tensor in own.values()} == {torch.float32}
     assert (tmp_path / "run" / "report.html").is_file()

@@ -39,8 +39,13 @@ class AdaptedCheckpoint(Checkpoint):
         """Return a model with adapters."""
         if base.is_export and len(adapters) > 1:
             raise UsageError(f"{base.path} is a graph for one adapter at a time", "give one")
-        for adapter in adapters:
+        for number, adapter in enumerate(adapters):
             require_base(adapter, base)
+            if any(adapter.path.samefile(other.path) for other in adapters[:number]):
+                raise UsageError(
+                    f"{adapter.path} is given twice, and would change the model twice",
+                    "give each --adapter once",
+                )
         last = adapters[-1]
         return cls(
             last.path, last.model, last.manifest, last.family, last.config, base, tuple(adapters)
@@ -88,7 +93,8 @@ class AdaptedCheckpoint(Checkpoint):
 def load_adapter(path: Path) -> Checkpoint:
     """Read the records of an adapter."""
     if not path.is_dir():
-        raise SourceError(f"{path} is not an adapter: it is not there", "give its directory")
+        why = "a file" if path.is_file() else "not there"
+        raise SourceError(f"{path} is not an adapter: it is {why}", "give its directory")
     if not is_checkpoint(path):
         raise UsageError(
             f"{path} is not an adapter: it has no {MANIFEST}",
@@ -96,7 +102,9 @@ def load_adapter(path: Path) -> Checkpoint:
         )
     adapter = load_checkpoint(path)
     if not adapter.is_adapter:
-        raise UsageError(f"{path} is a whole model, not an adapter", f"give it as REF: {path}")
+        raise UsageError(
+            f"{path} is a whole model, not an adapter", "use it as REF, without --adapter"
+        )
     return adapter
 
 

@@ -33,6 +33,7 @@ from zoo.checkpoint import (
     ModelFile,
     SourceRecord,
 )
+from zoo.checkpoint.digests import check_digests
 from zoo.checkpoint.module_weights import module_weight_files, read_module_weights
 from zoo.convert import peft_prompts
 from zoo.convert.hub_files import checkpoint_side_files, require_hub_class
@@ -139,10 +140,15 @@ def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False
     method, weights = adapter_method_of(adapter), checkpoint.weights
     adaptable = adaptable_model(checkpoint.family, checkpoint.config, checkpoint.head_name)
     architecture = hub_class(checkpoint)
+    check_digests(adapter.path)
     tensors, whole, virtual = dict[str, Tensor](), list[str](), dict[str, Tensor]()
     is_virtual = isinstance(method, VirtualTokens)
     sites = {site.module: site for site in adaptable.sites}
-    for name, tensor in load_file(adapter_file(adapter)).items():
+    stored = load_file(adapter_file(adapter))
+    places = {entry.target: entry.shape for entry in weights.entries()}
+    own = {name: tensor for name, tensor in stored.items() if places.get(name) != tensor.shape}
+    check_tensors(method, adaptable, own, adapter_file(adapter))
+    for name, tensor in stored.items():
         module, is_adapter, rest = f".{name}".partition(ADAPTER_PART)
         if is_adapter and is_virtual:
             virtual[rest] = tensor

@@ -77,6 +77,11 @@ def retokenize(
     # tokens that both have, it computes what the old model does.
     if checkpoint.is_export:
         raise UsageError(f"{checkpoint.path} is an export", "give the model it was made from")
+    if checkpoint.is_adapter:
+        raise UsageError(
+            f"{checkpoint.path} is an adapter, of a model with the old vocabulary",
+            "give its base, or the whole model that `zoo adapter merge` makes",
+        )
     info = checkpoint.model.tokenizer
     if info is None:
         raise UsageError(f"{checkpoint.path} has no tokenizer", "convert it with one: --tokenizer")

@@ -106,6 +106,11 @@ def test_likelihoods_can_be_divided_by_the_number_of_tokens(bert: tuple[Model, M
     assert_choice(result, {**expected, "mixed": expected["mixed"] / 3})
 
 
+def test_words_that_the_tokenizer_does_not_know_are_refused(bert: tuple[Model, Masked]) -> None:
+    with pytest.raises(UsageError, match="label word 'a ~' has a part that the tokenizer"):
+        bert[0].prompt(["a b"], template="{text} c {label}", label_words="x=a ~,y=j")
+
+
 def test_byte_level_words_have_the_space_before_them(hub_checkpoint: Make, tmp_path: Path) -> None:
     folder = byte_level_roberta(hub_checkpoint, "RobertaForMaskedLM")
     model = exact(converted(folder, tmp_path / "model"))

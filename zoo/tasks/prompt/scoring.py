@@ -71,6 +71,7 @@ class WordScorer(ABC):
         import numpy as np
 
         log_probs, tokens = np.zeros(len(prompts)), np.zeros(len(prompts), np.int64)
+        unknown = self.tokenizer.role_id("unk")
         # words of one token often have the same input, which is computed once
         shared: dict[Any, list[tuple[int, WordRow]]] = {}
         for number, (prompt, rows) in enumerate(zip(prompts, self.rows(prompts), strict=True)):
@@ -79,6 +80,8 @@ class WordScorer(ABC):
                     f"the label word {_word(prompt)!r} has no tokens of its own",
                     "give the label another word",
                 )
+            if any(unknown in row.labels for row in rows):
+                raise unknown_word(_word(prompt))
             for row in rows:
                 shared.setdefault((row.source, row.ids, row.type_ids), []).append((number, row))
         owners = [
@@ -89,6 +92,14 @@ class WordScorer(ABC):
             np.add.at(log_probs, numbers, values)
             np.add.at(tokens, numbers, 1)
         return log_probs, tokens
+
+
+def unknown_word(word: str) -> UsageError:
+    """Return the error of a word that the tokenizer does not know."""
+    return UsageError(
+        f"the label word {word!r} has a part that the tokenizer does not know",
+        "give the label another word",
+    )
 
 
 def _merged(members: Sequence[tuple[int, WordRow]], text: int) -> ScoredRow:

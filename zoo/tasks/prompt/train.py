@@ -29,7 +29,7 @@ from zoo.objectives.losses.predictions import cross_entropy_sum, encode_at, pred
 from zoo.objectives.options import Options
 from zoo.overrides import override
 from zoo.tasks.prompt.fit import PromptFitter
-from zoo.tasks.prompt.scoring import WordRow, masked_rows
+from zoo.tasks.prompt.scoring import WordRow, masked_rows, unknown_word
 from zoo.tasks.prompt.template import Prompt, Template, read_label_words, require_label_words
 from zoo.tasks.prompt.unlabelled import read_unlabelled
 from zoo.tokenizers import TextTokenizer
@@ -212,7 +212,8 @@ class PromptTuning(OneClassTask):
         rows = list(masked_rows(prompts, tokenizer, _mask_id(tokenizer)))
         for start in range(0, len(prompts), len(words)):
             of_words = rows[start : start + len(words)]
-            _require_single_tokens(prompts[start : start + len(words)], of_words)
+            of_texts = prompts[start : start + len(words)]
+            _require_single_tokens(of_texts, of_words, tokenizer.role_id("unk"))
             found.append((of_words[0][0], tuple(row.labels[0] for (row,) in of_words)))
         require_tokens([len(row.ids) for row, _ in found], [r.location for r in records])
         return found, sum(texts.truncated > 0 for texts in fitted)
@@ -344,8 +345,10 @@ def _mask_id(tokenizer: TextTokenizer) -> int:
     return tokenizer.mask_id
 
 
-def _require_single_tokens(prompts: Sequence[Prompt], rows: Sequence[Sequence[WordRow]]) -> None:
-    """Check that each label has one token, in the same place and after the same tokens."""
+def _require_single_tokens(
+    prompts: Sequence[Prompt], rows: Sequence[Sequence[WordRow]], unknown: int | None
+) -> None:
+    """Check that each label has one known token, in the same place and after the same tokens."""
     for prompt, of_word in zip(prompts, rows, strict=True):
         start, end = prompt.spans["label"]
         word = prompt.text[start:end]
@@ -355,6 +358,8 @@ def _require_single_tokens(prompts: Sequence[Prompt], rows: Sequence[Sequence[Wo
                 "one token",
                 "give another word; only `zoo run prompt` scores words of several tokens",
             )
+        if unknown in of_word[0].labels:
+            raise unknown_word(word)
         if of_word[0].ids != rows[0][0].ids:
             raise UsageError(
                 f"the label word {word!r} changes the tokens around it",

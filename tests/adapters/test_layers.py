@@ -19,6 +19,8 @@ from zoo.nn.adapters import (
     attach_to_norm,
     can_adapt,
 )
+from zoo.nn.kernels.onednn_linear import use_onednn
+from zoo.nn.kernels.small_batch_linear import optimize_for_inference
 
 ROWS = {"0": range(0, 4), "2": range(8, 12)}  # query and value of a fused matrix
 
@@ -157,3 +159,17 @@ def test_bottlenecks_add_to_outputs_or_to_a_normalized_sum() -> None:
     centred = summed - summed.mean(-1, keepdim=True)
     deviation = (centred.square().mean(-1, keepdim=True) + norm.eps).sqrt()
     torch.testing.assert_close(norm(x), centred / deviation * norm.weight + norm.bias)
+
+
+@pytest.mark.parametrize("prepare", [use_onednn, optimize_for_inference])
+def test_linear_maps_that_compute_the_same_can_be_adapted(
+    prepare: Callable[[nn.Module], None],
+) -> None:
+    linear, x = random_linear(), torch.randn(5, 6, dtype=torch.float64)
+    expected = linear(x) * 2
+    prepare(linear)
+    assert type(linear) is not nn.Linear and can_adapt(linear)
+    adapter = IA3Adapter({"0": range(12)}, 12, 6, scales_input=False).double()
+    nn.init.constant_(adapter.ia3_l["0"], 2)
+    attach_adapter(linear, adapter)
+    torch.testing.assert_close(linear(x), expected)

@@ -6,6 +6,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from zoo.nn.kernels.onednn_linear import OneDnnLinear
+from zoo.nn.kernels.small_batch_linear import SmallBatchLinear
 from zoo.overrides import override
 
 ALL_ROWS = slice(None)
@@ -74,16 +76,22 @@ class AdaptedLinear(nn.Linear):
         return self.adapter(x, self.weight, self.bias)  # type: ignore[no-any-return]
 
 
+# classes of linear maps that compute the same
+PLAIN = (nn.Linear, OneDnnLinear, SmallBatchLinear)
+
+
 def can_adapt(module: nn.Module) -> bool:
     """Return whether a module is a linear map that can have an adapter."""
-    # A subclass of ``nn.Linear`` computes something else, unless it declares ``supports_adapter``.
-    return type(module) in (nn.Linear, AdaptedLinear) or getattr(module, "supports_adapter", False)
+    # Another subclass of ``nn.Linear`` computes something else, unless it declares
+    # ``supports_adapter``.
+    known = type(module) in (*PLAIN, AdaptedLinear)
+    return known or getattr(module, "supports_adapter", False)
 
 
 def attach_adapter(module: nn.Module, adapter: LinearAdapter) -> None:
     """Give a linear map an adapter, in place."""
     linear = cast(nn.Linear, module)
     adapter.reset(linear.weight.detach())
-    if type(module) is nn.Linear:
+    if type(module) in PLAIN:
         module.__class__ = AdaptedLinear
     module.adapter = adapter

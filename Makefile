@@ -31,15 +31,21 @@ test: install
 test-all: install lint types
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m ''
 
-# a pip of Python's own reads the indexes many times slower, so the tested one is installed first
+PIP := install -qq --no-compile --disable-pip-version-check -c constraints.txt
+
+# A pip of Python's own reads the indexes many times slower, so the tested one is installed first.
+# pip unpacks one wheel after the other: two processes install half of the pinned versions each, and
+# the last one what else this system needs.
 install: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt Makefile
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt pip
-	$(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --no-deps '$(REAL)'
+	$(PYTHON) -m venv --without-pip $(VENV)
+	$(PYTHON) -m pip --python $(BIN)/python $(PIP) pip || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip $(PIP) --no-deps '$(REAL)' $$(grep -i '^[r-z]' constraints.txt) & large=$$!; \
+	$(BIN)/python -m pip $(PIP) --no-deps $$(grep -i '^[a-q]' constraints.txt); small=$$?; \
+	wait $$large && exit $$small
+	$(BIN)/python -m pip $(PIP) --no-build-isolation -e '.[dev]'
 	touch $@
 
 # the oldest releases that pyproject.toml allows; TORCH_LOWEST may name a build without CUDA

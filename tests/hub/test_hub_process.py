@@ -10,16 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub.conftest import FILES, WEIGHTS, Fetch
+from tests.hub.conftest import FILES, NEEDED, REPO, WEIGHTS, Fetch
 from tests.hub.hub_server import Fault, Hub
 
 SIZE = len(FILES[WEIGHTS])
 FETCH = """
-from tests.hub.conftest import REPO, needed
 from zoo.errors import ZooError
 from zoo.hub import fetch
+def needed(names):
+    return [name for name in {needed} if name in names]
 try:
-    print(fetch(REPO, select=needed, offline={offline}).revision)
+    print(fetch({repo!r}, select=needed, offline={offline}).revision)
 except ZooError as error:
     raise SystemExit(f"{{error.exit_code}}: {{error}}")
 """
@@ -34,7 +35,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def script(before: str = "", *, offline: bool = False) -> list[str]:
-    return [sys.executable, "-c", before + FETCH.format(offline=offline)]
+    code = FETCH.format(needed=NEEDED, repo=REPO, offline=offline)
+    return [sys.executable, "-c", before + code]
 
 
 def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:

@@ -109,10 +109,10 @@ def run_config(name: str) -> dict[str, Any]:
     return {"objective_args": {"dupe_factor": 1}} if pairs else {}
 
 
-CASES = [  # the LSTMs take half a minute
-    pytest.param(*case.values, marks=pytest.mark.long)
-    if "bidirectional-lm" in case.values
-    else case
+# the LSTMs take half a minute, and of the others test_objectives_in_runs.py has a run
+SLOW = ("bidirectional-lm", "prefix-lm", "text-infilling")
+CASES = [
+    pytest.param(*case.values, marks=pytest.mark.long) if case.values[1] in SLOW else case
     for case in marked_cases()
 ]
 

@@ -23,15 +23,16 @@ def test_all_sides_are_measured(
         (tmp_path / name).write_text("\n".join([header, *rows]) + "\n")
     model = hub_checkpoint("BertModel")
     options = ["--seeds", "1", "--steps", "2", "--batch-size", "4", "--dimensions", "32", "8"]
-    options += ["--rounds", "1", "--static-dim", "8"]
+    options += ["--rounds", "1", "--static-dim", "8", "--static-seeds", "1"]
     output = tmp_path / "results.json"
     main([str(model), "--data", str(tmp_path), *options, "--json", str(output)])
     printed = capsys.readouterr().out
     found = json.loads(output.read_text())
     assert [len(seed) for seed in found["with Matryoshka"]] == [2]
-    assert len(found["reranker"]) == 1
+    assert len(found["reranker"]) == len(found["static vectors, trained"]) == 1
     assert spread([seed[0] for seed in found["reranker"]]) in printed
-    assert "| 8 |" in printed and "| reranker |" in printed and "| static vectors" in printed
+    assert "| 8 |" in printed and "| reranker |" in printed and "| static vectors of" in printed
+    assert "| static vectors, trained |" in printed
     (gain,) = (
         after[1] - before[1]
         for before, after in zip(found["fine-tuned"], found["with Matryoshka"], strict=True)

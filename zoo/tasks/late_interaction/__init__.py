@@ -1,7 +1,7 @@
 """A vector for each token of a text, as ColBERT compares them."""
 
 from zoo.families.tasks import TaskSpec
-from zoo.tasks.options import NEGATIVES
+from zoo.tasks.options import EVAL_NEGATIVES, LABELLED, NEGATIVES, PAIR
 
 TASKS = (
     TaskSpec(
@@ -11,5 +11,8 @@ TASKS = (
         heads=("none",),
         train="zoo.tasks.late_interaction.train:LateInteraction",
         train_options=(NEGATIVES,),
+        # the model decides how texts are compared
+        evaluate="zoo.tasks.sentence_embedding.evaluate:SentenceEmbeddingEvaluation",
+        eval_options=(*LABELLED, PAIR, EVAL_NEGATIVES),
     ),
 )

@@ -1,7 +1,7 @@
 """Weights of the vocabulary's words for texts, most of them zero, as SPLADE learns them."""
 
 from zoo.families.tasks import TaskSpec
-from zoo.tasks.options import NEGATIVES
+from zoo.tasks.options import EVAL_NEGATIVES, LABELLED, NEGATIVES, PAIR
 
 TASKS = (
     TaskSpec(
@@ -11,6 +11,9 @@ TASKS = (
         heads=("masked-lm",),
         train="zoo.tasks.sparse_embedding.train:SparseEmbedding",
         train_options=(NEGATIVES,),
+        # the model decides how texts are compared
+        evaluate="zoo.tasks.sentence_embedding.evaluate:SentenceEmbeddingEvaluation",
+        eval_options=(*LABELLED, PAIR, EVAL_NEGATIVES),
         settings=("data.eval_score",),
     ),
 )

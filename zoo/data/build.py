@@ -30,6 +30,7 @@ from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.io.digests.files import FileDigest, compute_blake3
 from zoo.io.digests.self_digest import NO_DIGEST, add_digest
+from zoo.io.files import reading
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.paths import readable_name
@@ -207,8 +208,6 @@ def _training_texts(plan: CorpusSpec, held: ValidationSplit) -> Iterator[list[st
 
 
 def _stamp(file: Path) -> tuple[int, ...]:
-    try:
+    with reading(file):
         state = file.stat()
-    except OSError as error:
-        raise SourceError(f"{file}: {error.strerror}") from error
     return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns

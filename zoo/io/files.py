@@ -67,15 +67,22 @@ def count_reads(paths: Collection[str], on_read: Callable[[int], None]) -> Itera
         _observers.remove(observer)
 
 
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Convert errors of the operating system to a ``SourceError`` that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise SourceError(f"{path}: {error.strerror or error}") from error
+
+
 def read_regular(path: Path, kind: str, limit: int) -> bytes:
     """Return the content of a regular file that is not larger than a limit."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         check_limit(path, f"size of the {kind} in bytes", size, limit)
-        try:
+        with reading(path):
             content = file.read(size + 1)  # read(n) allocates n bytes, however few there are
-        except OSError as error:
-            raise SourceError(f"{path}: {error.strerror}") from error
     if len(content) > size:
         raise SourceError(f"{path}: it grew while it was read", "try again")
     return content

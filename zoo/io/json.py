@@ -6,15 +6,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Generator, Iterator
-from io import BufferedReader
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from zoo.errors import SourceError, VerificationError
-from zoo.io.files import decode_text, open_regular, read_regular
+from zoo.errors import VerificationError
+from zoo.io.files import decode_text, open_regular, read_regular, reading
 from zoo.io.limits import (
     MAX_INTEGER_DIGITS,
     MAX_JSON_BYTES,
@@ -168,8 +167,8 @@ class JsonItems:
 
     def __iter__(self) -> Iterator[Any]:
         held = b""
-        with open_regular(self.path) as file:
-            while chunk := self._read(file):
+        with open_regular(self.path) as file, reading(self.path):
+            while chunk := file.read(_READ_BYTES):
                 held = yield from self._split(held + chunk)
         self._append(held)
 
@@ -177,12 +176,6 @@ class JsonItems:
         """Return the file without the items, after they were read."""
         rest = bytes(self._rest + self._item)
         return parse_json(rest, self.path, max_values=self.max_values, unique_keys=True)
-
-    def _read(self, file: BufferedReader) -> bytes:
-        try:
-            return file.read(_READ_BYTES)
-        except OSError as error:
-            raise SourceError(f"{self.path}: {error.strerror}") from error
 
     def _append(self, data: bytes) -> None:
         buffer = self._item if self._in_array and self._depth > 2 else self._rest

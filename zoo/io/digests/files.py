@@ -5,8 +5,8 @@ from io import BufferedReader, FileIO
 from pathlib import Path
 from threading import Event
 
-from zoo.errors import SourceError, VerificationError
-from zoo.io.files import open_regular
+from zoo.errors import VerificationError
+from zoo.io.files import open_regular, reading
 from zoo.io.json import JsonStruct
 from zoo.io.paths import safe_join
 
@@ -54,11 +54,8 @@ def hash_file(path: Path, finished: Event = FINISHED) -> FileDigest:
 
 def compute_blake3(path: Path, length: int | None = None) -> str:
     """Return the BLAKE3 digest of a file, or of its first bytes, computed on all cores."""
-    with open_regular(path) as file:
-        try:
-            return hash_stream(file, length=length, all_cores=True).blake3
-        except OSError as error:
-            raise SourceError(f"{path}: {error.strerror}") from error
+    with open_regular(path) as file, reading(path):
+        return hash_stream(file, length=length, all_cores=True).blake3
 
 
 def check_files(

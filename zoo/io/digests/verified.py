@@ -10,7 +10,7 @@ import msgspec
 
 from zoo.errors import SourceError, VerificationError
 from zoo.io.digests.files import hash_stream
-from zoo.io.files import open_regular
+from zoo.io.files import open_regular, reading
 from zoo.io.paths import home
 
 FOLDER = "verified"
@@ -50,15 +50,12 @@ def file_blake3(path: Path) -> str:
     #
     # Changes below the file system are not detected: a disk that returns other bytes than were
     # written, or writes to the device. ``zoo verify`` reads every byte.
-    try:
-        with open_regular(path) as file:
-            before = os.fstat(file.fileno())
-            if digest := _cached(before):
-                return digest
-            digest = hash_stream(file, all_cores=True).blake3
-            after = os.fstat(file.fileno())
-    except OSError as error:
-        raise SourceError(f"{path}: {error.strerror}") from error
+    with open_regular(path) as file, reading(path):
+        before = os.fstat(file.fileno())
+        if digest := _cached(before):
+            return digest
+        digest = hash_stream(file, all_cores=True).blake3
+        after = os.fstat(file.fileno())
     entry = _Entry.of(before, digest)
     if entry != _Entry.of(after, digest):
         raise SourceError(f"{path} changes while it is read", "try again when it is finished")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import SourceError, VerificationError
-from zoo.io.files import open_regular
+from zoo.io.files import open_regular, reading
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,11 +62,9 @@ class DataFile:
                     f"{self.path} was changed while it was read", "try again when it is complete"
                 )
             self._state = state
-            try:
+            with reading(self.path):
                 for offset, buffer in pieces:
                     self._fill(file.fileno(), offset, buffer)
-            except OSError as error:
-                raise SourceError(f"{self.path}: {error.strerror}") from error
 
     def _fill(self, descriptor: int, offset: int, buffer: memoryview) -> None:
         done = 0

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.errors import UsageError, VerificationError
 from zoo.io import limits
-from zoo.io.files import open_regular
+from zoo.io.files import open_regular, reading
 from zoo.io.json import dump_json, parse_json
 from zoo.io.limits import MAX_NAME_LENGTH
 from zoo.io.tensors.file_array import DataFile, FileArray
@@ -32,13 +32,10 @@ UNSOUND = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\ud800-\\udfff]")  # controls, lon
 
 def read_header(path: Path) -> tuple[dict[str, TensorInfo], dict[str, int], dict[str, str]]:
     """Read and check the header of a file: dtypes and shapes, offsets in the file, metadata."""
-    with open_regular(path) as file:
-        try:
-            size = os.fstat(file.fileno()).st_size
-            length = _header_length(path, file.read(LENGTH.size), size)
-            raw = file.read(length)
-        except OSError as error:
-            raise SourceError(f"{path}: {error.strerror}") from error
+    with open_regular(path) as file, reading(path):
+        size = os.fstat(file.fileno()).st_size
+        length = _header_length(path, file.read(LENGTH.size), size)
+        raw = file.read(length)
     what = f"{path}: not a sound safetensors file: its header"
     header = parse_json(raw, what, max_values=limits.MAX_HEADER_VALUES, unique_keys=True)
     if not isinstance(header, dict):

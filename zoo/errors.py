@@ -70,6 +70,12 @@ class Interrupted(ZooError):
     exit_code = 130
 
 
+def first_names(names: "list[str] | tuple[str, ...]", count: int = 6) -> str:
+    """Return ``a, b and 4 more``: the first of several names, and the number of the others."""
+    more = f" and {len(names) - count} more" if len(names) > count else ""
+    return ", ".join(names[:count]) + more
+
+
 def did_you_mean(name: str, known: "list[str] | tuple[str, ...]", count: int = 3) -> str:
     """Return ``did you mean a, b or c?`` with at most ``count`` close names; empty without any."""
     import difflib

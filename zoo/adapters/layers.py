@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor, nn
 
-from zoo.errors import VerificationError
+from zoo.errors import VerificationError, first_names
 from zoo.nn.adapters import AdaptedLinear, LinearAdapter
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from zoo.adapters.targets import AdaptableModel
 
 ADAPTER_PART = ".adapter."  # in the name of a tensor of an adapter, after a point
-SHOWN = 6
 
 
 @torch.no_grad()
@@ -34,10 +33,8 @@ def add_stored_adapter(
     wrong += [name for name in tensors if name not in places]
     wrong += [n for n in places.keys() & tensors.keys() if places[n].shape != tensors[n].shape]
     if wrong:
-        more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
         raise VerificationError(
-            f"{file}: the tensors do not match its settings: "
-            f"{', '.join(sorted(wrong)[:SHOWN])}{more}",
+            f"{file}: the tensors do not match its settings: {first_names(sorted(wrong))}",
             "restore it from a copy",
         )
     # the names were compared above; what is missing are the weights of the model itself

@@ -8,7 +8,7 @@ import msgspec
 
 from zoo.convert.hub_files import require_hub_class
 from zoo.convert.open import OpenCheckpoint
-from zoo.errors import UsageError, did_you_mean
+from zoo.errors import UsageError, did_you_mean, first_names
 from zoo.families.config import Config
 from zoo.io.tensors.formats import DTYPE_NAMES, FLOAT8
 from zoo.plugins.tasks import model_fields
@@ -180,8 +180,7 @@ def _require_complete(plan: ConversionPlan, requested: str | None = None) -> Non
     if opened.doubt and family.heads()[plan.head].has_labels:
         causes.append(opened.doubt)
     if opened.unknown:
-        more = f" and {len(opened.unknown) - SHOWN} more" if len(opened.unknown) > SHOWN else ""
-        keys = f"{', '.join(opened.unknown[:SHOWN])}{more}"
+        keys = first_names(opened.unknown, SHOWN)
         causes.append(f"the configuration has keys that {family.name} does not know: {keys}")
     classes = {name for head in family.heads().values() for name in head.architectures}
     if strange := [name for name in opened.architectures if name not in classes]:

@@ -37,7 +37,7 @@ from zoo.checkpoint.digests import check_digests
 from zoo.checkpoint.module_weights import module_weight_files, read_module_weights
 from zoo.convert import peft_prompts
 from zoo.convert.hub_files import checkpoint_side_files, require_hub_class
-from zoo.errors import UsageError, VerificationError, did_you_mean
+from zoo.errors import UsageError, VerificationError, did_you_mean, first_names
 from zoo.families.config import Config
 from zoo.io.digests.files import hash_file
 from zoo.io.digests.self_digest import NO_DIGEST, add_digest
@@ -99,7 +99,6 @@ READ = frozenset(
     )
 )
 SOUND_INIT = (True, False, None, "gaussian", "eva", "orthogonal")  # of unchanged base weights
-SHOWN = 6
 
 
 @dataclass(frozen=True)
@@ -620,12 +619,13 @@ def map_head(
             whole[entry.target] = torch.from_numpy(entry.op.from_hub(arrays, entry.shape).copy())
     if left:
         raise VerificationError(
-            f"{file}: unknown tensors: {some(left)}", "name the head with --head"
+            f"{file}: unknown tensors: {first_names(sorted(left))}", "name the head with --head"
         )
     given = {*whole, *base.sources_in(config, head).values()}
     if missing := [e.target for e in weights.entries() if e.target not in given]:
+        listed = first_names(sorted(missing))
         raise VerificationError(
-            f"{file}: neither it nor {base.path} has {some(missing)} of the head {head}",
+            f"{file}: neither it nor {base.path} has {listed} of the head {head}",
             "name another head with --head",
         )
     return whole
@@ -682,10 +682,3 @@ def check_tensors(
     with init_empty_weights():
         model = adaptable.family.model(adaptable.config, adaptable.head)
         add_stored_adapter(method, model, adaptable, tensors, file)
-
-
-def some(names: Iterable[str]) -> str:
-    """Return the first of several names."""
-    listed = sorted(names)
-    more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
-    return f"{', '.join(listed[:SHOWN])}{more}"

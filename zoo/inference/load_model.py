@@ -1,6 +1,6 @@
 """Loading of a checkpoint into a torch module, without initializing its parameters first."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -11,12 +11,11 @@ from zoo.adapters.checkpoint import AdaptedCheckpoint, adapter_file, adapter_met
 from zoo.adapters.layers import ADAPTER_PART, add_stored_adapter, merge_adapters
 from zoo.adapters.targets import AdaptableModel
 from zoo.checkpoint import Checkpoint
-from zoo.errors import UsageError, VerificationError
+from zoo.errors import UsageError, VerificationError, first_names
 from zoo.io.paths import check_unicode
 from zoo.io.tensors.formats import DTYPE_NAMES, FLOATING, TensorInfo
 from zoo.nn.layers.skip_init import init_empty_weights
 
-SHOWN = 6
 TORCH = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -146,18 +145,13 @@ def _match(model: nn.Module, infos: Mapping[str, TensorInfo], source: str) -> di
             if name in state and state[name].is_floating_point() and info.dtype not in FLOATING
         ],
     }
-    messages = [f"{_some(items)} {problem}" for problem, items in problems.items() if items]
+    messages = [f"{first_names(items)} {problem}" for problem, items in problems.items() if items]
     if messages:
         raise VerificationError(
             f"{source}: the weights do not fit the model: {'; '.join(messages)}",
             "convert it again, or run zoo verify",
         )
     return names
-
-
-def _some(names: Sequence[str]) -> str:
-    others = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{', '.join(names[:SHOWN])}{others}"
 
 
 def _read(

@@ -3,12 +3,11 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from zoo.errors import VerificationError
+from zoo.errors import VerificationError, first_names
 from zoo.io.tensors.formats import DTYPE_NAMES, FLOATING, TensorInfo, widest_dtype
 from zoo.weights.prefix import canonical_names, find_prefix
 from zoo.weights.rules import Constant, Ignore, TensorMapping, WeightMap
 
-SHOWN = 6
 QUANTIZED = "convert the model from before it was quantized, or store these tensors as float32"
 
 
@@ -73,17 +72,22 @@ class MappingReport:
         """Raise an error unless every tensor is accounted for."""
         if self.complete:
             return
+        found = {
+            "of a different shape": self.shape_mismatches,
+            "missing from the file": self.missing,
+            "in the file that no rule knows": self.unexpected,
+            "that should hold floating-point numbers": self.not_floating,
+        }
         problems = [
-            _some(self.shape_mismatches, "of a different shape"),
-            _some(self.missing, "missing from the file"),
-            _some(self.unexpected, "in the file that no rule knows"),
-            _some(self.not_floating, "that should hold floating-point numbers"),
+            f"{len(names)} {problem} ({first_names(names)})"
+            for problem, names in found.items()
+            if names
         ]
         if self.not_floating:
             hint = QUANTIZED
         raise VerificationError(
             f"{location}: {''.join(f'{cause}; ' for cause in causes)}the tensors do not "
-            f"match the rules: {'; '.join(filter(None, problems))}",
+            f"match the rules: {'; '.join(problems)}",
             hint or "nothing was written",
         )
 
@@ -248,13 +252,6 @@ class _Matcher:
             else:
                 unexpected.append(name)
         return drops, ties, unused, unexpected
-
-
-def _some(items: Sequence[str], label: str) -> str:
-    if not items:
-        return ""
-    rest = f" and {len(items) - SHOWN} more" if len(items) > SHOWN else ""
-    return f"{len(items)} {label} ({', '.join(items[:SHOWN])}{rest})"
 
 
 def _dims(shape: Sequence[int]) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.errors import SourceError, UsageError, VerificationError, first_names
 from zoo.io.digests.files import FileDigest
 from zoo.io.digests.self_digest import check_digest
 from zoo.io.digests.verified import file_blake3
@@ -134,13 +134,17 @@ def _check_written_by_zoo(target: Path) -> None:
         raise UsageError(f"{target} is a training run", _REMEDY)
     written = _written_files(target)
     if written is None:
-        raise UsageError(f"{target} is not from zoo: it holds {_listed(present)}", _REMEDY)
+        raise UsageError(f"{target} is not from zoo: it holds {first_names(present, 3)}", _REMEDY)
     foreign = [name for name in present if name not in written]
     if foreign:
-        raise UsageError(f"{target} holds {_listed(foreign)}, which zoo did not write", _REMEDY)
+        raise UsageError(
+            f"{target} holds {first_names(foreign, 3)}, which zoo did not write", _REMEDY
+        )
     edited = [name for name in present if not _is_unchanged(target, name, written[name])]
     if edited:
-        raise UsageError(f"{target} holds {_listed(edited)}, changed after zoo wrote it", _REMEDY)
+        raise UsageError(
+            f"{target} holds {first_names(edited, 3)}, changed after zoo wrote it", _REMEDY
+        )
 
 
 def _written_files(target: Path) -> dict[str, _Digest | None] | None:
@@ -170,8 +174,3 @@ def _is_unchanged(target: Path, name: str, digest: _Digest | None) -> bool:
         return file_blake3(path) == digest.blake3
     except (OSError, SourceError):
         return False
-
-
-def _listed(names: list[str]) -> str:
-    suffix = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + suffix

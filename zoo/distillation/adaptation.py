@@ -77,21 +77,16 @@ def adapt_to_widths(
     widths = [getattr(config, "hidden_size", 0) for config in (student, teacher)]
     if not recipe.name or not all(widths):
         return recipe
-    terms = {
-        name: _with_common_divisor(name, term, math.gcd(*widths))
-        for name, term in recipe.terms.items()
-    }
+    terms, width = dict(recipe.terms), math.gcd(*widths)
+    for name, term in recipe.terms.items():
+        most = term.relation_heads
+        if most is not None and width % most:
+            heads = max(number for number in range(1, most) if width % number == 0)
+            LOG.info(
+                "terms.%s.relation_heads is %d: %d does not divide both widths", name, heads, most
+            )
+            terms[name] = msgspec.structs.replace(term, relation_heads=heads)
     return msgspec.structs.replace(recipe, terms=terms)
-
-
-def _with_common_divisor(name: str, term: Term, width: int) -> Term:
-    """Return a term with the largest fitting number of relation heads."""
-    heads = term.relation_heads
-    if heads is None or width % heads == 0:
-        return term
-    fitting = max(number for number in range(1, heads) if width % number == 0)
-    LOG.info("terms.%s.relation_heads is %d: %d does not divide both widths", name, fitting, heads)
-    return msgspec.structs.replace(term, relation_heads=fitting)
 
 
 def text_settings(recipe: DistillationRecipe, longest: int) -> ConfigDict:

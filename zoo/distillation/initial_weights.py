@@ -1,6 +1,6 @@
 """Initial weights of a student from layers of its teacher."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -43,7 +43,14 @@ def teacher_weights(student: nn.Module, teacher: nn.Module, layers: LayerMap) ->
         and source[name].shape == tensor.shape
     }
     for stack in STACKS:
-        for first, second in _pairs(student, teacher, stack, layers):
+        try:
+            depths = [
+                len(model.get_submodule(stack))  # type: ignore[arg-type]
+                for model in (student, teacher)
+            ]
+        except AttributeError:  # one of the models has no such list
+            continue
+        for first, second in resolve_layers(layers, *depths):
             values |= _layer_weights(student, teacher, f"{stack}.{first}", f"{stack}.{second}")
     return values
 
@@ -66,19 +73,6 @@ def reordered_rows(
         )
     names = [f"{maps[-1][0]}.{kind}" for kind in ("weight", "bias")] if copied else []
     return {name: sources[name][list(label_order)] for name in names if name in sources}
-
-
-def _pairs(
-    student: nn.Module, teacher: nn.Module, stack: str, layers: LayerMap
-) -> Sequence[tuple[int, int]]:
-    """Return pairs of layers of one list; empty if either model lacks it."""
-    depths = []
-    for model in (student, teacher):
-        try:
-            depths.append(len(model.get_submodule(stack)))  # type: ignore[arg-type]
-        except AttributeError:
-            return []
-    return resolve_layers(layers, *depths)
 
 
 def _layer_weights(

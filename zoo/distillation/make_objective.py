@@ -60,8 +60,10 @@ def make_objective(
     student = model_shape(base.family, base.model_config, base.objective, task=task)
     if isinstance(base.objective, Sentences):  # losses compare embeddings
         student = replace(student, hidden_size=base.objective.width)
-        widths = [_embedding_width(checkpoint) for checkpoint in checkpoints]
-        shapes = [replace(s, hidden_size=w) for s, w in zip(shapes, widths, strict=True)]
+        for number, checkpoint in enumerate(checkpoints):
+            pooling = checkpoint.model.pooling or Pooling()
+            vector = pooling.features(pooling.input_width(checkpoint.config))[SENTENCE_VECTOR]
+            shapes[number] = replace(shapes[number], hidden_size=vector.width)
     losses = build_losses(settings.terms, base.objective, student, shapes)
     teachers = [
         _teacher(reference, checkpoint, base, losses, settings)
@@ -180,12 +182,6 @@ def _task(base: FineTuneSetup, checkpoint: Checkpoint) -> TrainingObjective:
     if isinstance(task, ClassTask) and isinstance(base.objective, ClassTask):
         task.weights = base.objective.weights
     return task
-
-
-def _embedding_width(checkpoint: Checkpoint) -> int:
-    """Return the number of dimensions of the embeddings of a checkpoint."""
-    pooling = checkpoint.model.pooling or Pooling()
-    return pooling.features(pooling.input_width(checkpoint.config))[SENTENCE_VECTOR].width
 
 
 def _backend(

@@ -258,19 +258,14 @@ def _without_defaults(value: Any) -> Any:
         return {name: _without_defaults(entry) for name, entry in value.items()}
     if not isinstance(value, msgspec.Struct):
         return msgspec.to_builtins(value)
-    fields = msgspec.structs.fields(value)
-    changed = {
-        field.name: _without_defaults(getattr(value, field.name))
-        for field in fields
-        if field.required or getattr(value, field.name) not in _defaults(field)
-    }
+    changed = {}
+    for field in msgspec.structs.fields(value):
+        content, default = getattr(value, field.name), field.default
+        if field.default_factory is not msgspec.NODEFAULT:
+            default = field.default_factory()
+        if field.required or content != default:
+            changed[field.name] = _without_defaults(content)
     return changed or msgspec.to_builtins(value)
-
-
-def _defaults(field: msgspec.structs.FieldInfo) -> tuple[Any, ...]:
-    if field.default_factory is not msgspec.NODEFAULT:
-        return (field.default_factory(),)
-    return (field.default,)
 
 
 def with_stage_changes(recipe: DistillationRecipe, changes: ConfigDict) -> DistillationRecipe:

@@ -127,22 +127,19 @@ def require_replaceable(family: Family, student: nn.Module, teacher: Teacher) ->
             "student's layers",
             "--set distillation.teacher_dtype=float32",
         )
-    models = (student, teacher.model)
-    if not all(_is_stack(model) for model in models):
-        raise UsageError("the models are not plain stacks of layers", "choose another recipe")
-    sizes = [len(layers_in_order(model)) for model in models]
+    sizes = []
+    for model in (student, teacher.model):
+        is_stack = hasattr(model, LAYERS) and not hasattr(model, "decoder")
+        layers = layers_in_order(model) if is_stack else []
+        # a layer that runs several times is only one child
+        if not is_stack or layers != list(model.get_submodule(LAYERS).children()):
+            raise UsageError("the models are not plain stacks of layers", "choose another recipe")
+        sizes.append(len(layers))
     if not 0 < sizes[0] <= sizes[1] or sizes[1] % sizes[0]:
         raise UsageError(
             f"the teacher's {sizes[1]} layers cannot be split into {sizes[0]} groups",
             "--set student.num_layers=N takes a divisor",
         )
-
-
-def _is_stack(model: nn.Module) -> bool:
-    """Return whether all layers are in one list and run once each."""
-    if not hasattr(model, LAYERS) or hasattr(model, "decoder"):
-        return False
-    return layers_in_order(model) == list(model.get_submodule(LAYERS).children())
 
 
 def train_only_layers(model: nn.Module, student: nn.Module) -> None:

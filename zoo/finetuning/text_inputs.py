@@ -106,7 +106,11 @@ class InputTask(FineTuning):
     @override
     def model(self, family: "Family", config: "Config") -> "nn.Module":
         module = super().model(family, config)
-        if self.options.lm_coef and not _predicts_tokens(module, config):
+        if not self.options.lm_coef:
+            return module
+        tied = getattr(config, "tie_embeddings", False) or hasattr(module, "choice_logits")
+        mixed = getattr(module, "mix", None) is not None  # it returns no last hidden state
+        if not hasattr(module, "hidden_and_logits") or not tied or mixed:
             raise UsageError(
                 f"the model does not predict tokens in addition to {self.name}", "leave out lm_coef"
             )
@@ -201,7 +205,14 @@ class TextTask(LayerTask, InputTask):
     ) -> "tuple[TokenizedTexts, Mapping[str, NDArray[Any]]]":
         """Return texts, the two orders of pairs, or windows of texts."""
         if self.options.both_orders:
-            return self._tokenize_orders(samples, tokenizer)
+            orders = [pair for s in samples for pair in ((s.text, s.pair), (s.pair, s.text))]
+            locations = [sample.location for sample in samples for _ in range(2)]
+            length = self.run.max_seq_len
+            tokens = tokenize(orders, tokenizer, self.inputs, length, locations=locations)
+            lengths = np.diff(tokens.starts).reshape(-1, 2)
+            truncated = tokens.truncated // 2  # both orders have the same number of tokens
+            pairs = replace(tokens, starts=tokens.starts[::2], truncated=truncated)
+            return pairs, {ORDER_LENGTHS: lengths}
         if self.options.doc_stride is None:
             return super().tokenize(samples, tokenizer)
         texts, windows = texts_or_pairs(samples), text_windows(self.run, self.options.doc_stride)
@@ -210,17 +221,6 @@ class TextTask(LayerTask, InputTask):
             texts, tokenizer, self.inputs, windows, locations=locations
         )
         return tokens, {WINDOW_LENGTHS: lengths}
-
-    def _tokenize_orders(
-        self, samples: Sequence[Any], tokenizer: TextTokenizer
-    ) -> "tuple[TokenizedTexts, Mapping[str, NDArray[Any]]]":
-        texts = [pair for s in samples for pair in ((s.text, s.pair), (s.pair, s.text))]
-        locations = [sample.location for sample in samples for _ in range(2)]
-        tokens = tokenize(texts, tokenizer, self.inputs, self.run.max_seq_len, locations=locations)
-        lengths = np.diff(tokens.starts).reshape(-1, 2)
-        truncated = tokens.truncated // 2  # both orders have the same number of tokens
-        pairs = replace(tokens, starts=tokens.starts[::2], truncated=truncated)
-        return pairs, {ORDER_LENGTHS: lengths}
 
     @override
     def collate(self, examples: Sequence[Example]) -> Batch:
@@ -268,10 +268,3 @@ def next_token_losses(
             loss, _ = summed_cross_entropy(projection, input_ids[row, 1:length])
             total = total + loss / (length - 1)
     return total
-
-
-def _predicts_tokens(module: "nn.Module", config: "Config") -> bool:
-    """Return whether a model predicts the next token in addition to the outputs of its head."""
-    tied = getattr(config, "tie_embeddings", False) or hasattr(module, "choice_logits")
-    mixed = getattr(module, "mix", None) is not None  # the model returns no last hidden state
-    return hasattr(module, "hidden_and_logits") and bool(tied) and not mixed

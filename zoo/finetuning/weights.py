@@ -52,7 +52,12 @@ def load_backbone(
     ]
     missing.validate(new, reference, f"the head {network.head}")
     if announce:
-        _announce(reference, missing.modules(new), model, new)
+        if new:
+            state, modules = model.state_dict(), ", ".join(missing.modules(new))
+            count = sum(state[name].numel() for name in new)
+            LOG.info("new weights: %s (%s)", modules, f"{count:,}")
+        else:
+            LOG.info("all weights come from %s", reference)
         if unused:
             used = {entry.target for entry in checkpoint.weights.entries()}.difference(unused)
             parts = ", ".join(outermost_parts(unused, used))
@@ -77,15 +82,6 @@ def new_modules(init: PretrainedInit, network: TrainedModel, reinit_layers: int)
     if serves_other_task(init.checkpoints["model"], network.head, network.config.problem):
         names.append(HEAD)
     return names
-
-
-def _announce(reference: str, modules: Sequence[str], model: nn.Module, new: Sequence[str]) -> None:
-    if not new:
-        LOG.info("all weights come from %s", reference)
-        return
-    state = model.state_dict()
-    count = sum(state[name].numel() for name in new)
-    LOG.info("new weights: %s (%s)", ", ".join(modules), f"{count:,}")
 
 
 def _require_layers(

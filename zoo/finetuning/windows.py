@@ -70,7 +70,14 @@ def collate_windows(
     """Return a batch of texts whose windows are rows, each padded to the longest window."""
     # Inputs are (windows, tokens), values (texts, ...), next to ``TEXTS``.
     lengths = [example.values[WINDOW_LENGTHS] for example in examples]
-    rows = [row for example in examples for row in _windows(example)]
+    rows = list[Example]()
+    for example in examples:
+        cuts = np.cumsum(example.values[WINDOW_LENGTHS])[:-1]
+        windows = [np.split(array, cuts) for array in example.arrays.values()]
+        rows += [
+            Example(dict(zip(example.arrays, arrays, strict=True)), {})
+            for arrays in zip(*windows, strict=True)
+        ]
     batch = pad_and_stack(rows, fill, [], masks=masks)
     values = {
         name: torch.from_numpy(np.stack([example.values[name] for example in examples]))
@@ -84,16 +91,6 @@ def collate_windows(
         counts={term: sum(example.counts[term] for example in examples) for term in counts},
         rows=len(examples),
     )
-
-
-def _windows(example: Example) -> list[Example]:
-    """Split a text into the rows of its windows, without its values."""
-    cuts = np.cumsum(example.values[WINDOW_LENGTHS])[:-1]
-    parts = {name: np.split(array, cuts) for name, array in example.arrays.items()}
-    return [
-        Example(dict(zip(parts, arrays, strict=True)), {})
-        for arrays in zip(*parts.values(), strict=True)
-    ]
 
 
 def mean_of_windows(logits: Tensor, texts: Tensor, count: int) -> Tensor:

@@ -57,6 +57,19 @@ class RunGroup:
         config = self.histories[0].config
         return str(config.get("task") or config.get("objective") or "loss")
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the runs and their metrics as values that JSON can represent."""
+        return {
+            "name": self.name,
+            "runs": [str(path) for path in self.paths],
+            "changes": list(self.changes),
+            "loss": self.loss,
+            "metrics": {
+                name: {"median": middle, "lowest": low, "highest": high}
+                for name, (middle, low, high) in self.summary.items()
+            },
+        }
+
     def curve(self) -> list[tuple[int, float, float, float]]:
         """Return the validation loss: step, median, lowest and highest, at steps of all runs."""
         losses: dict[int, list[float]] = {}
@@ -106,19 +119,14 @@ def group_runs(paths: Sequence[Path]) -> list[RunGroup]:
         else:
             groups.append((settings, [(path, history)]))
     first = groups[0][0]
-    return [
-        RunGroup(
-            _name([path for path, _ in members]),
-            list(config_diff(first, settings)) if settings["family"] == first["family"] else [],
-            [path for path, _ in members],
-            [history for _, history in members],
-        )
-        for settings, members in groups
-    ]
-
-
-def _name(paths: Sequence[Path]) -> str:
-    """Return the directory of a group's runs, or their names."""
-    if all(path.name.startswith(SEED_PREFIX) for path in paths):
-        return paths[0].resolve().parent.name
-    return ", ".join(path.resolve().name for path in paths)
+    found = []
+    for settings, members in groups:
+        runs = [path for path, _ in members]
+        if all(path.name.startswith(SEED_PREFIX) for path in runs):
+            name = runs[0].resolve().parent.name
+        else:
+            name = ", ".join(path.resolve().name for path in runs)
+        same_family = settings["family"] == first["family"]
+        changes = list(config_diff(first, settings)) if same_family else []
+        found.append(RunGroup(name, changes, runs, [history for _, history in members]))
+    return found

@@ -151,21 +151,15 @@ def _model_score(
         bytes=sum((checkpoint.path / name).stat().st_size for name in files),
     )
     if result is not None:
-        score.metrics = _metrics(setup, result)
+        score.metrics = result.metrics()
+        single_loss = len(setup.objective.base.loss_weights) == 1
+        is_text = not isinstance(setup.base, FineTuneSetup)
+        if is_text and single_loss and score.metrics["loss"] < LARGEST:
+            loss = score.metrics.pop("loss")  # of a language model
+            score.metrics = {"loss": loss, "perplexity": perplexity(loss), **score.metrics}
         score.agreement = result.agreed / result.compared if result.compared else None
         score.kl = result.divergence / result.diverged if result.diverged else None
     return score
-
-
-def _metrics(setup: DistillSetup, result: ModelQuality) -> dict[str, float]:
-    """Return the metrics of a model, including the perplexity of a language model."""
-    metrics = result.metrics()
-    text = not isinstance(setup.base, FineTuneSetup)
-    language_model = text and len(setup.objective.base.loss_weights) == 1
-    if language_model and metrics["loss"] < LARGEST:
-        loss = metrics.pop("loss")
-        return {"loss": loss, "perplexity": perplexity(loss), **metrics}
-    return metrics
 
 
 def _write(run: Path, scores: Scores) -> None:

@@ -17,7 +17,13 @@ def summarize_seeds(
 ) -> Mapping[str, Mapping[str, float]]:
     """Copy the model of the median run, and write the median and the range of each score."""
     select_median_run(path, runs)
-    values = [_values(score) for score in scores]
+    values = []
+    for score in scores:
+        student = score.student
+        optional = {"agreement": student.agreement, "kl": student.kl, "retention": score.retention}
+        present = {name: value for name, value in optional.items() if value is not None}
+        latencies = {f"latency_{speed.backend}": speed.latency for speed in student.speed}
+        values.append({**student.metrics, **present, **latencies})
     names = dict.fromkeys(name for numbers in values for name in numbers)
     spreads = {
         name: median_and_range([numbers[name] for numbers in values if name in numbers])
@@ -27,11 +33,3 @@ def summarize_seeds(
         content = {**read_json_object(path / SUMMARY), "scores": spreads}
         atomic_write(path / SUMMARY, encode_json(content))
     return spreads
-
-
-def _values(scores: "Scores") -> dict[str, float]:
-    student = scores.student
-    optional = {"agreement": student.agreement, "kl": student.kl, "retention": scores.retention}
-    speed = {f"latency_{speed.backend}": speed.latency for speed in student.speed}
-    present = {name: value for name, value in optional.items() if value is not None}
-    return {**student.metrics, **present, **speed}

@@ -91,8 +91,13 @@ def _cached(
     settings: DistillationConfig,
     folder: Path,
 ) -> CachedTeacher:
-    outputs, shape = _embeddings(losses, base), dict[str, Any](SHAPELESS)
-    if not outputs:
+    outputs: list[CachedOutput]
+    shape = dict[str, Any](SHAPELESS)
+    if losses and all(isinstance(loss, SentenceMSE) for loss in losses):
+        outputs = [CachedEmbeddings(None)]
+    elif losses and all(isinstance(loss, EmbeddingMSE) for loss in losses):
+        outputs = [CachedEmbeddings(base.objective.name)]
+    else:
         logits = _logits(losses, teacher, base, settings)
         outputs, shape = [*logits], logits[0].shape
     header = CacheHeader(
@@ -139,15 +144,6 @@ def _require_repeated_inputs(objective: TrainingObjective) -> None:
             "teacher's inputs do not repeat",
             WITHOUT,
         )
-
-
-def _embeddings(losses: Sequence[DistillationLoss], base: RunSetup) -> list[CachedOutput]:
-    """Return the embeddings of texts if they are all that losses compare."""
-    if losses and all(isinstance(loss, SentenceMSE) for loss in losses):
-        return [CachedEmbeddings(None)]
-    if losses and all(isinstance(loss, EmbeddingMSE) for loss in losses):
-        return [CachedEmbeddings(base.objective.name)]
-    return []
 
 
 def _logits(

@@ -29,9 +29,10 @@ def require_head(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None
     head = base.objective.head
     if isinstance(base, FineTuneSetup):
         head = training_task(base.config.task).head_in(checkpoint.family)
-    fits = checkpoint.head_name == head or (
-        not isinstance(base, FineTuneSetup) and _predicts(checkpoint, head)
-    )
+    fits, heads = checkpoint.head_name == head, checkpoint.family.heads()
+    if not isinstance(base, FineTuneSetup) and {head, checkpoint.head_name} <= heads.keys():
+        # axes are compared as well, since most heads call their output ``logits``
+        fits = heads[head].outputs.items() <= heads[checkpoint.head_name].outputs.items()
     if not fits:
         raise UsageError(
             f"the teacher {reference} has the head {checkpoint.head_name}, and "
@@ -58,15 +59,6 @@ def _other_teacher(base: RunSetup) -> str:
     if base.config.task == SENTENCES:
         return "give a sentence encoder: `zoo finetune --task sentence-embedding` trains one"
     return f"`zoo finetune --task {base.config.task}` trains one"
-
-
-def _predicts(checkpoint: Checkpoint, head: str) -> bool:
-    """Return whether a checkpoint's head has all outputs of another head."""
-    # axes are compared, since most heads call their output ``logits``
-    heads = checkpoint.family.heads()
-    if head not in heads or checkpoint.head_name not in heads:
-        return False
-    return heads[head].outputs.items() <= heads[checkpoint.head_name].outputs.items()
 
 
 def require_same_tokens(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None:

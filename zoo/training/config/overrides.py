@@ -125,23 +125,17 @@ def wrong_entry(values: ConfigDict, struct_type: Any, path: str = "") -> str | N
         value, kinds = values.get(field.name), get_args(field.type)
         if not isinstance(value, dict):
             continue
-        place, error = f"{path}{field.name}.", None
+        place = f"{path}{field.name}."
         if get_origin(field.type) is dict:
-            errors = (_error(entry, kinds[1], f"{place}{name}") for name, entry in value.items())
-            error = next(filter(None, errors), None)
+            for name, entry in value.items():
+                try:
+                    msgspec.convert(entry, kinds[1])
+                except (msgspec.ValidationError, ValueError, TypeError) as error:
+                    return with_location(error, f"{place}{name}")
         elif isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
-            error = wrong_entry(value, field.type, place)
-        if error is not None:
-            return error
-    return None
-
-
-def _error(value: Any, kind: Any, path: str) -> str | None:
-    """Return why a value cannot be converted; ``None`` if it can."""
-    try:
-        msgspec.convert(value, kind)
-    except (msgspec.ValidationError, ValueError, TypeError) as error:
-        return with_location(error, path)
+            inner = wrong_entry(value, field.type, place)
+            if inner is not None:
+                return inner
     return None
 
 

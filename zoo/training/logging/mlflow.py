@@ -37,7 +37,11 @@ class MlflowLogger(ScalarLogger):
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
-        metrics = [Metric(_key(tag), value, now, step) for tag, value in scalars.items()]
+        metrics = []
+        for tag, value in scalars.items():
+            # one slash: a file store cannot have ``train/loss`` and ``train/loss/a``
+            split, _, name = tag.partition("/")
+            metrics.append(Metric(f"{split}/{name.replace('/', '.')}", value, now, step))
         with _source_errors():
             self._client.log_batch(self._id, metrics=metrics)
 
@@ -46,12 +50,6 @@ class MlflowLogger(ScalarLogger):
         """Mark the run as finished."""
         with _source_errors():
             self._client.set_terminated(self._id)
-
-
-def _key(tag: str) -> str:
-    """Return a tag with one slash: a file store cannot have ``train/loss`` and ``train/loss/a``."""
-    split, _, name = tag.partition("/")
-    return f"{split}/{name.replace('/', '.')}"
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 import math
 import shlex
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -159,15 +159,16 @@ def _validation(history: RunHistory) -> dict[str, Any] | None:
     shown = [r for k, r in enumerate(records) if k % interval == 0 or r is best or k == last]
     terms, metrics = history.names("losses"), history.names("metrics")
     terms = terms if len(terms) > 1 else []
+    rows = []
+    for record in shown:
+        of_terms, of_metrics = record.get("losses", {}), record.get("metrics", {})
+        values = [record["loss"], *map(of_terms.get, terms), *map(of_metrics.get, metrics)]
+        rows.append(
+            [f"{record['step']:,}", *("" if value is None else f"{value:.4f}" for value in values)]
+        )
     return {
         "header": ["step", "loss", *(name.replace("_", " ") for name in (*terms, *metrics))],
-        "rows": [
-            [
-                f"{r['step']:,}",
-                *("" if value is None else f"{value:.4f}" for value in _numbers(r, terms, metrics)),
-            ]
-            for r in shown
-        ],
+        "rows": rows,
         "best": next(k for k, r in enumerate(shown) if r is best),
         "best_name": "the lowest loss" if history.best_name == "lowest" else history.best_name,
         "interval": interval,
@@ -193,12 +194,6 @@ def _scores(scores: Scores | None) -> dict[str, Any] | None:
         "rows": score_rows(scores),
         "charts": [] if chart is None else [chart],
     }
-
-
-def _numbers(record: Record, terms: Iterable[str], metrics: Iterable[str]) -> Iterator[Any]:
-    yield record["loss"]
-    yield from (record.get("losses", {}).get(name) for name in terms)
-    yield from (record.get("metrics", {}).get(name) for name in metrics)
 
 
 def format_duration(seconds: float) -> str:

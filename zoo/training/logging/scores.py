@@ -1,7 +1,7 @@
 """``scores.json``: scores of a distilled model and its teachers, and their table."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -80,12 +80,30 @@ def score_header(scores: Scores) -> tuple[str, ...]:
 def score_rows(scores: Scores) -> list[tuple[str, ...]]:
     """Return the rows of a table of scores: name, value of each model, and ratio."""
     models = [*scores.teachers, scores.student]
-    rows = [*_quality_rows(models)]
+    first, student, rows = models[0], models[-1], list[tuple[str, ...]]()
+    for name in dict.fromkeys(name for model in models for name in model.metrics):
+        values = [model.metrics.get(name) for model in models]
+        part = retained(name, first.metrics.get(name), student.metrics.get(name))
+        retention = "" if part is None else f"{part:.1%} retained"
+        rows.append((name.replace("_", " "), *map(_number, values), retention))
+    for label, values in (
+        ("agreement", [model.agreement for model in models]),
+        ("KL from the teacher", [model.kl for model in models]),
+    ):
+        if any(value is not None for value in values):
+            rows.append((label, *map(_number, values), ""))
     parameters = [model.parameters for model in models]
     rows.append(("parameters", *(f"{n:,}" for n in parameters), _ratio(parameters)))
     sizes = [model.bytes for model in models]
     rows.append(("weights, MB", *(f"{size / 1e6:,.1f}" for size in sizes), _ratio(sizes)))
-    return [*rows, *_speed_rows(models)]
+    for number, speed in enumerate(student.speed):
+        column = [model.speed[number] for model in models]
+        times, rates = [s.latency for s in column], [s.tokens_per_second for s in column]
+        milliseconds = [f"{time * 1e3:.2f}" for time in times]
+        rows.append((f"latency, ms, {speed.backend}", *milliseconds, _ratio(times)))
+        faster = f"{rates[-1] / rates[0]:.2f} x" if rates[0] else ""
+        rows.append((f"tokens/s, {speed.backend}", *(f"{r:,.0f}" for r in rates), faster))
+    return rows
 
 
 def score_chart(scores: Scores) -> str | None:
@@ -105,38 +123,6 @@ def score_chart(scores: Scores) -> str | None:
     backend = scores.student.speed[0].backend
     title = f"{label[:1].upper()}{label[1:]} against latency"
     return scatter_chart(title, (f"ms, {backend}", f"{label}, {better} is better"), points)
-
-
-def _quality_rows(models: Sequence[ModelScore]) -> Iterator[tuple[str, ...]]:
-    first, student = models[0], models[-1]
-    names = dict.fromkeys(name for model in models for name in model.metrics)
-    for name in names:
-        values = [model.metrics.get(name) for model in models]
-        part = retained(name, first.metrics.get(name), student.metrics.get(name))
-        retention = "" if part is None else f"{part:.1%} retained"
-        yield (name.replace("_", " "), *(_number(value) for value in values), retention)
-    for label, values in (
-        ("agreement", [model.agreement for model in models]),
-        ("KL from the teacher", [model.kl for model in models]),
-    ):
-        if any(value is not None for value in values):
-            yield (label, *(_number(value) for value in values), "")
-
-
-def _speed_rows(models: Sequence[ModelScore]) -> Iterator[tuple[str, ...]]:
-    for number, speed in enumerate(models[-1].speed):
-        column = [model.speed[number] for model in models]
-        times, rates = [s.latency for s in column], [s.tokens_per_second for s in column]
-        yield (
-            f"latency, ms, {speed.backend}",
-            *(f"{time * 1e3:.2f}" for time in times),
-            _ratio(times),
-        )
-        yield (
-            f"tokens/s, {speed.backend}",
-            *(f"{rate:,.0f}" for rate in rates),
-            f"{rates[-1] / rates[0]:.2f} x" if rates[0] else "",
-        )
 
 
 def _number(value: float | None) -> str:

@@ -51,7 +51,13 @@ class Adam(torch.optim.Optimizer):
         self, group: dict[str, Any], parameters: list[Tensor]
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Update the running means; return Adam's updates for a rate of 1, and the roots below."""
-        (beta1, beta2), states = group["betas"], [self._state(p) for p in parameters]
+        beta1, beta2 = group["betas"]
+        states = [self.state[parameter] for parameter in parameters]
+        for parameter, state in zip(parameters, states, strict=True):
+            if not state:
+                state["step"] = torch.tensor(0.0)  # on the CPU: read without synchronization
+                state["exp_avg"] = torch.zeros_like(parameter)
+                state["exp_avg_sq"] = torch.zeros_like(parameter)
         steps, means, squares = (
             [state[key] for state in states] for key in ("step", "exp_avg", "exp_avg_sq")
         )
@@ -67,11 +73,3 @@ class Adam(torch.optim.Optimizer):
         if group["bias_correction"]:
             torch._foreach_div_(updates, [1 - beta1 ** step.item() for step in steps])
         return updates, roots
-
-    def _state(self, parameter: Tensor) -> dict[str, Tensor]:
-        state: dict[str, Tensor] = self.state[parameter]
-        if not state:
-            state["step"] = torch.tensor(0.0)  # on the CPU: read without synchronization
-            state["exp_avg"] = torch.zeros_like(parameter)
-            state["exp_avg_sq"] = torch.zeros_like(parameter)
-        return state

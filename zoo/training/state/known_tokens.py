@@ -27,14 +27,15 @@ def require_known_tokens(init: PretrainedInit, corpus: "Corpus", data: DataConfi
         if not _has_rows_of_tokens(checkpoint):
             continue
         reference = str(getattr(init.init_config, name))
-        tokens = _vocabulary(checkpoint)
-        if tokens is None:
+        file = checkpoint.path / TOKENIZER
+        if not file.is_file():
             LOG.warning(
                 "warning: %s has no %s, and its tokens cannot be compared with the corpus",
                 reference,
                 TOKENIZER,
             )
             continue
+        tokens = parse(read_checked(file), file).get_vocab()
         explicit = data.tokenizer is not None
         different = different_tokens(tokens, corpus.vocabulary(), used_by_both=explicit)
         if different:
@@ -64,12 +65,3 @@ def _has_rows_of_tokens(checkpoint: Checkpoint) -> bool:
         for size in (config, longer)
     ]
     return shapes[0] != shapes[1]
-
-
-def _vocabulary(checkpoint: Checkpoint) -> dict[str, int] | None:
-    """Return token -> id of a checkpoint; ``None`` if it has no tokenizer."""
-    file = checkpoint.path / TOKENIZER
-    if not file.is_file():
-        return None
-    ids: dict[str, int] = parse(read_checked(file), file).get_vocab()
-    return ids

@@ -1,5 +1,6 @@
 """The metric of a model's task on labelled data, as one number to compare models by."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,7 +50,11 @@ def task_metric(
         return None
     if not file.is_file():
         raise UsageError(f"cannot read {file}: it is not a file")
-    supported = [spec.name for spec in compared_tasks() if _supports(checkpoint, spec.name)]
+    supported = []
+    for spec in compared_tasks():
+        with contextlib.suppress(UsageError):
+            evaluation_task(spec.name).require_supported(checkpoint)
+            supported.append(spec.name)
     if not supported:
         raise UsageError(
             f"{file} is a table, and no metric on labelled data is for {checkpoint.head_name}",
@@ -57,11 +62,3 @@ def task_metric(
         )
     trained = (checkpoint.manifest.training or {}).get("task")  # one head may serve several tasks
     return TaskMetric(checkpoint, trained if trained in supported else supported[0], file, columns)
-
-
-def _supports(checkpoint: "Checkpoint", evaluation: str) -> bool:
-    try:
-        evaluation_task(evaluation).require_supported(checkpoint)
-    except UsageError:
-        return False
-    return True

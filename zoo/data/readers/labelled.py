@@ -35,6 +35,11 @@ class Sample:
     location: str  # file and line, for messages
 
     @property
+    def texts(self) -> list[str]:
+        """The text, or both texts of a pair."""
+        return [self.text] if self.pair is None else [self.text, self.pair]
+
+    @property
     def hash(self) -> float:
         """A number in [0, 1) that only depends on the texts."""
         return text_hash(self.text, self.pair or "")

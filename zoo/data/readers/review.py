@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from blake3 import blake3
 
+from zoo.data.readers.labelled import Sample, label_name
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -25,6 +27,12 @@ class Reviewed:
     answer: tuple[Any, ...] | None
     labels: Sequence[str] = ()  # names of classes to count
     whole: tuple[Any, ...] = ()  # all of the sample; by default texts and answer
+
+
+def review_class(sample: Sample) -> Reviewed:
+    """Return what is reviewed of a text, or pair of texts, with a class."""
+    name = label_name(sample.label, sample.location)
+    return Reviewed(sample.texts, (name,), (name,))
 
 
 class DataReview:

@@ -42,13 +42,19 @@ class Features(BatchTask):
 
     def __init__(self, *args: Any, layers: Sequence[int] = (-1,), **options: Any) -> None:
         super().__init__(*args, **options)
-        known: int = getattr(
-            self.checkpoint.config, "num_layers", 0
-        )  # where the backend exposes no layers
+        # where the backend exposes no layers
+        known: int = getattr(self.checkpoint.config, "num_layers", 0)
         self.depth = self.session.layers - 1 if self.session.layers else known
         if not layers:
             raise UsageError("no layers were asked for", "-1 is the last")
-        self.layers = tuple(dict.fromkeys(self._number(layer) for layer in layers))
+        for layer in layers:
+            if not -self.depth - 1 <= layer <= self.depth:
+                raise UsageError(
+                    f"the model has no layer {layer}",
+                    f"layers are 0 (the embeddings) to {self.depth}, or -1 (the last) to "
+                    f"{-self.depth - 1}",
+                )
+        self.layers = tuple(dict.fromkeys(layer % (self.depth + 1) for layer in layers))
         self.chunk_size = max(self.chunk_size // len(self.layers), 1)
         self.last_alone = (
             self.layers == (self.depth,) and "last_hidden_state" in self.session.outputs
@@ -58,15 +64,6 @@ class Features(BatchTask):
                 f"the {self.session.backend} backend does not expose single layers of this model",
                 "use --backend cpu",
             )
-
-    def _number(self, layer: int) -> int:
-        if not -self.depth - 1 <= layer <= self.depth:
-            raise UsageError(
-                f"the model has no layer {layer}",
-                f"layers are 0 (the embeddings) to {self.depth}, or -1 (the last) to "
-                f"{-self.depth - 1}",
-            )
-        return layer if layer >= 0 else layer + self.depth + 1
 
     @override
     def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """The task fill-mask: predictions for masked tokens."""
 
+import contextlib
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
@@ -34,15 +35,12 @@ class FillMask(BatchTask):
         if self.tokenizer.mask_id is None:
             raise UsageError(f"the tokenizer of {self.checkpoint.path} has no mask token")
         self.top_k = top_k
-        # embeddings are often padded to more rows than the tokenizer has tokens
-        self.names = [self._name(number) for number in range(vocabulary)]
+        self.names: list[str | None] = [None] * vocabulary
+        for number in range(vocabulary):
+            # embeddings are often padded to more rows than the tokenizer has tokens
+            with contextlib.suppress(UsageError):
+                self.names[number] = self.tokenizer.token(number)
         self.nameless = [number for number, name in enumerate(self.names) if name is None]
-
-    def _name(self, number: int) -> str | None:
-        try:
-            return self.tokenizer.token(number)
-        except UsageError:
-            return None
 
     @override
     def check(self, item: EncodedExample) -> None:

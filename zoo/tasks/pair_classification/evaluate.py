@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.labelled import Columns, Sample, iter_samples, label_name
 from zoo.data.readers.problems import RowError, RowProblems
-from zoo.data.readers.review import Reviewed
+from zoo.data.readers.review import review_class
 from zoo.errors import UsageError
 from zoo.evaluation.base import Evaluation, Prediction, Result
 from zoo.inference.processing.records import TextExample
@@ -73,7 +73,7 @@ class PairClassificationEvaluation(Evaluation):
         def read(problems: RowProblems) -> Iterator[Sample]:
             return problems.valid(iter_samples(files, self.columns, problems), is_positive)
 
-        samples = self.samples(read, _review)
+        samples = self.samples(read, review_class)
         labels = np.fromiter((is_positive(sample) for sample in samples), bool)
         records = (TextExample(s.text, s.pair, location=s.location) for s in samples)
         key = "score" if self.checkpoint.head_name == CLASSIFIER else "similarity"
@@ -106,11 +106,6 @@ def is_positive(sample: Sample) -> bool:
             "scores are correlated by --task sentence-embedding",
         )
     return LABELS[name]
-
-
-def _review(sample: Sample) -> Reviewed:
-    name = label_name(sample.label, sample.location)
-    return Reviewed((sample.text, sample.pair or ""), (name,), (name,))
 
 
 def _row(sample: Sample, score: tuple[float, float]) -> Prediction:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.labelled import Columns, Sample, iter_samples, label_name, sort_labels
 from zoo.data.readers.problems import RowError, RowProblems
-from zoo.data.readers.review import Reviewed
+from zoo.data.readers.review import review_class
 from zoo.errors import UsageError
 from zoo.evaluation.base import Evaluation, Prediction, Result, Samples
 from zoo.inference.processing.records import TextExample
@@ -97,7 +97,7 @@ class VariedEvaluation(Evaluation):
         def read(problems: RowProblems) -> Iterable[Sample]:
             return problems.checked(iter_samples(files, self.columns, problems), self.check_sample)
 
-        samples = self.samples(read, _review)
+        samples = self.samples(read, review_class)
         labels = [label_name(sample.label, sample.location) for sample in samples]
         factors = self.factors(sort_labels(labels))
         settings = list(itertools.product(*(range(len(f.levels)) for f in factors)))
@@ -112,13 +112,19 @@ class VariedEvaluation(Evaluation):
             predicted = self._predictions(self.task_of(levels), samples, observed=number == 0)
             correct[number] = [p == label for p, label in zip(predicted, labels, strict=True)]
         accuracy, drawn = correct.mean(1), bootstrap_rows(correct, self.seed)
-        described = {
-            _describe(factors, levels): {
+        described = {}
+        for k, levels in enumerate(settings):
+            chosen = [
+                f"{factor.name} {factor.levels[level]}"
+                for factor, level in zip(factors, levels, strict=True)
+                if len(factor.levels) > 1
+            ]
+            low, high = interval(drawn[:, k])
+            described[" | ".join(chosen)] = {
                 "accuracy": float(accuracy[k]),
-                **dict(zip(("low", "high"), interval(drawn[:, k]), strict=True)),
+                "low": low,
+                "high": high,
             }
-            for k, levels in enumerate(settings)
-        }
         numbers = {factor.name: [s[k] for s in settings] for k, factor in enumerate(factors)}
         varied = {
             factor.name: factor_variation(
@@ -240,20 +246,6 @@ class PromptEvaluation(VariedEvaluation):
 
 def _several(values: str | Sequence[str]) -> list[str]:
     return [values] if isinstance(values, str) else list(values)
-
-
-def _describe(factors: Sequence[Factor], levels: Sequence[int]) -> str:
-    """Return the levels of the factors that have several."""
-    pairs = zip(factors, levels, strict=True)
-    return " | ".join(
-        f"{factor.name} {factor.levels[level]}" for factor, level in pairs if len(factor.levels) > 1
-    )
-
-
-def _review(sample: Sample) -> Reviewed:
-    name = label_name(sample.label, sample.location)
-    texts = [sample.text, *([] if sample.pair is None else [sample.pair])]
-    return Reviewed(texts, (name,), (name,))
 
 
 def _row(prediction_of: Any, sample: Sample, added: Mapping[str, Any]) -> Prediction:

@@ -34,7 +34,14 @@ class AnswerGenerator:
         vote: bool = False,
     ) -> None:
         self.task, self.words, self.vote = task, words, vote
-        self.pattern = None if answer is None else _compiled(answer)
+        self.pattern: re.Pattern[str] | None = None
+        if answer is not None:
+            try:
+                self.pattern = re.compile(answer, re.DOTALL)
+            except re.error as error:
+                raise UsageError(
+                    f"--answer {answer!r} is not a regular expression: {error}", "correct it"
+                ) from None
         self.key = "label" if words else "answer"
 
     def results(self, records: Iterable[TextExample]) -> Iterator[dict[str, Any]]:
@@ -83,12 +90,3 @@ def generation_task(
         sampling = {"do_sample": True, "num_return_sequences": samples, "seed": seed}
         given = {"temperature": TEMPERATURE, **given, **sampling}
     return kind(checkpoint, session, tokenizer, **given)
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern, re.DOTALL)
-    except re.error as error:
-        raise UsageError(
-            f"--answer {pattern!r} is not a regular expression: {error}", "correct it"
-        ) from None

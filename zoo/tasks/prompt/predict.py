@@ -92,7 +92,10 @@ class Prompting(Task):
                 **settings,
             }
         )
-        shots = [_shot(example, number) for number, example in enumerate(examples, 1)]
+        shots = [
+            shot if isinstance(shot, Shot) else Shot(shot[0], None, shot[1], f"example {number}")
+            for number, shot in enumerate(examples, 1)
+        ]
         if shots or not generates:
             self.template.require_label()
         super().__init__(*args, **options)
@@ -166,7 +169,7 @@ class Prompting(Task):
     ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
         if not items:
             return
-        texts = [_fitted(item) for item in items]
+        texts = [item.encoded for item in items if isinstance(item.encoded, FittedTexts)]
         if self.chooser is not None:
             results = iter(self.chooser.results([self.fitter.prompts(text) for text in texts]))
         else:
@@ -213,15 +216,3 @@ def require_options(options: Mapping[str, Any]) -> None:
     for name, needed in (("vote", "samples"), ("content_free", "calibrate")):
         if name in given and needed not in given:
             raise UsageError(f"--{name.replace('_', '-')} is for --{needed}", f"give --{needed}")
-
-
-def _shot(example: Shot | tuple[str, str], number: int) -> Shot:
-    if isinstance(example, Shot):
-        return example
-    text, label = example
-    return Shot(text, None, label, f"example {number}")
-
-
-def _fitted(item: EncodedExample) -> FittedTexts:
-    assert isinstance(item.encoded, FittedTexts), "tokenize fits the texts"
-    return item.encoded

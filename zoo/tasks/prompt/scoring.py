@@ -191,7 +191,11 @@ class TargetWords(WordScorer):
     @override
     def rows(self, prompts: Sequence[Prompt]) -> Iterator[list[WordRow]]:
         config: Any = self.scorer.checkpoint.config
-        sources = [self._source(prompt) for prompt in prompts]
+        sources = []
+        for prompt in prompts:
+            start, end = prompt.spans[LABEL]
+            marked = prompt.text[:start] + SENTINEL + prompt.text[end:]
+            sources.append(marked if self.sentinel else prompt.before(LABEL).rstrip())
         encoded = self.tokenizer.encode(sources, max_tokens=None, offsets=False)
         targets = self.scorer.plain([_word(prompt) for prompt in prompts])
         for source, word in zip(encoded, targets, strict=True):
@@ -199,12 +203,6 @@ class TargetWords(WordScorer):
             positions = tuple(range(len(before) - 1, len(before) - 1 + len(word)))
             ids = (*before, *word[:-1])
             yield [WordRow(tuple(source.ids), ids, (), positions, tuple(word))]
-
-    def _source(self, prompt: Prompt) -> str:
-        if not self.sentinel:
-            return prompt.before(LABEL).rstrip()
-        start, end = prompt.spans[LABEL]
-        return prompt.text[:start] + SENTINEL + prompt.text[end:]
 
 
 def _word(prompt: Prompt) -> str:

@@ -182,20 +182,26 @@ class PromptTuning(OneClassTask):
         }
         count = len(samples)
         counts = {self.name: np.ones(count, np.int64), MASKED_LM: np.zeros(count, np.int64)}
-        rows = _concatenated([row for row, _ in prompts], self.inputs, values, counts, truncated)
+        rows = [row for row, _ in prompts]
+        arrays = {self.inputs[0]: np.concatenate([np.array(row.ids, np.int32) for row in rows])}
+        kinds = np.concatenate([np.array(row.type_ids, np.int8) for row in rows])
+        if "token_type_ids" in self.inputs and kinds.any():
+            arrays["token_type_ids"] = kinds
+        starts = np.cumsum([0, *(len(row.ids) for row in rows)])
+        labelled = TokenizedRows(starts, arrays, values, counts, truncated)
         is_training, self.is_training = self.is_training, False
         if not is_training or MASKED_LM not in self.loss_weights:
-            return rows
+            return labelled
         columns = Columns(self.run.data.text, self.run.data.label_column, self.run.data.pair)
         texts, _ = self._prompts(read_unlabelled(self.run.data.unlabelled, columns), tokenizer)
         special = {tokenizer.role_id(role) for role in tokenizer.info.special}
         ordinary = sorted(set(tokenizer.vocabulary().values()).difference(special))
         return PromptRows(
-            rows.starts,
-            rows.arrays,
-            rows.values,
-            rows.counts,
-            rows.truncated,
+            starts,
+            arrays,
+            values,
+            counts,
+            truncated,
             texts=tuple(np.array(row.ids, np.int64) for row, _ in texts),
             ordinary=ordinary,
             mask_id=_mask_id(tokenizer),
@@ -322,21 +328,6 @@ class PromptRows(TokenizedRows):
             draws < 1 - 2 * KEPT, self.mask_id, np.where(draws < 1 - KEPT, others, ids[chosen])
         )
         return hidden, labels
-
-
-def _concatenated(
-    rows: Sequence[WordRow],
-    inputs: Sequence[str],
-    values: "Mapping[str, NDArray[Any]]",
-    counts: "Mapping[str, NDArray[Any]]",
-    truncated: int,
-) -> TokenizedRows:
-    arrays = {inputs[0]: np.concatenate([np.array(row.ids, np.int32) for row in rows])}
-    kinds = np.concatenate([np.array(row.type_ids, np.int8) for row in rows])
-    if "token_type_ids" in inputs and kinds.any():
-        arrays["token_type_ids"] = kinds
-    starts = np.cumsum([0, *(len(row.ids) for row in rows)])
-    return TokenizedRows(starts, arrays, values, counts, truncated)
 
 
 def _mask_id(tokenizer: TextTokenizer) -> int:

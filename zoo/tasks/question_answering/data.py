@@ -87,23 +87,17 @@ def iter_questions(
     paths: Iterable[str | Path], columns: Columns = COLUMNS, problems: RowProblems | None = None
 ) -> Iterator[QuestionSample]:
     """Yield the questions of files, with one article or row in memory at a time."""
+
     # ``.json`` is the format of SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, arXiv:1606.05250; 2018,
     # arXiv:1806.03822). In tables, answers are objects such as ``{"text": ["a"], "answer_start":
     # [0]}``, as JSON text in TSV and CSV; a column ``id`` is optional. ``problems`` gets the
     # questions that cannot be used, such as one whose answer is not where ``answer_start`` points.
-    return iter_files(
-        paths,
-        lambda file, found: _questions(file, columns, found),
-        problems,
-        "questions",
-        "give questions with answers",
-    )
+    def read(file: Path, found: RowProblems) -> Iterator[QuestionSample]:
+        squad = file.suffix.lower() == SQUAD
+        samples = _squad(file) if squad else _rows(file, columns, found)
+        return found.checked(samples, _with_answers)
 
-
-def _questions(file: Path, columns: Columns, problems: RowProblems) -> Iterator[QuestionSample]:
-    squad = file.suffix.lower() == SQUAD
-    samples = _squad(file) if squad else _rows(file, columns, problems)
-    return problems.checked(samples, _with_answers)
+    return iter_files(paths, read, problems, "questions", "give questions with answers")
 
 
 def _squad(file: Path) -> Iterator[QuestionSample]:

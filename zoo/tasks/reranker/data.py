@@ -1,6 +1,6 @@
 """Reader of texts that are ranked for a query: from the rows of tables to lists."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,11 @@ def read_lists(
         if columns.label is None:
             labels = [1.0] * len(own) + [0.0] * len(others)
         else:
-            labels = _labels(values[columns.label], f"{location}: {columns.label}")
+            stated = values[columns.label]
+            labels = [
+                label_number(label, f"{location}: {columns.label}")
+                for label in (stated if isinstance(stated, list) else [stated])
+            ]
         documents = (*own, *others)
         margins = bool(others) and len(labels) == len(documents) - 1
         if margins:
@@ -86,24 +90,20 @@ def join_lists(lists: Iterable[TextList]) -> list[TextList]:
     by_query: dict[str, list[TextList]] = {}
     for item in lists:
         by_query.setdefault(item.text, []).append(item)
-    return [_joined(items) for items in by_query.values()]
-
-
-def _joined(items: Sequence[TextList]) -> TextList:
-    """Return the lists of one query as one."""
-    documents = tuple(text for item in items for text in item.documents)
-    labels = tuple(label for item in items for label in item.labels)
-    return TextList(items[0].text, documents, labels, items[0].location)
+    return [
+        TextList(
+            query,
+            tuple(text for item in items for text in item.documents),
+            tuple(label for item in items for label in item.labels),
+            items[0].location,
+        )
+        for query, items in by_query.items()
+    ]
 
 
 def _texts(value: Any, location: str) -> list[str]:
     values = value if isinstance(value, list) else [value]
     return [require_text(text, location) for text in values]
-
-
-def _labels(value: Any, location: str) -> list[float]:
-    values = value if isinstance(value, list) else [value]
-    return [label_number(label, location) for label in values]
 
 
 def review_list(sample: TextList) -> Reviewed:

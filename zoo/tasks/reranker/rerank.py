@@ -93,14 +93,13 @@ class Rerank(Task):
         """Yield each text with its score, in order."""
         waiting = deque[TextExample]()
         for item, added in self.scorer.stream(self._inputs(records, waiting)):
-            yield item._replace(record=waiting.popleft()), self._score(added)
-
-    def _score(self, added: dict[str, Any]) -> float:
-        if self.is_cross_encoder:
-            score: float = added["score"]
-            return score
-        pooling = self.checkpoint.model.pooling or Pooling()
-        return text_similarity(self.query_embedding, added["embedding"], pooling.similarity_fn_name)
+            if self.is_cross_encoder:
+                score: float = added["score"]
+            else:
+                pooling = self.checkpoint.model.pooling or Pooling()
+                vector, similarity = added["embedding"], pooling.similarity_fn_name
+                score = text_similarity(self.query_embedding, vector, similarity)
+            yield item._replace(record=waiting.popleft()), score
 
     def _inputs(
         self, records: Iterable[TextExample], waiting: "deque[TextExample]"

@@ -210,20 +210,19 @@ class Reranker(FineTuning):
             ],
             PAIRS: np.split(np.arange(ends[-1]), ends[1:-1]),
         }
-        counts = np.array([self._count(sample.labels) for sample in samples])
+        squares = self.kind == "lambda" and self.options.weighting == "ndcg-loss1"
+        counts = [  # of the values that a list adds to the loss
+            len(sample.labels) ** 2 if squares else self.declared.count(sample.labels)
+            for sample in samples
+        ]
         return TokenizedRows(
             tokens.starts[ends],
             tokens.arrays,
-            {name: _ragged(parts) for name, parts in values.items()},
-            {self.name: counts},
+            # arrays of different lengths are the items of one array
+            {name: np.fromiter(parts, object, len(parts)) for name, parts in values.items()},
+            {self.name: np.array(counts)},
             tokens.truncated,
         )
-
-    def _count(self, labels: Sequence[float]) -> int:
-        """Return the number of values that a list adds to the loss."""
-        if self.kind == "lambda" and self.options.weighting == "ndcg-loss1":
-            return len(labels) ** 2
-        return self.declared.count(labels)
 
     @override
     def collate(self, examples: Sequence[Example]) -> Batch:
@@ -365,11 +364,3 @@ def _grades(sample: TextList, kind: Kind) -> Sequence[float]:
     if kind != "margin-mse":
         return sample.labels
     return (1.0, *[0.0] * (len(sample.documents) - 1))
-
-
-def _ragged(parts: "Sequence[NDArray[Any]]") -> "NDArray[Any]":
-    """Return arrays of different lengths as the items of one array."""
-    items = np.empty(len(parts), object)
-    for number, part in enumerate(parts):
-        items[number] = part
-    return items

@@ -258,11 +258,6 @@ class SentenceEmbedding(FineTuning):
     def texts(cls, sample: Any) -> list[str]:
         return list(sample.texts)
 
-    @property
-    def _values_per_row(self) -> int:
-        """Number of values that a row adds to the loss."""
-        return len(self.run.data.negatives) if self.kind == MARGIN_MSE else 1
-
     @override
     def target(self, sample: Any) -> Any:
         """Return the score, float32, the index of the class, or margins, (negatives,)."""
@@ -313,11 +308,12 @@ class SentenceEmbedding(FineTuning):
         values: dict[str, NDArray[Any]] = {TEXTS: text_numbers(samples)}
         if samples[0].label is not None:
             values[LABELS] = np.array([self.target(sample) for sample in samples])
+        values_per_row = len(self.run.data.negatives) if self.kind == MARGIN_MSE else 1
         return TokenizedRows(
             columns[0].starts,
             columns[0].arrays,
             values,
-            {self.name: np.full(len(samples), self._values_per_row)},
+            {self.name: np.full(len(samples), values_per_row)},
             sum(texts.truncated for texts in columns),
             others=tuple(columns[1:]),
         )

@@ -115,15 +115,12 @@ class LabelledEvaluation(Evaluation):
             samples = iter_samples(files, self.columns, problems, unlabelled=self.unlabelled)
             return problems.valid(samples, self.actual)
 
-        samples = self.samples(read, self._review)
+        samples = self.samples(
+            read, lambda s: Reviewed(s.texts, tuple(self.answer(s)), self.class_names(s))
+        )
         records = (TextExample(s.text, s.pair, location=s.location) for s in samples)
         predictions = (added for _, added in self.task.stream(records))
         return self.result(samples, self.observed(samples, predictions, self.row))
-
-    def _review(self, sample: Sample) -> Reviewed:
-        """Return what is reviewed of a sample, with its labels as the model names them."""
-        texts = [sample.text, *([] if sample.pair is None else [sample.pair])]
-        return Reviewed(texts, tuple(self.answer(sample)), self.class_names(sample))
 
     @abstractmethod
     def actual(self, sample: Sample) -> Any:

@@ -68,24 +68,18 @@ def iter_words(
     paths: Iterable[str | Path], columns: Columns, problems: RowProblems | None = None
 ) -> Iterator[WordsSample]:
     """Yield the sentences of files; see ``read_words``."""
-    return iter_files(
-        paths,
-        lambda file, found: _sentences(file, columns, found),
-        problems,
-        "words",
-        "give labelled words",
-    )
 
+    def read(file: Path, found: RowProblems) -> Iterator[WordsSample]:
+        suffix = suffix_of(file)
+        if suffix not in (*JSON_LINES, PARQUET):
+            text, label = _column_numbers(file, columns, universal=suffix == CONLLU)
+            sentences = _line_groups(file, universal=suffix == CONLLU)
+            return found.checked(sentences, partial(_sentence, file, text, label))
+        rows = read_rows(file, [columns.text, columns.label], found)
+        samples = found.checked(rows, partial(_lists, columns=columns))
+        return (sample for sample in samples if sample.words)
 
-def _sentences(file: Path, columns: Columns, problems: RowProblems) -> Iterator[WordsSample]:
-    suffix = suffix_of(file)
-    if suffix not in (*JSON_LINES, PARQUET):
-        text, label = _column_numbers(file, columns, universal=suffix == CONLLU)
-        sentences = _line_groups(file, universal=suffix == CONLLU)
-        return problems.checked(sentences, partial(_sentence, file, text, label))
-    rows = read_rows(file, [columns.text, columns.label], problems)
-    samples = problems.checked(rows, partial(_lists, columns=columns))
-    return (sample for sample in samples if sample.words)
+    return iter_files(paths, read, problems, "words", "give labelled words")
 
 
 def _lists(row: Row, *, columns: Columns) -> WordsSample:

@@ -45,9 +45,7 @@ def entities(
     #
     # A span has ``label`` (the type, without ``B-`` or ``I-``), ``score`` (the mean over its tokens
     # or words), ``text``, ``start`` and ``end``.
-    units = (
-        tokens if aggregate == "simple" else [_merge(word, aggregate) for word in _words(tokens)]
-    )
+    units = tokens if aggregate == "simple" else _words(tokens, aggregate)
     labelled = [
         Labelled(labels[int(unit.probs.argmax())], float(unit.probs.max()), unit.start, unit.end)
         for unit in units
@@ -74,25 +72,24 @@ def labelled_spans(labelled: Sequence[Labelled], text: str) -> list[dict[str, An
     return spans
 
 
-def _words(tokens: Sequence[TokenProbs]) -> list[list[TokenProbs]]:
+def _words(tokens: Sequence[TokenProbs], aggregate: Aggregate) -> list[TokenProbs]:
+    """Return words, with the probabilities of their tokens aggregated."""
     words: list[list[TokenProbs]] = []
     for token in tokens:
         if words and token.continues:
             words[-1].append(token)
         else:
             words.append([token])
-    return words
-
-
-def _merge(word: list[TokenProbs], aggregate: Aggregate) -> TokenProbs:
-    """Aggregate the probabilities of a word's tokens."""
-    if aggregate == "first":
-        probs = word[0].probs
-    elif aggregate == "max":
-        probs = max(word, key=lambda token: float(token.probs.max())).probs
-    else:
-        probs = sum((token.probs for token in word[1:]), word[0].probs) / len(word)
-    return TokenProbs(probs, word[0].start, word[-1].end)
+    merged = []
+    for word in words:
+        if aggregate == "first":
+            probs = word[0].probs
+        elif aggregate == "max":
+            probs = max(word, key=lambda token: float(token.probs.max())).probs
+        else:
+            probs = sum((token.probs for token in word[1:]), word[0].probs) / len(word)
+        merged.append(TokenProbs(probs, word[0].start, word[-1].end))
+    return merged
 
 
 def _groups(labelled: Sequence[Labelled]) -> Iterator[list[Labelled]]:

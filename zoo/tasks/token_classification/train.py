@@ -241,24 +241,21 @@ class TokenClassification(ClassTask, LayerTask):
         with torch.autocast(logits.device.type, enabled=False):
             emissions, words = gather_labelled(logits, labels)
             losses = crf_negative_log_likelihood(emissions, words, transitions)
-        predictions = {} if model.training else self._decode(emissions, words, transitions)
-        return LossOutput({self.name: losses.sum()}, predictions=predictions)
-
-    def _decode(
-        self, emissions: "Tensor", labels: "Tensor", transitions: "Tensor"
-    ) -> "dict[str, Tensor]":
-        scored, scores = labels != IGNORED, transitions.double().cpu().numpy()
+        if model.training:
+            return LossOutput({self.name: losses.sum()}, predictions={})
+        scored, scores = words != IGNORED, transitions.double().cpu().numpy()
         paths = [
             viterbi(row[mask].double().cpu().numpy(), scores)
             for row, mask in zip(emissions, scored, strict=True)
             if mask.any()
         ]
-        best = torch.from_numpy(np.concatenate(paths)) if paths else labels[scored]
-        return {
-            "prediction": best.to(labels.device),
-            "label": labels[scored],
-            "begins": _begins(labels, None),
+        best = torch.from_numpy(np.concatenate(paths)) if paths else words[scored]
+        predictions = {
+            "prediction": best.to(words.device),
+            "label": words[scored],
+            "begins": _begins(words, None),
         }
+        return LossOutput({self.name: losses.sum()}, predictions=predictions)
 
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:

@@ -26,7 +26,12 @@ def check_adapters(
 ) -> AdapterInputs:
     """Return the inputs of the graph, after checking that all adapters fit them."""
     # others: options that such a graph does not have -> their values
-    first, *more = [_only_adapter(checkpoint) for checkpoint in adapters]
+    chosen = []
+    for checkpoint in adapters:
+        if not isinstance(checkpoint, AdaptedCheckpoint) or len(checkpoint.adapters) != 1:
+            raise UsageError("--adapter-inputs is of models with an adapter", "give --adapter DIR")
+        chosen.append(checkpoint.adapters[0])
+    first, *more = chosen
     inputs = AdapterInputs.of(first, adapter_record(first))
     for adapter in more:
         difference = inputs.difference(AdapterInputs.of(adapter, adapter_record(adapter)))
@@ -53,12 +58,6 @@ def check_adapters(
         if value:
             raise UsageError(f"--adapter-inputs and {option} make different graphs", "give one")
     return inputs
-
-
-def _only_adapter(checkpoint: Checkpoint) -> Checkpoint:
-    if not isinstance(checkpoint, AdaptedCheckpoint) or len(checkpoint.adapters) != 1:
-        raise UsageError("--adapter-inputs is of models with an adapter", "give --adapter DIR")
-    return checkpoint.adapters[0]
 
 
 def adapter_names(adapters: Sequence[Checkpoint]) -> list[str]:

@@ -13,9 +13,8 @@ from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.export.targets import ONNX, state_of_target
 from zoo.export.targets.backend import read_target_info
 from zoo.export.targets.base import ExportSettings
-from zoo.export.targets.session import check_target_files
 from zoo.inference import QUANTIZED
-from zoo.inference.exported import check_files
+from zoo.inference.exported import check_file, check_files
 from zoo.io.locks import file_lock
 from zoo.io.paths import home, touch_and_evict, use_cached
 from zoo.plugins import state_of_family
@@ -112,7 +111,8 @@ def _intact(target: Path) -> bool:
         if checkpoint.export_target == ONNX:
             check_files(checkpoint)
         else:
-            check_target_files(checkpoint, read_target_info(checkpoint).files)
+            for name in read_target_info(checkpoint).files:
+                check_file(checkpoint, name)
     except (VerificationError, SourceError):
         return False
     return True

@@ -77,17 +77,18 @@ def check_files(checkpoint: Checkpoint, dtype: str | None = None) -> int:
         names |= {name for name in checkpoint.manifest.files if name.endswith(DATA)}
     for graph in graphs:
         names.add(graph)
-        path = _compared(checkpoint, graph)
+        path = check_file(checkpoint, graph)
         folder = Path(graph).parent
         for location in scan_graph(path):
             safe_join(path.parent, location, str(path))
             names.add(str(folder / location))
     for name in sorted(names):
-        _compared(checkpoint, name)
+        check_file(checkpoint, name)
     return len(names)
 
 
-def _compared(checkpoint: Checkpoint, name: str) -> Path:
+def check_file(checkpoint: Checkpoint, name: str) -> Path:
+    """Compare a file of an export with its digest in the manifest, and return its path."""
     manifest = checkpoint.path / MANIFEST
     path = safe_join(checkpoint.path, name, str(manifest))
     known = checkpoint.manifest.files.get(name)

@@ -1,6 +1,5 @@
 """Properties that ``tokenizer.json`` lacks: roles of special tokens, and maximum length."""
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -20,7 +19,7 @@ from zoo.tokenizers.keys import FIELDS
 from zoo.tokenizers.keys import TOKENIZER_CONFIG_KEYS as KEYS
 from zoo.tokenizers.source_files import TOKENIZER_CONFIG, SourceFiles
 from zoo.tokenizers.template import sets_token_types
-from zoo.tokenizers.tokenizer_json import read_sections
+from zoo.tokenizers.tokenizer_json import definition_of, read_sections
 from zoo.tokenizers.wordpiece import DEFAULTS, OPTIONS
 
 if TYPE_CHECKING:
@@ -130,17 +129,14 @@ def _has_token_types(settings: TokenizerFilesConfig, tokenizer: "Tokenizer") -> 
     names = settings.option("model_input_names", (list, type(None)), None)
     if names is None or "token_type_ids" in names:
         return True
-    ends = tokenizer.post_processor  # its state is its JSON
-    return ends is None or not sets_token_types(json.loads(ends.__getstate__()))
+    ends = definition_of(tokenizer.post_processor)
+    return ends is None or not sets_token_types(ends)
 
 
 def check_template(tokenizer: "Tokenizer", vocab_size: int, types: int | None, origin: str) -> None:
     """Check that ids and types of the template of special tokens have rows in their tables."""
-    if tokenizer.post_processor is None:
-        return
-    for token, number, kind in _template_tokens(
-        json.loads(tokenizer.post_processor.__getstate__())
-    ):
+    ends = definition_of(tokenizer.post_processor)
+    for token, number, kind in () if ends is None else _template_tokens(ends):
         if number >= vocab_size:
             raise VerificationError(
                 f"{origin}: the template puts {token!r} with the id {number} around texts, and the "

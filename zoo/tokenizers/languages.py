@@ -8,6 +8,7 @@ import msgspec
 from zoo.errors import UsageError, did_you_mean
 from zoo.io.json import dump_json
 from zoo.tokenizers.info import TokenizerInfo
+from zoo.tokenizers.tokenizer_json import definition_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -22,7 +23,7 @@ class Language(NamedTuple):
 
 def language_of(tokenizer: "Tokenizer", info: TokenizerInfo) -> Language | None:
     """Return the language of a tokenizer's texts: the only token around them without a role."""
-    template = _template(_post_processor(tokenizer))
+    template = _template(definition_of(tokenizer.post_processor))
     pieces = [] if template is None else template["single"]
     names = [piece["SpecialToken"]["id"] if "SpecialToken" in piece else "" for piece in pieces]
     found = {name for name in names if name} - {*info.special.values()}
@@ -66,11 +67,6 @@ def in_language(
         Tokenizer.from_str(dump_json(definition)),
         msgspec.structs.replace(info, extra_config=extra),
     )
-
-
-def _post_processor(tokenizer: "Tokenizer") -> dict[str, Any] | None:
-    ends = tokenizer.post_processor  # its state is its JSON
-    return None if ends is None else json.loads(ends.__getstate__())
 
 
 def _template(ends: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -1,5 +1,6 @@
 """Reading and completion of ``tokenizer.json``, for every kind of tokenizer."""
 
+import json
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -84,6 +85,14 @@ class _Padding(msgspec.Struct, frozen=True):
 class _Sections(msgspec.Struct, frozen=True):
     truncation: _Truncation | None = None
     padding: _Padding | None = None
+
+
+def definition_of(part: Any) -> dict[str, Any] | None:
+    """Return what ``tokenizer.json`` has of a part, such as the normalizer; ``None`` for none."""
+    definition: dict[str, Any] | None = None
+    if part is not None:
+        definition = json.loads(part.__getstate__())  # its state is its JSON
+    return definition
 
 
 def read_sections(files: SourceFiles) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from zoo.families.onnx import LOGITS, OnnxSpec
 from zoo.families.random_inputs import random_inputs
 from zoo.inference.processing.batching import collate, plan_batches
 from zoo.inference.processing.inputs import read_records
+from zoo.inference.processing.numbers import log_softmax
 from zoo.inference.processing.pooling import Features, pool, run_modules
 from zoo.inference.processing.similarity import LATE_INTERACTION, max_sim, similarity_matrix
 from zoo.inference.validate_inputs import with_defaults
@@ -333,11 +334,16 @@ def _summary(
     elif by_token:
         vectors = pool(rows, sample.mask, Pooling())
     scores = (rows[sample.mask] if by_token else rows).ravel() if single else np.empty(0)
+    log_probs = np.empty(0)
+    if sample.targets is not None:
+        kept = sample.targets != NO_TARGET
+        targets = sample.targets[kept]
+        log_probs = log_softmax(first[kept])[np.arange(len(targets)), targets]
     return Summary(
         vectors.astype(np.float64),
         np.concatenate([_argmax(array, sample.mask) for array in outputs.values()]),
         scores.astype(np.float64),
-        _log_probs(first, sample.targets),
+        log_probs,
         finite=all(
             np.isfinite(array[sample.mask] if array.shape[:2] == sample.mask.shape else array).all()
             for array in outputs.values()
@@ -352,18 +358,3 @@ def _argmax(array: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[np.int64]:
         array = np.where(mask, array, -np.inf)
     best: NDArray[np.int64] = array.argmax(-1)
     return best[mask] if best.shape == mask.shape else best.ravel()
-
-
-def _log_probs(
-    logits: NDArray[np.float32], targets: NDArray[np.int64] | None
-) -> NDArray[np.float64]:
-    """Return the log probability of each target."""
-    if targets is None:
-        return np.empty(0)
-    at = targets != NO_TARGET
-    chosen = logits[at].astype(np.float64)
-    chosen -= chosen.max(1, keepdims=True)
-    logs: NDArray[np.float64] = chosen[np.arange(len(chosen)), targets[at]] - np.log(
-        np.exp(chosen).sum(1)
-    )
-    return logs

@@ -8,8 +8,8 @@ import msgspec
 from zoo.errors import UsageError, did_you_mean
 from zoo.export.targets import ONNX, find_target, target_names
 from zoo.export.targets.base import ExportTarget
-from zoo.export.targets.session import check_target_files
 from zoo.inference import BACKENDS
+from zoo.inference.exported import check_file
 from zoo.inference.session import BackendWarning
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ def open_target(
             BackendWarning,
             stacklevel=4,
         )
-    check_target_files(checkpoint, info.files)
+    for name in info.files:
+        check_file(checkpoint, name)
     session = target.open(checkpoint, checkpoint.path, info.dtype, threads)
     session.tolerance = target.precisions[info.dtype].tolerance
     listed = checkpoint.manifest.files

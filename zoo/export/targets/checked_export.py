@@ -305,14 +305,15 @@ class Reference:
     def _leave_out_short(self, least: int) -> None:
         """Leave out rows that the runtime does not run."""
         self.batches = [batch for batch in self.batches if min(batch.lengths) >= least]
-        kept = [sample.mask.sum(1) >= least for sample in self.samples]
-        pairs = list(zip(self.samples, self.outputs, kept, strict=True))
-        self.samples = [_chosen(sample, rows) for sample, _, rows in pairs if rows.any()]
-        self.outputs = [
-            {name: array[rows] for name, array in outputs.items()}
-            for _, outputs, rows in pairs
-            if rows.any()
-        ]
+        pairs = list(zip(self.samples, self.outputs, strict=True))
+        self.samples, self.outputs = [], []
+        for sample, outputs in pairs:
+            rows = sample.mask.sum(1) >= least
+            if rows.any():
+                inputs = {name: array[rows] for name, array in sample.inputs.items()}
+                targets = None if sample.targets is None else sample.targets[rows]
+                self.samples.append(TextBatch(inputs, sample.mask[rows], targets))
+                self.outputs.append({name: array[rows] for name, array in outputs.items()})
 
     def _check(self, session: Session, batch: ReferenceBatch) -> ShapeCheck:
         real = axis_lengths(self.spec, batch.lengths)
@@ -342,13 +343,6 @@ class Reference:
             pooling = self.checkpoint.model.pooling or Pooling()
             found[EMBEDDING] = pool(outputs[HIDDEN], mask, pooling)
         return found
-
-
-def _chosen(sample: TextBatch, rows: NDArray[np.bool_]) -> TextBatch:
-    """Return some rows of a batch."""
-    targets = None if sample.targets is None else sample.targets[rows]
-    inputs = {name: array[rows] for name, array in sample.inputs.items()}
-    return TextBatch(inputs, sample.mask[rows], targets)
 
 
 def require_agreement(result: Agreement, max_drop: float, dtype: str, why: str = "") -> None:

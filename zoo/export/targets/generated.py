@@ -15,6 +15,7 @@ from zoo.families.onnx import LOGITS
 from zoo.inference.generation.config import GenerationConfig, token_ids
 from zoo.inference.generation.decoder import pad
 from zoo.inference.generation.generate import generate
+from zoo.inference.processing.numbers import log_softmax
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -90,7 +91,10 @@ class Generated:
         """Check that two sequences are equally likely, as far as rounding is."""
         # the logits of the runtime were compared with torch's before
         logits = [self._logits(session, row, sequence) for sequence in (expected, actual)]
-        likely = [_log_probs(*pair) for pair in zip(logits, (expected, actual), strict=True)]
+        likely = [
+            log_softmax(values)[np.arange(len(sequence)), sequence]
+            for values, sequence in zip(logits, (expected, actual), strict=True)
+        ]
         if greedy:
             pairs = enumerate(zip(expected, actual, strict=False))
             at = next(place for place, pair in pairs if len({*pair}) > 1)
@@ -114,12 +118,6 @@ class Generated:
             return session.run({"input_ids": ids, TARGET: target})[LOGITS][0].astype(np.float64)
         whole = np.array([[*row, *sequence[:-1]]])
         return session.run({"input_ids": whole})[LOGITS][0, len(row) - 1 :].astype(np.float64)
-
-
-def _log_probs(logits: Any, sequence: Sequence[int]) -> Any:
-    shifted = logits - logits.max(-1, keepdims=True)
-    values = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-    return values[np.arange(len(sequence)), sequence]
 
 
 def _rows(checkpoint: Checkpoint, samples: Sequence[TextBatch]) -> list[list[int]]:

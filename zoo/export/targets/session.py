@@ -1,4 +1,4 @@
-"""Base class of the sessions of export targets, and the check of their files."""
+"""Base class of the sessions of export targets."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from zoo.checkpoint import MANIFEST, Checkpoint
-from zoo.errors import UsageError, VerificationError
+from zoo.checkpoint import Checkpoint
+from zoo.errors import UsageError
 from zoo.inference.check_outputs import check_result
 from zoo.inference.session import Session
 from zoo.inference.validate_inputs import check_inputs, check_outputs, with_defaults
-from zoo.io.digests.verified import require_blake3
-from zoo.io.paths import safe_join
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -90,17 +88,3 @@ def row_lengths(arrays: "Mapping[str, NDArray[np.int64]]") -> "NDArray[np.int64]
     if (mask != (np.arange(mask.shape[1]) < lengths[:, None])).any():
         raise UsageError("the runtime takes rows with padding on the right", "pad them there")
     return lengths
-
-
-def check_target_files(checkpoint: Checkpoint, files: Sequence[str]) -> None:
-    """Compare the files of an export with the digests of its manifest."""
-    manifest = checkpoint.path / MANIFEST
-    for name in files:
-        path = safe_join(checkpoint.path, name, str(manifest))
-        known = checkpoint.manifest.files.get(name)
-        if not path.is_file():
-            raise VerificationError(
-                f"{path} is not the file that {manifest} describes: it is missing",
-                "export it again",
-            )
-        require_blake3(path, known.blake3 if known else None, manifest)

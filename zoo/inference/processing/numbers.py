@@ -39,6 +39,15 @@ def softmax(logits: "NDArray[np.floating[Any]]") -> "NDArray[np.float64]":
     return powers
 
 
+def log_softmax(logits: "NDArray[np.floating[Any]]") -> "NDArray[np.float64]":
+    """Return log-probabilities over the last axis, computed in float64."""
+    import numpy as np
+
+    shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
+    logs: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return logs
+
+
 def sigmoid(logits: "NDArray[np.floating[Any]]") -> "NDArray[np.float64]":
     """Return the sigmoid of each logit, computed in float64 without overflow."""
     import numpy as np

@@ -1,7 +1,6 @@
 """Normalizer, pre-tokenizer and decoder of SentencePiece tokenizers."""
 
 import base64
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.io.limits import MAX_TOKENIZER_GROWTH, check_limit
 from zoo.io.untrusted import rust_parsing
 from zoo.tokenizers.sentencepiece.proto import PieceModel
+from zoo.tokenizers.tokenizer_json import definition_of
 from zoo.tokenizers.untrusted.definition import check_charsmap
 
 if TYPE_CHECKING:
@@ -106,8 +106,7 @@ def override_normalizer(
     """Apply normalization options of the configuration to a stored tokenizer."""
     from tokenizers import normalizers
 
-    stored = tokenizer.normalizer
-    state = json.loads(stored.__getstate__()) if stored is not None else {"normalizers": []}
+    state = definition_of(tokenizer.normalizer) or {"normalizers": []}
     stored_steps = state.get("normalizers", [state])
     kinds = {step["type"] for step in stored_steps}
     done = {"lowercase": "Lowercase" in kinds, "strip_accents": "StripAccents" in kinds}

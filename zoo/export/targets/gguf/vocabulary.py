@@ -48,7 +48,11 @@ def add_vocabulary(writer: Any, checkpoint: Checkpoint, keys: Mapping[str, str])
     tokens, kinds = _table(tokenizer, rows)
     if kind == "WordPiece":
         prefix = definition["model"]["continuing_subword_prefix"]
-        tokens = [_marked(*token, prefix) for token in zip(tokens, kinds, strict=True)]
+        for row, token in enumerate(tokens):
+            # words have a mark in front, in place of one within words
+            if kinds[row] in (Kind.NORMAL, Kind.UNUSED):
+                inner = token.startswith(prefix)
+                tokens[row] = token.removeprefix(prefix) if inner else SPACE + token
     elif kind == "BPE":
         merges = definition["model"]["merges"]
         writer.add_token_merges([m if isinstance(m, str) else " ".join(m) for m in merges])
@@ -76,13 +80,6 @@ def _ends(tokenizer: "Tokenizer") -> dict[str, int]:
         **({"bos": ids[0]} if ids[:1] != text[:1] else {}),
         **({"eos": ids[-1]} if ids[-1:] != text[-1:] else {}),
     }
-
-
-def _marked(token: str, kind: Kind, prefix: str) -> str:
-    """Return a WordPiece token with a mark in front of words, in place of one within words."""
-    if kind not in (Kind.NORMAL, Kind.UNUSED):
-        return token
-    return token.removeprefix(prefix) if token.startswith(prefix) else SPACE + token
 
 
 def added_tokens(tokenizer: "Tokenizer") -> dict[int, bool]:

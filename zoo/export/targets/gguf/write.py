@@ -53,7 +53,12 @@ def write_gguf(
     writer.add_name(source.repo.rpartition("/")[2] if source and source.repo else "model")
     writer.add_file_type(file_type)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
-    for key, value in {**model.settings, **_pooling(checkpoint)}.items():
+    settings = dict(model.settings)
+    if not checkpoint.head.has_cache:
+        mode = (checkpoint.model.pooling or Pooling()).mode
+        # a classifier has scores in place of a pooling
+        settings["pooling_type"] = RANK if checkpoint.head.has_labels else POOLINGS[mode]
+    for key, value in settings.items():
         _add(writer, f"{model.architecture}.{key}", value)
     if checkpoint.head.has_labels:
         writer.add_classifier_output_labels(list(config.labels))
@@ -108,15 +113,6 @@ def tensor_type(name: str, shape: tuple[int, ...], kind: Type) -> Type:
         return Type.F32
     block, _ = gguf.GGML_QUANT_SIZES[kind]
     return kind if shape[-1] % block == 0 else Type.F16
-
-
-def _pooling(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the key of the pooling; a classifier has scores in its place."""
-    if checkpoint.head.has_cache:
-        return {}
-    if checkpoint.head.has_labels:
-        return {"pooling_type": RANK}
-    return {"pooling_type": POOLINGS[(checkpoint.model.pooling or Pooling()).mode]}
 
 
 def _add(writer: Any, key: str, value: Any) -> None:

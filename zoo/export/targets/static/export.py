@@ -190,9 +190,11 @@ def ranking(
     texts: list[str],
 ) -> Agreement:
     """Return how alike two models rank texts by the cosine of their embeddings."""
-    sides = (_vectors(checkpoint, teacher, texts), _vectors(made, student, texts))
-    expected, actual = ([_summary(side)] for side in sides)
-    found = rank_correlation(expected, actual, "cosine")
+    expected, actual = (
+        Summary(vectors.astype(np.float64), UNDECIDED.astype(np.int64), UNDECIDED, UNDECIDED)
+        for vectors in (_vectors(checkpoint, teacher, texts), _vectors(made, student, texts))
+    )
+    found = rank_correlation([expected], [actual], "cosine")
     if found is None:
         raise UsageError(
             f"{checkpoint.path} gives all texts the same similarities, which ranks nothing",
@@ -204,7 +206,3 @@ def ranking(
 def _vectors(checkpoint: Checkpoint, session: "Session", texts: list[str]) -> "NDArray[Any]":
     task = Embed(checkpoint, session)
     return np.stack([added["embedding"] for _, added in task.stream(as_records(texts))])
-
-
-def _summary(vectors: "NDArray[Any]") -> Summary:
-    return Summary(vectors.astype(np.float64), UNDECIDED.astype(np.int64), UNDECIDED, UNDECIDED)

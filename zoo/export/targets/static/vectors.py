@@ -1,6 +1,6 @@
 """Vectors of tokens from an encoder."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +37,9 @@ def token_vectors(session: "Session", vocabulary: "Vocabulary", pool: "Pool" = m
         for start in range(0, len(vocabulary.ids), rows):
             part = vocabulary.ids[start : start + rows]
             ids = np.array([[*before, number, *after] for number in part], np.int64)
-            found.append(pool(session.run(_inputs(session, ids), (HIDDEN,))[HIDDEN]))
+            values = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+            inputs = {name: values.get(name, np.zeros_like(ids)) for name in session.inputs}
+            found.append(pool(session.run(inputs, (HIDDEN,))[HIDDEN]))
             advance(len(part))
     vectors = np.concatenate(found).astype(np.float64)
     if broken := int((~np.isfinite(vectors).all(1)).sum()):
@@ -46,11 +48,6 @@ def token_vectors(session: "Session", vocabulary: "Vocabulary", pool: "Pool" = m
             "zoo verify checks its weights",
         )
     return vectors
-
-
-def _inputs(session: "Session", ids: "NDArray[np.int64]") -> "Mapping[str, NDArray[np.int64]]":
-    values = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
-    return {name: values.get(name, np.zeros_like(ids)) for name in session.inputs}
 
 
 def principal_components(vectors: "Vectors", dim: int) -> "Vectors":

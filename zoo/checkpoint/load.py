@@ -200,8 +200,14 @@ def load_checkpoint(path: Path) -> Checkpoint:
     """Read the records of a checkpoint."""
     manifest = read_json_record(path / MANIFEST, Manifest)
     _require_version(path / MANIFEST, manifest.zoo)
-    file = path / (CONFIG if manifest.export is None else MANIFEST)
-    model = _model_file(path, manifest)
+    if manifest.export is None:
+        file = path / CONFIG
+        model = read_json_record(file, ModelFile)
+    elif manifest.model is None:
+        raise VerificationError(f"{path} is an export in an older layout", "export it again")
+    else:
+        check_manifest(path)  # the digests of files do not cover the configuration within it
+        file, model = path / MANIFEST, manifest.model
     _require_version(file, model.zoo)
     family = get_family(model.family, str(file))
     if model.head not in family.heads():
@@ -211,15 +217,6 @@ def load_checkpoint(path: Path) -> Checkpoint:
     except (msgspec.ValidationError, ArithmeticError, TypeError, ValueError) as error:
         raise VerificationError(f"{file}: config: {error}") from error
     return Checkpoint(path, model, manifest, family, config)
-
-
-def _model_file(path: Path, manifest: Manifest) -> ModelFile:
-    if manifest.export is None:
-        return read_json_record(path / CONFIG, ModelFile)
-    if manifest.model is None:
-        raise VerificationError(f"{path} is an export in an older layout", "export it again")
-    check_manifest(path)  # the digests of files do not cover the configuration within it
-    return manifest.model
 
 
 def _require_version(file: Path, version: int) -> None:

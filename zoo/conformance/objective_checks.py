@@ -148,7 +148,7 @@ def _exchanged_pairs(objective: Objective, split: Split) -> Iterator[tuple[Examp
             if times == 0 and recorded.reads:
                 continue
             first = plain.example(row, generator(0, "example", place, row))
-            if times < 2 and _differ(first, second) and _same_places(first, second):
+            if times < 2 and _is_comparable(first, second):
                 yield first, second
                 break
 
@@ -166,19 +166,20 @@ def _beginning(split: Split) -> Split:
     return Split.from_documents(documents)
 
 
-def _differ(first: Example, second: Example) -> bool:
-    return not all(
+def _is_comparable(first: Example, second: Example) -> bool:
+    """Return whether two examples differ, and have their predictions in the same places."""
+    same = all(
         np.array_equal(part[name], other[name])
         for part, other in ((first.arrays, second.arrays), (first.values, second.values))
         for name in part
     )
-
-
-def _same_places(first: Example, second: Example) -> bool:
-    """Return whether the predictions of two examples are in the same places."""
     places = first.positions.keys() | second.positions.keys()
-    return first.counts == second.counts and all(
-        np.array_equal(first.positions[name][1], second.positions[name][1]) for name in places
+    return (
+        not same
+        and first.counts == second.counts
+        and all(
+            np.array_equal(first.positions[name][1], second.positions[name][1]) for name in places
+        )
     )
 
 

@@ -56,9 +56,8 @@ class PackingChecks(TinyModel):
         except UsageError:  # no recipe
             return None
         kind = objective_type(self.family, self.config, objective)
-        return (
-            None if kind.stateful else kind.head
-        )  # rows of a stateful objective are not documents
+        # rows of a stateful objective are not documents
+        return None if kind.stateful else kind.head
 
     def _compare_pairs(self, hidden: Callable[..., tuple[Tensor, Tensor]]) -> None:
         """Compare the sources and the targets of an encoder-decoder."""

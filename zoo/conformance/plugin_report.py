@@ -39,7 +39,7 @@ class PluginReport:
     problems: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)  # checks that do not apply, with the reasons
 
-    def as_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the values for JSON."""
         values = asdict(self)
         return {k: v for k, v in values.items() if v or k not in ("remedy", "problems", "skipped")}
@@ -49,6 +49,16 @@ class PluginReport:
         """Problems of the plugin, one line each; empty if it is healthy or disabled."""
         errors = [] if self.health in (OK, DISABLED) else [self.health]
         return self.problems or errors
+
+    def lines(self, *, skipped: bool) -> list[str]:
+        """Return the health, and a line for each problem; also for checks that do not apply."""
+        problems = self.findings
+        health = f"{len(problems)} problem{'s'[: len(problems) > 1]}" if problems else self.health
+        return [
+            f"{self.name} ({self.distribution} {self.version}): {health}",
+            *(f"  problem: {line}" for line in problems),
+            *(f"  not run: {line}" for line in self.skipped if skipped),
+        ]
 
     def set_error(self, error: PluginError) -> None:
         """Set health and remedy from an error."""

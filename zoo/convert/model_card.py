@@ -57,7 +57,12 @@ def model_card(
         "SentenceTransformer" if pooling is None else pooling.model_type,
     )
     results = list(_results(manifest, training)) if manifest is not None and same_head else []
-    name = _name(opened, task)
+    repo, _ = _origin(opened)
+    if repo is not None:
+        name = _text(repo.rpartition("/")[2])
+    else:
+        purpose = f" for {task.name.replace('-', ' ')}" if task else ""
+        name = f"{_text(opened.family.name)}{purpose}"
     metadata = card_metadata(opened, model, report, results, name)
     front = yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True) if metadata else ""
     lines = [
@@ -159,15 +164,6 @@ def _origin(opened: OpenCheckpoint) -> tuple[str | None, str | None]:
         return opened.source.repo, opened.source.revision
     source = opened.checkpoint.manifest.source
     return (source.repo, source.revision) if source else (None, None)
-
-
-def _name(opened: OpenCheckpoint, task: "TaskSpec | None") -> str:
-    """Return the title: the name of the repository, or what the model is for."""
-    repo, _ = _origin(opened)
-    if repo is not None:
-        return _text(repo.rpartition("/")[2])
-    title = _text(opened.family.name)
-    return f"{title} for {task.name.replace('-', ' ')}" if task else title
 
 
 def _summary(
@@ -284,17 +280,13 @@ def _evaluations(records: "Sequence[EvaluationRecord]") -> Iterator[str]:
             "",
             _text(f"{record.task} on {_dataset(record)}{f' ({note})' if note else ''}:"),
         )
-        rows = [
-            (name, *_measured(value, record.intervals.get(name)))
-            for name, value in record.metrics.items()
-        ]
+        rows = []
+        for name, value in record.metrics.items():
+            if (interval := record.intervals.get(name)) is not None:
+                rows.append((name, f"{value:.4f}", f"{interval[0]:.4f} to {interval[1]:.4f}"))
+            else:
+                rows.append((name, f"{value:,.0f}" if value.is_integer() else f"{value:.4f}", ""))
         yield from table_lines("", rows, ("metric", "value", "95 % interval"))
-
-
-def _measured(value: float, interval: tuple[float, float] | None) -> tuple[str, str]:
-    if value.is_integer() and interval is None:
-        return f"{int(value):,}", ""
-    return f"{value:.4f}", "" if interval is None else f"{interval[0]:.4f} to {interval[1]:.4f}"
 
 
 def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:

@@ -49,7 +49,8 @@ def prompts_config(method: VirtualTokens, adaptable: AdaptableModel) -> dict[str
     """Return the keys of peft's configuration."""
     if isinstance(method, PromptTuning):
         kind, modules, layers, heads = PROMPT, 1, 1, 1  # peft only reads the width of a prompt
-        width = _table(adaptable).embedding_dim
+        table: Any = token_embeddings(adaptable.model)
+        width = table.embedding_dim
     else:
         if isinstance(method, PrefixTuning) and not method.shift_positions:
             raise UsageError(
@@ -155,10 +156,6 @@ def _prefix_values(
     by_layer = prompts.unflatten(-1, (stored, -1))  # type: ignore[no-untyped-call]
     order = torch.arange(layers) * 2 % int(stored or 1)
     return by_layer[:, order].flatten(1)  # type: ignore[no-any-return]
-
-
-def _table(adaptable: AdaptableModel) -> Any:
-    return token_embeddings(adaptable.model)
 
 
 def prefix_owner(adaptable: AdaptableModel) -> str:

@@ -62,7 +62,11 @@ def _configuration(header: RuntimeHeader, target: str) -> dict[str, bytes]:
     for family in iter_families():
         hub = family.config_of_runtime(target, header)
         if hub is not None:
-            return {CONFIG: dump_json(dict(hub)).encode(), **_pooling(header)}
+            files = {CONFIG: dump_json(dict(hub)).encode()}
+            if (mode := pooling_mode(header.metadata)) is not None:
+                pooling = msgspec.convert({"mode": mode}, Pooling)
+                files |= hub_pooling_files(pooling, header.count("embedding_length"))
+            return files
     raise UsageError(
         f"{header.location} holds a model of the architecture {header.architecture!r:.100}, which "
         "no installed family reads",
@@ -84,11 +88,3 @@ def _check_tables(header: RuntimeHeader) -> None:
                 f"{header.location}: {name} has {shape[0]} rows, and the header states {count}",
                 "fetch it again",
             )
-
-
-def _pooling(header: RuntimeHeader) -> dict[str, bytes]:
-    mode = pooling_mode(header.metadata)
-    if mode is None:
-        return {}
-    width = header.count("embedding_length")
-    return hub_pooling_files(msgspec.convert({"mode": mode}, Pooling), width)

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor, nn
 
     from zoo.families.onnx import OnnxSpec
@@ -88,7 +87,11 @@ def random_inputs(
         rows = torch.full((len(lengths) * choices, width, *fixed), pad if are_ids else 0)
         for row, length in enumerate(length for length in along for _ in range(choices)):
             generator = torch.Generator().manual_seed(seed * 7919 + row * 31 + order)
-            drawn = _draw(name, (length, *fixed), kinds.get(name, config.vocab_size), generator)
+            low = 1 if fixed else 0  # a character id of 0 is padding
+            high = kinds.get(name, config.vocab_size)
+            drawn = torch.randint(low, high, (length, *fixed), generator=generator)
+            if name.endswith("attention_mask"):
+                drawn = torch.ones_like(drawn)
             if are_ids:
                 _replace_special(drawn, config, pad, end)
             if name == "input_ids" and end >= 0:
@@ -99,15 +102,6 @@ def random_inputs(
             rows[row, start : start + length] = drawn
         inputs[name] = rows if choices == 1 else rows.view(len(lengths), choices, width)
     return inputs
-
-
-def _draw(name: str, shape: Sequence[int], high: int, generator: "torch.Generator") -> "Tensor":
-    """Return a row of an input without padding: ones for masks, else integers below ``high``."""
-    import torch
-
-    low = 1 if len(shape) > 1 else 0  # a character id of 0 is padding
-    drawn = torch.randint(low, high, tuple(shape), generator=generator)
-    return torch.ones_like(drawn) if name.endswith("attention_mask") else drawn
 
 
 def _replace_special(ids: "Tensor", config: Any, pad: int, end: int) -> None:

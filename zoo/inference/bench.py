@@ -3,7 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from zoo.inference import Session
 
 WARM_UP = 2
+PERCENTILES = (50, 95, 99)  # of the latency
 DEFAULT_SEQ_LEN, DEFAULT_NEW_TOKENS = 128, 32
 TOLERANCE = {
     "float64": 1e-3,
@@ -65,6 +66,15 @@ class Measurement:
 
         return float(np.percentile(self.latencies, percent))
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields, and what is derived from them, as values that JSON can represent."""
+        return {
+            **asdict(self),
+            "median": self.median,
+            "tokens_per_second": self.tokens_per_second,
+            "latency": {f"p{percent}": self.latency(percent) for percent in PERCENTILES},
+        }
+
 
 def default_seq_len(checkpoint: "Checkpoint", new_tokens: int = 0) -> int:
     """Return 128 tokens, or what the model's limit leaves next to the new ones."""
@@ -78,17 +88,12 @@ def default_new_tokens(checkpoint: "Checkpoint", seq_len: int | None) -> int:
         return 0
     if checkpoint.export_target == "onnx" and not read_export_info(checkpoint).cache:
         return 0
-    if checkpoint.export_target not in (None, "onnx") and not _generated(checkpoint):
-        return 0
+    record: Any = checkpoint.manifest.export or {}
+    if checkpoint.export_target not in (None, "onnx") and not record.get("generation"):
+        return 0  # its runtime did not generate text when it was exported
     spec = checkpoint.onnx_spec
     rest = [limit - (seq_len or limit // 2) for limit in spec.limits.values()]
     return max(0, min([DEFAULT_NEW_TOKENS, *rest]))
-
-
-def _generated(checkpoint: "Checkpoint") -> bool:
-    """Return whether the runtime of an export generated text when it was exported."""
-    record: Any = checkpoint.manifest.export
-    return bool(record and record.get("generation"))
 
 
 def measure(

@@ -135,12 +135,13 @@ class Seq2SeqLikelihood(LikelihoodScorer):
         targets = self.target_tokenizer.encode(
             [t for _, t in pairs], max_tokens=None, offsets=False
         )
-        return [self._continuation(*both) for both in zip(sources, targets, strict=True)]
-
-    def _continuation(self, source: Encoded, target: Encoded) -> Continuation:
-        text = [number for number, special in enumerate(target.special) if not special]
-        leading = target.ids[: text[0]] if text else []
-        return Continuation(source.ids, [target.ids[k] for k in text], self.max_tokens, leading)
+        continuations = []
+        for source, target in zip(sources, targets, strict=True):
+            text = [number for number, special in enumerate(target.special) if not special]
+            leading = target.ids[: text[0]] if text else []
+            ids = [target.ids[k] for k in text]
+            continuations.append(Continuation(source.ids, ids, self.max_tokens, leading))
+        return continuations
 
     @override
     def split(self, tokens: Continuation, text: int) -> Iterator[ScoredRow]:

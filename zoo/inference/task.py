@@ -280,10 +280,14 @@ class Task(RenamedMethods, ABC):
                 error = caught
             items = self.tokenize(chunk, before) if chunk else []
             before += len(items)
-            refusals = ((k, self._refusal(item)) for k, item in enumerate(items))
-            first, refused = next(((k, e) for k, e in refusals if e), (len(items), None))
-            yield items[:first]
-            error = refused or error
+            accepted: list[EncodedExample] = []
+            try:
+                for item in items:
+                    self.check(item)
+                    accepted.append(item)
+            except UsageError as refused:
+                error = refused
+            yield accepted
             if not chunk:
                 break
         if error is not None:
@@ -337,13 +341,6 @@ class Task(RenamedMethods, ABC):
                     f"{record.location} has the key {key!r}, which {self.name} writes itself",
                     "rename or remove it",
                 )
-
-    def _refusal(self, item: EncodedExample) -> UsageError | None:
-        try:
-            self.check(item)
-        except UsageError as error:
-            return error
-        return None
 
 
 class BatchTask(Task):

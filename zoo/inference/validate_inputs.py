@@ -42,7 +42,13 @@ def check_inputs(
                 raise UsageError(f"the input {name} holds {array.dtype}, not integers")
             arrays[name] = np.require(array, np.int64, ["C", "W"])
             _check_shape(name, arrays[name].shape, axes, spec.limits, sizes)
-            _check_range(name, arrays[name], getattr(config, TABLES.get(name, ""), None))
+            low, high = int(array.min()), int(array.max())
+            table = getattr(config, TABLES.get(name, ""), None)
+            if table is not None and (low < 0 or high >= table):
+                raise UsageError(
+                    f"the input {name} holds {low if low < 0 else high}, where values from 0 to "
+                    f"{table - 1} are"
+                )
         elif name not in NEUTRAL:
             raise UsageError(f"the input {name} is missing", "it has no default")
     return arrays
@@ -99,12 +105,3 @@ def _check_shape(
             )
         if sizes.setdefault(axis, size) != size:
             raise UsageError(f"the input {name} has {size} {axis}, another one {sizes[axis]}")
-
-
-def _check_range(name: str, array: "NDArray[np.int64]", table: int | None) -> None:
-    if table is None:
-        return
-    low, high = int(array.min()), int(array.max())
-    if low < 0 or high >= table:
-        wrong = low if low < 0 else high
-        raise UsageError(f"the input {name} holds {wrong}, where values from 0 to {table - 1} are")

@@ -213,16 +213,11 @@ class Encoder(HeadMixin):
         Returns:
             (n, hidden).
         """
-        if self._leaves_out_tokens():
-            return self._encode(positions, *args, **inputs)  # type: ignore[arg-type]
+        if type(self).encode is Encoder.encode and self.mix is None and not is_capturing():
+            last = type(self.layers[self.order[-1]])  # an instance may wrap the method
+            if "positions" in inspect.signature(last.forward).parameters:
+                return self._encode(positions, *args, **inputs)  # type: ignore[arg-type]
         return select_tokens(positions, self.encode(*args, **inputs))[0]  # type: ignore[arg-type]
-
-    def _leaves_out_tokens(self) -> bool:
-        """Return whether the last block can return only some tokens."""
-        if type(self).encode is not Encoder.encode or self.mix is not None or is_capturing():
-            return False
-        last = type(self.layers[self.order[-1]])  # an instance may wrap the method
-        return "positions" in inspect.signature(last.forward).parameters
 
     def _encode(
         self,

@@ -101,10 +101,11 @@ def _draw_bands(
     drawn = [plot.grid(y, x), *(draw_mark(*mark, plot) for mark in marks)]
     for number, (name, band) in enumerate(curves.items()):
         series = f"s{number % len(COLOURS)}"
-        middle, low, high = (
-            _path(plot, downsample([(point[0], point[column]) for point in band]))
-            for column in (1, 2, 3)
-        )
+        paths = []
+        for column in (1, 2, 3):
+            places = map(plot.place, downsample([(point[0], point[column]) for point in band]))
+            paths.append(" ".join(f"{across:.1f},{down:.1f}" for across, down in places))
+        middle, low, high = paths
         around = " ".join([*high.split(), *reversed(low.split())])
         if len(band) > FEW:
             drawn.append(f'<polygon points="{around}" class="{series}"/>')
@@ -160,11 +161,6 @@ def plot_speeds(path: Path, speeds: Mapping[str, Sequence[float]]) -> None:
         ]
     text = _svg(right.right + 20, bottom + 44, "throughput and latency", drawn)
     atomic_write(path, text.encode())
-
-
-def _path(plot: Plot, points: Sequence[tuple[float, float]]) -> str:
-    places = map(plot.place, points)
-    return " ".join(f"{across:.1f},{down:.1f}" for across, down in places)
 
 
 def _line(points: str, series: str) -> str:

@@ -46,6 +46,7 @@ METHODS: tuple[Method, ...] = ("mean", "random")
 RECORD = "vocabulary.json"  # in the new model: where each row comes from
 TOLERANCE = 1e-5  # of the largest magnitude, for outputs of tokens that both models have
 ROW_LENGTHS = (12, 7)  # tokens of the rows that both models read
+EXAMPLES = 8  # tokens of each kind that are shown
 ID_SUFFIX = "_token_id"  # of fields of configurations
 
 
@@ -96,19 +97,12 @@ def retokenize(
         write = partial(_write, staging, checkpoint, tokenizer, config, plan, axes)
         write(tokens=old.size, settings={"method": method, "keep": keep, "seed": seed})
         require_same_outputs(checkpoint, load_checkpoint(staging), plan, (old, new))
-    return Retokenized(
-        path, plan, tuple(axes), old.size, {kind: _examples(new, plan, kind) for kind in KINDS}
-    )
-
-
-KINDS = ("kept", "composed", "new")
-
-
-def _examples(new: Vocabulary, plan: RowPlan, kind: str, count: int = 8) -> list[str]:
-    """Return some tokens of a kind, evenly spaced."""
-    ids = [number for number in getattr(plan, kind) if number in new.tokens]
-    step = max(1, len(ids) // count)
-    return [new.tokens[number] for number in ids[::step][:count]]
+    examples = {}
+    for kind in ("kept", "composed", "new"):
+        ids = [number for number in getattr(plan, kind) if number in new.tokens]
+        step = max(1, len(ids) // EXAMPLES)  # evenly spaced
+        examples[kind] = [new.tokens[number] for number in ids[::step][:EXAMPLES]]
+    return Retokenized(path, plan, tuple(axes), old.size, examples)
 
 
 def new_config(checkpoint: Checkpoint, old: Vocabulary, new: Vocabulary, plan: RowPlan) -> Any:

@@ -1,6 +1,7 @@
 """Outline of a model: its modules, with numbers of parameters, from the rules for its weights."""
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
@@ -38,11 +39,6 @@ def outline(entries: Iterable[TensorMapping]) -> list[ModuleLine]:
             k += 1
         name = ".".join(parts[:k])
         sizes[name] = sizes.get(name, 0) + size
-    groups = groupby(sizes, key=lambda name: (_stem(name), sizes[name]))
+    # the modules of a list, whose names end in an index, are a group if they have the same size
+    groups = groupby(sizes, key=lambda name: (re.sub(r"\.\d+$", "", name), sizes[name]))
     return [ModuleLine([*names], size) for (_, size), names in groups]
-
-
-def _stem(name: str) -> str:
-    """Return the name without its last part if that is an index, so that a list is one group."""
-    stem, _, last = name.rpartition(".")
-    return stem if last.isdecimal() else name

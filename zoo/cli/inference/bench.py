@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from zoo.inference import Session
     from zoo.inference.bench import Measurement
 
-PERCENTILES = (50, 95, 99)  # of the latency
 FIGURE = "speed.svg"  # file of --figures
 BATCH = ("batch_size", "seq_len", "iterations", "new_tokens", "seed")  # options of ``measure``
 Pair = tuple[str, str | None]  # backend and dtype
@@ -109,6 +108,8 @@ def command(
     would differ. Forward passes of a model that generates text
     (--new-tokens 0) change nothing.
     """
+    import msgspec
+
     from zoo.checkpoint import check_tokenizer
     from zoo.convert.cache import resolve_checkpoint
     from zoo.export.session_agreement import ACCEPTED, agrees, session_agreements
@@ -146,8 +147,14 @@ def command(
     if output is not None:
         plot_speeds(output, _speeds(measurements))
         lines.append(f"figure: {output}")
-    sides = zip(measurements, agreements, starts, strict=True)
-    results = [_as_json(*side) for side in sides]
+    results = [
+        {
+            **measurement.to_dict(),
+            "agreement": msgspec.to_builtins(agreement),
+            "startup": msgspec.to_builtins(start),
+        }
+        for measurement, agreement, start in zip(measurements, agreements, starts, strict=True)
+    ]
     left_out = [
         {"backend": pair[0], "dtype": pair[1], "error": str(error)}
         for pair, error in refused.items()
@@ -231,29 +238,14 @@ def _startup(
 
 def _speeds(measurements: "Sequence[Measurement]") -> dict[str, tuple[float, ...]]:
     """Return tokens per second and percentiles of the latency in ms, by backend."""
+    from zoo.inference.bench import PERCENTILES
+
     return {
         f"{m.backend} ({m.device}, {m.dtype})": (
             m.tokens_per_second,
             *(m.latency(percent) * 1e3 for percent in PERCENTILES),
         )
         for m in measurements
-    }
-
-
-def _as_json(
-    measurement: "Measurement", agreement: "Agreement | None", startup: "Startup | None"
-) -> dict[str, Any]:
-    import dataclasses
-
-    import msgspec
-
-    return {
-        **dataclasses.asdict(measurement),
-        "median": measurement.median,
-        "tokens_per_second": measurement.tokens_per_second,
-        "latency": {f"p{percent}": measurement.latency(percent) for percent in PERCENTILES},
-        "agreement": msgspec.to_builtins(agreement),
-        "startup": msgspec.to_builtins(startup),
     }
 
 
@@ -264,6 +256,8 @@ def _table(
     new_tokens: int,
 ) -> list[str]:
     """Return a line per backend: its speed relative to the first, latencies of one row."""
+    from zoo.inference.bench import PERCENTILES
+
     rows = [
         (
             name,

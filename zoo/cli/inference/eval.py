@@ -29,7 +29,6 @@ from zoo.cli.task_options import (
 from zoo.plugins.tasks import evaluation_task, find_task
 
 if TYPE_CHECKING:
-    from zoo.checkpoint import Checkpoint
     from zoo.evaluation.base import Evaluation, Result
 
 LOG = logging.getLogger("zoo")
@@ -121,10 +120,11 @@ def command(
     """
     from dataclasses import replace
 
+    from zoo.checkpoint.digests import check_manifest
     from zoo.convert.cache import resolve_adapted
     from zoo.data.readers.documents import expand_paths
     from zoo.errors import UsageError
-    from zoo.evaluation.record import evaluation_record, record_evaluation
+    from zoo.evaluation.record import evaluation_record, is_recordable, record_evaluation
     from zoo.export.session import open_session
     from zoo.io.progress import progress_of_files
 
@@ -147,7 +147,11 @@ def command(
     output = _Output(predictions, report, files, force=force)
     checkpoint = resolve_adapted(ref, adapter, revision=revision, offline=offline, lock=lock)
     evaluation.require_supported(checkpoint)  # before loading the weights
-    record = record and _is_recordable(ref, checkpoint)
+    if record and not is_recordable(ref, checkpoint):
+        LOG.info("the result is not recorded: %s is not the directory of a converted model", ref)
+        record = False
+    elif record:
+        check_manifest(checkpoint.path)
     session = open_session(checkpoint, **compute, fastest=True)
     task_evaluation = evaluation(checkpoint, session, **requested)
     reading = progress_of_files("evaluating", expand_paths(list(files)))
@@ -306,18 +310,6 @@ def _detail(name: str, values: Mapping[str, Any]) -> list[str]:
         for label, row in values.items()
     ]
     return table(rows, (name, *columns))
-
-
-def _is_recordable(ref: str, checkpoint: "Checkpoint") -> bool:
-    """Return whether a result is written into the manifest of ``ref``, whose digest is checked."""
-    from zoo.checkpoint.digests import check_manifest
-    from zoo.evaluation.record import is_recordable
-
-    if not is_recordable(ref, checkpoint):
-        LOG.info("the result is not recorded: %s is not the directory of a converted model", ref)
-        return False
-    check_manifest(checkpoint.path)
-    return True
 
 
 def _print_glue(

@@ -98,7 +98,14 @@ def task_command(name: str) -> click.Command:
         if target is not None and str(target) != "-":
             if stream:
                 raise click.UsageError("--stream writes to standard output; leave --output out")
-            _write(name, ref, texts, as_json, options, target, **written)
+            from zoo.tasks.table import require_output, write_results
+
+            source = "-" if texts == ("-",) else options["source"]
+            require_output(name, target, **written, source=source)
+            task, arguments = _prepared(name, ref, texts, options, digests=True)
+            rows = write_results(task, arguments, target, **written)
+            value = {"task": verb, "output": str(target), "rows": rows}
+            output.result(value, [f"wrote {target}, {rows:,} rows"], as_json=as_json)
             return
         if given := [key for key, value in written.items() if value]:
             raise click.UsageError(f"--{given[0]} is for --output FILE")
@@ -198,27 +205,6 @@ def _stream(
         for piece in generating.stream_text(record, row_id):
             output.piece(piece)
         output.line("")
-
-
-def _write(
-    name: str,
-    ref: str,
-    texts: tuple[str, ...],
-    as_json: bool,
-    options: dict[str, Any],
-    path: Path,
-    *,
-    resume: bool,
-    force: bool,
-) -> None:
-    from zoo.tasks.table import require_output, write_results
-
-    source = "-" if texts == ("-",) else options["source"]
-    require_output(name, path, resume=resume, force=force, source=source)
-    task, given = _prepared(name, ref, texts, options, digests=True)
-    rows = write_results(task, given, path, resume=resume, force=force)
-    value = {"task": find_tasks(name, "predict")[0].command, "output": str(path), "rows": rows}
-    output.result(value, [f"wrote {path}, {rows:,} rows"], as_json=as_json)
 
 
 def _prepared(

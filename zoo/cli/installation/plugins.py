@@ -83,7 +83,7 @@ def _list(ctx: click.Context, as_json: bool) -> None:
         )
         for report in reports
     ]
-    value = {"plugins": [report.as_json() for report in reports]}
+    value = {"plugins": [report.to_dict() for report in reports]}
     result(value, table(rows, COLUMNS, drops=DROPS, wraps=WRAPS), as_json=as_json)
     for rivals in entry_points_by_name().values():
         if error := conflict(rivals):
@@ -112,7 +112,7 @@ def info(name: str, as_json: bool) -> None:
                 **({"remedy": report.remedy} if report.remedy else {}),
             }
         )
-    result({"plugins": [report.as_json() for report in reports]}, lines, as_json=as_json)
+    result({"plugins": [report.to_dict() for report in reports]}, lines, as_json=as_json)
 
 
 @click.command(
@@ -151,8 +151,8 @@ def check(ctx: click.Context, names: tuple[str, ...], full: bool, as_json: bool)
         if lines := report.problems:
             others = f", and {len(lines) - 1} more" if len(lines) > 1 else ""
             report.set_error(broken(installed()[report.name], lines[0] + others))
-    value = {"plugins": [report.as_json() for report in reports]}
-    result(value, [line for r in reports for line in _check_lines(r, full)], as_json=as_json)
+    value = {"plugins": [report.to_dict() for report in reports]}
+    result(value, [line for r in reports for line in r.lines(skipped=full)], as_json=as_json)
     unhealthy = [report for report in reports if report.health != OK]
     if unhealthy:
         failing = ", ".join(f"{r.name} (from {r.distribution} {r.version})" for r in unhealthy)
@@ -166,17 +166,6 @@ def _reports(names: Sequence[str] = ()) -> "list[PluginReport]":
     from zoo.conformance.plugin_report import report_plugins
 
     return report_plugins(names, ALL_COMMANDS)
-
-
-def _check_lines(report: "PluginReport", full: bool) -> list[str]:
-    """Return a line for each problem of a plugin, and each check that does not apply."""
-    problems = report.findings
-    health = f"{len(problems)} problem{'s'[: len(problems) > 1]}" if problems else report.health
-    return [
-        f"{report.name} ({report.distribution} {report.version}): {health}",
-        *(f"  problem: {line}" for line in problems),
-        *(f"  not run: {line}" for line in report.skipped if full),
-    ]
 
 
 @click.command(epilog="Example: zoo plugins enable mine")

@@ -219,7 +219,10 @@ def command(
     target = find_target(to or ONNX)
     _check_options(target, {**options, "only": only})
     if only is not None:
-        _select_only(only, options)
+        other = "int4" if only == "int8" else "int8"
+        if options[other]:
+            raise UsageError(f"--only {only} leaves out what --{other} adds", "give one of them")
+        options[only] = options[only] or ("dynamic" if only == "int8" else True)
     output = output or Path(f"{resolve(ref).short_name}-{target.name}")
     settings = {name: options.pop(name) for name in SETTINGS}
     graph = {name: options.pop(name) for name in GRAPH}
@@ -240,8 +243,13 @@ def command(
     if not as_inputs:
         checkpoint = as_whole_model(checkpoint)
 
-    agrees = _by_agreement(target, precision)
-    plan = _quantization(checkpoint, agrees, target.max_drop, **quantization)
+    name = precision or next(iter(target.precisions))
+    known = target.precisions.get(name)
+    # such a precision passes by its agreement on text, all others by a tolerance
+    by_agreement = target.name != ONNX and known is not None and known.tolerance is None
+    plan = _quantization(
+        checkpoint, name if by_agreement else None, target.max_drop, **quantization
+    )
     if target.options:
         given = {**graph, "only": only, "adapters": adapted if as_inputs else ()}
         settings["options"] = {n: value for n, value in given.items() if n in target.options}
@@ -263,23 +271,6 @@ def _check_options(target: "ExportTarget", given: "Mapping[str, Any]") -> None:
                 f"{flag} is not an option of --to {target.name}",
                 f"leave it out; --dtype takes {', '.join(target.precisions)}",
             )
-
-
-def _by_agreement(target: "ExportTarget", precision: str | None) -> str | None:
-    """Return the precision if it passes by its agreement on text; ``None`` if by a tolerance."""
-    name = precision or next(iter(target.precisions))
-    known = target.precisions.get(name)
-    return name if target.name != ONNX and known and known.tolerance is None else None
-
-
-def _select_only(only: str, options: dict[str, Any]) -> None:
-    """Set the option that makes the graphs of ``--only``, and refuse the other one."""
-    from zoo.errors import UsageError
-
-    other = "int4" if only == "int8" else "int8"
-    if options[other]:
-        raise UsageError(f"--only {only} leaves out what --{other} adds", "give one of them")
-    options[only] = options[only] or ("dynamic" if only == "int8" else True)
 
 
 def _quantization(

@@ -33,7 +33,8 @@ def command(name: str | None, sizes: bool, as_markdown: bool, as_json: bool) -> 
     from zoo.plugins.attribution import provider_error
 
     found = all_families() if name is None else {name: get_family(name)}
-    families, parameters = {}, {}
+    families: dict[str, dict[str, Any]] = {}
+    parameters: dict[str, dict[str, int]] = {}
     for family_name, family in sorted(found.items()):
         try:
             heads = family.heads()
@@ -61,17 +62,21 @@ def command(name: str | None, sizes: bool, as_markdown: bool, as_json: bool) -> 
         rows = [(n, *(", ".join(item[c]) for c in COLUMNS[1:])) for n, item in families.items()]
         lines = markdown(rows, COLUMNS)
     elif sizes:
-        lines = _sizes(families)
+        rows = [
+            (n, size, format_count(count), format_bytes(FLOAT32 * count))
+            for n, item in families.items()
+            for size, count in item["parameters"].items()
+        ]
+        lines = table(rows, ("family", "size", "parameters", "float32"))
     elif name is not None:
         lines = _description(found[name], families[name]) if name in families else []
     else:
-        lines = table(
-            [
-                (n, str(len(item["sizes"])), _range(parameters[n]), ", ".join(item["pretraining"]))
-                for n, item in families.items()
-            ],
-            ("family", "sizes", "parameters", "pretraining"),
-        )
+        rows = []
+        for n, item in families.items():
+            counts = [format_count(c) for c in sorted(parameters[n].values())]
+            span = f"{counts[0]} to {counts[-1]}" if counts else ""
+            rows.append((n, str(len(item["sizes"])), span, ", ".join(item["pretraining"])))
+        lines = table(rows, ("family", "sizes", "parameters", "pretraining"))
     result({"families": families}, lines, as_json=as_json, is_file=as_markdown)
     if name is None and not (as_json or as_markdown or sizes):
         hint("`zoo families NAME` shows the heads, tasks, recipes and sizes of a family")
@@ -85,22 +90,6 @@ def _objectives(family: Any) -> dict[str, str]:
         return {size: family.recipe(size).objective for size in family.sizes()}
     except UsageError:  # it has no recipe
         return {}
-
-
-def _range(parameters: dict[str, int]) -> str:
-    if not parameters:
-        return ""
-    least, most = min(parameters.values()), max(parameters.values())
-    return f"{format_count(least)} to {format_count(most)}"
-
-
-def _sizes(families: dict[str, dict[str, Any]]) -> list[str]:
-    rows = [
-        (name, size, format_count(count), format_bytes(FLOAT32 * count))
-        for name, item in families.items()
-        for size, count in item["parameters"].items()
-    ]
-    return table(rows, ("family", "size", "parameters", "float32"))
 
 
 def _description(family: Any, item: dict[str, Any]) -> list[str]:

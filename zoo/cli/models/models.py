@@ -45,11 +45,12 @@ def command(words: tuple[str, ...], family: str | None, as_json: bool) -> None:
     known = registry.entries()
     stored = stored_names()
     own = {name: _stored_entry(store() / name) for name in stored if name not in known}
-    rows = {
-        name: row
-        for name, row in sorted({**known, **own}.items())
-        if family in (None, row.family) and _matches(words, name, row)
-    }
+    rows = {}
+    for name, row in sorted({**known, **own}.items()):
+        values = (name, row.family, row.head, _licence(row), row.repo, row.page)
+        text = " ".join(filter(None, values)).lower()
+        if family in (None, row.family) and all(word.lower() in text for word in words):
+            rows[name] = row
     value = {
         "registry": {name: msgspec.to_builtins(row) for name, row in rows.items() if name in known},
         "stored": [name for name in stored if name in rows],
@@ -92,9 +93,3 @@ def _stored_entry(path: Path) -> "RegistryEntry":
 def _licence(row: "RegistryEntry") -> str:
     """Return the licence, and whether the entry was not compared with its publisher's page."""
     return ", ".join(filter(None, (row.licence, "unchecked" if row.unchecked else None)))
-
-
-def _matches(words: tuple[str, ...], name: str, row: "RegistryEntry") -> bool:
-    values = (name, row.family, row.head, _licence(row), row.repo, row.page)
-    text = " ".join(filter(None, values)).lower()
-    return all(word.lower() in text for word in words)

@@ -66,20 +66,21 @@ def command(runs: tuple[Path, ...], figures: Path | None, as_json: bool) -> None
         lines.append(f"figure: {output}")
     if not lines[-1]:
         lines.pop()
-    result({"groups": list(map(_as_json, groups))}, lines, as_json=as_json)
+    result({"groups": [group.to_dict() for group in groups]}, lines, as_json=as_json)
 
 
 def _panel(task: str, groups: "Sequence[RunGroup]") -> list[str]:
     """Return the table of the runs of one task or objective: runs as columns, metrics as rows."""
     # Losses of different kinds, such as a distillation's, are rows of their own.
     kinds = dict.fromkeys(group.loss for group in groups)
-    values = [
-        {
-            f"loss ({group.loss})" if name == "loss" and len(kinds) > 1 else name: _cell(summary)
-            for name, summary in group.summary.items()
-        }
-        for group in groups
-    ]
+    values = []
+    for group in groups:
+        cells = {}
+        for name, summary in group.summary.items():
+            median, low, high = (f"{value:.4g}" for value in summary)
+            label = f"loss ({group.loss})" if name == "loss" and len(kinds) > 1 else name
+            cells[label] = median if low == high else f"{median} ({low} to {high})"
+        values.append(cells)
     names = [*dict.fromkeys(name for cells in values for name in cells)]
     names = [name for name in names if name != "seconds"] + ["seconds"]
     if any(len(group.paths) > 1 for group in groups):
@@ -89,23 +90,3 @@ def _panel(task: str, groups: "Sequence[RunGroup]") -> list[str]:
         for group, cells in zip(groups, values, strict=True)
     ]
     return [*side_by_side([task, *names], columns), ""]
-
-
-def _as_json(group: "RunGroup") -> dict[str, Any]:
-    return {
-        "name": group.name,
-        "runs": [str(path) for path in group.paths],
-        "changes": list(group.changes),
-        "loss": group.loss,
-        "metrics": {
-            name: {"median": middle, "lowest": low, "highest": high}
-            for name, (middle, low, high) in group.summary.items()
-        },
-    }
-
-
-def _cell(values: tuple[float, float, float] | None) -> str:
-    if values is None:
-        return ""
-    middle, low, high = (f"{value:.4g}" for value in values)
-    return middle if low == high else f"{middle} ({low} to {high})"

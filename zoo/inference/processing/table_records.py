@@ -87,7 +87,9 @@ def read_table_records(
     # columns are copied to the results, except for those that the task writes itself.
     suffix = SUFFIXES[kind]
     try:
-        names = _names(path, suffix, keys, columns)
+        headerless = columns.text is not None and is_number(columns.text)
+        present = [] if headerless else column_names(path, suffix)
+        names = columns.find(path, present, keys) if present else columns.headerless(keys)
         taken = {*keys.pair, *([keys.text] if keys.text else []), *columns.reserved}
         warned = False
         for row in read_rows(path, names.all, others=True, suffix=suffix):
@@ -141,14 +143,6 @@ def _record(
     # dates, decimals and bytes of Parquet as text
     record = TextExample(text(names.text), pair, msgspec.to_builtins(extra), location)
     return record, [name for name in others if name in taken]
-
-
-def _names(path: Path, suffix: str, keys: RecordKeys, columns: InputColumns) -> ColumnNames:
-    """Return the columns of the texts of a table."""
-    if columns.text is not None and is_number(columns.text):
-        return columns.headerless(keys)
-    present = column_names(path, suffix)
-    return columns.find(path, present, keys) if present else columns.headerless(keys)
 
 
 def _unclear(path: Path, present: Sequence[str], options: str) -> UsageError:

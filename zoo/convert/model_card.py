@@ -71,7 +71,7 @@ def model_card(
         "",
         f"# {name}",
         "",
-        *_summary(opened, plan, report, task, training),
+        *_summary(opened, plan, report, task),
         *usage(model),
         *_evaluations(results),
         *(_training(manifest.training) if manifest is not None and manifest.training else ()),
@@ -171,7 +171,6 @@ def _summary(
     plan: ConversionPlan,
     report: ConversionReport,
     task: "TaskSpec | None",
-    training: Mapping[str, Any],
 ) -> Iterator[str]:
     """Yield a paragraph: what the model does, what it is, what it was trained from."""
     pooled = opened.pooling is not None

@@ -134,15 +134,11 @@ def merged_tensors(
             if change > largest:
                 largest, largest_in = change, name
     tied = sorted(checkpoint.weights.aliases())
-    require_ties(checkpoint, state, tensors)
+    require_ties(checkpoint, tensors)
     return MergeReport(path, changed, largest, largest_in, tied), tensors
 
 
-def require_ties(
-    checkpoint: AdaptedCheckpoint,
-    state: "dict[str, torch.Tensor]",
-    tensors: "dict[str, torch.Tensor]",
-) -> None:
+def require_ties(checkpoint: AdaptedCheckpoint, tensors: "dict[str, torch.Tensor]") -> None:
     """Check that tensors that the configuration ties are still one tensor after merging."""
     with torch.device("meta"):
         fresh = checkpoint.family.model(checkpoint.config, checkpoint.head_name)

@@ -168,13 +168,6 @@ AnyModule = (
     | SpladePoolingModule
     | MaskModule
 )
-MODULE_TYPES: Mapping[str, type[SentenceModule]] = {
-    module.kind: module
-    for module in (
-        *(PoolingModule, DenseModule, NormalizeModule, LayerNormModule, DropoutModule),
-        *(SpladePoolingModule, MaskModule),
-    )
-}
 
 
 def final_features(

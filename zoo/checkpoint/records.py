@@ -103,7 +103,7 @@ class EvaluationRecord(JsonStruct):
     created_by: str = ""  # version of this distribution
 
     def is_repeated_by(self, other: "EvaluationRecord") -> bool:
-        """Return whether another record is of the same task, data, settings and computation."""
+        """Return whether another record has the same task, data, settings and computation."""
         fields = ("task", "data", "settings", "backend", "dtype")
         return all(getattr(self, name) == getattr(other, name) for name in fields)
 

@@ -194,7 +194,7 @@ class Family(RenamedMethods, ABC):
         return self.name
 
     def matches_config(self, hub: Mapping[str, Any]) -> bool:
-        """Return whether a published configuration is of this family, by its ``model_type``.
+        """Return whether a published configuration belongs to this family, by its ``model_type``.
 
         Called for a checkpoint without ``config.json`` and with a file of ``config_files``; if the
         file names no ``model_type``, its file name decides.

@@ -9,10 +9,10 @@ Axes = tuple[str | int, ...]
 EMBEDDING = "sentence_embedding"  # (batch, size): pooled, and normalized if the model says so
 PAST, PRESENT, LOGITS = "past_key_values", "present", "logits"
 SOURCE_HIDDEN, SOURCE_MASK = "encoder_hidden_states", "encoder_attention_mask"
-# Of a decoder after an encoder: false in the first run, in which it computes the keys and values
+# For a decoder after an encoder: false in the first run, in which it computes the keys and values
 # of cross-attention, and true in all others, which read them from the cache.
 USE_CACHE = "use_cache_branch"
-# Of a decoder: the number of tokens, the last ones, to return the logits of. An input with a
+# For a decoder: the number of tokens, the last ones, to return the logits of. An input with a
 # default, so that programs that do not know it get the logits of all.
 NUM_LOGITS, ALL_LOGITS, SCORED_TOKENS = "num_logits_to_keep", 0, "scored_tokens"
 # The axes of cached tokens, of size 0 in the first run.

@@ -210,7 +210,7 @@ ADAMW_WITHOUT_BIAS_CORRECTION = OptimizerConfig(
     max_grad_norm=1.0,
 )
 
-# Of a model that is 128 wide: products have the initial scale that 0.02 gives them at a width of
+# For a model that is 128 wide: products have the initial scale that 0.02 gives them at a width of
 # 768, and a few million tokens need no dropout.
 TINY_CONFIG = {"dropout": 0.0, "attention_dropout": 0.0, "initializer_range": 0.05}
 

@@ -13,7 +13,7 @@ class TaskStages(ABC):
 
     @abstractmethod
     def is_single(self, settings: Mapping[str, Any]) -> bool:
-        """Return whether settings are of one of the stages."""
+        """Return whether settings belong to one of the stages."""
 
     @abstractmethod
     def resolve(self, settings: Mapping[str, Any]) -> ConfigDict:

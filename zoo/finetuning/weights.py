@@ -65,7 +65,7 @@ def load_backbone(
                 "not used of %s, with the head %s: %s", reference, describe_head(checkpoint), parts
             )
         if size > before:
-            LOG.info("new embeddings of %s tokens, which %s has not", size - before, reference)
+            LOG.info("new embeddings of %s tokens, which %s lacks", size - before, reference)
     record = ModelRecord.of(reference, checkpoint, unused)
     return InitRecord(
         config=msgspec.to_builtins(init.config),

@@ -118,7 +118,7 @@ def native_files(files: SourceFiles, projection: tuple[int, ...] | None = None) 
 
 
 def is_stanford(architectures: tuple[str, ...]) -> bool:
-    """Return whether the classes of a configuration are of Stanford's checkpoints."""
+    """Return whether the classes of a configuration belong to Stanford's checkpoints."""
     return STANFORD in architectures
 
 

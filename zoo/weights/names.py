@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 
 def inside(name: str, part: str) -> bool:
-    """Return whether a tensor is of a module, or is the part itself."""
+    """Return whether a tensor belongs to a module, or is the part itself."""
     return name == part or name.startswith(f"{part}.")
 
 

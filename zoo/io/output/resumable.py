@@ -364,7 +364,7 @@ def _write_parquet(
 
 
 def _common_type(pyarrow: Any, values: Sequence[Any], before: Any) -> Any:
-    """Return the type of values, and of those before; ``None`` if they are of several types."""
+    """Return the type of values, and of those before; ``None`` if they have several types."""
     if before is None:
         return None
     try:

@@ -193,7 +193,7 @@ class Search(ABC):
 
 
 def _warn_of_beams(settings: "GenerationConfig", *, rules: bool) -> None:
-    """Warn of what is another search than that of the settings."""
+    """Warn where the runtime's search differs from the settings."""
     differences = []
     if settings.early_stopping is False and settings.length_penalty > 0:
         differences.append('it ends as with early_stopping "never"')

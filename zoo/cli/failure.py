@@ -12,7 +12,6 @@ from zoo.errors import SourceError, UsageError, ZooError
 from zoo.io.numbers import int_from_environment
 
 INTERRUPTED = 130
-BUG = 1
 PATIENCE = 5.0  # seconds in which a launcher ends the processes of a run, if one has failed
 # Errors of writing; all other errors of the operating system concern files that are read.
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
@@ -63,13 +62,13 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
         return error.exit_code
     if os.environ.get("ZOO_DEBUG") == "1":
         raise error
-    what, hint, code = _described(error)
+    known = error if isinstance(error, ZooError) else _as_zoo_error(error)
     if isinstance(error, ZooError) and _others_report():
-        return code
+        return known.exit_code
     if isinstance(error, OSError) and error.filename == output.STDOUT:
         output.abandon_stdout()
-    output.fail(what, hint, code, arguments, error.details if isinstance(error, ZooError) else ())
-    return code
+    output.fail(known.what, known.hint, known.exit_code, arguments, known.details)
+    return known.exit_code
 
 
 def _click_message(error: click.ClickException) -> str:
@@ -98,17 +97,8 @@ def _others_report() -> bool:
     return False
 
 
-def _described(error: BaseException) -> tuple[str, str, int]:
-    """Return message, remedy and exit code."""
-    known = error if isinstance(error, ZooError) else _as_known(error)
-    if known is not None:
-        return known.what, known.hint, known.exit_code
-    what = f"this is a bug in zoo: {type(error).__name__}: {' '.join(str(error).split())}"
-    return what, "ZOO_DEBUG=1 shows where; please report it", BUG
-
-
-def _as_known(error: BaseException) -> ZooError | None:
-    """Return the error for an exception that is not a bug in zoo, else ``None``."""
+def _as_zoo_error(error: BaseException) -> ZooError:
+    """Return the error for an exception of Python, which may be a bug in zoo."""
     if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
         return UsageError("there is not enough memory for this", "use a machine with more of it")
     from zoo.plugins.attribution import plugin_error  # after the check: an import takes memory
@@ -123,4 +113,5 @@ def _as_known(error: BaseException) -> ZooError | None:
         if error.errno in _UNWRITABLE or name == output.STDOUT:
             return UsageError(f"cannot write {what}")
         return (UsageError if error.errno in _WRONG_NAME else SourceError)(what)
-    return None
+    what = f"this is a bug in zoo: {type(error).__name__}: {' '.join(str(error).split())}"
+    return ZooError(what, "ZOO_DEBUG=1 shows where; please report it")

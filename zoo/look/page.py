@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from zoo.look.inspection import (
-    AttentionMaps,
     Floats,
     Look,
     StackView,
@@ -76,7 +75,15 @@ def _stack(stack: StackView) -> dict[str, Any]:
         "name": stack.name,
         "tokens": stack.shown,
         "layers": stack.layers,
-        "attention": [_attention(maps) for maps in stack.attention],
+        "attention": [
+            {
+                "name": maps.name,
+                "layers": maps.layers,
+                **dict(zip(("heads", "queries", "keys"), maps.values.shape[1:], strict=True)),
+                "values": [encode_probabilities(layer) for layer in maps.values],
+            }
+            for maps in stack.attention
+        ],
         "predictions": [
             {
                 "name": found.name,
@@ -86,18 +93,6 @@ def _stack(stack: StackView) -> dict[str, Any]:
             }
             for found in stack.predictions
         ],
-    }
-
-
-def _attention(maps: AttentionMaps) -> dict[str, Any]:
-    heads, queries, keys = maps.values.shape[1:]
-    return {
-        "name": maps.name,
-        "layers": maps.layers,
-        "heads": heads,
-        "queries": queries,
-        "keys": keys,
-        "values": [encode_probabilities(layer) for layer in maps.values],
     }
 
 

@@ -1,11 +1,15 @@
 """Tiny checkpoints, written by transformers."""
 
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.once import shared
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij", "##a", "##b"]
 SMALL = {
@@ -35,20 +39,35 @@ def hub_checkpoint(tmp_path: Path) -> Make:
         dtype: str = "float32",
         **changes: Any,
     ) -> Path:
-        import torch
-        import transformers
-
-        torch.manual_seed(len(architecture))
-        kind = getattr(transformers, architecture)
-        model = kind(kind.config_class(**{**SMALL, **changes}))
-        for parameter in model.parameters():
-            torch.nn.init.normal_(parameter)
-        model.to(getattr(torch, dtype)).save_pretrained(tmp_path / name)
+        _write_random(architecture, dtype, {**SMALL, **changes}, tmp_path / name)
         if tokenizer:
             (tmp_path / name / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
         return tmp_path / name
 
     return make
+
+
+_written: dict[str, tuple[Path, Any]] = {}  # checkpoints of this process, and the random state then
+
+
+def _write_random(architecture: str, dtype: str, config: dict[str, Any], target: Path) -> None:
+    """Write a model with random tensors, or copy the one that an earlier test has written."""
+    import torch
+    import transformers
+
+    key = repr((architecture, dtype, config))
+    if key not in _written:
+        torch.manual_seed(len(architecture))
+        kind = getattr(transformers, architecture)
+        model = kind(kind.config_class(**config))
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter)
+        kept = shared("hub-checkpoints") / f"{os.getpid()}-{len(_written)}"
+        model.to(getattr(torch, dtype)).save_pretrained(kept)
+        _written[key] = kept, torch.get_rng_state()
+    kept, state = _written[key]
+    torch.set_rng_state(state)
+    shutil.copytree(kept, target, dirs_exist_ok=True)
 
 
 def shrink(path: Path, factor: float) -> None:

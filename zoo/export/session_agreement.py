@@ -45,8 +45,9 @@ def session_agreements(
         return [None for _ in sessions]
     exact = exact or load_session(checkpoint, "cpu", dtype="float32")
     compared = [s for s in sessions if s.backend in BACKENDS or not checkpoint.head.has_cache]
+    names = set(exact.inputs).intersection(*(session.inputs for session in compared))
     samples = [
-        replace(sample, inputs={n: a for n, a in sample.inputs.items() if _taken(n, compared)})
+        replace(sample, inputs={n: a for n, a in sample.inputs.items() if n in names})
         for sample in make_samples(checkpoint, read_texts(None)[:TEXTS])
     ]
     found = {id(s): _agreement(checkpoint, exact, s, samples) for s in compared}
@@ -61,10 +62,6 @@ def agrees(dtype: str, found: Agreement | None) -> bool:
         return False
     lowest = 1.0 if found.lowest_cosine is None else found.lowest_cosine
     return found.drop <= MAX_DROP and lowest >= LOWEST_COSINE
-
-
-def _taken(name: str, sessions: "Sequence[Session]") -> bool:
-    return all(name in session.inputs for session in sessions)
 
 
 def _agreement(

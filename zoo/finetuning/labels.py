@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from torch.nn import functional as F
 
 from zoo.data.readers.labelled import describe_labels, label_name, sort_labels
 from zoo.data.readers.problems import RowError
@@ -20,7 +21,7 @@ from zoo.families.config import Problem
 from zoo.finetuning.base import LABELS, FineTuning
 from zoo.finetuning.heads import HEAD, unnamed_labels
 from zoo.finetuning.rows import TokenizedRows
-from zoo.objectives.base import Batch
+from zoo.objectives.base import Batch, LossOutput
 from zoo.objectives.losses.cross_entropy import IGNORED
 from zoo.overrides import override
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
@@ -166,6 +167,18 @@ class OneClassTask(ClassTask):
     def target(self, sample: Any) -> Any:
         (name,) = self.label_names(sample, self.run.data)
         return label_index(name, self.indices, sample.location)
+
+
+def class_loss(
+    name: str, logits: "Tensor", labels: "Tensor", weight: "Tensor | None" = None
+) -> LossOutput:
+    """Return the summed cross-entropy of classes, and the most probable class of each row."""
+    loss = F.cross_entropy(logits, labels, weight=weight, reduction="sum")
+    probability, prediction = logits.detach().softmax(-1).max(-1)
+    return LossOutput(
+        {name: loss},
+        predictions={"prediction": prediction, "label": labels, "probability": probability},
+    )
 
 
 def match_labels(known: tuple[str, ...], present: Collection[str]) -> tuple[str, ...]:

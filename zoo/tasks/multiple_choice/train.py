@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from torch.nn import functional as F
 
 from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.finetuning.base import LABELS
+from zoo.finetuning.labels import class_loss
 from zoo.finetuning.rows import TokenizedRows, pad_and_stack, tokenize
 from zoo.finetuning.text_inputs import NEXT_TOKEN, InputTask
 from zoo.metrics.classification import accuracy
@@ -109,12 +109,7 @@ class MultipleChoice(InputTask):
 
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        logits, labels = outputs.logits[self.name], batch[LABELS]
-        probability, prediction = logits.detach().softmax(-1).max(-1)
-        return LossOutput(
-            {self.name: F.cross_entropy(logits, labels, reduction="sum")},
-            predictions={"prediction": prediction, "label": labels, "probability": probability},
-        )
+        return class_loss(self.name, outputs.logits[self.name], batch[LABELS])
 
     @override
     def prediction(self, sample: Any, values: "Mapping[str, Any]") -> "Prediction | None":

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 import numpy as np
-from torch.nn import functional as F
 
 from zoo.data.readers.labelled import Columns, describe_labels
 from zoo.data.readers.problems import RowError
 from zoo.errors import UsageError
 from zoo.families.config import Problem
 from zoo.finetuning.base import LABELS
-from zoo.finetuning.labels import OneClassTask
+from zoo.finetuning.labels import OneClassTask, class_loss
 from zoo.finetuning.rows import TokenizedRows, pad_and_stack, require_tokens
 from zoo.inference.processing.records import TextExample
 from zoo.metrics.classification import ClassCounts, classification_metrics
@@ -262,13 +261,7 @@ class PromptTuning(OneClassTask):
 
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        logits, labels = outputs.logits[self.name], batch[LABELS]
-        loss = F.cross_entropy(logits, labels, reduction="sum")
-        probability, prediction = logits.detach().softmax(-1).max(-1)
-        return LossOutput(
-            {self.name: loss},
-            predictions={"prediction": prediction, "label": labels, "probability": probability},
-        )
+        return class_loss(self.name, outputs.logits[self.name], batch[LABELS])
 
     @override
     def loss_with_auxiliary(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:

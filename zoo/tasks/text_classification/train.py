@@ -13,7 +13,7 @@ from zoo.data.readers.review import Reviewed
 from zoo.evaluation.data_warnings import warn_of_equal_numbers
 from zoo.families.config import Problem
 from zoo.finetuning.base import LABELS
-from zoo.finetuning.labels import ClassTask, OneClassTask, label_index
+from zoo.finetuning.labels import ClassTask, OneClassTask, class_loss, label_index
 from zoo.finetuning.rows import TokenizedRows
 from zoo.finetuning.text_inputs import TextTask
 from zoo.metrics.classification import ClassCounts, classification_metrics, multi_label_metrics
@@ -47,14 +47,8 @@ class TextClassification(OneClassTask, TextTask):
 
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        logits, labels = outputs.logits[self.name], batch[LABELS]
-        weight = self.weights_like(logits)
-        loss = F.cross_entropy(logits, labels, weight=weight, reduction="sum")
-        probability, prediction = logits.detach().softmax(-1).max(-1)
-        return LossOutput(
-            {self.name: loss},
-            predictions={"prediction": prediction, "label": labels, "probability": probability},
-        )
+        logits = outputs.logits[self.name]
+        return class_loss(self.name, logits, batch[LABELS], self.weights_like(logits))
 
     @override
     def prediction(self, sample: Any, values: "Mapping[str, Any]") -> "Prediction | None":

@@ -19,7 +19,6 @@ from zoo.training.setup import build_dataset, pretrain_setup
 from zoo.training.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("shared_home")
-STEPS = 50
 
 
 def labels(tensors: dict[str, torch.Tensor], ids: torch.Tensor) -> torch.Tensor:
@@ -58,15 +57,19 @@ def loss_of(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("family", "objective"),
-    [("bert", "masked-lm"), pytest.param("gpt", "causal-lm", marks=pytest.mark.long)],
+    ("family", "objective", "steps"),
+    [
+        ("bert", "masked-lm", 20),
+        pytest.param("bert", "masked-lm", 50, marks=pytest.mark.long),
+        pytest.param("gpt", "causal-lm", 50, marks=pytest.mark.long),
+    ],
 )
-def test_fifty_steps(family: str, objective: str) -> None:
+def test_losses_of_each_step(family: str, objective: str, steps: int) -> None:
     config = dry(
         small(
             family,
             objective=objective,
-            max_steps=STEPS,
+            max_steps=steps,
             micro_batch_tokens=None,
             optimizer={"learning_rate": 1e-3, "weight_decay": 0.01, "bias_correction": True},
         )
@@ -100,13 +103,13 @@ def test_fifty_steps(family: str, objective: str) -> None:
     )
     dist = DistContext(0, 1, torch.device("cpu"))
     trainer = Trainer(LossModule(setup.objective, model), config, dist, feed)
-    for step in range(STEPS):
+    for step in range(steps):
         (batch,) = feed.make_batches(step)
         trainer.train_step([batch])
         ours = trainer.train_metrics.compute_and_reset(setup.objective.loss_weights)["loss"]
         loss = loss_of(peer, separate(dict(batch.tensors)))
         for group in plain.param_groups:
-            group["lr"] = chosen.learning_rate * lr_multiplier(config.lr_scheduler, step, STEPS)
+            group["lr"] = chosen.learning_rate * lr_multiplier(config.lr_scheduler, step, steps)
         plain.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(peer.parameters(), chosen.max_grad_norm or float("inf"))

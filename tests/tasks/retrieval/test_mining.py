@@ -12,7 +12,6 @@ from tests.checkpoints import Make
 from tests.finetuning.making import texts, write_table
 from tests.inference.conftest import converted
 
-FORMATS = ("triplet", "n-tuple", "labeled-pair", "labeled-list")
 CASES: list[dict[str, Any]] = [
     {},
     {"range_min": 2, "num_negatives": 2},
@@ -91,31 +90,28 @@ def test_negatives_are_the_closest_that_are_allowed(
     assert found
 
 
-@pytest.mark.parametrize("form", FORMATS)
-def test_formats_have_the_same_negatives(hub_checkpoint: Make, tmp_path: Path, form: str) -> None:
+def test_formats_have_the_same_negatives(hub_checkpoint: Make, tmp_path: Path) -> None:
     model = converted(hub_checkpoint("BertModel"), tmp_path / "model").path
     options = {"num_negatives": 2, "absolute_margin": 0}
-    lists = mined(model, tmp_path, "--output-scores", output_format="labeled-list", **options)
-    rows = mined(model, tmp_path, "--output-scores", output_format=form, **options)
+    lists, triplets, tuples, labeled = (
+        mined(model, tmp_path, "--output-scores", output_format=form, **options)
+        for form in ("labeled-list", "triplet", "n-tuple", "labeled-pair")
+    )
     triples = {
         (row["text"], row["pair"][0], negative, row["scores"][0], score)
         for row in lists
         for negative, score in zip(row["pair"][1:], row["scores"][1:], strict=True)
     }
-    if form == "triplet":
-        found = {(r["text"], r["pair"], r["negative"], *r["scores"]) for r in rows}
-        assert found == triples
-    elif form == "n-tuple":
-        found = {
-            (r["text"], r["pair"], r[f"negative_{k}"], r["scores"][0], r["scores"][k])
-            for r in rows
-            for k in (1, 2)
-        }
-        whole = {(r["text"], r["pair"][0]) for r in lists if len(r["pair"]) == 3}
-        assert found == {triple for triple in triples if triple[:2] in whole}
-    elif form == "labeled-pair":
-        both = {(t[0], t[1], t[3]) for t in triples} | {(t[0], t[2], t[4]) for t in triples}
-        assert both <= {(row["text"], row["pair"], row["score"]) for row in rows}
+    assert {(r["text"], r["pair"], r["negative"], *r["scores"]) for r in triplets} == triples
+    found = {
+        (r["text"], r["pair"], r[f"negative_{k}"], r["scores"][0], r["scores"][k])
+        for r in tuples
+        for k in (1, 2)
+    }
+    whole = {(r["text"], r["pair"][0]) for r in lists if len(r["pair"]) == 3}
+    assert found == {triple for triple in triples if triple[:2] in whole}
+    both = {(t[0], t[1], t[3]) for t in triples} | {(t[0], t[2], t[4]) for t in triples}
+    assert both <= {(row["text"], row["pair"], row["score"]) for row in labeled}
 
 
 def test_labels_and_random_negatives(hub_checkpoint: Make, tmp_path: Path) -> None:

@@ -9,8 +9,10 @@ import pytest
 
 from tests.checkpoints import Make, hub_checkpoint
 from tests.inference.conftest import converted
+from tests.tasks.reranker.test_rerank import sparse
 from zoo.cli import cli, failure
 from zoo.errors import ZooError
+from zoo.io.paths import home
 from zoo.tokenizers.pooling import Pooling
 from zoo.tokenizers.sentence_files import hub_pooling_files
 from zoo.tokenizers.sentence_modules import DenseModule, PoolingModule
@@ -23,12 +25,21 @@ CASES: list[Case] = [
         "no prompt 'qury': its prompts are query; did you mean query?",
     ),
     (("run", "classify", "reranker", "a"), "one text, and the model compares two"),
-    (("run", "search", "reranker", "--corpus", "pairs.tsv", "a"), "serves"),
+    (("run", "search", "reranker", "--corpus", "pairs.tsv", "a"), "; `zoo run rerank` sorts"),
     (
         ("eval", "encoder", "--task", "retrieval", "--eval", "beir"),
-        "judges 'd7', which are not texts of",
+        "judges 'd7', which is not among the texts of",
     ),
     (("run", "embed", "encoder", "--dim", "33", "a"), "cannot be cut at 33 numbers"),
+    (("export", "reranker", "--pooled", "-o", "out"), "whose graph is the plain one"),
+    (("export", "sparse", "--pooled", "--dim", "4", "-o", "out"), "of words, which are not cut"),
+    (
+        (
+            *("finetune", "encoder", "--task", "sentence-embedding", "--train", "pairs.tsv"),
+            *("--pair", "pair", "--set", "task_args.loss=multiple-negative", "-o", "run"),
+        ),
+        "loss is 'multiple-negative'; did you mean multiple-negatives",
+    ),
     (
         (
             *("finetune", "encoder", "--task", "sentence-embedding", "--train", "pairs.tsv"),
@@ -60,6 +71,8 @@ def make_files(hub_checkpoint: Make, folder: Path) -> None:
         "BertForSequenceClassification", "other", num_labels=1, sentence_transformers=function
     )
     converted(reranker, folder / "reranker")
+    sparse(hub_checkpoint).save(str(folder / "splade"), create_model_card=False)
+    converted(folder / "splade", folder / "sparse")
     (folder / "pairs.tsv").write_text("text\tpair\na\tb\nc\td\n")
     (folder / "beir" / "qrels").mkdir(parents=True)
     for file, row in (("corpus", "d1"), ("queries", "q1")):
@@ -86,6 +99,7 @@ def test_bad_input_is_one_line(
     """And nothing is written."""
     make_files(hub_checkpoint, tmp_path)
     monkeypatch.chdir(tmp_path)
+    home().mkdir(exist_ok=True)  # which has what was verified
     before = sorted(tmp_path.iterdir())
     for words, message in CASES:
         code, written = run(list(words), capsys)

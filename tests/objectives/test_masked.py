@@ -170,7 +170,7 @@ def test_segments_are_given_to_models_that_tell_them_apart() -> None:
     [
         ({"mask_prob": 1.0}, "mask_prob is 1.0"),
         ({"mask_token_prob": 0.9, "random_token_prob": 0.2}, "add up to more than 1"),
-        ({"mask_strategy": "letters"}, "Invalid enum value 'letters'"),
+        ({"mask_strategy": "letters"}, "mask_strategy is 'letters'; it is one of"),
         ({"rates": 0.1}, "'rates'"),
     ],
 )

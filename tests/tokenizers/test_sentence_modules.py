@@ -11,7 +11,7 @@ from zoo.errors import VerificationError
 from zoo.tokenizers import SourceFiles, hub_pooling_files, read_pooling
 from zoo.tokenizers.module_files import MODULE_KEYS, REFUSED_MODULES
 from zoo.tokenizers.pooling import Pooling, QueryExpansion
-from zoo.tokenizers.sentence_files import BACKBONES, STATIC
+from zoo.tokenizers.sentence_files import BACKBONES, SENTENCE_KEYS, STATIC
 from zoo.tokenizers.sentence_modules import (
     DenseModule,
     DropoutModule,
@@ -25,6 +25,13 @@ from zoo.tokenizers.sentence_modules import (
 )
 
 TOKENS = "token_embeddings"
+PACKAGES_OF_MODULES = [
+    f"sentence_transformers.{kind}.modules"
+    for kind in (
+        *("base", "sentence_transformer", "sparse_encoder"),
+        *("multi_vector_encoder", "cross_encoder"),
+    )
+]
 DENSE = {"in_features": 8, "out_features": 4, "activation_function": "torch.nn.Tanh"}
 ENCODERS: dict[str, Pooling] = {
     "several modes, two Dense": Pooling(
@@ -126,14 +133,7 @@ def of_dense(**changes: Any) -> dict[str, Content]:
 
 def library_modules() -> set[str]:
     """Return the names of all modules of sentence-transformers, without base classes."""
-    packages = [
-        f"sentence_transformers.{kind}.modules"
-        for kind in (
-            *("base", "sentence_transformer", "sparse_encoder"),
-            *("multi_vector_encoder", "cross_encoder"),
-        )
-    ]
-    names = {name for package in packages for name in import_module(package).__all__}
+    names = {name for package in PACKAGES_OF_MODULES for name in import_module(package).__all__}
     return names - {"Module", "InputModule", "BaseTokenPooling"}
 
 
@@ -141,6 +141,19 @@ def test_every_module_of_the_library_is_read_or_refused() -> None:
     known = {*MODULE_KEYS, *BACKBONES, STATIC}
     assert library_modules() == {*known, *REFUSED_MODULES}
     assert known & {*REFUSED_MODULES} == set()
+
+
+def test_every_key_that_the_library_writes_is_known() -> None:
+    """Of the configurations of modules, as its classes declare them."""
+    tables = {**MODULE_KEYS, **dict.fromkeys(BACKBONES, SENTENCE_KEYS)}
+    unknown = [
+        (kind, name, key)
+        for kind in PACKAGES_OF_MODULES
+        for name in import_module(kind).__all__
+        for key in getattr(getattr(import_module(kind), name), "config_keys", ())
+        if name in tables and key not in tables[name]
+    ]
+    assert unknown == []
 
 
 def with_key(file: str, **value: Any) -> dict[str, Content]:

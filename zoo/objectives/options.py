@@ -1,7 +1,8 @@
 """Options of an objective or task, and their conversion from settings."""
 
 from collections.abc import Mapping
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
@@ -26,6 +27,25 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise ValueError(f"{name} is {value}, which is not between 0 and 1")
 
 
+def choices(field_type: Any) -> tuple[str, ...]:
+    """Return the words that a field takes; none where it takes any text, or no text."""
+    if get_origin(field_type) is Literal:
+        return tuple(word for word in get_args(field_type) if isinstance(word, str))
+    if get_origin(field_type) not in (Union, UnionType) or str in get_args(field_type):
+        return ()
+    return tuple(word for inner in get_args(field_type) for word in choices(inner))
+
+
+def check_choice(value: Any, field_type: Any, place: str) -> None:
+    """Check that a word is one that a field takes."""
+    known = choices(field_type)
+    if known and isinstance(value, str) and value not in known:
+        raise UsageError(
+            f"{place} is {value!r}",
+            did_you_mean(value, known) or f"it is one of {', '.join(known)}",
+        )
+
+
 def parse_options(
     options_type: type[Options],
     values: Mapping[str, Any],
@@ -40,6 +60,9 @@ def parse_options(
                 f"the {kind} {name} has no option {option!r}",
                 did_you_mean(option, known) or f"it has {', '.join(known) or 'none'}",
             )
+    for field in msgspec.structs.fields(options_type):
+        given = values.get(field.encode_name)
+        check_choice(given, field.type, f"the {kind} {name}: {field.encode_name}")
     try:
         return msgspec.convert(dict(values), options_type)
     except (msgspec.ValidationError, ValueError) as error:

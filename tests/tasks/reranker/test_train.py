@@ -257,7 +257,7 @@ def test_the_command(pretrained: Pretrained, tmp_path: Path) -> None:
             "not from 0 to 1; --set task_args.score_range",
         ),
         ("cross-entropy", {"data": {"label": "half"}}, "the label 0.5 is not a class"),
-        ("rank-net", {}, "the task reranker: Invalid enum value 'rank-net'"),
+        ("rank-net", {}, "the task reranker: loss is 'rank-net'"),
         ("lambda", {"task_args": {"sigma": 0}}, "sigma is 0.0, not positive"),
     ],
 )

@@ -552,7 +552,7 @@ def test_the_command(pretrained: Pretrained, tmp_path: Path) -> None:
         ("cosine", {"data": {"eval_score": "score"}}, "leave out data.eval_score"),
         ("cosine", {"task_args": {"score_range": [0, 0.01]}}, "is not a cosine similarity"),
         ("cosine", {"task_args": {"score_range": [5, 0]}}, "not the lowest score first"),
-        ("info-nce", {}, "the task sentence-embedding: Invalid enum value 'info-nce'"),
+        ("info-nce", {}, "the task sentence-embedding: loss is 'info-nce'; it is one of"),
     ],
 )
 def test_what_does_not_fit_is_one_line(

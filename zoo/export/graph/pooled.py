@@ -63,7 +63,10 @@ def require_modules(checkpoint: Checkpoint, dim: int | None) -> "Pooling":
     if pooling is None or pooling.output not in checkpoint.head.outputs:
         raise UsageError(
             f"{path} does not say how it makes embeddings",
-            "convert it with its files of sentence-transformers, or leave --pooled out",
+            "convert it with its files of sentence-transformers, or leave --pooled out"
+            if checkpoint.head_name == "none"
+            else f"it has the head {checkpoint.head_name}, whose graph is the plain one: leave "
+            "--pooled out",
         )
     spec = checkpoint.onnx_spec
     if unknown := [name for name in spec.inputs if name not in INPUTS]:
@@ -76,6 +79,8 @@ def require_modules(checkpoint: Checkpoint, dim: int | None) -> "Pooling":
     found = pooling.features(pooling.input_width(checkpoint.config))
     if dim is not None and SENTENCE_VECTOR not in found:
         raise UsageError(f"{path} has no vector of a text to cut", "leave --dim out")
+    if dim is not None and pooling.model_type == "SparseEncoder":
+        raise UsageError(f"{path} has weights of words, which are not cut", "leave --dim out")
     if dim is not None and dim > found[SENTENCE_VECTOR].width:
         raise UsageError(
             f"embeddings cannot be cut at {dim} numbers",

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 import msgspec
 
-from zoo.errors import SourceError, UsageError, VerificationError, did_you_mean
+from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.io.paths import check_unicode
 from zoo.io.yaml import parse_yaml, read_yaml
+from zoo.objectives.options import check_choice
 from zoo.training.config.synonyms import ALTERNATIVES, suggest_setting
 
 ConfigDict = dict[str, Any]
@@ -108,12 +108,7 @@ def check_keys(
                 suggest_setting(str(key), struct_type, path, root)
                 or f"there are {', '.join(fields)}",
             )
-        choices = _choices(fields[key])
-        if choices and isinstance(value, str) and value not in choices:
-            raise UsageError(
-                f"{source}: {path}{key} is {value!r}",
-                did_you_mean(value, choices) or f"it is one of {', '.join(choices)}",
-            )
+        check_choice(value, fields[key], f"{source}: {path}{key}")
         for inner, item, place in _nested(fields[key], value, f"{path}{key}"):
             check_keys(item, inner, f"{place}.", source, root)
 
@@ -146,15 +141,6 @@ def with_location(error: Exception, path: str) -> str:
     if message.startswith(MISSING):
         return f"{name or 'it'} has no {message.removeprefix(MISSING).strip('`')}"
     return f"{name}: {message}" if name else message
-
-
-def _choices(field_type: Any) -> tuple[str, ...]:
-    """Return the words that a field takes; none where it takes any text, or no text."""
-    if get_origin(field_type) is Literal:
-        return tuple(word for word in get_args(field_type) if isinstance(word, str))
-    if get_origin(field_type) not in (Union, UnionType) or str in get_args(field_type):
-        return ()
-    return tuple(word for inner in get_args(field_type) for word in _choices(inner))
 
 
 def _nested(field_type: Any, value: Any, path: str) -> Iterator[tuple[Any, ConfigDict, str]]:

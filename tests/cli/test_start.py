@@ -69,6 +69,12 @@ def test_commands_that_compile_nothing_do_not_import_the_compiler(tmp_path: Path
     settings += ["--objective", "masked-lm", "--device", "cpu", "-o", str(run)]
     loaded = modules_after("pretrain", "bert", *settings)
     assert "torch" in loaded and not loaded & {*SLOW, *COMPILER}
+    rows = [f"text {n}\t{'xy'[n % 2]}\n" for n in range(40)]
+    (tmp_path / "table.tsv").write_text("".join(["text\tlabel\n", *rows]), "utf-8")
+    few = ["--set=max_steps=1", "--device", "cpu", "-o", str(tmp_path / "tuned")]
+    table = ["--task", "text-classification", "--train", str(tmp_path / "table.tsv")]
+    loaded = modules_after("finetune", str(run / "model"), *table, *few)
+    assert "torch" in loaded and not loaded & {*SLOW, *COMPILER}
     loaded = modules_after("run", "features", str(run / "model"), "a text")
     assert "torch" in loaded and not loaded & {*SLOW, *COMPILER}
 

@@ -21,6 +21,7 @@ from zoo.nn.adapters import (
     LinearAdapter,
     LoRAAdapter,
     attach_adapter,
+    can_adapt,
 )
 from zoo.nn.heads import VocabularyProjection
 from zoo.nn.kernels import onednn_linear
@@ -99,11 +100,12 @@ def test_a_frozen_matrix_with_an_adapter_has_no_gradient(
 ) -> None:
     torch.manual_seed(0)
     model = nn.Linear(320, 256).requires_grad_(False)
+    use_onednn(model)
+    assert can_adapt(model)
     attach_adapter(model, ADAPTERS[kind]())
     for parameter in model.adapter.parameters():  # type: ignore[union-attr]
         nn.init.normal_(parameter, std=0.1)
     exact = copy.deepcopy(model).double()
-    use_onednn(model)
     x = torch.randn(3, 7, 320, requires_grad=True)
     wide = x.detach().double().requires_grad_()
     y, expected = model(x), exact(wide)

@@ -238,6 +238,26 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in [header, rule, *rows])
 
 
+def cpu_table(
+    sides: Mapping[str, Callable[[], object]],
+    rounds: int,
+    columns: Mapping[str, Mapping[str, str]] | None = None,
+) -> str:
+    """Time functions in alternation; return a table of their CPU time, and of more columns."""
+    timings = alternate(sides, rounds=rounds, clock=time.process_time)
+    first, more = next(iter(timings.values())).median, columns or {}
+    rows = [
+        [
+            name,
+            f"{timing.median:.3f}",
+            f"{timing.median / first:.2f}",
+            *(column[name] for column in more.values()),
+        ]
+        for name, timing in timings.items()
+    ]
+    return table(["", "CPU s (median)", "ratio", *more], rows)
+
+
 def compare(timings: Mapping[str, Timing], ours: str) -> str:
     """Return a table of median times and of the speed-up of ``ours`` over each other function."""
     base = timings[ours]

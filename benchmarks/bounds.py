@@ -68,9 +68,9 @@ def measured(options: argparse.Namespace) -> Iterator[list[str]]:
             yield row("fine-tuning, float32", in_torch(step))
 
 
-def run_all(session: Any, batches: list[dict[str, Any]]) -> None:
-    for batch in batches:
-        session.run(batch)
+def run_all(session: Any, batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the outputs of each batch."""
+    return [session.run(batch) for batch in batches]
 
 
 def encoded(checkpoint: Any, file: Path) -> Iterator[dict[str, Any]]:

@@ -18,7 +18,7 @@ from zoo.cli import cli
 from zoo.cli.training import distill, finetune, pretrain
 from zoo.cli.training.options import SETTINGS, overrides_from_options
 from zoo.data.readers.glue import GLUE
-from zoo.distillation.config.build import distill_config, requested_recipe
+from zoo.distillation.config.build import STATIC, distill_config, requested_recipe
 from zoo.errors import UsageError
 from zoo.finetuning.config import finetune_config
 from zoo.hub.registry import entries
@@ -125,9 +125,11 @@ def distill_settings(context: click.Context, make: Make) -> None:
     """Check the settings, with tiny teachers."""
     settings = distill.settings_of(context.params, {})
     overrides = overrides_from_options(context, settings, context.params)
-    head = "SequenceClassification" if "task" in overrides else "MaskedLM"
+    kind = "BertForSequenceClassification" if "task" in overrides else "BertForMaskedLM"
+    if overrides["student"]["name"] == STATIC:
+        kind = "BertModel"
     teachers = overrides["distillation"]["teachers"]
-    overrides["distillation"]["teachers"] = [str(make(f"BertFor{head}")) for _ in teachers]
+    overrides["distillation"]["teachers"] = [str(make(kind)) for _ in teachers]
     if overrides["student"]["name"] in PLACEHOLDERS:
         overrides["student"]["name"] = FAMILY
     for stage in requested_recipe(overrides, offline=True).stages or (None,):

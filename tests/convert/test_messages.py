@@ -73,6 +73,9 @@ ONLY: dict[str, tuple[str, str]] = {
     "onnx/model.onnx": ("ONNX graph", "the model that it was exported from"),
     "rust_model.ot": ("another runtime", "the model that it was made from"),
     "openvino_model.xml": ("another runtime", "the model that it was made from"),
+    "openvino/openvino_model_qint8.xml": ("another runtime", "the model that it was made from"),
+    "ctranslate2/model.bin": ("another runtime", "the model that it was made from"),
+    "model.bin": ("another runtime", "the model that it was made from"),
     "last.ckpt": ("file of PyTorch", "save_pretrained"),
     "nothing.txt": ("no weights in a known format; its files are", "zoo reads safetensors"),
 }
@@ -90,7 +93,7 @@ def test_weights_that_are_not_read(hub_checkpoint: Make, file: str, configured: 
         names.append("config.json")
     else:
         (source / "config.json").unlink()
-    if not configured and file in ("nothing.txt", "onnx/model.onnx"):
+    if not configured and (file == "nothing.txt" or "/" in file):
         assert "holds no config.json" in str(error_of(source))
         return
     error = error_of(source)
@@ -100,6 +103,14 @@ def test_weights_that_are_not_read(hub_checkpoint: Make, file: str, configured: 
     with pytest.raises(ZooError, match=found) as caught:  # of a repository on the Hub
         files_to_download(names, "someone/model", allow_pickle=False)
     assert caught.value.hint == error.hint
+
+
+def test_a_folder_that_ctranslate2_wrote(hub_checkpoint: Make) -> None:
+    source = hub_checkpoint("BertModel")
+    (source / "model.safetensors").rename(source / "model.bin")
+    (source / "config.json").write_text('{"unk_token": "[UNK]", "layer_norm_epsilon": 1e-12}')
+    error = error_of(source)
+    assert "another runtime" in error.what and error.exit_code == 4
 
 
 def test_an_adapter_next_to_a_model(hub_checkpoint: Make, tmp_path: Path) -> None:

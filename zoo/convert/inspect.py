@@ -147,9 +147,8 @@ def _missing_config(directory: Path, name: str) -> SourceError:
     problem = f"holds no {name}" if names else "is empty"
     trained = directory / "model"  # where a run has its final model
     has_one = (trained / name).is_file()
-    unread = [pattern for patterns, _, _ in UNREAD for pattern in patterns]
-    if not has_one and matching(names, unread):
-        return without_weights(names, str(directory))
+    if not has_one and (unread := _unread(directory)):
+        return unread
     hint = (
         f"give {trained}, the model of this run"
         if has_one
@@ -158,12 +157,23 @@ def _missing_config(directory: Path, name: str) -> SourceError:
     return SourceError(f"{directory} {problem}", hint)
 
 
+def _unread(directory: Path) -> SourceError | None:
+    """Return the error for a directory that only holds files of another kind."""
+    names = [path.name for path in directory.iterdir()]
+    if any(file_format.find(names) for file_format in all_formats()):
+        return None
+    unread = [pattern for patterns, _, _ in UNREAD for pattern in patterns]
+    return without_weights(names, str(directory)) if matching(names, unread) else None
+
+
 def _family_of(hub: Mapping[str, Any], directory: Path) -> "Family":
     model_type = hub.get("model_type")
     if isinstance(model_type, str) and (family := family_of_model_type(model_type)) is not None:
         return family
     known = sorted(t for f in all_families().values() for t in f.model_types)
     if not isinstance(model_type, str):
+        if directory.is_dir() and (unread := _unread(directory)):  # such as CTranslate2's own
+            raise unread
         raise VerificationError(
             f"{directory / CONFIG} has no model_type, which names the family",
             f"give it with `zoo convert --model-type T`, one of {', '.join(known)}",

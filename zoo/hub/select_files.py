@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 CONFIG = "config.json"
 SHOWN = 6
 ADAPTER = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
+ONNX, OPENVINO, CTRANSLATE2 = "*/*.onnx", "*/openvino_model*.xml", "*/model.bin"
+IN_FOLDERS = (ONNX, OPENVINO, CTRANSLATE2)  # files of other runtimes
 _SAVE = "and save it with `save_pretrained`"
 # file names -> what they are, and how to get a model from it
 UNREAD: tuple[tuple[tuple[str, ...], str, str], ...] = (
@@ -37,12 +39,12 @@ UNREAD: tuple[tuple[tuple[str, ...], str, str], ...] = (
         f"load it with transformers 4 (`from_pretrained(DIR, from_flax=True)`) {_SAVE}",
     ),
     (
-        ("*.onnx", "*/*.onnx"),
+        ("*.onnx", ONNX),
         "an ONNX graph, whose weights are not read back",
         "give the model that it was exported from",
     ),
     (
-        ("ggml-*.bin", "openvino_model.xml", "*/openvino_model.xml", "rust_model.ot"),
+        ("ggml-*.bin", "openvino_model*.xml", OPENVINO, "model.bin", CTRANSLATE2, "rust_model.ot"),
         "a file of another runtime, whose weights are not read back",
         "give the model that it was made from",
     ),

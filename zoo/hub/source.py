@@ -66,8 +66,12 @@ class CheckpointDir:
         return self.directory / self.folder
 
     def graphs(self) -> list[str]:
-        """Return the names of ONNX graphs in subdirectories, which have no weights to read."""
-        graphs = [] if self.restricted or self.file else self.directory.glob("*/*.onnx")
+        """Return files of other runtimes in subdirectories, which have no weights to read."""
+        from zoo.hub.select_files import IN_FOLDERS
+
+        if self.restricted or self.file:
+            return []
+        graphs = (path for pattern in IN_FOLDERS for path in self.directory.glob(pattern))
         return sorted(path.relative_to(self.directory).as_posix() for path in graphs)
 
     @cached_property

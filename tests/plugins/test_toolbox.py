@@ -45,6 +45,7 @@ def test_everything_is_listed(toolbox: Installed) -> None:
     help_text, run_help = (toolbox.python("zoo", *words, "--help") for words in ((), ("run",)))
     assert "tokens  See zoo-toolbox 0.1.0." in help_text.partition("Commands of plugins")[2]
     assert "next-token" in run_help
+    assert "static, program." in " ".join(toolbox.python("zoo", "export", "--help").split())
 
 
 def test_format_and_command(toolbox: Installed) -> None:

@@ -2,11 +2,11 @@
 
 import importlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import openvino
@@ -23,9 +23,10 @@ from zoo.export.quantization.search import DropError
 from zoo.export.quantization.variants import QuantizationPlan
 from zoo.export.session import open_session
 from zoo.export.targets import BUILT_IN, find_target
-from zoo.export.targets.base import ExportSettings
+from zoo.export.targets.base import ExportSettings, ExportTarget, Precision
 from zoo.export.targets.gguf.llama import llama_problem
-from zoo.inference import load_session
+from zoo.export.targets.session import TargetSession
+from zoo.inference import Session, load_session
 from zoo.inference.load_model import load_model
 from zoo.plugins import get_family
 
@@ -106,6 +107,38 @@ def test_a_difference_writes_nothing(
     with pytest.raises(VerificationError, match="differs from torch by"):
         find_target(name).export(encoder, tmp_path / "export", LOOSE)
     assert [path for path in tmp_path.iterdir() if path.name != "zoo-home"] == []
+
+
+class Liar(ExportTarget):
+    """A target of a third party that is wrong for long rows only."""
+
+    name, title, package = "liar", "Liar", ""
+    precisions: ClassVar[Mapping[str, Precision]] = {"float32": Precision(1e-4, "none")}
+
+    def refusal(self, *_: Any) -> str | None:
+        return None
+
+    def write(self, checkpoint: Checkpoint, directory: Path, precision: str) -> None:
+        (directory / "weights").write_bytes(b"0")
+
+    def open(self, checkpoint: Checkpoint, *_: Any) -> Session:
+        return LiarSession(checkpoint, "liar", "float32")
+
+
+class LiarSession(TargetSession):
+    def compute(self, arrays: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
+        outputs = load_session(load_checkpoint(self._path), "cpu").run(arrays)
+        exact = arrays["input_ids"].shape[1] < 20
+        return {name: outputs[name] if exact else np.roll(outputs[name], 1) for name in names}
+
+
+def test_a_target_that_is_wrong_for_long_rows_writes_nothing(
+    encoder: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(BUILT_IN, "liar", f"{__name__}:Liar")
+    code, message = failure("export", encoder.path, "--to", "liar", "-o", tmp_path / "export")
+    assert code == 3 and "differs from torch by" in message and "x 40 tokens" in message
+    assert not (tmp_path / "export").exists()
 
 
 @pytest.mark.parametrize("name", OTHERS)

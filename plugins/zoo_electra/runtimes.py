@@ -14,7 +14,5 @@ def ctranslate2(config: Any, head: str) -> RuntimeModel | str:
 
 def gguf(config: Any, head: str) -> RuntimeModel | str:
     """Return a model as llama.cpp describes it, or why it cannot."""
-    if head == "sequence-classification":
-        return "its classifiers have tanh, and this one another activation function"
     model = weights(config, head)
-    return encoder_gguf(config, head, model, architecture="bert")
+    return encoder_gguf(config, head, model, architecture="bert", tanh_classifier=False)

@@ -115,8 +115,11 @@ def encoder_gguf(
     tokenizer: Mapping[str, str] = MappingProxyType({}),
     skipped_positions: int = 0,
     max_tokens: int | None = None,
+    tanh_classifier: bool = True,  # between the linear maps of a classifier
 ) -> RuntimeModel | str:
     """Return an encoder as llama.cpp's first architecture of encoders describes it, or why not."""
+    if head == "sequence-classification" and not tanh_classifier:
+        return "its classifiers have tanh, and this one another activation function"
     if reason := unsupported(config, head, model):
         return reason
     if config.activation not in GGUF_GELU:

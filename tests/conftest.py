@@ -6,6 +6,7 @@ import operator
 import os
 import signal
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Generator, Iterator
 from functools import partial
@@ -21,6 +22,7 @@ import pytest
 from tests.exporter import EXPORTER, keep_tables
 from tests.once import share_directory, written_once
 from tests.reporting import record
+from zoo.io.locks import file_lock
 
 if TYPE_CHECKING:
     from tests.hub.hub_server import Hub
@@ -69,6 +71,25 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+FRESH = not any(Path(__file__).parent.glob("__pycache__/test_*"))  # no bytecode of tests is there
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Let one worker compile a module with all that it imports, and the others wait for it.
+
+    Otherwise each compiles everything, which takes two thirds of a first collection.
+    """
+    run = getattr(collector.config, "workerinput", {}).get("testrunuid")
+    if not (run and FRESH and isinstance(collector, pytest.Module)):
+        return (yield)
+    name = collector.nodeid.replace("/", "-")
+    with file_lock(Path(tempfile.gettempdir(), f"zoo-{run}-{name}.lock")):
+        return (yield)
 
 
 # the defaults look for cycles in all objects after each few thousand new ones

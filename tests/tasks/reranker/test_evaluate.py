@@ -135,10 +135,10 @@ def test_what_does_not_fit_is_one_line(
 
 
 def test_a_reranker_does_not_search(small: Small, tmp_path: Path) -> None:
-    model, _ = small("BertForSequenceClassification")
+    model, _ = small("BertForSequenceClassification", num_labels=1)
     beir(tmp_path / "data")
     with pytest.raises(
-        ZooError, match="scores pairs of texts, and does not search a corpus; evaluate"
+        ZooError, match="scores pairs of texts and does not search a corpus; `zoo run rerank`"
     ):
         zoo.evaluate(model, task="retrieval", eval=tmp_path / "data")
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from tests.checkpoints import Make, hub_checkpoint
 from tests.inference.conftest import converted
+from tests.tasks.prompt.test_predict import Masked
 from zoo.api import Model
 from zoo.cli.inference.eval import command
 from zoo.errors import UsageError
@@ -104,6 +105,64 @@ def test_examples_vary_by_seed_and_order(model: Model, data: Path, tmp_path: Pat
     for selections in evaluation.examples:
         chosen = {frozenset(shot.text for shot in shots) for shots in selections}
         assert len(chosen) == 1, "orders have the same examples"
+
+
+@pytest.mark.long
+def test_all_four_factors_by_hand(hub_checkpoint: Make, tmp_path: Path) -> None:
+    """With scores of transformers, and with draws of the texts that are made here."""
+    folder = hub_checkpoint("BertForMaskedLM")
+    checkpoint = converted(folder, tmp_path / "model")
+    rng, letters = np.random.default_rng(0), [*"abcdefghij"]
+    texts = [" ".join(rng.choice(letters, 3)) for _ in range(10)]
+    labels = ["xxy"[k % 3] for k in range(10)]
+    table = write(tmp_path / "test.csv", list(zip(texts, labels, strict=True)))
+    train = write(tmp_path / "train.csv", [(t, "xy"[k % 2]) for k, t in enumerate("abcdef")])
+    evaluation = PromptEvaluation(
+        checkpoint,
+        load_session(checkpoint, "cpu"),
+        template=TEMPLATES,
+        label_words=WORDS,
+        shots=2,
+        shots_from=str(train),
+        seeds=2,
+        orders=2,
+        separator=" h ",
+    )
+    result, masked = evaluation.evaluate([table]), Masked(folder)
+    words = [dict(pair.split("=") for pair in w.split(",")) for w in WORDS]
+    correct = []
+    for template, of_label, seed, order in product(TEMPLATES, words, range(2), range(2)):
+        shots = evaluation.examples[seed][order]
+        before = "".join(
+            template.format(text=shot.text, label=of_label[shot.label]) + " h " for shot in shots
+        )
+        for text, label in zip(texts, labels, strict=True):
+            start, _, end = template.partition("{label}")
+            parts = [part.format(text=text) for part in (start, end)]
+            scores = {
+                name: masked.score(before + parts[0], word, parts[1])
+                for name, word in of_label.items()
+            }
+            correct.append(max(scores, key=scores.__getitem__) == label)
+    right = np.array(correct).reshape(2, 2, 2, 2, 10)  # factors, texts
+    accuracy, details = right.mean(-1), result.details
+    assert result.metrics["accuracy"] == pytest.approx(accuracy.mean())
+    found = [entry["accuracy"] for entry in details["prompts"].values()]
+    assert found == pytest.approx(accuracy.flatten().tolist())
+    deviations = {
+        "template": lambda a: a.mean((1, 2, 3)).std(ddof=1),
+        "label words": lambda a: a.mean((0, 2, 3)).std(ddof=1),
+        "seed": lambda a: a.mean((0, 1, 3)).std(ddof=1),
+        "order": lambda a: a.mean((0, 1)).std(1, ddof=1).mean(),
+    }
+    draws = [right[..., rng.integers(10, size=10)].mean(-1) for _ in range(2000)]
+    for name, deviation in deviations.items():
+        varied = details["variation"][name]
+        assert varied["deviation"] == pytest.approx(deviation(accuracy))
+        ends = np.percentile([deviation(draw) for draw in draws], [2.5, 97.5])
+        assert [varied["deviation_low"], varied["deviation_high"]] == pytest.approx(ends, abs=0.05)
+    ends = np.percentile([draw.mean() for draw in draws], [2.5, 97.5])
+    assert details["intervals"]["accuracy"] == pytest.approx(ends, abs=0.05)
 
 
 def test_the_deviation_is_that_of_the_means_of_levels() -> None:

@@ -82,6 +82,9 @@ def test_an_adapter_that_is_no_change_of_weights(
     expected = [score for row in scores(base, "--adapter", adapter) for score in row]
     kind, message = error_of(["adapter", "merge", adapter, "-o", tmp_path / "merged"])
     assert kind is UsageError and "cannot be merged" in message
+    if method in ("houlsby", "pfeiffer"):
+        kind, message = error_of(["convert", adapter, "--to", "hub", "-o", tmp_path / "hub"])
+        assert kind is UsageError and "peft has no adapter of the method" in message
     zoo("export", base, "--adapter", adapter, "-o", tmp_path / "graph")
     found = [score for row in scores(tmp_path / "graph") for score in row]
     assert found == pytest.approx(expected, abs=1e-6)

@@ -138,7 +138,7 @@ def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False
     (adapter,) = checkpoint.adapters
     method, weights = adapter_method_of(adapter), checkpoint.weights
     adaptable = adaptable_model(checkpoint.family, checkpoint.config, checkpoint.head_name)
-    architecture = hub_class(checkpoint)
+    settings, architecture = peft_config(method, adaptable), hub_class(checkpoint)
     check_digests(adapter.path)
     tensors, whole, virtual = dict[str, Tensor](), list[str](), dict[str, Tensor]()
     is_virtual = isinstance(method, VirtualTokens)
@@ -167,7 +167,7 @@ def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False
     base = adapter_record(adapter).base
     reference = base.source.repo if base.source and base.source.repo else base.reference
     described = {
-        **peft_config(method, adaptable),
+        **settings,
         "base_model_name_or_path": reference,
         "task_type": TASK_TYPES.get(checkpoint.head_name),
         "modules_to_save": modules or None,

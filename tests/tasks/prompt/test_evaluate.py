@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -149,7 +150,7 @@ def test_all_four_factors_by_hand(hub_checkpoint: Make, tmp_path: Path) -> None:
     assert result.metrics["accuracy"] == pytest.approx(accuracy.mean())
     found = [entry["accuracy"] for entry in details["prompts"].values()]
     assert found == pytest.approx(accuracy.flatten().tolist())
-    deviations = {
+    deviations: dict[str, Callable[[Any], float]] = {
         "template": lambda a: a.mean((1, 2, 3)).std(ddof=1),
         "label words": lambda a: a.mean((0, 2, 3)).std(ddof=1),
         "seed": lambda a: a.mean((0, 1, 3)).std(ddof=1),

@@ -45,7 +45,7 @@ SIDES = (
     *("houlsby", "pfeiffer", "peft lora-4", "peft lora-8", "peft lora-16", "peft ia3"),
     "peft prefix",
 )
-SHARED = ("rows", "eval_rows", "steps", "batch_size")  # options of a side's process
+SHARED = ("rows", "eval_rows", "steps", "batch_size", "rate_factor")  # options of a side's process
 RESULT = "result: "  # before the results in its output
 Result = dict[str, float]
 
@@ -76,6 +76,7 @@ def main() -> None:
     parser.add_argument("--eval-rows", type=int, help="rows to evaluate on; by default all")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--rate-factor", type=float, default=1.0, help="of all learning rates")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--smoke", action="store_true", help="two steps of one seed")
@@ -217,7 +218,7 @@ def with_zoo(
         "max_steps": options.steps,
         "eval_steps": options.steps,
         "warmup_ratio": 0.06,
-        "optimizer": {"learning_rate": rate_of(side), "weight_decay": 0.0},
+        "optimizer": {"learning_rate": options.rate_factor * rate_of(side), "weight_decay": 0.0},
         "seed": seed,
         "report_to": [],
     }
@@ -348,7 +349,7 @@ def with_peft(
     adapted: Any = peft.get_peft_model(model, peft_config(side, rows.task_type))
     arguments = transformers.TrainingArguments(
         str(scratch / "trainer"),
-        learning_rate=rate_of(side),
+        learning_rate=options.rate_factor * rate_of(side),
         max_steps=options.steps,
         per_device_train_batch_size=options.batch_size,
         per_device_eval_batch_size=options.batch_size,

@@ -40,6 +40,7 @@ OPTIMIZED = "ONNX Runtime, graph of torch.onnx"
 ROWS = 512  # of the products that are measured
 REPEATS = 20
 OPSET = 18
+WRITTEN: Mapping[str, Any] = {"position_embedding_type": "absolute"}  # CTranslate2 reads it
 
 
 def main() -> None:
@@ -85,7 +86,7 @@ def base_model(folder: Path) -> Path:
     from transformers import AutoTokenizer, BertConfig, BertModel
 
     torch.manual_seed(0)
-    BertModel(BertConfig()).save_pretrained(folder)
+    BertModel(BertConfig(**WRITTEN)).save_pretrained(folder)
     AutoTokenizer.from_pretrained(packaged_model()).save_pretrained(folder)
     return folder
 
@@ -137,8 +138,8 @@ def peer_sides(source: Path, scratch: Path, threads: int) -> "Iterator[tuple[str
         yield name, graph_peer(source, path, level, threads, exact=exact)
 
 
-def export_peer(source: Path, graph: Path) -> None:
-    """Export transformers' model by ``torch.onnx`` with any number of rows and tokens."""
+def peer_encoder(source: Path) -> Any:
+    """Return transformers' model as a module that takes ids and a mask, for an exporter."""
     import torch
     from transformers import AutoModel
 
@@ -150,10 +151,17 @@ def export_peer(source: Path, graph: Path) -> None:
         def forward(self, input_ids: Any, attention_mask: Any) -> Any:
             return self.model(input_ids, attention_mask).last_hidden_state
 
+    return Encoder()
+
+
+def export_peer(source: Path, graph: Path) -> None:
+    """Export transformers' model by ``torch.onnx`` with any number of rows and tokens."""
+    import torch
+
     ids = torch.ones(2, 16, dtype=torch.int64)
     shape = {0: torch.export.Dim("rows"), 1: torch.export.Dim("tokens", max=512)}
     program = torch.onnx.export(
-        Encoder(),
+        peer_encoder(source),
         (ids, torch.ones_like(ids)),
         dynamo=True,
         opset_version=OPSET,
@@ -176,9 +184,7 @@ def graph_peer(
         threads: number of threads.
         exact: set the option by which integer products do not saturate, as sessions of zoo do.
     """
-    import numpy as np
     import onnxruntime
-    from transformers import AutoTokenizer
 
     from zoo.inference.ort.saturation import exact_products
 
@@ -188,6 +194,22 @@ def graph_peer(
         exact_products(settings)
     session = onnxruntime.InferenceSession(graph, settings, ["CPUExecutionProvider"])
     names = [value.name for value in session.get_inputs()]
+    return pooled_peer(
+        source, lambda inputs: session.run(None, {name: inputs[name] for name in names})[0]
+    )
+
+
+def pooled_peer(source: Path, run: Callable[[Mapping[str, Any]], Any]) -> "Embed":
+    """Return a function that embeds texts as user code does, sorted and in small batches.
+
+    Args:
+        source: model in the Hub's layout, for the tokenizer.
+        run: returns the hidden states of a batch, (batch, tokens, hidden), for the arrays of
+            transformers' tokenizer.
+    """
+    import numpy as np
+    from transformers import AutoTokenizer
+
     tokenizer = AutoTokenizer.from_pretrained(source)
 
     def embed(texts: Sequence[str]) -> "NDArray[np.floating[Any]]":
@@ -196,8 +218,7 @@ def graph_peer(
         for start in range(0, len(texts), BATCH):
             chosen = [texts[k] for k in order[start : start + BATCH]]
             inputs = tokenizer(chosen, padding=True, truncation=True, return_tensors="np")
-            (hidden,) = session.run(None, {name: inputs[name] for name in names})
-            mask = inputs["attention_mask"][..., None]
+            hidden, mask = run(inputs), inputs["attention_mask"][..., None]
             mean = (hidden * mask).sum(1) / mask.sum(1)
             rows.append(mean / np.linalg.norm(mean, axis=1, keepdims=True))
         vectors = np.empty((len(texts), rows[0].shape[1]), np.float32)

@@ -7,17 +7,19 @@ random weights, for the time only. Each side tokenizes, runs and pools the same 
 embeddings are compared with torch in float32: the lowest cosine of a sentence must be 0.999 in
 float32, and is reported for quantized weights. Then all sides run in alternation; a second table
 has one warm sentence of 16 tokens, with the median of paired ratios and its interval of 95 %, and
-below it the better of torch and ONNX Runtime, of the best other side.
-Runtimes that are not installed are left out; llama.cpp is found through ``NODE_PATH`` as well. The
-peer is a graph that Optimum exports, from packages that do not fit to this environment's:
+below it the fastest side of zoo, of the fastest peer.
+Peers are OpenVINO and CTranslate2 with their own converters and transformers' tokenizer, and a
+graph that Optimum exports. Runtimes that are not installed are left out; llama.cpp is found through
+``NODE_PATH`` as well. Optimum's packages do not fit to this environment's:
 
     pip install --target FOLDER --no-deps optimum optimum-onnx "transformers<4.58" \\
         "tokenizers<0.23" "huggingface-hub<1"
 
-Without ``--optimum`` it is a graph of ``torch.onnx``.
+Without ``--optimum`` the graph is one of ``torch.onnx``.
 """
 
 import argparse
+import importlib.util
 import os
 import statistics
 import subprocess
@@ -25,14 +27,21 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks._common import alternate, machine, table, versions
 from benchmarks.embed import packaged_model, sentences
-from benchmarks.embed_onnx import base_model, export_peer, graph_peer
+from benchmarks.embed_onnx import (
+    WRITTEN,
+    base_model,
+    export_peer,
+    graph_peer,
+    peer_encoder,
+    pooled_peer,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -110,6 +119,7 @@ def measure(
     sides = dict(zoo_sides(source, threads))
     peer = PEER.format("Optimum" if options.optimum else "torch.onnx")
     sides[peer] = graph_peer(source, graph, GraphOptimizationLevel.ORT_ENABLE_ALL, threads)
+    sides |= runtime_peers(source, threads)
     cosines = lowest_cosines(sides, texts)
     timings = alternate(
         {name: partial(embed, texts) for name, embed in sides.items()}, rounds=options.rounds
@@ -193,6 +203,52 @@ def zoo_sides(source: Path, threads: int) -> "Iterator[tuple[str, Embed]]":
         yield title(backend, dtype), Model(opened, session).embed
 
 
+def runtime_peers(source: Path, threads: int) -> "dict[str, Embed]":
+    """Return OpenVINO and CTranslate2 as their own converters and sessions come, without zoo."""
+    peers: dict[str, Embed] = {}
+    if importlib.util.find_spec("openvino"):
+        peers["OpenVINO, its own converter"] = pooled_peer(source, openvino_peer(source, threads))
+    if importlib.util.find_spec("ctranslate2"):
+        for dtype in ("float32", "int8"):
+            run = ctranslate2_peer(source, threads, dtype)
+            peers[f"CTranslate2, its own converter, {dtype}"] = pooled_peer(source, run)
+    return peers
+
+
+def openvino_peer(source: Path, threads: int) -> "Callable[[Mapping[str, Any]], Any]":
+    """Return what runs a model in float32 that OpenVINO converted from torch."""
+    import openvino
+    import torch
+
+    ids = torch.ones(2, 16, dtype=torch.int64)
+    model = openvino.convert_model(peer_encoder(source), example_input=(ids, torch.ones_like(ids)))
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+    settings["INFERENCE_NUM_THREADS"] = str(threads)
+    compiled = openvino.compile_model(model, "CPU", settings)
+    return lambda inputs: compiled([inputs["input_ids"], inputs["attention_mask"]])[0]
+
+
+def ctranslate2_peer(
+    source: Path, threads: int, dtype: str
+) -> "Callable[[Mapping[str, Any]], Any]":
+    """Return what runs a model that CTranslate2 converted from transformers."""
+    import ctranslate2
+    import numpy as np
+
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = str(Path(scratch, "model"))
+        ctranslate2.converters.TransformersConverter(str(source)).convert(folder)
+        encoder = ctranslate2.Encoder(folder, compute_type=dtype, intra_threads=threads)
+
+    def run(inputs: Mapping[str, Any]) -> Any:
+        lengths = inputs["attention_mask"].sum(1).astype(np.int32)
+        ids = ctranslate2.StorageView.from_array(inputs["input_ids"].astype(np.int32))
+        output = encoder.forward_batch(ids, ctranslate2.StorageView.from_array(lengths))
+        return np.asarray(output.last_hidden_state)
+
+    return run
+
+
 def lowest_cosines(sides: "Mapping[str, Embed]", texts: Sequence[str]) -> dict[str, float]:
     """Return the lowest cosine of a sentence with torch in float32, by side."""
     import numpy as np
@@ -244,12 +300,11 @@ def warm_rows(seconds: Mapping[str, Sequence[float]]) -> list[tuple[str, ...]]:
 
 
 def best_lines(seconds: Mapping[str, Sequence[float]]) -> list[str]:
-    """Return for float32 and 8 bits how long torch or ONNX Runtime takes, of the best other."""
+    """Return for float32 and 8 bits how long the best of zoo takes, of the best peer."""
     lines = []
-    ours = {title(backend, dtype) for backend, dtype in SIDES if backend in ("cpu", "onnx")}
     for kind, in_8_bits in (("float32", False), ("8 bits", True)):
         names = [name for name in seconds if name.endswith(("int8", "q8_0")) == in_8_bits]
-        sides = [[name for name in names if (name in ours) == mine] for mine in (True, False)]
+        sides = [[n for n in names if n.startswith("zoo, ") == ours] for ours in (True, False)]
         if [] not in sides:
             best = [min(side, key=lambda name: statistics.median(seconds[name])) for side in sides]
             ratio, interval = paired(*(seconds[name] for name in best))
@@ -273,7 +328,7 @@ def tiny_model(folder: Path) -> Path:
 
     torch.manual_seed(0)
     sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-    BertModel(BertConfig(**sizes, intermediate_size=96)).save_pretrained(folder)
+    BertModel(BertConfig(**sizes, **WRITTEN, intermediate_size=96)).save_pretrained(folder)
     AutoTokenizer.from_pretrained(packaged_model()).save_pretrained(folder)
     return folder
 

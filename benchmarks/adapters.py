@@ -278,7 +278,11 @@ def read_words(files: Sequence[Path], tokenizer: Any) -> Rows:
     splits = []
     for file in files:
         blocks = file.read_text(encoding="utf-8").strip().split("\n\n")
-        splits.append([[line.split("\t") for line in block.split("\n")] for block in blocks])
+        # WNUT-17 has a tab before the empty line
+        words = (
+            [line.split("\t") for line in block.split("\n") if line.strip()] for block in blocks
+        )
+        splits.append(list(words))
     labels = sorted({tag for sentence in splits[0] for _, tag in sentence})
 
     def row(sentence: Sequence[Sequence[str]]) -> dict[str, Any]:

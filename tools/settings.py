@@ -23,6 +23,7 @@ import msgspec
 from zoo.cli.models.export import command as export_command
 from zoo.data.readers.documents import ReaderConfig
 from zoo.errors import UsageError
+from zoo.export.targets import BUILT_IN
 from zoo.families.distillation import DistillationRecipe, Replacement, Targets, Term
 from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, SeqLenWarmup
 from zoo.objectives import OBJECTIVES, objective_type
@@ -207,7 +208,8 @@ def export_rows() -> Iterator[Row]:
     for option in export_command.params:
         if isinstance(option, click.Option) and not option.hidden:
             names = ", ".join((*option.opts, *option.secondary_opts))
-            yield Row(names, "", "", _line(option.help or ""))
+            text = (option.help or "").replace("{targets}", f"{', '.join(BUILT_IN)}, or a plugin's")
+            yield Row(names, "", "", _line(text))
 
 
 def page() -> str:

@@ -105,7 +105,7 @@ def main() -> None:
         os.dup2(2, 1)  # for what llama.cpp prints
 
         def say(value: object) -> None:
-            output.write(json.dumps(value) + "\n")
+            output.write(json.dumps(value, allow_nan=False) + "\n")
             output.flush()
 
         runner = Runner(sys.argv[1], json.loads(sys.argv[2]))

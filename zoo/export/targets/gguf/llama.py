@@ -26,8 +26,8 @@ from zoo.version import package_version
 NODE, PYTHON = "node-llama-cpp", "llama-cpp-python"
 MODULE = Path(NODE) / "dist" / "index.js"
 INSTALL = (
-    f"npm install {NODE}, in the working directory or with --prefix $ZOO_HOME, or pip install "
-    f"{PYTHON}"
+    "npm install node-llama-cpp, in the working directory or with --prefix $ZOO_HOME, or "
+    "pip install llama-cpp-python"
 )
 
 

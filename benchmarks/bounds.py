@@ -73,6 +73,16 @@ def run_all(session: Any, batches: list[dict[str, Any]]) -> list[dict[str, Any]]
     return [session.run(batch) for batch in batches]
 
 
+def encoding_parser(doc: str | None) -> argparse.ArgumentParser:
+    """Return the options of scripts that time the encoding of texts in torch."""
+    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    parser.add_argument("model")
+    parser.add_argument("--texts", type=Path, required=True, help="a text on each line")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=7)
+    return parser
+
+
 def encoded(checkpoint: Any, file: Path) -> Iterator[dict[str, Any]]:
     """Yield batches of texts of similar length."""
     from zoo.checkpoint import load_text_tokenizer

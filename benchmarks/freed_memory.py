@@ -14,14 +14,13 @@ import statistics
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
 
 from benchmarks._common import machine, table, versions
-from benchmarks.bounds import encoded, run_all
+from benchmarks.bounds import encoded, encoding_parser, run_all
 from zoo.inference.memory import keep_freed_memory
 
 TIMES = 5
@@ -29,11 +28,7 @@ SIDES = {"returned": "returned to the system", "kept": "kept"}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("model")
-    parser.add_argument("--texts", type=Path, required=True, help="a text on each line")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser = encoding_parser(__doc__)
     parser.add_argument("--side", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.side:

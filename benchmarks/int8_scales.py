@@ -8,7 +8,6 @@ with torch in float32; and each text must have the same one in another batch, wi
 token.
 """
 
-import argparse
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor
 
 from benchmarks._common import cpu_table, machine, versions
-from benchmarks.bounds import encoded, run_all
+from benchmarks.bounds import encoded, encoding_parser, run_all
 from zoo.nn.kernels import int8_linear as kernel
 
 SCALES = {"batch": "one scale for the batch", "token": "a scale for each token"}
@@ -28,12 +27,7 @@ SAME = 1e-5  # largest difference of an embedding in another batch, of its large
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("model")
-    parser.add_argument("--texts", type=Path, required=True, help="a text on each line")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=7)
-    options = parser.parse_args()
+    options = encoding_parser(__doc__).parse_args()
     print(f"{machine(options.threads)}; {versions('torch')}\n")
     print(measured(options.model, options.texts, options.threads, options.rounds))
 

@@ -7,7 +7,6 @@ batches of 16 of similar length. Hidden states are compared first. On an Intel C
 MKL, this measures what it would be by oneDNN.
 """
 
-import argparse
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import numpy as np
 import torch
 
 from benchmarks._common import cpu_table, machine, versions
-from benchmarks.bounds import encoded, run_all
+from benchmarks.bounds import encoded, encoding_parser, run_all
 from zoo.nn.kernels import onednn_linear
 
 TOLERANCE = 1e-4  # of the largest magnitude
@@ -25,12 +24,7 @@ LIBRARIES = {"MKL": False, "oneDNN": True}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("model")
-    parser.add_argument("--texts", type=Path, required=True, help="a text on each line")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=7)
-    options = parser.parse_args()
+    options = encoding_parser(__doc__).parse_args()
     print(f"{machine(options.threads)}; {versions('torch')}\n")
     print(measured(options.model, options.texts, options.threads, options.rounds))
 

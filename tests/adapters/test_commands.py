@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import zoo as zoo_api
 from tests.adapters.conftest import Adapted
@@ -221,6 +221,36 @@ def test_adapters_are_listed_and_described(adapted: Adapted, tmp_path: Path) -> 
     assert json.loads(zoo("adapter", "info", adapter, "--json"))["base_problem"] is None
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "vera"}, "no adapter is called 'vera'"),
+        ({"rnak": 4}, "no setting 'rnak'; did you mean rank"),
+        ({"rank": 0}, "rank is 0, not positive"),
+    ],
+)
+def test_adapters_with_unknown_settings_are_broken(
+    changes: dict[str, Any], message: str, adapted: Adapted, tmp_path: Path
+) -> None:
+    """As those of a later version: only the list goes on."""
+    _, adapter = adapted()
+    checkpoint, broken = load_checkpoint(adapter), tmp_path / "broken"
+    record = adapter_record(checkpoint)
+    record.settings |= changes
+    tensors = load_file(adapter / "adapter.safetensors")
+    write_adapter(broken, checkpoint.model, tensors, record, sources=[])
+    for arguments in (["adapter", "info", broken], ["run", "classify", broken, "a"]):
+        kind, found = error_of(arguments)
+        assert kind is VerificationError and message in found
+    listed = json.loads(zoo("adapter", "list", tmp_path, "--json"))["adapters"]
+    problems = {row["adapter"]: row["problem"] for row in listed}
+    assert problems.pop(str(adapter)) is None and message in problems.pop(str(broken))
+    assert problems == {}
+    assert f"{broken} broken".split() in map(
+        str.split, zoo("adapter", "list", tmp_path).split("\n")
+    )
+
+
 def test_several_adapters_add_up(adapted: Adapted, tmp_path: Path) -> None:
     """Of a language and of a task: only the last has a head."""
     base, task = adapted()
@@ -318,7 +348,7 @@ def test_damaged_adapters_are_refused(adapted: Adapted, tmp_path: Path) -> None:
 
 def test_tensors_that_no_place_is_for_are_not_converted(adapted: Adapted, tmp_path: Path) -> None:
     """Though their digests are right."""
-    base, lora = adapted()
+    _, lora = adapted()
     record, tensors = adapter_record(load_checkpoint(lora)), load_file(lora / "adapter.safetensors")
     name = next(name for name in tensors if "lora_A" in name)
     for number, change in enumerate(
@@ -329,11 +359,41 @@ def test_tensors_that_no_place_is_for_are_not_converted(adapted: Adapted, tmp_pa
         write_adapter(folder, model, {**tensors, **change}, record, sources=[])
         kind, message = error_of(["convert", folder, "--to", "hub", "-o", tmp_path / "hub"])
         assert kind is VerificationError and "the tensors do not match its settings" in message
+
+
+@pytest.mark.parametrize("value", [torch.nan, -torch.inf])
+def test_adapters_that_hold_no_numbers_are_refused(
+    value: float, adapted: Adapted, tmp_path: Path
+) -> None:
+    """Of adapter and head, in both layouts, by the commands that read weights."""
+    base, lora = adapted()
+    record, tensors = adapter_record(load_checkpoint(lora)), load_file(lora / "adapter.safetensors")
+    name = next(name for name in tensors if "lora_A" in name)
+    broken = tensors[name].clone()
+    broken[0, 0] = value
     write_adapter(
-        tmp_path / "nan", model, {**tensors, name: tensors[name] * torch.nan}, record, sources=[]
+        tmp_path / "broken",
+        load_checkpoint(lora).model,
+        {**tensors, name: broken},
+        record,
+        sources=[],
     )
-    kind, message = error_of(["run", "classify", base, "a", "--adapter", tmp_path / "nan"])
-    assert issubclass(kind, VerificationError) and "holds NaN" in message
+    zoo("convert", lora, "--to", "hub", "-o", tmp_path / "theirs")
+    file = tmp_path / "theirs" / "adapter_model.safetensors"
+    of_peft = load_file(file)
+    of_peft["base_model.model.classifier.bias"][0] = value
+    save_file(of_peft, file)
+    out = ("-o", tmp_path / "out")
+    for arguments in (
+        ["run", "classify", base, "a", "--adapter", tmp_path / "broken"],
+        ["convert", tmp_path / "broken", "--to", "hub", *out],
+        ["adapter", "merge", tmp_path / "broken", *out],
+        ["convert", tmp_path / "theirs", "--base", base, *out],
+    ):
+        kind, message = error_of(arguments)
+        assert kind is VerificationError and "holds NaN or infinity" in message
+    assert [check.outcome for check in verify(tmp_path / "broken")] == ["ok", "failed"]
+    assert not (tmp_path / "out").exists()
 
 
 def _family(name: str) -> Any:

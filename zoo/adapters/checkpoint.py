@@ -1,9 +1,9 @@
 """Adapters on disk, and a model with adapters as one checkpoint."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from zoo.adapters.base import AdapterMethod
 from zoo.adapters.exported import require_fit
@@ -24,6 +24,9 @@ from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.overrides import override
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
     from zoo.families.onnx import OnnxSpec
 
 
@@ -128,6 +131,16 @@ def adapter_file(adapter: Checkpoint) -> Path:
     return adapter.path / ADAPTER
 
 
+def require_finite(tensors: "Mapping[str, Tensor | NDArray[Any]]", file: Path) -> None:
+    """Check that the tensors of an adapter's file are numbers."""
+    for name, tensor in tensors.items():
+        # of torch or numpy: NaN and infinity minus themselves are NaN
+        if not (tensor - tensor == 0).all():
+            raise VerificationError(
+                f"{file}: {name} holds NaN or infinity", "train the adapter again"
+            )
+
+
 def require_base(adapter: Checkpoint, base: Checkpoint) -> None:
     """Check that an adapter is of a model."""
     wanted = adapter_record(adapter).base
@@ -152,17 +165,14 @@ def require_base(adapter: Checkpoint, base: Checkpoint) -> None:
         )
 
 
-def find_adapters(folders: Iterable[Path]) -> list[Checkpoint]:
-    """Return the adapters in directories and up to three levels below them."""
-    found: dict[Path, Checkpoint] = {}
+def find_adapters(folders: Iterable[Path]) -> list[Path]:
+    """Return the directories of adapters in directories and up to three levels below them."""
+    found: dict[Path, Path] = {}
     for folder in folders:
         if not folder.is_dir():
             raise SourceError(f"{folder} is not a directory", "give one that exists")
         for depth in range(4):
             for file in sorted(folder.glob("*/" * depth + ADAPTER)):
-                path = file.parent
-                if path.resolve() not in found and is_checkpoint(path):
-                    adapter = load_checkpoint(path)
-                    if adapter.is_adapter:
-                        found[path.resolve()] = adapter
+                if is_checkpoint(file.parent):
+                    found.setdefault(file.parent.resolve(), file.parent)
     return list(found.values())

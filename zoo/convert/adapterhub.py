@@ -11,6 +11,7 @@ from torch import Tensor
 
 from zoo.adapters.base import AdapterMethod
 from zoo.adapters.bottleneck import ATTENTION, BottleneckMethod
+from zoo.adapters.checkpoint import require_finite
 from zoo.adapters.houlsby import Houlsby
 from zoo.adapters.pfeiffer import Pfeiffer
 from zoo.adapters.prefix import PrefixTuning
@@ -264,6 +265,7 @@ def read_tensors(
             with file_format.open(source, [name]) as reader:
                 arrays = {key: reader.read(key) for key in reader.tensors}
             tensors = {key: torch.from_numpy(a.astype(np.float32)) for key, a in arrays.items()}
+            require_finite(tensors, source / name)
             return {name: hash_file(source / name)}, tensors
     return {}, {}
 

@@ -16,6 +16,7 @@ from zoo.adapters.checkpoint import (
     adapter_file,
     adapter_method_of,
     adapter_record,
+    require_finite,
 )
 from zoo.adapters.dora import DoRA
 from zoo.adapters.ia3 import IA3
@@ -144,6 +145,7 @@ def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False
     is_virtual = isinstance(method, VirtualTokens)
     sites = {site.module: site for site in adaptable.sites}
     stored = load_file(adapter_file(adapter))
+    require_finite(stored, adapter_file(adapter))
     places = {entry.target: entry.shape for entry in weights.entries()}
     own = {name: tensor for name, tensor in stored.items() if places.get(name) != tensor.shape}
     check_tensors(method, adaptable, own, adapter_file(adapter))
@@ -347,6 +349,7 @@ def read_peft(
         )
     with SafetensorsReader([file]):  # checks the header
         tensors = load_file(file)
+    require_finite(tensors, file)
     family = base.family
     head = head or head_of(settings, base)
     if head not in family.heads():

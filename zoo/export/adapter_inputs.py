@@ -10,7 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from zoo.adapters.checkpoint import AdaptedCheckpoint, adapter_file, adapter_record
+from zoo.adapters.checkpoint import (
+    AdaptedCheckpoint,
+    adapter_file,
+    adapter_record,
+    require_finite,
+)
 from zoo.adapters.exported import AdapterInputs
 from zoo.checkpoint import ADAPTER, CONFIG, MANIFEST, TOKENIZER, Checkpoint
 from zoo.errors import UsageError
@@ -68,8 +73,10 @@ def adapter_names(adapters: Sequence[Checkpoint]) -> list[str]:
 
 def adapter_arrays(adapter: Checkpoint) -> dict[str, NDArray[np.float32]]:
     """Return the tensors of an adapter by the names of the graph's inputs."""
-    tensors = load_file(adapter_file(adapter))
-    return {name: array.astype(np.float32) for name, array in tensors.items()}
+    file = adapter_file(adapter)
+    tensors = {name: array.astype(np.float32) for name, array in load_file(file).items()}
+    require_finite(tensors, file)
+    return tensors
 
 
 def write_adapters(adapters: Sequence[Checkpoint], export: Path) -> None:

@@ -7,7 +7,12 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from zoo.adapters.checkpoint import AdaptedCheckpoint, adapter_file, adapter_method_of
+from zoo.adapters.checkpoint import (
+    AdaptedCheckpoint,
+    adapter_file,
+    adapter_method_of,
+    require_finite,
+)
 from zoo.adapters.layers import ADAPTER_PART, add_stored_adapter, merge_adapters
 from zoo.adapters.targets import AdaptableModel
 from zoo.checkpoint import Checkpoint
@@ -69,6 +74,8 @@ def load_adapted_model(
         if name in places
     }
     files = [_read_file(adapter_file(adapter), None, device) for adapter in checkpoint.adapters]
+    for adapter, tensors in zip(checkpoint.adapters, files, strict=True):
+        require_finite(tensors, adapter_file(adapter))
     of_model = model.state_dict().keys()
     backbone = {entry.target for entry in family.weights(checkpoint.config, "none").entries()}
     for adapter, tensors in zip(checkpoint.adapters, files, strict=True):

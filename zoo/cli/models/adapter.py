@@ -17,7 +17,7 @@ from zoo.cli.options import (
     reference_argument,
     shared_option,
 )
-from zoo.cli.output import fields, result, table
+from zoo.cli.output import fields, hint, result, table
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
@@ -31,6 +31,7 @@ COMMANDS = {
 }
 COLUMNS = ("adapter", "method", "parameters", "head", "base")
 SHOWN = 8
+BROKEN = {"method": "broken"}  # in the columns of an adapter that cannot be read
 
 
 @click.group(
@@ -57,28 +58,37 @@ def command() -> None:
 def list_all(paths: tuple[Path, ...], as_json: bool) -> None:
     """List the adapters in directories and those below them.
 
-    Without directories, these are the working directory and the store.
+    Without directories, these are the working directory and the store. An adapter that cannot be
+    read is listed as broken.
     """
-    from zoo.adapters.checkpoint import find_adapters
+    from zoo.adapters.checkpoint import find_adapters, load_adapter
+    from zoo.errors import ZooError
     from zoo.io.paths import store
 
-    found = find_adapters(paths or (Path(), store()))
-    values = [_summary(adapter) for adapter in found]
-    rows = [[str(value[column]) for column in COLUMNS] for value in values]
+    values = []
+    for path in find_adapters(paths or (Path(), store())):
+        try:
+            values.append({**_summary(load_adapter(path)), "problem": None})
+        except ZooError as error:
+            values.append({"adapter": str(path), "method": None, "problem": str(error)})
+    rows = [
+        [str(value.get(column) or BROKEN.get(column, "")) for column in COLUMNS] for value in values
+    ]
     lines = table(rows, COLUMNS) if rows else ["no adapters; `zoo finetune --adapter` trains one"]
     result({"adapters": values}, lines, as_json=as_json)
+    if any(value["problem"] for value in values) and not as_json:
+        hint("`zoo adapter info DIR` says what is broken")
 
 
 def _summary(adapter: "Checkpoint") -> dict[str, Any]:
-    from zoo.adapters.checkpoint import adapter_file, adapter_record
-    from zoo.adapters.registry import METHOD
+    from zoo.adapters.checkpoint import adapter_file, adapter_method_of, adapter_record
     from zoo.io.tensors.safetensors import read_header
 
     record, file = adapter_record(adapter), adapter_file(adapter)
     infos = read_header(file)[0].values()
     return {
         "adapter": str(adapter.path),
-        "method": record.settings.get(METHOD),
+        "method": adapter_method_of(adapter).name,
         "settings": record.settings,
         "family": adapter.family.name,
         "head": adapter.head_name,
@@ -105,7 +115,7 @@ def info(path: Path, as_json: bool) -> None:
     settings = {k: v for k, v in value["settings"].items() if k != "method"}
     rows = {
         "adapter": value["adapter"],
-        "method": str(value["method"]),
+        "method": value["method"],
         **{
             f"  {name}": (
                 ", ".join(map(str, setting)) if isinstance(setting, list | tuple) else str(setting)

@@ -217,6 +217,18 @@ def test_causal_models_and_encoder_decoders_train_a_tokenizer_and_generate(
     assert network.config.vocab_size == value["vocab_size"]
 
 
+def test_the_command_reads_the_file_of_a_tokenizer(bert: Checkpoint, tmp_path: Path) -> None:
+    again = made(bert, word_pieces(tmp_path / "t", NEW), tmp_path / "again").path
+    arguments = [str(bert.path), "-o", str(tmp_path / "new"), "--tokenizer"]
+    done = CliRunner().invoke(command, [*arguments, str(again / "tokenizer.json"), "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["vocab_size"] == len(NEW)
+    for name, values in tensors(again).items():
+        np.testing.assert_array_equal(tensors(tmp_path / "new")[name], values)
+    mistyped = CliRunner().invoke(command, [*arguments, "trian"])
+    assert str(mistyped.exception).endswith("did you mean train?")
+
+
 def test_wrong_usage_is_one_line(bert: Checkpoint, tmp_path: Path) -> None:
     run = CliRunner()
     arguments = [str(bert.path), "-o", str(tmp_path / "new"), "--tokenizer"]

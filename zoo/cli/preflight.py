@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from zoo.cli.options import DirectoryType, InputFile, KeptFile, ReferenceType
-from zoo.errors import SourceError, UsageError
+from zoo.errors import SourceError, UsageError, did_you_mean
 
 CONFIG_FILES = (".yaml", ".yml")
 
@@ -43,7 +43,7 @@ def _check(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
 def _check_reference(text: str, kinds: set[str]) -> None:
     from zoo.plugins import all_families, get_family
 
-    if text in kinds:
+    if text in kinds or ("FILE" in kinds and Path(text).is_file()):
         return
     if "CONFIG.yaml" in kinds and Path(text).suffix in CONFIG_FILES:
         if not Path(text).is_file():
@@ -55,10 +55,11 @@ def _check_reference(text: str, kinds: set[str]) -> None:
 
         try:
             resolve(text)
-        except UsageError:
+        except UsageError as error:
             if "SIZE" in kinds and any(text in get_family(n).sizes() for n in all_families()):
                 return  # of the teacher's family, as the command finds out
-            raise
+            words = [kind for kind in kinds if kind.islower()]  # such as train
+            raise UsageError(error.what, did_you_mean(text, words) or error.hint) from None
 
 
 def _check_output(ctx: click.Context, path: Path) -> None:

@@ -12,6 +12,8 @@ from zoo.cli.options import PATH, FiniteRange, IntegerRange, RenamedOption
 from zoo.families.tasks import Part, TaskOption, TaskSpec
 from zoo.plugins.tasks import find_tasks, public_tasks
 
+METAVARS: dict[type, str] = {int: "N", float: "X"}
+
 
 def task_option(option: TaskOption) -> click.Option:
     """Return the option of a command for a declared one."""
@@ -27,7 +29,8 @@ def task_option(option: TaskOption) -> click.Option:
         kind = PATH
     elif option.metavar == "COL":
         kind = COLUMN
-    flag: dict[str, Any] = {"type": kind, "metavar": option.metavar}
+    metavar = option.metavar or (None if option.choices else METAVARS.get(option.type))
+    flag: dict[str, Any] = {"type": kind, "metavar": metavar}
     if option.type is bool:
         flag = {} if "/" in option.flags else {"is_flag": True}
     return RenamedOption(

@@ -39,6 +39,14 @@ def evaluation_page(
 def _tables(details: Mapping[str, Any]) -> Iterator[tuple[str, list[str], list[list[str]]]]:
     """Yield name, header and rows of each of the details that is a table."""
     for name, values in details.items():
+        if name == "prompts":
+            columns = list(values[0])
+            yield (
+                "Prompts",
+                columns,
+                [[_value(prompt[key]) for key in columns] for prompt in values],
+            )
+            continue
         if not isinstance(values, Mapping) or name in (*DRAWN, "intervals") or not values:
             continue
         rows, title = values.items(), name.replace("_", " ").capitalize()
@@ -50,6 +58,8 @@ def _tables(details: Mapping[str, Any]) -> Iterator[tuple[str, list[str], list[l
             yield title, ["", "value"], [[label, _value(value)] for label, value in rows]
 
 
-def _value(value: float) -> str:
+def _value(value: float | str) -> str:
+    if isinstance(value, str):
+        return value
     whole = isinstance(value, int) or (value.is_integer() and abs(value) > 1)
     return f"{int(value):,}" if whole else f"{value:.4f}"

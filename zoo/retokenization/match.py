@@ -86,6 +86,14 @@ class Vocabulary:
             return Form(token.removeprefix(self.prefix).encode(), starts)
         return Form(token.encode(), None)
 
+    def shown(self, number: int) -> str:
+        """Return a token as text; of byte-level BPE, the letters that its bytes are."""
+        token = self.tokens[number]
+        if not self.is_byte_level or token in self.added:
+            return token
+        form = self.form(token)
+        return f"{'Ġ' if form.starts else ''}{form.text.decode('utf-8', 'replace')}"
+
     def find(self, form: Form) -> int | None:
         """Return the id of the token that spells something, or ``None``."""
         for known in (form, Form(form.text, None)):

@@ -101,7 +101,7 @@ def retokenize(
     for kind in ("kept", "composed", "new"):
         ids = [number for number in getattr(plan, kind) if number in new.tokens]
         step = max(1, len(ids) // EXAMPLES)  # evenly spaced
-        examples[kind] = [new.tokens[number] for number in ids[::step][:EXAMPLES]]
+        examples[kind] = [new.shown(number) for number in ids[::step][:EXAMPLES]]
     return Retokenized(path, plan, tuple(axes), old.size, examples)
 
 

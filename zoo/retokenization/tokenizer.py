@@ -36,7 +36,10 @@ def new_tokenizer(
     if tokenizer != TRAIN:
         given = {"--train": train, "--vocab-size": vocab_size, "--lowercase": lowercase}
         if unused := [flag for flag, value in given.items() if value not in (None, ())]:
-            raise UsageError(f"{unused[0]} is for a tokenizer to train", "--tokenizer train")
+            raise UsageError(
+                f"{unused[0]} is for a tokenizer to train",
+                "give --tokenizer train, or leave it out",
+            )
         return _existing(tokenizer, checkpoint.family, offline=offline)
     if not train:
         raise UsageError("there are no texts to train a tokenizer on", "name them with --train")

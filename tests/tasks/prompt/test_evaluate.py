@@ -66,7 +66,7 @@ def test_templates_and_words_are_crossed(model: Model, data: Path) -> None:
     assert len(set(values)) > 1, "the settings differ"
     assert result.metrics["accuracy"] == pytest.approx(np.mean(values))
     assert (result.metrics["lowest"], result.metrics["highest"]) == (min(values), max(values))
-    found = [entry["accuracy"] for entry in result.details["prompts"].values()]
+    found = [entry["accuracy"] for entry in result.details["prompts"]]
     assert found == pytest.approx(values)
     variation = result.details["variation"]
     assert set(variation) == {"template", "label words"}
@@ -94,7 +94,7 @@ def test_examples_vary_by_seed_and_order(model: Model, data: Path, tmp_path: Pat
     details = evaluation.evaluate([data]).details
     variation = details["variation"]
     # the orders of a seed are other ones than those of the next
-    found = np.array([entry["accuracy"] for entry in details["prompts"].values()]).reshape(2, 3)
+    found = np.array([entry["accuracy"] for entry in details["prompts"]]).reshape(2, 3)
     of_orders = found.std(1, ddof=1).mean()
     assert variation["order"]["deviation"] == pytest.approx(of_orders)
     assert variation["order"]["highest"] == pytest.approx(found.max(1).mean())
@@ -148,7 +148,7 @@ def test_all_four_factors_by_hand(hub_checkpoint: Make, tmp_path: Path) -> None:
     right = np.array(correct).reshape(2, 2, 2, 2, 10)  # factors, texts
     accuracy, details = right.mean(-1), result.details
     assert result.metrics["accuracy"] == pytest.approx(accuracy.mean())
-    found = [entry["accuracy"] for entry in details["prompts"].values()]
+    found = [entry["accuracy"] for entry in details["prompts"]]
     assert found == pytest.approx(accuracy.flatten().tolist())
     deviations: dict[str, Callable[[Any], float]] = {
         "template": lambda a: a.mean((1, 2, 3)).std(ddof=1),
@@ -191,6 +191,32 @@ def test_the_command_prints_and_records(hub_checkpoint: Make, data: Path, tmp_pa
     assert "variation" in done.output and "template" in done.output
     assert len(predictions.read_text().splitlines()) == 30
     assert set(json.loads(predictions.read_text().splitlines()[0])) >= {"label", "prediction"}
+
+
+def test_many_prompts_are_listed_by_accuracy(
+    hub_checkpoint: Make, data: Path, tmp_path: Path
+) -> None:
+    checkpoint = converted(hub_checkpoint("BertForMaskedLM"), tmp_path / "model")
+    templates = [f"{{text}} {letter} {{label}}" for letter in "abcdefghijk"]
+    options = ["--task", "prompt", "--eval", str(data), "--no-record"]
+    options += [part for template in templates for part in ("--template", template)]
+    options += [part for words in WORDS for part in ("--label-words", words)]
+    report = tmp_path / "report.html"
+    done = CliRunner().invoke(command, [str(checkpoint.path), *options, "--report", str(report)])
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert f"template 11  {templates[10]}" in lines
+    start = next(k for k, line in enumerate(lines) if line.startswith("template  label words"))
+    rows = [line.split() for line in lines[start + 1 :]]
+    found = [float(row[2]) for row in rows]
+    assert len(rows) == 20 < len(templates) * len(WORDS) and found == sorted(found, reverse=True)
+    assert max(map(len, lines)) <= 80
+    asked = CliRunner().invoke(command, [str(checkpoint.path), *options, "--json"])
+    prompts = json.loads(asked.stdout)["prompts"]
+    best = max(prompts, key=lambda prompt: prompt["accuracy"])
+    assert templates[int(rows[0][0]) - 1] == best["template"]
+    assert found[0] == pytest.approx(best["accuracy"], abs=1e-4)
+    assert report.read_text().count(templates[3]) >= len(WORDS)
 
 
 @pytest.mark.parametrize(

@@ -273,14 +273,14 @@ def test_the_most_frequent_answer_of_samples_wins(gpt: tuple[Model, Causal]) -> 
         ({"template": "{txt} {label}"}, r"slot \{txt\}, which is unknown; did you mean text"),
         ({"template": "{text} {label", "label_words": "a,b"}, "cannot be read"),
         ({"template": "{label} {text}", "label_words": "a,b"}, "reads from left to right"),
-        ({"template": "{text} {label}", "label_words": "a"}, "1 label words, and a choice needs"),
+        ({"template": "{text} {label}", "label_words": "a"}, "'a' is the only label with a word"),
         ({"template": "{text} {label}", "label_words": "x=a,y=a"}, "have the same word 'a'"),
         ({"template": "{text} {label}", "label_words": "x=a,x=b"}, "the label 'x' has two words"),
         (
             {"template": "{text} {label}", "label_words": "a,b", "samples": 2},
             "--samples is for --sc",
         ),
-        ({"template": "{text}", "scoring": "generate", "vote": True}, "--vote is for --samples"),
+        ({"template": "{text}", "scoring": "generate", "vote": True}, "--vote needs --samples N"),
         ({"template": "{text}", "scoring": "generate", "calibrate": True}, "--calibrate is for"),
         ({"template": "{text}", "scoring": "generate", "answer": "("}, "not a regular expression"),
         (
@@ -291,7 +291,10 @@ def test_the_most_frequent_answer_of_samples_wins(gpt: tuple[Model, Causal]) -> 
             {"template": "{text} {label}", "label_words": "a,b", "examples": [("x", "c")]},
             "example 1 has the label 'c', which has no word",
         ),
-        ({"template": "{text} {text_pair} {label}", "label_words": "a,b"}, "text 1 is one text"),
+        (
+            {"template": "{text} {text_pair} {label}", "label_words": "a,b"},
+            "text 1 has no second text",
+        ),
     ],
 )
 def test_wrong_prompts_are_refused(

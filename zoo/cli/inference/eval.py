@@ -292,6 +292,8 @@ def _lines(measured: "Result") -> Iterator[str]:
             yield from ("", *confusion_lines(values, WIDTH))
         elif isinstance(values, Mapping):
             yield from ("", *_detail(name, values))
+        elif name == "prompts":
+            yield from ("", *_prompts(values))
 
 
 def _detail(name: str, values: Mapping[str, Any]) -> list[str]:
@@ -310,6 +312,35 @@ def _detail(name: str, values: Mapping[str, Any]) -> list[str]:
         for label, row in values.items()
     ]
     return table(rows, (name, *columns))
+
+
+def _prompts(prompts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the accuracies of prompts, the best first, and the texts that their numbers name."""
+    texts = {
+        name: list(dict.fromkeys(prompt[name] for prompt in prompts))
+        for name, value in prompts[0].items()
+        if isinstance(value, str)
+    }
+    for name, levels in texts.items():
+        yield from (f"{name} {number}  {level}" for number, level in enumerate(levels, 1))
+        yield ""
+    best = sorted(prompts, key=lambda prompt: -prompt["accuracy"])
+    if len(best) > MOST_ROWS:
+        half = MOST_ROWS // 2
+        note(f"the {half} best and worst of {len(best):,} prompts are shown; --json has all")
+        best = [*best[:half], *best[-half:]]
+    columns = [name for name in best[0] if name not in ("low", "high")]
+    rows = [
+        (
+            *(
+                str(texts[name].index(prompt[name]) + 1) if name in texts else _format(prompt[name])
+                for name in columns
+            ),
+            f"{_format(prompt['low'])} to {_format(prompt['high'])}",
+        )
+        for prompt in best
+    ]
+    yield from table(rows, (*columns, "95 % interval"))
 
 
 def _print_glue(

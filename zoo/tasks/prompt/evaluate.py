@@ -33,7 +33,7 @@ class Factor:
     """A part of a prompt that is varied: its name, and a description of each level."""
 
     name: str
-    levels: tuple[str, ...]
+    levels: tuple[str | int, ...]
     # name of the factor in whose levels this one's are others; empty for none
     within: str = ""
 
@@ -112,19 +112,15 @@ class VariedEvaluation(Evaluation):
             predicted = self._predictions(self.task_of(levels), samples, observed=number == 0)
             correct[number] = [p == label for p, label in zip(predicted, labels, strict=True)]
         accuracy, drawn = correct.mean(1), bootstrap_rows(correct, self.seed)
-        described = {}
+        prompts = []
         for k, levels in enumerate(settings):
-            chosen = [
-                f"{factor.name} {factor.levels[level]}"
+            chosen = {
+                factor.name: factor.levels[level]
                 for factor, level in zip(factors, levels, strict=True)
                 if len(factor.levels) > 1
-            ]
-            low, high = interval(drawn[:, k])
-            described[" | ".join(chosen)] = {
-                "accuracy": float(accuracy[k]),
-                "low": low,
-                "high": high,
             }
+            low, high = interval(drawn[:, k])
+            prompts.append({**chosen, "accuracy": float(accuracy[k]), "low": low, "high": high})
         numbers = {factor.name: [s[k] for s in settings] for k, factor in enumerate(factors)}
         varied = {
             factor.name: factor_variation(
@@ -142,7 +138,7 @@ class VariedEvaluation(Evaluation):
             },
             {
                 "intervals": {"accuracy": interval(drawn.mean(1))},
-                **({"variation": varied, "prompts": described} if len(settings) > 1 else {}),
+                **({"variation": varied, "prompts": prompts} if len(settings) > 1 else {}),
             },
         )
 
@@ -220,8 +216,8 @@ class PromptEvaluation(VariedEvaluation):
     def factors(self, labels: Sequence[str]) -> list[Factor]:
         return [
             *self.prompt_factors(labels),
-            Factor("seed", tuple(str(self.seed + k) for k in range(len(self.examples)))),
-            Factor("order", tuple(str(k) for k in range(len(self.examples[0]))), within="seed"),
+            Factor("seed", tuple(range(self.seed, self.seed + len(self.examples)))),
+            Factor("order", tuple(range(len(self.examples[0]))), within="seed"),
         ]
 
     @override

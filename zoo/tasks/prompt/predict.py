@@ -55,9 +55,12 @@ class Prompting(Task):
         columns: Columns = options.pop("shot_columns")
         if options["template"] is None:
             raise UsageError("there is no template", "give --template FILE|TEXT")
-        options["template"] = Template.read(options["template"]).source
+        template = Template.read(options["template"])
+        if options["label_words"]:
+            options["label_words"] = read_label_words(options["label_words"])
         options["examples"] = chosen_shots(count, source, columns, options["seed"])
-        return records, options
+        require_options(template, options)  # before the slow loading of weights
+        return records, {**options, "template": template.source}
 
     def __init__(
         self,
@@ -81,23 +84,23 @@ class Prompting(Task):
         self.words: Mapping[str, str] = words or {}
         generates = scoring == "generate"
         require_options(
+            self.template,
             {
                 "scoring": scoring,
                 "label_words": self.words,
+                "examples": examples,
                 "calibrate": calibrate,
                 "content_free": content_free,
                 "samples": samples,
                 "vote": vote,
                 "answer": answer,
                 **settings,
-            }
+            },
         )
         shots = [
             shot if isinstance(shot, Shot) else Shot(shot[0], None, shot[1], f"example {number}")
             for number, shot in enumerate(examples, 1)
         ]
-        if shots or not generates:
-            self.template.require_label()
         super().__init__(*args, **options)
         before = demonstrations(
             self.template, shots, self.words, SEPARATOR if separator is None else separator
@@ -148,10 +151,13 @@ class Prompting(Task):
     def validate(self, record: TextExample) -> None:
         super().validate(record)
         if (record.pair is not None) != (PAIR in self.template.slots):
-            is_pair = record.pair is not None
+            if record.pair is None:
+                raise UsageError(
+                    f"{record.location} has no second text for the slot {{text_pair}}",
+                    "name its column with --pair, or leave the slot out",
+                )
             raise UsageError(
-                f"{record.location} is {'a pair' if is_pair else 'one text'}, and the template has "
-                f"{'no' if is_pair else 'the'} slot {{text_pair}}",
+                f"{record.location} is a pair, and the template has no slot {{text_pair}}",
                 "give the template a slot for each text",
             )
 
@@ -194,11 +200,13 @@ def chosen_shots(count: int | None, source: str | None, columns: Columns, seed: 
     return select_shots(read_shots(source, columns), count, seed, source)
 
 
-def require_options(options: Mapping[str, Any]) -> None:
+def require_options(template: Template, options: Mapping[str, Any]) -> None:
     """Check that the options of a prompt belong together."""
     scoring, given = options["scoring"], {name for name, value in options.items() if value}
     if scoring not in SCORINGS:
         raise UsageError(f"no scoring is called {scoring!r}", f"it is {', '.join(SCORINGS)}")
+    if scoring != "generate" or "examples" in given:
+        template.require_label()
     if scoring == "generate":
         if "calibrate" in given:
             raise UsageError("--calibrate is for the likelihood of label words", "leave it out")
@@ -213,6 +221,7 @@ def require_options(options: Mapping[str, Any]) -> None:
             if name in given:
                 flag = f"--{name.replace('_', '-')}"
                 raise UsageError(f"{flag} is for --scoring generate", f"leave {flag} out")
-    for name, needed in (("vote", "samples"), ("content_free", "calibrate")):
-        if name in given and needed not in given:
-            raise UsageError(f"--{name.replace('_', '-')} is for --{needed}", f"give --{needed}")
+    if "vote" in given and "samples" not in given:
+        raise UsageError("--vote needs --samples N", "give the number of texts to sample")
+    if "content_free" in given and "calibrate" not in given:
+        raise UsageError("--content-free is for --calibrate", "give --calibrate")

@@ -135,10 +135,15 @@ def require_label_words(words: dict[str, str]) -> dict[str, str]:
         raise UsageError(
             f"the label {wrong[0]!r} has no word", "write LABEL=WORD, with commas between labels"
         )
-    if not 2 <= len(words) <= MAX_CONFIG_LABELS:
+    if len(words) < 2:
+        (label,) = words or ("none",)
         raise UsageError(
-            f"there are {len(words)} label words, and a choice needs two",
+            f"{label!r} is the only label with a word, and a choice needs two",
             "write them as in positive=great,negative=terrible",
+        )
+    if len(words) > MAX_CONFIG_LABELS:
+        raise UsageError(
+            f"there are {len(words):,} label words", f"give at most {MAX_CONFIG_LABELS:,}"
         )
     for label, word in words.items():
         if other := [name for name, same in words.items() if same == word and name != label]:

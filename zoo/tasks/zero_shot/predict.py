@@ -41,7 +41,10 @@ class ZeroShot(BatchTask):
     ) -> tuple[Iterator[TextExample], dict[str, Any]]:
         """Name the options as the pipeline does."""
         names = {"label": "candidate_labels", "template": "hypothesis_template"}
-        return records, {names.get(name, name): value for name, value in options.items()}
+        options = {names.get(name, name): value for name, value in options.items()}
+        # before the slow loading of weights
+        _hypotheses(options["candidate_labels"], options["hypothesis_template"])
+        return records, options
 
     def __init__(
         self,
@@ -52,13 +55,8 @@ class ZeroShot(BatchTask):
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        self.labels = _labels(candidate_labels)
-        if SLOT not in hypothesis_template:
-            raise UsageError(
-                f"the template {hypothesis_template!r} has no place for the label",
-                f"write {SLOT} there, as in {TEMPLATE!r}",
-            )
-        self.hypotheses = [hypothesis_template.replace(SLOT, label) for label in self.labels]
+        of_labels = _hypotheses(candidate_labels, hypothesis_template)
+        self.labels, self.hypotheses = list(of_labels), list(of_labels.values())
         self.entailment = entailment_id(self.checkpoint)
         self.contradiction = None
         if multi_label or len(self.labels) == 1:
@@ -136,8 +134,8 @@ def _beginning(names: Sequence[str], start: str) -> int | None:
     return next((k for k, name in enumerate(names) if name.lower().startswith(start)), None)
 
 
-def _labels(given: str | Sequence[str]) -> list[str]:
-    """Return the labels; in one string they are separated by commas, as in the pipeline."""
+def _hypotheses(given: str | Sequence[str], template: str) -> dict[str, str]:
+    """Return label -> hypothesis; in one string, labels have commas between them."""
     labels = [part.strip() for part in given.split(",")] if isinstance(given, str) else list(given)
     if not labels or "" in labels:
         raise UsageError(
@@ -148,4 +146,9 @@ def _labels(given: str | Sequence[str]) -> list[str]:
         validate_text(label, f"label {number}")
     if repeated := [label for k, label in enumerate(labels) if label in labels[:k]]:
         raise UsageError(f"the label {repeated[0]} is given twice", "name each label once")
-    return labels
+    if SLOT not in template:
+        raise UsageError(
+            f"the template {template!r} has no place for the label",
+            f"write {SLOT} there, as in {TEMPLATE!r}",
+        )
+    return {label: template.replace(SLOT, label) for label in labels}

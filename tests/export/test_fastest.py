@@ -1,6 +1,7 @@
 """The fastest backend that was measured is the one that ``--backend auto`` opens."""
 
 import json
+import os
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -102,6 +103,27 @@ def test_another_model_and_a_damaged_record(tmp_path: Path, empty_home: Path) ->
     for content in (b"", b"{}", b'{"tokens_per_second": {}}', b'{"tokens_per_second": {"x": 1}}'):
         record.write_bytes(content)
         assert fastest_backend(checkpoint) is None
+
+
+def test_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home may be shared by machines, and each is measured by itself."""
+    checkpoint = make_checkpoint(tmp_path / "model", family=get_family("bert"), num_layers=1)
+    save_speeds(checkpoint, None, {"cpu": 1.0, "onnx": 2.0})
+    with monkeypatch.context() as patch:
+        patch.setattr("zoo.export.fastest._processor", lambda: "another CPU")
+        assert fastest_backend(checkpoint) is None
+        save_speeds(checkpoint, None, {"cpu": 2.0, "onnx": 1.0})
+        assert fastest_backend(checkpoint) == "cpu"
+    assert fastest_backend(checkpoint) == "onnx"
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    if len(cores) > 1:  # as many threads as cores, unless their number is given
+        save_speeds(checkpoint, len(cores), {"cpu": 1.0, "onnx": 2.0})
+        os.sched_setaffinity(0, {min(cores)})
+        try:
+            assert fastest_backend(checkpoint) is None
+            assert fastest_backend(checkpoint, threads=len(cores)) == "onnx"
+        finally:
+            os.sched_setaffinity(0, cores)
 
 
 def versions(onnxruntime: dict[str, str]) -> Callable[[str], str]:

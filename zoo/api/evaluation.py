@@ -93,7 +93,8 @@ def evaluate(
             fspath(model), as_paths(adapter), revision=revision, offline=offline
         )
         kind.require_supported(checkpoint)  # before loading the weights
-        session = open_session(checkpoint, **{**compute, "backend": backend}, fastest=True)
+        compute = {**compute, "backend": backend}
+        session = open_session(checkpoint, **compute, fastest=True, needs=kind.needs)
         model = Model(checkpoint, session)
     evaluation = kind(model.checkpoint, model.session, **options)
     return evaluation.evaluate(files, on_prediction=on_prediction)

@@ -1,6 +1,6 @@
 """Reading a checkpoint directory without loading its weights."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -47,6 +47,13 @@ class Checkpoint:
     manifest: Manifest
     family: Family
     config: Config
+    # what the user called the model, where that is not its directory
+    reference: str = field(default="", kw_only=True, compare=False)
+
+    @property
+    def name(self) -> str:
+        """What the user called the model, for messages."""
+        return self.reference or str(self.path)
 
     def with_licence(self, licence: str) -> "Checkpoint":
         """Return the description with another licence, which copies of the model have."""

@@ -57,7 +57,7 @@ def resolve_checkpoint(
             return with_its_base(checkpoint, head=head, offline=offline, lock=lock)
         if head in (None, checkpoint.head_name):
             stored = reference.kind != "path"
-            return _require_locked(checkpoint, lock, text) if stored else checkpoint
+            return _stored(checkpoint, lock, text) if stored else checkpoint
     source, target = None, reference.stored
     if reference.path is not None:
         source = _with_digests(locate_or_download(reference, offline=offline, lock=lock))
@@ -80,7 +80,7 @@ def resolve_checkpoint(
                 raise
     if reference.path is not None:
         touch_and_evict(target)
-    return _require_locked(load_checkpoint(target), lock, text)
+    return _stored(load_checkpoint(target), lock, text)
 
 
 def _copy_export(source: "CheckpointDir", target: Path) -> None:
@@ -164,8 +164,8 @@ def resolve_adapted(
     return AdaptedCheckpoint.of(resolve_checkpoint(text, **options), opened)
 
 
-def _require_locked(checkpoint: "Checkpoint", path: Path | None, text: str) -> "Checkpoint":
-    """Check a model of the store, by its reference, against the lock file, and return it."""
+def _stored(checkpoint: "Checkpoint", path: Path | None, text: str) -> "Checkpoint":
+    """Check a model of the store against the lock file, and return it with its reference."""
     from zoo.checkpoint.records import MANIFEST
     from zoo.hub.lockfile import Lock
     from zoo.io.digests.files import hash_file
@@ -175,10 +175,9 @@ def _require_locked(checkpoint: "Checkpoint", path: Path | None, text: str) -> "
         repo = resolve(text.partition("@")[0], stored=False).repo
         if lock is not None and repo is not None:
             lock.check(repo, MANIFEST, hash_file(checkpoint.path / MANIFEST))
-        return checkpoint
-    if lock is not None and source is not None and source.repo is not None:
+    elif lock is not None and source is not None and source.repo is not None:
         lock.check_conversion(checkpoint.path, source.repo, source.revision, source.files)
-    return checkpoint
+    return replace(checkpoint, reference=text)
 
 
 def _with_digests(source: "CheckpointDir") -> "CheckpointDir":

@@ -1,6 +1,5 @@
 """Building of a corpus: texts are read, tokenized and written as a stream."""
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,6 +27,7 @@ from zoo.data.shard_writer import SHARD_BYTES, SplitWriter
 from zoo.data.split import ValidationSplit
 from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
 from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.io.cores import usable_cores
 from zoo.io.digests.files import FileDigest, compute_blake3
 from zoo.io.digests.self_digest import NO_DIGEST, add_digest
 from zoo.io.files import reading
@@ -117,11 +117,8 @@ def build(
         names = [TRAIN, VALIDATION] if spec.eval_fraction or spec.eval_paths else [TRAIN]
         writers = {name: SplitWriter(staging, name, dtype, shard_bytes) for name in names}
         if not workers:
-            workers = os.cpu_count() or 1
-            if hasattr(os, "sched_getaffinity"):
-                workers = len(os.sched_getaffinity(0))
-            if sum(source.bytes for source in sources.values()) <= SINGLE_PROCESS_BYTES:
-                workers = 1
+            small = sum(source.bytes for source in sources.values()) <= SINGLE_PROCESS_BYTES
+            workers = 1 if small else usable_cores()
         splits = _write_splits(spec, encoder, held, writers, workers)
         for name, before in spec.file_stats.items():
             file = Path(name)

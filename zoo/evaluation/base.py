@@ -16,7 +16,7 @@ from zoo.overrides import override
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
-    from zoo.inference import Session
+    from zoo.inference import Need, Session
     from zoo.tokenizers import Encoded
 
 LOG = logging.getLogger("zoo")
@@ -121,6 +121,7 @@ class Evaluation(ABC):
     """
 
     name: ClassVar[str]  # value of ``--task``
+    needs: "ClassVar[tuple[Need, ...]]" = ()  # what not every backend has
 
     def __init__(
         self,

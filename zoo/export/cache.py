@@ -2,12 +2,14 @@
 
 import contextlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 from blake3 import blake3
 
+from zoo.adapters.checkpoint import AdaptedCheckpoint
 from zoo.checkpoint import CONFIG, Checkpoint, encode_manifest, is_checkpoint, load_checkpoint
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.export.targets import ONNX, state_of_target
@@ -26,14 +28,17 @@ if TYPE_CHECKING:
 
 def cached_graph(checkpoint: Checkpoint, dtype: str | None = None) -> Checkpoint:
     """Return the cached ONNX export of a checkpoint; export it on first use."""
+    checkpoint = _whole(checkpoint)
     key = _key(checkpoint, dtype, [f"onnxruntime {package_version('onnxruntime')}"])
-    return _cached(home() / "onnx" / key, lambda at: _export(checkpoint, at, dtype))
+    cached = _cached(home() / "onnx" / key, lambda at: _export(checkpoint, at, dtype))
+    return replace(cached, reference=checkpoint.name)
 
 
 def cached_export(
     checkpoint: Checkpoint, target: "ExportTarget", dtype: str | None = None
 ) -> Checkpoint:
     """Return the cached export of a checkpoint to a target; export it on first use."""
+    checkpoint = _whole(checkpoint)
 
     def write(folder: Path) -> None:
         settings = ExportSettings(
@@ -46,7 +51,17 @@ def cached_export(
 
     versions = [f"{name} {version}" for name, version in sorted(target.versions().items())]
     key = _key(checkpoint, dtype, [*versions, state_of_target(target.name)])
-    return _cached(home() / "exports" / target.name / key, write)
+    cached = _cached(home() / "exports" / target.name / key, write)
+    return replace(cached, reference=checkpoint.name)
+
+
+def _whole(checkpoint: Checkpoint) -> Checkpoint:
+    """Merge adapters into their base, which imports torch; a kept export runs without it."""
+    if not isinstance(checkpoint, AdaptedCheckpoint):
+        return checkpoint
+    from zoo.inference.merge import as_whole_model
+
+    return as_whole_model(checkpoint)
 
 
 def _cached(target: Path, export: Callable[[Path], None]) -> Checkpoint:
@@ -84,7 +99,7 @@ def _export(checkpoint: Checkpoint, target: Path, dtype: str | None) -> None:
             quantization=QuantizationPlan([Quantization(str(dtype))]) if quantized else None,
         )
     except DropError as error:
-        command = f"zoo export {checkpoint.path} --onnx --{dtype} --max-drop X -o DIR"
+        command = f"zoo export {checkpoint.name} --onnx --{dtype} --max-drop X -o DIR"
         remedy = f"`{command}` accepts more, and writes a model to run in {dtype}"
         raise DropError(error.what, remedy) from error
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import os
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from zoo.checkpoint import Checkpoint, encode_manifest
 from zoo.errors import PluginError, UsageError
 from zoo.export.targets import find_target, state_of_target, target_names
 from zoo.inference import BACKENDS
+from zoo.io.cores import usable_cores
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_write
 from zoo.io.paths import home
@@ -117,10 +117,9 @@ def fastest_backend(
 
 
 def _record_path(checkpoint: Checkpoint, threads: int | None, dtype: str | None) -> Path:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     versions = [f"{name} {package_version(name)}" for name in PACKAGES]
     family = state_of_family(checkpoint.family.name)
-    compute = [str(threads or cores), dtype or "default"]
+    compute = [str(threads or usable_cores()), dtype or "default"]
     surroundings = [__version__, _processor(), *compute, *versions, family]
     manifest = encode_manifest(msgspec.structs.replace(checkpoint.manifest, evaluations=[]))
     digest = blake3(manifest + "\n".join(surroundings).encode()).hexdigest()[:32]

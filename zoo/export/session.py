@@ -14,11 +14,14 @@ from zoo.inference import (
     load_session,
     require_onnxruntime,
 )
+from zoo.inference.session import no_layers
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from zoo.adapters.checkpoint import AdaptedCheckpoint
     from zoo.checkpoint import Checkpoint
-    from zoo.inference import Session
+    from zoo.inference import Need, Session
 
 LOG = logging.getLogger("zoo")
 
@@ -31,17 +34,21 @@ def open_session(
     threads: int | None = None,
     *,
     fastest: bool = False,
+    needs: "Collection[Need]" = (),
 ) -> "Session":
     """Load a checkpoint into a backend; other than torch, export weights on first use."""
-    # The export is cached under ``$ZOO_HOME/onnx``; see ``cached_graph``. With ``fastest``, the
-    # backend ``auto`` is the fastest one that ``zoo bench`` measured here, unless a device or an
-    # export without weights leaves no choice. The dtype never changes
+    # Exports are cached under ``$ZOO_HOME``; see ``zoo.export.cache``. A backend that lacks what is
+    # needed is refused before anything is exported. With ``fastest``, the backend ``auto`` is the
+    # fastest one that ``zoo bench`` measured here, unless a device or an export without weights
+    # leaves no choice, or token vectors are read, which not all have. The dtype never changes
     check_threads(threads)
     from zoo.adapters.checkpoint import AdaptedCheckpoint
 
     if isinstance(checkpoint, AdaptedCheckpoint) and checkpoint.base.is_export:
         return _with_adapter(checkpoint, backend, device, dtype, threads)
-    if fastest and backend == "auto" and device is None and not checkpoint.is_export:
+    by_token = {"layers", "tokens"}.intersection(needs)
+    free = backend == "auto" and device is None and not checkpoint.is_export
+    if fastest and free and not by_token:
         from zoo.export.fastest import fastest_backend
 
         measured = fastest_backend(checkpoint, threads, dtype_name(dtype))
@@ -52,17 +59,19 @@ def open_session(
     if checkpoint.export_target not in (None, ONNX) or backend not in BACKENDS:
         from zoo.export.targets.backend import open_target
 
-        return open_target(_whole(checkpoint), backend, device, dtype, threads)
+        return open_target(checkpoint, backend, device, dtype, threads, needs)
     if backend == "auto" and dtype == INT4:  # torch has no products of int4
         backend = "onnx"
     if backend != "onnx" or checkpoint.is_export:
         return load_session(checkpoint, backend, device, dtype, threads)
     require_onnxruntime()
+    if "layers" in needs:
+        raise no_layers(backend)
     from zoo.export.cache import cached_graph
     from zoo.inference.ort.session import OnnxSession
 
     name = dtype_name(dtype)
-    return OnnxSession(cached_graph(_whole(checkpoint), name), device, threads, name)
+    return OnnxSession(cached_graph(checkpoint, name), device, threads, name)
 
 
 def _with_adapter(
@@ -75,7 +84,7 @@ def _with_adapter(
     """Open a graph that takes an adapter, with one."""
     if backend not in ("auto", "onnx"):
         raise UsageError(
-            f"{checkpoint.base.path} holds an ONNX graph, not a model for {backend}",
+            f"{checkpoint.base.name} holds an ONNX graph, not a model for {backend}",
             "use --backend onnx",
         )
     require_onnxruntime()
@@ -87,14 +96,3 @@ def _with_adapter(
     session = OnnxSession.checked(checkpoint.base, device, threads, dtype_name(dtype))
     session.use_adapter(adapter_arrays(adapter))
     return session
-
-
-def _whole(checkpoint: "Checkpoint") -> "Checkpoint":
-    """Merge adapters into their base, which imports torch; a kept graph runs without it."""
-    from zoo.adapters.checkpoint import AdaptedCheckpoint
-
-    if not isinstance(checkpoint, AdaptedCheckpoint):
-        return checkpoint
-    from zoo.inference.merge import as_whole_model
-
-    return as_whole_model(checkpoint)

@@ -5,7 +5,7 @@
 from typing import TYPE_CHECKING
 
 from zoo.errors import UsageError, did_you_mean
-from zoo.inference.session import INT4, INT8, QUANTIZED, BackendWarning, Session
+from zoo.inference.session import INT4, INT8, QUANTIZED, BackendWarning, Need, Session
 from zoo.io.limits import MAX_THREADS
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ __all__ = [
     "INT8",
     "QUANTIZED",
     "BackendWarning",
+    "Need",
     "Session",
     "available",
     "check_threads",
@@ -111,7 +112,7 @@ def _runs_in_onnxruntime(checkpoint: "Checkpoint", backend: str) -> bool:
         )
     if checkpoint.export_target not in (None, "onnx"):
         raise UsageError(
-            f"{checkpoint.path} holds a model for {checkpoint.export_target}, and neither weights "
+            f"{checkpoint.name} holds a model for {checkpoint.export_target}, and neither weights "
             "nor an ONNX graph",
             "give the model that it was exported from",
         )
@@ -120,7 +121,7 @@ def _runs_in_onnxruntime(checkpoint: "Checkpoint", backend: str) -> bool:
         return graph_alone
     if backend != "onnx" and graph_alone:
         raise UsageError(
-            f"{checkpoint.path} holds an ONNX graph and no weights for torch", "use --backend onnx"
+            f"{checkpoint.name} holds an ONNX graph and no weights for torch", "use --backend onnx"
         )
     return backend == "onnx"
 

@@ -1,7 +1,7 @@
 """Models with adapters as whole models: adapters are merged into the weights of their base."""
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -182,4 +182,4 @@ def as_whole_model(checkpoint: Checkpoint) -> Checkpoint:
     while not (is_checkpoint(target) and use_cached(target)):
         merge(checkpoint, target, force=True, managed=True)
     touch_and_evict(target)
-    return load_checkpoint(target)
+    return replace(load_checkpoint(target), reference=checkpoint.name)

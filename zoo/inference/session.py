@@ -2,7 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from zoo.errors import UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,6 +20,16 @@ if TYPE_CHECKING:
 # in exports. Neither is a dtype of checkpoints.
 INT8, INT4 = "int8", "int4"
 QUANTIZED = (INT8, INT4)
+
+
+# What a task needs of a session that not every backend has: text generation, the hidden states of
+# single layers, or a vector for each token.
+Need = Literal["generation", "layers", "tokens"]
+
+
+def no_layers(backend: str) -> UsageError:
+    """Return the error of a backend without hidden states of single layers."""
+    return UsageError(f"the {backend} backend does not expose single layers", "use --backend cpu")
 
 
 class BackendWarning(UserWarning):
@@ -75,11 +87,7 @@ class Session(ABC):
         Raises:
             UsageError: the backend does not expose them.
         """
-        from zoo.errors import UsageError
-
-        raise UsageError(
-            f"the {self.backend} backend does not expose single layers", "use --backend cpu"
-        )
+        raise no_layers(self.backend)
 
     @abstractmethod
     def decoder(self) -> "Decoder":

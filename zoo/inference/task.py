@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from zoo.checkpoint import Checkpoint
-    from zoo.inference import Session
+    from zoo.inference import Need, Session
     from zoo.tokenizers import TextTokenizer
     from zoo.tokenizers.tokenizer import Text
 
@@ -107,8 +107,6 @@ class Task(RenamedMethods, ABC):
     # the key among these that is a vector of the same size in all results, as arrays are written
     vector_key: ClassVar[str | None] = None
     pairs: ClassVar[bool] = False  # whether records may have a second text
-    # whether hidden states of single layers are read, which only torch exposes
-    reads_layers: ClassVar[bool] = False
     keys: ClassVar[RecordKeys] = RecordKeys()  # of the texts in JSON lines and in results
     chunk_size: int = 2048  # number of texts that are tokenized and sorted together
     max_batch_tokens: int = MAX_BATCH_TOKENS
@@ -137,6 +135,11 @@ class Task(RenamedMethods, ABC):
     def require_head(cls, checkpoint: "Checkpoint") -> None:
         """Check that the head of a checkpoint supports the task; raises ``UsageError``."""
         require_head(checkpoint, cls.name, cls.heads, cls.equivalents)
+
+    @classmethod
+    def needs(cls, checkpoint: "Checkpoint", options: Mapping[str, Any]) -> "tuple[Need, ...]":
+        """Return what the task, with its options, needs that not every backend has."""
+        return ()
 
     @classmethod
     def columns(cls, options: dict[str, Any], text: str | None, pair: str | None) -> InputColumns:
@@ -325,7 +328,7 @@ class Task(RenamedMethods, ABC):
         try:
             yield
         except NonFiniteError as error:
-            raise NonFiniteError(f"{self.checkpoint.path}: {error.what}") from error
+            raise NonFiniteError(f"{self.checkpoint.name}: {error.what}") from error
 
     def validate(self, record: TextExample) -> None:
         """Check one record before it is tokenized; a ``UsageError`` names it."""

@@ -29,7 +29,7 @@ def require_head(
         return
     served = ", ".join(checkpoint.tasks) or "no task"
     raise UsageError(
-        f"{checkpoint.path} has the head {checkpoint.head_name}, which serves {served}, and not "
+        f"{checkpoint.name} has the head {checkpoint.head_name}, which serves {served}, and not "
         f"{task}",
         _remedy(checkpoint, able, trainable=task in LABELLED)
         if able
@@ -38,11 +38,11 @@ def require_head(
 
 
 def _remedy(checkpoint: "Checkpoint", heads: Sequence[str], *, trainable: bool) -> str:
-    names, path = " or ".join(heads), checkpoint.path
+    names = " or ".join(heads)
     if "none" in heads and checkpoint.is_export:
         return "export its model again with --head none, as in `zoo export MODEL --head none`"
     if "none" in heads:  # which every model has
-        return without_head(str(path))
+        return without_head(checkpoint.name)
     if trainable:
         return (
             f"train the head {names} by `zoo finetune`, or, if the source has it, convert that "

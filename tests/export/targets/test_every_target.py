@@ -127,7 +127,7 @@ class Liar(ExportTarget):
 
 class LiarSession(TargetSession):
     def compute(self, arrays: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
-        outputs = load_session(load_checkpoint(self._path), "cpu").run(arrays)
+        outputs = load_session(load_checkpoint(Path(self._name)), "cpu").run(arrays)
         exact = arrays["input_ids"].shape[1] < 20
         return {name: outputs[name] if exact else np.roll(outputs[name], 1) for name in names}
 
@@ -306,3 +306,35 @@ def test_openvino_has_no_loop_over_tokens() -> None:
     config = family.sizes()["tiny"]
     reasons = {head: target.refusal(family, config, head) or "" for head in family.heads()}
     assert [head for head, reason in reasons.items() if "no Scan" not in reason] == []
+
+
+@pytest.mark.parametrize(
+    ("architecture", "task", "backend", "reason"),
+    [
+        ("GPT2LMHeadModel", ("generate",), "openvino", "with {}: it generates no text"),
+        ("BertModel", ("features",), "gguf", "with {}: it returns one vector of a text"),
+        ("BertModel", ("features", "--layers", 0), "onnx", "does not expose single layers"),
+        ("BertForTokenClassification", ("classify",), "ctranslate2", "cannot hold {}, of"),
+    ],
+)
+def test_a_backend_refuses_before_an_export(
+    architecture: str,
+    task: tuple[str, ...],
+    backend: str,
+    reason: str,
+    small: Callable[[str], Checkpoint],
+    tmp_path: Path,
+) -> None:
+    """And names the model as the user does: here a folder of the Hub, converted into a cache."""
+    small(architecture)
+    verb, *options = task
+    source, home = tmp_path / "source", tmp_path / "zoo-home"
+    code, message = failure("run", verb, source, "a", *options, "--backend", backend)
+    assert code == 2 and reason.format(source) in message, message
+    assert str(home) not in message
+    assert not [*home.glob("exports/*/*"), *home.glob("onnx/*")]
+
+
+def test_a_session_names_the_model_and_not_the_cache(encoder: Checkpoint) -> None:
+    with pytest.raises(UsageError, match=f"^{encoder.path} holds"):
+        open_session(encoder, "openvino").generator()

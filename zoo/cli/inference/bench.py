@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from zoo.errors import ZooError
     from zoo.export.report import Agreement
     from zoo.export.startup import Startup
-    from zoo.inference import Session
+    from zoo.inference import Need, Session
     from zoo.inference.bench import Measurement
 
 FIGURE = "speed.svg"  # file of --figures
@@ -209,13 +209,14 @@ def _open(
     from zoo.inference import check_threads
 
     check_threads(threads)
+    needs: tuple[Need, ...] = ("generation",) if generates else ()
     sessions: dict[Pair, Session] = {}
     refused: dict[Pair, ZooError] = {}
     for name, dtype in pairs:
         try:
-            session = open_session(checkpoint, name, dtype=dtype, threads=threads)
+            session = open_session(checkpoint, name, dtype=dtype, threads=threads, needs=needs)
             if generates:
-                session.generator()
+                session.generator()  # of an export, which may have been made without
             sessions[name, dtype] = session
         except (UsageError, DropError) as error:
             refused[name, dtype] = error

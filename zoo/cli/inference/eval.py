@@ -152,7 +152,7 @@ def command(
         record = False
     elif record:
         check_manifest(checkpoint.path)
-    session = open_session(checkpoint, **compute, fastest=True)
+    session = open_session(checkpoint, **compute, fastest=True, needs=evaluation.needs)
     task_evaluation = evaluation(checkpoint, session, **requested)
     reading = progress_of_files("evaluating", expand_paths(list(files)))
     with reading, output.collecting(task_evaluation) as on_prediction:

@@ -223,7 +223,8 @@ def _prepared(
     task: type[Task] = load_part(find_tasks(name, "predict")[0], "predict")
     checkpoint = resolve_adapted(ref, adapters, **checkpoint_options)
     task.require_head(checkpoint)  # before the slow loading of weights
-    session = open_session(checkpoint, **compute, fastest=not task.reads_layers)
+    needs = task.needs(checkpoint, given.options)
+    session = open_session(checkpoint, **compute, fastest=True, needs=needs)
     return make_task(name, checkpoint, session, **given.options), given
 
 

@@ -8,13 +8,16 @@ import msgspec
 from zoo.errors import UsageError, did_you_mean
 from zoo.export.targets import ONNX, find_target, target_names
 from zoo.export.targets.base import ExportTarget
+from zoo.export.targets.requirements import check_precision, require_held
 from zoo.inference import BACKENDS
 from zoo.inference.exported import check_file
-from zoo.inference.session import BackendWarning
+from zoo.inference.session import BackendWarning, no_layers
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from zoo.checkpoint import Checkpoint
-    from zoo.inference import Session
+    from zoo.inference import Need, Session
 
 
 class TargetInfo(msgspec.Struct, frozen=True):
@@ -38,46 +41,38 @@ def open_target(
     device: str | None,
     dtype: str | None,
     threads: int | None,
+    needs: "Collection[Need]" = (),
 ) -> "Session":
     """Open an export in its runtime, or export weights to a runtime on first use."""
     stored = checkpoint.export_target
     if stored is None:
-        names = [*BACKENDS, *(name for name in target_names() if name != ONNX)]
-        if backend not in names:
-            hint = did_you_mean(backend, names) or f"there are {', '.join(names)}"
-            raise UsageError(f"no backend is called {backend!r}", hint)
-        target = find_target(backend)
-        if not target.runs_weights:
-            raise UsageError(
-                f"--to {backend} makes another model, and is not a backend of {checkpoint.path}",
-                f"`zoo export {checkpoint.path} --to {backend} -o DIR` writes it, and DIR runs",
-            )
+        target = _target_of_weights(checkpoint, backend)
+        _check_cpu(target, device)
+        check_precision(target, dtype)
+        require_held(target, checkpoint)
+        _require_runnable(target, checkpoint, needs)
+        _require_runtime(target)
         from zoo.export.cache import cached_export
 
-        _check_cpu(target, device)
-        _require_runtime(target)
         checkpoint = cached_export(checkpoint, target, dtype)
     else:
         target = find_target(stored)
         if backend not in ("auto", stored):
             raise UsageError(
-                f"{checkpoint.path} holds a model for {target.title}, not for {backend}",
+                f"{checkpoint.name} holds a model for {target.title}, not for {backend}",
                 f"use --backend {stored}, or the model that it was exported from",
             )
         _check_cpu(target, device)
     info = read_target_info(checkpoint)
-    if dtype not in (None, info.dtype):
-        from zoo.export.targets.checked_export import check_precision
-
-        if check_precision(target, dtype) != info.dtype:
-            raise UsageError(
-                f"{checkpoint.path} holds a model in {info.dtype}, not {dtype}",
-                "leave --dtype out, or export it again",
-            )
+    if dtype not in (None, info.dtype) and check_precision(target, dtype) != info.dtype:
+        raise UsageError(
+            f"{checkpoint.name} holds a model in {info.dtype}, not {dtype}",
+            "leave --dtype out, or export it again",
+        )
     _require_runtime(target)
     if not info.validated:
         warn(
-            f"{checkpoint.path} was not compared with torch when it was exported: its outputs may "
+            f"{checkpoint.name} was not compared with torch when it was exported: its outputs may "
             "be wrong",
             BackendWarning,
             stacklevel=4,
@@ -91,11 +86,45 @@ def open_target(
     return session
 
 
+def _target_of_weights(checkpoint: "Checkpoint", backend: str) -> ExportTarget:
+    """Return the target that is called like a backend, and runs the weights that it is given."""
+    names = [*BACKENDS, *(name for name in target_names() if name != ONNX)]
+    if backend not in names:
+        hint = did_you_mean(backend, names) or f"there are {', '.join(names)}"
+        raise UsageError(f"no backend is called {backend!r}", hint)
+    target = find_target(backend)
+    if not target.runs_weights:
+        raise UsageError(
+            f"--to {backend} makes another model, and is not a backend of {checkpoint.name}",
+            f"`zoo export {checkpoint.name} --to {backend} -o DIR` writes it, and DIR runs",
+        )
+    return target
+
+
 def _check_cpu(target: ExportTarget, device: str | None) -> None:
     if device not in (None, "cpu"):
         raise UsageError(
             f"{target.title} runs on the CPU here, not on {device}", "leave --device out"
         )
+
+
+def _require_runnable(
+    target: ExportTarget, checkpoint: "Checkpoint", needs: "Collection[Need]"
+) -> None:
+    """Check that the runtime does what a task needs of a model that the target holds."""
+    model = (checkpoint.family, checkpoint.config, checkpoint.head_name)
+    problem = target.model_problem(*model)
+    if "generation" in needs and not target.generates:
+        problem = "it generates no text here"
+    elif "tokens" in needs and target.pools:
+        problem = "it returns one vector of a text, and none of its tokens"
+    if problem is not None:
+        raise UsageError(
+            f"{target.title} cannot run this task with {checkpoint.name}: {problem}",
+            "leave --backend out",
+        )
+    if "layers" in needs:
+        raise no_layers(target.name)
 
 
 def _require_runtime(target: ExportTarget) -> None:

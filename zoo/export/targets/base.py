@@ -69,6 +69,7 @@ class ExportTarget(ABC):
         runs_weights: whether ``--backend`` exports a model and runs it: false for a target that
             writes another model than the one that it is given.
         generates: whether the sessions of language models generate text.
+        pools: whether the sessions of encoders return ``sentence_embedding`` only.
         has_tokenizer: whether the runtime cuts texts itself, see ``tokens``.
         max_drop: accepted loss of what passes by its agreement, if ``--max-drop`` does not say it.
     """
@@ -84,6 +85,7 @@ class ExportTarget(ABC):
     reads_token_types: ClassVar[bool] = True
     runs_weights: ClassVar[bool] = True
     generates: ClassVar[bool] = False
+    pools: ClassVar[bool] = False
     has_tokenizer: ClassVar[bool] = False
     max_drop: ClassVar[float] = 0.01
 

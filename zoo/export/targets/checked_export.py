@@ -13,8 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from zoo.checkpoint import Checkpoint, load_text_tokenizer
-from zoo.convert.dtypes import NAMES
-from zoo.errors import UsageError, VerificationError, did_you_mean
+from zoo.errors import UsageError, VerificationError
 from zoo.export.export import check_weights
 from zoo.export.layout import unreadable_elsewhere, write_hub_files
 from zoo.export.quantization.agreement import (
@@ -36,6 +35,7 @@ from zoo.export.targets.card import target_card
 from zoo.export.targets.generated import Generated
 from zoo.export.targets.mixture import find_kept
 from zoo.export.targets.report import TargetReport, TokenizerAgreement
+from zoo.export.targets.requirements import TYPES, check_precision, require_held
 from zoo.export.validate import ReferenceBatch, difference, require_equal, run_reference, worst
 from zoo.families.onnx import EMBEDDING, OnnxSpec
 from zoo.families.random_inputs import axis_lengths
@@ -43,16 +43,14 @@ from zoo.inference import load_session
 from zoo.inference.load_model import load_model
 from zoo.inference.processing.pooling import pool
 from zoo.inference.session import Session
-from zoo.inference.task_checks import without_head
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.paths import check_unicode
 from zoo.io.progress import progress
-from zoo.io.tensors.formats import DTYPE_NAMES
 from zoo.tokenizers.pooling import Pooling
 from zoo.version import package_version
 
 Arrays = Mapping[str, NDArray[Any]]
-HIDDEN, TYPES, MASK = "last_hidden_state", "token_type_ids", "attention_mask"
+HIDDEN, MASK = "last_hidden_state", "attention_mask"
 UNTRACED = (0, 0)  # no shape is left out of the comparison
 SHOWN = 8  # texts of a message
 
@@ -124,40 +122,6 @@ def export_to(
         )
         advance(1)
     return report
-
-
-def check_precision(target: ExportTarget, name: str | None) -> str:
-    """Return the name of a precision of a target, by default its first."""
-    known = list(target.precisions)
-    name = DTYPE_NAMES[NAMES[name]] if name in NAMES else name  # fp16 is float16
-    if name is not None and name not in known:
-        raise UsageError(
-            f"{target.title} has no precision {name!r}",
-            did_you_mean(name, known) or f"give {', '.join(known)}",
-        )
-    return name or known[0]
-
-
-def require_held(target: ExportTarget, checkpoint: Checkpoint) -> None:
-    """Check that a target can hold a model."""
-    reason = target.refusal(
-        checkpoint.family, checkpoint.config, checkpoint.head_name, checkpoint.model.pooling
-    )
-    tokenizer = checkpoint.model.tokenizer
-    typed = tokenizer is not None and tokenizer.token_types and TYPES in checkpoint.onnx_spec.inputs
-    if checkpoint.model.score_activation is not None and typed and not target.reads_token_types:
-        reason = "it reads no token types, which tell a query from a text"
-    if reason is not None:
-        bare = target.refusal(
-            checkpoint.family, checkpoint.config, "none", checkpoint.model.pooling
-        )
-        raise UsageError(
-            f"{target.title} cannot hold {checkpoint.path}, of the family "
-            f"{checkpoint.family.name} with the head {checkpoint.head_name}: {reason}",
-            without_head(str(checkpoint.path))
-            if bare is None
-            else "docs/runtime-table.md lists what each target holds",
-        )
 
 
 class Reference:

@@ -38,7 +38,7 @@ class TargetSession(Session):
         outputs: Sequence[str] | None = None,  # by default the family's
     ) -> None:
         self._spec = checkpoint.onnx_spec
-        self._config, self._path = checkpoint.config, checkpoint.path
+        self._config, self._name = checkpoint.config, checkpoint.name
         self.backend, self.device, self.dtype = backend, "cpu", dtype
         self.inputs = tuple(
             name for name in self._spec.inputs if self.reads_token_types or name != TYPES
@@ -63,13 +63,13 @@ class TargetSession(Session):
         for name in names:
             if name in self._spec.outputs:
                 axes = self._spec.outputs[name]
-                check_result(str(self._path), name, results[name], axes, sizes)
+                check_result(self._name, name, results[name], axes, sizes)
         return {name: np.asarray(results[name], np.float32) for name in names}
 
     @override
     def decoder(self) -> "Decoder":
         raise UsageError(
-            f"{self._path} holds a model for {self.backend} without a key-value cache, which "
+            f"{self._name} holds a model for {self.backend} without a key-value cache, which "
             "cannot generate",
             "export it to ONNX, or generate in torch",
         )

@@ -1,7 +1,7 @@
 """Base class of tasks that generate text."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from zoo.checkpoint import Checkpoint
-    from zoo.inference import Session
+    from zoo.inference import Need, Session
     from zoo.inference.generation.processors import Processor
     from zoo.tokenizers import Encoded, TextTokenizer
     from zoo.tokenizers.tokenizer import Text
@@ -36,6 +36,11 @@ class GenerationTask(BatchTask):
     side: ClassVar[str]  # side of the padding: left for decoders, right for encoders
     chunk_size = 256
     max_batch_tokens = 4096  # prompts and new tokens of all beams; bounds the key-value cache
+
+    @classmethod
+    @override
+    def needs(cls, checkpoint: "Checkpoint", options: Mapping[str, Any]) -> "tuple[Need, ...]":
+        return ("generation",)
 
     @classmethod
     @override

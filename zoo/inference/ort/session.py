@@ -43,7 +43,7 @@ class GraphSession(Session):
         device: str = "cpu",
         threads: int | None = None,
     ) -> None:
-        self._config, self._path = checkpoint.config, checkpoint.path
+        self._config, self._name = checkpoint.config, checkpoint.name
         self._head = checkpoint.head
         self._spec = checkpoint.onnx_spec
         self.device, self.dtype = device, dtype
@@ -74,7 +74,7 @@ class GraphSession(Session):
             for axis, size in zip(self._spec.inputs[name], array.shape, strict=True)
         }
         for name, value in results.items():
-            check_result(str(self._path), name, value, self._spec.outputs[name], sizes)
+            check_result(self._name, name, value, self._spec.outputs[name], sizes)
         return {name: value.astype(np.float32, copy=False) for name, value in results.items()}
 
     def use_adapter(self, tensors: "Mapping[str, Floats]") -> None:
@@ -82,7 +82,7 @@ class GraphSession(Session):
         taken = {value.name for value in self._session.get_overridable_initializers()}
         if missing := [name for name in tensors if name not in taken]:
             raise VerificationError(
-                f"{self._path}: the graph has no input {missing[0]}", "export it again"
+                f"{self._name}: the graph has no input {missing[0]}", "export it again"
             )
         self._adapter = dict(tensors)
 
@@ -90,7 +90,7 @@ class GraphSession(Session):
     def decoder(self) -> "Decoder":
         if self._graphs is None:
             raise UsageError(
-                f"{self._path} holds a graph without a key-value cache, which cannot generate",
+                f"{self._name} holds a graph without a key-value cache, which cannot generate",
                 "export the model again, with --cache"
                 if self._head.has_cache
                 else "generate with the model that it was exported from, in torch",
@@ -113,7 +113,7 @@ class OnnxSession(GraphSession):
         export = read_export_info(checkpoint)
         if not export.validated:
             warn(
-                f"{checkpoint.path} holds a graph that did not pass the export gate: its outputs "
+                f"{checkpoint.name} holds a graph that did not pass the export gate: its outputs "
                 "may be wrong",
                 BackendWarning,
                 stacklevel=4,
@@ -142,17 +142,17 @@ class OnnxSession(GraphSession):
     ) -> Self:
         """Open an export after checking its files; errors name what it holds."""
         if not checkpoint.is_export:
-            raise UsageError(f"{checkpoint.path} holds no ONNX graph", "make one with `zoo export`")
+            raise UsageError(f"{checkpoint.name} holds no ONNX graph", "make one with `zoo export`")
         stored = read_export_info(checkpoint).dtypes
         if dtype is not None and dtype not in stored:
             raise UsageError(
-                f"{checkpoint.path} holds a graph in {' and '.join(stored)}, not {dtype}",
+                f"{checkpoint.name} holds a graph in {' and '.join(stored)}, not {dtype}",
                 "leave --dtype out, or export it again",
             )
         if dtype is None:
             dtype, *others = stored
             if others or dtype != "float32":
                 also = f"; --dtype selects {' or '.join(others)}" if others else ""
-                LOG.info("%s: the graph in %s%s", checkpoint.path, dtype, also)
+                LOG.info("%s: the graph in %s%s", checkpoint.name, dtype, also)
         check_files(checkpoint, dtype)
         return cls(checkpoint, device, threads, dtype)

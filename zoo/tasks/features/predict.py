@@ -1,16 +1,23 @@
 """The task features: hidden states of the tokens."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
 from zoo.inference.processing.batching import Batch
 from zoo.inference.processing.numbers import short_floats
 from zoo.inference.processing.records import TextExample
+from zoo.inference.session import no_layers
 from zoo.inference.task import BatchTask, EncodedExample
 from zoo.inference.task_checks import require_finite
 from zoo.io.numbers import parse_int
 from zoo.overrides import override
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+    from zoo.inference import Need
+
+LAST = (-1,)
 
 
 class Features(BatchTask):
@@ -23,8 +30,13 @@ class Features(BatchTask):
     name: ClassVar[str] = "features"
     output_keys: ClassVar[tuple[str, ...]] = ("tokens", "offsets", "layers")
     pairs: ClassVar[bool] = True
-    reads_layers: ClassVar[bool] = True
     chunk_size: int = 128  # the states of all layers of a chunk are in memory at once
+
+    @classmethod
+    @override
+    def needs(cls, checkpoint: "Checkpoint", options: Mapping[str, Any]) -> "tuple[Need, ...]":
+        last = {-1, getattr(checkpoint.config, "num_layers", -1)}
+        return ("layers",) if set(options.get("layers", LAST)) - last else ("tokens",)
 
     @classmethod
     @override
@@ -40,7 +52,7 @@ class Features(BatchTask):
             )
         return records, {**options, "layers": layers}
 
-    def __init__(self, *args: Any, layers: Sequence[int] = (-1,), **options: Any) -> None:
+    def __init__(self, *args: Any, layers: Sequence[int] = LAST, **options: Any) -> None:
         super().__init__(*args, **options)
         # where the backend exposes no layers
         known: int = getattr(self.checkpoint.config, "num_layers", 0)
@@ -60,10 +72,7 @@ class Features(BatchTask):
             self.layers == (self.depth,) and "last_hidden_state" in self.session.outputs
         )
         if not self.last_alone and not self.session.layers:
-            raise UsageError(
-                f"the {self.session.backend} backend does not expose single layers of this model",
-                "use --backend cpu",
-            )
+            raise no_layers(self.session.backend)
 
     @override
     def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from zoo.checkpoint import Checkpoint
+    from zoo.inference import Need
 
 
 class Seq2SeqEvaluation(Evaluation):
@@ -39,6 +40,7 @@ class Seq2SeqEvaluation(Evaluation):
     # predicted from the target's earlier tokens. Intervals are over samples.
 
     name: ClassVar[str] = "seq2seq"
+    needs: "ClassVar[tuple[Need, ...]]" = ("generation",)
 
     def __init__(
         self,

@@ -56,6 +56,7 @@ class Gguf(ExportTarget):
         "mxfp4": Precision(None, "4-bit floating-point weights, 32 to a power of two"),
     }
     reads_token_types = False
+    pools = True
     has_tokenizer = True
 
     @override
@@ -108,7 +109,7 @@ class Gguf(ExportTarget):
         names = (checkpoint.family, checkpoint.config, checkpoint.head_name)
         if problem := self.model_problem(*names):
             raise UsageError(
-                f"{checkpoint.path} holds a GGUF file that is not run here: {problem}",
+                f"{checkpoint.name} holds a GGUF file that is not run here: {problem}",
                 "run it with llama.cpp, or convert it and run it in torch",
             )
         return LlamaSession(checkpoint, directory / FILE, precision, threads)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from zoo.errors import VerificationError
 from zoo.inference.threads import environment_threads
+from zoo.io.cores import usable_cores
 from zoo.io.paths import home
 from zoo.version import package_version
 
@@ -117,7 +118,7 @@ class Llama:
         # one more: node-llama-cpp keeps the last cell of a context free
         settings = {
             "contextSize": max_tokens + 1,
-            "threads": threads or environment_threads() or os.cpu_count(),
+            "threads": threads or environment_threads() or usable_cores(),
             "embeds": embeds,
         }
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115

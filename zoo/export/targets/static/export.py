@@ -19,13 +19,9 @@ from zoo.export.quantization.variants import QuantizationPlan
 from zoo.export.report import Agreement, at_least_0
 from zoo.export.targets.base import ExportSettings, ExportTarget
 from zoo.export.targets.card import target_card
-from zoo.export.targets.checked_export import (
-    check_precision,
-    probe_texts,
-    require_agreement,
-    require_held,
-)
+from zoo.export.targets.checked_export import probe_texts, require_agreement
 from zoo.export.targets.report import TargetReport
+from zoo.export.targets.requirements import check_precision, require_held
 from zoo.export.targets.static.vectors import mean, static_vectors
 from zoo.export.targets.static.vocabulary import vocabulary_of
 from zoo.hub.source import CheckpointDir

@@ -4,7 +4,6 @@ import contextlib
 import math
 from collections.abc import Iterator
 from contextvars import ContextVar
-from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -142,25 +141,26 @@ def _by_document(
     q: Tensor, k: Tensor, v: Tensor, documents: DocumentOffsets, dropout: float, scale: float
 ) -> Tensor:
     """Return the attention within each document, as the kernel computes it, on any device."""
-    # without the dimension of a batch, the function stores the scores of all pairs of tokens
-    mixed, more = [], documents.more_keys
+    # Rows are split at once: each slice would have a gradient of the size of all rows. Without the
+    # dimension of a batch, the function stores the scores of all pairs of tokens
+    lengths = documents.offsets.diff().tolist()
+    of_keys = documents.offsets_of_keys.diff().tolist()
     # the kernel's own causal mask is of as many queries as keys
-    masked = documents.reach is not None or (documents.causal and more > 0)
-    for number, (start, end) in enumerate(pairwise(documents.offsets.tolist())):
-        queries = q[None, start:end].transpose(1, 2)
-        of_keys = slice(start + number * more, end + (number + 1) * more)
-        keys, values = (x[None, of_keys].transpose(1, 2) for x in (k, v))
-        mixed.append(
-            F.scaled_dot_product_attention(
-                queries,
-                keys,
-                values,
-                attn_mask=window(end - start, documents, q) if masked else None,
-                dropout_p=dropout,
-                is_causal=documents.causal and not masked,
-                scale=scale,
-            )
+    masked = documents.reach is not None or (documents.causal and documents.more_keys > 0)
+    q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
+    parts = (torch.split(x, each, dim=2) for x, each in ((q, lengths), (k, of_keys), (v, of_keys)))
+    mixed = [
+        F.scaled_dot_product_attention(
+            queries,
+            keys,
+            values,
+            attn_mask=window(queries.shape[2], documents, q) if masked else None,
+            dropout_p=dropout,
+            is_causal=documents.causal and not masked,
+            scale=scale,
         )
+        for queries, keys, values in zip(*parts, strict=True)
+    ]
     return torch.cat(mixed, dim=2)[0].transpose(0, 1)
 
 

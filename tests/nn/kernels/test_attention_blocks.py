@@ -94,10 +94,10 @@ def test_blocks_cover_each_head_of_each_row_once(
 def test_blocks_of_documents_hold_whole_documents() -> None:
     q, k, _ = operands()
     assert document_blocks(q, k, of_lengths(3, 4, 7, 7)) == [
-        Block(slice(0, 1), _heads(3), slice(0, 3), slice(0, 3)),
-        Block(slice(0, 1), _heads(4), slice(3, 7), slice(3, 7)),
-        Block(slice(1, 2), _heads(7), slice(0, 7), slice(0, 7)),
-        Block(slice(2, 3), _heads(7), slice(0, 7), slice(0, 7)),
+        Block(0, _heads(3), slice(0, 3), slice(0, 3)),
+        Block(0, _heads(4), slice(3, 7), slice(3, 7)),
+        Block(1, _heads(7), slice(0, 7), slice(0, 7)),
+        Block(2, _heads(7), slice(0, 7), slice(0, 7)),
     ]
 
 

@@ -19,7 +19,7 @@ HALF = (torch.bfloat16, torch.float16)
 class Block(NamedTuple):
     """Heads and tokens whose scores are computed at once."""
 
-    rows: slice  # rows of the batch
+    rows: slice | int  # rows of the batch, or one of them
     heads: slice  # heads of these rows
     queries: slice = slice(None)  # tokens of these rows
     keys: slice = slice(None)
@@ -55,11 +55,11 @@ def document_blocks(q: Tensor, k: Tensor, documents: DocumentOffsets) -> list[Bl
     ]
 
 
-def _stretches(offsets: Tensor, tokens: int) -> Iterator[tuple[slice, slice]]:
+def _stretches(offsets: Tensor, tokens: int) -> Iterator[tuple[int, slice]]:
     """Return the row of each document, and its tokens in rows of a length."""
     for start, end in pairwise(offsets.tolist()):
         row, first = divmod(start, tokens)
-        yield slice(row, row + 1), slice(first, first + end - start)
+        yield row, slice(first, first + end - start)
 
 
 def _parts_of_heads(heads: int, scores: int) -> Iterator[slice]:
@@ -189,9 +189,10 @@ def _part(x: Tensor, block: Block, tokens: slice) -> Tensor:
 
 
 def _product(x: Tensor, y: Tensor, factor: float) -> Tensor:
-    """Return x y times a factor, (rows, heads, m, n)."""
+    """Return x y times a factor, (rows, heads, m, n), or of one row, (heads, m, n)."""
     # One row at a time, whose heads are not copied, unlike with several rows in one product.
     result = x.new_empty(*x.shape[:-1], y.shape[-1])
-    for part, left, right in zip(result, x, y, strict=True):
+    rows = zip(result, x, y, strict=True) if x.dim() == 4 else [(result, x, y)]
+    for part, left, right in rows:
         part.baddbmm_(left, right, beta=0, alpha=factor)
     return result

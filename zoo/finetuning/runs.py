@@ -83,8 +83,7 @@ def select_median_run(path: Path, runs: Sequence[Path]) -> Path:
     content = {"median_run": names_of[middle], "metrics": summary, "runs": values}
     atomic_write(path / SUMMARY, encode_json(content))
     with atomic_directory(path / MODEL, force=True, in_run=True) as staging:
-        for file in sorted((middle / MODEL).iterdir()):
-            shutil.copyfile(file, staging / file.name)
+        shutil.copytree(middle / MODEL, staging, copy_function=shutil.copyfile, dirs_exist_ok=True)
     return path / MODEL
 
 

@@ -10,7 +10,7 @@ import torch
 import zoo
 from tests.checkpoints import Make
 from tests.finetuning.conftest import Pretrained
-from tests.finetuning.making import finetune, setup_of, write_table
+from tests.finetuning.making import HERE, finetune, setup_of, write_table
 from tests.inference.conftest import converted
 from tests.tasks.sentence_embedding.test_train import table, tree_of
 from tests.tasks.sentence_embedding.test_training_losses import (
@@ -26,7 +26,9 @@ from tests.training.runs import records
 from zoo.checkpoint import load_checkpoint
 from zoo.convert.conversion import convert
 from zoo.errors import ZooError
+from zoo.finetuning.runs import FineTuneRun, select_median_run
 from zoo.hub.source import CheckpointDir
+from zoo.training.seeds import train_seeds
 
 TASK = "late-interaction"
 TOKENS = "token_embeddings"
@@ -255,6 +257,22 @@ def test_a_new_projection_is_learned_and_kept(pretrained: Pretrained, tmp_path: 
     assert max(rows.starts[1:] - rows.starts[:-1]) == 6
     again = finetune(tmp_path / "again", tree(run / "model", train, "multiple-negatives"))
     assert load_checkpoint(again / "model").model.pooling == stored
+
+
+def test_the_model_of_the_median_seed_has_its_projection(
+    pretrained: Pretrained, tmp_path: Path
+) -> None:
+    tree_of_run = tree(
+        pretrained("BertModel")[0], table(tmp_path / "t.jsonl"), "multiple-negatives"
+    )
+    run = FineTuneRun({**tree_of_run, "max_steps": 1}, HERE, path := tmp_path / "runs")
+    chosen = load_checkpoint(select_median_run(path, train_seeds(run, 2)))
+    chosen.require_unchanged()
+    middle = load_checkpoint(
+        path / json.loads((path / "summary.json").read_text())["median_run"] / "model"
+    )
+    (ours, theirs) = (c.module_weights()["1_Dense"]["linear.weight"] for c in (chosen, middle))
+    assert (ours == theirs).all()
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,13 @@ import pytest
 
 from tests import warm
 from tests.finetuning.conftest import Pretrained
-from tests.finetuning.making import assert_resumes_exactly, finetune, settings, texts
+from tests.finetuning.making import assert_resumes_exactly, finetune, settings, texts, write_table
 from tests.training.runs import records
 from zoo.api.evaluation import evaluate
 from zoo.checkpoint import load_checkpoint
 from zoo.data.readers.problems import InvalidRows
 from zoo.data.readers.review import DataReview, Reviewed
+from zoo.errors import UsageError
 
 BAD = {  # line -> what is wrong
     23: ("a b", "has 1 columns, and the header has 2"),
@@ -132,3 +133,20 @@ def test_repeated_and_contradicting_samples() -> None:
         "the labels 'X', 'x' differ in case only: write them alike",
     ]
     assert review.labels == {"x": 3, "y": 2, "X": 1}
+
+
+@pytest.mark.parametrize("which", ["training", "evaluation"])
+def test_a_split_without_a_row_that_suits_the_task_is_refused(
+    which: str, pretrained: Pretrained, tmp_path: Path
+) -> None:
+    """The rows are read, and the loss cannot use any of them."""
+    scores = {"training": 1.0, "evaluation": 1.0, which: 5.0}
+    data: dict[str, Any] = {"pair": "pair", "label": "label", "skip_invalid": True}
+    tables = {}
+    for name, score in scores.items():
+        rows = [{"text": f"a {text}", "pair": text, "label": score} for text in texts(8)]
+        tables[name] = write_table(tmp_path / f"{name}.jsonl", rows)
+    data["eval"] = [str(tables["evaluation"])]
+    changes = {"task": "sentence-embedding", "task_args": {"loss": "cosine"}, "data": data}
+    with pytest.raises(UsageError, match=f"no row of the {which} data can be used"):
+        finetune(tmp_path / "run", settings(pretrained()[0], tables["training"], **changes))

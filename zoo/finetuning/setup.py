@@ -250,6 +250,7 @@ def finetune_setup(
         }
         train = objective.usable(train, problems.train)
         evaluation = objective.usable(evaluation, problems.evaluation)
+        require_samples(train, evaluation)
         objective.require_metric(evaluation)
     parts = tokenize_splits(objective, (train, evaluation), encoder, problems)
     rows, (train, evaluation) = (parts[0].rows, parts[1].rows), (parts[0].samples, parts[1].samples)
@@ -366,9 +367,7 @@ def read_splits(
     if data.eval:
         read = task.read_eval(data.eval, data, problems.evaluation)
         evaluation = list(problems.evaluation.checked(read, check))
-    if not (train and (evaluation or not data.eval)):
-        split = "evaluation" if train else "training"
-        raise UsageError(f"no row of the {split} data can be used", "correct the labels")
+    require_samples(train, evaluation if data.eval else train)
     if data.eval:
         return train, evaluation
     rest, held = hold_out(train, data.eval_fraction, task.split_hint)
@@ -390,6 +389,13 @@ def read_splits(
             f"{len(train):,}",
         )
     return rest, held
+
+
+def require_samples(train: Sequence[Any], evaluation: Sequence[Any]) -> None:
+    """Check that both splits have samples."""
+    if not (train and evaluation):
+        split = "evaluation" if train else "training"
+        raise UsageError(f"no row of the {split} data can be used", "correct the labels")
 
 
 def _review(task: type[FineTuning], samples: Sequence[Any], data: TableConfig) -> DataReview:

@@ -134,6 +134,16 @@ def test_what_does_not_fit_is_one_line(
         zoo.evaluate(model, task=TASK, eval=file, **options)
 
 
+def test_a_query_without_texts_is_refused(small: Small, tmp_path: Path) -> None:
+    model, _ = small("BertModel")
+    rows: list[dict[str, Any]] = [
+        {"text": "a", "pair": ["b"], "label": [1]},
+        {"text": "c", "pair": [], "label": []},
+    ]
+    with pytest.raises(ZooError, match="jsonl:2 has no texts"):
+        zoo.evaluate(model, task=TASK, eval=write_table(tmp_path / "t.jsonl", rows), pair="pair")
+
+
 def test_a_reranker_does_not_search(small: Small, tmp_path: Path) -> None:
     model, _ = small("BertForSequenceClassification", num_labels=1)
     beir(tmp_path / "data")

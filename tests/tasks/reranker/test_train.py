@@ -257,6 +257,8 @@ def test_the_command(pretrained: Pretrained, tmp_path: Path) -> None:
             "not from 0 to 1; --set task_args.score_range",
         ),
         ("cross-entropy", {"data": {"label": "half"}}, "the label 0.5 is not a class"),
+        ("cross-entropy", {"data": {"label": "huge"}}, "has the label 100000000000, and cross-ent"),
+        ("cross-entropy", {"task_args": {"score_range": [0, 3]}}, "cross-entropy takes classes"),
         ("rank-net", {}, "the task reranker: loss is 'rank-net'"),
         ("lambda", {"task_args": {"sigma": 0}}, "sigma is 0.0, not positive"),
     ],
@@ -265,7 +267,7 @@ def test_what_does_not_fit_is_one_line(
     pretrained: Pretrained, tmp_path: Path, loss: str, changes: dict[str, Any], message: str
 ) -> None:
     model, _ = pretrained("BertForMaskedLM")
-    rows = [{**row, "one": 1, "half": 0.5} for row in scored()]
+    rows = [{**row, "one": 1, "half": 0.5, "huge": 1e11} for row in scored()]
     data = write_table(tmp_path / "t.jsonl", rows)
     arguments = {"loss": loss, **changes.pop("task_args", {})}
     columns = {"label": "one", **changes.pop("data", {})}
@@ -275,6 +277,22 @@ def test_what_does_not_fit_is_one_line(
             tree_of(model, data, data, task_args=arguments, data=columns, **changes),
         )
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("label", [3, 0.5])
+def test_grades_to_evaluate_are_those_of_the_training_data(
+    pretrained: Pretrained, tmp_path: Path, label: float
+) -> None:
+    model, _ = pretrained("BertForMaskedLM")
+    rows = [
+        {"text": row["text"], "pair": row["pair"][0], "label": k % 3}
+        for k, row in enumerate(lists())
+    ]
+    train = write_table(tmp_path / "t.jsonl", rows)
+    held = write_table(tmp_path / "e.jsonl", [{**rows[0], "label": label}, *rows[1:]])
+    tree = tree_of(model, train, held, task_args={"loss": "cross-entropy"})
+    with pytest.raises(ZooError, match=f"the label {label:g} is not a class; .* 0 to 2"):
+        finetune(tmp_path / "run", tree)
 
 
 def test_queries_of_one_text_are_said(

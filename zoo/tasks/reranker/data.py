@@ -69,6 +69,8 @@ def read_lists(
                 for label in (stated if isinstance(stated, list) else [stated])
             ]
         documents = (*own, *others)
+        if not documents:
+            raise RowError(f"{location} has no texts", "give the query a text, or leave it out")
         margins = bool(others) and len(labels) == len(documents) - 1
         if margins:
             labels = [0.0, *(-margin for margin in labels)]

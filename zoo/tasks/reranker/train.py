@@ -16,6 +16,7 @@ from zoo.finetuning.base import LABELS, FineTuning
 from zoo.finetuning.rows import TokenizedRows, tokenize
 from zoo.finetuning.windows import TEXTS, WINDOW_LENGTHS, collate_windows
 from zoo.inference.processing.similarity import score_error
+from zoo.io.limits import MAX_CONFIG_LABELS
 from zoo.metrics.ranks import correlations
 from zoo.metrics.retrieval import RANKING_NAMES, ranking_scores
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel
@@ -63,6 +64,8 @@ class RerankerOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError(f"sigma is {self.sigma}, not positive")
         if self.score_range is not None and not self.score_range[0] < self.score_range[1]:
             raise ValueError(f"score_range is {self.score_range}, not the lowest score first")
+        if self.score_range is not None and self.loss == "cross-entropy":
+            raise ValueError("score_range maps labels to 0 to 1, and cross-entropy takes classes")
 
 
 class Reranker(FineTuning):
@@ -123,16 +126,14 @@ class Reranker(FineTuning):
         """Return the grades in order as classes of ``cross-entropy``, from 0 to the highest."""
         if run.task_args.get("loss") != "cross-entropy":
             return ()
-        highest = 1
-        for sample in samples:
-            for label in sample.labels:
-                if label < 0 or not label.is_integer():
-                    raise UsageError(
-                        f"{sample.location}: the label {label:g} is not a class",
-                        "cross-entropy takes the grades 0, 1, 2, ...",
-                    )
-                highest = max(highest, int(label))
-        return tuple(map(str, range(highest + 1)))
+        highest = int(max(max(sample.labels) for sample in samples))
+        if highest >= MAX_CONFIG_LABELS:
+            raise UsageError(
+                f"the training data has the label {highest}, and cross-entropy has an output for "
+                "each grade from 0",
+                "choose another loss",
+            )
+        return tuple(map(str, range(max(highest, 1) + 1)))
 
     @classmethod
     @override
@@ -183,6 +184,14 @@ class Reranker(FineTuning):
                 f"{sample.location} has one text, and margin-mse compares it with negatives",
                 "name their columns with --negative, or give lists",
             )
+        if self.kind == "cross-entropy":
+            classes = len(self.config.labels)
+            wrong = labels[(labels % 1 != 0) | (labels < 0) | (labels >= classes)]
+            if len(wrong):
+                raise RowError(
+                    f"{sample.location}: the label {wrong[0]:g} is not a class",
+                    f"cross-entropy takes the grades of the training data, 0 to {classes - 1}",
+                )
         if self.kind == KIND and not ((labels >= 0) & (labels <= 1)).all():
             raise RowError(
                 f"{sample.location} has a label that is not from 0 to 1",

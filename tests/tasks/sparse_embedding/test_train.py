@@ -1,6 +1,7 @@
 """SPLADE with FLOPS, against SpladeLoss of sentence-transformers, and its runs."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,27 @@ def test_the_regularization_grows_quadratically(pretrained: Pretrained, tmp_path
     again = tree(run / "model", train, "multiple-negatives", task_args={"max_active_dims": 4})
     pooling: Any = setup_of(finetune(tmp_path / "again", again)).objective
     assert replace(pooling.pooling, max_active_dims=None) == stored
+
+
+def test_an_evaluation_on_scores(pretrained: Pretrained, tmp_path: Path) -> None:
+    """Has the numbers of ``zoo eval``, and the loss of CoSENT."""
+    model, _ = pretrained("BertForMaskedLM")
+    held = table(tmp_path / "e.jsonl", 8, seed=7)
+    data = {"eval": [str(held)], "eval_score": "score"}
+    settings = {"data": data, "micro_batch_size": 8, "max_steps": 2}
+    settings |= {"task_args": dict.fromkeys(WEIGHTS, 0)}
+    train = table(tmp_path / "t.jsonl")
+    run = finetune(tmp_path / "run", tree(model, train, "multiple-negatives", **settings))
+    record = records(run, "validation")[-1]
+    metrics = zoo.evaluate(run / "model", task=TASK, eval=held, pair="pair", label="score").metrics
+    assert record["metrics"] == pytest.approx({n: metrics[n] for n in record["metrics"]}, abs=1e-3)
+    trained = zoo.load(run / "model", backend="cpu")
+    rows = [json.loads(line) for line in held.read_text().splitlines()]
+    first, second = (torch.tensor(trained.embed([r[n] for r in rows])) for n in ("text", "pair"))
+    cosines = torch.nn.functional.cosine_similarity(first, second)
+    below = [(i, j) for i in range(8) for j in range(8) if rows[i]["score"] < rows[j]["score"]]
+    sums = 1 + sum(float((cosines[i] - cosines[j]).exp()) for i, j in below)
+    assert record["loss"] == pytest.approx(math.log(sums), rel=1e-3)
 
 
 @pytest.mark.parametrize(

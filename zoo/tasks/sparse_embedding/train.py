@@ -15,7 +15,7 @@ from zoo.objectives.base import LossOutput, Outputs
 from zoo.objectives.options import Options
 from zoo.overrides import override
 from zoo.tasks.retrieval.vectors import SparseVectors
-from zoo.tasks.sentence_embedding.losses import margins, multiple_negatives
+from zoo.tasks.sentence_embedding.losses import multiple_negatives
 from zoo.tasks.sentence_embedding.train import TEXTS, SentenceEmbedding
 from zoo.tasks.sentence_embedding.train_options import TAUGHT, EmbeddingOptions
 from zoo.tokenizers.pooling import Pooling
@@ -152,8 +152,7 @@ class SparseEmbedding(SentenceEmbedding):
             shared, first = self._compared(vectors.transpose(0, 1))
             everything = shared.transpose(0, 1)
             if LABELS in batch:
-                found = margins(vectors[0], vectors[1], vectors[2:])
-                total = self.taught_loss(found, batch[LABELS])
+                total = self._sum(vectors, outputs, batch, 0)
             else:
                 total = multiple_negatives(
                     vectors[0], list(everything[1:]), self.options.scale, first, unit=False
@@ -173,9 +172,7 @@ class SparseEmbedding(SentenceEmbedding):
         if torch.is_grad_enabled():
             return {}
         if LABELS in batch:
-            exact = vectors.double()
-            similarity = margins(exact[0], exact[1], exact[2:])
-            return {"similarity": similarity, "label": batch[LABELS]}
+            return super()._predictions(vectors, outputs, batch)
         found = {TEXTS: batch[TEXTS]}
         for name, part in zip(("anchor", "text"), vectors[:2], strict=True):
             best = part.detach().topk(min(KEPT, part.shape[-1]))

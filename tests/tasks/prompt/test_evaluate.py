@@ -223,6 +223,7 @@ def test_many_prompts_are_listed_by_accuracy(
     ("options", "message"),
     [
         ({}, "there is no template"),
+        ({"template": "no slot " * 40}, "has no slot {text}; write it as in"),
         ({"template": TEMPLATES[0], "seeds": 2}, "--seeds and --orders are for examples"),
         ({"template": TEMPLATES[0], "shots": 2}, "--shots and --shots-from belong together"),
     ],

@@ -20,6 +20,7 @@ from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.cli.inference.run import command
 from zoo.errors import UsageError
 from zoo.inference import load_session
+from zoo.tasks.prompt.generate import AnswerGenerator
 
 __all__ = ["hub", "hub_checkpoint", "source"]
 Results = list[dict[str, Any]]
@@ -261,6 +262,15 @@ def test_the_most_frequent_answer_of_samples_wins(gpt: tuple[Model, Causal]) -> 
     assert voted["votes"] == counts
     assert counts[voted["answer"]] == max(counts.values())
     assert voted["answer"] in voted["generated"]
+
+
+def test_an_answer_is_the_group_of_the_last_match() -> None:
+    """A match without the group, such as one of the other alternative, has no answer."""
+    task: Any = None
+    answers = AnswerGenerator(task, {}, answer="is ([0-9]+)|unknown")
+    found = [answers.find(text) for text in ("it is 3, or is 4", "unknown", "")]
+    assert found == ["4", None, None]
+    assert AnswerGenerator(task, {}, answer="[0-9]+").find("3 or 4") == "4"
 
 
 @pytest.mark.parametrize(

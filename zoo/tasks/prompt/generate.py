@@ -66,9 +66,8 @@ class AnswerGenerator:
         if self.pattern is None:
             return text.strip().partition("\n")[0].strip() or None
         matches = list(self.pattern.finditer(text))
-        if not matches:
-            return None
-        return matches[-1].group(1 if self.pattern.groups else 0).strip() or None
+        answer = matches[-1].group(min(self.pattern.groups, 1)) if matches else None
+        return (answer or "").strip() or None
 
 
 def generation_task(

@@ -1,5 +1,6 @@
 """Templates of prompts, and the words that stand for labels in them."""
 
+import os.path
 import re
 import string
 from collections.abc import Mapping
@@ -67,14 +68,14 @@ class Template:
     @classmethod
     def read(cls, value: str) -> "Template":
         """Return the template of a file, or of a text with slots."""
-        path = Path(value)
-        if "{" in value or not (len(value) < 4096 and path.exists()):
+        if "{" in value or not os.path.exists(value):
             if "{" not in value and re.fullmatch(r"\S+", value):
                 raise UsageError(
                     f"{value} is neither a file nor a template, which has the slot {{text}}",
                     f"write a template such as {EXAMPLE!r}",
                 )
             return cls.parse(value)
+        path = Path(value)
         content = decode_text(read_regular(path, "template", MAX_YAML_BYTES), path)
         return cls.parse(content.removesuffix("\n"))
 

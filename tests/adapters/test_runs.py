@@ -332,6 +332,10 @@ def test_runs_that_an_adapter_does_not_suit_are_refused(
             {"method": "ia3", "target_modules": ["key"], "feedforward_modules": ["value"]},
             "adapter.feedforward_modules has 'value', which adapter.target_modules lacks",
         ),
+        (  # the others read the same inputs
+            {"method": "ia3", "target_modules": ["query"], "feedforward_modules": ["query"]},
+            "self.query is one product with 2 more here, and its inputs cannot be scaled",
+        ),
     ],
 )
 def test_wrong_settings(

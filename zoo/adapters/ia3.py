@@ -57,10 +57,10 @@ class IA3(AdapterMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
             names = [part.name for part in site.parts.values()]
             inputs = method.feedforward_modules or ()
             found = [name for name in names if any(matches(name, target) for target in inputs)]
-            if found and len(names) > 1:
+            if found and len(site.entry.sources) > 1:
                 raise UsageError(
-                    f"{found[0]} is one product with {len(names) - 1} more here, and its inputs "
-                    "cannot be scaled",
+                    f"{found[0]} is one product with {len(site.entry.sources) - 1} more here, and "
+                    "its inputs cannot be scaled",
                     "leave it out of adapter.feedforward_modules",
                 )
             size, width = site.entry.shape

@@ -214,6 +214,11 @@ def test_no_batch_has_a_text_twice() -> None:
     assert [again[k] for k in range(400, 600)] == rows[400:], "a function of the position"
 
 
+def test_rows_that_share_a_text_of_their_batch_are_counted() -> None:
+    order = NoDuplicatesOrder(np.array([[0, 1], [0, 2], [3, 3], [4, 5]]), 4, 0)
+    assert order.duplicates(0) == 2, "not the row whose texts are equal"
+
+
 def test_duplicates_that_cannot_be_avoided_are_spread() -> None:
     numbers = np.array([[0, 1 + k] for k in range(6)] + [[100 + k, 200 + k] for k in range(10)])
     order = NoDuplicatesOrder(numbers, 4, 0)

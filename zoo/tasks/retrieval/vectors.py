@@ -117,7 +117,7 @@ class CorpusVectors(ABC):
         self.function = function
         self.count = 0
         self.files: list[RowFile] = []
-        self.norms = array("d")  # of the texts; late interaction has none
+        self.largest_norm = 0.0  # of a text; late interaction has none
 
     @abstractmethod
     def add(self, embedding: "Floats") -> None:
@@ -135,7 +135,7 @@ class CorpusVectors(ABC):
         """Return the difference up to which the scores of each query are equal."""
         import numpy as np
 
-        largest = np.array([[max(self.norms, default=0.0)]], queries[0].dtype)
+        largest = np.array([[self.largest_norm]], queries[0].dtype)
         errors = (rounding_error(q[None], largest, self.function, dtype) for q in queries)
         return [float(error) for (error,) in errors]
 
@@ -197,7 +197,7 @@ class DenseVectors(CorpusVectors):
     @override
     def add(self, embedding: "Floats") -> None:
         self.vectors.append(embedding[None])
-        self.norms.append(self._norm(embedding))
+        self.largest_norm = max(self.largest_norm, self._norm(embedding))
         self.count += 1
 
     @override
@@ -265,7 +265,7 @@ class SparseVectors(CorpusVectors):
 
     def __init__(self, function: SimilarityFunction) -> None:
         super().__init__(function)
-        self.words, self.weights = RowFile(), RowFile()
+        self.words, self.weights, self.norms = RowFile(), RowFile(), array("d")
         self.files += [self.words, self.weights]
 
     @override
@@ -282,6 +282,7 @@ class SparseVectors(CorpusVectors):
         self.words.append(words.astype(np.int32))
         self.weights.append(weights)
         self.norms.append(self._norm(weights))
+        self.largest_norm = max(self.largest_norm, self.norms[-1])
         self.count += 1
 
     @override

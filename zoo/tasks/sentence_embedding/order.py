@@ -1,6 +1,6 @@
 """Order of rows in which no text occurs twice in a batch."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,21 +28,24 @@ class NoDuplicatesOrder(ProportionalMixture):
 
     def duplicates(self, epoch: int) -> int:
         """Return the number of rows of an epoch with a text of another row of their batch."""
-        batches = self.epoch(epoch).reshape(-1, self.batch_size).tolist()
-        return sum(
-            not self._fits(row, [other for other in batch if other != row])
-            for batch in batches
-            for row in batch
-        )
+        count = 0
+        for batch in self.epoch(epoch).reshape(-1, self.batch_size).tolist():
+            times = Counter(text for row in batch for text in self.texts[row])
+            count += sum(any(times[text] > 1 for text in self.texts[row]) for row in batch)
+        return count
 
     @override
     def epoch(self, epoch: int) -> Rows:
         waiting, batches = deque(super().epoch(epoch).tolist()), list[list[int]]()
         while waiting:
-            batch, passed = list[int](), list[int]()
+            batch, passed, texts = list[int](), list[int](), set[int]()
             while waiting and len(batch) < self.batch_size:
                 row = waiting.popleft()
-                (batch if self._fits(row, batch) else passed).append(row)
+                if texts.isdisjoint(self.texts[row]):
+                    batch.append(row)
+                    texts |= self.texts[row]
+                else:
+                    passed.append(row)
             missing = self.batch_size - len(batch)
             batches.append(batch)
             for row in passed[:missing]:  # no later row fits

@@ -161,3 +161,12 @@ def test_what_does_not_fit_is_one_line(
     assert done.returncode == 2
     assert message in done.stderr.replace("\n", " ")
     assert not output.exists()
+
+
+def test_rows_that_cannot_be_used_are_refused(hub_checkpoint: Make, tmp_path: Path) -> None:
+    model = converted(hub_checkpoint("BertModel"), tmp_path / "model").path
+    source = write_table(tmp_path / "pairs.jsonl", [*pairs(), {"text": "a", "pair": 3}])
+    done = warm.zoo("mine-negatives", model, "--input", source, "-o", tmp_path / "mined.jsonl")
+    assert done.returncode == 2
+    assert "pair is 3, which is not text" in done.stderr
+    assert not (tmp_path / "mined.jsonl").exists()

@@ -132,7 +132,6 @@ def command(
     """
     from zoo.convert.cache import resolve_checkpoint
     from zoo.data.readers.documents import expand_paths
-    from zoo.data.readers.problems import RowProblems
     from zoo.errors import UsageError
     from zoo.export.session import open_session
     from zoo.io.output.tables import table_writer
@@ -166,7 +165,7 @@ def command(
     further = expand_paths([] if corpus is None else [corpus])
     sources = [*expand_paths([source]), *further]
     with table_writer(output, force=force, sources=sources) as write:
-        groups = read_text_groups([source], (text, pair), None, RowProblems())
+        groups = read_text_groups([source], (text, pair))
         texts = [*read_texts(further).values()] if further else []
         again = None if scorer is None else ranker(scorer, pairs=True, pinned=None, prompts={})
         found = mine_hard_negatives(

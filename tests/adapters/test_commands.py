@@ -251,6 +251,14 @@ def test_adapters_with_unknown_settings_are_broken(
     )
 
 
+def test_no_adapters_are_listed_before_the_first_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path / "absent"))
+    assert json.loads(zoo("adapter", "list", "--json")) == {"adapters": []}
+
+
 def test_several_adapters_add_up(adapted: Adapted, tmp_path: Path) -> None:
     """Of a language and of a task: only the last has a head."""
     base, task = adapted()

@@ -66,7 +66,7 @@ def list_all(paths: tuple[Path, ...], as_json: bool) -> None:
     from zoo.io.paths import store
 
     values = []
-    for path in find_adapters(paths or (Path(), store())):
+    for path in find_adapters(paths or [path for path in (Path(), store()) if path.is_dir()]):
         try:
             values.append({**_summary(load_adapter(path)), "problem": None})
         except ZooError as error:

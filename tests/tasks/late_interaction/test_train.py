@@ -239,6 +239,20 @@ def test_models_of_other_layouts_are_trained_further(
             torch.testing.assert_close(torch.as_tensor(one), torch.as_tensor(other).cpu())
 
 
+def test_evaluations_keep_expansions_beyond_max_seq_len(
+    pretrained: Pretrained, tmp_path: Path
+) -> None:
+    expansion = {"strategy": "min", "length": 8}
+    arguments = {"dimension": 8, "query_expansion": expansion, "mini_batch_size": 3}
+    settings = {"max_steps": 1, "max_seq_len": 6, "task_args": arguments}
+    train = table(tmp_path / "t.jsonl")
+    run = finetune(tmp_path / "run", tree(pretrained()[0], train, "multiple-negatives", **settings))
+    setup, batch = setup_and_batch(run)
+    with torch.no_grad():
+        output = setup.objective.compute_loss(trained_module(setup), wide(batch.tensors))
+    assert [output.predictions[name].shape[1] for name in ("anchor", "text")] == [8, 6]
+
+
 def test_a_new_projection_is_learned_and_kept(pretrained: Pretrained, tmp_path: Path) -> None:
     model, _ = pretrained("BertModel")
     train = table(tmp_path / "t.jsonl")

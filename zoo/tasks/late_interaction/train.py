@@ -94,7 +94,7 @@ class LateInteraction(SentenceEmbedding):
 
     # The sum over the tokens of the query of the largest cosine to a token of the text (Khattab and
     # Zaharia 2020, arXiv:2004.12832). A model without a projection gets one, a linear map to
-    # ``dimension`` numbers of unit length. the losses are those of
+    # ``dimension`` numbers of unit length. The losses are those of
     # ``MultiVectorEncoder`` of sentence-transformers.
 
     name: ClassVar[str] = "late-interaction"
@@ -197,6 +197,11 @@ class LateInteraction(SentenceEmbedding):
         # as in the libraries, a length of queries or documents takes the place of max_seq_len
         return self.longest(self.pooling.limit(ROLES[min(number, 1)]) or self.run.max_seq_len)
 
+    def padded(self, number: int) -> int:
+        """Return the largest number of tokens of a column, with an expansion."""
+        expansion = None if number else self.options.query_expansion
+        return max(self.limit(number), 0 if expansion is None else expansion.length)
+
     def longest(self, length: int) -> int:
         """Return a number of tokens, or the model's limit if it is lower."""
         return min(length, get_family(self.run.family).max_seq_len(self.config) or length)
@@ -218,7 +223,7 @@ class LateInteraction(SentenceEmbedding):
         parts = [self._embed_column(model, batch, k) for k in present]
         longest = max(part.shape[1] for part in parts)
         if self.splits_micro_batches(process_count()):
-            longest = max(map(self.limit, present))  # the same in all processes
+            longest = max(map(self.padded, present))  # the same in all processes
         joined = torch.stack([pad_tokens(part, longest) for part in parts])
         return Outputs({self.name: joined})
 
@@ -275,7 +280,7 @@ class LateInteraction(SentenceEmbedding):
     ) -> "dict[str, Tensor]":
         if torch.is_grad_enabled():
             return {}
-        padded = [pad_tokens(part.detach(), self.limit(k)) for k, part in enumerate(vectors[:2])]
+        padded = [pad_tokens(part.detach(), self.padded(k)) for k, part in enumerate(vectors[:2])]
         return {"anchor": padded[0], "text": padded[1], TEXTS: batch[TEXTS]}
 
     @override

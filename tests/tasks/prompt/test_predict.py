@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,14 @@ from tests.inference.conftest import converted
 from tests.tasks.causal_lm.test_predict import MakeSource, source
 from tests.tasks.seq2seq.test_predict import hub
 from zoo.api import Model
-from zoo.checkpoint import Checkpoint, load_checkpoint
+from zoo.checkpoint import Checkpoint, load_checkpoint, load_text_tokenizer
 from zoo.cli.inference.run import command
 from zoo.errors import UsageError
 from zoo.inference import load_session
+from zoo.inference.processing.records import TextExample
+from zoo.tasks.prompt.fit import PromptFitter
 from zoo.tasks.prompt.generate import AnswerGenerator
+from zoo.tasks.prompt.template import Template
 
 __all__ = ["hub", "hub_checkpoint", "source"]
 Results = list[dict[str, Any]]
@@ -198,6 +202,24 @@ def test_a_long_text_is_cut_and_the_rest_of_the_prompt_is_not(gpt: tuple[Model, 
     assert 60 <= len(whole) <= 64
     with pytest.raises(UsageError, match=r"text 1: the prompt leaves no room for its text: .*64"):
         prompted(model, ["a"], examples=SHOTS * 9, **options)
+
+
+def test_both_texts_of_a_pair_are_cut(gpt: tuple[Model, Causal]) -> None:
+    """Where the prompt does not fit even without the longer one."""
+    model, reference = gpt
+    checkpoint = model.checkpoint
+    template = Template.parse("{text} or {text_pair} is {label}")
+    words = ["a cat", "a"]
+    fitter = PromptFitter(template, "", words, load_text_tokenizer(checkpoint), 24)
+    text, pair = "the cat " * 20, "a dog " * 20
+    (fitted,) = fitter.fit([TextExample(text, pair, location="here")])
+    prompts = [prompt.text for prompt in fitter.prompts(fitted)]
+    lengths = [len(reference.tokenizer(prompt)["input_ids"]) for prompt in prompts]
+    assert 16 <= max(lengths) <= 24
+    assert fitted.pair is not None and len(fitted.text) > 3 < len(fitted.pair)
+    assert text.startswith(fitted.text) and pair.startswith(fitted.pair)
+    with pytest.raises(UsageError, match="here: the prompt leaves no room for its text"):
+        replace(fitter, before="the cat " * 9).fit([TextExample(text, pair, location="here")])
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,9 @@ class PromptFitter:
             (whole,) = self.tokenizer.encode([prompt.text], max_tokens=None)
             start, end = prompt.spans[slot]
             inside = [s for s, e in whole.offsets if s >= start and e <= end and e > s]
-            if excess >= len(inside):
+            if excess >= len(inside):  # of two texts, both are shortened
+                excess = len(inside) // 2 if pair else 0
+            if not excess:
                 raise UsageError(
                     f"{record.location}: the prompt leaves no room for its text: without it, "
                     f"it has {whole.n - len(inside)} tokens, and the model takes {self.limit}",

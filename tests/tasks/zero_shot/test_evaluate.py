@@ -33,3 +33,7 @@ def test_words_stand_for_labels_and_templates_vary(small: Small, tmp_path: Path)
         accuracies.append(sum(right) / len(right))
     assert result.metrics["accuracy"] == pytest.approx(np.mean(accuracies))
     assert result.details["variation"]["template"]["highest"] == max(accuracies)
+    once = ZeroShotEvaluation(
+        model.checkpoint, model.session, template=templates[1], label_words="0=d e,1=j"
+    )
+    assert once.evaluate([data]).metrics["accuracy"] == pytest.approx(accuracies[1])

@@ -166,8 +166,8 @@ class PromptEvaluation(VariedEvaluation):
     def __init__(
         self,
         *args: Any,
-        template: Sequence[str] = (),
-        label_words: Sequence[str] = (),
+        template: str | Sequence[str] = (),
+        label_words: str | Sequence[str] = (),
         shots: int | None = None,
         shots_from: str | None = None,
         seeds: int = 1,
@@ -178,10 +178,10 @@ class PromptEvaluation(VariedEvaluation):
         shared = ("scoring", "separator", "calibrate", "content_free")
         self.prompt_options = {name: options.pop(name) for name in shared if name in options}
         super().__init__(*args, **options)
-        self.templates = [Template.read(value).source for value in _several(template)]
+        self.templates = [Template.read(value).source for value in several(template)]
         if not self.templates:
             raise UsageError("there is no template", "give --template FILE|TEXT")
-        self.words = [read_label_words(value) for value in _several(label_words)]
+        self.words = [read_label_words(value) for value in several(label_words)]
         self.max_tokens = max_seq_len
         self.examples = self._examples(shots, shots_from, seeds, orders)
         self.labels: Sequence[str] = ()
@@ -240,7 +240,8 @@ class PromptEvaluation(VariedEvaluation):
         return label
 
 
-def _several(values: str | Sequence[str]) -> list[str]:
+def several(values: str | Sequence[str]) -> list[str]:
+    """Return the values of an option that may be given once, or several times."""
     return [values] if isinstance(values, str) else list(values)
 
 

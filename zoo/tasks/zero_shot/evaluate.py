@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
 from zoo.overrides import override
-from zoo.tasks.prompt.evaluate import Factor, VariedEvaluation
+from zoo.tasks.prompt.evaluate import Factor, VariedEvaluation, several
 from zoo.tasks.prompt.template import read_label_words
 from zoo.tasks.zero_shot import TEMPLATE
 from zoo.tasks.zero_shot.predict import ZeroShot, entailment_id
@@ -23,16 +23,16 @@ class ZeroShotEvaluation(VariedEvaluation):
     def __init__(
         self,
         *args: Any,
-        template: Sequence[str] = (),
-        label_words: Sequence[str] = (),
+        template: str | Sequence[str] = (),
+        label_words: str | Sequence[str] = (),
         max_seq_len: int | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
         if self.columns.pair is not None:
             raise UsageError(f"{self.name} classifies single texts", "leave out --pair")
-        self.templates = list(template) or [TEMPLATE]
-        self.words = [read_label_words(value) for value in label_words]
+        self.templates = several(template) or [TEMPLATE]
+        self.words = [read_label_words(value) for value in several(label_words)]
         self.max_tokens = max_seq_len
         self._names: dict[str, str] = {}  # word -> label, of the task that runs
 

@@ -82,6 +82,16 @@ def test_discriminator_scores_are_log_probabilities_of_original_tokens(small: Sm
         assert score.correct == int((logits < 0).sum())
 
 
+def test_texts_without_rows_get_no_score(causal: tuple[Model, Any, Any]) -> None:
+    model, _, _ = causal
+    scorer = make_scorer(model.checkpoint, model.session)
+    assert scorer.score([]) == []
+    (encoded,) = scorer.tokenizer.encode(["a b"], max_tokens=None)
+    rows = list(scorer.rows(encoded, 2))  # those of the third text
+    assert [text for text, _ in scorer.stream_scores(rows)] == [2]
+    assert [score.tokens > 0 for score in scorer.score_rows(rows, 4)] == [False, False, True, False]
+
+
 def test_a_head_that_predicts_no_tokens_is_refused(small: Small) -> None:
     model, _ = small("BertModel")
     with pytest.raises(UsageError, match="the head none, which cannot be scored here"):

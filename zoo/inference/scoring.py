@@ -1,5 +1,6 @@
 """Log-likelihoods of texts, by any session of a model that predicts tokens."""
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.errors import NonFiniteError, UsageError
 from zoo.families.onnx import LOGITS
 from zoo.inference.processing.batching import batched, plan_batches
+from zoo.inference.task_checks import token_limits
 from zoo.io.progress import progress
 from zoo.overrides import override
 
@@ -88,8 +90,7 @@ class Scorer(ABC):
 
         self.checkpoint, self.session = checkpoint, session
         self.tokenizer = tokenizer or load_text_tokenizer(checkpoint)
-        limits = [checkpoint.family.max_seq_len(checkpoint.config), self.tokenizer.max_tokens]
-        self.max_tokens = min((limit for limit in limits if limit is not None), default=None)
+        self.max_tokens = min(token_limits(checkpoint), default=None)
         size = getattr(checkpoint.config, "vocab_size", 1)
         least, most = BATCH_TOKENS
         self.max_batch_tokens = max(least, min(most, LOGITS_PER_BATCH // size))
@@ -127,15 +128,15 @@ class Scorer(ABC):
         self, rows: Iterable[ScoredRow], texts: int | None = None, *, keep: int = 0
     ) -> Iterator[tuple[int, TextScore]]:
         """Yield the index and the score of each text that has rows, in order."""
-        text, score = 0, TextScore()
+        done = 0
         with progress("scoring", texts, unit="texts") as advance:
-            for row, values, correct in self.run(rows):
-                if row.text != text:
-                    yield text, score
-                    advance(row.text - text)
-                    text, score = row.text, TextScore()
-                score.add(row.labels, values, correct, keep)
-            yield text, score
+            for text, scored in itertools.groupby(self.run(rows), lambda scored: scored[0].text):
+                score = TextScore()
+                for row, values, correct in scored:
+                    score.add(row.labels, values, correct, keep)
+                yield text, score
+                advance(text + 1 - done)
+                done = text + 1
 
     def run(
         self, rows: Iterable[ScoredRow]

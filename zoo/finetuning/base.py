@@ -402,3 +402,9 @@ class FineTuning(TrainingObjective):
 def texts_or_pairs(samples: Sequence[Any]) -> list[Text]:
     """Return the text of each sample, or both texts of a pair."""
     return [s.text if s.pair is None else (s.text, s.pair) for s in samples]
+
+
+def report_texts(sample: Any) -> "Prediction":
+    """Return where a sample is, and its texts, which begin its row in reports."""
+    pair = {} if sample.pair is None else {"pair": sample.pair}
+    return {"location": sample.location, "text": sample.text, **pair}

@@ -18,9 +18,10 @@ from zoo.data.readers.text_io import open_last_line
 from zoo.errors import UsageError
 from zoo.evaluation.data_warnings import warn_of_absent_labels
 from zoo.families.config import Problem
-from zoo.finetuning.base import LABELS, FineTuning
+from zoo.finetuning.base import LABELS, FineTuning, report_texts
 from zoo.finetuning.heads import HEAD, unnamed_labels
 from zoo.finetuning.rows import TokenizedRows
+from zoo.metrics.classification import ClassCounts, classification_metrics
 from zoo.objectives.base import Batch, LossOutput
 from zoo.objectives.losses.cross_entropy import IGNORED
 from zoo.overrides import override
@@ -29,6 +30,8 @@ from zoo.training.config.finetune import FineTuneConfig, TableConfig
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
+
+    from zoo.evaluation.base import Prediction
 
 SHOWN = 3  # labels that are named in warnings
 
@@ -155,7 +158,7 @@ class OneClassTask(ClassTask):
     @property
     @override
     def metric_names(self) -> tuple[str, ...]:
-        f1 = "f1" if len(self.config.labels) == 2 else "f1_macro"
+        f1 = "f1" if len(self.labels) == 2 else "f1_macro"
         return ("accuracy", f1, "matthews_correlation")
 
     @classmethod
@@ -167,6 +170,22 @@ class OneClassTask(ClassTask):
     def target(self, sample: Any) -> Any:
         (name,) = self.label_names(sample, self.run.data)
         return label_index(name, self.indices, sample.location)
+
+    @override
+    def prediction(self, sample: Any, values: "Mapping[str, Any]") -> "Prediction | None":
+        label, prediction = int(values["label"]), int(values["prediction"])
+        return {
+            **report_texts(sample),
+            "label": self.labels[label],
+            "prediction": self.labels[prediction],
+            "probability": float(values["probability"]),
+            "correct": label == prediction,
+        }
+
+    @override
+    def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
+        counts = ClassCounts.of(predictions["label"], predictions["prediction"], len(self.labels))
+        return {name: float(value) for name, value in classification_metrics(counts).items()}
 
 
 def class_loss(

@@ -20,7 +20,6 @@ from zoo.finetuning.base import LABELS
 from zoo.finetuning.labels import OneClassTask, class_loss
 from zoo.finetuning.rows import TokenizedRows, pad_and_stack, require_tokens
 from zoo.inference.processing.records import TextExample
-from zoo.metrics.classification import ClassCounts, classification_metrics
 from zoo.nn.dtypes import at_least_float32
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs
 from zoo.objectives.losses.cross_entropy import IGNORED
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from zoo.evaluation.base import Prediction
     from zoo.training.state.pretrained import PretrainedInit
 
 MASKED_LM = "masked-lm"  # the loss term
@@ -154,12 +152,6 @@ class PromptTuning(OneClassTask):
 
     @property
     @override
-    def metric_names(self) -> tuple[str, ...]:
-        f1 = "f1" if len(self.words) == 2 else "f1_macro"
-        return ("accuracy", f1, "matthews_correlation")
-
-    @property
-    @override
     def loss_weights(self) -> Mapping[str, float]:
         weight = self.options.lm_coef if self.run.data.unlabelled else 0.0
         return {self.name: 1 - weight, **({MASKED_LM: weight} if weight else {})}
@@ -269,24 +261,6 @@ class PromptTuning(OneClassTask):
         if MASKED_LM not in outputs.logits:
             return output
         return replace(output, sums={**output.sums, MASKED_LM: outputs.logits[MASKED_LM]})
-
-    @override
-    def prediction(self, sample: Any, values: "Mapping[str, Any]") -> "Prediction | None":
-        label, prediction = int(values["label"]), int(values["prediction"])
-        return {
-            "location": sample.location,
-            "text": sample.text,
-            **({} if sample.pair is None else {"pair": sample.pair}),
-            "label": self.labels[label],
-            "prediction": self.labels[prediction],
-            "probability": float(values["probability"]),
-            "correct": label == prediction,
-        }
-
-    @override
-    def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
-        counts = ClassCounts.of(predictions["label"], predictions["prediction"], len(self.words))
-        return {name: float(value) for name, value in classification_metrics(counts).items()}
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.evaluation.data_warnings import warn_of_equal_numbers
 from zoo.families.config import Problem
-from zoo.finetuning.base import LABELS
+from zoo.finetuning.base import LABELS, report_texts
 from zoo.finetuning.labels import ClassTask, OneClassTask, class_loss, label_index
 from zoo.finetuning.rows import TokenizedRows
 from zoo.finetuning.text_inputs import TextTask
-from zoo.metrics.classification import ClassCounts, classification_metrics, multi_label_metrics
+from zoo.metrics.classification import multi_label_metrics
 from zoo.metrics.ranks import regression_metrics
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.overrides import override
@@ -49,24 +49,6 @@ class TextClassification(OneClassTask, TextTask):
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         logits = outputs.logits[self.name]
         return class_loss(self.name, logits, batch[LABELS], self.weights_like(logits))
-
-    @override
-    def prediction(self, sample: Any, values: "Mapping[str, Any]") -> "Prediction | None":
-        label, prediction = int(values["label"]), int(values["prediction"])
-        return {
-            **_inputs(sample),
-            "label": self.labels[label],
-            "prediction": self.labels[prediction],
-            "probability": float(values["probability"]),
-            "correct": label == prediction,
-        }
-
-    @override
-    def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
-        counts = ClassCounts.of(
-            predictions["label"], predictions["prediction"], len(self.config.labels)
-        )
-        return {name: float(value) for name, value in classification_metrics(counts).items()}
 
 
 class Regression(TextTask):
@@ -126,7 +108,7 @@ class Regression(TextTask):
     def prediction(self, sample: Any, values: "Mapping[str, Any]") -> "Prediction | None":
         label, prediction = float(values["label"]), float(values["prediction"])
         return {
-            **_inputs(sample),
+            **report_texts(sample),
             "label": label,
             "prediction": prediction,
             "error": prediction - label,
@@ -198,7 +180,7 @@ class MultiLabel(ClassTask, TextTask):
             for key in ("label", "prediction")
         )
         return {
-            **_inputs(sample),
+            **report_texts(sample),
             "label": label,
             "prediction": prediction,
             "probability": float(values["probability"]),
@@ -208,9 +190,3 @@ class MultiLabel(ClassTask, TextTask):
     @override
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
         return multi_label_metrics(predictions["prediction"], predictions["label"])
-
-
-def _inputs(sample: Any) -> dict[str, Any]:
-    """Return where a sample is, and its texts."""
-    pair = {} if sample.pair is None else {"pair": sample.pair}
-    return {"location": sample.location, "text": sample.text, **pair}

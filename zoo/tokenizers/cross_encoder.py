@@ -68,9 +68,7 @@ class PairSettings(JsonStruct):
 
     def prompt(self, name: str | None = None) -> str:
         """Return the text of a prompt, by default of the default prompt, if any."""
-        if name is None:
-            return self.prompts.get(self.default_prompt_name or "", "")
-        return find_prompt(self.prompts, name)
+        return find_prompt(self.prompts, name, self.default_prompt_name)
 
 
 def read_cross_encoder(files: SourceFiles) -> dict[str, Any]:

@@ -160,9 +160,7 @@ class Pooling(JsonStruct):
 
     def prompt(self, name: str | None = None) -> str:
         """Return the text of a prompt, by default of the default prompt, if any."""
-        if name is None:
-            return self.prompts.get(self.default_prompt_name or "", "")
-        return find_prompt(self.prompts, name)
+        return find_prompt(self.prompts, name, self.default_prompt_name)
 
     def query_prompt(self) -> str:
         """Return the prompt of a query in retrieval; empty if there is none."""
@@ -185,8 +183,10 @@ class Pooling(JsonStruct):
         return size if self.truncate_dim is None else min(self.truncate_dim, size)
 
 
-def find_prompt(prompts: Mapping[str, str], name: str) -> str:
-    """Return the text of a prompt by its name; an unknown one is a ``UsageError``."""
+def find_prompt(prompts: Mapping[str, str], name: str | None, default: str | None) -> str:
+    """Return the text of a prompt; without a name, of the default one, if any."""
+    if name is None:
+        return prompts.get(default or "", "")
     if name in prompts:
         return prompts[name]
     known = ", ".join(prompts)

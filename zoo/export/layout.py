@@ -47,20 +47,14 @@ def unreadable_elsewhere(checkpoint: Checkpoint) -> str | None:
 
 def write_side_files(checkpoint: Checkpoint, staging: Path, report: ExportReport) -> None:
     """Write the files of an ONNX export next to its graphs."""
+    pooled = report.pooled
     external = {Path(name).name: 1 for name, graph in report.graphs.items() if graph.external_data}
-    for copies in report.quantized.values():
+    if pooled is not None and pooled.kept and pooled.graph.external_data:
+        external[Path(pooled.file).name] = 1
+    for copies in (*report.quantized.values(), *(pooled.quantized.values() if pooled else ())):
         external |= {
             Path(name).name: 1 for name, graph in copies.graphs.items() if graph["external_data"]
         }
-    if (pooled := report.pooled) is not None:
-        if pooled.kept and pooled.graph.external_data:
-            external[Path(pooled.file).name] = 1
-        for copies in pooled.quantized.values():
-            external |= {
-                Path(name).name: 1
-                for name, graph in copies.graphs.items()
-                if graph["external_data"]
-            }
     settings: dict[str, Any] = {"use_external_data_format": external} if external else {}
     if report.cache and report.dtype == "float16":
         settings["kv_cache_dtype"] = {"fp16": report.dtype}

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -24,14 +24,6 @@ if TYPE_CHECKING:
 
 ROWS, NEW_TOKENS, BEAMS = 8, 16, 4
 SHORTEST, LONGEST = 3, 48  # tokens of a prompt
-
-
-class Difference(NamedTuple):
-    """A sequence that differs, and how much less likely it is than torch's, in nats."""
-
-    expected: list[int]
-    actual: list[int]
-    loss: float
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from zoo.families.recipe import LRSchedulerConfig
 if TYPE_CHECKING:
     from zoo.training.config.run_config import RunConfig
 
+Shape = Callable[[LRSchedulerConfig, int, int], float]  # of the update and the number of updates
+
 
 def learning_rate(config: "RunConfig", step: int) -> float:
     """Return the learning rate of an update of a run."""
@@ -35,31 +37,19 @@ def _progress(step: int, first: int, last: int) -> float:
     return 1.0 if step >= last else (step - first) / (last - first)
 
 
+def _cosine(done: float) -> float:
+    return 0.5 * (1 + math.cos(math.pi * done))
+
+
+def _above_minimum(schedule: LRSchedulerConfig, left: float) -> float:
+    return schedule.min_lr_ratio + (1 - schedule.min_lr_ratio) * left
+
+
 def _linear_decay(schedule: LRSchedulerConfig, step: int, first: int, last: int) -> float:
-    return schedule.min_lr_ratio + (1 - schedule.min_lr_ratio) * (1 - _progress(step, first, last))
+    return _above_minimum(schedule, 1 - _progress(step, first, last))
 
 
-def _linear(schedule: LRSchedulerConfig, step: int, total: int) -> float:
-    if step < schedule.warmup_steps:
-        return _warmup(schedule, step)
-    return _linear_decay(schedule, step, schedule.warmup_steps, total)
-
-
-def _linear_decay_from_zero(schedule: LRSchedulerConfig, step: int, total: int) -> float:
-    # the decay starts at step 0, so the rate jumps down when the warm-up ends
-    if step < schedule.warmup_steps:
-        return _warmup(schedule, step)
-    return _linear_decay(schedule, step, 0, total)
-
-
-def _cosine(schedule: LRSchedulerConfig, step: int, total: int) -> float:
-    if step < schedule.warmup_steps:
-        return _warmup(schedule, step)
-    wave = 0.5 * (1 + math.cos(math.pi * _progress(step, schedule.warmup_steps, total)))
-    return schedule.min_lr_ratio + (1 - schedule.min_lr_ratio) * wave
-
-
-def _inverse_sqrt_constant_warmup(schedule: LRSchedulerConfig, step: int, total: int) -> float:
+def _inverse_sqrt(schedule: LRSchedulerConfig, step: int, total: int) -> float:
     # 1 during the warm-up (Raffel et al. 2020, arXiv:1910.10683, section 3.1.2)
     return math.sqrt(schedule.warmup_steps / max(step, schedule.warmup_steps))
 
@@ -69,25 +59,36 @@ def _warmup_stable_decay(schedule: LRSchedulerConfig, step: int, total: int) -> 
     if step < max(begin, schedule.warmup_steps):
         return _warmup(schedule, step)
     done = _progress(step, begin, total)
-    left = {
-        "1-sqrt": 1 - math.sqrt(done),
-        "linear": 1 - done,
-        "cosine": 0.5 * (1 + math.cos(math.pi * done)),
-    }[schedule.decay_type]
-    return schedule.min_lr_ratio + (1 - schedule.min_lr_ratio) * left
+    left = {"1-sqrt": 1 - math.sqrt(done), "linear": 1 - done, "cosine": _cosine(done)}
+    return _above_minimum(schedule, left[schedule.decay_type])
 
 
-_SHAPES: dict[str, Callable[[LRSchedulerConfig, int, int], float]] = {
-    "linear": _linear,
-    "linear-decay-from-zero": _linear_decay_from_zero,
+def _after_warmup(decay: Shape) -> Shape:
+    def factor(schedule: LRSchedulerConfig, step: int, total: int) -> float:
+        in_warmup = step < schedule.warmup_steps
+        return _warmup(schedule, step) if in_warmup else decay(schedule, step, total)
+
+    return factor
+
+
+_SHAPES: dict[str, Shape] = {
+    "linear": _after_warmup(
+        lambda schedule, step, total: _linear_decay(schedule, step, schedule.warmup_steps, total)
+    ),
+    # the decay starts at step 0, so the rate jumps down when the warm-up ends
+    "linear-decay-from-zero": _after_warmup(
+        lambda schedule, step, total: _linear_decay(schedule, step, 0, total)
+    ),
     "linear-warmup-times-decay": lambda schedule, step, total: (
         _warmup(schedule, step) * _linear_decay(schedule, step, 0, total)
     ),
-    "cosine": _cosine,
-    "inverse-sqrt": lambda schedule, step, total: (
-        _warmup(schedule, step) * _inverse_sqrt_constant_warmup(schedule, step, total)
+    "cosine": _after_warmup(
+        lambda schedule, step, total: _above_minimum(
+            schedule, _cosine(_progress(step, schedule.warmup_steps, total))
+        )
     ),
-    "inverse-sqrt-constant-warmup": _inverse_sqrt_constant_warmup,
+    "inverse-sqrt": _after_warmup(_inverse_sqrt),
+    "inverse-sqrt-constant-warmup": _inverse_sqrt,
     "constant": lambda schedule, step, total: _warmup(schedule, step),
     "warmup-stable-decay": _warmup_stable_decay,
 }

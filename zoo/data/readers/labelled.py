@@ -165,10 +165,10 @@ def hold_out(
     """Split samples into training and evaluation, by a hash of their texts."""
     # Equal texts are on one side, and samples that are added later do not move others. At least one
     # sample is held out
-    lowest = min(sample.hash for sample in samples)
-    limit = max(fraction, lowest)
-    held = [sample for sample in samples if sample.hash < limit or sample.hash == lowest]
-    rest = [sample for sample in samples if not (sample.hash < limit or sample.hash == lowest)]
+    hashes = [sample.hash for sample in samples]
+    lowest, held, rest = min(hashes), list[AnySample](), list[AnySample]()
+    for sample, number in zip(samples, hashes, strict=True):
+        (held if number < fraction or number == lowest else rest).append(sample)
     if not rest:
         raise UsageError(
             f"the {len(samples)} rows cannot be split into training and evaluation",

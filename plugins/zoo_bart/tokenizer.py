@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from zoo.errors import VerificationError, did_you_mean
 from zoo.tokenizers import (
     SourceFiles,
     Template,
@@ -82,6 +83,12 @@ def tokenizer(files: SourceFiles) -> "Tokenizer":
     later = str(settings.get("tokenizer_class")).startswith("MBart50")
     languages = [*CC25, *MORE] if later else CC25
     source = settings.get("src_lang") or "en_XX"
+    if source not in languages:
+        path = files.path("tokenizer_config.json")
+        raise VerificationError(
+            f"{path}: src_lang = {source!r:.100} is not a language of mBART",
+            did_you_mean(str(source), languages),
+        )
     around = f"{source} {{}} eos" if later else f"{{}} eos {source}"
     return sentencepiece_tokenizer(
         files,

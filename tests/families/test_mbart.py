@@ -122,6 +122,15 @@ def test_ids_equal_the_reference(name: str, language: str, tmp_path: Path) -> No
     assert ours.decode(ours.encode("A film").ids) == "A film"
 
 
+def test_a_language_that_mbart_lacks_is_refused(tmp_path: Path) -> None:
+    """As in a file of the second release that names the class of the first."""
+    (tmp_path / "sentencepiece.bpe.model").write_bytes(pieces())
+    keys = {"tokenizer_class": "MBartTokenizer", "src_lang": "sl_SI"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(keys))
+    with pytest.raises(VerificationError, match="src_lang = 'sl_SI' is not a language of mBART"):
+        FAMILY.tokenizer(SourceFiles(tmp_path))
+
+
 # Generation
 
 

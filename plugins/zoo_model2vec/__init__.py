@@ -79,7 +79,7 @@ class Model2Vec(Family):
         normalizes, limit = hub.get("normalize", False), hub.get("max_length", MAX_TOKENS)
         if not isinstance(normalizes, bool):
             raise VerificationError(f"{location}: normalize is neither true nor false")
-        if limit is not None and (not isinstance(limit, int) or limit < 1):
+        if limit is not None and (type(limit) is not int or limit < 1):
             raise VerificationError(f"{location}: max_length is not a number of tokens")
         pooling = Pooling(normalize=normalizes) if pooling is None else pooling
         if pooling.normalizes != normalizes:

@@ -123,6 +123,7 @@ def test_without_modules_the_configuration_decides(tmp_path: Path) -> None:
     [
         ("config.json", {"normalize": False}, "normalize is false, and modules.json says"),
         ("config.json", {"max_length": "x"}, "max_length is not a number of tokens"),
+        ("config.json", {"max_length": True}, "max_length is not a number of tokens"),
         ("config.json", {"vocabulary_quantization": 9}, "vocabulary_quantization = 9 is not"),
         ("config.json", {"hidden_dim": 7}, r"1 of a different shape .embeddings 14x6"),
         ("modules.json", "Pooling", "Pooling reads token_embeddings, which StaticEmbedding does"),

@@ -212,3 +212,10 @@ def test_what_is_refused(
     with pytest.raises(VerificationError, match=message):
         converted(make(hub_checkpoint, **changes), tmp_path / "model")
     assert not (tmp_path / "model").exists()
+
+
+def test_a_list_without_modules_is_refused(hub_checkpoint: Make, tmp_path: Path) -> None:
+    hub = of_pylate(hub_checkpoint)
+    (hub / "modules.json").write_text("[]")
+    with pytest.raises(VerificationError, match=r"modules\.json lists no modules"):
+        converted(hub, tmp_path / "model")

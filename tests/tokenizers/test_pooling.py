@@ -127,6 +127,7 @@ def test_module_paths_of_newer_versions(tmp_path: Path) -> None:
         ({"sentence_bert_config": {"query_expansion": {"strategy": "max"}}}, "query_expansion: "),
         ({"sentence_bert_config": {"tokenizer_args": {"lower": 1}}}, "tokenizer_args = "),
         ({"sentence_bert_config": {"transformer_task": "text-generation"}}, "generation' is not"),
+        ({"sentence_bert_config": {"transformer_task": ["fill-mask"]}}, "mask'. is not impl"),
         (
             {
                 "sentence_bert_config": {

@@ -126,7 +126,9 @@ def _of_pylate(files: SourceFiles, settings: Mapping[str, Any]) -> SourceFiles:
     origin = str(files.path(SETTINGS))
     accepted = {"model_type": (settings.get("model_type"),)}
     check_keys(settings, {**SETTINGS_KEYS, **PYLATE_KEYS}, origin, accepted)
-    first, *listed = files.parse(MODULES)
+    if not (stored := files.parse(MODULES)):
+        raise VerificationError(f"{files.path(MODULES)} lists no modules")
+    first, *listed = stored
     for module in listed:
         if module["type"].rpartition(".")[2] != "Dense":
             raise VerificationError(

@@ -153,7 +153,7 @@ def read_pooling(files: SourceFiles) -> Pooling | None:
     origin = str(files.path(name))
     default = FILL_MASK if backbone == "MLMTransformer" else "feature-extraction"
     task = sentence.get("transformer_task", default)
-    if task not in OUTPUTS:
+    if not isinstance(task, str) or task not in OUTPUTS:
         raise VerificationError(
             f"{origin}: transformer_task = {shown(task)} is not implemented",
             f"only {' and '.join(OUTPUTS)} are",

@@ -82,6 +82,9 @@ def test_new_head_does_not_reuse_other_heads(
     with pytest.raises(VerificationError, match="--init-head"):
         convert(ours, tmp_path / "new", head=head)
     report = convert(ours, tmp_path / "new", head=head, init_head=True)
+    owner = name.partition("/")[2]
+    reasons = {drop.reason for drop in report.mapping.drops.values()}
+    assert reasons == {f"belongs to the head {owner}; {head} was requested"}
     assert another in {entry.target for entry in report.mapping.initialized}
     existing, new = (load_file(tmp_path / f"{side}/model.safetensors") for side in ("ours", "new"))
     assert (existing[another] != new[another]).any()

@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from zoo.errors import UsageError
-from zoo.io.numbers import fits_float32, int_from_environment, parse_float, parse_int
+from zoo.io.numbers import (
+    fits_float32,
+    format_percent,
+    int_from_environment,
+    parse_float,
+    parse_int,
+)
 
 FOREIGN = ["1_000", "\uff11\uff12", "\u0663", " 1", "1 ", "1\n", "", "+", "0x10", "1,5", "1'000"]
 
@@ -25,6 +31,12 @@ def test_numbers_of_json_are_read() -> None:
     assert [parse_float(text) for text in ("1.", ".5", "+2", "007", "1E3")] == [1, 0.5, 2, 7, 1000]
     assert [parse_int(text) for text in ("12", "-3", "+4", "1.0")] == [12, -3, 4, None]
     assert parse_int("9" * 5000) is None, "which takes quadratic time"
+
+
+def test_a_small_share_is_not_zero() -> None:
+    shares = (0, 0.000012, 0.00094, 0.001, 0.0123, 1, 12.5)
+    percents = ["0.0%", "0.0012%", "0.094%", "0.1%", "1.2%", "100.0%", "1250.0%"]
+    assert [format_percent(share) for share in shares] == percents
 
 
 @pytest.mark.filterwarnings("ignore:overflow")

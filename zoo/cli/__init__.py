@@ -24,7 +24,7 @@ GROUPS = {
         "convert": ("zoo.cli.models.convert", "Convert a checkpoint; every tensor is mapped."),
         "retokenize": ("zoo.cli.models.retokenize", "Give a model the vocabulary of a tokenizer."),
         "verify": ("zoo.cli.models.verify", "Verify a model, an export, a corpus or a run."),
-        "export": ("zoo.cli.models.export", "Export a model to ONNX and compare it with torch."),
+        "export": ("zoo.cli.models.export", "Export a model to a runtime, compared with torch."),
         "adapter": ("zoo.cli.models.adapter", "Describe, merge and extract adapters."),
         "push": ("zoo.cli.models.push", "Upload a model to the Hub; lists the files first."),
     },

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 from zoo.cli import output
 from zoo.cli.completion import SHARED_TYPES
 from zoo.cli.output import only_results
+from zoo.errors import did_you_mean
 from zoo.export.targets import BUILT_IN, target_names
 from zoo.io.numbers import parse_float, parse_int
 from zoo.overrides import override
@@ -66,6 +67,11 @@ class TargetChoice(click.Choice[str]):
         if value not in self.choices:
             self.choices = self._all()
         return super().convert(value, param, ctx)
+
+    @override
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        message = super().get_invalid_choice_message(value, ctx).removesuffix(".")
+        return "; ".join(filter(None, (message, did_you_mean(value, self.choices))))
 
     @override
     def shell_complete(

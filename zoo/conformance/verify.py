@@ -147,9 +147,10 @@ def check_graphs(checkpoint: Checkpoint) -> str:
 def check_runtime_files(checkpoint: Checkpoint) -> str:
     """Check the digests of the files of an export, and that its runtime opens them."""
     from zoo.export.session import open_session
+    from zoo.export.targets import find_target
 
     session = open_session(checkpoint)
-    return f"{session.backend} opens them"
+    return f"{find_target(session.backend).title} opens them"
 
 
 def check_tokens(checkpoint: Checkpoint) -> str:

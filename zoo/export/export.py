@@ -9,7 +9,6 @@ import torch
 
 from zoo.adapters.checkpoint import AdaptedCheckpoint
 from zoo.checkpoint import ADAPTER, DATA, MANIFEST, Checkpoint
-from zoo.convert.dtypes import parse_dtype
 from zoo.errors import UsageError, VerificationError
 from zoo.export.adapter_inputs import (
     adapter_arrays,
@@ -28,21 +27,19 @@ from zoo.export.quantization.variants import (
 )
 from zoo.export.report import ExportReport, PooledGraph, ShapeCheck
 from zoo.export.targets import ONNX
+from zoo.export.targets.onnx import Onnx
 from zoo.export.validate import compare, compare_with_cache, require_equal, run_reference, worst
 from zoo.families.onnx import PAST
-from zoo.inference import QUANTIZED
 from zoo.inference.ort.decoder import OrtDecoder
 from zoo.io.digests.files import FileDigest, hash_file
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.paths import check_unicode
 from zoo.io.progress import progress
-from zoo.io.tensors.formats import DTYPE_NAMES
 from zoo.version import package_version
 
 if TYPE_CHECKING:
     from zoo.families.onnx import OnnxSpec
 
-DTYPES = ("float32", "float16")
 PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime")
 STORED = {onnx.TensorProto.FLOAT: "F32", onnx.TensorProto.FLOAT16: "F16"}
 
@@ -67,7 +64,7 @@ def export_onnx(
 ) -> ExportReport:
     """Export a checkpoint to ONNX, and publish it if its outputs equal torch's."""
     # The reference is torch in float32 for any dtype of the graph
-    opset, dtype = check_opset(opset), _check_dtype(dtype)
+    opset, dtype = check_opset(opset), Onnx().check_precision(dtype)
     check_unicode(target.absolute(), "the directory of the export")
     if quantization is not None:
         quantization.check(checkpoint, dtype, cache)
@@ -81,7 +78,7 @@ def export_onnx(
         others = {"--pooled": pooled, "quantized copies": quantization}
         inputs = check_adapters(adapters, dtype=dtype, generates=generates, others=others)
     output = atomic_directory(target, force=force, sources=[checkpoint.path], managed=managed)
-    with output as staging, progress("exporting", 3, unit="steps") as advance:
+    with output as staging, progress("exporting"):
         weights = check_weights(checkpoint)
         spec = checkpoint.onnx_spec
         graphs = write_graphs(
@@ -95,9 +92,7 @@ def export_onnx(
             optimize=optimize,
             adapter=adapter_arrays(checkpoint) if adapters else None,
         )
-        advance(1)
         models = [check_graph(staging / graph.file, graph.spec, opset) for graph in graphs]
-        advance(1)
         report = _gate(checkpoint, spec, staging, models, dtype, graphs, weights)
         if quantization is not None:
             report.quantized |= write_quantized(
@@ -130,7 +125,6 @@ def export_onnx(
         if only is not None:
             _remove_graphs(staging, report)
         write_side_files(checkpoint, staging, report)
-        advance(1)
     return report
 
 
@@ -180,25 +174,6 @@ def _remove_graphs(staging: Path, report: ExportReport) -> None:
         report.pooled.kept = False
     report.graphs.clear()
     report.tensors.clear()
-
-
-def _check_dtype(dtype: str | None) -> str:
-    if dtype in QUANTIZED:
-        raise UsageError(
-            f"--dtype is of the graph that is compared with torch, which is not in {dtype}",
-            f"--{dtype} adds a quantized graph, and --only {dtype} writes only that one",
-        )
-    code = parse_dtype(dtype)
-    name = DTYPE_NAMES[code] if code else DTYPES[0]
-    if name == "bfloat16":
-        raise UsageError(
-            f"no graph is exported in {name}: ONNX Runtime only has it on CUDA, and NumPy cannot "
-            "read it, so the graph could not be compared with torch",
-            "give float16, which has the same size",
-        )
-    if name not in DTYPES:
-        raise UsageError(f"no graph is exported in {name}", f"give {' or '.join(DTYPES)}")
-    return name
 
 
 def check_weights(checkpoint: Checkpoint) -> dict[str, FileDigest]:

@@ -8,6 +8,7 @@ import msgspec
 from zoo.adapters.exported import AdapterInputs
 from zoo.io.digests.files import FileDigest
 from zoo.io.json import JsonStruct
+from zoo.io.numbers import format_percent
 
 
 def at_least_0(drop: float) -> float:
@@ -105,6 +106,13 @@ class Agreement(JsonStruct):
             self, measure=name, drop=at_least_0(loss), metric=value, reference_metric=reference
         )
 
+    def drop_line(self, accepted: float) -> str:
+        """Return what is lost, and how much is accepted, as a phrase."""
+        return (
+            f"loss of {self.measure}: {format_percent(self.drop)} "
+            f"(accepted: {format_percent(accepted)})"
+        )
+
     def line(self) -> str:
         """Return the numbers as a phrase."""
         parts = [] if self.cosine is None else [f"cosine {self.cosine:.4f}"]
@@ -146,7 +154,7 @@ class QuantizedGraphs(JsonStruct):
             f"{self.bytes / 1e6:,.1f} MB ({share:.0%}), {self.layers} layers quantized: "
             f"runs on onnxruntime {self.min_onnxruntime} or newer",
             f"  {self.agreement.line()}",
-            f"  accepted: {self.max_drop:.1%} of {self.agreement.measure}",
+            f"  {self.agreement.drop_line(self.max_drop)}",
         ]
         if self.float32_layers:
             lines.append(f"  in float32 because they lose most: {', '.join(self.float32_layers)}")

@@ -48,6 +48,11 @@ def format_bytes(value: float) -> str:
     return f"{value:,.0f} B"
 
 
+def format_percent(share: float) -> str:
+    """Format a share with one decimal place, or two digits of a smaller one: ``1.0%``."""
+    return f"{100 * share:.2g}%" if 0 < share < 0.001 else f"{share:.1%}"
+
+
 def fits_float32(number: float) -> bool:
     """Return whether a number is finite in float32."""
     try:

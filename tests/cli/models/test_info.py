@@ -24,7 +24,8 @@ def following(shown: str) -> list[str]:
 
 
 def test_a_model_has_an_outline_and_digests_only_when_asked(tmp_path: Path) -> None:
-    path = make_checkpoint(tmp_path / "model", "masked-lm", num_layers=3).path
+    checkpoint = make_checkpoint(tmp_path / "model", "masked-lm", num_layers=3)
+    path, longest = checkpoint.path, checkpoint.family.max_seq_len(checkpoint.config)
     shown, verbose = info(path), info(path, "-v")
     rows = [line.split() for line in shown.splitlines()]
     (layers,) = [row for row in rows if row and row[0] == "layers.0\N{EN DASH}2"]
@@ -35,6 +36,7 @@ def test_a_model_has_an_outline_and_digests_only_when_asked(tmp_path: Path) -> N
     (disk,) = [line for line in shown.splitlines() if line.startswith("on disk")]
     assert disk.split()[2:4] == [f"{size / 1000:.0f}", "kB"]
     assert "None" not in shown
+    assert ["longest", "text", str(longest), "tokens"] in rows
     assert following(shown)[:4] == ["zoo", "run", "fill-mask", str(path)]
     assert "dtypes" in json.loads(info(path, "--json"))
 

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
+import click
 import numpy as np
 import openvino
 import pytest
@@ -18,6 +19,7 @@ from tests.inference.making import draw_batch, make_checkpoint
 from zoo.api import Model
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.cli import cli
+from zoo.cli.options import TargetChoice
 from zoo.errors import UsageError, VerificationError
 from zoo.export.quantization.search import DropError
 from zoo.export.quantization.variants import QuantizationPlan
@@ -192,14 +194,31 @@ def test_an_export_says_what_it_is(exported: Callable[[str], Path], tmp_path: Pa
 
 
 def test_options_of_another_target_are_refused(encoder: Checkpoint) -> None:
-    assert failure("export", encoder.path, "--to", "openvino", "--opset", 18) == (
-        2,
-        "--opset is not an option of --to openvino; leave it out; --dtype takes "
+    to = ("export", encoder.path, "--to", "openvino")
+    cases = {
+        ("--opset", 18): "--opset is not an option of --to openvino; leave it out",
+        ("--int8",): "--int8 is not an option of --to openvino; --dtype takes "
         + ", ".join(find_target("openvino").precisions),
-    )
-    assert failure("export", encoder.path, "--to", "openvino", "--onnx")[0] == 2
-    code, message = failure("export", encoder.path, "--to", "openvino", "--dtype", "q4")
-    assert code == 2 and "no precision 'q4'" in message
+        ("--max-drop", 0): "--max-drop is for quantized models; give --dtype int8, or leave it out",
+        ("--dtype", "q4"): "OpenVINO has no precision 'q4'; give float32, float16, int8",
+        ("--onnx",): "--onnx and --to openvino are two targets; give one of them",
+    }
+    assert {options: failure(*to, *options) for options in cases} == {
+        options: (2, message) for options, message in cases.items()
+    }
+
+
+def test_targets_and_precisions_are_found_by_any_spelling() -> None:
+    with pytest.raises(click.BadParameter, match="did you mean openvino"):
+        TargetChoice().convert("openvin", None, None)
+    gguf, onnx = find_target("gguf"), find_target("onnx")
+    spellings = (None, "fp16", "BF16", "Q8_0", "q4_1")
+    names = ["float32", "float16", "bfloat16", "q8_0", "q4_1"]
+    assert [gguf.check_precision(name) for name in spellings] == names
+    with pytest.raises(UsageError, match="no precision 'q4_k_m'; did you mean q4_1 or q4_0"):
+        gguf.check_precision("q4_k_m")
+    with pytest.raises(UsageError, match="--only int8 writes no other"):
+        onnx.check_precision("int8")
 
 
 def test_targets_are_folders() -> None:

@@ -79,7 +79,9 @@ def describe_target(checkpoint: "Checkpoint", *, verbose: bool) -> list[str]:
     info = read_target_info(checkpoint)
     facts = _facts(checkpoint, f"{info.title or info.target} export")
     facts |= {"precision": info.dtype, "files": ", ".join(info.files)}
-    facts["compared"] = "with torch, accepted" if info.validated else "not compared with torch"
+    facts["compared"] = "with torch, accepted" if info.validated else f"no: {info.unverified}"
+    if info.max_rel is not None:
+        facts["compared"] += f"; differs by at most {info.max_rel:.1e} of the largest magnitude"
     return [
         *fields(facts),
         "",
@@ -202,8 +204,10 @@ def _facts(checkpoint: "Checkpoint", kind: str) -> dict[str, str]:
         "parameters": f"{format_count(count)} ({count:,})",
         "on disk": f"{format_bytes(directory_bytes(checkpoint.path))}, {dtypes}".rstrip(", "),
     }
-    if model.tokenizer and model.tokenizer.max_tokens:
-        facts["longest text"] = f"{model.tokenizer.max_tokens:,} tokens"
+    limits = [checkpoint.family.max_seq_len(checkpoint.config)]
+    limits += [model.tokenizer.max_tokens] if model.tokenizer else []
+    if longest := min(filter(None, limits), default=None):
+        facts["longest text"] = f"{longest:,} tokens"
     if model.pooling:
         facts["pooling"] = model.pooling.describe()
     if source is not None:

@@ -23,7 +23,7 @@ from zoo.export.targets import ONNX
 from zoo.overrides import override
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from zoo.checkpoint import Checkpoint
     from zoo.export.quantization.variants import QuantizationPlan
@@ -65,6 +65,8 @@ class _Scales(click.Choice[str]):
 Examples:
   zoo export all-minilm-l6-v2
   zoo export ./model --head none -o ./graph
+  zoo export all-minilm-l6-v2 --to openvino -o minilm-openvino
+  zoo export ./model --to gguf --dtype q8_0 -o ./model-gguf
   zoo export all-minilm-l6-v2 --pooled --dim 128
   zoo export all-minilm-l6-v2 --only int8 -o minilm-int8
   zoo export all-minilm-l6-v2 --to static --dim 256 -o minilm-static
@@ -86,7 +88,7 @@ Examples:
 @click.option("--head", metavar="H", help="Head to export.  [default: the checkpoint's]")
 @shared_option(
     "dtype",
-    "Precision: float32, float16, or another one of the target.  [default: float32]",
+    "Precision that the target has, such as float32, float16, int8 or q8_0.  [default: float32]",
 )
 @click.option(
     "--cache/--no-cache",
@@ -217,6 +219,7 @@ def command(
     if onnx and to not in (None, ONNX):
         raise UsageError(f"--onnx and --to {to} are two targets", "give one of them")
     target = find_target(to or ONNX)
+    precision = target.check_precision(options.pop("dtype"))
     _check_options(target, {**options, "only": only})
     if only is not None:
         other = "int4" if only == "int8" else "int8"
@@ -227,7 +230,6 @@ def command(
     settings = {name: options.pop(name) for name in SETTINGS}
     graph = {name: options.pop(name) for name in GRAPH}
     quantization = {name: options.pop(name) for name in QUANTIZATION}
-    precision = options.pop("dtype")
     adapters, as_inputs = options.pop("adapter"), options.pop("adapter_inputs")
     check_target(output, force=settings["force"])
     applied = adapters[:1] if as_inputs else adapters
@@ -243,13 +245,7 @@ def command(
     if not as_inputs:
         checkpoint = as_whole_model(checkpoint)
 
-    name = precision or next(iter(target.precisions))
-    known = target.precisions.get(name)
-    # such a precision passes by its agreement on text, all others by a tolerance
-    by_agreement = target.name != ONNX and known is not None and known.tolerance is None
-    plan = _quantization(
-        checkpoint, name if by_agreement else None, target.max_drop, **quantization
-    )
+    plan = _quantization(checkpoint, target, precision, **quantization)
     if target.options:
         given = {**graph, "only": only, "adapters": adapted if as_inputs else ()}
         settings["options"] = {n: value for n, value in given.items() if n in target.options}
@@ -267,16 +263,17 @@ def _check_options(target: "ExportTarget", given: "Mapping[str, Any]") -> None:
         unset = (None,) if name == "cache" else (None, False)
         option = "adapters" if name == "adapter_inputs" else name
         if given[name] not in unset and option not in target.options:
+            quantizes = name in ("int8", "int4", "only")
             raise UsageError(
                 f"{flag} is not an option of --to {target.name}",
-                f"leave it out; --dtype takes {', '.join(target.precisions)}",
+                f"--dtype takes {', '.join(target.precisions)}" if quantizes else "leave it out",
             )
 
 
 def _quantization(
     checkpoint: "Checkpoint",
-    precision: str | None,  # of another target, if it passes by its agreement
-    accepted: float,  # drop, if --max-drop does not say it
+    target: "ExportTarget",
+    precision: str,
     int8: str | None,
     int4: bool,
     block_size: str | None,
@@ -285,38 +282,39 @@ def _quantization(
     calibration_file: Path | None,
     **columns: str | None,
 ) -> "QuantizationPlan | None":
-    """Return the quantized copies to write, or ``None`` for none."""
+    """Return how quantized models are made and compared, or ``None`` for none."""
     from zoo.errors import UsageError
     from zoo.export.quantization.quantize import Quantization
     from zoo.export.quantization.variants import QuantizationPlan
     from zoo.tasks.metric import task_metric
 
-    _require_used({"block_size": block_size}, "int4" if int4 else "", ("int4",))
-    _require_used({"calibration": calibration_file}, f"int8 {int8}", ("int8 static",))
-    rest = {"max_drop": max_drop, "eval": eval_data, **columns}
-    if precision is None:
-        _require_used(rest, "int8" if int8 else "int4" if int4 else "", ("int8", "int4"))
+    _require_used({"block_size": block_size}, int4, "--int4")
+    _require_used({"calibration": calibration_file}, int8 == "static", "--int8 static")
     methods = [Quantization("int8", static=int8 == "static")] if int8 else []
     if int4:
         methods.append(Quantization("int4", block_size=int(block_size or BLOCK_SIZE)))
-    if not methods and precision is None:
+    quantizing = [name for name, one in target.precisions.items() if one.tolerance is None]
+    ways = "--int8 or --int4" if target.name == ONNX else f"--dtype {' or '.join(quantizing)}"
+    quantized = bool(methods) or precision in quantizing
+    _require_used({"max_drop": max_drop, "eval": eval_data, **columns}, quantized, ways)
+    if not quantized:
         return None
     named = {name: column for name, column in columns.items() if column is not None}
     metric = task_metric(checkpoint, eval_data, named) if eval_data else None
     if metric is not None:
         eval_data = None
     elif named:
-        raise UsageError("columns are of a table", "give --eval with a file such as dev.tsv")
-    drop = accepted if max_drop is None else max_drop
+        flag = f"--{next(iter(named))}"
+        raise UsageError(f"{flag} names a column of a table", "give --eval a file such as dev.tsv")
+    drop = target.max_drop if max_drop is None else max_drop
     return QuantizationPlan(methods, drop, eval_data, calibration_file, metric)
 
 
-def _require_used(values: "Mapping[str, object]", selected: str, owners: "Sequence[str]") -> None:
-    """Check that options of quantized graphs are given with the option that makes these."""
+def _require_used(values: "Mapping[str, object]", used: bool, ways: str) -> None:
+    """Check that options of quantized models are given with an option that makes one."""
     from zoo.errors import UsageError
 
     for name, value in values.items():
-        if value is not None and selected not in owners:
-            flags = " or ".join(f"--{owner}" for owner in owners)
+        if value is not None and not used:
             option = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{option} is of quantized graphs", f"give {flags}, or leave it out")
+            raise UsageError(f"{option} is for quantized models", f"give {ways}, or leave it out")

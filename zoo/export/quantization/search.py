@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from zoo.errors import VerificationError
 from zoo.export.report import Agreement, at_least_0
+from zoo.io.numbers import format_percent
 from zoo.io.progress import progress
 
 Layer = tuple[str, str]  # file of the graph and name of the node
@@ -53,12 +54,12 @@ def search(
         else:
             low = middle + 1
     if best is None:
-        changes = f"changes the {agreement.measure} by {agreement.drop:.1%}"
+        changes = f"changes the {agreement.measure} by {format_percent(agreement.drop)}"
         if not math.isfinite(agreement.drop):
             changes = "makes outputs NaN or infinite"
         raise DropError(
             f"quantizing all layers to {dtype} {changes}, and no single layer stays within "
-            f"{max_drop:.1%}",
+            f"{format_percent(max_drop)}",
             "nothing was written; --max-drop accepts more",
         )
     return best

@@ -8,7 +8,7 @@ import msgspec
 from zoo.errors import UsageError, did_you_mean
 from zoo.export.targets import ONNX, find_target, target_names
 from zoo.export.targets.base import ExportTarget
-from zoo.export.targets.requirements import check_precision, require_held
+from zoo.export.targets.requirements import require_held
 from zoo.inference import BACKENDS
 from zoo.inference.exported import check_file
 from zoo.inference.session import BackendWarning, no_layers
@@ -28,6 +28,8 @@ class TargetInfo(msgspec.Struct, frozen=True):
     files: list[str]
     title: str = ""
     validated: bool = False
+    max_rel: float | None = None
+    unverified: str | None = None
 
 
 def read_target_info(checkpoint: "Checkpoint") -> TargetInfo:
@@ -48,7 +50,7 @@ def open_target(
     if stored is None:
         target = _target_of_weights(checkpoint, backend)
         _check_cpu(target, device)
-        check_precision(target, dtype)
+        target.check_precision(dtype)
         require_held(target, checkpoint)
         _require_runnable(target, checkpoint, needs)
         _require_runtime(target)
@@ -64,7 +66,7 @@ def open_target(
             )
         _check_cpu(target, device)
     info = read_target_info(checkpoint)
-    if dtype not in (None, info.dtype) and check_precision(target, dtype) != info.dtype:
+    if dtype is not None and target.check_precision(dtype) != info.dtype:
         raise UsageError(
             f"{checkpoint.name} holds a model in {info.dtype}, not {dtype}",
             "leave --dtype out, or export it again",

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from zoo.errors import UsageError, did_you_mean
 from zoo.io.lazy_import import import_problem
+from zoo.io.tensors.formats import DTYPE_NAMES
 from zoo.version import package_version
 
 if TYPE_CHECKING:
@@ -93,6 +95,32 @@ class ExportTarget(ABC):
     def folder(self) -> str:
         """Folder of the exported directory that holds the runtime's files."""
         return self.name
+
+    def check_precision(self, name: str | None) -> str:
+        """Return the name of a precision in any spelling; by default the first.
+
+        Args:
+            name: such as ``float16``, ``fp16`` or ``Q8_0``.
+
+        Returns:
+            one of ``precisions``.
+
+        Raises:
+            UsageError: the target has no such precision.
+        """
+        from zoo.convert.dtypes import NAMES
+
+        known = list(self.precisions)
+        if name is None:
+            return known[0]
+        folded = name.lower()
+        folded = DTYPE_NAMES[NAMES[folded]] if folded in NAMES else folded
+        if folded not in known:
+            raise UsageError(
+                f"{self.title} has no precision {name!r}",
+                did_you_mean(name, known) or f"give {', '.join(known)}",
+            )
+        return folded
 
     def writer_problem(self) -> str | None:
         """Return why nothing can be written here; ``None`` if ``package`` is installed."""

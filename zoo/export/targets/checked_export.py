@@ -35,7 +35,7 @@ from zoo.export.targets.card import target_card
 from zoo.export.targets.generated import Generated
 from zoo.export.targets.mixture import find_kept
 from zoo.export.targets.report import TargetReport, TokenizerAgreement
-from zoo.export.targets.requirements import TYPES, check_precision, require_held
+from zoo.export.targets.requirements import TYPES, require_held
 from zoo.export.validate import ReferenceBatch, difference, require_equal, run_reference, worst
 from zoo.families.onnx import EMBEDDING, OnnxSpec
 from zoo.families.random_inputs import axis_lengths
@@ -43,6 +43,7 @@ from zoo.inference import load_session
 from zoo.inference.load_model import load_model
 from zoo.inference.processing.pooling import pool
 from zoo.inference.session import Session
+from zoo.io.numbers import format_percent
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.paths import check_unicode
 from zoo.io.progress import progress
@@ -60,7 +61,7 @@ def export_to(
 ) -> TargetReport:
     """Write a model for a runtime, compare it with torch, and publish it if they agree."""
     check_unicode(directory.absolute(), "the directory of the export")
-    precision = check_precision(target, settings.precision)
+    precision = target.check_precision(settings.precision)
     require_held(target, checkpoint)
     if missing := target.writer_problem():
         raise UsageError(f"{target.title} is not available: {missing}", target.install)
@@ -80,10 +81,9 @@ def export_to(
     output = atomic_directory(
         directory, force=settings.force, sources=[checkpoint.path], managed=settings.managed
     )
-    with output as staging, progress("exporting", 3, unit="steps") as advance:
+    with output as staging, progress("exporting"):
         weights = check_weights(checkpoint)
         reference = None if problem else Reference.of(checkpoint, target, plan)
-        advance(1)
         target.write(checkpoint, staging, precision)
         report = TargetReport(
             target=target.name,
@@ -97,7 +97,6 @@ def export_to(
             unreadable_elsewhere=unreadable_elsewhere(checkpoint),
             unverified=problem,
         )
-        advance(1)
         if reference is not None:
             reference.compare(target, staging, report, plan)
             if target.has_tokenizer and why_no_texts(checkpoint) is None:
@@ -120,7 +119,6 @@ def export_to(
             record=report.to_dict(),
             tensors=report.tensors,
         )
-        advance(1)
     return report
 
 
@@ -314,8 +312,8 @@ def require_agreement(result: Agreement, max_drop: float, dtype: str, why: str =
     if not result.drop <= max_drop:
         uniform = f"; {why} for all layers, so none can be kept in a higher one" if why else ""
         raise DropError(
-            f"{dtype} changes the {result.measure} by {result.drop:.1%}, where {max_drop:.1%} is "
-            f"accepted{uniform}",
+            f"{dtype} changes the {result.measure} by {format_percent(result.drop)}, where "
+            f"{format_percent(max_drop)} is accepted{uniform}",
             "nothing was written; --max-drop accepts more",
         )
 

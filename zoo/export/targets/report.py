@@ -91,7 +91,7 @@ class TargetReport(JsonStruct):
         if self.agreement is not None:
             yield f"on text: {self.agreement.line()}"
             if self.max_drop is not None:
-                yield f"  accepted: {self.max_drop:.1%} of {self.agreement.measure}"
+                yield f"  {self.agreement.drop_line(self.max_drop)}"
         if self.kept:
             yield f"in higher precision because they lose most: {', '.join(self.kept)}"
         if self.generation is not None:

@@ -26,7 +26,7 @@ class CTranslate2(ExportTarget):
     install = "pip install ctranslate2"
     extra = "ctranslate2"
     precisions: ClassVar[Mapping[str, Precision]] = {
-        "float32": Precision(1e-4, "other kernels, which add in another order"),
+        "float32": Precision(1e-4, "kernels add in another order"),
         "float16": Precision(2e-2, CPU.format(11)),
         "bfloat16": Precision(1e-1, CPU.format(8)),
         "int8": Precision(None, "8-bit weights, a scale a row; activations are scaled by the row"),

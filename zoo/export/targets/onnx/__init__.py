@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
 from zoo.export.targets.base import ExportSettings, ExportTarget, Precision
+from zoo.inference import QUANTIZED
 from zoo.inference.ort.session import OnnxSession
 from zoo.overrides import override
 
@@ -26,7 +27,7 @@ class Onnx(ExportTarget):
     package = "onnxruntime"
     install = "pip install onnxruntime"
     precisions: ClassVar[Mapping[str, Precision]] = {
-        "float32": Precision(1e-4, "other kernels, which add in another order"),
+        "float32": Precision(1e-4, "kernels add in another order"),
         "float16": Precision(2e-2, "weights and activations have 11 bits"),
         "int8": Precision(None, "8-bit weights and activations"),
         "int4": Precision(None, "4-bit weights"),
@@ -37,6 +38,22 @@ class Onnx(ExportTarget):
             *("calibration_file", "pooled", "dim", "adapters"),
         )
     )
+
+    @override
+    def check_precision(self, name: str | None) -> str:
+        if name in QUANTIZED:
+            raise UsageError(
+                f"--dtype does not quantize ONNX graphs to {name}",
+                f"--{name} adds such a graph to the one in float32, and --only {name} writes no "
+                "other",
+            )
+        if name in ("bfloat16", "bf16"):
+            raise UsageError(
+                f"no graph is exported in {name}: ONNX Runtime only has it on CUDA, and NumPy "
+                "cannot read it, so the graph could not be compared with torch",
+                "give float16, which has the same size",
+            )
+        return super().check_precision(name)
 
     @override
     def export(  # type: ignore[override]

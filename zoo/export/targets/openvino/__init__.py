@@ -25,7 +25,7 @@ class OpenVino(ExportTarget):
     install = "pip install openvino"
     extra = "openvino"
     precisions: ClassVar[Mapping[str, Precision]] = {
-        "float32": Precision(1e-4, "other kernels, which add in another order"),
+        "float32": Precision(1e-4, "kernels add in another order"),
         "float16": Precision(2e-2, "weights have 11 bits; products are in float32"),
         "int8": Precision(None, "8-bit weights, a scale a row; products are in float32"),
     }
@@ -64,6 +64,8 @@ class OpenVino(ExportTarget):
             *("", "With sentence-transformers:", "", "```python"),
             "from sentence_transformers import SentenceTransformer",
             "",
-            'model = SentenceTransformer("DIR", backend="openvino")',
+            "# OpenVINO's default on CPUs that have it is bfloat16",
+            'exact = {"ov_config": {"INFERENCE_PRECISION_HINT": "f32"}}',
+            'model = SentenceTransformer("DIR", backend="openvino", model_kwargs=exact)',
             "```",
         ]

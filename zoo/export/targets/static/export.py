@@ -21,7 +21,7 @@ from zoo.export.targets.base import ExportSettings, ExportTarget
 from zoo.export.targets.card import target_card
 from zoo.export.targets.checked_export import probe_texts, require_agreement
 from zoo.export.targets.report import TargetReport
-from zoo.export.targets.requirements import check_precision, require_held
+from zoo.export.targets.requirements import require_held
 from zoo.export.targets.static.vectors import mean, static_vectors
 from zoo.export.targets.static.vocabulary import vocabulary_of
 from zoo.hub.source import CheckpointDir
@@ -56,7 +56,7 @@ def export_static(
 ) -> TargetReport:
     """Distil a model into static embeddings, and publish them if they rank texts alike."""
     check_unicode(directory.absolute(), "the directory of the export")
-    precision = check_precision(target, settings.precision)
+    precision = target.check_precision(settings.precision)
     require_held(target, checkpoint)
     plan = settings.quantization or QuantizationPlan((), target.max_drop)
     if plan.metric is not None:

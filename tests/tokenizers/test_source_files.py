@@ -36,6 +36,10 @@ def tokens(directory: Path, text: str) -> list[str]:
     return pieces
 
 
+def test_the_working_directory_has_a_path() -> None:
+    assert SourceFiles(Path()).path(".").is_dir()  # which modules of sentence encoders are in
+
+
 def test_import_loads_no_library() -> None:
     heavy = ("tokenizers", "numpy", "torch")
     code = f"import sys, zoo.tokenizers; print([m for m in {heavy} if m in sys.modules])"

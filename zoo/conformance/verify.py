@@ -162,6 +162,11 @@ def check_tokens(checkpoint: Checkpoint) -> str:
 def check_export(checkpoint: Checkpoint) -> str:
     """Check that the manifest records a successful comparison with torch."""
     export = checkpoint.manifest.export or {}
+    if reason := export.get("unverified"):
+        raise VerificationError(
+            f"{checkpoint.path} was not compared with torch when it was exported: {reason}",
+            "export it again where its runtime is installed",
+        )
     if export.get("validated") is not True:
         raise VerificationError(
             f"{checkpoint.path} did not pass the gate when it was exported", "export it again"

@@ -94,7 +94,9 @@ class SourceFiles:
         if self.folder and name in TOKENIZER_FILES:
             name = f"{self.folder}/{name}"
         path = safe_join(self.directory, name, str(self.directory))
-        former_path = path.with_name(FORMER.get(name, path.name))
+        if name not in FORMER:
+            return path
+        former_path = path.with_name(FORMER[name])
         return former_path if os.path.lexists(former_path) and not os.path.lexists(path) else path
 
     def bytes(self, name: str) -> bytes:

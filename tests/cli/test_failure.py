@@ -69,10 +69,19 @@ def test_an_error_that_an_interruption_causes_is_an_interruption(
             except OSError as error:
                 raise SourceError("model.safetensors: Bad file descriptor") from error
 
-    with pytest.raises(SourceError) as caught:
-        read_closed_file()
-    assert report(caught.value, []) == 130
-    assert capsys.readouterr().err == "error: interrupted\n"
+    def raise_kept_error() -> None:  # as torch's exporter does
+        kept = None
+        try:
+            read_closed_file()
+        except SourceError as error:
+            kept = error
+        raise VerificationError("the model cannot be exported") from kept
+
+    for interrupted in (read_closed_file, raise_kept_error):
+        with pytest.raises((SourceError, VerificationError)) as caught:
+            interrupted()
+        assert report(caught.value, []) == 130
+        assert capsys.readouterr().err == "error: interrupted\n"
 
 
 def test_debugging_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
     # an interruption may show as another error, for example in a thread whose file it closed
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, KeyboardInterrupt | click.Abort):
-        cause = cause.__context__
+        cause = cause.__cause__ or cause.__context__
     if cause is not None:
         output.fail("interrupted", "", INTERRUPTED, arguments)
         return INTERRUPTED

@@ -83,7 +83,6 @@ def export_to(
     )
     with output as staging, progress("exporting"):
         weights = check_weights(checkpoint)
-        reference = None if problem else Reference.of(checkpoint, target, plan)
         target.write(checkpoint, staging, precision)
         report = TargetReport(
             target=target.name,
@@ -97,8 +96,7 @@ def export_to(
             unreadable_elsewhere=unreadable_elsewhere(checkpoint),
             unverified=problem,
         )
-        if reference is not None:
-            reference.compare(target, staging, report, plan)
+        if problem is None:
             if target.has_tokenizer and why_no_texts(checkpoint) is None:
                 compare_tokenizers(
                     target,
@@ -107,6 +105,7 @@ def export_to(
                     report,
                     allowed=settings.allow_tokenizer_differences,
                 )
+            Reference.of(checkpoint, target, plan).compare(target, staging, report, plan)
             report.validated = True
         files = sorted(path for path in staging.rglob("*") if path.is_file())
         report.files = [path.relative_to(staging).as_posix() for path in files]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.export.targets.base import ExportTarget, Precision
+from zoo.hub.upload.plan import PLACEHOLDER
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -65,7 +66,9 @@ class OpenVino(ExportTarget):
             "from sentence_transformers import SentenceTransformer",
             "",
             "# OpenVINO's default on CPUs that have it is bfloat16",
-            'exact = {"ov_config": {"INFERENCE_PRECISION_HINT": "f32"}}',
-            'model = SentenceTransformer("DIR", backend="openvino", model_kwargs=exact)',
+            'options = {"ov_config": {"INFERENCE_PRECISION_HINT": "f32"}}',
+            "model = SentenceTransformer(",
+            f'    "{PLACEHOLDER}", backend="openvino", model_kwargs=options',
+            ")",
             "```",
         ]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
 from zoo.export.targets.base import ExportSettings, ExportTarget, Precision
+from zoo.hub.upload.plan import PLACEHOLDER
 from zoo.overrides import override
 from zoo.tokenizers.sentence_files import STATIC
 
@@ -78,7 +79,7 @@ class Static(ExportTarget):
             *("", "With sentence-transformers:", "", "```python"),
             "from sentence_transformers import SentenceTransformer",
             "",
-            'model = SentenceTransformer("DIR")',
+            f'model = SentenceTransformer("{PLACEHOLDER}")',
             'embeddings = model.encode(["A text.", "Another text."])',
             "print(model.similarity(embeddings, embeddings))",
             "```",

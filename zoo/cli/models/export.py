@@ -88,12 +88,12 @@ Examples:
 @click.option("--head", metavar="H", help="Head to export.  [default: the checkpoint's]")
 @shared_option(
     "dtype",
-    "Precision that the target has, such as float32, float16, int8 or q8_0.  [default: float32]",
+    "Precision of the target, such as float32, float16, int8 or q8_0.  [default: float32]",
 )
 @click.option(
     "--cache/--no-cache",
     default=None,
-    help="Whether the graph has a key-value cache.  [default: if the head generates text]",
+    help="Whether the ONNX graph has a key-value cache.  [default: if the head generates text]",
 )
 @click.option(
     "--optimize", is_flag=True, help="Fuse layers into operators that only ONNX Runtime has."
@@ -139,8 +139,8 @@ Examples:
     "--max-drop",
     type=FiniteRange(0, 1),
     metavar="X",
-    help="Largest loss of a quantized graph: of cosine, ranking, correlation, argmax, perplexity "
-    "or metric.  [default: 0.01]",
+    help="Largest loss of a quantized model: of cosine, ranking, correlation, argmax, perplexity "
+    "or metric.  [default: 0.01, and 0.6 for static]",
 )
 @adapter_option
 @click.option(
@@ -151,7 +151,7 @@ Examples:
 )
 @shared_option(
     "eval_data",
-    "Texts that graphs are compared on, one a line; the first 256 are read. Or a "
+    "Texts that models are compared on, one a line; the first 256 are read. Or a "
     "table with labels (*.tsv, *.csv, *.jsonl, *.parquet), for the metric of the task.  [default: "
     "books of the package]",
     type=click.Path(path_type=Path),
@@ -202,12 +202,12 @@ def command(
     installed, nothing is written without --unverified.
 
     Quantized models are compared with float32 on text, or on labelled data by the metric of the
-    task, and may lose --max-drop.
+    task, and may lose --max-drop. If all layers together lose more, those that lose most stay in
+    higher precision and are listed; if none can be quantized, the exit code is 3 and nothing is
+    written. For ONNX, --int8, --int4 and --only quantize; for other targets, --dtype does.
 
     To ONNX, a model that generates text is exported with a key-value cache: as one graph, or as
-    encoder and decoder. If all layers of a quantized graph together lose more than --max-drop,
-    those that lose most stay in float32 and are listed; if none can be quantized, the exit code is
-    3 and nothing is written.
+    encoder and decoder.
     """
     from zoo.checkpoint import check_tokenizer
     from zoo.convert.cache import resolve_adapted

@@ -65,21 +65,25 @@ class CTranslate2(ExportTarget):
 
     @override
     def usage(self, checkpoint: "Checkpoint") -> list[str]:
-        if not checkpoint.head.has_cache or checkpoint.model.tokenizer is None:
+        if checkpoint.model.tokenizer is None:
             return []
-        translates = "decoder_input_ids" in checkpoint.onnx_spec.inputs
-        kind, method = (
-            ("Translator", "translate_batch") if translates else ("Generator", "generate_batch")
-        )
-        found = "hypotheses" if translates else "sequences"
+        kind, result = "Encoder", "forward_batch([tokens]).last_hidden_state"
+        if "decoder_input_ids" in checkpoint.onnx_spec.inputs:
+            kind, result = (
+                "Translator",
+                "translate_batch([tokens], max_decoding_length=20)[0].hypotheses[0]",
+            )
+        elif checkpoint.head.has_cache:
+            kind, result = "Generator", "generate_batch([tokens], max_length=20)[0].sequences[0]"
         return [
             *("", "With CTranslate2:", "", "```python"),
             "import ctranslate2",
             "from tokenizers import Tokenizer",
             "",
             'tokenizer = Tokenizer.from_file("DIR/tokenizer.json")',
-            f'model = ctranslate2.{kind}("DIR/{self.folder}", compute_type="auto")',
+            "tokenizer.no_padding()  # some files pad each text, and the runtime has no mask",
+            f'model = ctranslate2.{kind}("DIR/{self.folder}")',
             'tokens = tokenizer.encode("A text.").tokens',
-            f"print(model.{method}([tokens])[0].{found}[0])",
+            f"print(model.{result})",
             "```",
         ]

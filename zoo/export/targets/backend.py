@@ -50,7 +50,7 @@ def open_target(
     if stored is None:
         target = _target_of_weights(checkpoint, backend)
         _check_cpu(target, device)
-        target.check_precision(dtype)
+        dtype = dtype and target.check_precision(dtype)  # one export for all spellings
         require_held(target, checkpoint)
         _require_runnable(target, checkpoint, needs)
         _require_runtime(target)

@@ -159,10 +159,11 @@ def identity_map(weights: WeightMap, stored: WeightMap | None = None) -> WeightM
 def _other_heads(opened: OpenCheckpoint, requested: str) -> dict[str, str]:
     """Return the tensors that only other heads have -> reason to ignore them."""
     ignored: dict[str, str] = {}
-    heads = [head for head in opened.family.heads() if head != requested]
-    if opened.checkpoint:  # heads share names of tensors, and these are of the one that it has
-        heads.sort(key=lambda head: head != opened.checkpoint.head_name)
-    for head in heads:
+    # heads share names of tensors, and these are of the one that the checkpoint has
+    stored = opened.checkpoint.head_name if opened.checkpoint else None
+    for head in sorted(opened.family.heads(), key=lambda head: head != stored):
+        if head == requested:
+            continue
         weights = opened.family.weights(opened.config, head)
         if opened.checkpoint:
             weights = identity_map(weights)

@@ -250,7 +250,10 @@ def test_a_missing_tensor_is_refused(hub_checkpoint: Make, tmp_path: Path) -> No
     ("changes", "message"),
     [
         ({"bias": "all"}, "bias is 'all'"),
-        ({"rank_pattern": {"query": 2}}, "rank_pattern is"),
+        ({"rank_pattern": {r"layer\.[01].*query": 2}}, "zoo reads names of modules there"),
+        ({"rank_pattern": {"query": 2}}, "and its tensors have 8"),
+        ({"alpha_pattern": {"query": "2"}}, "rank or alpha: Expected"),
+        ({"trainable_token_indices": [1]}, "trainable_token_indices is"),
         ({"peft_type": "VERA"}, "of the type VERA, which zoo does not read"),
         ({"init_lora_weights": "pissa"}, "init_lora_weights is 'pissa'"),
     ],
@@ -261,8 +264,60 @@ def test_settings_that_are_not_read_are_refused(
     base, theirs = lora_of(hub_checkpoint, tmp_path)
     file = theirs / "adapter_config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises((UsageError, VerificationError), match=message):
         zoo("convert", theirs, "--base", base, "-o", tmp_path / "ours")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (peft.LoraConfig(target_modules=["classifier"]), "is of the head sequence-classification"),
+        (peft.AdaLoraConfig(total_step=10), "of the type ADALORA"),
+        (
+            peft.IA3Config(target_modules=["query"], feedforward_modules=["query"]),
+            "query is one product with 2 more here",
+        ),
+    ],
+)
+def test_modules_that_no_adapter_changes_here(
+    config: Any, message: str, hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    base, source = base_of(hub_checkpoint, "BertForSequenceClassification", tmp_path)
+    model = transformers.BertForSequenceClassification.from_pretrained(source)
+    peft.get_peft_model(model, config).save_pretrained(str(tmp_path / "theirs"))
+    with pytest.raises((UsageError, VerificationError), match=message):
+        zoo("convert", tmp_path / "theirs", "--base", base, "-o", tmp_path / "ours")
+
+
+@pytest.mark.parametrize("more", [{}, {"use_rslora": True}, {"use_dora": True}])
+def test_patterns_of_rank_and_alpha(
+    more: dict[str, bool], hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    """Updates of several ranks and factors are updates of one, here and in peft."""
+    architecture = "BertForSequenceClassification"
+    base, source = base_of(hub_checkpoint, architecture, tmp_path)
+    model = transformers.BertForSequenceClassification.from_pretrained(source)
+    config = peft.LoraConfig(
+        task_type="SEQ_CLS",
+        r=4,
+        lora_alpha=6,
+        target_modules=["query", "value", "output.dense"],
+        rank_pattern={"layer.1.attention.self.query": 2, "output.dense": 5},
+        alpha_pattern={"value": 3},
+        **more,
+    )
+    theirs = peft.get_peft_model(model, config)
+    randomize(theirs)
+    theirs.save_pretrained(str(tmp_path / "theirs"))
+    zoo("convert", tmp_path / "theirs", "--base", base, "-o", tmp_path / "ours")
+    expected = logits_of(theirs, architecture)
+    torch.testing.assert_close(
+        ours(tmp_path / "ours", architecture), expected, atol=1e-5, rtol=1e-5
+    )
+    zoo("convert", tmp_path / "ours", "--to", "hub", "-o", tmp_path / "back")
+    model = transformers.BertForSequenceClassification.from_pretrained(source)
+    opened = peft.PeftModel.from_pretrained(model, tmp_path / "back")
+    torch.testing.assert_close(logits_of(opened, architecture), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_options_of_whole_models_are_refused(hub_checkpoint: Make, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Adapters in the layout of peft: read next to their base, and written."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ import msgspec
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.nn import functional as F
 
 from zoo.adapters.base import AdapterMethod
 from zoo.adapters.checkpoint import (
@@ -76,6 +78,7 @@ ENDINGS = {
     "ia3_l": ".ia3_l",
 }
 MATRIX = 2  # number of axes
+PLAIN_NAME = re.compile(r"[\w.]+")  # of a module, as a key of rank_pattern
 BY_ROW = ("lora_B", "lora_magnitude_vector")  # tensors with the rows of the matrix
 TASK_TYPES = {
     "sequence-classification": "SEQ_CLS",
@@ -97,6 +100,7 @@ READ = frozenset(
     (
         *("peft_type", "task_type", "base_model_name_or_path", "r", "lora_alpha", "lora_dropout"),
         *("use_rslora", "use_dora", "bias", "init_lora_weights", "feedforward_modules"),
+        *("rank_pattern", "alpha_pattern"),
     )
 )
 SOUND_INIT = (True, False, None, "gaussian", "eva", "orthogonal")  # of unchanged base weights
@@ -470,6 +474,11 @@ def read_peft_config(source: Path) -> dict[str, Any]:
     settings = read_json(file)
     if not isinstance(settings, dict) or not isinstance(settings.get("peft_type"), str):
         raise VerificationError(f"{file} names no peft_type", "save the adapter again with peft")
+    if settings["peft_type"] not in ("LORA", "IA3", *peft_prompts.TYPES):
+        raise UsageError(
+            f"{file}: the adapter is of the type {settings['peft_type']}, which zoo does not read",
+            "merge the adapter in peft, and convert the model",
+        )
     for key, value in settings.items():
         known = READ | UNREAD
         if peft_prompts.is_prompt(settings):
@@ -552,6 +561,7 @@ def map_adapter(
     """Return the method, its tensors by our names, and the other tensors by the Hub's."""
     file = source / PEFT_WEIGHTS
     if not peft_prompts.is_prompt(settings):
+        settings, tensors = with_one_rank(source / PEFT_CONFIG, settings, tensors)
         ours, names, rest = map_updates(file, weights, adaptable, tensors)
         return method_of(source, settings, names, adaptable, weights), ours, rest
     rest = {name.removeprefix(peft_prompts.PREFIX): tensor for name, tensor in tensors.items()}
@@ -564,6 +574,47 @@ def map_adapter(
         source / PEFT_CONFIG, settings, adaptable, prompts.float()
     )
     return method, ours, rest
+
+
+def with_one_rank(
+    file: Path, settings: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> tuple[Mapping[str, Any], Mapping[str, Tensor]]:
+    """Return settings and tensors of the same updates without patterns of rank and alpha."""
+    # All have the largest rank, by rows and columns of zeros, and B has the ratio of the factors.
+    try:
+        ranks = msgspec.convert(settings.get("rank_pattern") or {}, dict[str, int])
+        alphas = msgspec.convert(settings.get("alpha_pattern") or {}, dict[str, float])
+        usual = msgspec.convert(settings.get("lora_alpha", 8), float) or 1.0
+    except msgspec.ValidationError as error:
+        raise VerificationError(f"{file}: rank or alpha: {error}", "correct it") from error
+    if not ranks and not alphas:
+        return settings, tensors
+    for name in (*ranks, *alphas):
+        if not PLAIN_NAME.fullmatch(name):
+            raise UsageError(
+                f"{file}: rank_pattern or alpha_pattern has {name!r}, and zoo reads names of "
+                "modules there",
+                "merge the adapter in peft, and convert the model",
+            )
+    power = 0.5 if settings.get("use_rslora") else 1
+    a, b = ENDINGS["lora_A"], ENDINGS["lora_B"]
+    modules = [n.removesuffix(a) for n in tensors if n.endswith(a)]
+    most = max((len(tensors[module + a]) for module in modules), default=1)
+    changed = dict(tensors)
+    for module in modules:
+        if module + b not in tensors:
+            continue  # the account of tensors says so
+        rank = len(tensors[module + a])
+        told = next((r for name, r in ranks.items() if matches(module, name)), settings.get("r", 8))
+        if rank != told or not rank:
+            raise VerificationError(
+                f"{file}: the rank of {module} is {told}, and its tensors have {rank}", "correct it"
+            )
+        alpha = next((value for name, value in alphas.items() if matches(module, name)), usual)
+        factor = alpha / usual * (most / rank) ** power
+        changed[module + a] = F.pad(tensors[module + a], (0, 0, 0, most - rank))
+        changed[module + b] = F.pad(tensors[module + b].float() * factor, (0, most - rank))
+    return {**settings, "r": most}, changed
 
 
 def map_updates(
@@ -580,6 +631,13 @@ def map_updates(
         for number, part in site.parts.items()
         if part.in_hub
     }
+    known = {part.name for site in adaptable.sites for part in site.parts.values()}
+    of_head = {
+        weights.written(source)
+        for entry in weights.entries()
+        for source in entry.sources
+        if source.removesuffix(WEIGHT) not in known
+    }
     ours, names, rest = dict[str, Tensor](), set[str](), dict[str, Tensor]()
     for key, tensor in tensors.items():
         name = key.removeprefix(PREFIX)
@@ -588,6 +646,11 @@ def map_updates(
             rest[name if key.startswith(PREFIX) else key] = tensor
             continue
         module = name.removesuffix(ENDINGS[kind])
+        if any(source == f"{module}{WEIGHT}" for source in of_head):
+            raise VerificationError(
+                f"{file}: {key} is of the head {adaptable.head}, which zoo trains as a whole",
+                "merge the adapter in peft, and convert the model",
+            )
         if module not in places:
             raise VerificationError(
                 f"{file}: {key} is of {module}, which is not a linear map of "
@@ -647,9 +710,8 @@ def method_of(
     targets = tuple(listed) if isinstance(listed, list) else ()
     named = {p.name for site in adaptable.sites_of(targets) for p in site.parts.values()}
     targets = tuple(sorted(targets)) if named == wanted else tuple(sorted(wanted))
-    kind = settings["peft_type"]
     try:
-        if kind == "LORA":
+        if settings["peft_type"] == "LORA":
             method: type[LoRA] = DoRA if settings.get("use_dora") else LoRA
             return method(
                 rank=int(settings.get("r", 8)),
@@ -658,24 +720,17 @@ def method_of(
                 use_rslora=bool(settings.get("use_rslora", False)),
                 target_modules=targets,
             )
-        if kind == "IA3":
-            inputs = settings.get("feedforward_modules") or ()
-            inner = [
-                name
-                for name in wanted
-                if any(matches(weights.written(name), target) for target in inputs)
-            ]
-            if named == wanted and set(inputs) <= set(targets):
-                return IA3(target_modules=targets, feedforward_modules=tuple(sorted(inputs)))
-            return IA3(
-                target_modules=tuple(sorted(wanted)), feedforward_modules=tuple(sorted(inner))
-            )
+        inputs = settings.get("feedforward_modules") or ()
+        inner = [
+            name
+            for name in wanted
+            if any(matches(weights.written(name), target) for target in inputs)
+        ]
+        if named == wanted and set(inputs) <= set(targets):
+            return IA3(target_modules=targets, feedforward_modules=tuple(sorted(inputs)))
+        return IA3(target_modules=tuple(sorted(wanted)), feedforward_modules=tuple(sorted(inner)))
     except (TypeError, ValueError) as error:
         raise VerificationError(f"{source / PEFT_CONFIG}: {error}", "correct it") from error
-    raise UsageError(
-        f"{source / PEFT_CONFIG}: the adapter is of the type {kind}, which zoo does not read",
-        "merge the adapter in peft, and convert the model",
-    )
 
 
 def check_tensors(

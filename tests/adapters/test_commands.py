@@ -25,7 +25,7 @@ from zoo.errors import SourceError, UsageError, VerificationError, ZooError
 from zoo.inference.load_model import load_adapted_model, load_model
 from zoo.inference.merge import merge
 
-MERGED, APART = ("lora", "dora", "ia3"), ("houlsby", "pfeiffer", "prompt", "prefix")
+MERGED, APART = ("lora", "dora", "ia3"), ("houlsby", "parallel", "pfeiffer", "prompt", "prefix")
 TEXTS = ("a b c", "j i")
 
 
@@ -72,7 +72,7 @@ def test_an_adapter_is_applied_to_its_base(method: str, adapted: Adapted, tmp_pa
 
 @pytest.mark.parametrize(
     "method",
-    [pytest.param(APART[0], marks=pytest.mark.long), *APART[1:]],  # two of bottlenecks
+    [pytest.param(APART[0], marks=pytest.mark.long), *APART[1:]],  # three of bottlenecks
 )
 def test_an_adapter_that_is_no_change_of_weights(
     method: str, adapted: Adapted, tmp_path: Path
@@ -82,7 +82,7 @@ def test_an_adapter_that_is_no_change_of_weights(
     expected = [score for row in scores(base, "--adapter", adapter) for score in row]
     kind, message = error_of(["adapter", "merge", adapter, "-o", tmp_path / "merged"])
     assert kind is UsageError and "cannot be merged" in message
-    if method in ("houlsby", "pfeiffer"):
+    if method in ("houlsby", "parallel", "pfeiffer"):
         kind, message = error_of(["convert", adapter, "--to", "hub", "-o", tmp_path / "hub"])
         assert kind is UsageError and "peft has no adapter of the method" in message
     zoo("export", base, "--adapter", adapter, "-o", tmp_path / "graph")

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.adapters.layers import adapted_modules, merge_adapters
+from zoo.errors import UsageError
 from zoo.nn.adapters import (
     Bottleneck,
     BottleneckAdapter,
@@ -16,11 +17,13 @@ from zoo.nn.adapters import (
     LinearAdapter,
     LoRAAdapter,
     attach_adapter,
+    attach_beside,
     attach_to_norm,
     can_adapt,
 )
 from zoo.nn.kernels.onednn_linear import use_onednn
 from zoo.nn.kernels.small_batch_linear import optimize_for_inference
+from zoo.nn.transformer import FeedForward
 
 ROWS = {"0": range(0, 4), "2": range(8, 12)}  # query and value of a fused matrix
 
@@ -173,3 +176,34 @@ def test_linear_maps_that_compute_the_same_can_be_adapted(
     nn.init.constant_(adapter.ia3_l["0"], 2)
     attach_adapter(linear, adapter)
     torch.testing.assert_close(linear(x), expected)
+
+
+def test_a_part_of_a_model_has_one_adapter() -> None:
+    """One that cannot be merged would be lost under the next."""
+    bottleneck = Bottleneck(8, 2, act="relu", scaling=1.0)
+    linear, norm = nn.Linear(8, 8), nn.LayerNorm(8)
+    network = FeedForward(hidden_size=8, intermediate_size=12, act="relu")
+    after = BottleneckAdapter(8, 2, act="relu", scaling=1.0)
+    update = LoRAAdapter({"0": range(8)}, 8, 8, rank=2, scaling=1.0)
+    attach_adapter(linear, after)
+    attach_to_norm(norm, bottleneck)
+    attach_beside(network, bottleneck)
+    for attach in (
+        lambda: attach_adapter(linear, update),
+        lambda: attach_to_norm(norm, bottleneck),
+        lambda: attach_beside(network, bottleneck),
+    ):
+        with pytest.raises(UsageError, match="two adapters change the same part"):
+            attach()
+    assert linear.adapter is after
+
+
+def test_a_bottleneck_next_to_a_feed_forward_network() -> None:
+    """Equation 9 of He et al. 2022 (arXiv:2110.04366): its input is the network's."""
+    bottleneck = Bottleneck(8, 2, act="relu", scaling=4.0)
+    network, x = FeedForward(hidden_size=8, intermediate_size=12, act="gelu"), torch.randn(2, 3, 8)
+    before = network(x)
+    attach_beside(network, bottleneck)
+    down, up = bottleneck.down, bottleneck.up
+    change = 4 * (torch.relu(x @ down.weight.T + down.bias) @ up.weight.T + up.bias)
+    torch.testing.assert_close(network(x), before + change)

@@ -32,7 +32,7 @@ DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 
 
 MECHANISMS = [  # others scale as they do, or have adapters in more places
-    pytest.param(method, marks=pytest.mark.long if method in ("ia3", "houlsby") else [])
+    pytest.param(method, marks=pytest.mark.long if method in ("ia3", "houlsby", "parallel") else [])
     for method in METHODS
 ]
 
@@ -183,13 +183,14 @@ def test_two_processes_equal_one(
 NOT_FOR = {
     ("elmo", "houlsby"): "have no Transformer blocks",
     ("elmo", "pfeiffer"): "have no Transformer blocks",
+    ("elmo", "parallel"): "have no Transformer blocks",
     ("elmo", "prompt"): "have no table of token embeddings",
     ("elmo", "prefix"): "have no attention that takes a prefix",
     ("deberta", "prefix"): "have no attention that takes a prefix",
     ("modernbert", "prefix"): "have no attention that takes a prefix",
 }
 OF_TEXTS = ("prompt", "prefix")  # not of rows of several documents
-SMALL = {"prefix": {"num_virtual_tokens": 4}}
+SMALL = {"prefix": {"num_virtual_tokens": 4}, "parallel": {"reduction_factor": 16}}
 
 
 @pytest.mark.parametrize("method", METHODS)

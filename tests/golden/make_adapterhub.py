@@ -33,6 +33,8 @@ CASES = {
     "bert-pfeiffer": ("BertForSequenceClassification", "seq_bn", True),
     "roberta-pfeiffer": ("RobertaForTokenClassification", "seq_bn", False),
     "electra-houlsby": ("ElectraForSequenceClassification", "double_seq_bn", True),
+    "roberta-parallel": ("RobertaForSequenceClassification", "par_bn", True),
+    "electra-parallel": ("ElectraForTokenClassification", "scaled_par_bn", True),
     "bert-lora": ("BertForTokenClassification", "lora", False),
     "roberta-ia3": ("RobertaForSequenceClassification", "ia3", True),
     # the library cannot save prefixes as safetensors

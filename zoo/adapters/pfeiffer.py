@@ -23,7 +23,7 @@ class Pfeiffer(BottleneckMethod, frozen=True, kw_only=True, forbid_unknown_field
     def add_after(self, model: "nn.Module", site: "Site") -> None:
         from torch import nn
 
-        from zoo.nn.adapters import Bottleneck, attach_to_norm
+        from zoo.nn.adapters import AdaptedNorm, Bottleneck, attach_to_norm
         from zoo.nn.encoder_decoder import PreNormDecoderBlock
         from zoo.nn.transformer import PostNormBlock, PreNormBlock
 
@@ -31,7 +31,7 @@ class Pfeiffer(BottleneckMethod, frozen=True, kw_only=True, forbid_unknown_field
         after = isinstance(block, PostNormBlock) and not isinstance(
             block, PreNormBlock | PreNormDecoderBlock
         )
-        if not after or type(block.ffn_norm) is not nn.LayerNorm:
+        if not after or type(block.ffn_norm) not in (nn.LayerNorm, AdaptedNorm):
             super().add_after(model, site)
             return
         width = site.entry.shape[0]

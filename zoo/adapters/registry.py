@@ -22,6 +22,10 @@ METHODS = {
         "small networks after attention and feed-forward network",
     ),
     "pfeiffer": ("zoo.adapters.pfeiffer:Pfeiffer", "small networks after the feed-forward network"),
+    "parallel": (
+        "zoo.adapters.parallel:Parallel",
+        "small networks next to the feed-forward network",
+    ),
 }
 # names of settings in peft -> here
 PEFT_NAMES = {"r": "rank", "lora_alpha": "alpha", "lora_dropout": "dropout"}

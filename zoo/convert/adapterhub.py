@@ -13,6 +13,7 @@ from zoo.adapters.base import AdapterMethod
 from zoo.adapters.bottleneck import ATTENTION, BottleneckMethod
 from zoo.adapters.checkpoint import require_finite
 from zoo.adapters.houlsby import Houlsby
+from zoo.adapters.parallel import Parallel
 from zoo.adapters.pfeiffer import Pfeiffer
 from zoo.adapters.prefix import PrefixTuning
 from zoo.adapters.targets import AdaptableModel
@@ -60,7 +61,9 @@ SHARED: Mapping[str, Any] = {
 FORMS: Mapping[type[BottleneckMethod], Mapping[str, Any]] = {
     Houlsby: {**SHARED, "mh_adapter": True, "original_ln_before": False},
     Pfeiffer: {**SHARED, "mh_adapter": False, "original_ln_before": True},
+    Parallel: {**SHARED, "mh_adapter": False, "original_ln_before": False, "is_parallel": True},
 }
+LEARNED = ("learned", "channel")  # values of ``scaling``: a tensor of one factor, or of a row each
 OF_METHOD = ("non_linearity", "reduction_factor", "scaling")
 # settings of training, and of layers that ``phm_layer`` switches on
 UNREAD = frozenset(
@@ -103,6 +106,7 @@ PREFIX_PARTS = {
     "wte.weight": "embedding",
     **{f"control_trans.{k}.{p}": f"transform.{k}.{p}" for k in (0, 2) for p in ("weight", "bias")},
 }
+SCALING = ".scaling"
 DENSE, OUTPUT = ".output.dense", ".output"
 PARTS = {"adapter_down.0": "down", "adapter_up": "up"}
 
@@ -244,12 +248,14 @@ def bottleneck_of(file: Path, config: Mapping[str, Any]) -> BottleneckMethod:
         if not wrong:
             settings = {name: config[name] for name in OF_METHOD if name in config}
             try:
+                if settings.get("scaling") in LEARNED:
+                    settings["scaling"] = 1.0  # ``map_bottlenecks`` multiplies the output layer
                 return msgspec.convert(settings, kind)
             except (msgspec.ValidationError, ValueError) as error:
                 raise UsageError(f"{file}: {error}", "zoo has no such adapter") from error
         problems = wrong if not problems or len(wrong) < len(problems) else problems
     name, value = next(iter(problems.items()))
-    hint = "houlsby is double_seq_bn there, and pfeiffer seq_bn"
+    hint = "houlsby is double_seq_bn there, pfeiffer seq_bn, and parallel par_bn"
     raise unknown_setting(file, name, value, hint)
 
 
@@ -324,14 +330,23 @@ def map_bottlenecks(
     # names of a class with a head begin with the backbone's
     prefix = adaptable.family.weights(adaptable.config, adaptable.head).prefix or ""
     places |= {f"{prefix}{name}": ours for name, ours in places.items()}
-    ours = dict[str, Tensor]()
+    ours, factors = dict[str, Tensor](), dict[str, Tensor]()
     for name, tensor in tensors.items():
+        if name.endswith(SCALING) and described["config"].get("scaling") in LEARNED:
+            factors[name.removesuffix(SCALING)] = tensor
+            continue
         if name not in places:
             raise VerificationError(
                 f"{file}: {name} is of no bottleneck of {adaptable.family.name}",
                 did_you_mean(name, list(places)) or "give another base",
             )
         ours[places[name]] = tensor
+    for module, factor in factors.items():
+        for p in ("weight", "bias"):
+            up = places.get(f"{module}.adapter_up.{p}")
+            if up not in ours:
+                raise VerificationError(f"{file}: {module}{SCALING} is of no bottleneck")
+            ours[up] = ours[up] * (factor[:, None] if p == "weight" else factor)  # rows
     return ours
 
 
@@ -385,10 +400,10 @@ def places_of(name: str, method: BottleneckMethod, adaptable: AdaptableModel) ->
                 f"{adaptable.family.name}",
                 "it reads those of models whose blocks have output.dense",
             )
-        block = site.module.removesuffix(".ffn.down")
-        is_attention = f".{site.module}".endswith(ATTENTION)
-        inside = f"{block}.ffn_norm.adapter."
-        ends = (f"{site.module}.adapter.bottleneck.", *(() if is_attention else (inside,)))
+        ends = [f"{site.module}.adapter.bottleneck."]
+        if not f".{site.module}".endswith(ATTENTION):
+            block = site.module.removesuffix(".ffn.down")
+            ends += [f"{block}.ffn_norm.adapter.", f"{block}.ffn.adapter."]
         before = next(end for end in ends if f"{end}down.weight" in own)
         there = f"{module.removesuffix(DENSE)}{OUTPUT}.adapters.{name}."
         for theirs, mine in PARTS.items():

@@ -8,6 +8,7 @@ from zoo.nn.adapters.bottleneck import (
     AdaptedNorm,
     Bottleneck,
     BottleneckAdapter,
+    attach_beside,
     attach_to_norm,
 )
 from zoo.nn.adapters.linear import AdaptedLinear, LinearAdapter, attach_adapter, can_adapt
@@ -24,6 +25,7 @@ __all__ = [
     "LinearAdapter",
     "LoRAAdapter",
     "attach_adapter",
+    "attach_beside",
     "attach_to_norm",
     "can_adapt",
 ]

@@ -4,7 +4,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from zoo.nn.adapters.linear import ALL_ROWS, LinearAdapter
+from zoo.nn.adapters.linear import ALL_ROWS, LinearAdapter, require_no_adapter
 from zoo.nn.kernels.onednn_linear import linear
 from zoo.nn.layers.activations import activate, activation
 from zoo.overrides import override
@@ -68,6 +68,18 @@ class AdaptedNorm(nn.LayerNorm):
 
 def attach_to_norm(module: nn.Module, adapter: Bottleneck) -> None:
     """Give a norm a bottleneck, in place."""
+    require_no_adapter(module)
     assert type(module) is nn.LayerNorm, "of a block of this package"
     module.__class__ = AdaptedNorm
     cast(AdaptedNorm, module).adapter = adapter
+
+
+def attach_beside(module: nn.Module, adapter: Bottleneck) -> None:
+    """Give a feed-forward network a bottleneck that reads its input, in place."""
+    require_no_adapter(module)
+    module.adapter = adapter
+    module.register_forward_hook(_add_beside)
+
+
+def _add_beside(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    return output + cast(Bottleneck, module.adapter)(args[0])

@@ -6,6 +6,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from zoo.errors import UsageError
 from zoo.nn.kernels.onednn_linear import OneDnnLinear
 from zoo.nn.kernels.small_batch_linear import SmallBatchLinear
 from zoo.overrides import override
@@ -88,8 +89,18 @@ def can_adapt(module: nn.Module) -> bool:
     return known or getattr(module, "supports_adapter", False)
 
 
+def require_no_adapter(module: nn.Module) -> None:
+    """Check that a part of a model has no adapter yet."""
+    if getattr(module, "adapter", None) is not None:
+        raise UsageError(
+            "two adapters change the same part of the model, and one cannot be merged",
+            "give those that merge first, and one that does not",
+        )
+
+
 def attach_adapter(module: nn.Module, adapter: LinearAdapter) -> None:
     """Give a linear map an adapter, in place."""
+    require_no_adapter(module)
     linear = cast(nn.Linear, module)
     adapter.reset(linear.weight.detach())
     if type(module) in PLAIN:

@@ -289,6 +289,37 @@ def test_modules_that_no_adapter_changes_here(
         zoo("convert", tmp_path / "theirs", "--base", base, "-o", tmp_path / "ours")
 
 
+@pytest.mark.parametrize(
+    ("architecture", "changes"),
+    [  # targets of which some are in a head that is trained as a whole; of names without a prefix
+        ("RobertaForSequenceClassification", {"target_modules": "all-linear"}),
+        ("DistilBertModel", {"target_modules": ["ffn.lin2"], "layers_to_transform": 0}),
+    ],
+)
+def test_targets_are_those_of_peft(
+    architecture: str, changes: dict[str, Any], hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    sizes = FAMILIES["DistilBertForSequenceClassification"] if "Distil" in architecture else {}
+    base, source = base_of(hub_checkpoint, architecture, tmp_path, **sizes)
+    kind = getattr(transformers, architecture)
+    task = "FEATURE_EXTRACTION" if architecture.endswith("Model") else "SEQ_CLS"
+    theirs = peft.get_peft_model(
+        kind.from_pretrained(source), peft.LoraConfig(task_type=task, **changes)
+    )
+    randomize(theirs)
+    theirs.save_pretrained(str(tmp_path / "theirs"))
+    zoo("convert", tmp_path / "theirs", "--base", base, "-o", tmp_path / "ours")
+    zoo("convert", tmp_path / "ours", "--to", "hub", "-o", tmp_path / "back")
+    opened = peft.PeftModel.from_pretrained(kind.from_pretrained(source), tmp_path / "back")
+    checkpoint = resolve_checkpoint(str(tmp_path / "ours"))
+    ids = {"input_ids": torch.tensor([[2, 5, 6, 7, 3]])}
+    with torch.no_grad():
+        expected, again = (next(iter(m.eval()(**ids).values())) for m in (theirs, opened))
+        found = load_model(checkpoint)(**ids)[next(iter(checkpoint.head.outputs))]
+    for outputs in (found, again):
+        torch.testing.assert_close(outputs, expected, atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("more", [{}, {"use_rslora": True}, {"use_dora": True}])
 def test_patterns_of_rank_and_alpha(
     more: dict[str, bool], hub_checkpoint: Make, tmp_path: Path

@@ -317,7 +317,7 @@ def exact_targets(targets: Sequence[str], adaptable: AdaptableModel) -> list[str
         if source.endswith(WEIGHT)
     }
     if {name for name in every if any(matches(name, target) for target in targets)} == wanted:
-        return list(targets)
+        return [weights.written(target) for target in targets]
     return sorted(weights.written(name) for name in wanted)
 
 
@@ -707,9 +707,15 @@ def method_of(
     """Return the method of peft's configuration for the modules that have tensors."""
     wanted = set(names)
     listed = settings.get("target_modules")
-    targets = tuple(listed) if isinstance(listed, list) else ()
+    # peft also lists modules of a head that is trained as a whole
+    known = adaptable.names
+    targets = [
+        target
+        for target in (listed if isinstance(listed, list) else ())
+        if any(matches(name, target) for name in known)
+    ]
     named = {p.name for site in adaptable.sites_of(targets) for p in site.parts.values()}
-    targets = tuple(sorted(targets)) if named == wanted else tuple(sorted(wanted))
+    chosen = tuple(sorted(targets if named == wanted else wanted))
     try:
         if settings["peft_type"] == "LORA":
             method: type[LoRA] = DoRA if settings.get("use_dora") else LoRA
@@ -718,7 +724,7 @@ def method_of(
                 alpha=float(settings.get("lora_alpha", 8)),
                 dropout=float(settings.get("lora_dropout", 0.0)),
                 use_rslora=bool(settings.get("use_rslora", False)),
-                target_modules=targets,
+                target_modules=chosen,
             )
         inputs = settings.get("feedforward_modules") or ()
         inner = [
@@ -726,8 +732,8 @@ def method_of(
             for name in wanted
             if any(matches(weights.written(name), target) for target in inputs)
         ]
-        if named == wanted and set(inputs) <= set(targets):
-            return IA3(target_modules=targets, feedforward_modules=tuple(sorted(inputs)))
+        if named == wanted and set(inputs) <= set(chosen):
+            return IA3(target_modules=chosen, feedforward_modules=tuple(sorted(inputs)))
         return IA3(target_modules=tuple(sorted(wanted)), feedforward_modules=tuple(sorted(inner)))
     except (TypeError, ValueError) as error:
         raise VerificationError(f"{source / PEFT_CONFIG}: {error}", "correct it") from error

@@ -188,18 +188,19 @@ def test_a_part_of_a_model_has_one_adapter() -> None:
     attach_adapter(linear, after)
     attach_to_norm(norm, bottleneck)
     attach_beside(network, bottleneck)
-    for attach in (
+    again: list[Callable[[], None]] = [
         lambda: attach_adapter(linear, update),
         lambda: attach_to_norm(norm, bottleneck),
         lambda: attach_beside(network, bottleneck),
-    ):
+    ]
+    for attach in again:
         with pytest.raises(UsageError, match="two adapters change the same part"):
             attach()
     assert linear.adapter is after
 
 
 def test_a_bottleneck_next_to_a_feed_forward_network() -> None:
-    """Equation 9 of He et al. 2022 (arXiv:2110.04366): its input is the network's."""
+    """Of He et al. 2022 (arXiv:2110.04366): its input is the network's."""
     bottleneck = Bottleneck(8, 2, act="relu", scaling=4.0)
     network, x = FeedForward(hidden_size=8, intermediate_size=12, act="gelu"), torch.randn(2, 3, 8)
     before = network(x)

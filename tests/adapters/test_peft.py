@@ -322,7 +322,7 @@ def test_targets_are_those_of_peft(
 
 @pytest.mark.parametrize("more", [{}, {"use_rslora": True}, {"use_dora": True}])
 def test_patterns_of_rank_and_alpha(
-    more: dict[str, bool], hub_checkpoint: Make, tmp_path: Path
+    more: dict[str, Any], hub_checkpoint: Make, tmp_path: Path
 ) -> None:
     """Updates of several ranks and factors are updates of one, here and in peft."""
     architecture = "BertForSequenceClassification"

@@ -17,7 +17,7 @@ class Parallel(BottleneckMethod, frozen=True, kw_only=True, forbid_unknown_field
     name: ClassVar[str] = "parallel"
     places: ClassVar[tuple[str, ...]] = FFN
 
-    # table 6
+    # both as in AdapterHub's library
     reduction_factor: int = 2  # the network has the model's width, divided by this, units between
     scaling: float = 4.0  # factor of its output
     non_linearity: NonLinearity = "relu"  # activation function of the network

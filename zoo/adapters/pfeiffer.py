@@ -1,6 +1,6 @@
 """Adapters after the feed-forward network (Pfeiffer et al. 2020, arXiv:2005.00247)."""
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from zoo.adapters.bottleneck import FFN, BottleneckMethod, NonLinearity
 from zoo.overrides import override
@@ -31,9 +31,11 @@ class Pfeiffer(BottleneckMethod, frozen=True, kw_only=True, forbid_unknown_field
         after = isinstance(block, PostNormBlock) and not isinstance(
             block, PreNormBlock | PreNormDecoderBlock
         )
-        if not after or type(block.ffn_norm) not in (nn.LayerNorm, AdaptedNorm):
+        norm = block.ffn_norm if after else None
+        if type(norm) not in (nn.LayerNorm, AdaptedNorm):
             super().add_after(model, site)
             return
         width = site.entry.shape[0]
         size = width // self.reduction_factor
-        attach_to_norm(block.ffn_norm, Bottleneck(width, size, act=self.act, scaling=self.scaling))
+        layer = Bottleneck(width, size, act=self.act, scaling=self.scaling)
+        attach_to_norm(cast(nn.Module, norm), layer)

@@ -82,4 +82,4 @@ def attach_beside(module: nn.Module, adapter: Bottleneck) -> None:
 
 
 def _add_beside(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
-    return output + cast(Bottleneck, module.adapter)(args[0])
+    return output + cast(Tensor, module.get_submodule("adapter")(args[0]))

@@ -388,9 +388,9 @@ class Family(RenamedMethods, ABC):
         found = None if describe is None else describe(config, head)
         return found if isinstance(found, str) else None
 
-    def _runtime_function(self, target: str) -> Any:
+    def _runtime_function(self, name: str) -> Any:
         if self.package and find_spec(f"{self.package}.runtimes") is not None:
-            return getattr(self._module("runtimes"), target, None)
+            return getattr(self._module("runtimes"), name, None)
         return None
 
     def config_of_runtime(self, target: str, header: "RuntimeHeader") -> "Mapping[str, Any] | None":
@@ -410,11 +410,8 @@ class Family(RenamedMethods, ABC):
         Raises:
             VerificationError: the file contradicts itself, or lacks a key.
         """
-        if self.package and find_spec(f"{self.package}.runtimes") is not None:
-            translate = getattr(self._module("runtimes"), f"from_{target}", None)
-            if translate is not None:
-                return translate(header)  # type: ignore[no-any-return]
-        return None
+        translate = self._runtime_function(f"from_{target}")
+        return None if translate is None else translate(header)
 
     def recipe(self, size: str) -> "Recipe":
         """Return the pretraining settings of a size, from the paper or the released code.

@@ -11,8 +11,10 @@ from tests.checkpoints import Make
 from tests.processes import run_limited
 from zoo.checkpoint import load_checkpoint
 from zoo.convert import convert
+from zoo.convert.open import open_source
 from zoo.errors import SourceError, VerificationError, ZooError
 from zoo.hub.source import CheckpointDir
+from zoo.io.tensors.safetensors import SafetensorsReader
 
 MB = 1_000_000
 
@@ -85,3 +87,17 @@ def test_malformed_architectures(hub_checkpoint: Make) -> None:
     (source / "config.json").write_text(json.dumps({**config, "architectures": 3}))
     with pytest.raises(VerificationError, match="architectures = 3 is not a list of names"):
         convert(CheckpointDir(source, "source"), None, dry_run=True)
+
+
+def test_weights_are_closed_after_a_damaged_file(
+    hub_checkpoint: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = hub_checkpoint()
+    (source / "modules.json").write_text("[]")
+    settings = {"model_type": "CrossEncoder"}
+    (source / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    closed = []
+    monkeypatch.setattr(SafetensorsReader, "close", lambda reader: closed.append(reader))
+    with pytest.raises(VerificationError, match="is not implemented in a cross-encoder"):
+        open_source(CheckpointDir(source, "source"))
+    assert len(closed) == 1

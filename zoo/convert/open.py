@@ -1,6 +1,7 @@
 """Opening of a checkpoint directory in the Hub's layout or the zoo's."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -178,40 +179,40 @@ def open_source(
     if ignore_crc:
         file_format = file_format.without_checksums()
     present = source.files
-    reader = file_format.open(source.model_directory, files)
-    try:
+    with ExitStack() as on_error:
+        reader = file_format.open(source.model_directory, files)
+        on_error.callback(reader.close)
         hub = dict(family.infer_config(hub, reader.tensors, present))
         described = files[0] if config_name in source.derived else config_name
         translation = family.from_hub(hub, str(source.directory / described))
-    except BaseException:
-        reader.close()
-        raise
-    projection = None
-    if is_stanford(class_names(hub)):
-        if PROJECTION not in reader.tensors:
-            reader.close()
-            raise VerificationError(
-                f"{source.directory}: a model of ColBERT has {PROJECTION}, which its weights lack",
-                "correct architectures in config.json if it is another model",
-            )
-        projection = SelectedReader(reader, [PROJECTION])
-        reader = SelectedReader(reader, [name for name in reader.tensors if name != PROJECTION])
-    return OpenCheckpoint(
-        source=source,
-        family=family,
-        config=translation.config,
-        projection=projection,
-        reader=reader,
-        format=file_format.name,
-        architectures=class_names(hub),
-        extra={**translation.extra, **read_cross_encoder(present)},
-        unknown=translation.unknown,
-        declared_optional=translation.declared_optional,
-        doubt=translation.doubt,
-        generation=_generation(family, present, hub),
-        side_files=(config_name, *(n for side in SIDE_FILES for n in present.matching(side))),
-        naming_scheme=file_format.naming_scheme,
-    )
+        projection = None
+        if is_stanford(class_names(hub)):
+            if PROJECTION not in reader.tensors:
+                raise VerificationError(
+                    f"{source.directory}: a model of ColBERT has {PROJECTION}, which its weights "
+                    "lack",
+                    "correct architectures in config.json if it is another model",
+                )
+            projection = SelectedReader(reader, [PROJECTION])
+            reader = SelectedReader(reader, [name for name in reader.tensors if name != PROJECTION])
+        opened = OpenCheckpoint(
+            source=source,
+            family=family,
+            config=translation.config,
+            projection=projection,
+            reader=reader,
+            format=file_format.name,
+            architectures=class_names(hub),
+            extra={**translation.extra, **read_cross_encoder(present)},
+            unknown=translation.unknown,
+            declared_optional=translation.declared_optional,
+            doubt=translation.doubt,
+            generation=_generation(family, present, hub),
+            side_files=(config_name, *(n for side in SIDE_FILES for n in present.matching(side))),
+            naming_scheme=file_format.naming_scheme,
+        )
+        on_error.pop_all()
+    return opened
 
 
 def _generation(family: Family, files: SourceFiles, hub: Mapping[str, Any]) -> dict[str, Any]:

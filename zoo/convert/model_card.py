@@ -226,14 +226,14 @@ def _training(training: Mapping[str, Any]) -> Iterator[str]:
     yield from table_lines("## Training", rows)
     command = training.get("command")
     if isinstance(command, str):
-        yield from ("", "```console", f"$ {escape_controls(_without_directories(command))}", "```")
+        yield from ("", "```console", f"$ {escape_controls(_short_command(command))}", "```")
 
 
 def without_directories(record: Any) -> Any:
     """Return a nested record in which only the last part of absolute paths is left."""
     if isinstance(record, Mapping):
         return {
-            key: _without_directories(value)
+            key: _short_command(value)
             if key == "command" and isinstance(value, str)
             else without_directories(value)
             for key, value in record.items()
@@ -243,7 +243,7 @@ def without_directories(record: Any) -> Any:
     return _value(record) if isinstance(record, str) else record
 
 
-def _without_directories(command: str) -> str:
+def _short_command(command: str) -> str:
     """Return a command in which only the last part of absolute paths is left."""
     try:
         words = shlex.split(command)

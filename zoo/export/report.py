@@ -34,6 +34,7 @@ class ShapeCheck(JsonStruct):
     padding: int  # number of padding tokens in the batch
     outputs: dict[str, Difference]
     past: int = 0  # number of tokens per row that were in the key-value cache
+    texts: bool = False  # whether the rows are texts, and not random tokens
 
     @property
     def worst(self) -> float:

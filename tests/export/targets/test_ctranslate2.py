@@ -29,6 +29,7 @@ def test_it_computes_what_torch_does(architecture: str, small: Small, tmp_path: 
     report = TARGET.export(checkpoint, tmp_path / "export", ExportSettings())
     assert report.validated and report.max_rel is not None and report.max_rel < 1e-5
     assert report.tokenizer is not None and report.tokenizer.different == []
+    assert sum(f"  {report.tokenizer.texts} texts, up to" in line for line in report.lines()) == 1
     export = open_session(load_checkpoint(tmp_path / "export"))
     inputs = {
         "input_ids": np.arange(8, 16).reshape(2, 4),

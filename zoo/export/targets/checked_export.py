@@ -195,7 +195,9 @@ class Reference:
             if set(sample.inputs) == set(self.spec.inputs) and TARGET not in sample.inputs:
                 lengths = sample.mask.sum(1).tolist()
                 batch = ReferenceBatch(lengths, sample.inputs, outputs)
-                report.checks.append(self._check(session, batch))
+                check = self._check(session, batch)
+                check.texts = why_no_texts(self.checkpoint) is None
+                report.checks.append(check)
         report.max_rel = max(check.worst for check in report.checks)
         report.argmax_agreement = worst(report.checks)["argmax_agreement"]
         if precision.tolerance is not None:

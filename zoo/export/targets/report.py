@@ -73,19 +73,24 @@ class TargetReport(JsonStruct):
         """Return the lines of the report for a terminal."""
         return list(self._lines())
 
+    def _differences(self) -> Iterator[str]:
+        yield (
+            "largest difference from torch, of the largest magnitude (accepted: "
+            f"{self.tolerance:.0e}, since {self.reason}):"
+            if self.tolerance is not None
+            else "difference from torch, of the largest magnitude:"
+        )
+        yield from (f"  {check.line()}" for check in self.checks if not check.texts)
+        if texts := [check for check in self.checks if check.texts]:
+            count, worst = sum(check.batch for check in texts), max(c.worst for c in texts)
+            yield f"  {count} texts, up to {max(c.tokens for c in texts)} tokens: {worst:.1e}"
+
     def _lines(self) -> Iterator[str]:
         yield f"{self.title}, {self.dtype}: {', '.join(self.files)}, {format_bytes(self.bytes)}"
         if self.unverified is not None:
             yield f"not compared with torch: {self.unverified}"
         if self.checks:
-            yield (
-                "largest difference from torch, of the largest magnitude (accepted: "
-                f"{self.tolerance:.0e}, since {self.reason}):"
-                if self.tolerance is not None
-                else "difference from torch, of the largest magnitude:"
-            )
-        for check in self.checks:
-            yield f"  {check.line()}"
+            yield from self._differences()
         if self.reason and not self.checks and self.agreement is not None:
             yield self.reason
         if self.agreement is not None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from zoo.checkpoint import Checkpoint
 from zoo.errors import UsageError
+from zoo.export.targets import find_target
 from zoo.inference.check_outputs import check_result
 from zoo.inference.session import Session
 from zoo.inference.validate_inputs import check_inputs, check_outputs, with_defaults
@@ -69,8 +70,8 @@ class TargetSession(Session):
     @override
     def decoder(self) -> "Decoder":
         raise UsageError(
-            f"{self._name} holds a model for {self.backend} without a key-value cache, which "
-            "cannot generate",
+            f"{self._name} holds a model for {find_target(self.backend).title} without a key-value "
+            "cache, which cannot generate",
             "export it to ONNX, or generate in torch",
         )
 

@@ -205,7 +205,7 @@ def _facts(checkpoint: "Checkpoint", kind: str) -> dict[str, str]:
         "on disk": f"{format_bytes(directory_bytes(checkpoint.path))}, {dtypes}".rstrip(", "),
     }
     limits = [checkpoint.family.max_seq_len(checkpoint.config)]
-    limits += [model.tokenizer.max_tokens] if model.tokenizer else []
+    limits += [part.max_tokens for part in (model.tokenizer, model.pooling) if part]
     if longest := min(filter(None, limits), default=None):
         facts["longest text"] = f"{longest:,} tokens"
     if model.pooling:

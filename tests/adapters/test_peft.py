@@ -271,7 +271,7 @@ def test_settings_that_are_not_read_are_refused(
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (peft.LoraConfig(target_modules=["classifier"]), "is of the head sequence-classification"),
+        (peft.LoraConfig(target_modules=["classifier"]), "only train as a whole"),
         (peft.AdaLoraConfig(total_step=10), "of the type ADALORA"),
         (
             peft.IA3Config(target_modules=["query"], feedforward_modules=["query"]),

@@ -632,7 +632,7 @@ def map_updates(
         if part.in_hub
     }
     known = {part.name for site in adaptable.sites for part in site.parts.values()}
-    of_head = {
+    outside = {  # of the sites: heads and poolers
         weights.written(source)
         for entry in weights.entries()
         for source in entry.sources
@@ -646,9 +646,9 @@ def map_updates(
             rest[name if key.startswith(PREFIX) else key] = tensor
             continue
         module = name.removesuffix(ENDINGS[kind])
-        if any(source == f"{module}{WEIGHT}" for source in of_head):
+        if f"{module}{WEIGHT}" in outside:
             raise VerificationError(
-                f"{file}: {key} is of the head {adaptable.head}, which zoo trains as a whole",
+                f"{file}: {key} is of {module}, which zoo's adapters only train as a whole",
                 "merge the adapter in peft, and convert the model",
             )
         if module not in places:

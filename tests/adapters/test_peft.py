@@ -271,7 +271,7 @@ def test_settings_that_are_not_read_are_refused(
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (peft.LoraConfig(target_modules=["classifier"]), "only train as a whole"),
+        (peft.LoraConfig(target_modules=["classifier"]), "only changes heads and poolers"),
         (peft.AdaLoraConfig(total_step=10), "of the type ADALORA"),
         (
             peft.IA3Config(target_modules=["query"], feedforward_modules=["query"]),
@@ -293,6 +293,10 @@ def test_modules_that_no_adapter_changes_here(
     ("architecture", "changes"),
     [  # targets of which some are in a head that is trained as a whole; of names without a prefix
         ("RobertaForSequenceClassification", {"target_modules": "all-linear"}),
+        # and of poolers
+        ("BertForSequenceClassification", {"target_modules": "all-linear", "r": 2}),
+        ("BertModel", {"target_modules": "all-linear", "use_dora": True}),
+        ("DebertaV2ForSequenceClassification", {"target_modules": ["dense"], "lora_alpha": 3}),
         ("DistilBertModel", {"target_modules": ["ffn.lin2"], "layers_to_transform": 0}),
     ],
 )
@@ -311,13 +315,15 @@ def test_targets_are_those_of_peft(
     zoo("convert", tmp_path / "theirs", "--base", base, "-o", tmp_path / "ours")
     zoo("convert", tmp_path / "ours", "--to", "hub", "-o", tmp_path / "back")
     opened = peft.PeftModel.from_pretrained(kind.from_pretrained(source), tmp_path / "back")
-    checkpoint = resolve_checkpoint(str(tmp_path / "ours"))
+    model = load_model(resolve_checkpoint(str(tmp_path / "ours")))
     ids = {"input_ids": torch.tensor([[2, 5, 6, 7, 3]])}
     with torch.no_grad():
-        expected, again = (next(iter(m.eval()(**ids).values())) for m in (theirs, opened))
-        found = load_model(checkpoint)(**ids)[next(iter(checkpoint.head.outputs))]
-    for outputs in (found, again):
-        torch.testing.assert_close(outputs, expected, atol=1e-5, rtol=1e-5)
+        expected, *found = (m.eval()(**ids) for m in (theirs, opened, model))
+    for outputs in found:
+        for name in expected.keys() & outputs.keys():
+            torch.testing.assert_close(outputs[name], expected[name], atol=1e-5, rtol=1e-5)
+    names = {"last_hidden_state", "pooler_output"} if architecture == "BertModel" else set()
+    assert names <= expected.keys() & outputs.keys()
 
 
 @pytest.mark.parametrize("more", [{}, {"use_rslora": True}, {"use_dora": True}])

@@ -1,7 +1,7 @@
 """Adapters in the layout of peft: read next to their base, and written."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +48,7 @@ from zoo.io.json import encode_json, read_json
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.overwrite import HUB_RECORD, HubRecord
 from zoo.io.tensors.safetensors import SafetensorsReader
+from zoo.nn.adapters import DoRAAdapter, IA3Adapter, LinearAdapter, LoRAAdapter
 from zoo.nn.layers.skip_init import init_empty_weights
 from zoo.plugins.tasks import model_fields
 from zoo.tokenizers import read_pooling
@@ -360,6 +361,9 @@ def read_peft(
         raise UsageError(f"{family.name} has no head {head!r}", "name one with --head")
     config = with_head_labels(source, base, head, tensors, labels)
     weights, adaptable = family.weights(config, head), adaptable_model(family, config, head)
+    if not peft_prompts.is_prompt(settings):
+        settings, tensors = with_one_rank(source / PEFT_CONFIG, settings, tensors)
+        tensors = with_whole_modules(file, settings, base, adaptable, tensors)
     method, ours, rest = map_adapter(source, settings, weights, adaptable, tensors)
     whole = map_head(file, base, config, head, rest)
     check_tensors(method, adaptable, ours, file)
@@ -561,7 +565,6 @@ def map_adapter(
     """Return the method, its tensors by our names, and the other tensors by the Hub's."""
     file = source / PEFT_WEIGHTS
     if not peft_prompts.is_prompt(settings):
-        settings, tensors = with_one_rank(source / PEFT_CONFIG, settings, tensors)
         ours, names, rest = map_updates(file, weights, adaptable, tensors)
         return method_of(source, settings, names, adaptable, weights), ours, rest
     rest = {name.removeprefix(peft_prompts.PREFIX): tensor for name, tensor in tensors.items()}
@@ -577,8 +580,8 @@ def map_adapter(
 
 
 def with_one_rank(
-    file: Path, settings: Mapping[str, Any], tensors: Mapping[str, Tensor]
-) -> tuple[Mapping[str, Any], Mapping[str, Tensor]]:
+    file: Path, settings: dict[str, Any], tensors: dict[str, Tensor]
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return settings and tensors of the same updates without patterns of rank and alpha."""
     # All have the largest rank, by rows and columns of zeros, and B has the ratio of the factors.
     try:
@@ -617,6 +620,84 @@ def with_one_rank(
     return {**settings, "r": most}, changed
 
 
+def with_whole_modules(
+    file: Path,
+    settings: Mapping[str, Any],
+    base: Checkpoint,
+    adaptable: AdaptableModel,
+    tensors: Mapping[str, Tensor],
+) -> dict[str, Tensor]:
+    """Return tensors in which modules that are only trained as a whole have no updates."""
+    # of heads and poolers: the update is merged into the weight of the base
+    weights = adaptable.family.weights(adaptable.config, adaptable.head)
+    sites = {weights.written(name) for name in adaptable.names}
+    modules = {weights.written(source) for e in weights.entries() for source in e.sources}
+    whole = {name.removesuffix(WEIGHT) for name in modules} - sites
+    updates, changed = dict[str, dict[str, Tensor]](), dict(tensors)
+    for kind, end in ENDINGS.items():
+        for key in [key for key in tensors if key.endswith(end)]:
+            module = key.removeprefix(PREFIX).removesuffix(end)
+            if module in whole:
+                updates.setdefault(module, {})[f"{kind}.0"] = changed.pop(key).float()
+    if not updates:
+        return changed
+    stored = weights_of(base, adaptable, updates)
+    for module, update in updates.items():
+        weight, bias = (stored.get(f"{module}.{p}") for p in ("weight", "bias"))
+        if weight is None or weight.dim() != MATRIX:
+            raise VerificationError(
+                f"{file}: it changes {module}, which is not a matrix of {base.path}",
+                "give the base that it was trained from",
+            )
+        layer = layer_of(settings, update, weight)
+        shapes = {name: tensor.shape for name, tensor in layer.state_dict().items()}
+        if {name: tensor.shape for name, tensor in update.items()} != shapes:
+            raise VerificationError(
+                f"{file}: the tensors of {module} do not match its settings", "save it again"
+            )
+        layer.load_state_dict(update)
+        merged = layer.requires_grad_(False).merge(weight, bias)
+        for p, tensor in zip(("weight", "bias"), merged, strict=True):
+            if tensor is not None:
+                changed[f"{PREFIX}{module}.{p}"] = tensor
+    return changed
+
+
+def weights_of(
+    base: Checkpoint, adaptable: AdaptableModel, modules: Collection[str]
+) -> dict[str, Tensor]:
+    """Return the parameters of modules of the Hub's library as far as a base has them."""
+    weights = adaptable.family.weights(adaptable.config, adaptable.head)
+    entries = {entry.target: entry for entry in weights.entries()}
+    base.require_unchanged()
+    found = dict[str, Tensor]()
+    with base.open_weights() as reader:
+        for name, target in base.sources_in(adaptable.config, adaptable.head).items():
+            sources = [weights.written(source) for source in entries[target].sources]
+            if name in reader.tensors and sources[0].rpartition(".")[0] in modules:
+                arrays = entries[target].op.to_hub(reader.read(name))
+                tensors = (torch.from_numpy(array.astype("float32")) for array in arrays)
+                found |= zip(sources, tensors, strict=True)
+    return found
+
+
+def layer_of(
+    settings: Mapping[str, Any], update: Mapping[str, Tensor], weight: Tensor
+) -> LinearAdapter:
+    """Return the layer of an update of a matrix, (out, in), without its values."""
+    size, width = weight.shape
+    rows = {"0": range(size)}
+    if "ia3_l.0" in update:
+        return IA3Adapter(rows, size, width, scales_input=update["ia3_l.0"].shape == (1, width))
+    method = LoRA(
+        rank=int(settings.get("r", 8)),
+        alpha=float(settings.get("lora_alpha", 8)),
+        use_rslora=bool(settings.get("use_rslora", False)),
+    )
+    kind = DoRAAdapter if settings.get("use_dora") else LoRAAdapter
+    return kind(rows, size, width, rank=method.rank, scaling=method.scaling)
+
+
 def map_updates(
     file: Path, weights: WeightMap, adaptable: AdaptableModel, tensors: Mapping[str, Tensor]
 ) -> tuple[dict[str, Tensor], set[str], dict[str, Tensor]]:
@@ -631,13 +712,6 @@ def map_updates(
         for number, part in site.parts.items()
         if part.in_hub
     }
-    known = {part.name for site in adaptable.sites for part in site.parts.values()}
-    outside = {  # of the sites: heads and poolers
-        weights.written(source)
-        for entry in weights.entries()
-        for source in entry.sources
-        if source.removesuffix(WEIGHT) not in known
-    }
     ours, names, rest = dict[str, Tensor](), set[str](), dict[str, Tensor]()
     for key, tensor in tensors.items():
         name = key.removeprefix(PREFIX)
@@ -646,11 +720,6 @@ def map_updates(
             rest[name if key.startswith(PREFIX) else key] = tensor
             continue
         module = name.removesuffix(ENDINGS[kind])
-        if f"{module}{WEIGHT}" in outside:
-            raise VerificationError(
-                f"{file}: {key} is of {module}, which zoo's adapters only train as a whole",
-                "merge the adapter in peft, and convert the model",
-            )
         if module not in places:
             raise VerificationError(
                 f"{file}: {key} is of {module}, which is not a linear map of "
@@ -706,6 +775,11 @@ def method_of(
 ) -> AdapterMethod:
     """Return the method of peft's configuration for the modules that have tensors."""
     wanted = set(names)
+    if not wanted:
+        raise UsageError(
+            f"{source} only changes heads and poolers, which zoo's adapters train as a whole",
+            "merge the adapter in peft, and convert the model",
+        )
     listed = settings.get("target_modules")
     # peft also lists modules of a head that is trained as a whole
     known = adaptable.names

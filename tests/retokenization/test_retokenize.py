@@ -225,6 +225,9 @@ def test_the_command_reads_the_file_of_a_tokenizer(bert: Checkpoint, tmp_path: P
     assert json.loads(done.stdout)["vocab_size"] == len(NEW)
     for name, values in tensors(again).items():
         np.testing.assert_array_equal(tensors(tmp_path / "new")[name], values)
+    (tmp_path / "texts.csv").write_text("text\n")
+    wrong = CliRunner().invoke(command, [*arguments, str(tmp_path / "texts.csv"), "--force"])
+    assert str(wrong.exception).startswith(f"{tmp_path / 'texts.csv'} is not JSON")
     mistyped = CliRunner().invoke(command, [*arguments, "trian"])
     assert str(mistyped.exception).endswith("did you mean train?")
 

@@ -5,6 +5,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.checkpoint.generation_config import (
     GENERATION_CONFIG,
@@ -16,7 +18,7 @@ from zoo.convert.inspect import class_names, find_config
 from zoo.convert.runtime_reader import RuntimeReader
 from zoo.convert.self_contained import with_derived_files
 from zoo.errors import UsageError, VerificationError
-from zoo.families.base import GENERATING, Family
+from zoo.families.base import GENERATING, POOLING_HEAD, Family
 from zoo.families.config import Config
 from zoo.hub.select_files import CONFIG, SIDE_FILES, choose_format
 from zoo.hub.source import CheckpointDir
@@ -69,7 +71,7 @@ class OpenCheckpoint:
     def for_head(self, head: str) -> "OpenCheckpoint":
         """Return the checkpoint with the Hub's tensor names, restricted to tensors for a head."""
         if self.naming_scheme == "hub":
-            return self
+            return self if head == POOLING_HEAD else self._without_pooling_head()
         if self.naming_scheme in RUNTIMES:
             model = self.family.runtime_model(self.naming_scheme, self.config, head)
             if isinstance(model, str):  # no tensor has the name of one of this head
@@ -78,6 +80,20 @@ class OpenCheckpoint:
             return replace(self, reader=reader, naming_scheme="hub")
         names = self.family.map_release_tensors(self.naming_scheme, list(self.reader.tensors), head)
         return replace(self, reader=RenamingReader(self.reader, names), naming_scheme="hub")
+
+    def _without_pooling_head(self) -> "OpenCheckpoint":
+        """Return the checkpoint without the pooling of a classifier, for another head."""
+        # An encoder that was trained by its embeddings, with a classifier of these, stays one.
+        fields = [n for n in ("pooling", "sentence_head") if getattr(self.config, n, None)]
+        if self.checkpoint is None or not fields:
+            return self
+        config = msgspec.structs.replace(self.config, **dict.fromkeys(fields))
+        unit, model = getattr(self.config, "sentence_head", None), self.checkpoint.model
+        if unit is not None:
+            mode: Any = getattr(self.config, "pooling", None) or "cls"
+            pooling = Pooling(mode=mode, normalize=unit == "unit")
+            model = msgspec.structs.replace(model, pooling=pooling)
+        return replace(self, config=config, checkpoint=replace(self.checkpoint, model=model))
 
     @property
     def ignored(self) -> Mapping[str, str]:

@@ -182,7 +182,9 @@ class Family(RenamedMethods, ABC):
         if name is None:
             raise UsageError(f"the Hub has no class for {self.title(config)} with the head {head}")
         if (reason := unsupported_on_hub(config, head)) is not None:
-            raise UsageError(f"{reason}, which no class of the Hub has")
+            raise UsageError(
+                f"{reason}, which no class of the Hub has", "use it with zoo run or zoo export"
+            )
         return name
 
     def _architecture(self, config: Any, head: str) -> str | None:

@@ -177,7 +177,10 @@ def fit_config(
     }
     for name, value in task.config_changes(config).items():
         if name not in base.__struct_fields__:
-            raise UsageError(f"models of {family.name} have no {FIELDS[name]}", "leave it out")
+            raise UsageError(
+                f"models of {family.name} have no {FIELDS[name]}",
+                "give a model of another family, or leave the option out",
+            )
         derived[name] = value
     if tokenizer is not None and family.text_tokenizer(base) is None:
         parsed = parse(tokenizer.json, Path(TOKENIZER))

@@ -12,6 +12,7 @@ from zoo.data.tokenizer import TRAIN, ExistingTokenizer, TokenizerToTrain, load_
 from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.tokenizers.source_files import TOKENIZER_CONFIG, TOKENIZER_JSON
+from zoo.tokenizers.tokenizer_json import read_checked
 
 BATCH = 256  # documents that are passed on together
 
@@ -61,6 +62,7 @@ def _existing(tokenizer: str, family: Family, *, offline: bool) -> NewTokenizer:
     if not path.is_file():
         sources = (path,) if path.exists() else ()
         return NewTokenizer(load_tokenizer(tokenizer, family, offline=offline), sources)
+    read_checked(path)  # so that an error names this file, and not its copy
     with tempfile.TemporaryDirectory(prefix="zoo-") as folder:  # files are read by their names
         shutil.copyfile(path, Path(folder, TOKENIZER_JSON))
         settings = path.parent / TOKENIZER_CONFIG

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import HERE, write_table
 from tests.training.runs import assert_same, cut
 from zoo.api import Model
+from zoo.cli.models.info import command as info
 from zoo.convert.cache import resolve_checkpoint
 from zoo.errors import UsageError
 from zoo.finetuning.runs import FineTuneRun
@@ -109,6 +111,14 @@ def test_a_classifier_learns_the_labels_of_the_patterns(
     assert float(loss) == pytest.approx(float(by_hand), abs=1e-5)
     result = loaded(paths.model).classify(["d e"])[0]
     assert set(result["scores"]) == set(WORDS)
+    described = CliRunner().invoke(info, [str(run), "--json"])
+    value = json.loads(described.stdout)
+    assert (value["run"], value["finished"]) == ("finetune", True)
+    assert value["stages"] == dict.fromkeys(stages, "finished, step 2")
+    (run / "classifier").rename(tmp_path / "later")
+    described = CliRunner().invoke(info, [str(run)])
+    assert "not begun" in described.stdout
+    assert described.stdout.splitlines()[-1] == f"next: zoo finetune --resume {run}"
 
 
 def test_the_models_of_patterns_and_the_classifier_are_adapters(

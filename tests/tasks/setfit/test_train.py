@@ -198,8 +198,31 @@ def test_the_model_is_exported_and_not_converted_to_the_hub(
     torch_model = Model(checkpoint, load_session(checkpoint, "cpu"))
     for ours, theirs in zip(graph.classify(["a b"]), torch_model.classify(["a b"]), strict=True):
         assert ours["scores"] == pytest.approx(theirs["scores"], abs=1e-5)
-    with pytest.raises(UsageError, match="reads the embedding of a text"):
+    with pytest.raises(UsageError, match=r"reads the embedding of a text.*zoo export"):
         convert(CheckpointDir(path, "run"), tmp_path / "hub", to="hub")
+
+
+def test_without_its_classifier_the_model_is_a_sentence_encoder(
+    pretrained: Pretrained, tmp_path: Path
+) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    from zoo.convert import convert
+    from zoo.hub.source import CheckpointDir
+
+    source, _ = pretrained("BertModel")
+    path = trained(tmp_path, source, max_steps=1)
+    convert(CheckpointDir(path, "run"), tmp_path / "hub", head="none", to="hub")
+    texts = ["a b", "h i j", "d"]
+    vectors = SentenceTransformer(str(tmp_path / "hub"), device="cpu").encode(texts)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    with load_checkpoint(path).open_weights() as reader:
+        weight, bias = (np.array(reader.read(f"head.{name}")) for name in ("weight", "bias"))
+    expected = torch.from_numpy(vectors @ weight.T + bias).softmax(-1)
+    checkpoint = load_checkpoint(path)
+    results = Model(checkpoint, load_session(checkpoint, "cpu")).classify(texts)
+    scores = [list(result["scores"].values()) for result in results]
+    np.testing.assert_allclose(scores, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,34 @@ def describe_seeds(path: Path) -> tuple[dict[str, Any], list[str]]:
     return value, [*lines, "", f"next: {shlex.join(['zoo', 'compare', str(path)])}"]
 
 
+def describe_stages(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return the values and the lines on a run of several stages."""
+    from zoo.io.json import read_json_object
+    from zoo.training.logging.run_history import RunHistory
+    from zoo.training.multi_stage import STAGES
+    from zoo.training.state.final_model import is_finished
+    from zoo.training.state.location import resume_command
+
+    states, kind = dict[str, str](), ""
+    for name in map(str, read_json_object(path / STAGES)["stages"]):
+        run = path / name
+        if not (run / "run.json").is_file():
+            states[name] = "not begun"
+            continue
+        history = RunHistory.read(run)
+        kind = str(history.manifest.get("kind", "pretrain"))
+        state = "finished" if is_finished(run) else "not finished"
+        states[name] = f"{state}, step {history.steps:,}"
+    finished = all(state.startswith("finished") for state in states.values())
+    value = {"path": str(path), "run": kind, "finished": finished, "stages": states}
+    size = format_bytes(directory_bytes(path))
+    facts = {"run": str(path), "command": f"zoo {kind}", "on disk": size}
+    following = shlex.join(["zoo", "info", str(path / "model")])
+    following = following if finished else resume_command(kind, path)
+    rows = table(list(states.items()), ("stage", "state"))
+    return value, [*fields(facts), "", *rows, "", f"next: {following}"]
+
+
 def describe_corpus(path: Path) -> tuple[dict[str, Any], list[str]]:
     """Return the values and the lines on a corpus."""
     from zoo.data.corpus import Corpus

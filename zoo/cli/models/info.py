@@ -65,7 +65,7 @@ def command(
 
 
 def _own(path: Path) -> Described | None:
-    """Return values and lines on a run, runs of several seeds, or a corpus, if it is one."""
+    """Return values and lines on a run, also of several seeds or stages, or on a corpus."""
     from zoo.cli.models import describe
     from zoo.data.corpus import is_corpus
 
@@ -73,6 +73,8 @@ def _own(path: Path) -> Described | None:
         return _lazily(*describe.describe_corpus(path))
     if (path / "seeds.json").is_file():
         return _lazily(*describe.describe_seeds(path))
+    if (path / "stages.json").is_file():
+        return _lazily(*describe.describe_stages(path))
     if path.parent.name == "checkpoints" and (path.parent.parent / "run.json").is_file():
         path = path.parent.parent
     if (path / "run.json").is_file() and (path / "config.yaml").is_file():

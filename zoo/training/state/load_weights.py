@@ -36,10 +36,12 @@ class MissingWeights:
                 )
         rest = [name for name in self.names if not any(inside(name, part) for part in allowed)]
         if parts := self.modules(rest):
+            simpler, plus, _ = objective.partition("+")
+            new = ",".join([*allowed, *parts])
             raise UsageError(
                 f"{reference} has no {', '.join(parts)}, which {objective} needs",
-                f"--set init_from.new_modules=[{','.join([*allowed, *parts])}] begins with new "
-                "weights there",
+                (f"--objective {simpler} needs less; " if plus else "")
+                + f"--set init_from.new_modules=[{new}] begins with new weights there",
             )
 
     def modules(self, names: Sequence[str]) -> list[str]:

@@ -20,6 +20,7 @@ from zoo.cli.models.retokenize import command
 from zoo.convert import convert
 from zoo.errors import UsageError, VerificationError
 from zoo.hub.source import CheckpointDir
+from zoo.retokenization.match import Form, Vocabulary
 from zoo.retokenization.retokenize import RECORD, retokenize
 from zoo.retokenization.tokenizer import new_tokenizer
 
@@ -93,6 +94,21 @@ def test_rows_are_kept_by_text_composed_of_parts_or_new(bert: Checkpoint, tmp_pa
         VOCABULARY.index(part) for part in parts["jab"]
     ]
     assert check_digests(tmp_path / "new").startswith("4 files are what was written")
+
+
+def test_parts_inside_of_a_word_are_those_that_its_rest_has(
+    bert: Checkpoint, tmp_path: Path
+) -> None:
+    tokens = [*NEW[:5], "j", "a", "ab", "##a", "##b", "##ba", "c"]
+    folder = word_pieces(tmp_path / "t", tokens)
+    vocabulary = Vocabulary(new_tokenizer(bert, str(folder)).tokenizer)
+    reference = transformers.BertTokenizer(str(folder / "vocab.txt"))
+    for text in ("abba", "bab", "a"):
+        parts = reference.tokenize(f"j{text}")[1:]
+        assert [tokens[n] for n in vocabulary.pieces(Form(text.encode(), False))] == parts
+    assert [tokens[n] for n in vocabulary.pieces(Form(b"abba", True))] == ["ab", "##ba"]
+    # no rest of a word begins with c
+    assert [tokens[n] for n in vocabulary.pieces(Form(b"cab", False))] == ["c", "##a", "##b"]
 
 
 def test_the_model_of_transformers_computes_the_same_for_kept_tokens(

@@ -4,9 +4,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from zoo.data.tokenizer import ExistingTokenizer
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 SPACE = "\u2581"  # at the start of a word in SentencePiece
 PRINTABLE = (range(33, 127), range(161, 173), range(174, 256))  # bytes that byte-level BPE keeps
@@ -105,6 +108,22 @@ class Vocabulary:
                     return found
         return None
 
+    @cached_property
+    def inside(self) -> "Tokenizer | None":
+        """WordPiece that splits a text like the rest of a word; ``None`` for other models."""
+        from tokenizers import Tokenizer
+
+        definition = json.loads(self.tokenizer.to_str())
+        model = definition["model"]
+        if not self.prefix or model.get("type") != "WordPiece":
+            return None
+        rest = {t: n for t, n in model["vocab"].items() if t.startswith(self.prefix)}
+        kept = {*self.added, model["unk_token"]}
+        special = {t: n for t, n in model["vocab"].items() if t in kept}
+        unmarked = {t.removeprefix(self.prefix): n for t, n in rest.items()}
+        model["vocab"] = {**unmarked, **rest, **special}
+        return Tokenizer.from_str(json.dumps(definition))
+
     def pieces(self, form: Form) -> list[int]:
         """Return the ids of the tokens that a text is split into, unknown ones left out."""
         try:
@@ -113,15 +132,19 @@ class Vocabulary:
             return []
         if not text.strip():
             return []
-        spaced = text if form.starts is False else f" {text}"
-        ids = self.tokenizer.encode(spaced, add_special_tokens=False).ids
+        is_inside = form.starts is False
+        if is_inside and self.inside is not None and (pieces := self._split(self.inside, text)):
+            return pieces
+        pieces = self._split(self.tokenizer, text if is_inside else f" {text}")
+        if pieces and is_inside:  # tokenizers take the beginning of a text for a word's
+            same = self.forms.get(Form(self.form(self.tokens[pieces[0]]).text, False))
+            pieces = [*([same] if same is not None else pieces[:1]), *pieces[1:]]
+        return pieces
+
+    def _split(self, tokenizer: "Tokenizer", text: str) -> list[int]:
         special = set(self.roles.values())
-        pieces = [number for number in ids if number not in special]
-        if pieces and form.starts is False:  # tokenizers take the beginning of a text for a word's
-            first = self.form(self.tokens[pieces[0]])
-            inside = self.forms.get(Form(first.text, False))
-            pieces = [*([inside] if inside is not None else pieces[:1]), *pieces[1:]]
-        return [n for n in pieces if self.form(self.tokens[n]).text]
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        return [n for n in ids if n not in special and self.form(self.tokens[n]).text]
 
 
 @dataclass(frozen=True)

@@ -122,6 +122,12 @@ def test_a_model_without_entailment_is_refused(exact: Small) -> None:
         model.zero_shot(["a"], ["b", "c"])
 
 
+def test_a_language_model_is_refused(small: Small) -> None:
+    model, _ = small("BertForMaskedLM")
+    with pytest.raises(UsageError, match="head masked-lm, and zero-shot needs a model of natural"):
+        model.zero_shot(["a"], ["b", "c"])
+
+
 @pytest.mark.parametrize(
     ("labels", "template", "message"),
     [

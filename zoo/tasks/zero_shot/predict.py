@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from zoo.tokenizers.tokenizer import Text
 
 SLOT = "{}"  # of the label in a template
+LISTED = "`zoo models nli` lists some"
 
 
 class ZeroShot(BatchTask):
@@ -33,6 +34,16 @@ class ZeroShot(BatchTask):
     heads: ClassVar[tuple[str, ...]] = ("sequence-classification",)
     output_keys: ClassVar[tuple[str, ...]] = ("labels", "scores")
     chunk_size: int = 256
+
+    @classmethod
+    @override
+    def require_head(cls, checkpoint: "Checkpoint") -> None:
+        if checkpoint.head_name not in cls.heads:
+            raise UsageError(
+                f"{checkpoint.path} has the head {checkpoint.head_name}, and {cls.name} needs a "
+                "model of natural language inference",
+                LISTED,
+            )
 
     @classmethod
     @override
@@ -112,8 +123,8 @@ def entailment_id(checkpoint: "Checkpoint") -> int:
     if found is None:
         raise UsageError(
             f"{checkpoint.path} has the labels {', '.join(names)}, and none of them is entailment",
-            "use a model of natural language inference, or name its labels in the config.json "
-            "that it is converted from",
+            f"use a model of natural language inference ({LISTED}), or name its labels in the "
+            "config.json that it is converted from",
         )
     return found
 

@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from tests.finetuning.conftest import Pretrained
-from tests.finetuning.making import HERE, labelled, settings, texts, write_table
+from tests.finetuning.making import HERE, finetune, labelled, settings, texts, write_table
+from tests.tasks.token_classification.test_train import tagged
 from zoo.errors import UsageError
 from zoo.finetuning.config import finetune_config
 from zoo.finetuning.setup import FineTuneSetup, finetune_setup
@@ -204,3 +205,20 @@ def test_layers_that_share_weights_are_frozen_together(tmp_path: Path) -> None:
             model = setup.objective.model(setup.family, setup.model_config)
             freeze_lowest(model, setup.config.freeze_layers)
             highest_layers(model, setup.config.reinit_layers)
+
+
+def test_a_classifier_starts_from_a_language_model(tmp_path: Path) -> None:
+    """Also where the Hub's classes of the two name the backbone differently."""
+    table = labelled(tmp_path / "t.tsv")
+    once = {"max_steps": 1, "eval_steps": 1, "save_steps": 1}
+    learned = settings("t5", table, task="seq2seq", vocab_size=300, **once)
+    before = finetune(tmp_path / "lm", learned) / "model"
+    parts = {"text-classification": table, "token-classification": tagged(tmp_path / "t.conll")}
+    for task, file in parts.items():
+        tree = settings(before, file, task=task, **once, optimizer={"learning_rate": 1e-12})
+        after = load_file(finetune(tmp_path / task, tree) / "model" / "model.safetensors")
+        kept = {n: t for n, t in load_file(before / "model.safetensors").items() if n in after}
+        assert {n for n in after.keys() - kept if not n.startswith("head.")} == set()
+        assert any(n.startswith("decoder.") for n in kept) is (task == "text-classification")
+        for name, tensor in kept.items():
+            torch.testing.assert_close(after[name], tensor)

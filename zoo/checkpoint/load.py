@@ -102,12 +102,11 @@ class Checkpoint:
 
         Tensors correspond if the same tensors of the Hub's checkpoint are their sources.
         """
-        wanted = self.family.weights(config, head).entries()
-        names = {entry.sources: entry.target for entry in wanted}
+        wanted = self.family.weights(config, head).targets()
         return {
-            entry.target: names[entry.sources]
-            for entry in self.weights.entries()
-            if entry.sources in names
+            target: wanted[sources]
+            for sources, target in self.weights.targets().items()
+            if sources in wanted
         }
 
     @property

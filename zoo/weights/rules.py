@@ -168,6 +168,13 @@ class WeightMap:
                 entries.append(entry)
         return entries
 
+    def targets(self) -> dict[tuple[str, ...], str]:
+        """Return our names by their sources, without the prefix that depends on the head."""
+        return {
+            tuple(source.removeprefix(self.prefix) for source in entry.sources): entry.target
+            for entry in self.entries()
+        }
+
     def parameters(self) -> int:
         """Return the number of parameters; tied ones count once."""
         return sum(math.prod(entry.shape) for entry in self.entries())

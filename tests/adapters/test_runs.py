@@ -17,6 +17,7 @@ from zoo.adapters.registry import METHODS
 from zoo.checkpoint import load_checkpoint, weights_digest
 from zoo.convert.cache import resolve_checkpoint
 from zoo.errors import UsageError, VerificationError
+from zoo.finetuning.config import finetune_config
 from zoo.finetuning.runs import FineTuneRun
 from zoo.inference.load_model import load_model
 from zoo.plugins import all_families, get_family
@@ -313,6 +314,13 @@ def test_runs_that_an_adapter_does_not_suit_are_refused(
         with pytest.raises(UsageError, match=message):
             finetune(tmp_path / "run", settings(model, table, adapter=adapter, **changes))
         assert not (tmp_path / "run").exists()
+
+
+def test_a_preset_freezes_no_layers_next_to_an_adapter(tmp_path: Path) -> None:
+    tree = settings("elmo", labelled(tmp_path / "t.tsv"), preset="paper")
+    tree["init_from"] = {"model": "elmo"}
+    assert finetune_config(tree, {}).freeze_layers == 2
+    assert finetune_config({**tree, "adapter": {"method": "lora"}}, {}).freeze_layers == 0
 
 
 @pytest.mark.parametrize(

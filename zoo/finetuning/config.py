@@ -87,8 +87,9 @@ def finetune_config(
             did_you_mean(name, list(presets)) or f"it has {', '.join(presets)}",
         )
     preset = presets[name]
-    # a preset freezes what was pretrained
-    unused = (BY_TASK,) if "init_from" in requested else (BY_TASK, "freeze_layers")
+    # a preset freezes what was pretrained, and all of that is frozen next to an adapter
+    freezes = "init_from" in requested and requested.get("adapter") is None
+    unused = (BY_TASK,) if freezes else (BY_TASK, "freeze_layers")
     shared = {key: value for key, value in preset.items() if key not in unused}
     of_task, of_data_set = (preset.get(BY_TASK, {}).get(n, {}) for n in (task.name, data_set))
     requested, of_adapter = with_adapter(requested)

@@ -35,7 +35,7 @@ OUTPUTS = ("start_logits", "end_logits", "logits", "last_hidden_state", "pooler_
 
 def family_of(architecture: str) -> str:
     name = architecture.partition("For")[0]
-    return name.removesuffix("LMHeadModel").removesuffix("Model")
+    return name.removesuffix("LMHeadModel").removesuffix("EncoderModel").removesuffix("Model")
 
 
 def inputs_of(architecture: str) -> dict[str, Tensor]:
@@ -99,3 +99,29 @@ def test_each_library_opens_the_others(
         assert len(found) == len(expected) > 0
         for one, other in zip(found, expected, strict=True):
             torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "of_base", "head"),
+    [
+        ("BertForMaskedLM", "BertForPreTraining", "masked-lm"),
+        ("T5EncoderModel", "T5ForConditionalGeneration", "encoder"),
+    ],
+)
+def test_the_class_of_models_names_the_head(
+    architecture: str, of_base: str, head: str, hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    """Where peft has no type of the task, and the base has another head."""
+    changes = dict(FAMILIES[f"{family_of(architecture)}ForSequenceClassification"])
+    base, source = base_of(hub_checkpoint, of_base, tmp_path, **changes)
+    theirs = adapted(architecture, "lora", source, None, None)
+    theirs.save_pretrained(str(tmp_path / "theirs"))
+    expected = outputs_of(theirs, architecture)
+    for name in ("theirs", "hub"):
+        zoo("convert", tmp_path / name, "--base", base, "-o", tmp_path / f"from-{name}")
+        ours = resolve_checkpoint(str(tmp_path / f"from-{name}"))
+        assert ours.head_name == head
+        for one, other in zip(outputs_of(load_model(ours), architecture), expected, strict=True):
+            torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+        if name == "theirs":
+            zoo("convert", tmp_path / "from-theirs", "--to", "hub", "-o", tmp_path / "hub")

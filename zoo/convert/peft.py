@@ -92,14 +92,15 @@ TASK_TYPES = {
 # keys of peft's configuration that say nothing about the values, or what the tensors say as well
 UNREAD = frozenset(
     (
-        *("auto_mapping", "revision", "inference_mode", "peft_version", "init_ia3_weights"),
+        *("revision", "inference_mode", "peft_version", "init_ia3_weights"),
         *("target_modules", "exclude_modules", "modules_to_save", "fan_in_fan_out"),
         *("layers_to_transform", "layers_pattern", "megatron_core", "qalora_group_size"),
     )
 )
 READ = frozenset(
     (
-        *("peft_type", "task_type", "base_model_name_or_path", "r", "lora_alpha", "lora_dropout"),
+        *("peft_type", "task_type", "auto_mapping", "base_model_name_or_path"),
+        *("r", "lora_alpha", "lora_dropout"),
         *("use_rslora", "use_dora", "bias", "init_lora_weights", "feedforward_modules"),
         *("rank_pattern", "alpha_pattern"),
     )
@@ -173,10 +174,14 @@ def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False
     modules = saved_modules(weights, whole)
     base = adapter_record(adapter).base
     reference = base.source.repo if base.source and base.source.repo else base.reference
+    task = TASK_TYPES.get(checkpoint.head_name)
+    # peft names the class of models that none of its tasks is for
+    auto_mapping = {"base_model_class": architecture, "parent_library": "transformers"}
     described = {
         **settings,
         "base_model_name_or_path": reference,
-        "task_type": TASK_TYPES.get(checkpoint.head_name),
+        "task_type": task,
+        "auto_mapping": None if task else auto_mapping,
         "modules_to_save": modules or None,
     }
     sources = [checkpoint.base.path, adapter.path]
@@ -274,7 +279,7 @@ def saved_modules(weights: WeightMap, whole: Sequence[str]) -> list[str]:
 
 def peft_config(method: AdapterMethod, adaptable: AdaptableModel) -> dict[str, Any]:
     """Return the keys of peft's configuration for a method."""
-    shared = {"auto_mapping": None, "inference_mode": True}
+    shared = {"inference_mode": True}
     if isinstance(method, LoRA):
         targets = exact_targets(as_names(method.target_modules), adaptable)
         return {
@@ -507,8 +512,13 @@ def read_peft_config(source: Path) -> dict[str, Any]:
 
 
 def head_of(settings: Mapping[str, Any], base: Checkpoint) -> str:
-    """Return the head of peft's task type, or the base's."""
+    """Return the head of peft's task type, of its class of models, or the base's."""
     heads = {task: name for name, task in TASK_TYPES.items()}
+    mapping = settings.get("auto_mapping")
+    if isinstance(mapping, dict):
+        named = mapping.get("base_model_class")
+        same = [name for name, head in base.family.heads().items() if named in head.architectures]
+        heads["None"] = base.head_name if base.head_name in same or not same else same[0]
     return heads.get(str(settings.get("task_type")), base.head_name)
 
 

@@ -22,6 +22,7 @@ from zoo.cli import cli
 from zoo.conformance.verify import verify
 from zoo.convert.cache import resolve_adapted, resolve_checkpoint
 from zoo.errors import SourceError, UsageError, VerificationError, ZooError
+from zoo.export.fastest import fastest_backend, save_speeds
 from zoo.inference.load_model import load_adapted_model, load_model
 from zoo.inference.merge import merge
 
@@ -281,6 +282,28 @@ def test_several_adapters_add_up(adapted: Adapted, tmp_path: Path) -> None:
         torch.testing.assert_close(both.get_parameter(name), alone.get_parameter(name))
     with pytest.raises(UsageError, match="only the last may have a head"):
         load_model(resolve_adapted(str(base), [task, tmp_path / "language"]))
+
+
+def test_graphs_are_kept_for_all_adapters_together(adapted: Adapted, tmp_path: Path) -> None:
+    """A model with the same last adapter and another first one has a graph of its own."""
+    base, task = adapted("pfeiffer")
+    checkpoint = load_checkpoint(base)
+    found = []
+    for number in range(2):
+        tuned = load_model(checkpoint)
+        with torch.no_grad():
+            tuned.get_parameter("layers.0.ffn.up.weight").add_(0.1 + number)
+        names = tmp_path / f"tuned-{number}", tmp_path / f"first-{number}"
+        store(names[0], tuned, checkpoint.family, checkpoint.config, checkpoint.head_name)
+        zoo("adapter", "extract", base, names[0], "--rank", 1, "-o", names[1])
+        arguments = (base, "--adapter", names[1], "--adapter", task)
+        expected = [score for row in scores(*arguments) for score in row]
+        found.append([score for row in scores(*arguments, "--backend", "onnx") for score in row])
+        assert found[-1] == pytest.approx(expected, abs=1e-6)
+    assert found[0] != pytest.approx(found[1], abs=1e-4)
+    both = [resolve_adapted(str(base), [tmp_path / f"first-{k}", task]) for k in range(2)]
+    save_speeds(both[0], None, {"cpu": 1.0, "onnx": 2.0})
+    assert (fastest_backend(both[0]), fastest_backend(both[1])) == ("onnx", None)
 
 
 def error_of(arguments: Sequence[object]) -> tuple[type[BaseException], str]:

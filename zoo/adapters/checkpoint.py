@@ -56,6 +56,11 @@ class AdaptedCheckpoint(Checkpoint):
 
     @property
     @override
+    def identity(self) -> bytes:
+        return b"".join(part.identity for part in (self.base, *self.adapters))
+
+    @property
+    @override
     def tokenizer_file(self) -> Path:
         own = super().tokenizer_file
         return own if own.is_file() else self.base.tokenizer_file

@@ -19,6 +19,7 @@ from zoo.checkpoint.records import (
     Manifest,
     ModelFile,
     WeightsIndex,
+    encode_manifest,
 )
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.families.base import EMBEDDING, Family, Head
@@ -91,6 +92,12 @@ class Checkpoint:
     def tokenizer_file(self) -> Path:
         """Path of ``tokenizer.json``, if there is one."""
         return self.path / TOKENIZER
+
+    @property
+    def identity(self) -> bytes:
+        """Bytes that differ between models, for keys of caches."""
+        manifest = msgspec.structs.replace(self.manifest, evaluations=[])
+        return encode_manifest(manifest) + (self.path / CONFIG).read_bytes()
 
     @property
     def is_adapter(self) -> bool:

@@ -6,11 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 from blake3 import blake3
 
 from zoo.adapters.checkpoint import AdaptedCheckpoint
-from zoo.checkpoint import CONFIG, Checkpoint, encode_manifest, is_checkpoint, load_checkpoint
+from zoo.checkpoint import Checkpoint, is_checkpoint, load_checkpoint
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.export.targets import ONNX, state_of_target
 from zoo.export.targets.backend import read_target_info
@@ -111,8 +110,7 @@ def _key(checkpoint: Checkpoint, dtype: str | None, runtime: Sequence[str] = ())
     versions = [f"{name} {package_version(name)}" for name in ("torch", "onnx", "onnxscript")]
     versions += [*runtime, state_of_family(checkpoint.family.name)]
     parts = [
-        encode_manifest(msgspec.structs.replace(checkpoint.manifest, evaluations=[])),
-        (checkpoint.path / CONFIG).read_bytes(),
+        checkpoint.identity,
         "\n".join(["4", __version__, dtype or "float32", *versions]).encode(),
     ]
     return blake3(b"".join(blake3(part).digest() for part in parts)).hexdigest()[:32]

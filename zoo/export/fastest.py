@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from blake3 import blake3
 
-from zoo.checkpoint import Checkpoint, encode_manifest
+from zoo.checkpoint import Checkpoint
 from zoo.errors import PluginError, UsageError
 from zoo.export.targets import find_target, state_of_target, target_names
 from zoo.inference import BACKENDS
@@ -121,8 +121,8 @@ def _record_path(checkpoint: Checkpoint, threads: int | None, dtype: str | None)
     family = state_of_family(checkpoint.family.name)
     compute = [str(threads or usable_cores()), dtype or "default"]
     surroundings = [__version__, _processor(), *compute, *versions, family]
-    manifest = encode_manifest(msgspec.structs.replace(checkpoint.manifest, evaluations=[]))
-    digest = blake3(manifest + "\n".join(surroundings).encode()).hexdigest()[:32]
+    key = checkpoint.identity + "\n".join(surroundings).encode()
+    digest = blake3(key).hexdigest()[:32]
     return home() / "backends" / f"{digest}.json"
 
 

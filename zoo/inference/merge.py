@@ -175,9 +175,7 @@ def as_whole_model(checkpoint: Checkpoint) -> Checkpoint:
         return checkpoint
     if not checkpoint.can_merge:
         return checkpoint
-    key = blake3(__version__.encode())
-    for adapter in (checkpoint.base, *checkpoint.adapters):
-        key.update((adapter.path / MANIFEST).read_bytes())
+    key = blake3(__version__.encode() + checkpoint.identity)
     target = home() / "cache" / f"{checkpoint.path.name}-merged-{key.hexdigest(8)}"
     while not (is_checkpoint(target) and use_cached(target)):
         merge(checkpoint, target, force=True, managed=True)

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from blake3 import blake3
 
-from zoo.checkpoint import CONFIG
-from zoo.checkpoint.records import encode_manifest
 from zoo.errors import UsageError, did_you_mean
 from zoo.inference.processing.inputs import Kind, read_records
 from zoo.io.digests.files import hash_file
@@ -128,11 +126,9 @@ def write_results(
     settings = None
     if given.settings is not None:
         session = task.session
-        manifest = msgspec.structs.replace(task.checkpoint.manifest, evaluations=[])
-        config = task.checkpoint.path / CONFIG
         settings = {
             **given.settings,
-            "model": blake3(encode_manifest(manifest) + config.read_bytes()).hexdigest(),
+            "model": blake3(task.checkpoint.identity).hexdigest(),
             "backend": [session.backend, session.device, session.dtype],
         }
     sources = [] if given.path is None else [given.path]

@@ -8,10 +8,15 @@ import pytest
 from safetensors.numpy import load_file
 
 import zoo as zoo_api
-from tests.adapters.conftest import Adapted
+from tests.adapters.conftest import QUICK, Adapted
 from tests.adapters.test_commands import TEXTS, error_of, scores, zoo
+from tests.finetuning.conftest import Pretrained
+from tests.finetuning.making import finetune, settings, texts, write_table
 from zoo.checkpoint import load_checkpoint
+from zoo.conformance.verify import verify
+from zoo.convert.cache import resolve_checkpoint
 from zoo.errors import UsageError, VerificationError
+from zoo.export.adapter_inputs import write_adapters
 
 
 def flat(rows: list[list[float]]) -> list[float]:
@@ -80,3 +85,19 @@ def test_adapters_that_do_not_fit_are_refused(adapted: Adapted, tmp_path: Path) 
     arguments = ["run", "classify", graph, "--adapter", first, "--adapter", first, "a"]
     kind, message = error_of(arguments)
     assert kind is UsageError and "one adapter at a time" in message
+
+
+def test_copies_of_adapters_are_complete(pretrained: Pretrained, tmp_path: Path) -> None:
+    """With the projection of a model with late interaction."""
+    pairs = zip(texts(24), texts(24, seed=1), strict=True)
+    table = write_table(tmp_path / "t.tsv", [{"text": a, "pair": b} for a, b in pairs])
+    tree = settings(
+        pretrained()[0], table, task="late-interaction", adapter={"method": "lora"}, **QUICK
+    )
+    tree |= {"data": {**tree["data"], "pair": "pair"}, "task_args": {"dimension": 8}}
+    adapter = finetune(tmp_path / "run", tree) / "model"
+    write_adapters([resolve_checkpoint(str(adapter))], tmp_path)
+    copy = tmp_path / "adapters" / "run"
+    assert [c.outcome for c in verify(copy)] == ["ok", "ok"]
+    found, expected = (zoo_api.load(path).rerank("a b", TEXTS) for path in (copy, adapter))
+    assert found == expected

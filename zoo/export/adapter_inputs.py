@@ -17,8 +17,9 @@ from zoo.adapters.checkpoint import (
     require_finite,
 )
 from zoo.adapters.exported import AdapterInputs
-from zoo.checkpoint import ADAPTER, CONFIG, MANIFEST, TOKENIZER, Checkpoint
+from zoo.checkpoint import MANIFEST, Checkpoint
 from zoo.errors import UsageError
+from zoo.io.paths import safe_join
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -83,10 +84,10 @@ def write_adapters(adapters: Sequence[Checkpoint], export: Path) -> None:
     """Copy adapters into an export."""
     for name, adapter in zip(adapter_names(adapters), adapters, strict=True):
         target = export / FOLDER / name
-        target.mkdir(parents=True)
-        for file in (ADAPTER, CONFIG, MANIFEST, TOKENIZER):
-            if (adapter.path / file).is_file():
-                shutil.copyfile(adapter.path / file, target / file)
+        for file in (*adapter.manifest.files, MANIFEST):  # of modules of sentence encoders as well
+            copy = safe_join(target, file, str(adapter.path / MANIFEST))
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(adapter.path / file, copy)
 
 
 def as_inputs(model: "ir.Model", names: Sequence[str]) -> "dict[str, ir.Value]":

@@ -15,7 +15,7 @@ from tests.finetuning.making import HERE, finetune, labelled, settings, setup_of
 from tests.training.runs import assert_resumes_from, finish_in_two_processes, records
 from zoo.adapters.registry import METHODS
 from zoo.checkpoint import load_checkpoint, weights_digest
-from zoo.convert.cache import resolve_checkpoint
+from zoo.convert.cache import resolve_adapted, resolve_checkpoint
 from zoo.errors import UsageError, VerificationError
 from zoo.finetuning.config import finetune_config
 from zoo.finetuning.runs import FineTuneRun
@@ -295,6 +295,14 @@ def test_embeddings_and_an_adapter_are_trained(pretrained: Pretrained, tmp_path:
     of_layers = {f"layers.{k}.attention.qkv.weight" for k in range(2)}
     assert changed == {*of_tokens, *of_layers}
     assert torch.equal(merged["embeddings.tokens.weight"], own["embeddings.tokens.weight"])
+    # of a language, below an adapter of a task, which has no output of tokens
+    tree = settings(model, labelled(tmp_path / "t.tsv"), adapter={"method": "lora"}, **QUICK)
+    task = finetune(tmp_path / "task", tree) / "model"
+    both = load_model(resolve_adapted(str(model), [adapter, task])).state_dict()
+    alone = load_model(resolve_checkpoint(str(task))).state_dict()
+    assert torch.equal(both["embeddings.tokens.weight"], own["embeddings.tokens.weight"])
+    for name in ("head.weight", "head.bias"):
+        assert torch.equal(both[name], alone[name])
 
 
 def test_a_student_has_no_adapter(tmp_path: Path) -> None:
@@ -307,9 +315,13 @@ def test_runs_that_an_adapter_does_not_suit_are_refused(
     pretrained: Pretrained, tmp_path: Path
 ) -> None:
     table, adapter = labelled(tmp_path / "t.tsv"), {"method": "lora"}
+    base, _ = pretrained()
+    tree = settings(base, table, adapter={"method": "prompt"}, **QUICK)
+    other = finetune(tmp_path / "prompt", tree)
     for model, changes, message in (
         ("bert", {}, "an adapter changes a pretrained model"),
-        (pretrained()[0], {"freeze_layers": 1}, "freeze_layers would freeze its own"),
+        (other / "model", {}, "training starts from a whole model; start from its base"),
+        (base, {"freeze_layers": 1}, "freeze_layers would freeze its own"),
     ):
         with pytest.raises(UsageError, match=message):
             finetune(tmp_path / "run", settings(model, table, adapter=adapter, **changes))

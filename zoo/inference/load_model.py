@@ -17,6 +17,7 @@ from zoo.adapters.layers import ADAPTER_PART, add_stored_adapter, merge_adapters
 from zoo.adapters.targets import AdaptableModel
 from zoo.checkpoint import Checkpoint
 from zoo.errors import UsageError, VerificationError, first_names
+from zoo.families.base import LABELLED
 from zoo.io.paths import check_unicode
 from zoo.io.tensors.formats import DTYPE_NAMES, FLOATING, TensorInfo
 from zoo.nn.layers.skip_init import init_empty_weights
@@ -83,6 +84,10 @@ def load_adapted_model(
         same_head = adapter.head_name == checkpoint.head_name
         whole = {name for name in tensors if ADAPTER_PART not in f".{name}"}
         of_head = whole - backbone - (set(places.values()) if same_head else set())
+        if not (same_head or LABELLED.intersection(adapter.head.tasks)):
+            for name in of_head:  # of a language model, which the last adapter's task does not read
+                del tensors[name]
+            of_head = set()
         if of_head and adapter is not checkpoint.adapters[-1]:
             raise UsageError(
                 f"{adapter.path} has weights of its head {adapter.head_name}, and of several "

@@ -190,10 +190,18 @@ def generation_with(
 
 def resolve_init_checkpoint(reference: str, family: "Family", *, offline: bool) -> Checkpoint:
     """Return the checkpoint of a reference, converted first if necessary."""
+    from zoo.adapters.checkpoint import AdaptedCheckpoint
     from zoo.checkpoint import check_tokenizer
     from zoo.convert.cache import resolve_checkpoint
 
     checkpoint = resolve_checkpoint(reference, offline=offline)
+    if isinstance(checkpoint, AdaptedCheckpoint):
+        raise UsageError(
+            f"{reference} is an adapter, and training starts from a whole model",
+            f"`zoo adapter merge {checkpoint.path} -o DIR` makes one"
+            if checkpoint.can_merge
+            else f"start from its base, {checkpoint.base.path}",
+        )
     check_tokenizer(checkpoint)
     if checkpoint.family.name != family.name:
         raise UsageError(

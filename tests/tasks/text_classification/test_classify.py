@@ -52,6 +52,14 @@ def test_a_text_without_tokens_is_refused(source: MakeSource) -> None:
         model.classify(["the cat", ""])
 
 
+def test_tokens_of_a_text_without_any(source: MakeSource) -> None:
+    """Alone or in a batch."""
+    model = zoo.load(source("GPT2ForTokenClassification"), backend="cpu")
+    for texts in ([""], ["the cat", ""]):
+        with pytest.raises(UsageError, match=f"text {len(texts)} has no tokens; leave it out"):
+            model.classify(texts)
+
+
 def test_any_number_of_labels(small: Small) -> None:
     problem = {**NAMES, "problem_type": "multi_label_classification"}
     model, source = small("BertForSequenceClassification", num_labels=3, hub=problem)

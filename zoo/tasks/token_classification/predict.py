@@ -55,6 +55,7 @@ class ClassifyTokens(WindowedTask):
     @override
     def check(self, item: EncodedExample) -> None:
         super().check(item)
+        self.require_tokens(item)
         if item.record.pair is not None:
             raise UsageError(
                 f"{item.record.location} has a text_pair; token classification takes single texts"

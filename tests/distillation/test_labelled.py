@@ -8,15 +8,19 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.distillation.making import assert_resumes_exactly, distill, make_setup
+from tests.distillation.making import assert_resumes_exactly, distill, make_setup, pretrained
 from tests.finetuning.making import SETTINGS, finetune, labelled, texts, write_table
 from tests.finetuning.making import settings as finetune_settings
 from tests.tasks.multiple_choice.test_train import chosen
 from tests.tasks.question_answering.test_train import questions_about_letters
 from tests.tasks.token_classification.test_train import tagged
 from tests.training.runs import records
+from zoo.adapters.checkpoint import AdaptedCheckpoint
+from zoo.convert.cache import resolve_checkpoint
 from zoo.data.readers.problems import InvalidRows
+from zoo.distillation.scoring.score import score_run
 from zoo.errors import UsageError
+from zoo.inference.load_model import load_adapted_model
 from zoo.training.build import prepare_run
 from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext
@@ -262,3 +266,26 @@ def test_recipes_for_labelled_data_need_a_task(tmp_path: Path) -> None:
     }
     with pytest.raises(UsageError, match="the recipe patient is for labelled data"):
         distill(tmp_path / "run", tree)
+
+
+@pytest.mark.parametrize("method", ["lora", "pfeiffer"])
+def test_a_teacher_may_be_an_adapter(method: str, tmp_path: Path) -> None:
+    """Its tokenizer and the rest of its weights are those of its base."""
+    file, base, task = labelled(tmp_path / "t.jsonl"), pretrained("bert"), "text-classification"
+    few = {"max_steps": 2, "eval_steps": 2, "optimizer": {"learning_rate": 0.01}}
+    tree = finetune_settings(base, file, adapter={"method": method}, **few)
+    teacher = finetune(tmp_path / "teacher", tree) / "model"
+    student = {"name": "bert", "num_layers": 1}
+    tree = settings([teacher], "bert", task, file, student=student)
+    tree["distillation"] |= {"recipe": "logits", "init_layers": None}
+    run = distill(tmp_path / "run", tree)
+    (score,) = score_run(run).teachers
+    files = (teacher / "adapter.safetensors", base / "model.safetensors")
+    assert score.bytes == sum(path.stat().st_size for path in files)
+    _, outputs, batch = views(tree, tmp_path / "again")
+    checkpoint = resolve_checkpoint(str(teacher))
+    assert isinstance(checkpoint, AdaptedCheckpoint)
+    inputs = {name: batch.tensors[name] for name in ("input_ids", "attention_mask")}
+    expected = load_adapted_model(checkpoint, merge=False)(**inputs)["logits"]
+    found = outputs.teachers[0].outputs.logits[task]
+    torch.testing.assert_close(found, expected)

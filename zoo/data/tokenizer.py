@@ -162,7 +162,12 @@ def load_tokenizer(text: str, family: "Family | None" = None, **hub: Any) -> Exi
         corpus = Corpus(reference.path)
         return ExistingTokenizer(corpus.tokenizer_json, corpus.record.tokenizer)
     if reference.path is not None and is_checkpoint(reference.path):
-        info, stored = load_checkpoint(reference.path).model.tokenizer, reference.path / TOKENIZER
+        checkpoint = load_checkpoint(reference.path)
+        info, stored = checkpoint.model.tokenizer, checkpoint.tokenizer_file
+        adapter = checkpoint.manifest.adapter
+        if adapter is not None and info is not None and not stored.is_file():
+            base = load_tokenizer(adapter.base.reference, family, **hub)
+            return ExistingTokenizer(base.json, info)
         if info is None or not stored.is_file():
             raise UsageError(
                 f"{reference.path} has no {TOKENIZER}",

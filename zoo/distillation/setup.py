@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import msgspec
 from torch import Tensor, nn
 
-from zoo.checkpoint import TOKENIZER
 from zoo.convert.cache import resolve_checkpoint
 from zoo.data.corpus import TRAIN
 from zoo.data.tokenizer import ExistingTokenizer
@@ -62,7 +61,7 @@ class DistillSetup(RunSetup):
         info = teacher.model.tokenizer
         if info is None:
             return generation_with(self.tokenizer, None, teacher.model.generation)
-        before = ExistingTokenizer((teacher.path / TOKENIZER).read_bytes(), info)
+        before = ExistingTokenizer(teacher.tokenizer_file.read_bytes(), info)
         return generation_with(self.tokenizer, before, teacher.model.generation)
 
     @override

@@ -19,7 +19,7 @@ from zoo.distillation.scoring.speed import (
     shared_seq_len,
 )
 from zoo.distillation.setup import DistillSetup, distill_setup
-from zoo.distillation.teachers.teacher import weights_digest
+from zoo.distillation.teachers.teacher import files_of_weights, weights_digest
 from zoo.errors import VerificationError
 from zoo.finetuning.setup import FineTuneSetup
 from zoo.io.json import encode_json
@@ -142,13 +142,13 @@ def _model_score(
     setup: DistillSetup, reference: str, checkpoint: Checkpoint, result: ModelQuality | None
 ) -> ModelScore:
     """Return the scores of a model without its speed."""
-    files = weights_digest(checkpoint)
+    files = files_of_weights(checkpoint)
     weights = checkpoint.family.weights(checkpoint.config, checkpoint.head_name)
     score = ModelScore(
         reference=reference,
-        files=files,
+        files={name: digest.blake3 for name, digest in files.items()},
         parameters=sum(math.prod(entry.shape) for entry in weights.entries()),
-        bytes=sum((checkpoint.path / name).stat().st_size for name in files),
+        bytes=sum(digest.bytes for digest in files.values()),
     )
     if result is not None:
         score.metrics = result.metrics()

@@ -100,7 +100,7 @@ def require_same_rows(reference: str, checkpoint: Checkpoint, base: RunSetup) ->
 def vocabulary_of(checkpoint: Checkpoint) -> dict[str, int]:
     """Return token -> id of the tokens that a checkpoint predicts, even if it reads characters."""
     built_in = checkpoint.family.text_tokenizer(checkpoint.config) is not None
-    file = checkpoint.path / TOKENIZER
+    file = checkpoint.tokenizer_file
     if built_in and file.is_file():
         ids: dict[str, int] = parse(read_checked(file), file).get_vocab()
         return ids

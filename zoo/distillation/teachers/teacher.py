@@ -10,6 +10,7 @@ import torch
 from blake3 import blake3
 from torch import Tensor, nn
 
+from zoo.adapters.checkpoint import AdaptedCheckpoint
 from zoo.checkpoint import CONFIG, DATA, WEIGHTS, Checkpoint
 from zoo.checkpoint.module_weights import module_weight_files
 from zoo.distillation.outputs import ModelOutput
@@ -17,6 +18,7 @@ from zoo.errors import UsageError
 from zoo.finetuning.base import FineTuning
 from zoo.finetuning.labels import label_order
 from zoo.inference.load_model import load_model
+from zoo.io.digests.files import FileDigest
 from zoo.nn.capture import Captured, LayerOutputs, capture
 from zoo.nn.heads import VocabularyProjection
 from zoo.nn.kernels.row_chunks import Logits
@@ -24,7 +26,7 @@ from zoo.objectives.base import TrainingObjective
 from zoo.objectives.masked import model_inputs
 from zoo.overrides import override
 
-GRAPH_SUFFIX = ".onnx"
+GRAPH_SUFFIX, SAFETENSORS = ".onnx", ".safetensors"
 PREFIX = "teacher:"  # of tensors that replace the student's for teachers
 
 
@@ -139,12 +141,20 @@ def moved(value: Any, device: torch.device) -> Any:
 
 def weights_digest(checkpoint: Checkpoint) -> dict[str, str]:
     """Return the BLAKE3 digest of each file of weights, from the manifest."""
+    return {name: digest.blake3 for name, digest in files_of_weights(checkpoint).items()}
+
+
+def files_of_weights(checkpoint: Checkpoint) -> dict[str, FileDigest]:
+    """Return the files of weights, of an adapter with those of its base."""
     files = checkpoint.manifest.files
+    if isinstance(checkpoint, AdaptedCheckpoint):
+        own = {name: digest for name, digest in files.items() if name.endswith(SAFETENSORS)}
+        return {**files_of_weights(checkpoint.base), **own}
     names = [path.name for path in checkpoint.weight_files()] or [WEIGHTS]
     names += module_weight_files(checkpoint.model.pooling)
     if checkpoint.is_export:
         names = sorted(name for name in files if name.endswith((GRAPH_SUFFIX, DATA)))
-    return {name: files[name].blake3 for name in names if name in files}
+    return {name: files[name] for name in names if name in files}
 
 
 def teacher_batch(batch: Mapping[str, Tensor], config: Any) -> dict[str, Tensor]:

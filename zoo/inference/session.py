@@ -29,7 +29,9 @@ Need = Literal["generation", "layers", "tokens"]
 
 def no_layers(backend: str) -> UsageError:
     """Return the error of a backend without hidden states of single layers."""
-    return UsageError(f"the {backend} backend does not expose single layers", "use --backend cpu")
+    return UsageError(
+        f"the {backend} backend does not expose single layers", "run the weights in torch"
+    )
 
 
 class BackendWarning(UserWarning):

@@ -23,10 +23,11 @@ def require_head(
     equivalents: Collection[str] = (),
 ) -> None:
     """Check that the head of a checkpoint supports a task."""
-    family, serving = checkpoint.family.heads(), {task, *equivalents}
-    able = [n for n, head in family.items() if serving.intersection(head.tasks) or n in heads]
-    if checkpoint.head_name in able or serving.intersection(checkpoint.tasks):
+    serving = {task, *equivalents}
+    if checkpoint.head_name in heads or serving.intersection(checkpoint.tasks):
         return
+    family = checkpoint.family.heads()
+    able = [n for n, head in family.items() if serving.intersection(head.tasks) or n in heads]
     served = ", ".join(checkpoint.tasks) or "no task"
     raise UsageError(
         f"{checkpoint.name} has the head {checkpoint.head_name}, which serves {served}, and not "

@@ -40,11 +40,14 @@ def check_inputs(
             array = np.asarray(inputs[name])
             if array.dtype.kind not in "iub":
                 raise UsageError(f"the input {name} holds {array.dtype}, not integers")
-            arrays[name] = np.require(array, np.int64, ["C", "W"])
-            _check_shape(name, arrays[name].shape, axes, spec.limits, sizes)
-            low, high = int(array.min()), int(array.max())
+            array = np.ascontiguousarray(array, np.int64)
+            arrays[name] = array if array.flags.writeable else array.copy()
+            _check_shape(name, array.shape, axes, spec.limits, sizes)
             table = getattr(config, TABLES.get(name, ""), None)
-            if table is not None and (low < 0 or high >= table):
+            if table is None:
+                continue
+            low, high = int(array.min()), int(array.max())
+            if low < 0 or high >= table:
                 raise UsageError(
                     f"the input {name} holds {low if low < 0 else high}, where values from 0 to "
                     f"{table - 1} are"

@@ -331,7 +331,7 @@ def test_openvino_has_no_loop_over_tokens() -> None:
     ("architecture", "task", "backend", "reason"),
     [
         ("GPT2LMHeadModel", ("generate",), "openvino", "with {}: it generates no text"),
-        ("BertModel", ("features",), "gguf", "with {}: it returns one vector of a text"),
+        ("BertModel", ("features",), "gguf", "with {}: it returns no vectors of tokens"),
         ("BertModel", ("features", "--layers", 0), "onnx", "does not expose single layers"),
         ("BertForTokenClassification", ("classify",), "ctranslate2", "cannot hold {}, of"),
     ],

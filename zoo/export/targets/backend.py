@@ -11,7 +11,7 @@ from zoo.export.targets.base import ExportTarget
 from zoo.export.targets.requirements import require_held
 from zoo.inference import BACKENDS
 from zoo.inference.exported import check_file
-from zoo.inference.session import BackendWarning, no_layers
+from zoo.inference.session import BackendWarning
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -49,14 +49,8 @@ def open_target(
     stored = checkpoint.export_target
     if stored is None:
         target = _target_of_weights(checkpoint, backend)
-        _check_cpu(target, device)
         dtype = dtype and target.check_precision(dtype)  # one export for all spellings
         require_held(target, checkpoint)
-        _require_runnable(target, checkpoint, needs)
-        _require_runtime(target)
-        from zoo.export.cache import cached_export
-
-        checkpoint = cached_export(checkpoint, target, dtype)
     else:
         target = find_target(stored)
         if backend not in ("auto", stored):
@@ -64,14 +58,19 @@ def open_target(
                 f"{checkpoint.name} holds a model for {target.title}, not for {backend}",
                 f"use --backend {stored}, or the model that it was exported from",
             )
-        _check_cpu(target, device)
+    _check_cpu(target, device)
+    _require_runnable(target, checkpoint, needs)
+    _require_runtime(target)
+    if stored is None:
+        from zoo.export.cache import cached_export
+
+        checkpoint = cached_export(checkpoint, target, dtype)
     info = read_target_info(checkpoint)
     if dtype is not None and target.check_precision(dtype) != info.dtype:
         raise UsageError(
             f"{checkpoint.name} holds a model in {info.dtype}, not {dtype}",
             "leave --dtype out, or export it again",
         )
-    _require_runtime(target)
     if not info.validated:
         warn(
             f"{checkpoint.name} was not compared with torch when it was exported: its outputs may "
@@ -114,19 +113,20 @@ def _require_runnable(
     target: ExportTarget, checkpoint: "Checkpoint", needs: "Collection[Need]"
 ) -> None:
     """Check that the runtime does what a task needs of a model that the target holds."""
-    model = (checkpoint.family, checkpoint.config, checkpoint.head_name)
-    problem = target.model_problem(*model)
+    problem = target.model_problem(checkpoint.family, checkpoint.config, checkpoint.head_name)
     if "generation" in needs and not target.generates:
         problem = "it generates no text here"
     elif "tokens" in needs and target.pools:
-        problem = "it returns one vector of a text, and none of its tokens"
+        problem = "it returns no vectors of tokens"
+    elif "layers" in needs:
+        problem = "it exposes no single layers"
     if problem is not None:
         raise UsageError(
-            f"{target.title} cannot run this task with {checkpoint.name}: {problem}",
-            "leave --backend out",
+            f"{target.title} cannot run this with {checkpoint.name}: {problem}",
+            "give the model that it was exported from"
+            if checkpoint.is_export
+            else "leave --backend out",
         )
-    if "layers" in needs:
-        raise no_layers(target.name)
 
 
 def _require_runtime(target: ExportTarget) -> None:

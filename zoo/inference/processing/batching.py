@@ -79,10 +79,10 @@ def collate(encoded: Sequence[TokenRow], names: Sequence[str], pad_id: int) -> B
     """Pad texts on the right and stack them."""
     import numpy as np
 
-    lengths = np.array([len(text.ids) for text in encoded])
-    mask = np.arange(lengths.max()) < lengths[:, None]  # (texts, tokens)
+    lengths = [len(text.ids) for text in encoded]
+    mask = np.arange(max(lengths)) < np.array(lengths)[:, None]  # (texts, tokens)
     arrays: dict[str, Any] = {names[0]: _stack([text.ids for text in encoded], mask, pad_id)}
-    if "attention_mask" in names and not mask.all():
+    if "attention_mask" in names and min(lengths) < max(lengths):
         arrays["attention_mask"] = mask.astype(np.int64)
     if "token_type_ids" in names and any(any(text.type_ids) for text in encoded):
         arrays["token_type_ids"] = _stack([text.type_ids for text in encoded], mask, 0)
@@ -94,7 +94,7 @@ def _stack(
 ) -> "NDArray[np.int64]":
     import numpy as np
 
-    if mask.all():
+    if all(len(values) == mask.shape[1] for values in rows):
         return np.array(rows, np.int64)
     shape = next((np.shape(values[0]) for values in rows if len(values)), ())
     stacked = np.full((*mask.shape, *shape), fill, np.int64)

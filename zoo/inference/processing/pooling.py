@@ -110,12 +110,12 @@ def pool_tokens(hidden: "Floats", mask: "Mask", modes: "tuple[str, ...]") -> "Fl
 def _pool(hidden: "Floats", mask: "Mask", mode: str) -> "Floats":
     import numpy as np
 
-    rows, first = np.arange(len(hidden)), mask.argmax(axis=1)
     vectors: Floats
-    if mode == "cls":
-        vectors = hidden[rows, first]
-    elif mode == "lasttoken":
-        vectors = hidden[rows, first + mask.sum(axis=1) - 1]
+    if mode in ("cls", "lasttoken"):
+        place = mask.argmax(axis=1)  # of the first token
+        if mode == "lasttoken":
+            place += mask.sum(axis=1) - 1
+        vectors = hidden[np.arange(len(hidden)), place]
     elif mode == "max":
         vectors = np.where(mask[:, :, None], hidden, -np.inf).max(axis=1).astype(hidden.dtype)
     else:

@@ -83,13 +83,10 @@ class EncoderSession(CTranslate2Session):
     ) -> "Mapping[str, NDArray[Any]]":
         tokens, lengths = _view(arrays["input_ids"]), _view(row_lengths(arrays))
         types = arrays.get(TYPES)
-        more = {} if types is None else {TYPES: types.tolist()}
+        more = {} if types is None or not types.any() else {TYPES: types.tolist()}
         with failures():
             output = self._model.forward_batch(tokens, lengths, **more)
-        found = {"last_hidden_state": np.array(output.last_hidden_state)}
-        if output.pooler_output is not None:
-            found["pooler_output"] = np.array(output.pooler_output)
-        return found
+        return {name: np.array(getattr(output, name)) for name in names}
 
 
 class GeneratorSession(CTranslate2Session):

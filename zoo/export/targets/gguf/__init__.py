@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.errors import UsageError
 from zoo.export.targets.base import ExportTarget, Precision
 from zoo.families.base import DECODER_TOKENS
 from zoo.overrides import override
@@ -106,12 +105,6 @@ class Gguf(ExportTarget):
     ) -> "Session":
         from zoo.export.targets.gguf.session import LlamaSession
 
-        names = (checkpoint.family, checkpoint.config, checkpoint.head_name)
-        if problem := self.model_problem(*names):
-            raise UsageError(
-                f"{checkpoint.name} holds a GGUF file that is not run here: {problem}",
-                "run it with llama.cpp, or convert it and run it in torch",
-            )
         return LlamaSession(checkpoint, directory / FILE, precision, threads)
 
     @override

@@ -82,6 +82,24 @@ def test_export_target(toolbox: Installed) -> None:
     assert [check["tokens"] for check in report["checks"][:4]] == [1, 17, 40, 5]
     measured = toolbox.zoo("bench", "small-program", "--iterations", "2", "--no-startup")
     assert [result["backend"] for result in measured["results"]] == ["program"]
+    # of weights, which are exported on first use
+    sides = ("--backend", "cpu", "--backend", "program")
+    measured = toolbox.zoo("bench", "small", *sides, "--iterations", "2", "--no-startup")
+    assert [result["backend"] for result in measured["results"]] == ["cpu", "program"]
+    assert measured["results"][1]["difference"] < 1e-5
+    assert any((toolbox.folder / "home/exports/program").iterdir())
+
+
+@pytest.mark.parametrize(
+    "words", [("export", "x", "--to", "pro"), ("run", "embed", "x", "--backend", "pro")]
+)
+def test_targets_are_completed(
+    words: tuple[str, ...], toolbox: Installed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_ZOO_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "\n".join(["zoo", *words]))
+    monkeypatch.setenv("COMP_CWORD", str(len(words)))
+    assert toolbox.python("zoo").split() == ["plain,program"]
 
 
 def test_objective_logger_and_recipe(toolbox: Installed) -> None:

@@ -124,7 +124,14 @@ class Checkpoint:
     @property
     def export_target(self) -> str | None:
         """Name of the export target whose files the directory holds; ``None`` for weights."""
-        return None if self.manifest.export is None else self.manifest.export.get("target", ONNX)
+        if self.manifest.export is None:
+            return None
+        target = self.manifest.export.get("target", ONNX)
+        if not isinstance(target, str):
+            raise VerificationError(
+                f"{self.path / MANIFEST}: export: target is not a text", "export it again"
+            )
+        return target
 
     def read_part(self, field: str, kind: type[Record]) -> Record:
         """Return an untyped field of the manifest, such as ``account``, as a record of a type."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import click
+import msgspec
 import numpy as np
 import openvino
 import pytest
@@ -17,7 +18,7 @@ from click.testing import CliRunner, Result
 from tests.export.conftest import with_tokenizer
 from tests.inference.making import draw_batch, make_checkpoint
 from zoo.api import Model
-from zoo.checkpoint import Checkpoint, load_checkpoint
+from zoo.checkpoint import MANIFEST, Checkpoint, encode_manifest, load_checkpoint
 from zoo.cli import cli
 from zoo.cli.options import TargetChoice
 from zoo.errors import UsageError, VerificationError
@@ -179,6 +180,24 @@ def test_damaged_files_are_named(
     file.unlink()
     code, message = failure("run", "embed", tmp_path / "export", "a")
     assert (code, "it is missing" in message) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ({"target": 5}, "target is not a text"),
+        ({"dtype": "q9"}, "has no precision 'q9'"),
+    ],
+)
+def test_a_record_of_something_else_is_refused(
+    record: dict[str, Any], reason: str, exported: Callable[[str], Path], tmp_path: Path
+) -> None:
+    path = shutil.copytree(exported("ctranslate2"), tmp_path / "export")
+    manifest = load_checkpoint(path).manifest
+    changed = msgspec.structs.replace(manifest, export={**(manifest.export or {}), **record})
+    (path / MANIFEST).write_bytes(encode_manifest(changed))
+    code, message = failure("run", "embed", path, "a")
+    assert code == 3 and reason in message, message
 
 
 def test_an_export_says_what_it_is(exported: Callable[[str], Path], tmp_path: Path) -> None:

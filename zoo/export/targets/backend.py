@@ -5,7 +5,8 @@ from warnings import warn
 
 import msgspec
 
-from zoo.errors import UsageError, did_you_mean
+from zoo.checkpoint import MANIFEST
+from zoo.errors import UsageError, VerificationError, did_you_mean
 from zoo.export.targets import ONNX, find_target, target_names
 from zoo.export.targets.base import ExportTarget
 from zoo.export.targets.requirements import require_held
@@ -66,6 +67,11 @@ def open_target(
 
         checkpoint = cached_export(checkpoint, target, dtype)
     info = read_target_info(checkpoint)
+    if info.dtype not in target.precisions:
+        raise VerificationError(
+            f"{checkpoint.path / MANIFEST}: export: {target.title} has no precision {info.dtype!r}",
+            "export it again",
+        )
     if dtype is not None and target.check_precision(dtype) != info.dtype:
         raise UsageError(
             f"{checkpoint.name} holds a model in {info.dtype}, not {dtype}",

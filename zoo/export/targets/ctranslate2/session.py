@@ -58,18 +58,13 @@ class CTranslate2Session(TargetSession):
                 inter_threads=1,
                 intra_threads=threads or 0,
             )
-        self._folder = folder
-
-    def vocabulary(self) -> Vocabulary:
-        """Return the tokens, by which CTranslate2 generates."""
-        tokens, config = read_vocabulary(self._folder), read_config(self._folder)
+        tokens, config = read_vocabulary(folder), read_config(folder)
         rows = getattr(self._config, "vocab_size", 0)
-        if len(tokens) != rows:
+        if len(tokens) != rows:  # it reads beyond its embeddings for the ids of others
             raise VerificationError(
-                f"{self._folder} has {len(tokens):,} tokens, and the model {rows:,}",
-                "export it again",
+                f"{folder} has {len(tokens):,} tokens, and the model {rows:,}", "export it again"
             )
-        return Vocabulary(tokens, config)
+        self.vocabulary = Vocabulary(tokens, config)
 
 
 class EncoderSession(CTranslate2Session):
@@ -104,7 +99,7 @@ class GeneratorSession(CTranslate2Session):
 
     @override
     def generator(self) -> Search:
-        return GeneratorSearch(self._model, self.vocabulary())
+        return GeneratorSearch(self._model, self.vocabulary)
 
 
 class TranslatorSession(CTranslate2Session):
@@ -113,17 +108,11 @@ class TranslatorSession(CTranslate2Session):
     kind = ctranslate2.Translator
     min_tokens = 3  # fewer may be special tokens only, see ``Vocabulary.source``
 
-    def __init__(
-        self, checkpoint: Checkpoint, folder: Path, precision: str, threads: int | None
-    ) -> None:
-        super().__init__(checkpoint, folder, precision, threads)
-        self._vocabulary = self.vocabulary()
-
     @override
     def compute(
         self, arrays: "Mapping[str, NDArray[np.int64]]", names: Sequence[str]
     ) -> "Mapping[str, NDArray[Any]]":
-        ids, target, tokens = arrays["input_ids"], arrays[TARGET], self._vocabulary
+        ids, target, tokens = arrays["input_ids"], arrays[TARGET], self.vocabulary
         lengths = row_lengths(arrays)
         sources = [
             tokens.source(row[:length].tolist()) for row, length in zip(ids, lengths, strict=True)
@@ -148,7 +137,7 @@ class TranslatorSession(CTranslate2Session):
     @override
     def generator(self) -> Search:
         config: Any = self._config
-        return TranslatorSearch(self._model, self._vocabulary, config.decoder_start_token_id)
+        return TranslatorSearch(self._model, self.vocabulary, config.decoder_start_token_id)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from zoo.checkpoint import WEIGHTS, Checkpoint
-from zoo.errors import VerificationError
+from zoo.errors import VerificationError, first_names
 from zoo.export.targets.session import MASK, TargetSession
 from zoo.io.tensors.safetensors import SafetensorsReader
 from zoo.overrides import override
@@ -21,14 +21,15 @@ class StaticSession(TargetSession):
 
     def __init__(self, checkpoint: Checkpoint, folder: Path, precision: str) -> None:
         super().__init__(checkpoint, "static", precision)
-        (entry,) = checkpoint.weights.entries()
+        entries = checkpoint.weights.entries()
+        expected = {name: entry.shape for entry in entries for name in entry.sources}
         path = folder / WEIGHTS
         with SafetensorsReader([path]) as reader:
-            (name,) = entry.sources
+            name, *others = expected
             found = {key: info.shape for key, info in reader.tensors.items()}
-            if found != {name: entry.shape}:
+            if others or found != expected:
                 raise VerificationError(
-                    f"{path} holds {found}, and not {name} of shape {list(entry.shape)}",
+                    f"{path} holds {first_names(list(found))}, and not the one table of vectors",
                     "export it again",
                 )
             self._table = np.array(reader.read(name))

@@ -187,7 +187,8 @@ class Llama:
         self._process.wait()
         self._errors.seek(0)
         said = self._errors.read().decode("utf-8", "replace").strip().splitlines()
-        reasons = [text for text in said if "rror" in text or "failed" in text] or said
+        shown = [text for text in said if not text.lstrip().startswith("throw ")]  # of Node.js
+        reasons = [text for text in shown if "rror" in text or "failed" in text] or shown
         reason = reasons[0].strip() if reasons else "its process ended"
         raise VerificationError(
             f"{self._file}: llama.cpp refuses it: {reason:.300}", "export it again"

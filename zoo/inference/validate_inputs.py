@@ -40,13 +40,13 @@ def check_inputs(
             array = np.asarray(inputs[name])
             if array.dtype.kind not in "iub":
                 raise UsageError(f"the input {name} holds {array.dtype}, not integers")
-            array = np.ascontiguousarray(array, np.int64)
-            arrays[name] = array if array.flags.writeable else array.copy()
-            _check_shape(name, array.shape, axes, spec.limits, sizes)
+            values = np.ascontiguousarray(array, np.int64)
+            arrays[name] = values if values.flags.writeable else values.copy()
+            _check_shape(name, values.shape, axes, spec.limits, sizes)
             table = getattr(config, TABLES.get(name, ""), None)
             if table is None:
                 continue
-            low, high = int(array.min()), int(array.max())
+            low, high = int(values.min()), int(values.max())
             if low < 0 or high >= table:
                 raise UsageError(
                     f"the input {name} holds {low if low < 0 else high}, where values from 0 to "

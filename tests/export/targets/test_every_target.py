@@ -231,8 +231,8 @@ def test_targets_and_precisions_are_found_by_any_spelling() -> None:
     with pytest.raises(click.BadParameter, match="did you mean openvino"):
         TargetChoice().convert("openvin", None, None)
     gguf, onnx = find_target("gguf"), find_target("onnx")
-    spellings = (None, "fp16", "BF16", "Q8_0", "q4_1")
-    names = ["float32", "float16", "bfloat16", "q8_0", "q4_1"]
+    spellings = ("f32", "fp16", "BF16", "Q8_0", "q4_1", None)
+    names = ["float32", "float16", "bfloat16", "q8_0", "q4_1", "float32"]
     assert [gguf.check_precision(name) for name in spellings] == names
     with pytest.raises(UsageError, match="no precision 'q4_k_m'; did you mean q4_1 or q4_0"):
         gguf.check_precision("q4_k_m")

@@ -114,7 +114,7 @@ class ExportTarget(ABC):
         if name is None:
             return known[0]
         folded = name.lower()
-        folded = DTYPE_NAMES[NAMES[folded]] if folded in NAMES else folded
+        folded = DTYPE_NAMES.get(NAMES.get(folded, folded.upper()), folded)  # f16 is float16
         if folded not in known:
             raise UsageError(
                 f"{self.title} has no precision {name!r}",

@@ -52,7 +52,7 @@ def test_the_file_holds_what_the_package_quantizes(
     monkeypatch.setattr(type(TARGET), "runtime_problem", lambda self: "it is not here")
     checkpoint = small("BertModel", hidden_size=64, intermediate_size=96)
     settings = ExportSettings(precision=precision, unverified=True)
-    report = TARGET.export(checkpoint, tmp_path / "export", settings)
+    report = TARGET.export(checkpoint.with_licence("mit"), tmp_path / "export", settings)
     assert report.unverified == "it is not here" and not report.validated
     reader = gguf.GGUFReader(tmp_path / "export" / "model.gguf")
     stored = {tensor.name: tensor for tensor in reader.tensors}
@@ -70,6 +70,7 @@ def test_the_file_holds_what_the_package_quantizes(
     kinds = {name: t.tensor_type.name for name, t in stored.items()}
     assert kinds["position_embd.weight"] == kinds["blk.0.attn_q.bias"] == "F32"
     fields = {name: field.contents() for name, field in reader.fields.items()}
+    assert fields["general.license"] == "mit"
     assert fields["bert.pooling_type"] == 1 and fields["bert.attention.causal"] is False
     assert fields["tokenizer.ggml.tokens"][:6] == [
         *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),

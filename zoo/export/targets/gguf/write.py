@@ -51,6 +51,8 @@ def write_gguf(
     writer = gguf.GGUFWriter(file, model.architecture)
     source = checkpoint.manifest.source
     writer.add_name(source.repo.rpartition("/")[2] if source and source.repo else "model")
+    if licence := checkpoint.manifest.licence:
+        writer.add_license(licence)
     writer.add_file_type(file_type)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     settings = dict(model.settings)

@@ -6,7 +6,6 @@ cannot hold the model. ``from_gguf(header)`` is the way back: the keys of a Hub 
 ``None`` for a model of another family.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -98,9 +97,13 @@ class RuntimeHeader:
         import numpy as np
 
         value = self._value(key, default)
-        if type(value) not in (int, float) or not math.isfinite(value):
+        if type(value) not in (int, float):
             raise self._wrong(key, value)
-        return float(str(np.float32(value)))
+        with np.errstate(over="ignore"):
+            rounded = np.float32(value)
+        if not np.isfinite(rounded):
+            raise self._wrong(key, value)
+        return float(str(rounded))
 
     def text(self, key: str, default: str) -> str:
         """Return a text of a key of the architecture.

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from tests import warm
 from tests.evaluation.conftest import Small
 from zoo.errors import UsageError
 from zoo.metrics.ranks import regression_metrics
+from zoo.plugins.tasks import evaluation_task
 from zoo.tasks import make_evaluation
 
+MULTI_LABEL = "multi_label_classification"
 TEXTS = ["a", "b a", "c c d", "e f a b", "j", "h i", "a a a", "g b"]
 
 
@@ -68,9 +71,7 @@ def test_numbers(small: Small, tmp_path: Path) -> None:
 
 def test_several_labels(small: Small, tmp_path: Path) -> None:
     names = {"id2label": {0: "x", 1: "y"}, "label2id": {"x": 0, "y": 1}}
-    model, source = small(
-        "BertForSequenceClassification", problem_type="multi_label_classification", **names
-    )
+    model, source = small("BertForSequenceClassification", problem_type=MULTI_LABEL, **names)
     predicted = (logits(source) >= 0).tolist()
     table = tmp_path / "t.tsv"
     rows = (
@@ -86,8 +87,30 @@ def test_several_labels(small: Small, tmp_path: Path) -> None:
     assert task.evaluate([table]).metrics["exact_match"] == 1.0
     with pytest.raises(UsageError, match="the separator of labels is empty"):
         make_evaluation(*separated, label_separator="")
-    with pytest.raises(UsageError, match="multi label classification, and text-classification"):
-        make_evaluation("text-classification", model.checkpoint, model.session)
+
+
+@pytest.mark.parametrize(
+    "suited, architecture, changes",
+    [
+        ("multi-label", "BertForSequenceClassification", {"problem_type": MULTI_LABEL}),
+        ("regression", "BertForSequenceClassification", {"num_labels": 1}),
+        ("text-classification", "BertForSequenceClassification", {"num_labels": 2}),
+        ("token-classification", "BertForTokenClassification", {"num_labels": 2}),
+    ],
+)
+def test_the_evaluation_of_a_head_is_named(
+    suited: str, architecture: str, changes: dict[str, Any], small: Small
+) -> None:
+    checkpoint = replace(small(architecture, **changes)[0].checkpoint, reference="mine")
+    for name in ("text-classification", "regression", "multi-label", "token-classification"):
+        if name == suited:
+            evaluation_task(name).require_supported(checkpoint)
+            continue
+        with pytest.raises(
+            UsageError, match=f"^mine, with .* for {suited}, and not for {name}"
+        ) as e:
+            evaluation_task(name).require_supported(checkpoint)
+        assert e.value.hint == f"evaluate it with --task {suited}"
 
 
 def test_default_names_are_numbers_and_others_are_refused(small: Small, tmp_path: Path) -> None:

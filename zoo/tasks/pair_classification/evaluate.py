@@ -53,7 +53,7 @@ class PairClassificationEvaluation(Evaluation):
             )
         self.columns, self.seed, self.dim = Columns(text, label, pair), seed, dim
         if dim is not None and self.checkpoint.head_name == CLASSIFIER:
-            raise UsageError(f"{self.checkpoint.path} has no embeddings to cut", "leave --dim out")
+            raise UsageError(f"{self.checkpoint.name} has no embeddings to cut", "leave --dim out")
 
     @classmethod
     @override

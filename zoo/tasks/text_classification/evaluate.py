@@ -35,7 +35,7 @@ from zoo.metrics.classification import (
 from zoo.metrics.intervals import bootstrap_classification, bootstrap_samples
 from zoo.metrics.ranks import regression_metrics
 from zoo.overrides import override
-from zoo.tasks.text_classification.predict import ClassifyTexts
+from zoo.tasks.text_classification.predict import ClassifyTexts, problem_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,6 +44,25 @@ if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
 
 CLASSIFY = "classify"
+EVALUATIONS: Mapping[Problem, str] = {
+    "single_label_classification": "text-classification",
+    "regression": "regression",
+    "multi_label_classification": "multi-label",
+}
+WORDS = "token-classification"
+
+
+def require_evaluated(checkpoint: "Checkpoint", name: str, kind: str) -> None:
+    """Check that a checkpoint is a classifier of a kind, which an evaluation needs."""
+    require_head(checkpoint, CLASSIFY)
+    labels_words = len(checkpoint.head.outputs["logits"].split()) == 3
+    suited = WORDS if labels_words else EVALUATIONS[problem_of(checkpoint.config)]
+    if suited != kind:
+        raise UsageError(
+            f"{checkpoint.name}, with the head {checkpoint.head_name}, is a model for {suited}, "
+            f"and not for {name}",
+            f"evaluate it with --task {suited}",
+        )
 
 
 class LabelledEvaluation(Evaluation):
@@ -75,17 +94,7 @@ class LabelledEvaluation(Evaluation):
     @classmethod
     @override
     def require_supported(cls, checkpoint: "Checkpoint") -> None:
-        require_head(checkpoint, CLASSIFY)
-        axes = checkpoint.head.outputs["logits"].split()
-        config = checkpoint.config
-        default = "regression" if len(config.labels) == 1 else "single_label_classification"
-        if len(axes) != 2 or (config.problem or default) != cls.problem:
-            raise UsageError(
-                f"{checkpoint.path} has the head {checkpoint.head_name} for "
-                f"{(config.problem or default).replace('_', ' ')}, and {cls.name} needs "
-                f"{cls.problem.replace('_', ' ')}",
-                "choose another --task",
-            )
+        require_evaluated(checkpoint, cls.name, EVALUATIONS[cls.problem])
 
     @property
     def labels(self) -> tuple[str, ...]:

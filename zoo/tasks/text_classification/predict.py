@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 THRESHOLD = 0.5  # minimum probability of a label, in multi-label classification
 
 
+def problem_of(config: Any) -> Problem:
+    """Return the problem type of a configuration, as transformers infers it."""
+    one_output = len(config.labels) == 1
+    problem: Problem | None = config.problem
+    return problem or ("regression" if one_output else "single_label_classification")
+
+
 class ClassifyTexts(WindowedTask):
     """Classification of texts or pairs of texts, or regression.
 
@@ -55,16 +62,14 @@ class ClassifyTexts(WindowedTask):
         self.both_orders = self.checkpoint.model.both_orders
         if doc_stride is not None and self.both_orders:
             raise UsageError(
-                f"{self.checkpoint.path} reads pairs in both orders, and not in windows",
+                f"{self.checkpoint.name} reads pairs in both orders, and not in windows",
                 "leave --doc-stride out",
             )
 
     @property
     def problem(self) -> Problem:
         """Problem type of the head."""
-        config = self.checkpoint.config
-        one_output = len(config.labels) == 1
-        return config.problem or ("regression" if one_output else "single_label_classification")
+        return problem_of(self.checkpoint.config)
 
     @property
     def pair_settings(self) -> PairSettings:

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from zoo.data.readers.labelled import Columns, describe_labels
 from zoo.data.readers.problems import RowError, RowProblems
 from zoo.data.readers.review import Reviewed
-from zoo.errors import UsageError
 from zoo.evaluation.base import Evaluation, Prediction, Result
 from zoo.evaluation.data_warnings import warn_of_absent_labels
 from zoo.inference.processing.records import TextExample
 from zoo.inference.task import EncodedExample
-from zoo.inference.task_checks import require_head
 from zoo.metrics.classification import ClassCounts, class_scores, f1_macro
 from zoo.metrics.entities import entities, entity_counts, entity_scores
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.overrides import override
+from zoo.tasks.text_classification.evaluate import WORDS, require_evaluated
 from zoo.tasks.token_classification.data import (
     OUTSIDE,
     IobRepair,
@@ -81,12 +80,7 @@ class TokenClassificationEvaluation(Evaluation):
     @classmethod
     @override
     def require_supported(cls, checkpoint: "Checkpoint") -> None:
-        require_head(checkpoint, ClassifyTokens.name)
-        if len(checkpoint.head.outputs["logits"].split()) != 3:
-            raise UsageError(
-                f"{checkpoint.path} has the head {checkpoint.head_name}, which labels whole texts",
-                "choose another --task",
-            )
+        require_evaluated(checkpoint, cls.name, WORDS)
 
     @override
     def measure(self, files: Sequence[Path]) -> Result:

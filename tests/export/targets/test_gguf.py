@@ -1,16 +1,22 @@
 """GGUF: every family that declares its names, in llama.cpp where it is installed."""
 
+import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gguf
+import msgspec
 import numpy as np
 import pytest
+from click.testing import CliRunner, Result
+from tokenizers import Tokenizer, models
 
 from tests.export.targets.conftest import Small
 from tests.inference.making import write_manifest
 from zoo.checkpoint import load_checkpoint
+from zoo.cli import cli
 from zoo.errors import UsageError, VerificationError
 from zoo.export.session import open_session
 from zoo.export.targets import find_target
@@ -78,6 +84,23 @@ def test_the_file_holds_what_the_package_quantizes(
     ]
 
 
+def test_info_lists_no_task_that_is_refused(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(TARGET), "runtime_problem", lambda self: "it is not here")
+    TARGET.export(small("BertModel"), tmp_path / "export", ExportSettings(unverified=True))
+
+    def run(*words: str) -> Result:
+        return CliRunner().invoke(cli, words)
+
+    path = str(tmp_path / "export")
+    shown = json.loads(run("info", path, "--json").stdout)["tasks"]
+    every = load_checkpoint(tmp_path / "export").tasks
+    unable = [t for t in every if "cannot run this" in str(run("run", t, path, "a").exception)]
+    assert "features" in unable and "embed" in shown
+    assert shown == [task for task in every if task not in unable]
+
+
 @needs_llama
 def test_quantized_weights_agree_on_text(small: Small, tmp_path: Path) -> None:
     checkpoint = small("BertModel", hidden_size=64, intermediate_size=96)
@@ -121,6 +144,24 @@ def test_what_it_cannot_hold(
 ) -> None:
     with pytest.raises(UsageError, match=f"llama.cpp cannot hold .*{reason}"):
         TARGET.export(small(architecture, **changes), tmp_path / "export", LOOSE)
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [(None, "has no tokenizer"), (models.WordLevel({"a": 0}, "a"), "of the kind WordLevel")],
+)
+def test_a_tokenizer_is_refused_before_weights_are_read(
+    model: models.WordLevel | None, reason: str, small: Small, tmp_path: Path
+) -> None:
+    checkpoint = small("BertModel")
+    (checkpoint.path / "model.safetensors").unlink()
+    if model is None:
+        described = msgspec.structs.replace(checkpoint.model, tokenizer=None)
+        checkpoint = replace(checkpoint, model=described)
+    else:
+        Tokenizer(model).save(str(checkpoint.tokenizer_file))
+    with pytest.raises(UsageError, match=reason):
+        TARGET.export(checkpoint, tmp_path / "export", LOOSE)
 
 
 def test_node_or_python_runs_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -216,6 +216,8 @@ def describe_values(value: Mapping[str, Any], *, following: str) -> list[str]:
 
 def _facts(checkpoint: "Checkpoint", kind: str) -> dict[str, str]:
     """Return what a model and an export have in common."""
+    from zoo.export.targets.backend import tasks_of
+
     manifest, model = checkpoint.manifest, checkpoint.model
     count, source = checkpoint.weights.parameters(), manifest.source
     dtypes = ", ".join(
@@ -228,7 +230,7 @@ def _facts(checkpoint: "Checkpoint", kind: str) -> dict[str, str]:
         kind: str(checkpoint.path),
         "family": checkpoint.family.name,
         "head": f"{checkpoint.head_name}: {checkpoint.head.summary}",
-        "tasks": ", ".join(checkpoint.tasks),
+        "tasks": ", ".join(tasks_of(checkpoint)),
         "parameters": f"{format_count(count)} ({count:,})",
         "on disk": f"{format_bytes(directory_bytes(checkpoint.path))}, {dtypes}".rstrip(", "),
     }

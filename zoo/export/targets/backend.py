@@ -13,6 +13,7 @@ from zoo.export.targets.requirements import require_held
 from zoo.inference import BACKENDS
 from zoo.inference.exported import check_file
 from zoo.inference.session import BackendWarning
+from zoo.plugins.tasks import find_tasks, load_part
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -115,17 +116,27 @@ def _check_cpu(target: ExportTarget, device: str | None) -> None:
         )
 
 
+def tasks_of(checkpoint: "Checkpoint") -> list[str]:
+    """Return the tasks that a model serves; of an export, those that its runtime runs."""
+    stored = checkpoint.export_target
+    if stored in (None, ONNX) or stored not in target_names():
+        return list(checkpoint.tasks)
+    target = find_target(stored)
+    kinds = {
+        name: load_part(find_tasks(name, "predict")[0], "predict") for name in checkpoint.tasks
+    }
+    return [
+        name
+        for name, kind in kinds.items()
+        if _unable(target, checkpoint, kind.needs(checkpoint, {})) is None
+    ]
+
+
 def _require_runnable(
     target: ExportTarget, checkpoint: "Checkpoint", needs: "Collection[Need]"
 ) -> None:
     """Check that the runtime does what a task needs of a model that the target holds."""
-    problem = target.model_problem(checkpoint.family, checkpoint.config, checkpoint.head_name)
-    if "generation" in needs and not target.generates:
-        problem = "it generates no text here"
-    elif "tokens" in needs and target.pools:
-        problem = "it returns no vectors of tokens"
-    elif "layers" in needs:
-        problem = "it exposes no single layers"
+    problem = _unable(target, checkpoint, needs)
     if problem is not None:
         raise UsageError(
             f"{target.title} cannot run this with {checkpoint.name}: {problem}",
@@ -133,6 +144,19 @@ def _require_runnable(
             if checkpoint.is_export
             else "leave --backend out",
         )
+
+
+def _unable(
+    target: ExportTarget, checkpoint: "Checkpoint", needs: "Collection[Need]"
+) -> str | None:
+    """Return why the runtime does not do what a task needs; ``None`` if it does."""
+    if "generation" in needs and not target.generates:
+        return "it generates no text here"
+    if "tokens" in needs and target.pools:
+        return "it returns no vectors of tokens"
+    if "layers" in needs:
+        return "it exposes no single layers"
+    return target.model_problem(checkpoint.family, checkpoint.config, checkpoint.head_name)
 
 
 def _require_runtime(target: ExportTarget) -> None:

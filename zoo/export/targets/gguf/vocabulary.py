@@ -30,18 +30,29 @@ UNUSED_SCORE = -10_000.0
 MODELS = {"WordPiece": WORDPIECE, "BPE": BYTE_LEVEL, "Unigram": UNIGRAM}
 
 
-def add_vocabulary(writer: Any, checkpoint: Checkpoint, keys: Mapping[str, str]) -> None:
-    """Write the tokens, their kinds, the special ones, and the family's keys of the tokenizer."""
-    files = SourceFiles(checkpoint.path)
-    tokenizer = load(files)
-    definition = json.loads(tokenizer.to_str())
-    kind, rows = definition["model"]["type"], checkpoint.config.vocab_size
+def load_described(checkpoint: Checkpoint) -> "tuple[Tokenizer, dict[str, Any]]":
+    """Return a tokenizer that GGUF describes, and its definition."""
+    if checkpoint.model.tokenizer is None:
+        raise UsageError(
+            f"{checkpoint.name} has no tokenizer, which a GGUF file contains",
+            "`zoo convert ... --tokenizer REF` adds one",
+        )
+    tokenizer = load(SourceFiles(checkpoint.path))
+    definition: dict[str, Any] = json.loads(tokenizer.to_str())
+    kind = definition["model"]["type"]
     if kind not in MODELS:
         raise UsageError(
-            f"{checkpoint.path / TOKENIZER} is a tokenizer of the kind {kind}, which zoo does not "
-            "write to GGUF",
+            f"{checkpoint.name} has a tokenizer of the kind {kind}, which zoo does not write to "
+            "GGUF",
             "--to onnx and --to openvino leave texts to the tokenizer",
         )
+    return tokenizer, definition
+
+
+def add_vocabulary(writer: Any, checkpoint: Checkpoint, keys: Mapping[str, str]) -> None:
+    """Write the tokens, their kinds, the special ones, and the family's keys of the tokenizer."""
+    tokenizer, definition = load_described(checkpoint)
+    kind, rows = definition["model"]["type"], checkpoint.config.vocab_size
     pre = keys.get("pre", "default") if kind == "BPE" else "default"
     writer.add_string(MODEL, MODELS[kind])
     writer.add_string(f"{PREFIX}pre", pre)
@@ -69,7 +80,7 @@ def add_vocabulary(writer: Any, checkpoint: Checkpoint, keys: Mapping[str, str])
     for role, number in {**ids, **_ends(tokenizer)}.items():
         if number is not None:
             writer.add_uint32(PREFIX + ROLE_KEYS[role], number)
-    writer.add_string(HUGGING_FACE, files.text(TOKENIZER))
+    writer.add_string(HUGGING_FACE, SourceFiles(checkpoint.path).text(TOKENIZER))
 
 
 def _ends(tokenizer: "Tokenizer") -> dict[str, int]:

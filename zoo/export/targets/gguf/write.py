@@ -8,7 +8,6 @@ import gguf
 import numpy as np
 
 from zoo.checkpoint import Checkpoint
-from zoo.errors import UsageError
 from zoo.export.targets.gguf import FILE
 from zoo.export.targets.gguf.vocabulary import add_vocabulary
 from zoo.export.targets.mixture import Mixture
@@ -42,11 +41,6 @@ def write_gguf(
     config = checkpoint.config
     model = checkpoint.family.runtime_model("gguf", config, checkpoint.head_name)
     assert isinstance(model, RuntimeModel), "the target holds the model"
-    if checkpoint.model.tokenizer is None:
-        raise UsageError(
-            f"{checkpoint.path} has no tokenizer, which a GGUF file contains",
-            "`zoo convert ... --tokenizer REF` adds one",
-        )
     kind, file_type = TYPES[precision]
     writer = gguf.GGUFWriter(file, model.architecture)
     source = checkpoint.manifest.source

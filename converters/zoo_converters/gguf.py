@@ -114,6 +114,8 @@ class GgufReader(TensorReader):
                 self.metadata, self._stored = header.read()
             except UnicodeDecodeError as error:
                 raise _damaged(path, f"a string of its header is not UTF-8: {error}") from error
+        kinds = {tensor.kind for tensor in self._stored.values()}
+        self.quantized = tuple(QUANTIZED[kind][0].lower() for kind in sorted(kinds - PLAIN.keys()))
         self._file = DataFile(path, self._size)
         self.tensors: Mapping[str, TensorInfo] = {
             name: TensorInfo(PLAIN.get(tensor.kind, "F32"), tensor.shape)

@@ -288,7 +288,9 @@ def test_quantized_weights_are_read_in_float32(
     checkpoint = small("BertModel", hidden_size=64, intermediate_size=96)
     settings = ExportSettings(precision="q8_0", unverified=True)
     TARGET.export(checkpoint, tmp_path / "export", settings)
-    convert(CheckpointDir(tmp_path / "export", "export"), tmp_path / "back")
+    report = convert(CheckpointDir(tmp_path / "export", "export"), tmp_path / "back")
+    assert next(report.lines()).endswith("read from gguf in q8_0")
+    assert report.to_dict()["quantized"] == ["q8_0"]
     name, kind = "layers.1.ffn.up.weight", gguf.GGMLQuantizationType.Q8_0
     with (
         checkpoint.open_weights() as before,

@@ -52,6 +52,7 @@ class OpenCheckpoint:
     config: Config
     reader: TensorReader  # of tensors under the names of the layout
     format: str
+    quantized: tuple[str, ...] = ()  # see ``TensorReader``
     architectures: tuple[str, ...] = ()  # of the Hub's configuration
     # keys of the Hub's configuration that have no field, and are written back
     extra: Mapping[str, Any] | None = None
@@ -198,6 +199,7 @@ def open_source(
     with ExitStack() as on_error:
         reader = file_format.open(source.model_directory, files)
         on_error.callback(reader.close)
+        quantized = tuple(reader.quantized)
         hub = dict(family.infer_config(hub, reader.tensors, present))
         described = files[0] if config_name in source.derived else config_name
         translation = family.from_hub(hub, str(source.directory / described))
@@ -218,6 +220,7 @@ def open_source(
             projection=projection,
             reader=reader,
             format=file_format.name,
+            quantized=quantized,
             architectures=class_names(hub),
             extra={**translation.extra, **read_cross_encoder(present)},
             unknown=translation.unknown,

@@ -50,6 +50,7 @@ class ConversionReport:
     hidden_size: int
     dtypes: Mapping[str, int]  # dtype -> number of tensors written
     main_dtype: str  # safetensors code of the dtype with the most data
+    quantized: tuple[str, ...] = ()  # types of the source's tensors, which float32 holds exactly
     rounded: str | None = None  # dtype that tensors were rounded to, or ``None``
     # tensor of the source -> its dtype and the one it is written in, where they differ
     casts: "Mapping[str, Cast]" = field(default_factory=dict)
@@ -91,6 +92,7 @@ class ConversionReport:
             family=opened.family.name,
             head=plan.head,
             format=opened.format,
+            quantized=opened.quantized,
             mapping=plan.mapping,
             parameters=sum(math.prod(entry.shape) for entry in written)
             + sum(
@@ -173,6 +175,7 @@ class ConversionReport:
             "family": self.family,
             "head": self.head,
             "format": self.format,
+            "quantized": list(self.quantized),
             "parameters": self.parameters,
             "dtypes": dict(self.dtypes),
             "tokenizer": self.tokenizer,
@@ -185,7 +188,9 @@ class ConversionReport:
         """Yield the lines of the report for a terminal."""
         mapping = self.mapping
         dtypes = ", ".join(f"{n} {name}" for name, n in self.dtypes.items())
-        yield f"{self.reference} is {self.family} with head {self.head}, read from {self.format}"
+        types = f" in {', '.join(self.quantized)}" if self.quantized else ""
+        form = f"{self.format}{types}"
+        yield f"{self.reference} is {self.family} with head {self.head}, read from {form}"
         yield f"  parameters   {self.parameters:,}"
         yield f"  mapped       {self.mapped} tensors to {len(mapping.copies)} ({dtypes})"
         yield from _listed("modules", {k: ", ".join(n) for k, n in self.modules.items()}, ": ")

@@ -117,10 +117,12 @@ class TensorReader(ABC):
         files: paths of the files that hold the tensors.
         metadata: what the header says of model and tokenizer, key -> value, in formats with
             ``Format.self_contained``.
+        quantized: types of quantized tensors, such as ``q4_0``, which are read in float32.
     """
 
     tensors: Mapping[str, TensorInfo]
     files: Sequence[Path]
+    quantized: Sequence[str] = ()
     metadata: Mapping[str, Any] = MappingProxyType({})
 
     @abstractmethod

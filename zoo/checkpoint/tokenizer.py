@@ -29,7 +29,7 @@ def load_text_tokenizer(checkpoint: Checkpoint) -> TextTokenizer:
     stored = load_vocabulary(checkpoint)
     if stored is None:
         raise UsageError(
-            f"{checkpoint.path} has no {TOKENIZER}, which text tasks need",
+            f"{checkpoint.name} has no {TOKENIZER}, which text tasks need",
             "`zoo convert ... --tokenizer REF` adds one",
         )
     return stored

@@ -164,12 +164,12 @@ def check_export(checkpoint: Checkpoint) -> str:
     export = checkpoint.manifest.export or {}
     if reason := export.get("unverified"):
         raise VerificationError(
-            f"{checkpoint.path} was not compared with torch when it was exported: {reason}",
+            f"{checkpoint.name} was not compared with torch when it was exported: {reason}",
             "export it again where its runtime is installed",
         )
     if export.get("validated") is not True:
         raise VerificationError(
-            f"{checkpoint.path} did not pass the gate when it was exported", "export it again"
+            f"{checkpoint.name} did not pass the gate when it was exported", "export it again"
         )
     return "it passed the gate when it was exported"
 

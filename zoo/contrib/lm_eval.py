@@ -66,7 +66,7 @@ class HarnessMethods:
         checkpoint = self.model.checkpoint
         if Generate.name not in checkpoint.head.tasks:
             raise UsageError(
-                f"{checkpoint.path} is not a causal model, which lm-evaluation-harness needs"
+                f"{checkpoint.name} is not a causal model, which lm-evaluation-harness needs"
             )
 
     def loglikelihood(self, requests: Sequence[Any], **_: Any) -> list[tuple[float, bool]]:

@@ -262,7 +262,7 @@ class LikelihoodEvaluation(Evaluation):
         other = cls.others.get(kind) if kind is not None else None
         if other is not None and kind not in cls.scorers:
             raise UsageError(
-                f"{checkpoint.path} has the head {checkpoint.head_name}, which cannot be scored by "
+                f"{checkpoint.name} has the head {checkpoint.head_name}, which cannot be scored by "
                 f"{cls.name}",
                 f"--task {other} is its counterpart for this head",
             )

@@ -138,7 +138,7 @@ def _compare_adapter(
     references = run_reference(model, spec, checkpoint.config, example_shape(spec))
     arrays = adapter_arrays(checkpoint)
     checks = compare(references, staging / graphs[0].file, spec, adapter=arrays)
-    require_equal(checks, spec.tolerance["float32"], f"the graph with {checkpoint.path}")
+    require_equal(checks, spec.tolerance["float32"], f"the graph with {checkpoint.name}")
     return checks
 
 
@@ -185,9 +185,9 @@ def check_weights(checkpoint: Checkpoint) -> dict[str, FileDigest]:
     for path in checkpoint.weight_files():
         if checkpoint.is_export and not path.is_file():
             raise UsageError(
-                f"{checkpoint.path} holds a model for {checkpoint.export_target} and no weights"
+                f"{checkpoint.name} holds a model for {checkpoint.export_target} and no weights"
                 if checkpoint.export_target != ONNX
-                else f"{checkpoint.path} holds an ONNX graph and no weights",
+                else f"{checkpoint.name} holds an ONNX graph and no weights",
                 "export the checkpoint that it was made from",
             )
         with checkpoint.open_weights():  # raises a specific error for a damaged file

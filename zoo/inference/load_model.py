@@ -95,7 +95,7 @@ def load_adapted_model(
                 "give it as the last --adapter",
             )
         stored |= {name: _cast(tensors.pop(name), dtype) for name in of_model & tensors.keys()}
-    names = _match(model, infos_of(stored), f"{base.path} and {checkpoint.path}")
+    names = _match(model, infos_of(stored), f"{base.name} and {checkpoint.name}")
     model.load_state_dict({name: stored[owner] for name, owner in names.items()}, assign=True)
     _tie(model, names)
     _compute_buffers(model, checkpoint, dtype, device)

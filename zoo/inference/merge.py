@@ -123,7 +123,7 @@ def merged_tensors(
         tensors[name] = tensor.detach().contiguous()
         if not torch.isfinite(tensor).all():
             raise VerificationError(
-                f"{checkpoint.path}: {name} is not finite after merging", "nothing was written"
+                f"{checkpoint.name}: {name} is not finite after merging", "nothing was written"
             )
         if name in from_base:
             old = before[from_base[name]]
@@ -145,7 +145,7 @@ def require_ties(checkpoint: AdaptedCheckpoint, tensors: "dict[str, torch.Tensor
     expected = len({id(tensor) for tensor in fresh.state_dict(keep_vars=True).values()})
     if len(tensors) != expected:
         raise VerificationError(
-            f"{checkpoint.path}: the model has {expected} tensors, and {len(tensors)} after "
+            f"{checkpoint.name}: the model has {expected} tensors, and {len(tensors)} after "
             "merging: an adapter changed one of several that are tied",
             "nothing was written; give the model, and --adapter",
         )

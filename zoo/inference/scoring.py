@@ -155,7 +155,7 @@ class Scorer(ABC):
                 values, correct = results.pop(k)
                 if not abs(values.sum()) < float("inf"):
                     raise NonFiniteError(
-                        f"{self.checkpoint.path}: the score of text {row.text + 1} is not finite"
+                        f"{self.checkpoint.name}: the score of text {row.text + 1} is not finite"
                     )
                 yield row, values, correct
 
@@ -201,7 +201,7 @@ class CausalScorer(Scorer):
         start = self.tokenizer.role_id("eos") if start is None else start
         if start is None:
             raise UsageError(
-                f"the tokenizer of {self.checkpoint.path} has no token that begins a text",
+                f"the tokenizer of {self.checkpoint.name} has no token that begins a text",
                 "convert the model with the tokenizer that it was published with",
             )
         self.start_id = start
@@ -224,7 +224,7 @@ class MaskedScorer(Scorer):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         if self.tokenizer.mask_id is None:
-            raise UsageError(f"the tokenizer of {self.checkpoint.path} has no mask token")
+            raise UsageError(f"the tokenizer of {self.checkpoint.name} has no mask token")
         self.mask_id = self.tokenizer.mask_id
 
     @override
@@ -286,7 +286,7 @@ def require_scorer(checkpoint: "Checkpoint", allowed: Sequence[type[Scorer]] = (
         return kind
     able = [n for n, head in checkpoint.family.heads().items() if scorer_type(n, head) in kinds]
     raise UsageError(
-        f"{checkpoint.path} has the head {checkpoint.head_name}, which cannot be scored here",
+        f"{checkpoint.name} has the head {checkpoint.head_name}, which cannot be scored here",
         f"convert the source with --head {' or '.join(able)}"
         if able
         else f"no head of the family {checkpoint.family.name} can be",

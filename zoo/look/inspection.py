@@ -187,7 +187,7 @@ class Inspector:
     ) -> None:
         if isinstance(checkpoint, AdaptedCheckpoint) and checkpoint.has_virtual_tokens:
             raise UsageError(
-                f"{checkpoint.path} puts virtual tokens before each text, which have no words",
+                f"{checkpoint.name} puts virtual tokens before each text, which have no words",
                 "look at its base",
             )
         limits = token_limits(checkpoint)

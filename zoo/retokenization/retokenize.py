@@ -77,15 +77,15 @@ def retokenize(
     # biases; the other weights stay as they are. The result is verified before it is published: for
     # tokens that both have, it computes what the old model does.
     if checkpoint.is_export:
-        raise UsageError(f"{checkpoint.path} is an export", "give the model it was made from")
+        raise UsageError(f"{checkpoint.name} is an export", "give the model it was made from")
     if checkpoint.is_adapter:
         raise UsageError(
-            f"{checkpoint.path} is an adapter, of a model with the old vocabulary",
+            f"{checkpoint.name} is an adapter, of a model with the old vocabulary",
             "give its base, or the whole model that `zoo adapter merge` makes",
         )
     info = checkpoint.model.tokenizer
     if info is None:
-        raise UsageError(f"{checkpoint.path} has no tokenizer", "convert it with one: --tokenizer")
+        raise UsageError(f"{checkpoint.name} has no tokenizer", "convert it with one: --tokenizer")
     old = Vocabulary(ExistingTokenizer((checkpoint.path / TOKENIZER).read_bytes(), info))
     new = Vocabulary(tokenizer)
     plan = plan_rows(old, new, compose=method == "mean", keep=keep)

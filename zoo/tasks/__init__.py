@@ -29,7 +29,7 @@ def make_task(name: str, checkpoint: "Checkpoint", session: "Session", **options
         value = options.pop(option.name, option.default) if option.name not in own else None
         if value not in (None, option.default):
             raise UsageError(
-                f"{checkpoint.path} is for {spec.name}, which has no option {option.flags}",
+                f"{checkpoint.name} is for {spec.name}, which has no option {option.flags}",
                 f"leave {option.flags} out",
             )
     task: Task = load_part(spec, "predict")(checkpoint, session, **options)
@@ -44,7 +44,7 @@ def task_of_head(specs: "Sequence[TaskSpec]", checkpoint: "Checkpoint") -> "Task
             return spec
     names = " or ".join(spec.name for spec in specs)
     raise UsageError(
-        f"{checkpoint.path} has the head {checkpoint.head_name}, whose outputs are not for {names}",
+        f"{checkpoint.name} has the head {checkpoint.head_name}, whose outputs are not for {names}",
         f"its tasks are {', '.join(checkpoint.head.tasks)}",
     )
 

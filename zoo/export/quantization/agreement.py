@@ -124,7 +124,7 @@ def why_no_texts(checkpoint: Checkpoint) -> str | None:
         return f"the head {checkpoint.head_name} reads several texts a row"
     built_in = checkpoint.family.text_tokenizer(checkpoint.config)
     if built_in is None and checkpoint.model.tokenizer is None:
-        return f"{checkpoint.path} has no tokenizer"
+        return f"{checkpoint.name} has no tokenizer"
     return None
 
 

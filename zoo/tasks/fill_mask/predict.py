@@ -33,7 +33,7 @@ class FillMask(BatchTask):
                 f"{top_k} predictions for a mask cannot be given", f"ask for 1 to {vocabulary}"
             )
         if self.tokenizer.mask_id is None:
-            raise UsageError(f"the tokenizer of {self.checkpoint.path} has no mask token")
+            raise UsageError(f"the tokenizer of {self.checkpoint.name} has no mask token")
         self.top_k = top_k
         self.names: list[str | None] = [None] * vocabulary
         for number in range(vocabulary):

@@ -27,7 +27,7 @@ class SentencePair(BatchTask):
         names = [name for name, axes in spec.outputs.items() if axes == ("batch", 2)]
         if len(names) != 1:
             raise UsageError(
-                f"the head {self.checkpoint.head_name} of {self.checkpoint.path} has no two "
+                f"the head {self.checkpoint.head_name} of {self.checkpoint.name} has no two "
                 f"classes of pairs, which {self.name} reads"
             )
         (self.output_name,) = names

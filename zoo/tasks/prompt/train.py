@@ -104,7 +104,7 @@ class PromptTuning(OneClassTask):
         checkpoint = None if init is None else init.checkpoints.get("model")
         if checkpoint is not None and "fill-mask" not in checkpoint.head.tasks:
             raise UsageError(
-                f"{checkpoint.path} has the head {checkpoint.head_name}, which predicts no masked "
+                f"{checkpoint.name} has the head {checkpoint.head_name}, which predicts no masked "
                 "tokens",
                 "use a masked language model",
             )

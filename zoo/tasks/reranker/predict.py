@@ -22,7 +22,7 @@ class PairScores(ClassifyTexts):
         super().__init__(*args, **options)
         if (count := len(self.checkpoint.config.labels)) > 2:
             raise UsageError(
-                f"{self.checkpoint.path} has {count} labels, where a text has one score",
+                f"{self.checkpoint.name} has {count} labels, where a text has one score",
                 "give a model with one output, or with two labels",
             )
 

@@ -64,7 +64,7 @@ class Rerank(Task):
             refuse_corpus_prompt(self.checkpoint)
         if self.is_cross_encoder and len(self.checkpoint.config.labels) != 1:
             raise UsageError(
-                f"{self.checkpoint.path} has {len(self.checkpoint.config.labels)} labels, and a "
+                f"{self.checkpoint.name} has {len(self.checkpoint.config.labels)} labels, and a "
                 "reranker one",
                 "zoo run classify predicts labels of pairs",
             )

@@ -141,7 +141,7 @@ def make_ranker(
     if checkpoint.head_name != CLASSIFIER:
         return EmbeddingRanker(checkpoint, session, dim, prompts)
     if dim is not None:
-        raise UsageError(f"{checkpoint.path} has no embeddings to cut", "leave --dim out")
+        raise UsageError(f"{checkpoint.name} has no embeddings to cut", "leave --dim out")
     if "document" in prompts:
         refuse_corpus_prompt(checkpoint)
     return CrossEncoderRanker(checkpoint, session, prompts.get("query"))
@@ -150,7 +150,7 @@ def make_ranker(
 def refuse_corpus_prompt(checkpoint: "Checkpoint") -> NoReturn:
     """Refuse a prompt of texts for a cross-encoder."""
     raise UsageError(
-        f"{checkpoint.path} reads a query and a text together, with a prompt before the query",
+        f"{checkpoint.name} reads a query and a text together, with a prompt before the query",
         "leave the prompt of the texts out",
     )
 
@@ -160,7 +160,7 @@ def require_ranker(checkpoint: "Checkpoint", *, pairs: bool) -> None:
     is_classifier = checkpoint.head_name == CLASSIFIER
     if is_classifier and not pairs and len(checkpoint.config.labels) == 1:
         raise UsageError(
-            f"{checkpoint.path} is a cross-encoder, which scores pairs of texts and does not "
+            f"{checkpoint.name} is a cross-encoder, which scores pairs of texts and does not "
             "search a corpus",
             "`zoo run rerank` sorts the texts of a query, and `zoo eval --task reranker` "
             "evaluates their order",

@@ -83,7 +83,7 @@ class Embed(BatchTask):
         if dim is not None and (self.is_multi_vector or self.is_sparse):
             kind = "an embedding for each token" if self.is_multi_vector else "weights of words"
             raise UsageError(
-                f"{self.checkpoint.path} has {kind}, which are not cut at a dimension",
+                f"{self.checkpoint.name} has {kind}, which are not cut at a dimension",
                 "leave the dimension out",
             )
         self.skipped = self.pooling.skipped_tokens(self.tokenizer)
@@ -214,7 +214,7 @@ class Embed(BatchTask):
     ) -> Iterator[Iterator[tuple[EncodedExample, dict[str, Any]]]]:
         if self.checkpoint.model.pooling is None:
             warn_user(
-                f"{self.checkpoint.path} does not say how it pools tokens: taking their mean, "
+                f"{self.checkpoint.name} does not say how it pools tokens: taking their mean, "
                 "not scaled to unit length"
             )
         yield from super().stream_chunks(records, start=start)
@@ -225,7 +225,7 @@ class Embed(BatchTask):
 
         if self.is_multi_vector:
             raise UsageError(
-                f"{self.checkpoint.path} has an embedding for each token, and none of a text",
+                f"{self.checkpoint.name} has an embedding for each token, and none of a text",
                 "use encode_query and encode_document",
             )
         rows = [added["embedding"] for _, added in self.stream(records)]

@@ -89,7 +89,7 @@ class Sentences(SentenceEmbedding):
         self.taught = SentenceModules(self.pooling).eval().requires_grad_(False)
         stored = checkpoint.module_weights() if checkpoint.model.pooling else {}
         if new := load_modules(self.taught, stored):
-            raise UsageError(f"{checkpoint.path} has no {', '.join(new)}", "convert it again")
+            raise UsageError(f"{checkpoint.name} has no {', '.join(new)}", "convert it again")
 
     def encoder(self, backbone: "nn.Module") -> SentenceEncoder:
         """Return the model of a teacher with its modules."""

@@ -40,7 +40,7 @@ class ZeroShot(BatchTask):
     def require_head(cls, checkpoint: "Checkpoint") -> None:
         if checkpoint.head_name not in cls.heads:
             raise UsageError(
-                f"{checkpoint.path} has the head {checkpoint.head_name}, and {cls.name} needs a "
+                f"{checkpoint.name} has the head {checkpoint.head_name}, and {cls.name} needs a "
                 "model of natural language inference",
                 LISTED,
             )
@@ -122,7 +122,7 @@ def entailment_id(checkpoint: "Checkpoint") -> int:
     found = _beginning(names, "entail")
     if found is None:
         raise UsageError(
-            f"{checkpoint.path} has the labels {', '.join(names)}, and none of them is entailment",
+            f"{checkpoint.name} has the labels {', '.join(names)}, and none of them is entailment",
             f"use a model of natural language inference ({LISTED}), or name its labels in the "
             "config.json that it is converted from",
         )
@@ -134,7 +134,7 @@ def contradiction_id(checkpoint: "Checkpoint", entailment: int) -> int:
     names = checkpoint.config.labels
     if len(names) < 2:
         raise UsageError(
-            f"{checkpoint.path} has the only label {names[0]}, and nothing to compare it with",
+            f"{checkpoint.name} has the only label {names[0]}, and nothing to compare it with",
             "give several labels without --multi-label",
         )
     found = _beginning(names, "contradict")

@@ -198,9 +198,9 @@ def resolve_init_checkpoint(reference: str, family: "Family", *, offline: bool) 
     if isinstance(checkpoint, AdaptedCheckpoint):
         raise UsageError(
             f"{reference} is an adapter, and training starts from a whole model",
-            f"`zoo adapter merge {checkpoint.path} -o DIR` makes one"
+            f"`zoo adapter merge {checkpoint.name} -o DIR` makes one"
             if checkpoint.can_merge
-            else f"start from its base, {checkpoint.base.path}",
+            else f"start from its base, {checkpoint.base.name}",
         )
     check_tokenizer(checkpoint)
     if checkpoint.family.name != family.name:

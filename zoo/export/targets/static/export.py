@@ -123,7 +123,7 @@ def distil(
     info = checkpoint.model.tokenizer
     if info is None or checkpoint.family.text_tokenizer(checkpoint.config) is not None:
         raise UsageError(
-            f"{checkpoint.path} has no tokenizer whose tokens could have vectors",
+            f"{checkpoint.name} has no tokenizer whose tokens could have vectors",
             "`zoo convert ... --tokenizer REF` adds one",
         )
     tokenizer = load(SourceFiles(checkpoint.path))
@@ -193,7 +193,7 @@ def ranking(
     found = rank_correlation([expected], [actual], "cosine")
     if found is None:
         raise UsageError(
-            f"{checkpoint.path} gives all texts the same similarities, which ranks nothing",
+            f"{checkpoint.name} gives all texts the same similarities, which ranks nothing",
             "give --eval FILE with other texts",
         )
     return Agreement(texts=len(texts), measure="ranking", drop=at_least_0(1 - found), ranking=found)

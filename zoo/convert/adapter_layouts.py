@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 from zoo.adapters.checkpoint import AdaptedCheckpoint, adapter_record, load_adapter
 from zoo.checkpoint import is_checkpoint
 from zoo.convert.cache import resolve_adapted, resolve_checkpoint
+from zoo.convert.peft.layout import PEFT_CONFIG
 from zoo.errors import UsageError
 from zoo.io.json import read_json
 
 if TYPE_CHECKING:
-    from zoo.convert.peft import PeftReport
-
-PEFT_CONFIG = "adapter_config.json"
+    from zoo.convert.adapter_conversion import AdapterReport
 
 
 def is_foreign_adapter(path: Path) -> bool:
@@ -32,7 +31,7 @@ def read_adapter_of(
     force: bool,
     offline: bool,
     allow_pickle: bool = False,
-) -> "PeftReport":
+) -> "AdapterReport":
     """Convert an adapter of another library."""
     if is_checkpoint(source):
         raise UsageError(
@@ -41,7 +40,8 @@ def read_adapter_of(
             "peft",
         )
     from zoo.convert.adapterhub import is_adapterhub, read_adapterhub  # imports torch
-    from zoo.convert.peft import read_peft, read_peft_config
+    from zoo.convert.peft.config import read_peft_config
+    from zoo.convert.peft.read import read_peft
 
     of_hub = is_adapterhub(described := read_json(source / PEFT_CONFIG))
     if of_hub:
@@ -58,13 +58,13 @@ def read_adapter_of(
 
 def write_adapter_for(
     source: Path, base: str | None, path: Path, *, force: bool, offline: bool
-) -> "PeftReport":
+) -> "AdapterReport":
     """Write an adapter in the layout of peft."""
     if not is_checkpoint(source):
         raise UsageError(f"{source} is in the layout of peft already", "leave --to out")
     reference = base or adapter_record(load_adapter(source)).base.reference
     checkpoint = resolve_adapted(reference, [source], offline=offline)
     assert isinstance(checkpoint, AdaptedCheckpoint), "there is an adapter"
-    from zoo.convert.peft import write_peft  # imports torch
+    from zoo.convert.peft.write import write_peft  # imports torch
 
     return write_peft(checkpoint, path, force=force)

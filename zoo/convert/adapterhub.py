@@ -18,19 +18,18 @@ from zoo.adapters.pfeiffer import Pfeiffer
 from zoo.adapters.prefix import PrefixTuning
 from zoo.adapters.targets import AdaptableModel
 from zoo.checkpoint import Checkpoint, SourceRecord
-from zoo.convert.peft import (
-    ENDINGS,
-    PREFIX,
-    PeftReport,
+from zoo.convert.adapter_conversion import (
+    AdapterReport,
     adaptable_model,
     check_tensors,
     map_head,
-    map_updates,
-    method_of,
     saved_modules,
     write_read,
 )
-from zoo.convert.peft_prompts import prefix_owner
+from zoo.convert.peft.config import method_of
+from zoo.convert.peft.layout import ENDINGS, PREFIX
+from zoo.convert.peft.prompts import prefix_owner
+from zoo.convert.peft.read import map_updates
 from zoo.errors import UsageError, VerificationError, did_you_mean
 from zoo.families.config import Config
 from zoo.hub.select_files import pickle_refused
@@ -126,8 +125,8 @@ def read_adapterhub(
     labels: Sequence[str] | None = None,
     force: bool = False,
     allow_pickle: bool = False,
-) -> PeftReport:
-    """Convert an adapter; for the arguments, see ``zoo.convert.peft.read_peft``."""
+) -> AdapterReport:
+    """Convert an adapter; for the arguments, see ``zoo.convert.peft.read.read_peft``."""
     # A directory has ``adapter_config.json``, ``pytorch_adapter.bin`` or ``adapter.safetensors``,
     # and for a head ``head_config.json`` and ``pytorch_model_head.bin`` or
     # ``model_head.safetensors``.
@@ -169,7 +168,7 @@ def read_adapterhub(
     write_read(
         path, reference, base, adaptable, method, {**ours, **whole}, source, record, force=force
     )
-    return PeftReport(
+    return AdapterReport(
         path,
         method.name,
         len(tensors) + len(of_head),

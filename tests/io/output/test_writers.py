@@ -54,7 +54,7 @@ LISTED = {
     "zoo/export/fastest.py:save_speeds": "the parent of a file of atomic_write",
     "zoo/export/export.py:_remove_graphs": STAGED,
     "zoo/export/graph/write.py:write_graphs": STAGED,
-    "zoo/convert/peft.py:write_peft": STAGED,
+    "zoo/convert/peft/write.py:write_peft": STAGED,
     "zoo/convert/sentence_modules.py:write_modules": STAGED,
     "zoo/export/layout.py:write_hub_files": STAGED,
     "zoo/export/targets/checked_export.py:Reference._keep": STAGED,

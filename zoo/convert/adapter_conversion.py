@@ -1,0 +1,171 @@
+"""What conversions of adapters share: mapped tensors, the directory, the report."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import torch
+from torch import Tensor
+
+from zoo.adapters.base import AdapterMethod
+from zoo.adapters.layers import add_stored_adapter
+from zoo.adapters.registry import adapter_settings
+from zoo.adapters.targets import AdaptableModel
+from zoo.adapters.write import base_record, write_adapter
+from zoo.checkpoint import FORMAT_VERSION, AdapterRecord, Checkpoint, ModelFile, SourceRecord
+from zoo.errors import VerificationError, first_names
+from zoo.families.config import Config
+from zoo.nn.layers.skip_init import init_empty_weights
+from zoo.tokenizers.info import TokenizerInfo
+from zoo.weights import WeightMap
+from zoo.weights.names import outermost_parts
+
+if TYPE_CHECKING:
+    from zoo.checkpoint.module_weights import ModuleWeights
+    from zoo.families.base import Family
+
+
+@dataclass(frozen=True)
+class AdapterReport:
+    """What was converted."""
+
+    path: Path
+    method: str
+    tensors: int  # number of tensors of the adapter
+    head: list[str]  # modules of the Hub's library that were trained as a whole
+    base: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report for JSON."""
+        return {**vars(self), "path": str(self.path)}
+
+    def lines(self) -> list[str]:
+        """Return the report for a person."""
+        head = f", and of the head: {', '.join(self.head)}" if self.head else ""
+        return [
+            f"{self.method} adapter of {self.base}: {self.tensors} tensors{head}",
+            f"wrote {self.path}",
+        ]
+
+
+def adaptable_model(family: "Family", config: Config, head: str) -> AdaptableModel:
+    """Return what adapters of a model may change, without the model's weights."""
+    with init_empty_weights():
+        return AdaptableModel.of(family.model(config, head), family, config, head)
+
+
+def check_tensors(
+    method: AdapterMethod, adaptable: AdaptableModel, tensors: Mapping[str, Tensor], file: Path
+) -> None:
+    """Check that the tensors are all that the method has, in their shapes."""
+    with init_empty_weights():
+        model = adaptable.family.model(adaptable.config, adaptable.head)
+        add_stored_adapter(method, model, adaptable, tensors, file)
+
+
+def saved_modules(weights: WeightMap, whole: Sequence[str]) -> list[str]:
+    """Return the outermost modules of the Hub's library that hold only these tensors of ours."""
+    by_target = {entry.target: entry.sources for entry in weights.entries()}
+    inside = [source for name in whole for source in by_target[name]]
+    others = [
+        source for name, sources in by_target.items() if name not in whole for source in sources
+    ]
+    return [weights.written(name) for name in outermost_parts(inside, others)]
+
+
+def map_head(
+    file: Path, base: Checkpoint, config: Config, head: str, tensors: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Return the tensors that were trained as a whole by our names."""
+    # Every one of them is used, and the model has no tensor that neither they nor the base have.
+    weights, left = base.family.weights(config, head), dict(tensors)
+    whole = {}
+    for entry in weights.entries():
+        names = [weights.written(source) for source in entry.sources]
+        if left.keys() >= set(names):
+            arrays = [left.pop(name).float().numpy() for name in names]
+            found = tuple(array.shape for array in arrays)
+            if found != entry.source_shapes:
+                raise VerificationError(
+                    f"{file}: {names[0]} is of shape {found[0]}, not {entry.source_shapes[0]}",
+                    "give other --labels, or another base",
+                )
+            whole[entry.target] = torch.from_numpy(entry.op.from_hub(arrays, entry.shape).copy())
+    if left:
+        raise VerificationError(
+            f"{file}: unknown tensors: {first_names(sorted(left))}", "name the head with --head"
+        )
+    given = {*whole, *base.sources_in(config, head).values()}
+    if missing := [e.target for e in weights.entries() if e.target not in given]:
+        listed = first_names(sorted(missing))
+        raise VerificationError(
+            f"{file}: neither it nor {base.path} has {listed} of the head {head}",
+            "name another head with --head",
+        )
+    return whole
+
+
+def write_read(
+    path: Path,
+    reference: str,
+    base: Checkpoint,
+    adaptable: AdaptableModel,
+    method: AdapterMethod,
+    tensors: Mapping[str, Tensor],
+    source: Path,
+    record: SourceRecord,
+    *,
+    force: bool,
+    sentence: Mapping[str, Any] | None = None,
+    modules: "ModuleWeights | None" = None,
+) -> None:
+    """Write an adapter that was read from the files of another library."""
+    # sentence: fields of ``config.json`` about sentence encoders and cross-encoders; ``None`` for
+    # the base's; modules: weights of its modules, ``None`` for the base's
+    config, head = adaptable.config, adaptable.head
+    same_head = head == base.head_name
+    if sentence is None:
+        sentence = sentence_fields_of(base) if same_head else {}
+    model = ModelFile(
+        zoo=FORMAT_VERSION,
+        family=base.family.name,
+        head=head,
+        config=msgspec.to_builtins(config),
+        tokenizer=shortened_tokenizer(base, method, config, head),
+        generation=base.model.generation if same_head else {},
+        **sentence,
+    )
+    write_adapter(
+        path,
+        model,
+        tensors,
+        AdapterRecord(settings=adapter_settings(method), base=base_record(reference, base)),
+        sources=[source, base.path],
+        force=force,
+        source=record,
+        modules=modules,
+    )
+
+
+def sentence_fields_of(base: Checkpoint) -> dict[str, Any]:
+    """Return the fields of ``config.json`` about sentence encoders and cross-encoders of a base."""
+    model = base.model
+    return {
+        "pooling": model.pooling,
+        "score_activation": model.score_activation,
+        "pairs": model.pairs,
+    }
+
+
+def shortened_tokenizer(
+    base: Checkpoint, method: AdapterMethod, config: Config, head: str
+) -> TokenizerInfo | None:
+    """Return the properties of the base's tokenizer, with the longest text next to an adapter."""
+    info, before = base.model.tokenizer, base.family.onnx(config, head).limits
+    limits = method.shortened(before)
+    if info is None or limits == before or "tokens" not in limits:
+        return info
+    longest = min(limits["tokens"], info.max_tokens or limits["tokens"])
+    return msgspec.structs.replace(info, max_tokens=longest)

@@ -1,0 +1,1 @@
+"""Adapters in the layout of peft: read next to their base, and written."""

@@ -1,0 +1,196 @@
+"""``adapter_config.json``: its keys, and the method that they mean."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from zoo.adapters.base import AdapterMethod
+from zoo.adapters.dora import DoRA
+from zoo.adapters.ia3 import IA3
+from zoo.adapters.lora import LoRA
+from zoo.adapters.targets import WEIGHT, AdaptableModel, as_names, matches
+from zoo.adapters.virtual_tokens import VirtualTokens
+from zoo.checkpoint import Checkpoint
+from zoo.convert.peft import prompts
+from zoo.convert.peft.layout import PEFT_CONFIG
+from zoo.errors import UsageError, VerificationError
+from zoo.io.json import read_json
+from zoo.weights import Transpose, WeightMap
+
+TASK_TYPES = {
+    "sequence-classification": "SEQ_CLS",
+    "token-classification": "TOKEN_CLS",
+    "question-answering": "QUESTION_ANS",
+    "causal-lm": "CAUSAL_LM",
+    "seq2seq-lm": "SEQ_2_SEQ_LM",
+    "none": "FEATURE_EXTRACTION",
+}
+# keys of peft's configuration that say nothing about the values, or what the tensors say as well
+UNREAD = frozenset(
+    (
+        *("revision", "inference_mode", "peft_version", "init_ia3_weights"),
+        *("target_modules", "exclude_modules", "modules_to_save", "fan_in_fan_out"),
+        *("layers_to_transform", "layers_pattern", "megatron_core", "qalora_group_size"),
+    )
+)
+READ = frozenset(
+    (
+        *("peft_type", "task_type", "auto_mapping", "base_model_name_or_path"),
+        *("r", "lora_alpha", "lora_dropout"),
+        *("use_rslora", "use_dora", "bias", "init_lora_weights", "feedforward_modules"),
+        *("rank_pattern", "alpha_pattern"),
+    )
+)
+SOUND_INIT = (True, False, None, "gaussian", "eva", "orthogonal")  # of unchanged base weights
+
+
+def peft_config(method: AdapterMethod, adaptable: AdaptableModel) -> dict[str, Any]:
+    """Return the keys of peft's configuration for a method."""
+    shared = {"inference_mode": True}
+    if isinstance(method, LoRA):
+        targets = exact_targets(as_names(method.target_modules), adaptable)
+        return {
+            **shared,
+            "peft_type": "LORA",
+            "r": method.rank,
+            "lora_alpha": method.alpha,
+            "lora_dropout": method.dropout,
+            "use_rslora": method.use_rslora,
+            "use_dora": isinstance(method, DoRA),
+            "bias": "none",
+            "target_modules": targets,
+            "fan_in_fan_out": is_transposed(targets, adaptable),
+        }
+    if isinstance(method, IA3):
+        targets = exact_targets(as_names(method.target_modules), adaptable)
+        return {
+            **shared,
+            "peft_type": "IA3",
+            "target_modules": targets,
+            "feedforward_modules": exact_targets(method.feedforward_modules or (), adaptable),
+            "fan_in_fan_out": is_transposed(targets, adaptable),
+        }
+    if isinstance(method, VirtualTokens):
+        return {**shared, **prompts.prompts_config(method, adaptable)}
+    raise UsageError(
+        f"peft has no adapter of the method {method.name}", "`zoo run` applies it with --adapter"
+    )
+
+
+def exact_targets(targets: Sequence[str], adaptable: AdaptableModel) -> list[str]:
+    """Return targets that mean the same modules in peft, which also looks into the head."""
+    if not targets:
+        return []
+    weights = adaptable.family.weights(adaptable.config, adaptable.head)
+    wanted = {p.name for site in adaptable.sites_of(targets) for p in site.parts.values()}
+    every = {
+        source.removesuffix(WEIGHT)
+        for entry in weights.entries()
+        for source in entry.sources
+        if source.endswith(WEIGHT)
+    }
+    if {name for name in every if any(matches(name, target) for target in targets)} == wanted:
+        return [weights.written(target) for target in targets]
+    return sorted(weights.written(name) for name in wanted)
+
+
+def is_transposed(targets: Sequence[str], adaptable: AdaptableModel) -> bool:
+    """Return whether the Hub's matrices are (in, out)."""
+    return any(
+        isinstance(site.entry.op, Transpose)
+        for site in adaptable.sites
+        for part in site.parts.values()
+        if any(matches(part.name, target) for target in targets)
+    )
+
+
+def read_peft_config(source: Path) -> dict[str, Any]:
+    """Read ``adapter_config.json``, and refuse what would change the results unseen."""
+    file = source / PEFT_CONFIG
+    settings = read_json(file)
+    if not isinstance(settings, dict) or not isinstance(settings.get("peft_type"), str):
+        raise VerificationError(f"{file} names no peft_type", "save the adapter again with peft")
+    if settings["peft_type"] not in ("LORA", "IA3", *prompts.TYPES):
+        raise UsageError(
+            f"{file}: the adapter is of the type {settings['peft_type']}, which zoo does not read",
+            "merge the adapter in peft, and convert the model",
+        )
+    for key, value in settings.items():
+        known = READ | UNREAD
+        if prompts.is_prompt(settings):
+            known |= prompts.READ | prompts.UNREAD
+        if value and key not in known:
+            raise UsageError(
+                f"{file}: {key} is {value!r:.60}, which zoo does not read",
+                "merge the adapter in peft, and convert the model",
+            )
+    if settings.get("bias", "none") != "none":
+        raise UsageError(
+            f"{file}: bias is {settings['bias']!r}, and zoo's adapters train no biases",
+            "merge the adapter in peft, and convert the model",
+        )
+    if settings.get("init_lora_weights") not in SOUND_INIT:
+        raise UsageError(
+            f"{file}: init_lora_weights is {settings['init_lora_weights']!r}, which changed the "
+            "base as well",
+            "merge the adapter in peft, and convert the model",
+        )
+    return settings
+
+
+def head_of(settings: Mapping[str, Any], base: Checkpoint) -> str:
+    """Return the head of peft's task type, of its class of models, or the base's."""
+    heads = {task: name for name, task in TASK_TYPES.items()}
+    mapping = settings.get("auto_mapping")
+    if isinstance(mapping, dict):
+        named = mapping.get("base_model_class")
+        same = [name for name, head in base.family.heads().items() if named in head.architectures]
+        heads["None"] = base.head_name if base.head_name in same or not same else same[0]
+    return heads.get(str(settings.get("task_type")), base.head_name)
+
+
+def method_of(
+    source: Path,
+    settings: Mapping[str, Any],
+    names: Iterable[str],
+    adaptable: AdaptableModel,
+    weights: WeightMap,
+) -> AdapterMethod:
+    """Return the method of peft's configuration for the modules that have tensors."""
+    wanted = set(names)
+    if not wanted:
+        raise UsageError(
+            f"{source} only changes heads and poolers, which zoo's adapters train as a whole",
+            "merge the adapter in peft, and convert the model",
+        )
+    listed = settings.get("target_modules")
+    # peft also lists modules of a head that is trained as a whole
+    known = adaptable.names
+    targets = [
+        target
+        for target in (listed if isinstance(listed, list) else ())
+        if any(matches(name, target) for name in known)
+    ]
+    named = {p.name for site in adaptable.sites_of(targets) for p in site.parts.values()}
+    chosen = tuple(sorted(targets if named == wanted else wanted))
+    try:
+        if settings["peft_type"] == "LORA":
+            method: type[LoRA] = DoRA if settings.get("use_dora") else LoRA
+            return method(
+                rank=int(settings.get("r", 8)),
+                alpha=float(settings.get("lora_alpha", 8)),
+                dropout=float(settings.get("lora_dropout", 0.0)),
+                use_rslora=bool(settings.get("use_rslora", False)),
+                target_modules=chosen,
+            )
+        inputs = settings.get("feedforward_modules") or ()
+        inner = [
+            name
+            for name in wanted
+            if any(matches(weights.written(name), target) for target in inputs)
+        ]
+        if named == wanted and set(inputs) <= set(chosen):
+            return IA3(target_modules=chosen, feedforward_modules=tuple(sorted(inputs)))
+        return IA3(target_modules=tuple(sorted(wanted)), feedforward_modules=tuple(sorted(inner)))
+    except (TypeError, ValueError) as error:
+        raise VerificationError(f"{source / PEFT_CONFIG}: {error}", "correct it") from error

@@ -1,0 +1,16 @@
+"""Names of peft's files and tensors."""
+
+PEFT_CONFIG, PEFT_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+PREFIX = "base_model.model."
+# our name of a tensor -> the end of its name in peft
+ENDINGS = {
+    "lora_A": ".lora_A.weight",
+    "lora_B": ".lora_B.weight",
+    "lora_magnitude_vector": ".lora_magnitude_vector",
+    "ia3_l": ".ia3_l",
+}
+
+
+def is_by_row(kind: str, shape: tuple[int, ...]) -> bool:
+    """Return whether a tensor, by our name, has the rows of the matrix that it changes."""
+    return kind in ("lora_B", "lora_magnitude_vector") or (kind == "ia3_l" and shape[1] == 1)

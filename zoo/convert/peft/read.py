@@ -1,0 +1,228 @@
+"""Reading of peft's adapters."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from zoo.adapters.base import AdapterMethod
+from zoo.adapters.checkpoint import require_finite
+from zoo.adapters.layers import ADAPTER_PART
+from zoo.adapters.targets import AdaptableModel, Site
+from zoo.checkpoint import CONFIG, Checkpoint, SourceRecord
+from zoo.checkpoint.module_weights import module_weight_files, read_module_weights
+from zoo.convert.adapter_conversion import (
+    AdapterReport,
+    adaptable_model,
+    check_tensors,
+    map_head,
+    saved_modules,
+    write_read,
+)
+from zoo.convert.peft import prompts
+from zoo.convert.peft.config import head_of, method_of, read_peft_config
+from zoo.convert.peft.layout import ENDINGS, PEFT_CONFIG, PEFT_WEIGHTS, PREFIX, is_by_row
+from zoo.convert.peft.updates import with_one_rank, with_whole_modules
+from zoo.errors import UsageError, VerificationError, did_you_mean
+from zoo.families.config import Config
+from zoo.io.digests.files import hash_file
+from zoo.io.json import read_json
+from zoo.io.tensors.safetensors import SafetensorsReader
+from zoo.tokenizers import read_pooling
+from zoo.tokenizers.cross_encoder import read_cross_encoder, read_pair_settings, score_activation
+from zoo.tokenizers.source_files import SourceFiles
+from zoo.weights import WeightMap
+
+if TYPE_CHECKING:
+    from zoo.checkpoint.module_weights import ModuleWeights
+
+
+def read_peft(
+    source: Path,
+    reference: str,
+    base: Checkpoint,
+    path: Path,
+    *,
+    head: str | None = None,
+    labels: Sequence[str] | None = None,
+    force: bool = False,
+) -> AdapterReport:
+    """Convert an adapter of peft."""
+    settings = read_peft_config(source)
+    file = source / PEFT_WEIGHTS
+    if not file.is_file():
+        raise UsageError(
+            f"{source} has no {PEFT_WEIGHTS}", "save it with safe_serialization=True in peft"
+        )
+    with SafetensorsReader([file]):  # checks the header
+        tensors = load_file(file)
+    require_finite(tensors, file)
+    family = base.family
+    head = head or head_of(settings, base)
+    if head not in family.heads():
+        raise UsageError(f"{family.name} has no head {head!r}", "name one with --head")
+    config = with_head_labels(source, base, head, tensors, labels)
+    weights, adaptable = family.weights(config, head), adaptable_model(family, config, head)
+    if not prompts.is_prompt(settings):
+        settings, tensors = with_one_rank(source / PEFT_CONFIG, settings, tensors)
+        tensors = with_whole_modules(file, settings, base, adaptable, tensors)
+    method, ours, rest = map_adapter(source, settings, weights, adaptable, tensors)
+    whole = map_head(file, base, config, head, rest)
+    check_tensors(method, adaptable, ours, file)
+    sentence, modules, names = sentence_fields(source, base, config, head)
+    digests = {name: hash_file(source / name) for name in (PEFT_CONFIG, PEFT_WEIGHTS, *names)}
+    record = SourceRecord(reference=str(source), format="peft", files=digests)
+    write_read(
+        path,
+        reference,
+        base,
+        adaptable,
+        method,
+        {**ours, **whole},
+        source,
+        record,
+        force=force,
+        sentence=sentence,
+        modules=modules,
+    )
+    return AdapterReport(
+        path, method.name, len(tensors), saved_modules(weights, list(whole)), reference
+    )
+
+
+def sentence_fields(
+    source: Path, base: Checkpoint, config: Config, head: str
+) -> "tuple[dict[str, Any] | None, ModuleWeights | None, list[str]]":
+    """Return what the files next to an adapter say of sentence encoders and cross-encoders."""
+    # Fields of ``config.json``, weights of modules, and the names of the files. peft itself writes
+    # no such files; fields and weights are ``None`` then, for the base's.
+    files, family = SourceFiles(source), base.family
+    config_file = family.config_files[0]
+    extra: dict[str, Any] = {}
+    if files.has(config_file):
+        extra |= family.from_hub(files.json(config_file), str(source / config_file)).extra
+    extra |= read_cross_encoder(files)
+    pooling = family.sentence_settings(extra, read_pooling(files), str(source / config_file))
+    activation = pairs = None
+    if len(getattr(config, "labels", ())) == 1 and "classify" in family.heads()[head].tasks:
+        activation = score_activation(extra, str(source / config_file))
+        pairs = read_pair_settings(files) if activation else None
+    if pooling is None and activation is None:
+        return None, None, []
+    fields = {"pooling": pooling, "score_activation": activation, "pairs": pairs}
+    names = [*sorted(files.names_read), *module_weight_files(pooling)]
+    return fields, read_module_weights(source, pooling), names
+
+
+def with_head_labels(
+    source: Path,
+    base: Checkpoint,
+    head: str,
+    tensors: Mapping[str, Tensor],
+    labels: Sequence[str] | None,
+) -> Config:
+    """Return the base's configuration with the labels of the adapter's head."""
+    family, config = base.family, base.config
+    if not family.heads()[head].has_labels:
+        return config
+    if labels is None and (source / CONFIG).is_file():  # written by ``zoo convert --to hub``
+        described = family.from_hub(read_json(source / CONFIG), str(source / CONFIG)).config
+        return msgspec.structs.replace(
+            config, labels=described.labels, problem=getattr(described, "problem", None)
+        )
+    if labels is not None:
+        return msgspec.structs.replace(config, labels=tuple(labels))
+    shapes = {
+        name.removeprefix(PREFIX).removeprefix(prompts.PREFIX): tuple(tensor.shape)
+        for name, tensor in tensors.items()
+    }
+    counts = dict.fromkeys((len(config.labels), *(s[0] for s in shapes.values() if s)))
+    for count in counts:
+        names = config.labels
+        if count != len(names):
+            names = tuple(f"LABEL_{number}" for number in range(count))
+        candidate = msgspec.structs.replace(config, labels=names)
+        if fits(family.weights(candidate, head), shapes):
+            return candidate
+    return config
+
+
+def fits(weights: WeightMap, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Return whether tensors that were trained as a whole have the shapes of the rules."""
+    wanted = {
+        weights.written(source): shape
+        for entry in weights.entries()
+        for source, shape in zip(entry.sources, entry.source_shapes, strict=True)
+    }
+    return not any(wanted[name] != shape for name, shape in shapes.items() if name in wanted)
+
+
+def map_adapter(
+    source: Path,
+    settings: Mapping[str, Any],
+    weights: WeightMap,
+    adaptable: AdaptableModel,
+    tensors: Mapping[str, Tensor],
+) -> tuple[AdapterMethod, dict[str, Tensor], dict[str, Tensor]]:
+    """Return the method, its tensors by our names, and the other tensors by the Hub's."""
+    file = source / PEFT_WEIGHTS
+    if not prompts.is_prompt(settings):
+        ours, names, rest = map_updates(file, weights, adaptable, tensors)
+        return method_of(source, settings, names, adaptable, weights), ours, rest
+    rest = {name.removeprefix(prompts.PREFIX): tensor for name, tensor in tensors.items()}
+    embeddings = rest.pop(prompts.PROMPTS, None)
+    if embeddings is None or embeddings.dim() != 2:
+        raise VerificationError(
+            f"{file} has no matrix {prompts.PROMPTS}", "save it again with peft"
+        )
+    method, ours = prompts.prompts_from_hub(
+        source / PEFT_CONFIG, settings, adaptable, embeddings.float()
+    )
+    return method, ours, rest
+
+
+def map_updates(
+    file: Path, weights: WeightMap, adaptable: AdaptableModel, tensors: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], set[str], dict[str, Tensor]]:
+    """Return the tensors of updates by our names, their modules, and the other tensors."""
+    # Each tensor of peft belongs to a module of the Hub's library, whose weight a rule of the
+    # family maps to one of ours, or to rows of one. Updates of rows map like the rows.
+    #
+    # The other tensors have the Hub's names.
+    places = {
+        weights.written(part.name): (site, number, part.name)
+        for site in adaptable.sites
+        for number, part in site.parts.items()
+        if part.in_hub
+    }
+    ours, names, rest = dict[str, Tensor](), set[str](), dict[str, Tensor]()
+    for key, tensor in tensors.items():
+        name = key.removeprefix(PREFIX)
+        kind = next((kind for kind, end in ENDINGS.items() if name.endswith(end)), None)
+        if not key.startswith(PREFIX) or kind is None:
+            rest[name if key.startswith(PREFIX) else key] = tensor
+            continue
+        module = name.removesuffix(ENDINGS[kind])
+        if module not in places:
+            raise VerificationError(
+                f"{file}: {key} is of {module}, which is not a linear map of "
+                f"{adaptable.family.name} with the head {adaptable.head}",
+                did_you_mean(module, list(places)) or "name the head with --head",
+            )
+        site, number, target = places[module]
+        names.add(target)
+        ours[f"{site.module}{ADAPTER_PART}{kind}.{number}"] = rows_from_hub(
+            site, kind, tensor.float()
+        )
+    return ours, names, rest
+
+
+def rows_from_hub(site: Site, kind: str, tensor: Tensor) -> Tensor:
+    """Return a tensor of an adapter with the rows of our matrix."""
+    if is_by_row(kind, tensor.shape):
+        return torch.from_numpy(site.entry.op.rows_from_hub(tensor.numpy()).copy())
+    return tensor

@@ -274,6 +274,16 @@ def test_settings_that_are_not_read_are_refused(
         (peft.LoraConfig(target_modules=["classifier"]), "only changes heads and poolers"),
         (peft.AdaLoraConfig(total_step=10), "of the type ADALORA"),
         (
+            peft.LoraConfig(target_modules=["query", "word_embeddings"], use_dora=True),
+            "is a low-rank update of an embedding",
+        ),
+        (
+            peft.LoraConfig(
+                task_type="SEQ_CLS", target_modules=["query"], modules_to_save=["embeddings"]
+            ),
+            "modules_to_save that holds another one",
+        ),
+        (
             peft.IA3Config(target_modules=["query"], feedforward_modules=["query"]),
             "query is one product with 2 more here",
         ),
@@ -298,6 +308,10 @@ def test_modules_that_no_adapter_changes_here(
         ("BertModel", {"target_modules": "all-linear", "use_dora": True}),
         ("DebertaV2ForSequenceClassification", {"target_modules": ["dense"], "lora_alpha": 3}),
         ("DistilBertModel", {"target_modules": ["ffn.lin2"], "layers_to_transform": 0}),
+        (
+            "DebertaV2ForSequenceClassification",
+            {"target_modules": ["query_proj"], "modules_to_save": ["deberta.embeddings"]},
+        ),
     ],
 )
 def test_targets_are_those_of_peft(

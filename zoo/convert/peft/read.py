@@ -40,6 +40,19 @@ from zoo.weights import WeightMap
 if TYPE_CHECKING:
     from zoo.checkpoint.module_weights import ModuleWeights
 
+# part of a tensor's name -> why zoo does not read it, and what to do
+UNREAD_TENSORS = {
+    ".lora_embedding_": (
+        "is a low-rank update of an embedding, which zoo's adapters do not hold",
+        "merge the adapter in peft, and convert the model",
+    ),
+    # peft wraps both and mixes their names up
+    ".modules_to_save.": (
+        "is in a module of modules_to_save that holds another one, and peft cannot load it either",
+        "train the adapter again with modules_to_save that name only the outer module",
+    ),
+}
+
 
 def read_peft(
     source: Path,
@@ -61,6 +74,10 @@ def read_peft(
     with SafetensorsReader([file]):  # checks the header
         tensors = load_file(file)
     require_finite(tensors, file)
+    for name in tensors:
+        for part, (why, hint) in UNREAD_TENSORS.items():
+            if part in name:
+                raise UsageError(f"{file}: {name} {why}", hint)
     family = base.family
     head = head or head_of(settings, base)
     if head not in family.heads():

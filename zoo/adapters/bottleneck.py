@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from zoo.adapters.targets import AdaptableModel, Site
+    from zoo.nn.adapters import Bottleneck
 
 NonLinearity = Literal["gelu", "gelu_new", "leaky_relu", "relu", "silu", "swish", "tanh"]
 ATTENTION, FFN = (".attention.out", ".cross.out"), (".ffn.down",)
@@ -56,6 +57,14 @@ class BottleneckMethod(AdapterMethod, frozen=True, kw_only=True, forbid_unknown_
                 f"--set adapter.reduction_factor={max(1, width // 8)}",
             )
         return found
+
+    def network(self, site: "Site") -> "Bottleneck":
+        """Return the network of a linear map, for those that are not its adapter."""
+        from zoo.nn.adapters import Bottleneck
+
+        width = site.entry.shape[0]
+        size = width // self.reduction_factor
+        return Bottleneck(width, size, act=self.act, scaling=self.scaling)
 
     @override
     def resolved(self, adaptable: "AdaptableModel") -> Self:

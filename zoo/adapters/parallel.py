@@ -24,9 +24,6 @@ class Parallel(BottleneckMethod, frozen=True, kw_only=True, forbid_unknown_field
 
     @override
     def add_after(self, model: "nn.Module", site: "Site") -> None:
-        from zoo.nn.adapters import Bottleneck, attach_beside
+        from zoo.nn.adapters import attach_beside
 
-        width = site.entry.shape[0]
-        size = width // self.reduction_factor
-        layer = Bottleneck(width, size, act=self.act, scaling=self.scaling)
-        attach_beside(model.get_submodule(site.module.rpartition(".")[0]), layer)
+        attach_beside(model.get_submodule(site.module.rpartition(".")[0]), self.network(site))

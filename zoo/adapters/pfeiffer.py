@@ -23,7 +23,7 @@ class Pfeiffer(BottleneckMethod, frozen=True, kw_only=True, forbid_unknown_field
     def add_after(self, model: "nn.Module", site: "Site") -> None:
         from torch import nn
 
-        from zoo.nn.adapters import AdaptedNorm, Bottleneck, attach_to_norm
+        from zoo.nn.adapters import AdaptedNorm, attach_to_norm
         from zoo.nn.encoder_decoder import PreNormDecoderBlock
         from zoo.nn.transformer import PostNormBlock, PreNormBlock
 
@@ -35,7 +35,4 @@ class Pfeiffer(BottleneckMethod, frozen=True, kw_only=True, forbid_unknown_field
         if type(norm) not in (nn.LayerNorm, AdaptedNorm):
             super().add_after(model, site)
             return
-        width = site.entry.shape[0]
-        size = width // self.reduction_factor
-        layer = Bottleneck(width, size, act=self.act, scaling=self.scaling)
-        attach_to_norm(cast(nn.Module, norm), layer)
+        attach_to_norm(cast(nn.Module, norm), self.network(site))

@@ -33,7 +33,6 @@ class PrefixTuning(VirtualTokens, frozen=True, kw_only=True, forbid_unknown_fiel
     shift_positions: bool = True
 
     def __post_init__(self) -> None:
-        """Check the values."""
         super().__post_init__()
         if self.encoder_hidden_size is not None:
             check_positive(self, "encoder_hidden_size")

@@ -22,7 +22,6 @@ class VirtualTokens(AdapterMethod, frozen=True, kw_only=True, forbid_unknown_fie
     num_virtual_tokens: int = 20  # number of virtual tokens
 
     def __post_init__(self) -> None:
-        """Check the values."""
         check_positive(self, "num_virtual_tokens")
 
     def axis(self, limits: Mapping[str, int]) -> str:

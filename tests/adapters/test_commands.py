@@ -86,6 +86,12 @@ def test_an_adapter_that_is_no_change_of_weights(
     if method in ("houlsby", "parallel", "pfeiffer"):
         kind, message = error_of(["convert", adapter, "--to", "hub", "-o", tmp_path / "hub"])
         assert kind is UsageError and "peft has no adapter of the method" in message
+    for arguments, hint in (
+        (("convert", adapter), "apply it with --adapter"),
+        (("retokenize", adapter, "--tokenizer", base), f"give its base, {base}"),
+    ):
+        kind, message = error_of([*arguments, "-o", tmp_path / "whole"])
+        assert kind is UsageError and hint in message
     zoo("export", base, "--adapter", adapter, "-o", tmp_path / "graph")
     found = [score for row in scores(tmp_path / "graph") for score in row]
     assert found == pytest.approx(expected, abs=1e-6)

@@ -320,7 +320,7 @@ def test_runs_that_an_adapter_does_not_suit_are_refused(
     other = finetune(tmp_path / "prompt", tree)
     for model, changes, message in (
         ("bert", {}, "an adapter changes a pretrained model"),
-        (other / "model", {}, "training starts from a whole model; start from its base"),
+        (other / "model", {}, "training starts from a whole model; give its base"),
         (base, {"freeze_layers": 1}, "freeze_layers would freeze its own"),
     ):
         with pytest.raises(UsageError, match=message):

@@ -131,6 +131,13 @@ def adapter_method_of(adapter: Checkpoint) -> AdapterMethod:
         raise VerificationError(f"{adapter.path / MANIFEST}: {error.what}", error.hint) from error
 
 
+def whole_model_hint(adapter: Checkpoint) -> str:
+    """Return how to get a whole model from an adapter."""
+    if adapter_method_of(adapter).can_merge:
+        return f"`zoo adapter merge {adapter.path} -o DIR` makes a whole model"
+    return f"give its base, {adapter_record(adapter).base.reference}"
+
+
 def adapter_file(adapter: Checkpoint) -> Path:
     """Return the path of an adapter's weights."""
     return adapter.path / ADAPTER

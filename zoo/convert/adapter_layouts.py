@@ -5,7 +5,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zoo.adapters.checkpoint import AdaptedCheckpoint, adapter_record, load_adapter
+from zoo.adapters.checkpoint import (
+    AdaptedCheckpoint,
+    adapter_method_of,
+    adapter_record,
+    load_adapter,
+)
 from zoo.checkpoint import is_checkpoint
 from zoo.convert.cache import resolve_adapted, resolve_checkpoint
 from zoo.convert.peft.layout import PEFT_CONFIG
@@ -36,8 +41,10 @@ def read_adapter_of(
     if is_checkpoint(source):
         raise UsageError(
             f"{source} is an adapter of zoo already",
-            f"`zoo adapter merge {source} -o DIR` makes a whole model, and --to hub writes it for "
-            "peft",
+            f"`zoo adapter merge {source} -o DIR` makes a whole model, "
+            "and --to hub writes it for peft"
+            if adapter_method_of(load_adapter(source)).can_merge
+            else "`zoo run` and `zoo export` apply it with --adapter",
         )
     from zoo.convert.adapterhub import is_adapterhub, read_adapterhub  # imports torch
     from zoo.convert.peft.config import read_peft_config

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 import numpy as np
 
+from zoo.adapters.checkpoint import whole_model_hint
 from zoo.checkpoint import (
     CONFIG,
     FORMAT_VERSION,
@@ -81,7 +82,7 @@ def retokenize(
     if checkpoint.is_adapter:
         raise UsageError(
             f"{checkpoint.name} is an adapter, of a model with the old vocabulary",
-            "give its base, or the whole model that `zoo adapter merge` makes",
+            whole_model_hint(checkpoint),
         )
     info = checkpoint.model.tokenizer
     if info is None:

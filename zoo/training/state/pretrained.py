@@ -190,7 +190,7 @@ def generation_with(
 
 def resolve_init_checkpoint(reference: str, family: "Family", *, offline: bool) -> Checkpoint:
     """Return the checkpoint of a reference, converted first if necessary."""
-    from zoo.adapters.checkpoint import AdaptedCheckpoint
+    from zoo.adapters.checkpoint import AdaptedCheckpoint, whole_model_hint
     from zoo.checkpoint import check_tokenizer
     from zoo.convert.cache import resolve_checkpoint
 
@@ -198,9 +198,7 @@ def resolve_init_checkpoint(reference: str, family: "Family", *, offline: bool) 
     if isinstance(checkpoint, AdaptedCheckpoint):
         raise UsageError(
             f"{reference} is an adapter, and training starts from a whole model",
-            f"`zoo adapter merge {checkpoint.name} -o DIR` makes one"
-            if checkpoint.can_merge
-            else f"start from its base, {checkpoint.base.name}",
+            whole_model_hint(checkpoint),
         )
     check_tokenizer(checkpoint)
     if checkpoint.family.name != family.name:

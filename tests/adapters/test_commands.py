@@ -98,6 +98,24 @@ def test_an_adapter_that_is_no_change_of_weights(
     assert [c.outcome for c in verify(adapter)] == ["ok", "ok"]
 
 
+def test_targets_that_hold_an_adapter_that_cannot_be_merged(
+    adapted: Adapted, tmp_path: Path
+) -> None:
+    """Static embeddings are made of its outputs; formats that hold weights refuse it."""
+    pairs = {"task": "sentence-embedding", "data": {"pair": "label"}}
+    base, adapter = adapted("pfeiffer", **pairs)
+    for target in ("ctranslate2", "gguf"):
+        arguments = ["export", adapter, "--to", target, "--unverified", "-o", tmp_path / "out"]
+        kind, message = error_of(arguments)
+        assert kind is UsageError and "cannot be merged" in message and "--to onnx" in message
+        assert not (tmp_path / "out").exists()
+    for name, *model in (("plain", base), ("changed", base, "--adapter", adapter)):
+        loose = ("--max-drop", "1", "--dim", "8")
+        zoo("export", *model, "--to", "static", *loose, "-o", tmp_path / name)
+    plain, changed = (zoo_api.load(tmp_path / n).embed(TEXTS) for n in ("plain", "changed"))
+    assert plain.shape == changed.shape and not np.allclose(plain, changed, atol=1e-3)
+
+
 def test_layers_are_of_the_tokens_of_a_text(adapted: Adapted, tmp_path: Path) -> None:
     """Not of virtual tokens, which have no words to show."""
     _, adapter = adapted("prompt")

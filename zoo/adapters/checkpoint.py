@@ -134,7 +134,7 @@ def adapter_method_of(adapter: Checkpoint) -> AdapterMethod:
 def whole_model_hint(adapter: Checkpoint) -> str:
     """Return how to get a whole model from an adapter."""
     if adapter_method_of(adapter).can_merge:
-        return f"`zoo adapter merge {adapter.path} -o DIR` makes a whole model"
+        return f"`zoo adapter merge {adapter.name} -o DIR` makes a whole model"
     return f"give its base, {adapter_record(adapter).base.reference}"
 
 

@@ -2,8 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
+from zoo.adapters.checkpoint import AdaptedCheckpoint
 from zoo.checkpoint import Checkpoint
 from zoo.convert.dtypes import cast
+from zoo.errors import UsageError
 from zoo.families.runtimes import RuntimeModel
 
 if TYPE_CHECKING:
@@ -15,6 +17,11 @@ def runtime_tensors(
     checkpoint: Checkpoint, model: RuntimeModel
 ) -> "dict[str, NDArray[np.float32]]":
     """Return the weights in float32 by the format's names."""
+    if isinstance(checkpoint, AdaptedCheckpoint):  # one that could be merged is a whole model here
+        raise UsageError(
+            f"{checkpoint.name} cannot be merged, and the format holds weights of the model alone",
+            "--to onnx and --to openvino write the adapter into the graph",
+        )
     tensors: dict[str, Any] = {}
     with checkpoint.open_weights() as reader:
 

@@ -37,7 +37,7 @@ def load_described(checkpoint: Checkpoint) -> "tuple[Tokenizer, dict[str, Any]]"
             f"{checkpoint.name} has no tokenizer, which a GGUF file contains",
             "`zoo convert ... --tokenizer REF` adds one",
         )
-    tokenizer = load(SourceFiles(checkpoint.path))
+    tokenizer = load(SourceFiles(checkpoint.tokenizer_file.parent))
     definition: dict[str, Any] = json.loads(tokenizer.to_str())
     kind = definition["model"]["type"]
     if kind not in MODELS:

@@ -41,6 +41,7 @@ def write_gguf(
     config = checkpoint.config
     model = checkpoint.family.runtime_model("gguf", config, checkpoint.head_name)
     assert isinstance(model, RuntimeModel), "the target holds the model"
+    tensors = runtime_tensors(checkpoint, model)
     kind, file_type = TYPES[precision]
     writer = gguf.GGUFWriter(file, model.architecture)
     source = checkpoint.manifest.source
@@ -59,7 +60,6 @@ def write_gguf(
     if checkpoint.head.has_labels:
         writer.add_classifier_output_labels(list(config.labels))
     add_vocabulary(writer, checkpoint, model.tokenizer)
-    tensors = runtime_tensors(checkpoint, model)
     if not checkpoint.head.has_cache:
         types = tensors.get("token_types.weight")  # without the tensor, all tokens are of one type
         writer.add_token_type_count(1 if types is None else len(types))

@@ -126,7 +126,7 @@ def distil(
             f"{checkpoint.name} has no tokenizer whose tokens could have vectors",
             "`zoo convert ... --tokenizer REF` adds one",
         )
-    tokenizer = load(SourceFiles(checkpoint.path))
+    tokenizer = load(SourceFiles(checkpoint.tokenizer_file.parent))
     vocabulary = vocabulary_of(tokenizer, info.special.get("pad"))
     vectors = static_vectors(teacher, vocabulary, dim, sif_coefficient, pool)
     family = static_family()

@@ -358,6 +358,8 @@ def test_an_adapter_of_another_base_is_refused(adapted: Adapted, tmp_path: Path)
     texts = ("--tokenizer", base, "-o", tmp_path / "vocabulary")
     kind, message = error_of(["retokenize", adapter, *texts])
     assert kind is UsageError and "of a model with the old vocabulary" in message
+    kind, message = error_of(["run", "embed", adapter, "a"])
+    assert kind is UsageError and f"zoo adapter merge {adapter}" in message
 
 
 def test_an_adapter_without_its_base(adapted: Adapted, tmp_path: Path) -> None:
@@ -383,6 +385,10 @@ def test_a_graph_takes_no_adapter(adapted: Adapted, tmp_path: Path) -> None:
     ):
         kind, message = error_of(arguments)
         assert kind is UsageError and "is an exported graph" in message
+    zoo("convert", adapter, "--to", "hub", "-o", tmp_path / "theirs")
+    foreign = ("convert", tmp_path / "theirs", "--base", tmp_path / "graph")
+    kind, message = error_of([*foreign, "-o", tmp_path / "merged"])
+    assert kind is UsageError and "is an export" in message and "--base" in message
     assert not (tmp_path / "merged").exists()
 
 

@@ -68,6 +68,12 @@ def test_adapters_that_do_not_fit_are_refused(adapted: Adapted, tmp_path: Path) 
     for reason, adapter in others.items():
         kind, message = error_of(["run", "classify", graph, "--adapter", adapter, "a"])
         assert kind is VerificationError and reason in message
+    for arguments in (
+        ["adapter", "merge", first, "--base", graph],
+        ["export", graph, "--adapter", first],
+    ):
+        kind, message = error_of([*arguments, "-o", tmp_path / "x"])
+        assert kind is UsageError and "whose weights an adapter cannot change" in message
     arguments = ["export", base, "--adapter", first, "--adapter", others["rank is 4, not 8"]]
     kind, message = error_of([*arguments, "--adapter-inputs", "-o", tmp_path / "x"])
     assert kind is UsageError and "one graph does not take both" in message

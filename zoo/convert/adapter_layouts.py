@@ -59,6 +59,11 @@ def read_adapter_of(
     if not isinstance(reference, str) or not reference:
         raise UsageError(f"{source} does not name its base", "give it as --base REF")
     model = resolve_checkpoint(reference, offline=offline)
+    if model.is_export:
+        raise UsageError(
+            f"{reference} is an export, whose weights an adapter cannot change",
+            "give --base the model that it was made from",
+        )
     read = partial(read_adapterhub, allow_pickle=allow_pickle) if of_hub else read_peft
     return read(source, reference, model, path, head=head, labels=labels, force=force)
 

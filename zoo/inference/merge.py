@@ -55,6 +55,11 @@ def merge(
     """Write a model with adapters as a whole model."""
     # ``force`` replaces an earlier model, ``managed`` whatever is there; see
     # ``zoo.io.output.overwrite``.
+    if checkpoint.base.is_export:  # a graph that takes adapters as inputs
+        raise UsageError(
+            f"{checkpoint.base.path} is an exported graph, whose weights an adapter cannot change",
+            "give the model that it was exported from",
+        )
     for adapter in checkpoint.adapters:
         method = adapter_method_of(adapter)
         if not method.can_merge:

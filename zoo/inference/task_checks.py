@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from zoo.adapters.checkpoint import whole_model_hint
 from zoo.errors import NonFiniteError, UsageError
 from zoo.families.base import LABELLED
 from zoo.inference.processing.records import TextExample
@@ -43,7 +44,8 @@ def _remedy(checkpoint: "Checkpoint", heads: Sequence[str], *, trainable: bool) 
     if "none" in heads and checkpoint.is_export:
         return "export its model again with --head none, as in `zoo export MODEL --head none`"
     if "none" in heads:  # which every model has
-        return without_head(checkpoint.name)
+        whole = not checkpoint.is_adapter
+        return without_head(checkpoint.name) if whole else whole_model_hint(checkpoint)
     if trainable:
         return (
             f"train the head {names} by `zoo finetune`, or, if the source has it, convert that "

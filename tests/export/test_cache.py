@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import zoo
+from tests.disks import read_only, small_disk
 from tests.inference.making import make_checkpoint
 from tests.plugins.laying import find_again, lay_out
 from zoo.errors import UsageError, VerificationError
@@ -16,6 +17,8 @@ from zoo.export.fastest import fastest_backend, save_speeds
 from zoo.export.quantization import variants
 from zoo.export.quantization.variants import QuantizationPlan
 from zoo.plugins import get_family, loading
+
+__all__ = ["small_disk"]
 
 
 @pytest.fixture
@@ -78,3 +81,15 @@ def test_int4_is_exported_without_a_choice_of_the_backend(
     assert (model.session.backend, model.session.dtype) == ("onnx", "int4")
     with pytest.raises(UsageError, match="torch does not compute in int4"):
         zoo.load(folder, backend="cpu", dtype="int4")
+
+
+def test_a_kept_graph_of_a_read_only_home_is_used(
+    small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZOO_HOME", str(small_disk))
+    checkpoint = make_checkpoint(tmp_path / "model", num_layers=1)
+    kept = cached_graph(checkpoint)
+    read_only(small_disk)
+    assert cached_graph(checkpoint).path == kept.path
+    with pytest.raises(UsageError, match="set ZOO_HOME to a folder you can write to"):
+        cached_graph(checkpoint, "float16")

@@ -72,6 +72,8 @@ def _cached(target: Path, export: Callable[[Path], None]) -> Checkpoint:
         try:
             stack.enter_context(file_lock(path))
         except OSError as error:
+            if _intact(target):  # in a shared home that is read-only
+                return load_checkpoint(target)
             hint = "set ZOO_HOME to a folder you can write to"
             raise UsageError(f"cannot write {path}: {error.strerror}", hint) from error
         if not _intact(target):

@@ -215,9 +215,9 @@ def test_files_that_do_not_fit_are_refused(hub_checkpoint: Make, tmp_path: Path)
     assert "num_attention_heads is 2, not 4" in message(VerificationError, num_attention_heads=2)
     assert "do not match its settings" in message(VerificationError, num_virtual_tokens=4)
     assert "num_virtual_tokens" in message(VerificationError, num_virtual_tokens="x")
-    assert "rank_pattern is" in message(UsageError, rank_pattern={"query": 2})
+    assert "layer_replication is" in message(UsageError, layer_replication=[[0, 1]])
     save_file({"base_model.x": torch.zeros(1)}, tmp_path / "theirs" / "adapter_model.safetensors")
-    damaged(tmp_path / "theirs", rank_pattern=None)
+    damaged(tmp_path / "theirs", layer_replication=None)
     with pytest.raises(VerificationError, match="has no matrix prompt_embeddings"):
         zoo("convert", tmp_path / "theirs", "--base", base, "-o", tmp_path / "ours")
 

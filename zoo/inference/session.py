@@ -30,7 +30,8 @@ Need = Literal["generation", "layers", "tokens"]
 def no_layers(backend: str) -> UsageError:
     """Return the error of a backend without hidden states of single layers."""
     return UsageError(
-        f"the {backend} backend does not expose single layers", "run the weights in torch"
+        f"the {backend} backend does not expose single layers",
+        "run the weights in torch, with --backend cpu",
     )
 
 

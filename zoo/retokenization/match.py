@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from zoo.data.tokenizer import ExistingTokenizer
+from zoo.io.json import dump_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -122,7 +123,7 @@ class Vocabulary:
         special = {t: n for t, n in model["vocab"].items() if t in kept}
         unmarked = {t.removeprefix(self.prefix): n for t, n in rest.items()}
         model["vocab"] = {**unmarked, **rest, **special}
-        return Tokenizer.from_str(json.dumps(definition))
+        return Tokenizer.from_str(dump_json(definition))
 
     def pieces(self, form: Form) -> list[int]:
         """Return the ids of the tokens that a text is split into, unknown ones left out."""

@@ -84,7 +84,7 @@ def test_a_changed_card_is_not_replaced(model: Path, small_export: Path, tmp_pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--dtype", "int8"), "--int8 adds a quantized graph, and --only int8 writes only"),
+        (("--dtype", "int8"), "--int8 adds such a graph to the one in float32"),
         (("--only", "int8", "--int4"), "--only int8 leaves out what --int4 adds"),
         (("--only", "int4"), "int4 is for models that generate text"),
     ],

@@ -66,8 +66,8 @@ PEER = "ONNX Runtime, graph of {}"
 AGREE = 0.999  # lowest cosine in float32
 MAX_DROP = 0.2  # of int8: the table has what it loses
 WARM = "the quick brown fox jumps over the lazy dog and then it runs"  # 16 tokens, ends included
-# calls of a side in its turn, of which the last is timed: idle threads of the side before it spin
-# for some milliseconds, and take a core from it
+# Each turn makes several calls and times the last one: the previous side's idle threads spin for a
+# few milliseconds and occupy a core.
 CALLS = 5
 DRAWS = 1000  # of the bootstrap
 

@@ -258,7 +258,7 @@ def test_adapters_are_listed_and_described(adapted: Adapted, tmp_path: Path) -> 
 def test_adapters_with_unknown_settings_are_broken(
     changes: dict[str, Any], message: str, adapted: Adapted, tmp_path: Path
 ) -> None:
-    """As those of a later version: only the list goes on."""
+    """An adapter of a later version is an error, except in a list, which marks it."""
     _, adapter = adapted()
     checkpoint, broken = load_checkpoint(adapter), tmp_path / "broken"
     record = adapter_record(checkpoint)

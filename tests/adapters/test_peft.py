@@ -301,7 +301,7 @@ def test_modules_that_no_adapter_changes_here(
 
 @pytest.mark.parametrize(
     ("architecture", "changes"),
-    [  # targets of which some are in a head that is trained as a whole; of names without a prefix
+    [  # some targets are in the head, which is trained as a whole; names have no prefix
         ("RobertaForSequenceClassification", {"target_modules": "all-linear"}),
         # and of poolers
         ("BertForSequenceClassification", {"target_modules": "all-linear", "r": 2}),

@@ -23,6 +23,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from zoo.io.cores import usable_cores
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -221,7 +223,7 @@ def machine(threads: int | None = None) -> str:
         lines = cpuinfo.read_text("utf-8", "replace").splitlines()
         names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
         model = names[0] if names else model
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    count = usable_cores()
     used = f", {threads} threads used" if threads else ""
     return f"{model}, {count} cores{used}, {platform.system()} {platform.release()}"
 

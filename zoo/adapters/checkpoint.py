@@ -143,7 +143,7 @@ def adapter_file(adapter: Checkpoint) -> Path:
     return adapter.path / ADAPTER
 
 
-def require_finite(tensors: "Mapping[str, Tensor | NDArray[Any]]", file: Path) -> None:
+def require_finite_tensors(tensors: "Mapping[str, Tensor | NDArray[Any]]", file: Path) -> None:
     """Check that the tensors of an adapter's file are numbers."""
     for name, tensor in tensors.items():
         # of torch or numpy: NaN and infinity minus themselves are NaN

@@ -21,7 +21,7 @@ from zoo.checkpoint import (
     encode_manifest,
     weights_digest,
 )
-from zoo.io.digests.files import hash_file
+from zoo.io.digests.files import hash_folder
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
 from zoo.tokenizers.sentence_modules import MODULE_WEIGHTS
@@ -69,11 +69,10 @@ def write_adapter(
         for folder, weights in (modules or {}).items():
             (staging / folder).mkdir()
             save_arrays(dict(weights), staging / folder / MODULE_WEIGHTS)
-        files = sorted(file for file in staging.rglob("*") if file.is_file())
         manifest = Manifest(
             zoo=FORMAT_VERSION,
             created_by={"plm-zoo": __version__},
-            files={file.relative_to(staging).as_posix(): hash_file(file) for file in files},
+            files=hash_folder(staging),
             dtypes={"F32": len(tensors)},
             source=source,
             licence=record.base.licence,

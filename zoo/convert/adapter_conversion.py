@@ -114,14 +114,17 @@ def write_read(
     adaptable: AdaptableModel,
     method: AdapterMethod,
     tensors: Mapping[str, Tensor],
+    whole: Mapping[str, Tensor],
     source: Path,
     record: SourceRecord,
     *,
+    read: int,
     force: bool,
     sentence: Mapping[str, Any] | None = None,
     modules: "ModuleWeights | None" = None,
-) -> None:
+) -> AdapterReport:
     """Write an adapter that was read from the files of another library."""
+    # whole: tensors of modules that were trained as a whole; read: number of tensors in the files;
     # sentence: fields of ``config.json`` about sentence encoders and cross-encoders; ``None`` for
     # the base's; modules: weights of its modules, ``None`` for the base's
     config, head = adaptable.config, adaptable.head
@@ -140,13 +143,15 @@ def write_read(
     write_adapter(
         path,
         model,
-        tensors,
+        {**tensors, **whole},
         AdapterRecord(settings=adapter_settings(method), base=base_record(reference, base)),
         sources=[source, base.path],
         force=force,
         source=record,
         modules=modules,
     )
+    weights = base.family.weights(config, head)
+    return AdapterReport(path, method.name, read, saved_modules(weights, list(whole)), reference)
 
 
 def sentence_fields_of(base: Checkpoint) -> dict[str, Any]:

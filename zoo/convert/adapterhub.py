@@ -11,7 +11,7 @@ from torch import Tensor
 
 from zoo.adapters.base import AdapterMethod
 from zoo.adapters.bottleneck import ATTENTION, BottleneckMethod
-from zoo.adapters.checkpoint import require_finite
+from zoo.adapters.checkpoint import require_finite_tensors
 from zoo.adapters.houlsby import Houlsby
 from zoo.adapters.parallel import Parallel
 from zoo.adapters.pfeiffer import Pfeiffer
@@ -23,7 +23,6 @@ from zoo.convert.adapter_conversion import (
     adaptable_model,
     check_tensors,
     map_head,
-    saved_modules,
     write_read,
 )
 from zoo.convert.peft.config import method_of
@@ -150,7 +149,7 @@ def read_adapterhub(
             "--head none converts the adapter without it",
         )
     config = with_labels(source, base.config, labels) if of_head else base.config
-    weights, adaptable = family.weights(config, head), adaptable_model(family, config, head)
+    adaptable = adaptable_model(family, config, head)
     file = source / next(iter(files))
     if isinstance(known, BottleneckMethod):
         method: AdapterMethod = known
@@ -165,15 +164,18 @@ def read_adapterhub(
     settings = (name for name in (CONFIG, HEAD_CONFIG) if (source / name).is_file())
     files |= {name: hash_file(source / name) for name in settings}
     record = SourceRecord(reference=str(source), format="adapterhub", files=files)
-    write_read(
-        path, reference, base, adaptable, method, {**ours, **whole}, source, record, force=force
-    )
-    return AdapterReport(
+    return write_read(
         path,
-        method.name,
-        len(tensors) + len(of_head),
-        saved_modules(weights, list(whole)),
         reference,
+        base,
+        adaptable,
+        method,
+        ours,
+        whole,
+        source,
+        record,
+        read=len(tensors) + len(of_head),
+        force=force,
     )
 
 
@@ -270,7 +272,7 @@ def read_tensors(
             with file_format.open(source, [name]) as reader:
                 arrays = {key: reader.read(key) for key in reader.tensors}
             tensors = {key: torch.from_numpy(a.astype(np.float32)) for key, a in arrays.items()}
-            require_finite(tensors, source / name)
+            require_finite_tensors(tensors, source / name)
             return {name: hash_file(source / name)}, tensors
     return {}, {}
 

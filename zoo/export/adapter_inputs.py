@@ -14,7 +14,7 @@ from zoo.adapters.checkpoint import (
     AdaptedCheckpoint,
     adapter_file,
     adapter_record,
-    require_finite,
+    require_finite_tensors,
 )
 from zoo.adapters.exported import AdapterInputs
 from zoo.checkpoint import MANIFEST, Checkpoint
@@ -76,7 +76,7 @@ def adapter_arrays(adapter: Checkpoint) -> dict[str, NDArray[np.float32]]:
     """Return the tensors of an adapter by the names of the graph's inputs."""
     file = adapter_file(adapter)
     tensors = {name: array.astype(np.float32) for name, array in load_file(file).items()}
-    require_finite(tensors, file)
+    require_finite_tensors(tensors, file)
     return tensors
 
 

@@ -19,7 +19,7 @@ from zoo.convert.model_card import MODEL_CARD, without_directories
 from zoo.errors import UsageError
 from zoo.export.card import export_card
 from zoo.export.report import ExportReport
-from zoo.io.digests.files import hash_file
+from zoo.io.digests.files import hash_folder
 from zoo.plugins import installed
 from zoo.plugins.tasks import model_fields
 from zoo.version import __version__
@@ -96,14 +96,13 @@ def write_hub_files(
         (staging / name).write_bytes(content)
     plugin = installed().get(family.name)
     creator = {plugin.distribution: plugin.version} if plugin else {}
-    written = sorted(path for path in staging.rglob("*") if path.is_file())
     source = manifest.source
     if source is not None:
         source = msgspec.structs.replace(source, reference=without_directories(source.reference))
     described = Manifest(
         zoo=FORMAT_VERSION,
         created_by={"plm-zoo": __version__, **creator},
-        files={path.relative_to(staging).as_posix(): hash_file(path) for path in written},
+        files=hash_folder(staging),
         source=source,
         licence=manifest.licence,
         training=without_directories(manifest.training) if manifest.training else None,

@@ -11,7 +11,7 @@ from zoo.adapters.checkpoint import (
     AdaptedCheckpoint,
     adapter_file,
     adapter_method_of,
-    require_finite,
+    require_finite_tensors,
 )
 from zoo.adapters.layers import ADAPTER_PART, add_stored_adapter, merge_adapters
 from zoo.adapters.targets import AdaptableModel
@@ -76,7 +76,7 @@ def load_adapted_model(
     }
     files = [_read_file(adapter_file(adapter), None, device) for adapter in checkpoint.adapters]
     for adapter, tensors in zip(checkpoint.adapters, files, strict=True):
-        require_finite(tensors, adapter_file(adapter))
+        require_finite_tensors(tensors, adapter_file(adapter))
     of_model = model.state_dict().keys()
     backbone = {entry.target for entry in family.weights(checkpoint.config, "none").entries()}
     for adapter, tensors in zip(checkpoint.adapters, files, strict=True):

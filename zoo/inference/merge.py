@@ -26,7 +26,7 @@ from zoo.checkpoint import (
 from zoo.checkpoint.module_weights import module_weight_files
 from zoo.errors import UsageError, VerificationError
 from zoo.inference.load_model import load_adapted_model
-from zoo.io.digests.files import hash_file
+from zoo.io.digests.files import hash_folder
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.paths import home, touch_and_evict, use_cached
@@ -81,11 +81,10 @@ def merge(
         with SafetensorsReader([staging / WEIGHTS]) as reader:
             codes = [info.dtype for info in reader.tensors.values()]
         base = checkpoint.base.manifest
-        files = sorted(file for file in staging.rglob("*") if file.is_file())
         manifest = Manifest(
             zoo=FORMAT_VERSION,
             created_by={"plm-zoo": __version__},
-            files={file.relative_to(staging).as_posix(): hash_file(file) for file in files},
+            files=hash_folder(staging),
             licence=base.licence or base.base_licence,
             dtypes={code: codes.count(code) for code in sorted(set(codes))},
             training={**(checkpoint.manifest.training or {}), "merged": merged_record(checkpoint)},

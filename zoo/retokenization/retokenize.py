@@ -29,7 +29,7 @@ from zoo.errors import UsageError, VerificationError
 from zoo.families.random_inputs import random_inputs
 from zoo.families.vocabulary import vocabulary_tensors
 from zoo.inference.load_model import load_model
-from zoo.io.digests.files import hash_file
+from zoo.io.digests.files import hash_folder
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.progress import progress
@@ -173,11 +173,10 @@ def _write(
     for name in module_weight_files(before.pooling):
         (staging / name).parent.mkdir(exist_ok=True)
         shutil.copyfile(checkpoint.path / name, staging / name)
-    files = sorted(file for file in staging.rglob("*") if file.is_file())
     manifest = Manifest(
         zoo=FORMAT_VERSION,
         created_by={"plm-zoo": __version__},
-        files={file.relative_to(staging).as_posix(): hash_file(file) for file in files},
+        files=hash_folder(staging),
         licence=checkpoint.manifest.licence or checkpoint.manifest.base_licence,
         dtypes=dict(checkpoint.manifest.dtypes),
         ties=checkpoint.family.weights(config, checkpoint.head_name).aliases(),

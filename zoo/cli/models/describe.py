@@ -214,10 +214,17 @@ def describe_values(value: Mapping[str, Any], *, following: str) -> list[str]:
     return [*lines, "", f"next: {following}"]
 
 
+def tasks_of(checkpoint: "Checkpoint") -> list[str]:
+    """Return the tasks that a model serves; of an export, those that its runtime runs."""
+    if not checkpoint.is_export:
+        return list(checkpoint.tasks)
+    from zoo.export.targets import backend  # loads numpy
+
+    return backend.tasks_of(checkpoint)
+
+
 def _facts(checkpoint: "Checkpoint", kind: str) -> dict[str, str]:
     """Return what a model and an export have in common."""
-    from zoo.export.targets.backend import tasks_of
-
     manifest, model = checkpoint.manifest, checkpoint.model
     count, source = checkpoint.weights.parameters(), manifest.source
     dtypes = ", ".join(

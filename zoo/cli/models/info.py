@@ -89,7 +89,6 @@ def _lazily(value: dict[str, Any], lines: list[str]) -> Described:
 def _checkpoint(path: Path) -> Described:
     from zoo.checkpoint import load_checkpoint
     from zoo.cli.models import describe
-    from zoo.export.targets.backend import tasks_of
 
     checkpoint = load_checkpoint(path)
     manifest = msgspec.to_builtins(checkpoint.manifest)
@@ -97,7 +96,7 @@ def _checkpoint(path: Path) -> Described:
         "path": str(path),
         "family": checkpoint.family.name,
         "head": checkpoint.head_name,
-        "tasks": tasks_of(checkpoint),
+        "tasks": describe.tasks_of(checkpoint),
         "parameters": checkpoint.weights.parameters(),
         "config": msgspec.to_builtins(checkpoint.config),
         "tokenizer": msgspec.to_builtins(checkpoint.model.tokenizer),

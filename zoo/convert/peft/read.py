@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from zoo.adapters.base import AdapterMethod
-from zoo.adapters.checkpoint import require_finite
+from zoo.adapters.checkpoint import require_finite_tensors
 from zoo.adapters.layers import ADAPTER_PART
 from zoo.adapters.targets import AdaptableModel, Site
 from zoo.checkpoint import CONFIG, Checkpoint, SourceRecord
@@ -20,7 +20,6 @@ from zoo.convert.adapter_conversion import (
     adaptable_model,
     check_tensors,
     map_head,
-    saved_modules,
     write_read,
 )
 from zoo.convert.peft import prompts
@@ -73,7 +72,7 @@ def read_peft(
         )
     with SafetensorsReader([file]):  # checks the header
         tensors = load_file(file)
-    require_finite(tensors, file)
+    require_finite_tensors(tensors, file)
     for name in tensors:
         for part, (why, hint) in UNREAD_TENSORS.items():
             if part in name:
@@ -93,21 +92,20 @@ def read_peft(
     sentence, modules, names = sentence_fields(source, base, config, head)
     digests = {name: hash_file(source / name) for name in (PEFT_CONFIG, PEFT_WEIGHTS, *names)}
     record = SourceRecord(reference=str(source), format="peft", files=digests)
-    write_read(
+    return write_read(
         path,
         reference,
         base,
         adaptable,
         method,
-        {**ours, **whole},
+        ours,
+        whole,
         source,
         record,
+        read=len(tensors),
         force=force,
         sentence=sentence,
         modules=modules,
-    )
-    return AdapterReport(
-        path, method.name, len(tensors), saved_modules(weights, list(whole)), reference
     )
 
 

@@ -11,7 +11,7 @@ from zoo.adapters.checkpoint import (
     adapter_file,
     adapter_method_of,
     adapter_record,
-    require_finite,
+    require_finite_tensors,
 )
 from zoo.adapters.layers import ADAPTER_PART
 from zoo.adapters.targets import Part, Site
@@ -29,7 +29,7 @@ from zoo.convert.peft import prompts
 from zoo.convert.peft.config import TASK_TYPES, peft_config
 from zoo.convert.peft.layout import ENDINGS, PEFT_CONFIG, PEFT_WEIGHTS, PREFIX, is_by_row
 from zoo.errors import UsageError
-from zoo.io.digests.files import hash_file
+from zoo.io.digests.files import hash_folder
 from zoo.io.digests.self_digest import NO_DIGEST, add_digest
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
@@ -51,7 +51,7 @@ def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False
     is_virtual = isinstance(method, VirtualTokens)
     sites = {site.module: site for site in adaptable.sites}
     stored = load_file(adapter_file(adapter))
-    require_finite(stored, adapter_file(adapter))
+    require_finite_tensors(stored, adapter_file(adapter))
     places = {entry.target: entry.shape for entry in weights.entries()}
     own = {name: tensor for name, tensor in stored.items() if places.get(name) != tensor.shape}
     check_tensors(method, adaptable, own, adapter_file(adapter))
@@ -94,11 +94,7 @@ def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False
         record = HubRecord(
             zoo=FORMAT_VERSION,
             created_by={"plm-zoo": __version__},
-            files={
-                file.relative_to(staging).as_posix(): hash_file(file)
-                for file in sorted(staging.rglob("*"))
-                if file.is_file()
-            },
+            files=hash_folder(staging),
             digest=NO_DIGEST,
         )
         (staging / HUB_RECORD).write_bytes(add_digest(encode_json(record)))

@@ -117,7 +117,7 @@ def _check_cpu(target: ExportTarget, device: str | None) -> None:
 
 
 def tasks_of(checkpoint: "Checkpoint") -> list[str]:
-    """Return the tasks that a model serves; of an export, those that its runtime runs."""
+    """Return the tasks of an export that its runtime runs."""
     stored = checkpoint.export_target
     if stored in (None, ONNX) or stored not in target_names():
         return list(checkpoint.tasks)

@@ -145,6 +145,19 @@ class ExportTarget(ABC):
         """
         return None
 
+    def check_model(self, checkpoint: "Checkpoint") -> None:
+        """Check what the files need beyond family and head, such as a tokenizer.
+
+        It runs before the weights are read. By default, nothing else is needed.
+
+        Args:
+            checkpoint: the model to export.
+
+        Raises:
+            UsageError: the model lacks it.
+        """
+        return None
+
     def runtime_install(self) -> str:
         """Return how to install the runtime."""
         return self.install

@@ -28,3 +28,4 @@ def require_held(target: ExportTarget, checkpoint: Checkpoint) -> None:
             if bare is None
             else "docs/runtime-table.md lists what each target holds",
         )
+    target.check_model(checkpoint)

@@ -52,6 +52,12 @@ def hash_file(path: Path, finished: Event = FINISHED) -> FileDigest:
         return hash_stream(file, finished=finished)
 
 
+def hash_folder(folder: Path) -> dict[str, FileDigest]:
+    """Return the digests of all files of a folder, by their paths in it."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): hash_file(path) for path in files}
+
+
 def compute_blake3(path: Path, length: int | None = None) -> str:
     """Return the BLAKE3 digest of a file, or of its first bytes, computed on all cores."""
     with open_regular(path) as file, reading(path):

@@ -107,7 +107,7 @@ def save_checkpoint(
     #
     # ``groups`` is file stem -> tensors by name. Sharded tensors go to the directory ``shards``,
     # where each process writes its part.
-    from zoo.io.digests.files import hash_file
+    from zoo.io.digests.files import hash_folder
 
     split = {stem: tensors for stem, tensors in groups.items() if is_sharded(tensors)}
     if not dist.is_main_process:
@@ -124,8 +124,7 @@ def save_checkpoint(
         for folder, part in _sharded_folders(split):
             save_shards(Path(dist.broadcast(str(staging / folder))), part)
             dist.barrier()
-        files = sorted(path for path in staging.rglob("*") if path.is_file())
-        state.files = {str(path.relative_to(staging)): hash_file(path) for path in files}
+        state.files = hash_folder(staging)
         state.digest = NO_DIGEST
         (staging / STATE).write_bytes(add_digest(encode_json(state)))
 

@@ -115,7 +115,7 @@ def save_final_model(
 ) -> dict[str, FileDigest]:
     """Write a final model or adapter, replacing an earlier one; return the digests of its files."""
     # ``modules`` are weights of a sentence encoder's modules, see ``TrainedModel``.
-    from zoo.io.digests.files import hash_file
+    from zoo.io.digests.files import hash_folder
 
     with atomic_directory(path, force=True, in_run=True) as staging:
         write_tensors(staging / (WEIGHTS if adapter is None else ADAPTER), dict(weights))
@@ -128,11 +128,7 @@ def save_final_model(
         manifest = Manifest(
             zoo=FORMAT_VERSION,
             created_by={"plm-zoo": __version__},
-            files={
-                file.relative_to(staging).as_posix(): hash_file(file)
-                for file in sorted(staging.rglob("*"))
-                if file.is_file()
-            },
+            files=hash_folder(staging),
             dtypes={"F32": len(weights) + len(modules or {})},
             training=training,
             adapter=adapter,

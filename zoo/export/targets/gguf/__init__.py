@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.export.targets.base import ExportSettings, ExportTarget, Precision
+from zoo.export.targets.base import ExportTarget, Precision
 from zoo.families.base import DECODER_TOKENS
 from zoo.overrides import override
 from zoo.tokenizers.gguf import POOLINGS
@@ -12,7 +12,6 @@ from zoo.tokenizers.gguf import POOLINGS
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.export.targets.mixture import Mixture
-    from zoo.export.targets.report import TargetReport
     from zoo.families.base import Family
     from zoo.inference.session import Session
     from zoo.tokenizers.pooling import Pooling
@@ -95,15 +94,10 @@ class Gguf(ExportTarget):
         return None
 
     @override
-    def export(
-        self, checkpoint: "Checkpoint", directory: Path, settings: ExportSettings
-    ) -> "TargetReport":
+    def check_model(self, checkpoint: "Checkpoint") -> None:
         from zoo.export.targets.gguf.vocabulary import load_described
-        from zoo.export.targets.requirements import require_held
 
-        require_held(self, checkpoint)
-        load_described(checkpoint)  # which is refused before torch runs
-        return super().export(checkpoint, directory, settings)
+        load_described(checkpoint)
 
     @override
     def write(self, checkpoint: "Checkpoint", directory: Path, precision: str) -> None:

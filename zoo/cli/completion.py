@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from zoo.io.local import require_local
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -33,6 +34,12 @@ class NamesType(click.types.StringParamType):
 
     def __init__(self, names: Names, *, files: bool = False) -> None:
         self._names, self._files = names, files
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if self._files:
+            require_local(value, "file")
+        return super().convert(value, param, ctx)
 
     @override
     def shell_complete(

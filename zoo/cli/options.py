@@ -13,6 +13,7 @@ from zoo.cli.completion import SHARED_TYPES
 from zoo.cli.output import only_results
 from zoo.errors import did_you_mean
 from zoo.export.targets import BUILT_IN, target_names
+from zoo.io.local import Use, require_local
 from zoo.io.numbers import parse_float, parse_int
 from zoo.overrides import override
 
@@ -96,6 +97,11 @@ class TargetOption(click.Option):
 class ReferenceType(click.types.StringParamType):
     """Reference to a model, or to its family if the metavar says so; shells complete it."""
 
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        require_local(value, "model")
+        return super().convert(value, param, ctx)
+
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> "list[CompletionItem]":
@@ -117,8 +123,8 @@ class ReferenceType(click.types.StringParamType):
         ]
 
 
-class PathText(click.types.StringParamType):
-    """Path, pattern or ``NAME=FILE``, which a command reads itself; a shell completes paths."""
+class PathOrText(click.types.StringParamType):
+    """Path of a file, or a text, which a command distinguishes; a shell completes paths."""
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -127,6 +133,33 @@ class PathText(click.types.StringParamType):
         from click.shell_completion import CompletionItem
 
         return [CompletionItem(incomplete, type="file")]
+
+
+class PathText(PathOrText):
+    """Path, pattern or ``NAME=FILE``, which a command reads or writes itself."""
+
+    def __init__(self, use: Use = "file") -> None:
+        self._use: Use = use
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        name, separator, file = value.partition("=")
+        is_named = bool(separator) and ":" not in name
+        require_local(file if is_named else value, self._use)
+        return super().convert(value, param, ctx)
+
+
+class LocalPath(click.Path):
+    """Path of this machine, as a ``Path``."""
+
+    def __init__(self, use: Use, *, file_okay: bool = True, dir_okay: bool = True) -> None:
+        super().__init__(path_type=Path, file_okay=file_okay, dir_okay=dir_okay)
+        self._use: Use = use
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        require_local(value, self._use)
+        return super().convert(value, param, ctx)
 
 
 class InputFile(PathText):
@@ -362,11 +395,11 @@ def count_option(
     )
 
 
-class DirectoryType(click.Path):
+class DirectoryType(LocalPath):
     """Directory to write."""
 
     def __init__(self) -> None:
-        super().__init__(path_type=Path)
+        super().__init__("output")
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -375,11 +408,11 @@ class DirectoryType(click.Path):
         return super().convert(value, param, ctx)
 
 
-class OutputFile(click.Path):
+class OutputFile(LocalPath):
     """File to write."""
 
     def __init__(self) -> None:
-        super().__init__(path_type=Path, dir_okay=False)
+        super().__init__("output", dir_okay=False)
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -418,7 +451,7 @@ def hub_options(function: Function) -> Function:
     return _all(
         shared_option("revision"),
         offline_option,
-        shared_option("lock", type=click.Path(path_type=Path, dir_okay=False)),
+        shared_option("lock", type=LocalPath("file", dir_okay=False)),
     )(function)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from zoo.cli.completion import COLUMN
-from zoo.cli.options import PATH, FiniteRange, IntegerRange, RenamedOption
+from zoo.cli.options import FiniteRange, IntegerRange, PathOrText, PathText, RenamedOption
 from zoo.families.tasks import Part, TaskOption, TaskSpec
 from zoo.plugins.tasks import find_tasks, public_tasks
 
@@ -26,7 +26,7 @@ def task_option(option: TaskOption) -> click.Option:
     elif option.type is float:
         kind = FiniteRange(option.minimum, option.maximum, **bounds)
     elif option.type is Path:
-        kind = PATH
+        kind = _path_type(option.metavar or "")
     elif option.metavar == "COL":
         kind = COLUMN
     metavar = option.metavar or (None if option.choices else METAVARS.get(option.type))
@@ -42,6 +42,13 @@ def task_option(option: TaskOption) -> click.Option:
         help=option.help,
         **flag,
     )
+
+
+def _path_type(metavar: str) -> PathOrText:
+    """Return the type of an option whose metavar says what the path names."""
+    if "TEXT" in metavar:
+        return PathOrText()
+    return PathText("output" if metavar == "DIR" else "file")
 
 
 def table_of_tasks(part: Part) -> str:

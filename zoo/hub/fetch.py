@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from zoo.errors import SourceError, VerificationError
 from zoo.hub.files import hash_download, map_os_errors
 from zoo.io.limits import MAX_HUB_FILE_BYTES, check_limit
+from zoo.io.local import require_local
 from zoo.io.locks import file_lock
 from zoo.io.progress import Advance, progress
 
@@ -51,6 +52,7 @@ def fetch(
 
     branch = DEFAULT_BRANCH if revision is None else revision
     check_names(repo, branch)
+    require_local(constants.HF_HUB_CACHE, "output")
     root = Path(constants.HF_HUB_CACHE)
     with map_os_errors(root, NO_ROOM):
         pinned = lock.pin(repo, revision) if lock else None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from zoo.errors import UsageError, did_you_mean
 from zoo.hub import registry
+from zoo.io.local import require_local
 from zoo.io.paths import store
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def resolve(text: str, *, revision: str | None = None, stored: bool = True) -> R
     # A reference is, in this order of precedence: a path, a name in the store, a name in the
     # registry, a family (its default checkpoint), or a Hub repository ``organisation/name``. A path
     # is a directory or, as in TensorFlow, the common prefix of the files of a checkpoint.
+    require_local(text, "model")
     path = Path(text).expanduser()
     if text and path.is_dir():
         return Reference(text, "path", path.resolve().name, path=path, revision=revision)

@@ -10,6 +10,7 @@ from typing import Any
 
 from zoo.errors import SourceError, VerificationError
 from zoo.io.limits import check_limit
+from zoo.io.local import require_local
 from zoo.overrides import override
 
 _observers: list[tuple[frozenset[str], Callable[[int], None]]] = []  # of ``count_reads``
@@ -20,6 +21,7 @@ def open_regular(path: Path) -> BufferedReader:
     """Open a regular file for reading."""
     # Reading a pipe, a socket or a device may block or never end, so that the type is checked
     # before opening, and again afterwards in case the path was replaced in between
+    require_local(path, "file")
     try:
         _check_regular(path, path.stat())
         descriptor = os.open(path, _FLAGS)

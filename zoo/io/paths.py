@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from zoo.errors import UsageError, VerificationError
+from zoo.io.local import require_local
 from zoo.io.locks import lock_directory
 from zoo.io.output.staging import discard, remove_stale_staging
 
@@ -15,7 +16,9 @@ MAX_CACHED = 16  # directories in a cache
 
 def home() -> Path:
     """Return the data directory ``$ZOO_HOME``, by default ``~/.local/share/zoo``."""
-    return Path(os.environ.get("ZOO_HOME") or "~/.local/share/zoo").expanduser()
+    path = os.environ.get("ZOO_HOME") or "~/.local/share/zoo"
+    require_local(path, "output")
+    return Path(path).expanduser()
 
 
 def store() -> Path:
@@ -26,7 +29,10 @@ def store() -> Path:
 def as_paths(values: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
     """Return one path or several as a list of text."""
     several = [values] if isinstance(values, str | os.PathLike) else values
-    return [os.fspath(value) for value in several]
+    texts = [os.fspath(value) for value in several]
+    for text in texts:
+        require_local(text, "file")
+    return texts
 
 
 def directory_bytes(directory: Path) -> int:

@@ -10,6 +10,7 @@ import click
 from zoo.cli.options import (
     TORCH_BACKENDS,
     IntegerRange,
+    LocalPath,
     TargetChoice,
     common_options,
     count_option,
@@ -77,7 +78,7 @@ Examples:
 @shared_option(
     "figures",
     "Draw throughput and latency, as SVG.",
-    type=click.Path(path_type=Path),
+    type=LocalPath("output"),
     former=("-o", "--output"),
 )
 @seed_option

@@ -10,6 +10,7 @@ from zoo.cli import output
 from zoo.cli.options import (
     PATH,
     IntegerRange,
+    LocalPath,
     adapter_option,
     backend_options,
     common_options,
@@ -146,7 +147,7 @@ def task_command(name: str) -> click.Command:
             "output",
             "Write the results to a file: .jsonl, .csv, .tsv, .parquet, or vectors as .npy.  "
             "[default: JSON lines on standard output]",
-            type=click.Path(path_type=Path),
+            type=LocalPath("output"),
             metavar="FILE",
         ),
         click.option("--resume", is_flag=True, help="Continue an interrupted --output."),

@@ -10,6 +10,7 @@ from zoo.cli import LazyGroup
 from zoo.cli.options import (
     PATH,
     REFERENCE,
+    LocalPath,
     common_options,
     count_option,
     force_option,
@@ -53,7 +54,7 @@ def command() -> None:
 
 
 @click.command(epilog="Example: zoo adapter list runs")
-@click.argument("paths", nargs=-1, metavar="[DIR...]", type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, metavar="[DIR...]", type=LocalPath("file"))
 @common_options
 def list_all(paths: tuple[Path, ...], as_json: bool) -> None:
     """List the adapters in directories and those below them.
@@ -100,7 +101,7 @@ def _summary(adapter: "Checkpoint") -> dict[str, Any]:
 
 
 @click.command(epilog="Example: zoo adapter info runs/sst2/model")
-@click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("path", metavar="DIR", type=LocalPath("file"))
 @common_options
 def info(path: Path, as_json: bool) -> None:
     """Describe an adapter: its method, its settings, its base, and whether that is available."""

@@ -8,6 +8,7 @@ import click
 from zoo.cli.options import (
     FiniteRange,
     IntegerRange,
+    LocalPath,
     TargetChoice,
     TargetOption,
     adapter_option,
@@ -154,7 +155,7 @@ Examples:
     "Texts that models are compared on, one a line; the first 256 are read. Or a "
     "table with labels (*.tsv, *.csv, *.jsonl, *.parquet), for the metric of the task.  [default: "
     "books of the package]",
-    type=click.Path(path_type=Path),
+    type=LocalPath("file"),
     metavar="FILE",
 )
 @shared_option("text", "Column of the text in a table.  [default: text]")
@@ -163,7 +164,7 @@ Examples:
 @click.option(
     "--calibration",
     "calibration_file",
-    type=click.Path(path_type=Path),
+    type=LocalPath("file"),
     metavar="FILE",
     help="Texts for `--int8 static`, one a line; the first 256 are read.",
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zoo.cli.options import common_options, shared_option
+from zoo.cli.options import LocalPath, common_options, shared_option
 from zoo.cli.output import note, result, table
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ Examples:
   zoo push ./model-onnx organisation/name-onnx
   zoo push ./hub-directory organisation/name --yes"""
 )
-@click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("path", metavar="DIR", type=LocalPath("file"))
 @click.argument("repo", metavar="REPO")
 @click.option("--yes", is_flag=True, help="Upload; without it, nothing is sent.")
 @click.option("--public", is_flag=True, help="Make a new repository public.")

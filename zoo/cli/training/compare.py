@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zoo.cli.options import common_options, shared_option
+from zoo.cli.options import LocalPath, common_options, shared_option
 from zoo.cli.output import result, side_by_side
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ Runs that differ only in the seed share a column: the median, and the range in
 brackets. A directory of runs, such as `zoo pretrain --seeds 3` writes, stands
 for all of them."""
 )
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
+@click.argument("runs", nargs=-1, required=True, type=LocalPath("file"), metavar="RUN...")
 @shared_option(
     "figures",
     "Draw the validation losses, as SVG: a panel for each objective.",
-    type=click.Path(path_type=Path),
+    type=LocalPath("output"),
     former=("-o", "--output"),
 )
 @common_options

@@ -12,6 +12,7 @@ from zoo.cli.options import (
     PATH,
     REFERENCE,
     FiniteRange,
+    PathText,
     common_options,
     count_option,
     shared_option,
@@ -119,7 +120,7 @@ The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists 
 )
 @click.option(
     "--cache-teacher",
-    type=PATH,
+    type=PathText("output"),
     metavar="DIR",
     help="Keep the teacher's outputs, and read them there.",
 )

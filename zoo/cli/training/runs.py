@@ -13,6 +13,7 @@ from zoo.cli import failure
 from zoo.cli.options import (
     FiniteRange,
     IntegerRange,
+    LocalPath,
     count_option,
     offline_option,
     output_option,
@@ -39,13 +40,13 @@ def runs_options(function: Function) -> Function:
             count_option("--seeds", "Train N runs, with seeds from --seed on."),
             click.option(
                 "--resume",
-                type=click.Path(path_type=Path, file_okay=False),
+                type=LocalPath("file", file_okay=False),
                 metavar="RUN",
                 help="Directory of a run to resume.",
             ),
             click.option(
                 "--continue-from",
-                type=click.Path(path_type=Path, file_okay=False),
+                type=LocalPath("file", file_okay=False),
                 metavar="RUN",
                 help="Begin a run with the last checkpoint of another one.",
             ),

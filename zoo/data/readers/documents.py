@@ -15,6 +15,7 @@ from zoo.data.readers.tables import column_names, read_table
 from zoo.data.readers.text_io import COMPRESSED, check_expansion, read_lines
 from zoo.errors import SourceError, UsageError, VerificationError, ZooError, did_you_mean
 from zoo.io.limits import MAX_DOCUMENT_CHARACTERS
+from zoo.io.local import require_local
 from zoo.io.numbers import is_number
 
 Item = TypeVar("Item")
@@ -80,6 +81,7 @@ def _files(text: str) -> Iterator[Path]:
     from zoo.checkpoint import TOKENIZER
     from zoo.data.corpus import MANIFEST
 
+    require_local(text, "file")
     path = Path(text).expanduser()
     if path.is_dir():
         for folder, below, names in os.walk(path, onerror=_unreadable):
@@ -103,6 +105,7 @@ def _files(text: str) -> Iterator[Path]:
 
 def require_files(text: str) -> None:
     """Check that a file, directory or pattern exists, and leave other problems to its reader."""
+    require_local(text, "file")
     try:
         path = Path(text).expanduser()
         exists = path.exists() or bool(list(_matches(path)))

@@ -9,6 +9,7 @@ from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
 from zoo.families.config import Config
 from zoo.families.distillation import DistillationRecipe
+from zoo.io.local import require_local
 from zoo.plugins import all_families, get_family
 from zoo.plugins.attribution import config_of_size
 from zoo.training.config.overrides import ConfigDict, with_location
@@ -45,6 +46,7 @@ def named_student(
         return get_family(name), None
     if name in teacher.family.sizes():
         return teacher.family, None
+    require_local(name, "model")
     try:
         checkpoint = resolve_checkpoint(name, offline=offline)
         return checkpoint.family, checkpoint.config

@@ -21,6 +21,7 @@ from zoo.distillation.teachers.teacher import Teacher
 from zoo.distillation.teachers.teacher_cache import CacheHeader, TeacherCache
 from zoo.errors import UsageError
 from zoo.finetuning.base import FineTuning
+from zoo.io.local import require_local
 from zoo.objectives.base import TrainingObjective
 from zoo.objectives.masked import MASKED_LM
 from zoo.overrides import override
@@ -67,6 +68,7 @@ def with_cache(
         )
     if settings.align == "tokens":
         _require_repeated_inputs(base.objective)
+    require_local(str(settings.cache_teacher), "output")
     folder = Path(str(settings.cache_teacher))
     if len(teachers) == 1:
         return [_cached(teachers[0], losses, base, settings, folder)]

@@ -25,6 +25,7 @@ from zoo.inference.processing.table_records import (
 )
 from zoo.io.json import parse_json
 from zoo.io.limits import MAX_INPUT_LINE_BYTES
+from zoo.io.local import require_local
 
 Kind = Literal["auto", "text", "jsonl", "csv", "tsv", "parquet"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -96,6 +97,7 @@ def read_records(
 
 
 def _open(path: Path) -> BinaryIO:
+    require_local(path, "file")
     try:
         return path.open("rb")
     except (OSError, ValueError) as error:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from zoo.errors import UsageError
+from zoo.io.local import require_local
 from zoo.io.output.overwrite import check_target
 from zoo.io.output.staging import remove_stale_staging, replaced_path, staged_path
 
@@ -27,6 +28,7 @@ def atomic_directory(
     in_run: bool = False,
 ) -> Iterator[Path]:
     """Yield a staging directory that is renamed to ``target`` if the block succeeds."""
+    require_local(target, "output")
     target = Path(os.path.abspath(target))
     check = partial(
         check_target, target, force=force, sources=list(sources), managed=managed, in_run=in_run
@@ -71,6 +73,7 @@ def atomic_directory(
 
 def atomic_write(path: Path, content: bytes) -> None:
     """Write a file through a temporary sibling and a rename; create its directory if needed."""
+    require_local(path, "output")
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_stale_staging(path.parent)
     try:

@@ -12,6 +12,7 @@ from zoo.io.digests.self_digest import check_digest
 from zoo.io.digests.verified import file_blake3
 from zoo.io.json import JsonStruct
 from zoo.io.limits import MAX_CORPUS_MANIFEST_BYTES
+from zoo.io.local import require_local
 from zoo.io.output.inside import files_inside, read_inside
 from zoo.io.output.staging import remove_stale_staging
 
@@ -75,6 +76,7 @@ def check_target(
     # which are expensive to repeat.
     #
     # Stale staging directories next to it are removed first, see ``remove_stale_staging``.
+    require_local(target, "output")
     target = Path(os.path.abspath(target))
     remove_stale_staging(target.parent)
     if not os.path.lexists(target):
@@ -102,6 +104,7 @@ def check_target(
 def check_file(target: Path, *, force: bool, sources: Iterable[Path] = ()) -> None:
     """Raise an error if a file that the user names for output must not be written."""
     # With ``force`` a regular file is replaced, unless the command reads it.
+    require_local(target, "output")
     target = Path(os.path.abspath(target))
     remove_stale_staging(target.parent)
     check_not_inside(target)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from zoo.errors import SourceError, UsageError, VerificationError, ZooError
 from zoo.io.digests.self_digest import NO_DIGEST, add_digest, read_record
 from zoo.io.json import JsonStruct, dump_json, encode_json
+from zoo.io.local import require_local
 from zoo.io.output.atomic import atomic_write, writing
 from zoo.io.output.inside import open_inside
 from zoo.io.output.overwrite import check_file
@@ -184,6 +185,7 @@ def resumable_output(
     # The file appears when the block ends without an error. The part of an interrupted command is
     # kept; after any other error nothing is left.
     sources = list(sources)
+    require_local(path, "output")
     path = Path(os.path.abspath(path))
     check_output(path, force=force, resume=resume, sources=sources)
     part = part_of(path)

@@ -1,0 +1,132 @@
+"""No command takes a URL for a path of this machine, neither as an argument nor in a file."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import zoo
+from tests import warm
+from tests.faults import newer
+from tests.interfaces import commands
+from zoo.errors import UsageError
+
+URL = "s3://bucket/name.jsonl"
+PATH_WORDS = {"DIR", "FILE", "PATH", "RUN", "REF", "CONFIG.yaml"}
+EXCEPTIONS = {"FILE|TEXT"}  # a text may begin with a URL, and then has a slot
+
+
+def test_every_argument_and_option_of_a_path_refuses_a_url() -> None:
+    tested, taken = 0, []
+    for name, command in commands():
+        for parameter in command.params:
+            metavar = parameter.metavar or ""
+            if metavar in EXCEPTIONS or not PATH_WORDS & {*re.split(r"[^\w.]+", metavar)}:
+                continue
+            tested += 1
+            try:
+                parameter.type.convert(URL, parameter, None)
+                taken.append(f"{name} {parameter.name}")
+            except UsageError as error:
+                assert "is a URL" in error.what
+    assert tested > 150
+    assert taken == []
+
+
+@pytest.fixture
+def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = newer.newer_inputs(tmp_path / "inputs")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return folder
+
+
+Words = Callable[[Path], list[object]]
+COMMANDS: dict[str, Words] = {
+    "run -o": lambda i: ["run", "classify", i / "model", "a", "-o", URL],
+    "run --input": lambda i: ["run", "classify", i / "model", "--input", URL],
+    "eval --eval": lambda i: ["eval", i / "model", *newer.TASK, "--eval", URL],
+    "eval --report": lambda i: [*newer.evaluate(i, "--report", "s3://b/r.html")],
+    "eval --figures": lambda i: [*newer.evaluate(i, "--figures", "s3://b/figures")],
+    "eval --predictions": lambda i: [*newer.evaluate(i, "--predictions", URL)],
+    "convert -o": lambda i: ["convert", i / "model", "--to", "hub", "-o", "gs://b/o"],
+    "convert": lambda i: ["convert", "s3://b/model", "-o", "out"],
+    "fetch": lambda i: ["fetch", "https://huggingface.co/org/name"],
+    "--lock": lambda i: ["fetch", "org/name", "--lock", "s3://b/zoo.lock"],
+    "export -o": lambda i: ["export", i / "model", "-o", "s3://b/o"],
+    "look -o": lambda i: ["look", i / "model", "a", "-o", "s3://b/o.html"],
+    "finetune -o": lambda i: [*newer.finetune(i), "-o", "s3://b/run"],
+    "finetune --train": lambda i: ["finetune", "bert", *newer.TASK, "--train", f"x={URL}"],
+    "finetune --resume": lambda i: ["finetune", "--resume", "s3://b/run"],
+    "pretrain --set data": lambda i: [*newer.pretrain(i), "--set", f"data.eval_paths=[{URL}]"],
+    "pretrain --set tokenizer": lambda i: [*newer.pretrain(i), "--set", "data.tokenizer=s3://b/m"],
+    "pretrain --set init_from": lambda i: [*newer.pretrain(i), "--set", "init_from.model=s3://b/m"],
+    "distill --cache-teacher": lambda i: [*newer.distill(i, None), "--cache-teacher", "s3://b/c"],
+    "distill --recipe": lambda i: [*newer.distill(i), "--recipe", "s3://b/recipe.yaml"],
+    "corpus build": lambda i: ["corpus", "build", URL, "-o", "out"],
+    "plugins new -o": lambda i: ["plugins", "new", "mine", "-o", "s3://b/o"],
+    "adapter list": lambda i: ["adapter", "list", "s3://b/o"],
+    "compare": lambda i: ["compare", "s3://b/run"],
+    "push": lambda i: ["push", "s3://b/run", "org/name"],
+    "generation": lambda i: ["run", "generate", i / "model", "a", "--generation-config", URL],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_url_ends_a_command_before_it_writes(inputs: Path, name: str) -> None:
+    done = warm.zoo(*COMMANDS[name](inputs), ZOO_HOME=str(inputs / "home"))
+    assert done.returncode == 2, done.stderr
+    assert "is a URL" in done.stderr.splitlines()[-1]
+    assert list(Path().iterdir()) == []
+
+
+SETTINGS: dict[str, dict[str, object]] = {
+    "data": {"data": {"train": ["s3://b/t.jsonl"]}},
+    "eval": {"data": {"eval": ["s3://b/t.jsonl"]}},
+    "teacher": {"distillation": {"teachers": ["s3://b/model"]}},
+    "cache": {"distillation": {"cache_teacher": "s3://b/cache"}},
+    "student": {"student": {"name": "s3://b/model"}},
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_url_in_a_file_of_settings(inputs: Path, name: str) -> None:
+    path = inputs / "distill.yaml"
+    tree = yaml.safe_load(path.read_text())
+    for key, value in SETTINGS[name].items():
+        tree[key] |= value
+    path.write_text(yaml.safe_dump(tree))
+    done = warm.zoo(*newer.distill(inputs), "-o", inputs / "out", ZOO_HOME=str(inputs / "home"))
+    assert done.returncode == 2, done.stderr
+    assert "is a URL" in done.stderr.splitlines()[-1]
+    assert not (inputs / "out").exists() and list(Path().iterdir()) == []
+
+
+def test_a_home_that_is_a_url(inputs: Path) -> None:
+    done = warm.zoo("plugins", "disable", "bert", ZOO_HOME="s3://b/home")
+    assert done.returncode == 2 and "s3://b/home is a URL" in done.stderr
+    assert list(Path().iterdir()) == []
+
+
+def test_python_functions_refuse_urls(inputs: Path) -> None:
+    model = zoo.load(inputs / "model")
+    table = str(inputs / "table.jsonl")
+    task: dict[str, Any] = {"task": "text-classification", "offline": True, "score": False}
+    calls: list[Callable[[], object]] = [
+        lambda: zoo.load("https://huggingface.co/org/name"),
+        lambda: zoo.load(inputs / "model", adapter="s3://b/adapter"),
+        lambda: model.run_table("classify", URL, "out.jsonl"),
+        lambda: model.run_table("classify", table, URL),
+        lambda: model.run_table("classify", table, Path(URL)),
+        lambda: zoo.evaluate(model, task="text-classification", eval=URL),
+        lambda: zoo.distill("s3://b/model", student="bert", train=[table]),
+        lambda: zoo.distill(inputs / "model", student="bert", train=[URL], **task),
+        lambda: zoo.distill(inputs / "model", student="bert", train=[table], output=URL, **task),
+    ]
+    for call in calls:
+        with pytest.raises(UsageError, match="is a URL"):
+            call()
+    assert list(Path().iterdir()) == []

@@ -119,6 +119,15 @@ def test_both_formats_of_relevance_and_the_predictions(small: Small, tmp_path: P
     assert fewer.metrics["queries"] == 3
 
 
+@pytest.mark.parametrize("header", ["", "query-id{0}corpus-id{0}score\n", "sep={0}\n"])
+@pytest.mark.parametrize("delimiter", ["\t", ",", ";", "|"])
+def test_relevance_with_other_separators(tmp_path: Path, header: str, delimiter: str) -> None:
+    lines = [header.format(delimiter), "q1{0}d3{0}1\n", "q1{0}d4{0}2\n", "q2{0}d 5{0}0\n"]
+    (tmp_path / "qrels.csv").write_text("".join(line.format(delimiter) for line in lines))
+    judged = {"q1": {"d3": 1.0, "d4": 2.0}, "q2": {"d 5": 0.0}}
+    assert read_qrels(tmp_path / "qrels.csv") == judged
+
+
 def test_queries_without_a_relevant_text_are_left_out(
     small: Small, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

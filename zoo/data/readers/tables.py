@@ -1,22 +1,19 @@
 """Reader of tables of rows with named columns: TSV, CSV, JSON lines and Parquet."""
 
-import csv
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from zoo.data.readers.delimited import DELIMITERS, find_dialect, read_records
 from zoo.data.readers.parquet import PARQUET, open_parquet
 from zoo.data.readers.problems import NoProblems, RowError, RowProblems
 from zoo.data.readers.text_io import COMPRESSED, read_lines
 from zoo.errors import UsageError, VerificationError, did_you_mean
 from zoo.io.json import parse_json
-from zoo.io.limits import MAX_ROW_BYTES
 from zoo.io.numbers import is_number
 
 JSON_LINES = (".jsonl", ".ndjson")
-DELIMITERS = {".tsv": "\t", ".txt": "\t", ".csv": ","}
 PARQUET_ROWS = 1024  # that are read together
 SEARCHED = 100  # rows of JSON lines: one of the first must have the columns
 
@@ -64,14 +61,15 @@ def read_rows(
     """Yield the rows of a table with the values of some columns, or of all."""
     # The suffix of the file decides the format: ``.tsv`` and ``.txt`` have tabs and no quotes,
     # ``.csv`` has commas and quotes where needed, both with the names of the columns in the first
-    # line; ``.jsonl`` and ``.ndjson`` have one JSON object per line; ``.parquet`` is Parquet. Blank
-    # lines are skipped. If all columns are numbers, such as ``2``, a file with tabs or commas has
-    # no header, and its columns are counted from 1.
+    # line, or another separator that the first rows agree on, see ``find_dialect``; ``.jsonl`` and
+    # ``.ndjson`` have one JSON object per line; ``.parquet`` is Parquet. Blank lines are skipped.
+    # If all columns are numbers, such as ``2``, a text table has no header, and its columns are
+    # counted from 1.
     suffix, problems = suffix or suffix_of(path), problems or NoProblems()
     if suffix in JSON_LINES:
         return _json_rows(path, columns, problems, others)
     if suffix in DELIMITERS:
-        return _delimited_rows(path, columns, DELIMITERS[suffix], problems, others)
+        return _delimited_rows(path, columns, suffix, problems, others)
     if suffix == PARQUET:
         return _parquet_rows(path, columns, others)
     known = ", ".join((*DELIMITERS, *JSON_LINES, PARQUET))
@@ -88,7 +86,7 @@ def column_names(path: Path, suffix: str | None = None) -> tuple[str, ...]:
     """Return the names of a table's columns, from its header or its first usable row, if any."""
     suffix = suffix or suffix_of(path)
     if suffix in DELIMITERS:
-        for _, cells in _records(path, DELIMITERS[suffix]):
+        for _, cells in read_records(path, find_dialect(path, suffix)):
             if isinstance(cells, RowError):
                 raise cells
             if any(cells):
@@ -132,11 +130,11 @@ def _json_rows(
 
 
 def _delimited_rows(
-    path: Path, columns: Sequence[str] | None, delimiter: str, problems: RowProblems, others: bool
+    path: Path, columns: Sequence[str] | None, suffix: str, problems: RowProblems, others: bool
 ) -> Iterator[Row]:
     numbered = columns is not None and all(map(is_number, columns))
-    quotes, header = delimiter == ",", list[str]()
-    for number, cells in _records(path, delimiter):
+    dialect, header = find_dialect(path, suffix, columns), list[str]()
+    for number, cells in read_records(path, dialect):
         location = f"{path}:{number}"
         if isinstance(cells, RowError):
             if not header:
@@ -155,7 +153,9 @@ def _delimited_rows(
                 RowError(
                     f"{location} has {len(cells)} columns, and the "
                     f"{'first line' if numbered else 'header'} has {len(header)}",
-                    "put a cell with a comma in quotes" if quotes and more > 0 else "",
+                    "put a cell with a separator in quotes"
+                    if dialect.has_quotes and more > 0
+                    else "",
                 )
             )
             continue
@@ -165,65 +165,6 @@ def _delimited_rows(
             problems.add(RowError(f"{location} has a NUL character"))
             continue
         yield Row(location, values)
-
-
-class _Lines:
-    """The lines of a file for ``csv.reader``, which may go back within a record."""
-
-    def __init__(self, path: Path) -> None:
-        self._lines = read_lines(path, rows=True, strip=False)
-        self._again = deque[str]()
-        self.number, self.record = 0, list[str]()  # last line that was read; lines since ``begin``
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        line = self._again.popleft() if self._again else f"{next(self._lines)}\n"
-        self.number += 1
-        self.record.append(line)
-        return line
-
-    def begin(self) -> int:
-        """Skip blank lines, and return the number of the first line of the next record."""
-        self.record.clear()
-        while self._again and self._again[0] == "\n":
-            self._again.popleft()
-            self.number += 1
-        if not self._again:  # without csv.reader: a file may have millions of blank lines
-            for line in self._lines:
-                if line:
-                    self._again.append(f"{line}\n")
-                    break
-                self.number += 1
-        return self.number + 1
-
-    def go_back(self) -> None:
-        """Read the lines of the record again, without the first."""
-        self._again.extendleft(reversed(self.record[1:]))
-        self.number -= len(self.record) - 1
-
-
-def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str] | RowError]]:
-    """Yield the first line of each record, and its cells or what is wrong with it."""
-    # After a quote that is not closed, reading goes on with the next line
-    lines = _Lines(path)
-    quote = None if delimiter == "\t" else '"'
-    csv.field_size_limit(MAX_ROW_BYTES)  # by default 131,072 characters
-    reader = csv.reader(lines, delimiter=delimiter, quotechar=quote, strict=True)
-    while True:
-        number = lines.begin()
-        try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            is_open = len(lines.record) > 1 or "end of data" in str(error)
-            lines.go_back()
-            what = "opens a quote that is not closed" if is_open else "has text after a quoted cell"
-            yield (number, RowError(f"{path}:{number} {what}", "write a quote inside quotes twice"))
-        else:
-            yield number, cells
 
 
 def _parquet_rows(path: Path, columns: Sequence[str] | None, others: bool) -> Iterator[Row]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from zoo.data.readers.delimited import find_dialect
 from zoo.data.readers.documents import expand_paths
 from zoo.data.readers.problems import RowError, RowProblems
 from zoo.data.readers.tables import Row, column_names, read_rows, require_text
@@ -136,12 +137,14 @@ def read_texts(paths: Sequence[Path]) -> dict[str, str]:
 def read_qrels(path: Path) -> dict[str, dict[str, float]]:
     """Return query -> text -> grade, by ids."""
     # A line has a query, a text and a grade (BEIR, with a header and tabs), or a query, a number
-    # that is ignored, a text and a grade (TREC).
+    # that is ignored, a text and a grade (TREC). BEIR's may have other separators than tabs.
     judged: dict[str, dict[str, float]] = {}
+    dialect = find_dialect(path, ".tsv", BEIR_HEADER)
+    delimiter = dialect.delimiter
 
     def add(numbered: tuple[int, str]) -> None:
         number, line = numbered
-        cells = line.split("\t") if line.count("\t") == 2 else line.split()
+        cells = line.split(delimiter) if line.count(delimiter) == 2 else line.split()
         if tuple(cells) == BEIR_HEADER:
             return
         grade = parse_float(cells[-1]) if len(cells) in (3, 4) else None
@@ -156,7 +159,8 @@ def read_qrels(path: Path) -> dict[str, dict[str, float]]:
         judged[query][text] = grade
 
     with RowProblems() as problems:
-        numbered = ((k, line) for k, line in enumerate(read_lines(path), 1) if line.strip())
+        lines = enumerate(read_lines(path), 1)
+        numbered = ((k, line) for k, line in lines if line.strip() and k > dialect.skipped_lines)
         for _ in problems.checked(numbered, add):
             pass
     if not judged:

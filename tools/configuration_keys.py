@@ -12,7 +12,7 @@ from typing import NamedTuple
 from zoo.checkpoint.generation_config import GENERATION_KEYS
 from zoo.families.base import Family
 from zoo.families.config.keys import common_keys
-from zoo.io.file_keys import FileKeys, refused
+from zoo.io.file_keys import FileKeys, Precedence, refused
 from zoo.plugins import get_family, installed
 from zoo.tokenizers.colbert_files import METADATA_KEYS, PYLATE_KEYS
 from zoo.tokenizers.keys import (
@@ -20,8 +20,13 @@ from zoo.tokenizers.keys import (
     TOKENIZER_CONFIG_KEYS,
     TOKENIZER_JSON_KEYS,
 )
-from zoo.tokenizers.module_files import MODULE_KEYS, REFUSED_MODULES
-from zoo.tokenizers.sentence_files import MODULES_KEYS, SENTENCE_KEYS, SETTINGS_KEYS
+from zoo.tokenizers.module_files import MODULE_KEYS, MODULE_PRECEDENCE, REFUSED_MODULES
+from zoo.tokenizers.sentence_files import (
+    MODULES_KEYS,
+    SENTENCE_KEYS,
+    SENTENCE_PRECEDENCE,
+    SETTINGS_KEYS,
+)
 
 PAGE = Path(__file__).parents[1] / "docs" / "configuration-files.md"
 INTRODUCTION = """\
@@ -38,6 +43,16 @@ writes this page from the tables by which zoo reads the files.
   conversion stops with an error that names the key.
 
 Unknown keys of `tokenizer_config.json` are carried.
+"""
+PRECEDENCE: tuple[Precedence, ...] = (*SENTENCE_PRECEDENCE, *MODULE_PRECEDENCE)
+STATED_TWICE = """\
+## Keys that state one fact
+
+Where they differ, the first key that is there wins, as in the library that reads the file, unless
+the last column says otherwise.
+
+| fact | keys | |
+|---|---|---|
 """
 
 
@@ -125,7 +140,8 @@ def sections() -> list[Section]:
 
 def page() -> str:
     """Return the text of the page."""
-    parts = [INTRODUCTION]
+    rows = [f"| {fact.fact} | {', '.join(fact.keys)} | {fact.rule} |" for fact in PRECEDENCE]
+    parts = [INTRODUCTION, STATED_TWICE + "\n".join(rows) + "\n"]
     for title, keys, intro in sections():
         rows = [
             f"| `{key}` | {entry.treatment} | {entry.reason} |"

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from zoo.errors import UsageError
@@ -33,9 +34,14 @@ class Sentence(Encoded):
 class WordTokenizer(TextTokenizer):
     """Splits a text at white space. A text is one sentence."""
 
-    def __init__(self, max_characters: int) -> None:
+    def __init__(self, max_characters: int, *, lowercase: bool = False) -> None:
         self.info = TokenizerInfo(special={"bos": BEGIN, "eos": END})
-        self.max_characters = max_characters
+        self.max_characters, self.lowercase = max_characters, lowercase
+
+    @cached_property
+    @override
+    def lowercased(self) -> "WordTokenizer":
+        return WordTokenizer(self.max_characters, lowercase=True)
 
     @override
     def encode(
@@ -52,6 +58,8 @@ class WordTokenizer(TextTokenizer):
             if isinstance(text, tuple):
                 raise UsageError(f"text {number} is a pair", "the model reads one text at a time")
         max_words = None if max_tokens is None else max_tokens - 2  # boundaries are tokens
+        if self.lowercase:
+            texts = [text.lower() if isinstance(text, str) else text for text in texts]
         try:
             return [Sentence(text, self.max_characters, max_words) for text in texts]
         except (TypeError, UnicodeEncodeError) as error:

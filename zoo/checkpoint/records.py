@@ -57,6 +57,16 @@ class ModelFile(JsonStruct):
     # ``zoo.checkpoint.generation_config``; empty for models that do not generate
     generation: dict[str, Any] = msgspec.field(default_factory=dict)
 
+    @property
+    def max_tokens(self) -> int | None:
+        """Maximum length of a text or a pair in tokens that the files state; ``None`` for none."""
+        # As in sentence-transformers, the ``max_seq_length`` of its files takes the place of the
+        # tokenizer's ``model_max_length``, even where it is larger.
+        for settings in (self.pooling, self.pairs, self.tokenizer):
+            if settings is not None and settings.max_tokens is not None:
+                return settings.max_tokens
+        return None
+
 
 class SourceRecord(JsonStruct):
     """Source of the weights of a converted checkpoint."""

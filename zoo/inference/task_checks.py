@@ -81,13 +81,18 @@ def require_finite(
             raise NonFiniteError(f"{record.location}: the model returned NaN or infinity")
 
 
-def token_limits(checkpoint: "Checkpoint") -> list[int]:
-    """Return the limits of model and tokenizer on the number of tokens of a text."""
+def token_limits(checkpoint: "Checkpoint", max_seq_length: int | None = None) -> list[int]:
+    """Return the limits of model and files on the number of tokens of a text.
+
+    Args:
+        checkpoint: the checkpoint.
+        max_seq_length: length that files of sentence-transformers state for the kind of text; by
+            default, for any text.
+    """
     spec = checkpoint.onnx_spec
     first = next(iter(spec.inputs.values()))
     axis = [axis for axis in first if isinstance(axis, str)][-1]
-    info = checkpoint.model.tokenizer
-    limits = (spec.limits.get(axis), info.max_tokens if info else None)
+    limits = (spec.limits.get(axis), max_seq_length or checkpoint.model.max_tokens)
     return [limit for limit in limits if limit is not None]
 
 

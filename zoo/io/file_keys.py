@@ -28,6 +28,15 @@ class FileKey:
 FileKeys = Mapping[str, FileKey]
 
 
+@dataclass(frozen=True)
+class Precedence:
+    """Keys that state one fact, and which of them holds where they differ."""
+
+    fact: str  # what the keys state, a heading of docs/configuration-files.md's table
+    keys: tuple[str, ...]  # each with its file if there are several; the first one wins
+    rule: str  # what the order depends on, or what becomes of a contradiction
+
+
 def honoured(reason: str) -> FileKey:
     """Return the entry of a key that changes what our commands compute."""
     return FileKey(Treatment.HONOURED, reason)

@@ -9,7 +9,15 @@ from typing import Any
 import msgspec
 
 from zoo.errors import VerificationError
-from zoo.io.file_keys import FileKeys, Treatment, carried, honoured, refused, written_anew
+from zoo.io.file_keys import (
+    FileKeys,
+    Precedence,
+    Treatment,
+    carried,
+    honoured,
+    refused,
+    written_anew,
+)
 from zoo.io.json import dump_json
 from zoo.tokenizers.sentence_modules import (
     SENTENCE_VECTOR,
@@ -27,11 +35,12 @@ from zoo.tokenizers.sentence_modules import (
     SpladePoolingModule,
 )
 
-# flag in 1_Pooling/config.json -> mode, which newer files name directly
+# Flag in 1_Pooling/config.json -> mode, which newer files name directly. The embeddings of several
+# flags are joined in this order.
 MODES: Mapping[str, PoolingMode] = {
     "pooling_mode_cls_token": "cls",
-    "pooling_mode_mean_tokens": "mean",
     "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
     "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
@@ -59,6 +68,14 @@ POOLING_KEYS: FileKeys = {
     **{key: honoured(f"`pooling_mode`: `{mode}`") for key, mode in MODES.items()},
     "include_prompt": honoured("whether the tokens of a prompt are pooled"),
 }
+MODULE_PRECEDENCE = (
+    Precedence(
+        "pooling",
+        ("`pooling_mode`", *(f"`{key}`" for key in MODES)),
+        "only `pooling_mode`, if it is there. The embeddings of several flags are joined in the "
+        "order of this row, and those of a list in its order",
+    ),
+)
 NORMALIZE_KEYS: FileKeys = {"module_input_name": _INPUT, "module_output_name": _OUTPUT}
 DENSE_KEYS: FileKeys = {
     "in_features": honoured("the width of the input, which is checked"),

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import msgspec
 
 from zoo.errors import UsageError, VerificationError
-from zoo.io.file_keys import FileKeys, carried, honoured, refused, written_anew
+from zoo.io.file_keys import FileKeys, Precedence, carried, honoured, refused, written_anew
 from zoo.tokenizers.module_files import (
     MODULE_KEYS,
     PACKAGES,
@@ -117,6 +117,37 @@ SENTENCE_KEYS: FileKeys = {
         ARGUMENTS, refused("arguments except `attn_implementation` and `trust_remote_code`")
     ),
 }
+SENTENCE_PRECEDENCE = (
+    Precedence(
+        "the longest text or pair",
+        (
+            f"`max_seq_length` of `{SENTENCE}`",
+            "`model_max_length` of `tokenizer_config.json`",
+            "`max_len` of `tokenizer_config.json`",
+        ),
+        "the first that is there, even if it is larger than the others; at most the model's "
+        "positions. `truncation` of `tokenizer.json` is not a limit, except for static embeddings",
+    ),
+    Precedence(
+        "the longest query or document",
+        (
+            "`query_length` and `document_length`",
+            f"`max_seq_length` of `{SENTENCE}`",
+            "`model_max_length` of `tokenizer_config.json`",
+        ),
+        "the first that is there; `length` of `query_expansion` with the strategy `fixed` is the "
+        "length of a query, whatever the others are",
+    ),
+    Precedence(
+        "lower case of a sentence encoder",
+        (
+            f"`do_lower_case` of `{SENTENCE}`",
+            "`do_lower_case` of `tokenizer_config.json`",
+        ),
+        "either makes texts lower-case: the former before the tokenizer's own normalizer. Added "
+        "tokens stay as they are",
+    ),
+)
 # key that is refused -> the values that mean what is implemented
 ACCEPTED: Mapping[str, tuple[Any, ...]] = {
     "kwargs": (None, [], {}),

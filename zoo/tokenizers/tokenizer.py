@@ -9,6 +9,7 @@ from zoo.errors import UsageError
 from zoo.io.untrusted import rust_parsing
 from zoo.tokenizers.info import TokenizerInfo
 from zoo.tokenizers.languages import Language, in_language, language_of, languages_of
+from zoo.tokenizers.tokenizer_json import definition_of
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -260,6 +261,22 @@ class TextTokenizer:
     def subword_prefix(self) -> str:
         """Prefix of tokens that continue a word, such as ``##``; empty for none."""
         return getattr(self._tokenizer.model, "continuing_subword_prefix", None) or ""
+
+    @cached_property
+    def lowercased(self) -> "TextTokenizer":
+        """Tokenizer of texts that are lower-cased first, except for their added tokens."""
+        # As in sentence-transformers, a step of the tokenizer. ``str.lower`` depends on the letters
+        # around one (a sigma at the end of a word), and would change special tokens in a prompt.
+        from tokenizers import Tokenizer, normalizers
+
+        definition = definition_of(self._tokenizer.normalizer)
+        steps = [] if definition is None else definition.get("normalizers", [definition])
+        if any(step["type"] == "Lowercase" for step in steps):
+            return self
+        tokenizer = Tokenizer.from_str(self._tokenizer.to_str())
+        following = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *following])
+        return TextTokenizer(tokenizer, self.info, self.name)
 
     @property
     def max_tokens(self) -> int | None:

@@ -241,8 +241,7 @@ def _facts(checkpoint: "Checkpoint", kind: str) -> dict[str, str]:
         "parameters": f"{format_count(count)} ({count:,})",
         "on disk": f"{format_bytes(directory_bytes(checkpoint.path))}, {dtypes}".rstrip(", "),
     }
-    limits = [checkpoint.family.max_seq_len(checkpoint.config)]
-    limits += [part.max_tokens for part in (model.tokenizer, model.pooling) if part]
+    limits = (checkpoint.family.max_seq_len(checkpoint.config), model.max_tokens)
     if longest := min(filter(None, limits), default=None):
         facts["longest text"] = f"{longest:,} tokens"
     if model.pooling:

@@ -17,6 +17,7 @@ from zoo.inference.processing.pooling import (
 )
 from zoo.inference.processing.records import TextExample, validate_text
 from zoo.inference.task import BatchTask, EncodedExample, EncodedTexts, warn_user
+from zoo.inference.task_checks import token_limits
 from zoo.overrides import override
 from zoo.tokenizers import Encoded
 from zoo.tokenizers.pooling import Pooling, QueryExpansion
@@ -62,6 +63,8 @@ class Embed(BatchTask):
     ) -> None:
         self.role = role
         super().__init__(*args, **options)
+        if self.pooling.lowercase:
+            self.tokenizer = self.tokenizer.lowercased
         if output_dtype not in (None, *DTYPES):
             raise UsageError(
                 f"embeddings are not written as {output_dtype}", f"give {', '.join(DTYPES)}"
@@ -111,8 +114,7 @@ class Embed(BatchTask):
     @override
     def limits(self) -> list[int]:
         """Return the limits on the number of tokens, including the sentence encoder's."""
-        limit = self.pooling.limit(self.role)
-        return [*super().limits(), *([limit] if limit is not None else [])]
+        return token_limits(self.checkpoint, self.pooling.limit(self.role))
 
     @override
     def encode(self, texts: "Sequence[Text]") -> list[Encoded]:
@@ -125,8 +127,7 @@ class Embed(BatchTask):
 
     @override
     def prepare(self, text: str) -> str:
-        text = self.prompt + text
-        return text.lower() if self.pooling.lowercase else text
+        return self.prompt + text
 
     @cached_property
     def prompt_tokens(self) -> int:

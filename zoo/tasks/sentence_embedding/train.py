@@ -328,13 +328,15 @@ class SentenceEmbedding(FineTuning):
         locations: Sequence[str],
     ) -> TokenizedTexts:
         """Tokenize a column of texts after its prompt."""
-        prompt, longest = self._cased(self.prompt(number, scored=scored)), self.limit(number)
+        if self.options.lowercase:
+            tokenizer = tokenizer.lowercased
+        prompt, longest = self.prompt(number, scored=scored), self.limit(number)
         excluded = 0
         if prompt and not self.pooling.pools_prompt:
             excluded = count_prompt_tokens(tokenizer, prompt, longest)
         self.prompt_tokens[number, scored] = excluded
         tokenized = tokenize(
-            [prompt + self._cased(text) for text in texts],
+            [prompt + text for text in texts],
             tokenizer,
             (column(IDS, number),),
             longest,
@@ -347,9 +349,6 @@ class SentenceEmbedding(FineTuning):
                 "leave the row out",
             )
         return tokenized
-
-    def _cased(self, text: str) -> str:
-        return text.lower() if self.options.lowercase else text
 
     def _classes(self, samples: Sequence[TextGroup]) -> tuple[str, ...]:
         present = {label_name(sample.label, sample.location) for sample in samples}

@@ -77,11 +77,6 @@ class ClassifyTexts(WindowedTask):
         return self.checkpoint.model.pairs or PairSettings()
 
     @override
-    def limits(self) -> list[int]:
-        limit = self.pair_settings.max_tokens
-        return [*super().limits(), *([] if limit is None else [limit])]
-
-    @override
     def encode(self, texts: "Sequence[Text]") -> list[Encoded]:
         prompt = self.prompt
         if not prompt:

@@ -25,6 +25,7 @@ class Bert(WordPieceFamily):
         low_rank=("query", "value"),
         rescaled=("key", "value", "output.dense"),
         rescaled_inputs=("output.dense",),
+        prefix_model_types=("bert",),
     )
     named_heads: ClassVar[Mapping[str, Head]] = {
         **encoder_heads("Bert", pooler=True),

@@ -24,6 +24,7 @@ class Electra(WordPieceFamily):
         low_rank=("query", "value"),
         rescaled=("key", "value", "output.dense"),
         rescaled_inputs=("output.dense",),
+        prefix_model_types=("electra",),
     )
     named_heads: ClassVar[Mapping[str, Head]] = {
         **encoder_heads("Electra"),

@@ -45,7 +45,10 @@ class Gpt(CausalFamily):
     config_maps: ClassVar[Mapping[str, ConfigMap]] = CONFIG_MAPS
     default_checkpoint: ClassVar[str] = "gpt2"
     adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
-        low_rank=("c_attn",), rescaled=("c_attn", "mlp.c_proj"), rescaled_inputs=("mlp.c_proj",)
+        low_rank=("c_attn",),
+        rescaled=("c_attn", "mlp.c_proj"),
+        rescaled_inputs=("mlp.c_proj",),
+        prefix_model_types=("gpt2",),
     )
     named_heads: ClassVar[Mapping[str, Head]] = _HEADS
 

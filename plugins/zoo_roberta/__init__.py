@@ -32,6 +32,7 @@ class Roberta(EncoderFamily):
         low_rank=("query", "value"),
         rescaled=("key", "value", "output.dense"),
         rescaled_inputs=("output.dense",),
+        prefix_model_types=("roberta", "xlm-roberta", "camembert"),
     )
     special_tokens: ClassVar[Mapping[str, str]] = SPECIAL_TOKENS
     new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = dict.fromkeys(

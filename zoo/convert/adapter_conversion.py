@@ -1,12 +1,14 @@
 """What conversions of adapters share: mapped tensors, the directory, the report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from zoo.adapters.base import AdapterMethod
@@ -15,6 +17,7 @@ from zoo.adapters.registry import adapter_settings
 from zoo.adapters.targets import AdaptableModel
 from zoo.adapters.write import base_record, write_adapter
 from zoo.checkpoint import FORMAT_VERSION, AdapterRecord, Checkpoint, ModelFile, SourceRecord
+from zoo.convert.dtypes import cast
 from zoo.errors import VerificationError, first_names
 from zoo.families.config import Config
 from zoo.nn.layers.skip_init import init_empty_weights
@@ -65,6 +68,21 @@ def check_tensors(
         add_stored_adapter(method, model, adaptable, tensors, file)
 
 
+def read_base_tensors(
+    base: Checkpoint, config: Config, head: str, names: Collection[str]
+) -> dict[str, NDArray[np.float32]]:
+    """Return tensors that a base has, in float32, by their names in a model with a head."""
+    base.require_unchanged()
+    arrays = {}
+    with base.open_weights() as reader:
+        for stored_name, name in base.sources_in(config, head).items():
+            if name in names and stored_name in reader.tensors:
+                code = reader.tensors[stored_name].dtype
+                array = cast(reader.read(stored_name), code, "F32", stored_name)
+                arrays[name] = array.view(np.float32)
+    return arrays
+
+
 def saved_modules(weights: WeightMap, whole: Sequence[str]) -> list[str]:
     """Return the outermost modules of the Hub's library that hold only these tensors of ours."""
     by_target = {entry.target: entry.sources for entry in weights.entries()}
@@ -93,6 +111,7 @@ def map_head(
                     "give other --labels, or another base",
                 )
             whole[entry.target] = torch.from_numpy(entry.op.from_hub(arrays, entry.shape).copy())
+    drop_tied_copies(file, base, config, head, whole, left)
     if left:
         raise VerificationError(
             f"{file}: unknown tensors: {first_names(sorted(left))}", "name the head with --head"
@@ -105,6 +124,51 @@ def map_head(
             "name another head with --head",
         )
     return whole
+
+
+def tied_values(
+    base: Checkpoint, config: Config, head: str, whole: Mapping[str, Tensor], names: Collection[str]
+) -> dict[str, Tensor]:
+    """Return the values of tensors that are tied to others, by the names that the Hub writes.
+
+    Args:
+        whole: tensors of the adapter that replace the base's, by our names.
+        names: the names to return, as far as these are tied.
+    """
+    weights = base.family.weights(config, head)
+    owners = {source: entry for entry in weights.entries() for source in entry.sources}
+    aliases = {
+        weights.written(alias): owner
+        for alias, owner in weights.aliases().items()
+        if weights.written(alias) in names and owner in owners
+    }
+    unchanged = {owners[owner].target for owner in aliases.values()} - whole.keys()
+    arrays = read_base_tensors(base, config, head, unchanged)
+    values = {}
+    for name, owner in aliases.items():
+        entry = owners[owner]
+        replaced = whole.get(entry.target)
+        array = arrays[entry.target] if replaced is None else replaced.numpy()
+        part = entry.op.to_hub(array)[entry.sources.index(owner)]
+        values[name] = torch.from_numpy(part.copy())
+    return values
+
+
+def drop_tied_copies(
+    file: Path,
+    base: Checkpoint,
+    config: Config,
+    head: str,
+    whole: Mapping[str, Tensor],
+    tensors: dict[str, Tensor],
+) -> None:
+    """Remove tensors that equal those that they are tied to."""
+    for name, value in tied_values(base, config, head, whole, tensors.keys()).items():
+        if not torch.equal(tensors.pop(name).float(), value):
+            raise VerificationError(
+                f"{file}: {name} differs from the tensor that config.json ties it to",
+                "merge the adapter in peft, and convert the model",
+            )
 
 
 def write_read(

@@ -316,7 +316,7 @@ def map_as_in_peft(
     ours, modules, _ = map_updates(file, weights, adaptable, renamed)
     listed = sorted({".".join(module.split(".")[-2:]) for module in modules})
     named = {**settings, "target_modules": listed}
-    return method_of(file.parent, named, modules, adaptable, weights), ours
+    return method_of(file.parent, named, modules, adaptable), ours
 
 
 def map_bottlenecks(

@@ -14,3 +14,6 @@ class AdapterTargets:
     rescaled: tuple[str, ...] = ()  # linear maps that (IA)^3 changes
     # those of them whose inputs it scales, and not their outputs
     rescaled_inputs: tuple[str, ...] = ()
+    # model types without a decoder after an encoder whose classes on the Hub take past keys and
+    # values: in peft, a prefix is that
+    prefix_model_types: tuple[str, ...] = ()

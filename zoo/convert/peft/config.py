@@ -1,6 +1,6 @@
 """``adapter_config.json``: its keys, and the method that they mean."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +12,11 @@ from zoo.adapters.targets import WEIGHT, AdaptableModel, as_names, matches
 from zoo.adapters.virtual_tokens import VirtualTokens
 from zoo.checkpoint import Checkpoint
 from zoo.convert.peft import prompts
-from zoo.convert.peft.layout import PEFT_CONFIG
+from zoo.convert.peft.layout import PEFT_CONFIG, TASK_TYPES
 from zoo.errors import UsageError, VerificationError
 from zoo.io.json import read_json
-from zoo.weights import Transpose, WeightMap
+from zoo.weights import Transpose
 
-TASK_TYPES = {
-    "sequence-classification": "SEQ_CLS",
-    "token-classification": "TOKEN_CLS",
-    "question-answering": "QUESTION_ANS",
-    "causal-lm": "CAUSAL_LM",
-    "seq2seq-lm": "SEQ_2_SEQ_LM",
-    "none": "FEATURE_EXTRACTION",
-}
 # keys of peft's configuration that say nothing about the values, or what the tensors say as well
 UNREAD = frozenset(
     (
@@ -48,7 +40,7 @@ def peft_config(method: AdapterMethod, adaptable: AdaptableModel) -> dict[str, A
     """Return the keys of peft's configuration for a method."""
     shared = {"inference_mode": True}
     if isinstance(method, LoRA):
-        targets = exact_targets(as_names(method.target_modules), adaptable)
+        targets, _ = exact_targets(as_names(method.target_modules), (), adaptable)
         return {
             **shared,
             "peft_type": "LORA",
@@ -62,12 +54,14 @@ def peft_config(method: AdapterMethod, adaptable: AdaptableModel) -> dict[str, A
             "fan_in_fan_out": is_transposed(targets, adaptable),
         }
     if isinstance(method, IA3):
-        targets = exact_targets(as_names(method.target_modules), adaptable)
+        targets, inputs = exact_targets(
+            as_names(method.target_modules), method.feedforward_modules or (), adaptable
+        )
         return {
             **shared,
             "peft_type": "IA3",
             "target_modules": targets,
-            "feedforward_modules": exact_targets(method.feedforward_modules or (), adaptable),
+            "feedforward_modules": inputs,
             "fan_in_fan_out": is_transposed(targets, adaptable),
         }
     if isinstance(method, VirtualTokens):
@@ -77,21 +71,33 @@ def peft_config(method: AdapterMethod, adaptable: AdaptableModel) -> dict[str, A
     )
 
 
-def exact_targets(targets: Sequence[str], adaptable: AdaptableModel) -> list[str]:
-    """Return targets that mean the same modules in peft, which also looks into the head."""
-    if not targets:
-        return []
+def exact_targets(
+    targets: Sequence[str], inputs: Sequence[str], adaptable: AdaptableModel
+) -> tuple[list[str], list[str]]:
+    """Return names that mean the same modules in peft: targets, and those of scaled inputs."""
+    # peft also looks for targets in the head, compares names of scaled inputs without the point
+    # before them, and requires that these names are among the targets. Where a short name would
+    # mean another module there, all names are full.
     weights = adaptable.family.weights(adaptable.config, adaptable.head)
-    wanted = {p.name for site in adaptable.sites_of(targets) for p in site.parts.values()}
-    every = {
+    adapted = part_names(adaptable, targets)
+    scaled = part_names(adaptable, inputs)
+    modules = {
         source.removesuffix(WEIGHT)
         for entry in weights.entries()
         for source in entry.sources
         if source.endswith(WEIGHT)
     }
-    if {name for name in every if any(matches(name, target) for target in targets)} == wanted:
-        return [weights.written(target) for target in targets]
-    return sorted(weights.written(name) for name in wanted)
+    targets_in_peft = {n for n in modules if any(matches(n, target) for target in targets)}
+    inputs_in_peft = {name for name in adapted if name.endswith(tuple(inputs))}
+    if (targets_in_peft, inputs_in_peft) == (adapted, scaled) and set(inputs) <= set(targets):
+        return [weights.written(name) for name in targets], [weights.written(n) for n in inputs]
+    full_targets = sorted(weights.written(name) for name in adapted)
+    return full_targets, sorted(weights.written(name) for name in scaled)
+
+
+def part_names(adaptable: AdaptableModel, targets: Sequence[str]) -> set[str]:
+    """Return the names of the Hub's modules that targets mean."""
+    return {part.name for site in adaptable.sites_of(targets) for part in site.parts.values()}
 
 
 def is_transposed(targets: Sequence[str], adaptable: AdaptableModel) -> bool:
@@ -152,12 +158,15 @@ def head_of(settings: Mapping[str, Any], base: Checkpoint) -> str:
 def method_of(
     source: Path,
     settings: Mapping[str, Any],
-    names: Iterable[str],
+    modules: Mapping[str, bool],
     adaptable: AdaptableModel,
-    weights: WeightMap,
 ) -> AdapterMethod:
-    """Return the method of peft's configuration for the modules that have tensors."""
-    wanted = set(names)
+    """Return the method of peft's configuration.
+
+    Args:
+        modules: module that has tensors -> whether (IA)^3 scales its inputs.
+    """
+    wanted = set(modules)
     if not wanted:
         raise UsageError(
             f"{source} only changes heads and poolers, which zoo's adapters train as a whole",
@@ -171,7 +180,7 @@ def method_of(
         for target in (listed if isinstance(listed, list) else ())
         if any(matches(name, target) for name in known)
     ]
-    named = {p.name for site in adaptable.sites_of(targets) for p in site.parts.values()}
+    named = part_names(adaptable, targets)
     chosen = tuple(sorted(targets if named == wanted else wanted))
     try:
         if settings["peft_type"] == "LORA":
@@ -183,14 +192,12 @@ def method_of(
                 use_rslora=bool(settings.get("use_rslora", False)),
                 target_modules=chosen,
             )
-        inputs = settings.get("feedforward_modules") or ()
-        inner = [
-            name
-            for name in wanted
-            if any(matches(weights.written(name), target) for target in inputs)
-        ]
-        if named == wanted and set(inputs) <= set(chosen):
-            return IA3(target_modules=chosen, feedforward_modules=tuple(sorted(inputs)))
-        return IA3(target_modules=tuple(sorted(wanted)), feedforward_modules=tuple(sorted(inner)))
+        # The shapes of the tensors say which inputs are scaled; the names are patterns in peft.
+        scaled = {name for name, is_scaled_input in modules.items() if is_scaled_input}
+        listed_inputs = settings.get("feedforward_modules")
+        inputs = tuple(sorted(listed_inputs)) if isinstance(listed_inputs, list) else ()
+        if set(inputs) <= set(chosen) and part_names(adaptable, inputs) == scaled:
+            return IA3(target_modules=chosen, feedforward_modules=inputs)
+        return IA3(target_modules=tuple(sorted(wanted)), feedforward_modules=tuple(sorted(scaled)))
     except (TypeError, ValueError) as error:
         raise VerificationError(f"{source / PEFT_CONFIG}: {error}", "correct it") from error

@@ -2,6 +2,21 @@
 
 PEFT_CONFIG, PEFT_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
+# head -> type of the task in peft
+TASK_TYPES = {
+    "sequence-classification": "SEQ_CLS",
+    "token-classification": "TOKEN_CLS",
+    "question-answering": "QUESTION_ANS",
+    "causal-lm": "CAUSAL_LM",
+    "seq2seq-lm": "SEQ_2_SEQ_LM",
+    "none": "FEATURE_EXTRACTION",
+}
+# type of the task -> ends of the names of modules that peft always saves with an adapter
+SAVED_MODULES = {
+    "SEQ_CLS": ("classifier", "score"),
+    "TOKEN_CLS": ("classifier", "score"),
+    "QUESTION_ANS": ("qa_outputs",),
+}
 # our name of a tensor -> the end of its name in peft
 ENDINGS = {
     "lora_A": ".lora_A.weight",

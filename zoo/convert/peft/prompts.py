@@ -11,8 +11,8 @@ from zoo.adapters.prefix import PrefixTuning
 from zoo.adapters.prompt import PromptTuning
 from zoo.adapters.targets import AdaptableModel
 from zoo.adapters.virtual_tokens import VirtualTokens
+from zoo.convert.peft.layout import TASK_TYPES
 from zoo.errors import UsageError, VerificationError
-from zoo.families.base import DECODER_TOKENS
 from zoo.nn.adapters.prefix import PrefixEncoder, prefix_layers
 from zoo.nn.adapters.prompt import token_embeddings
 
@@ -21,6 +21,7 @@ PREFIX = "base_model."  # of names of the head; peft does not change the modules
 PROMPT, PREFIX_TUNING = "PROMPT_TUNING", "PREFIX_TUNING"
 # P-tuning stores the embeddings that its network computed
 TYPES = (PROMPT, "P_TUNING", PREFIX_TUNING)
+SEQ_TO_SEQ, BACKBONE = TASK_TYPES["seq2seq-lm"], TASK_TYPES["none"]
 READ = frozenset(
     (
         *("num_virtual_tokens", "token_dim", "num_transformer_submodules", "num_attention_heads"),
@@ -47,6 +48,7 @@ def is_prompt(settings: Mapping[str, Any]) -> bool:
 
 def prompts_config(method: VirtualTokens, adaptable: AdaptableModel) -> dict[str, Any]:
     """Return the keys of peft's configuration."""
+    _require_applied(method, adaptable)
     if isinstance(method, PromptTuning):
         kind, modules, layers, heads = PROMPT, 1, 1, 1  # peft only reads the width of a prompt
         table: Any = token_embeddings(adaptable.model)
@@ -61,7 +63,7 @@ def prompts_config(method: VirtualTokens, adaptable: AdaptableModel) -> dict[str
         kind, modules = PREFIX_TUNING, 1
         layers, heads, size = _sizes(adaptable)
         width = heads * size
-        if _is_of_decoder(adaptable):
+        if _has_decoder(adaptable):
             modules, layers = 2, 2 * layers
     return {
         "peft_type": kind,
@@ -73,16 +75,30 @@ def prompts_config(method: VirtualTokens, adaptable: AdaptableModel) -> dict[str
     }
 
 
-def _is_of_decoder(adaptable: AdaptableModel) -> bool:
-    """Return whether a prefix is of the decoder after an encoder."""
-    if not prefix_owner(adaptable):
-        return False
-    if DECODER_TOKENS not in str(adaptable.family.onnx(adaptable.config, adaptable.head).inputs):
+def _require_applied(method: VirtualTokens, adaptable: AdaptableModel) -> None:
+    """Check that peft applies prompts or prefixes to the class of a model."""
+    task, is_prefix = TASK_TYPES.get(adaptable.head), isinstance(method, PrefixTuning)
+    if _has_decoder(adaptable):
+        # Its classes with other heads compute the decoder's inputs from token ids, which they do
+        # not get with a prompt, and a prefix would also be read by the encoder.
+        applies = task == SEQ_TO_SEQ or (task == BACKBONE and not is_prefix)
+    elif is_prefix:
+        model_type = adaptable.family.model_type(adaptable.config)
+        applies = task is not None and model_type in adaptable.targets.prefix_model_types
+    else:
+        applies = task is not None  # without a type, peft calls the model without the prompt
+    if not applies:
         raise UsageError(
-            f"peft has no prefix of an encoder-decoder with the head {adaptable.head}",
+            f"peft has no {method.name} of a model of {adaptable.family.name} with the head "
+            f"{adaptable.head}",
             "`zoo run` applies it with --adapter",
         )
-    return True
+
+
+def _has_decoder(adaptable: AdaptableModel) -> bool:
+    """Return whether a model has a decoder after an encoder."""
+    layers = prefix_layers(adaptable.model)
+    return layers is not None and layers[0].owner != ""
 
 
 def prompts_to_hub(
@@ -97,7 +113,7 @@ def prompts_to_hub(
     prefix = PrefixEncoder(method.num_virtual_tokens, layers, heads, size, inner)
     prefix.load_state_dict(dict(tensors))
     flat = prefix.flat().detach()
-    if not _is_of_decoder(adaptable):
+    if not _has_decoder(adaptable):
         return flat
     # peft gives each layer four keys and values, the last two for its cross-attention, which does
     # not read them

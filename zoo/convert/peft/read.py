@@ -186,8 +186,8 @@ def map_adapter(
     """Return the method, its tensors by our names, and the other tensors by the Hub's."""
     file = source / PEFT_WEIGHTS
     if not prompts.is_prompt(settings):
-        ours, names, rest = map_updates(file, weights, adaptable, tensors)
-        return method_of(source, settings, names, adaptable, weights), ours, rest
+        ours, modules, rest = map_updates(file, weights, adaptable, tensors)
+        return method_of(source, settings, modules, adaptable), ours, rest
     rest = {name.removeprefix(prompts.PREFIX): tensor for name, tensor in tensors.items()}
     embeddings = rest.pop(prompts.PROMPTS, None)
     if embeddings is None or embeddings.dim() != 2:
@@ -202,8 +202,11 @@ def map_adapter(
 
 def map_updates(
     file: Path, weights: WeightMap, adaptable: AdaptableModel, tensors: Mapping[str, Tensor]
-) -> tuple[dict[str, Tensor], set[str], dict[str, Tensor]]:
-    """Return the tensors of updates by our names, their modules, and the other tensors."""
+) -> tuple[dict[str, Tensor], dict[str, bool], dict[str, Tensor]]:
+    """Return the tensors of updates by our names, their modules, and the other tensors.
+
+    The value of a module is whether (IA)^3 scales its inputs.
+    """
     # Each tensor of peft belongs to a module of the Hub's library, whose weight a rule of the
     # family maps to one of ours, or to rows of one. Updates of rows map like the rows.
     #
@@ -214,7 +217,7 @@ def map_updates(
         for number, part in site.parts.items()
         if part.in_hub
     }
-    ours, names, rest = dict[str, Tensor](), set[str](), dict[str, Tensor]()
+    ours, modules, rest = dict[str, Tensor](), dict[str, bool](), dict[str, Tensor]()
     for key, tensor in tensors.items():
         name = key.removeprefix(PREFIX)
         kind = next((kind for kind, end in ENDINGS.items() if name.endswith(end)), None)
@@ -229,11 +232,11 @@ def map_updates(
                 did_you_mean(module, list(places)) or "name the head with --head",
             )
         site, number, target = places[module]
-        names.add(target)
+        modules[target] = kind == "ia3_l" and not is_by_row(kind, tensor.shape)
         ours[f"{site.module}{ADAPTER_PART}{kind}.{number}"] = rows_from_hub(
             site, kind, tensor.float()
         )
-    return ours, names, rest
+    return ours, modules, rest
 
 
 def rows_from_hub(site: Site, kind: str, tensor: Tensor) -> Tensor:

@@ -13,9 +13,11 @@ from torch.nn import functional as F
 from zoo.adapters.lora import LoRA
 from zoo.adapters.targets import WEIGHT, AdaptableModel, matches
 from zoo.checkpoint import Checkpoint
+from zoo.convert.adapter_conversion import read_base_tensors
 from zoo.convert.peft.layout import ENDINGS, PREFIX
 from zoo.errors import UsageError, VerificationError
 from zoo.nn.adapters import DoRAAdapter, IA3Adapter, LinearAdapter, LoRAAdapter
+from zoo.weights import TensorMapping
 
 PLAIN_NAME = re.compile(r"[\w.]+")  # of a module, as a key of rank_pattern
 
@@ -109,17 +111,17 @@ def weights_of(
 ) -> dict[str, Tensor]:
     """Return the parameters of modules of the Hub's library as far as a base has them."""
     weights = adaptable.family.weights(adaptable.config, adaptable.head)
-    entries = {entry.target: entry for entry in weights.entries()}
-    base.require_unchanged()
-    found = dict[str, Tensor]()
-    with base.open_weights() as reader:
-        for name, target in base.sources_in(adaptable.config, adaptable.head).items():
-            sources = [weights.written(source) for source in entries[target].sources]
-            if name in reader.tensors and sources[0].rpartition(".")[0] in modules:
-                arrays = entries[target].op.to_hub(reader.read(name))
-                tensors = (torch.from_numpy(array.astype("float32")) for array in arrays)
-                found |= zip(sources, tensors, strict=True)
-    return found
+    entries = dict[str, TensorMapping]()
+    for entry in weights.entries():
+        if weights.written(entry.sources[0]).rpartition(".")[0] in modules:
+            entries[entry.target] = entry
+    parameters = dict[str, Tensor]()
+    arrays = read_base_tensors(base, adaptable.config, adaptable.head, entries)
+    for target, array in arrays.items():
+        sources = [weights.written(source) for source in entries[target].sources]
+        parts = [torch.from_numpy(part.copy()) for part in entries[target].op.to_hub(array)]
+        parameters |= zip(sources, parts, strict=True)
+    return parameters
 
 
 def layer_of(

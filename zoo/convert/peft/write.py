@@ -1,5 +1,6 @@
 """Writing of adapters that peft opens."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -22,12 +23,22 @@ from zoo.convert.adapter_conversion import (
     AdapterReport,
     adaptable_model,
     check_tensors,
+    read_base_tensors,
     saved_modules,
+    tied_values,
 )
 from zoo.convert.hub_files import checkpoint_side_files, require_hub_class
 from zoo.convert.peft import prompts
-from zoo.convert.peft.config import TASK_TYPES, peft_config
-from zoo.convert.peft.layout import ENDINGS, PEFT_CONFIG, PEFT_WEIGHTS, PREFIX, is_by_row
+from zoo.convert.peft.config import peft_config
+from zoo.convert.peft.layout import (
+    ENDINGS,
+    PEFT_CONFIG,
+    PEFT_WEIGHTS,
+    PREFIX,
+    SAVED_MODULES,
+    TASK_TYPES,
+    is_by_row,
+)
 from zoo.errors import UsageError
 from zoo.io.digests.files import hash_folder
 from zoo.io.digests.self_digest import NO_DIGEST, add_digest
@@ -55,6 +66,8 @@ def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False
     places = {entry.target: entry.shape for entry in weights.entries()}
     own = {name: tensor for name, tensor in stored.items() if places.get(name) != tensor.shape}
     check_tensors(method, adaptable, own, adapter_file(adapter))
+    task = TASK_TYPES.get(checkpoint.head_name)
+    stored = unchanged_head(checkpoint, SAVED_MODULES.get(str(task), ())) | stored
     for name, tensor in stored.items():
         module, is_adapter, rest = f".{name}".partition(ADAPTER_PART)
         if is_adapter and is_virtual:
@@ -72,9 +85,9 @@ def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False
     if isinstance(method, VirtualTokens):
         tensors[prompts.PROMPTS] = prompts.prompts_to_hub(method, adaptable, virtual)
     modules = saved_modules(weights, whole)
+    tensors |= tied_copies(checkpoint, modules, stored, prompts.PREFIX if is_virtual else PREFIX)
     base = adapter_record(adapter).base
     reference = base.source.repo if base.source and base.source.repo else base.reference
-    task = TASK_TYPES.get(checkpoint.head_name)
     # peft names the class of models that none of its tasks is for
     auto_mapping = {"base_model_class": architecture, "parent_library": "transformers"}
     described = {
@@ -113,6 +126,35 @@ def side_files(checkpoint: AdaptedCheckpoint, architecture: str) -> dict[str, by
         has_labels = checkpoint.family.heads()[checkpoint.head_name].has_labels
         return {config_file: labels} if has_labels else {}
     return files
+
+
+def unchanged_head(checkpoint: AdaptedCheckpoint, modules: tuple[str, ...]) -> dict[str, Tensor]:
+    """Return the base's tensors of modules of the head, by the ends of these modules' names."""
+    family, config, head = checkpoint.family, checkpoint.config, checkpoint.head_name
+    backbone = {entry.target for entry in family.weights(config, "none").entries()}
+    of_head = set[str]()
+    for entry in checkpoint.weights.entries():
+        module_parts = entry.sources[0].split(".")[:-1]
+        if entry.target not in backbone and any(part.endswith(modules) for part in module_parts):
+            of_head.add(entry.target)
+    arrays = read_base_tensors(checkpoint.base, config, head, of_head)
+    return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+
+
+def tied_copies(
+    checkpoint: AdaptedCheckpoint,
+    modules: Sequence[str],
+    stored: Mapping[str, Tensor],
+    prefix: str,
+) -> dict[str, Tensor]:
+    """Return the tied tensors in modules that peft saves, which it looks for with the others."""
+    weights = checkpoint.weights
+    inside = set[str]()
+    for alias in map(weights.written, weights.aliases()):
+        if any(alias.startswith(f"{module}.") for module in modules):
+            inside.add(alias)
+    values = tied_values(checkpoint.base, checkpoint.config, checkpoint.head_name, stored, inside)
+    return {f"{prefix}{name}": value for name, value in values.items()}
 
 
 def hub_class(checkpoint: AdaptedCheckpoint) -> str:

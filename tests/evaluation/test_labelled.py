@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests import warm
+from tests.data.readers.test_parquet import class_label, write_parquet
 from tests.evaluation.conftest import Small
 from zoo.errors import UsageError
 from zoo.metrics.ranks import regression_metrics
@@ -54,6 +55,21 @@ def test_labels(small: Small, tmp_path: Path, pairs: bool) -> None:
     assert sum(confusion[name].get(name, 0) for name in "xyz") == hits
     low, high = result.details["intervals"]["accuracy"]
     assert 0 <= low <= result.metrics["accuracy"] <= high <= 1
+
+
+@pytest.mark.parametrize("names", [None, ["y", "x"], ["0", "1"]])
+def test_classes_of_a_parquet_file(small: Small, tmp_path: Path, names: list[str] | None) -> None:
+    """Their names are the model's labels, or their numbers if it has numbers or no names."""
+    labels = {"id2label": dict(enumerate(names))} if names else {}
+    model, source = small("BertForSequenceClassification", **labels)
+    predicted = logits(source).argmax(-1).tolist()
+    columns = {"text": TEXTS, "label": [0, 1] * 4}
+    classes = {"label": class_label("x", "y")}
+    table = write_parquet(tmp_path / "t.parquet", columns, classes)
+    task = make_evaluation("text-classification", model.checkpoint, model.session)
+    expected = [1, 0] * 4 if names == ["y", "x"] else [0, 1] * 4
+    hits = sum(map(int.__eq__, predicted, expected))
+    assert task.evaluate([table]).metrics["accuracy"] == pytest.approx(hits / len(TEXTS))
 
 
 def test_numbers(small: Small, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.data.readers.test_parquet import class_label, write_parquet
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import (
     assert_resumes_exactly,
@@ -162,6 +163,21 @@ def test_names_of_the_outputs_of_a_head_without_names(
         "0",
         "1",
     )
+
+
+def test_classes_of_a_parquet_file(pretrained: Pretrained, tmp_path: Path) -> None:
+    """Names in the order of the file; numbers where a head has no names."""
+    columns = {"text": texts(30), "label": [k % 2 for k in range(30)]}
+    classes = {"label": class_label("unlike", "alike")}
+    table = write_parquet(tmp_path / "t.parquet", columns, classes)
+    tree = settings("bert", table, vocab_size=300)
+    setup = finetune_setup(finetune_config(tree, {}))
+    assert setup.objective.labels == ("unlike", "alike")
+    model, _ = pretrained("BertForSequenceClassification")
+    kept = finetune_setup(finetune_config(settings(model, table), {}))
+    assert kept.objective.labels == ("0", "1")
+    for rows in (setup.train_rows, kept.train_rows):
+        assert set(rows.values["labels"].tolist()) == {0, 1}
 
 
 def test_a_resumed_run_has_the_labels_of_its_head(pretrained: Pretrained, tmp_path: Path) -> None:

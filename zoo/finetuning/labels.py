@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from torch.nn import functional as F
 
-from zoo.data.readers.labelled import describe_labels, label_name, sort_labels
+from zoo.data.readers.labelled import describe_labels, label_name, match_label, sort_labels
 from zoo.data.readers.problems import RowError
 from zoo.data.readers.review import Reviewed
 from zoo.data.readers.text_io import open_last_line
@@ -204,9 +204,11 @@ def match_labels(known: tuple[str, ...], present: Collection[str]) -> tuple[str,
     """Return the labels of a pretrained head in its order; the data may lack some of them."""
     # If the head's outputs have no names, numbers in the data are their indices.
     numbered = tuple(map(str, range(len(known))))
-    if known == unnamed_labels(len(known)) and not set(present).difference(numbered):
+    is_unnamed = known == unnamed_labels(len(known))
+    present = {match_label(name, numbered if is_unnamed else known) for name in present}
+    if is_unnamed and not present.difference(numbered):
         return numbered
-    if lacking := sort_labels(set(present).difference(known)):
+    if lacking := sort_labels(present.difference(known)):
         raise UsageError(
             f"the pretrained model has a head for {describe_labels(known, *lacking)}, but not for "
             f"these labels of the data: {describe_labels(lacking)}",
@@ -272,6 +274,7 @@ def warn_of_single_samples(labels: Sequence[tuple[str, str]]) -> list[str]:
 
 def label_index(name: str, indices: Mapping[str, int], location: str) -> int:
     """Return the index of a label."""
+    name = match_label(name, indices)
     if name not in indices:
         raise RowError(
             f"{location}: the label {name!r} is not in the training data",

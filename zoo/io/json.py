@@ -40,10 +40,10 @@ def encode_json(value: Any) -> bytes:
     """Return a value as JSON in UTF-8, indented by two spaces, with a final newline."""
     # What the readers of this module would refuse is refused here, so that what was written can be
     # read; msgspec writes NaN and infinity as ``null``
-    data = msgspec.json.encode(value)
+    data = msgspec.json.encode(value, enc_hook=plain_text)
     name = type(value).__name__
     if b"null" in data:
-        _require_finite(msgspec.to_builtins(value), name)
+        _require_finite(msgspec.to_builtins(value, enc_hook=plain_text), name)
     read = parse_json(data, name, max_values=len(data))
     if isinstance(value, JsonStruct):
         try:
@@ -51,6 +51,13 @@ def encode_json(value: Any) -> bytes:
         except msgspec.ValidationError as error:
             raise VerificationError(f"{name} cannot be written: {error}") from error
     return msgspec.json.format(data, indent=2) + b"\n"
+
+
+def plain_text(value: Any) -> str:
+    """Return the text of a subclass of ``str``, which msgspec does not encode by itself."""
+    if isinstance(value, str):
+        return str(value)
+    raise TypeError(f"a value of the type {type(value).__name__} is not JSON")
 
 
 def _require_finite(value: Any, name: str) -> None:

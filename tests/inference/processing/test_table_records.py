@@ -147,7 +147,7 @@ def test_values_of_parquet_are_written_as_json(tmp_path: Path) -> None:
     pyarrow.parquet.write_table(pyarrow.table(values), tmp_path / "a.parquet")
     source = iter(read_records(source=str(tmp_path / "a.parquet")))
     assert next(source).extra == {"day": "2026-01-02", "blob": "AA=="}
-    with pytest.raises(UsageError, match="row 2: text is None, which is not text"):
+    with pytest.raises(UsageError, match="row 2: text is null, where text is needed"):
         next(source)
 
 

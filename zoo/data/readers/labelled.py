@@ -1,6 +1,6 @@
 """Reader of labelled texts: from the rows of tables to samples, and their labels."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -8,8 +8,9 @@ from typing import Any, Protocol, TypeVar
 from blake3 import blake3
 
 from zoo.data.readers.documents import iter_files
+from zoo.data.readers.parquet import ClassName
 from zoo.data.readers.problems import RowError, RowProblems
-from zoo.data.readers.tables import Row, read_rows, require_text
+from zoo.data.readers.tables import Row, read_rows
 from zoo.errors import UsageError
 from zoo.io.numbers import fits_float32, parse_float, parse_int
 
@@ -83,12 +84,10 @@ def iter_samples(
     names = [columns.text, columns.label, *([] if columns.pair is None else [columns.pair])]
 
     def sample(row: Row) -> Sample:
-        location, values = row
-        text = require_text(values[columns.text], f"{location}: {columns.text}")
-        pair = None
-        if columns.pair is not None:
-            pair = require_text(values[columns.pair], f"{location}: {columns.pair}")
-        label = values[columns.label]
+        location = row.location
+        text = row.text(columns.text)
+        pair = None if columns.pair is None else row.text(columns.pair)
+        label = row.values[columns.label]
         if not unlabelled:
             require_label(label, f"{location} has no {columns.label}")
         return Sample(text, pair, label, location)
@@ -109,6 +108,8 @@ def label_name(value: Any, location: str) -> str:
     require_label(value, f"{location} has no label")
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, ClassName):
+        return ClassName.of(value.strip(), value.number)
     if isinstance(value, str | int):
         return str(value).strip()
     if isinstance(value, float) and value.is_integer():
@@ -116,10 +117,17 @@ def label_name(value: Any, location: str) -> str:
     raise RowError(f"{location}: the label is {value!r:.200}, which names no class")
 
 
+def match_label(name: str, labels: Collection[str]) -> str:
+    """Return a label, or the number of a class of Parquet if that is what labels are."""
+    if isinstance(name, ClassName) and name not in labels and str(name.number) in labels:
+        return str(name.number)
+    return name
+
+
 def split_labels(sample: Sample, separator: str) -> tuple[str, ...]:
     """Return the labels of a sample: the items of a list, or the parts of a text."""
     label = sample.label
-    if isinstance(label, str):
+    if isinstance(label, str) and not isinstance(label, ClassName):
         label = [part for part in map(str.strip, label.split(separator)) if part]
     values = [] if label is None else label if isinstance(label, list) else [label]
     return tuple(label_name(value, sample.location) for value in values)
@@ -129,6 +137,8 @@ def label_number(value: Any, location: str) -> float:
     """Return a label as a number that is finite in float32; see ``zoo.io.numbers``."""
     text = value.strip() if isinstance(value, str) else str(value)
     number = None if isinstance(value, bool) else parse_float(text)
+    if number is None and isinstance(value, ClassName):
+        number = float(value.number)
     if number is None:
         raise RowError(
             f"{location}: the label is {value!r:.200}, which is not a number",
@@ -153,7 +163,12 @@ def describe_labels(labels: Sequence[str], *others: str) -> str:
 
 def sort_labels(names: Iterable[str]) -> tuple[str, ...]:
     """Return the distinct labels in order: by number if all are integers, else as text."""
-    numbers = {name: parse_int(name) for name in names}
+    # Names of the classes of Parquet are in the order of their numbers there.
+    distinct = set(names)
+    classes = {name: name.number for name in distinct if isinstance(name, ClassName)}
+    if len(classes) == len(distinct) == len(set(classes.values())):
+        return tuple(map(str, sorted(classes, key=lambda name: classes[name])))
+    numbers = {str(name): parse_int(name) for name in distinct}
     if None in numbers.values():
         return tuple(sorted(numbers))
     return tuple(sorted(numbers, key=lambda name: (numbers[name], name)))

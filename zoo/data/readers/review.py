@@ -46,7 +46,7 @@ class DataReview:
 
     def add(self, sample: Reviewed, location: str) -> None:
         """Add a sample."""
-        self.labels.update(sample.labels)
+        self.labels.update(map(str, sample.labels))
         if not all(map(str.strip, sample.texts)):
             self._blank += 1
             self._first_blank = self._first_blank or location

@@ -1,12 +1,13 @@
 """Reader of tables of rows with named columns: TSV, CSV, JSON lines and Parquet."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from zoo.data.readers.delimited import DELIMITERS, find_dialect, read_records
-from zoo.data.readers.parquet import PARQUET, open_parquet
+from zoo.data.readers.parquet import PARQUET, ClassColumns, open_parquet
 from zoo.data.readers.problems import NoProblems, RowError, RowProblems
 from zoo.data.readers.text_io import COMPRESSED, read_lines
 from zoo.errors import UsageError, VerificationError, did_you_mean
@@ -18,11 +19,30 @@ PARQUET_ROWS = 1024  # that are read together
 SEARCHED = 100  # rows of JSON lines: one of the first must have the columns
 
 
-class Row(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Row:
     """A row of a table."""
 
     location: str  # file and line, for messages
     values: dict[str, Any]  # column -> value: text, or any value of JSON or Parquet
+    types: Mapping[str, str] | None = None  # column -> type, of a Parquet file
+
+    def text(self, name: str) -> str:
+        """Return the value of a column after checking that it is text."""
+        value = self.values[name]
+        if not isinstance(value, str):
+            self.require_type(name, "string", value)
+        return require_text(value, f"{self.location}: {name}")
+
+    def require_type(self, name: str, expected: str, value: Any) -> None:
+        """Raise an error that names the type of a Parquet column, unless its value is null."""
+        if self.types is None or value is None:
+            return
+        file = self.location.rpartition(", row ")[0]
+        raise UsageError(
+            f"{file}: the column {name!r} has the type {self.types[name]:.100}, not {expected}",
+            f"cast it to {expected}, or name another column",
+        )
 
 
 def read_table(path: Path, columns: Sequence[str], problems: RowProblems) -> Iterator[Row]:
@@ -30,13 +50,15 @@ def read_table(path: Path, columns: Sequence[str], problems: RowProblems) -> Ite
 
     def require_texts(row: Row) -> None:
         for name in columns:
-            require_text(row.values[name], f"{row.location}: {name}")
+            row.text(name)
 
     return problems.valid(read_rows(path, columns, problems), require_texts)
 
 
 def require_text(value: Any, location: str) -> str:
     """Return a value after checking that it is text."""
+    if value is None:
+        raise RowError(f"{location} is null, where text is needed", "give it a text")
     if not isinstance(value, str):
         raise RowError(f"{location} is {value!r:.200}, which is not text", "write it in quotes")
     return value
@@ -71,7 +93,7 @@ def read_rows(
     if suffix in DELIMITERS:
         return _delimited_rows(path, columns, suffix, problems, others)
     if suffix == PARQUET:
-        return _parquet_rows(path, columns, others)
+        return _parquet_rows(path, columns, problems, others)
     known = ", ".join((*DELIMITERS, *JSON_LINES, PARQUET))
     raise UsageError(f"{path} is not a table that can be read", f"its name must end in {known}")
 
@@ -110,9 +132,10 @@ def _json_rows(
     numbered = enumerate(read_lines(path, rows=True), 1)
     rows = problems.checked(((number, line) for number, line in numbered if line), row_of)
     lacking, found = list[RowError](), False  # rows without a column, until one has them all
-    for location, row in rows:
+    for row in rows:
+        location = row.location
         try:
-            values = _select(row, columns, location, others=others)
+            values = _select(row.values, columns, location, others=others)
         except RowError as error:
             if found:
                 problems.add(error)
@@ -167,14 +190,24 @@ def _delimited_rows(
         yield Row(location, values)
 
 
-def _parquet_rows(path: Path, columns: Sequence[str] | None, others: bool) -> Iterator[Row]:
+def _parquet_rows(
+    path: Path, columns: Sequence[str] | None, problems: RowProblems, others: bool
+) -> Iterator[Row]:
     with open_parquet(path) as table:
-        _require_columns(table.schema_arrow.names, columns, str(path))
+        schema = table.schema_arrow
+        _require_columns(schema.names, columns, str(path))
+        types = {field.name: str(field.type) for field in schema}
+        classes = ClassColumns(path, schema.metadata)
+
+        def row_of(numbered: tuple[int, dict[str, Any]]) -> Row:
+            number, values = numbered
+            location = f"{path}, row {number}"
+            return Row(location, classes.decode(values, location), types)
+
         names = None if columns is None or others else list(columns)
         batches = table.iter_batches(batch_size=PARQUET_ROWS, columns=names)
         rows = chain.from_iterable(batch.to_pylist() for batch in batches)
-        for number, values in enumerate(rows, 1):
-            yield Row(f"{path}, row {number}", values)
+        yield from problems.checked(enumerate(rows, 1), row_of)
 
 
 def _require_columns(header: Sequence[str], columns: Sequence[str] | None, location: str) -> None:

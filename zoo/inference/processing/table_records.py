@@ -11,9 +11,10 @@ from typing import Any, BinaryIO, NamedTuple
 import msgspec
 
 from zoo.data.readers.parquet import PARQUET
-from zoo.data.readers.tables import Row, column_names, read_rows, require_text
+from zoo.data.readers.tables import Row, column_names, read_rows
 from zoo.errors import UsageError, VerificationError
 from zoo.inference.processing.records import RecordKeys, TextExample, validate_text
+from zoo.io.json import plain_text
 from zoo.io.numbers import is_number
 
 LOG = logging.getLogger("zoo")
@@ -135,13 +136,12 @@ def _record(
     extra |= columns.extra(values, names, location)
 
     def text(name: str) -> str:
-        return validate_text(
-            require_text(values[name], f"{location}: {name}"), f"{location}: {name}"
-        )
+        return validate_text(row.text(name), f"{location}: {name}")
 
     pair = None if names.pair is None or values[names.pair] is None else text(names.pair)
     # dates, decimals and bytes of Parquet as text
-    record = TextExample(text(names.text), pair, msgspec.to_builtins(extra), location)
+    extra = msgspec.to_builtins(extra, enc_hook=plain_text)
+    record = TextExample(text(names.text), pair, extra, location)
     return record, [name for name in others if name in taken]
 
 

@@ -69,8 +69,8 @@ def texts_of(
     """Yield the texts of a file, rows of a table or documents, with their locations."""
     field = reading.text_field
     if suffix_of(file) in TABLES:
-        for location, values in read_table(file, [field], problems):
-            yield values[field], location
+        for row in read_table(file, [field], problems):
+            yield row.values[field], row.location
         return
     for number, text in enumerate(read_documents([file], reading, problems), 1):
         yield text, f"{file}, {name} {number}"

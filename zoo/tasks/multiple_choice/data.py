@@ -8,6 +8,7 @@ from typing import Any
 
 from zoo.data.readers.documents import iter_files
 from zoo.data.readers.labelled import text_hash
+from zoo.data.readers.parquet import ClassName
 from zoo.data.readers.problems import RowError, RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.data.readers.tables import Row, column_names, parse_cell, read_rows, require_text
@@ -106,12 +107,12 @@ def _samples(file: Path, columns: ChoiceColumns, problems: RowProblems) -> Itera
     pair = [] if names.pair is None else [names.pair]
 
     def sample(row: Row) -> ChoiceSample:
-        location, values = row
+        location, values = row.location, row.values
         cells = [values[name] for name in names.choices]
         choices, letters = parse_choices(cells, f"{location}: {names.choices[0]}")
         return ChoiceSample(
-            require_text(values[names.text], f"{location}: {names.text}"),
-            require_text(values[pair[0]], f"{location}: {pair[0]}") if pair else "",
+            row.text(names.text),
+            row.text(pair[0]) if pair else "",
             choices,
             _index(values[names.label], choices, letters, f"{location}: {names.label}"),
             location,
@@ -171,6 +172,8 @@ def _index(value: Any, choices: Sequence[str], names: Sequence[str], location: s
             for text in (str(value), str(value).strip()):
                 if text in labels:
                     return list(labels).index(text)
+        if isinstance(value, ClassName) and value.number < len(choices):
+            return value.number
     raise RowError(
         f"{location} is {value!r}, which is none of the {len(choices)} choices",
         "give a number from 0, a letter from A, or the text of a choice",

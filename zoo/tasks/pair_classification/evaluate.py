@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.data.readers.labelled import Columns, Sample, iter_samples, label_name
+from zoo.data.readers.labelled import Columns, Sample, iter_samples, label_name, match_label
 from zoo.data.readers.problems import RowError, RowProblems
 from zoo.data.readers.review import review_class
 from zoo.errors import UsageError
@@ -99,7 +99,7 @@ class PairClassificationEvaluation(Evaluation):
 
 def is_positive(sample: Sample) -> bool:
     """Return whether the texts of a pair belong together."""
-    name = label_name(sample.label, sample.location)
+    name = match_label(label_name(sample.label, sample.location), LABELS)
     if name not in LABELS:
         raise RowError(
             f"{sample.location}: the label is {name!r:.60}, not 0 or 1",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from zoo.data.readers.documents import expand_paths
 from zoo.data.readers.labelled import Columns
-from zoo.data.readers.tables import read_rows, require_text
+from zoo.data.readers.tables import read_rows
 from zoo.errors import UsageError
 from zoo.inference.processing.records import TextExample
 
@@ -15,10 +15,10 @@ def read_unlabelled(paths: Sequence[str | Path], columns: Columns) -> list[TextE
     names = [columns.text, *([] if columns.pair is None else [columns.pair])]
     records = []
     for file in expand_paths(list(map(str, paths))):
-        for location, values in read_rows(Path(file), names):
-            text, *rest = (require_text(values[name], f"{location}: {name}") for name in names)
+        for row in read_rows(Path(file), names):
+            text, *rest = map(row.text, names)
             pair = rest[0] if rest else None
-            records.append(TextExample(text, pair, location=location))
+            records.append(TextExample(text, pair, location=row.location))
     if not records:
         raise UsageError(f"{', '.join(map(str, paths))}: there are no texts", "give other files")
     return records

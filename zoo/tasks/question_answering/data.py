@@ -11,7 +11,7 @@ from zoo.data.readers.documents import iter_files
 from zoo.data.readers.labelled import Columns, text_hash
 from zoo.data.readers.problems import RowError, RowProblems
 from zoo.data.readers.review import Reviewed
-from zoo.data.readers.tables import Row, column_names, parse_cell, read_rows, require_text
+from zoo.data.readers.tables import Row, column_names, parse_cell, read_rows
 from zoo.errors import VerificationError
 from zoo.io.json import JsonItems
 from zoo.io.limits import MAX_ARTICLE_BYTES, MAX_ARTICLE_VALUES
@@ -127,11 +127,11 @@ def _rows(file: Path, columns: Columns, problems: RowProblems) -> Iterator[Quest
         names.append(ID)
 
     def sample(row: Row) -> QuestionSample:
-        location, values = row
+        location, values = row.location, row.values
         location = f"{location}, question {values[ID]}" if ID in values else location
         return QuestionSample(
-            require_text(values[question], f"{location}: {question}"),
-            require_text(values[context], f"{location}: {context}"),
+            row.text(question),
+            row.text(context),
             _answers(values[answers], location),
             location,
         )

@@ -8,7 +8,7 @@ from typing import Any
 from zoo.data.readers.delimited import find_dialect
 from zoo.data.readers.documents import expand_paths
 from zoo.data.readers.problems import RowError, RowProblems
-from zoo.data.readers.tables import Row, column_names, read_rows, require_text
+from zoo.data.readers.tables import Row, column_names, read_rows
 from zoo.data.readers.text_io import read_lines
 from zoo.errors import SourceError, UsageError, did_you_mean
 from zoo.io.numbers import parse_float
@@ -119,10 +119,10 @@ def read_texts(paths: Sequence[Path]) -> dict[str, str]:
             key = next((name for name in IDS if name in columns), IDS[0])
 
             def add(row: Row, key: str = key) -> None:
-                location, values = row
+                location, values = row.location, row.values
                 name = str(values[key])
-                text = require_text(values["text"], f"{location}: text")
-                title = require_text(values.get("title") or "", f"{location}: title")
+                text = row.text("text")
+                title = row.text("title") if values.get("title") else ""
                 if name in texts:
                     raise RowError(f"{location}: the id {name!r} occurs twice", "rename one")
                 texts[name] = f"{title} {text}".strip()

@@ -9,7 +9,7 @@ from zoo.data.readers.documents import iter_files
 from zoo.data.readers.labelled import require_label, text_hash
 from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed
-from zoo.data.readers.tables import Row, read_rows, require_text
+from zoo.data.readers.tables import Row, read_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ def iter_text_groups(
     names = [*texts, *([] if label is None else [label])]
 
     def group(row: Row) -> TextGroup:
-        location, values = row
-        group = tuple(require_text(values[name], f"{location}: {name}") for name in texts)
+        location, values = row.location, row.values
+        group = tuple(map(row.text, texts))
         if label is None:
             return TextGroup(group, None, location)
         require_label(values[label], f"{location} has no {label}")

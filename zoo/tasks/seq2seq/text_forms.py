@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from zoo.data.readers.glue import PREFIX, glue_files, glue_task
-from zoo.data.readers.labelled import Columns, Sample, label_name, label_number
+from zoo.data.readers.labelled import Columns, Sample, label_name, label_number, match_label
 from zoo.data.readers.problems import RowError
 from zoo.errors import UsageError
 
@@ -52,12 +52,12 @@ class TextForm:
             number = np.float32(label_number(label, location))
             return f"{np.round(number * np.float32(STEPS)) / STEPS:.1f}"
         if self.words:
-            word = self.words.get(label_name(label, location))
+            word = self.words.get(match_label(label_name(label, location), self.words))
             if word is None:
                 raise RowError(f"{location}: the label is {label!r}, not {' or '.join(self.words)}")
             return word
         if isinstance(label, str):
-            return label
+            return str(label)
         if isinstance(label, int | float) and not isinstance(label, bool):
             return str(label)
         raise RowError(f"{location}: the target is {label!r}, which is not text")

@@ -14,6 +14,7 @@ from zoo.data.readers.labelled import (
     iter_samples,
     label_name,
     label_number,
+    match_label,
     split_labels,
 )
 from zoo.data.readers.problems import RowError, RowProblems
@@ -111,7 +112,7 @@ class LabelledEvaluation(Evaluation):
 
     def number_of(self, name: str, sample: Sample) -> int:
         """Return the index of a label."""
-        if (number := self.numbers.get(name)) is not None:
+        if (number := self.numbers.get(match_label(name, self.numbers))) is not None:
             return number
         raise RowError(
             f"{sample.location}: the model has no label {name!r}",

@@ -83,10 +83,12 @@ def iter_words(
 
 
 def _lists(row: Row, *, columns: Columns) -> WordsSample:
-    location, values = row
-    words, labels = values[columns.text], values[columns.label]
-    if not isinstance(words, list) or not isinstance(labels, list):
-        raise RowError(f"{location}: words and labels are not lists", "give lists")
+    location = row.location
+    words, labels = row.values[columns.text], row.values[columns.label]
+    for name, value in ((columns.text, words), (columns.label, labels)):
+        if not isinstance(value, list):
+            row.require_type(name, "list", value)
+            raise RowError(f"{location}: {name} is {value!r:.80}, not a list", "give lists")
     if len(words) != len(labels):
         raise RowError(f"{location} has {len(words)} words and {len(labels)} labels")
     return WordsSample(

@@ -245,6 +245,18 @@ def test_the_command_writes_a_file_once(small: Small, tmp_path: Path, ending: st
     assert warm.zoo(*command, "--force").returncode == 0
 
 
+def test_formulas_are_safe_in_a_spreadsheet(small: Small, tmp_path: Path) -> None:
+    model, _ = small("BertForSequenceClassification", **NAMES)
+    file = table(tmp_path / "t.tsv", ["=a b", "a b"], ["x", "y"])
+    path = tmp_path / "predicted.csv"
+    options = ("--task", "text-classification", "--eval", file, "--no-record")
+    assert warm.zoo("eval", model.checkpoint.path, *options, "--excel-safe").returncode == 2
+    done = warm.zoo("eval", model.checkpoint.path, *options, "--predictions", path, "--excel-safe")
+    assert done.returncode == 0, done.stderr
+    with path.open(newline="") as lines:
+        assert [row["text"] for row in csv.DictReader(lines)] == ["'=a b", "a b"]
+
+
 def test_nothing_is_written_into_a_model(small: Small, tmp_path: Path) -> None:
     model, _ = small("BertForSequenceClassification", **NAMES)
     file = table(tmp_path / "t.tsv", TEXTS, ["x"] * 8)

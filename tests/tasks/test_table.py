@@ -20,6 +20,7 @@ from tests.inference.conftest import Small
 from tests.warm import zoo as command
 from zoo.api import Model
 from zoo.errors import UsageError, VerificationError
+from zoo.io.digests.self_digest import NO_DIGEST, add_digest
 from zoo.io.output import resumable
 from zoo.tasks.sentence_embedding.predict import Embed
 
@@ -276,6 +277,72 @@ def test_another_input_model_or_option_is_refused(
     assert resumed(text="review") == 40
 
 
+def edit_record(part: Path, **changes: Any) -> None:
+    """Change the record of a part, with a correct digest."""
+    record = Path(f"{part}.json")
+    value = {**json.loads(record.read_text()), **changes, "digest": NO_DIGEST}
+    record.write_bytes(add_digest(json.dumps(value).encode()))
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_record_that_the_part_does_not_fit_is_refused(
+    model: Model, table: Path, tmp_path: Path, often: None, ending: str
+) -> None:
+    path = tmp_path / f"out{ending}"
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(patch, 10)
+        with pytest.raises(KeyboardInterrupt):
+            model.run_table("embed", table, path, text="review")
+    part = Path(f"{path}.part")
+    record = json.loads(Path(f"{part}.json").read_text())
+    kept = part.read_bytes()
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"rows": 10**9}, "has 8 rows, and its record says 1,000,000,000"),
+        ({"rows": 7}, "has 8 rows, and its record says 7"),
+        ({"rows": -8}, "has 8 rows, and its record says -8"),
+        ({"bytes": 10**9}, "was changed after zoo wrote it"),
+        ({"bytes": -1}, "was changed after zoo wrote it"),
+    ]
+    if ending in (".csv", ".tsv"):
+        changes.append(({"columns": ["a", "b"]}, "does not have the columns of its record"))
+        changes.append(({"columns": []}, "has 9 rows, and its record says 8"))
+    if ending == ".npy":
+        dtype, size = record["columns"]
+        halves = ["<f8", str(int(size) // 2)]
+        for columns in (halves, ["O", size], ["x", size], [dtype, "0"], [dtype, "a"], [dtype]):
+            changes.append(({"columns": columns}, "does not have the columns of its record"))
+    for change, message in changes:
+        edit_record(part, **{**record, **change})
+        with pytest.raises(VerificationError, match=message) as caught:
+            model.run_table("embed", table, path, text="review", resume=True)
+        assert caught.value.hint == "begin again with --force"
+        assert part.read_bytes() == kept
+        assert not path.exists()
+    edit_record(part, **record)
+    assert model.run_table("embed", table, path, text="review", resume=True) == 40
+
+
+def test_large_integers_of_the_input_are_json_in_parquet(model: Model, tmp_path: Path) -> None:
+    lines = ['{"text": "a", "id": 1}', f'{{"text": "b", "id": {2**70}}}']
+    (tmp_path / "t.jsonl").write_text("\n".join(lines))
+    assert model.run_table("embed", tmp_path / "t.jsonl", tmp_path / "o.parquet") == 2
+    written = rows(tmp_path / "o.parquet")
+    assert [json.loads(row["id"]) for row in written] == [1, 2**70]
+    np.testing.assert_allclose([row["embedding"] for row in written], model.embed(["a", "b"]))
+
+
+def test_formulas_of_the_input_are_safe_in_a_spreadsheet(model: Model, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("text,n\n=1+1,-1\n@a,x\n")
+    path = tmp_path / "o.csv"
+    model.run_table("embed", tmp_path / "t.csv", path, text="text", excel_safe=True)
+    assert [(row["text"], row["n"]) for row in rows(path)] == [("'=1+1", "-1"), ("'@a", "x")]
+    model.run_table("embed", tmp_path / "t.csv", path, text="text", force=True)
+    assert [row["text"] for row in rows(path)] == ["=1+1", "@a"]
+    for ending in (".npy", ".jsonl"):
+        with pytest.raises(UsageError, match=r"only \.csv and \.tsv have cells"):
+            model.run_table("embed", tmp_path / "t.csv", tmp_path / f"o{ending}", excel_safe=True)
+
+
 def test_force_begins_again(model: Model, table: Path, interrupted: Path) -> None:
     assert model.run_table("embed", table, interrupted, text="note", force=True) == 40
     assert next(row["text"] for row in rows(interrupted)) == 'a, "b"\n0'
@@ -350,6 +417,8 @@ def refusals(path: str, table: Path, folder: Path) -> Iterator[tuple[tuple[Any, 
     run = ("run", "embed", path, "--input", table, "--text", "review")
     yield (*run, "-o", folder / "o.xls"), "the format is unknown"
     yield (*run, "--resume"), "--resume is for --output FILE"
+    yield (*run, "--excel-safe"), "--excel-safe is for --output FILE"
+    yield (*run, "-o", folder / "o.jsonl", "--excel-safe"), "only .csv and .tsv have cells"
     yield ("run", "embed", path, "-", "-o", folder / "o.csv", "--resume"), "cannot be read again"
     yield ("run", "embed", path, "--input", "none.csv", "-o", folder / "o.csv"), "none.csv"
 

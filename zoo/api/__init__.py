@@ -803,6 +803,7 @@ class Model:
         format: "Kind" = "auto",
         resume: bool = False,
         force: bool = False,
+        excel_safe: bool = False,
         **options: Any,
     ) -> int:
         """Run any task on a file, and write the results to another file, in bounded memory.
@@ -821,6 +822,7 @@ class Model:
             format: format of the input; ``auto`` looks at the ending and the first line.
             resume: continue an interrupted output, if there is one.
             force: replace the output, and an interrupted one.
+            excel_safe: in CSV and TSV, precede by ``'`` what a spreadsheet would compute.
             **options: options of ``zoo run`` for the task, with underscores, and ``max_seq_len``
                 and ``max_batch_tokens``.
 
@@ -840,7 +842,7 @@ class Model:
         from zoo.tasks.table import open_input, require_output, run_options, write_results
 
         source, path = fspath(input), Path(fspath(output))
-        require_output(task, path, force=force, resume=resume, source=source)
+        require_output(task, path, force=force, resume=resume, source=source, excel_safe=excel_safe)
         given = open_input(
             task,
             source=source,
@@ -853,7 +855,7 @@ class Model:
         runner: Task = make_task(
             task, self.checkpoint, self.session, tokenizer=self.tokenizer, **given.options
         )
-        return write_results(runner, given, path, resume=resume, force=force)
+        return write_results(runner, given, path, resume=resume, force=force, excel_safe=excel_safe)
 
     def _run(
         self,

@@ -279,6 +279,9 @@ SHARED = {
     "output": SharedOption(("-o", "--output"), "PATH", "File or directory to write."),
     "figures": SharedOption(("--figures",), "DIR", "Directory for figures, as SVG."),
     "force": SharedOption(("--force",), "", "Replace the output if zoo wrote it."),
+    "excel_safe": SharedOption(
+        ("--excel-safe",), "", "In CSV and TSV, precede by ' what a spreadsheet would compute."
+    ),
     "task": SharedOption(("--task",), "TASK", "Name of the task; the help lists them."),
     "seed": SharedOption(("--seed",), "N", "Random seed."),
     "backend": SharedOption(("--backend",), "NAME", "Where the model runs."),

@@ -95,11 +95,17 @@ def open_input(
 
 
 def require_output(
-    name: str, path: Path, *, force: bool, resume: bool, source: str | None = None
+    name: str,
+    path: Path,
+    *,
+    force: bool,
+    resume: bool,
+    source: str | None = None,
+    excel_safe: bool = False,
 ) -> None:
     """Check that results of a task can be written to a file, before a model is loaded."""
     sources = [] if source in (None, "-") else [Path(str(source))]
-    check_output(path, force=force, resume=resume, sources=sources)
+    check_output(path, force=force, resume=resume, sources=sources, excel_safe=excel_safe)
     specs = find_tasks(name, "predict")
     if path.suffix.lower() == ARRAY and load_part(specs[0], "predict").vector_key is None:
         raise UsageError(
@@ -117,6 +123,7 @@ def write_results(
     *,
     resume: bool = False,
     force: bool = False,
+    excel_safe: bool = False,
 ) -> int:
     """Run a task, and write its results to a file; return their number."""
     # A result is a row, with the columns of its record, except in arrays. In CSV and Parquet every
@@ -131,6 +138,8 @@ def write_results(
             "model": blake3(task.checkpoint.identity).hexdigest(),
             "backend": [session.backend, session.device, session.dtype],
         }
+        if excel_safe:
+            settings["excel_safe"] = True
     sources = [] if given.path is None else [given.path]
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(
@@ -142,6 +151,7 @@ def write_results(
                 sources=sources,
                 vector_key=task.vector_key,
                 no_vectors=None if task.vector_key is None else task.no_vectors(),
+                excel_safe=excel_safe,
             )
         )
         count = stack.enter_context(progress_of_chunks(task.name, sources))

@@ -163,6 +163,23 @@ def test_what_does_not_fit_is_one_line(
     assert not output.exists()
 
 
+def test_formulas_are_safe_in_a_spreadsheet(hub_checkpoint: Make, tmp_path: Path) -> None:
+    import csv
+
+    model = converted(hub_checkpoint("BertModel"), tmp_path / "model").path
+    rows = [{key: f"={text}" for key, text in row.items()} for row in pairs()]
+    source = write_table(tmp_path / "pairs.jsonl", rows)
+    output = tmp_path / "mined.csv"
+    done = warm.zoo("mine-negatives", model, "--input", source, "-o", output, "--excel-safe")
+    assert done.returncode == 0, done.stderr
+    with output.open(newline="") as file:
+        written = list(csv.DictReader(file))
+    assert written
+    for row in written:
+        for cell in row.values():
+            assert cell.startswith("'=")
+
+
 def test_rows_that_cannot_be_used_are_refused(hub_checkpoint: Make, tmp_path: Path) -> None:
     model = converted(hub_checkpoint("BertModel"), tmp_path / "model").path
     source = write_table(tmp_path / "pairs.jsonl", [*pairs(), {"text": "a", "pair": 3}])

@@ -89,6 +89,7 @@ columns are named, or counted from 1 in a file without a header.""",
     help="Write a page with charts and the worst predictions: .html.",
 )
 @click.option("--force", is_flag=True, help="Replace the files of --predictions and --report.")
+@shared_option("excel_safe")
 @click.option(
     "--no-record",
     is_flag=True,
@@ -111,6 +112,7 @@ def command(
     predictions: Path | None,
     report: Path | None,
     force: bool,
+    excel_safe: bool,
     **options: Any,
 ) -> None:
     """Evaluate a model, and print its metrics, the metric that compares models first.
@@ -133,8 +135,9 @@ def command(
     _check_options(task, suite, {**requested, "revision": revision, "lock": lock})
     record, data = not no_record, tuple(map(Path, eval_data))
     if task is None:
-        for flag, path in (("--predictions", predictions), ("--report", report)):
-            if path is not None:
+        outputs = {"--predictions": predictions, "--report": report, "--excel-safe": excel_safe}
+        for flag, setting in outputs.items():
+            if setting:
                 raise UsageError(f"{suite} has several tasks", f"leave {flag} out")
         _print_glue(Path(ref), data, compute, options["limit"], record=record, as_json=as_json)
         return
@@ -144,7 +147,9 @@ def command(
     evaluation = evaluation_task(task)
     files, named = evaluation.split_names(data, requested)
     requested = {**named, **requested}
-    output = _Output(predictions, report, files, force=force)
+    if excel_safe and predictions is None:
+        raise UsageError("--excel-safe is for --predictions FILE", "leave it out")
+    output = _Output(predictions, report, files, force=force, excel_safe=excel_safe)
     checkpoint = resolve_adapted(ref, adapter, revision=revision, offline=offline, lock=lock)
     evaluation.require_supported(checkpoint)  # before loading the weights
     if record and not is_recordable(ref, checkpoint):
@@ -185,7 +190,13 @@ class _Output:
     """The files of predictions and of the report; either may be ``None``."""
 
     def __init__(
-        self, predictions: Path | None, report: Path | None, files: Sequence[Path], *, force: bool
+        self,
+        predictions: Path | None,
+        report: Path | None,
+        files: Sequence[Path],
+        *,
+        force: bool,
+        excel_safe: bool,
     ) -> None:
         from zoo.data.readers.documents import expand_paths
         from zoo.errors import UsageError
@@ -196,8 +207,9 @@ class _Output:
         if predictions is None and report is None:
             return
         self._options: dict[str, Any] = {"force": force, "sources": expand_paths(list(files))}
+        self._excel_safe = excel_safe
         if predictions is not None:  # before anything is computed
-            check_table(predictions, **self._options)
+            check_table(predictions, **self._options, excel_safe=excel_safe)
         if report is not None:
             if report.suffix.lower() not in (".html", ".htm"):
                 raise UsageError(f"{report}: a report is HTML", "end the name in .html")
@@ -217,7 +229,10 @@ class _Output:
             sinks.append(self._collector.add)
         with ExitStack() as stack:
             if self.predictions is not None:
-                sinks.append(stack.enter_context(table_writer(self.predictions, **self._options)))
+                writer = table_writer(
+                    self.predictions, **self._options, excel_safe=self._excel_safe
+                )
+                sinks.append(stack.enter_context(writer))
 
             def on_prediction(row: Mapping[str, Any]) -> None:
                 for sink in sinks:

@@ -93,7 +93,7 @@ def task_command(name: str) -> click.Command:
     verb = first.command
 
     def run(ref: str, texts: tuple[str, ...], as_json: bool, **options: Any) -> None:
-        written = {key: options.pop(key) for key in ("output", "resume", "force")}
+        written = {key: options.pop(key) for key in ("output", "resume", "force", "excel_safe")}
         target: Path | None = written.pop("output")
         stream = options.pop("stream", False)
         if target is not None and str(target) != "-":
@@ -109,7 +109,8 @@ def task_command(name: str) -> click.Command:
             output.result(value, [f"wrote {target}, {rows:,} rows"], as_json=as_json)
             return
         if given := [key for key, value in written.items() if value]:
-            raise click.UsageError(f"--{given[0]} is for --output FILE")
+            flag = given[0].replace("_", "-")
+            raise click.UsageError(f"--{flag} is for --output FILE")
         if stream:
             _stream(name, ref, texts, as_json, options)
             return
@@ -152,6 +153,7 @@ def task_command(name: str) -> click.Command:
         ),
         click.option("--resume", is_flag=True, help="Continue an interrupted --output."),
         shared_option("force", "Replace the file of --output."),
+        shared_option("excel_safe"),
         lambda function: add_options(function, list(options.values())),
         shared_option(
             "max_seq_len",

@@ -72,6 +72,7 @@ table, and of --corpus."""
     type=OutputFile(),
 )
 @shared_option("force", "Replace the output file.")
+@shared_option("excel_safe")
 @click.option(
     "--scorer",
     type=REFERENCE,
@@ -115,6 +116,7 @@ def command(
     corpus: str | None,
     output: Path,
     force: bool,
+    excel_safe: bool,
     scorer: str | None,
     output_format: Any,
     output_scores: bool,
@@ -164,7 +166,8 @@ def command(
 
     further = expand_paths([] if corpus is None else [corpus])
     sources = [*expand_paths([source]), *further]
-    with table_writer(output, force=force, sources=sources) as write:
+    writer = table_writer(output, force=force, sources=sources, excel_safe=excel_safe)
+    with writer as write:
         groups = read_text_groups([source], (text, pair))
         texts = [*read_texts(further).values()] if further else []
         again = None if scorer is None else ranker(scorer, pairs=True, pinned=None, prompts={})

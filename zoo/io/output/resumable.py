@@ -5,30 +5,31 @@ import csv
 import errno
 import fcntl
 import io
-import itertools
-import json
 import logging
+import math
 import os
+import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from zoo.errors import SourceError, UsageError, VerificationError, ZooError
 from zoo.io.digests.self_digest import NO_DIGEST, add_digest, read_record
-from zoo.io.json import JsonStruct, dump_json, encode_json
+from zoo.io.json import JsonStruct, encode_json
 from zoo.io.local import require_local
 from zoo.io.output.atomic import atomic_write, writing
 from zoo.io.output.inside import open_inside
 from zoo.io.output.overwrite import check_file
+from zoo.io.output.parquet import require_pyarrow, write_parquet
 from zoo.io.output.staging import staged_path
 from zoo.io.output.tables import (
+    DELIMITERS,
     PARQUET,
-    ROWS_AT_ONCE,
+    RowEncoder,
     check_table,
-    format_cell,
     json_row,
-    require_pyarrow,
+    require_cells,
 )
 from zoo.overrides import override
 from zoo.version import __version__
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("zoo")
 ARRAY = ".npy"
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
+BEGIN_AGAIN = "begin again with --force"
+READ_BYTES = 1 << 20
 SECONDS = 1.0  # between two records of the progress
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -58,12 +60,20 @@ class PartRecord(JsonStruct):
     digest: str
 
 
-def check_output(path: Path, *, force: bool, resume: bool, sources: Iterable[Path] = ()) -> None:
+def check_output(
+    path: Path,
+    *,
+    force: bool,
+    resume: bool,
+    sources: Iterable[Path] = (),
+    excel_safe: bool = False,
+) -> None:
     """Raise an error if results cannot be written to a file, before anything is computed."""
     if path.suffix.lower() == ARRAY:
+        require_cells(path, excel_safe=excel_safe)
         check_file(path, force=force, sources=sources)
     else:
-        check_table(path, force=force, sources=sources)
+        check_table(path, force=force, sources=sources, excel_safe=excel_safe)
     part = part_of(path)
     if os.path.lexists(part) and not (resume or force):
         raise UsageError(
@@ -147,19 +157,32 @@ class ResumableOutput:
                 f"{self._part} was written with different {changed[0]}",
                 "run the command that was interrupted, or begin again with --force",
             )
-        left = record.bytes
-        while left and (data := self._file.read(min(left, 1 << 20))):
+        size = 0
+        for data in _first_bytes(self._file, record.bytes):
             self._hasher.update(data)
-            left -= len(data)
-        if left or self._hasher.hexdigest() != record.blake3:
-            raise VerificationError(
-                f"{self._part} was changed after zoo wrote it", "begin again with --force"
-            )
+            size += len(data)
+        if size != record.bytes or self._hasher.hexdigest() != record.blake3:
+            raise VerificationError(f"{self._part} was changed after zoo wrote it", BEGIN_AGAIN)
+        self._encoder.columns = record.columns
+        self._require_rows(record)
         self._file.seek(record.bytes)
         self._file.truncate()
         self.rows, self._bytes = record.rows, record.bytes
-        self._encoder.columns, self._complete = record.columns, record
+        self._complete = record
         LOG.info("%s has %s rows: continuing after them", self._part, f"{self.rows:,}")
+
+    def _require_rows(self, record: PartRecord) -> None:
+        """Check that the part has the rows and columns of its record, which anyone may edit."""
+        try:
+            rows = self._encoder.count_rows(self._file, record.bytes)
+        except ValueError as error:
+            raise VerificationError(
+                f"{self._part} does not have the columns of its record ({error})", BEGIN_AGAIN
+            ) from error
+        if rows != record.rows:
+            raise VerificationError(
+                f"{self._part} has {rows:,} rows, and its record says {record.rows:,}", BEGIN_AGAIN
+            )
 
     def finish(self) -> None:
         """Complete the contents of the part."""
@@ -179,6 +202,7 @@ def resumable_output(
     sources: Iterable[Path] = (),
     vector_key: str | None = None,
     no_vectors: "NDArray[Any] | None" = None,
+    excel_safe: bool = False,
 ) -> Iterator[ResumableOutput]:
     """Yield the output, with the rows that an interrupted command has written."""
     # settings: what the rows depend on; ``None`` if that is unknown, and nothing is kept
@@ -187,13 +211,13 @@ def resumable_output(
     sources = list(sources)
     require_local(path, "output")
     path = Path(os.path.abspath(path))
-    check_output(path, force=force, resume=resume, sources=sources)
+    check_output(path, force=force, resume=resume, sources=sources, excel_safe=excel_safe)
     part = part_of(path)
     with contextlib.ExitStack() as stack:
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             file = stack.enter_context(_open(part, resume=resume))
-        encoder = _encoder(path, vector_key, no_vectors)
+        encoder = _encoder(path, vector_key, no_vectors, excel_safe=excel_safe)
         output = ResumableOutput(part, file, encoder, settings or {})
         if resume:
             output.restore()
@@ -255,46 +279,69 @@ def _read_record(part: Path) -> PartRecord | None:
     if not os.path.lexists(path):
         return None
     if path.is_symlink():
-        raise UsageError(f"{path} is a link", "begin again with --force")
-    return read_record(path, PartRecord, hint="begin again with --force")
+        raise UsageError(f"{path} is a link", BEGIN_AGAIN)
+    return read_record(path, PartRecord, hint=BEGIN_AGAIN)
 
 
 class _Encoder:
     """Bytes of rows in a part: JSON lines."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.columns = path, list[str]()
+    def __init__(self) -> None:
+        self.columns = list[str]()
 
     def encode(self, row: Row, number: int) -> bytes:
         return json_row(row)
+
+    def count_rows(self, file: BinaryIO, size: int) -> int:
+        """Return the number of rows in the first bytes of a part.
+
+        Raises:
+            ValueError: the columns are not those of the part.
+        """
+        return sum(data.count(b"\n") for data in _first_bytes(file, size))
 
     def finish(self, file: BinaryIO, rows: int) -> None:
         """Write what depends on the number of rows."""
 
 
 class _Delimited(_Encoder):
+    def __init__(self, path: Path, *, excel_safe: bool) -> None:
+        super().__init__()
+        self._encode_cells = RowEncoder(path, excel_safe=excel_safe)
+        self._delimiter = DELIMITERS[path.suffix.lower()]
+
     @override
     def encode(self, row: Row, number: int) -> bytes:
-        text = io.StringIO(newline="")
-        delimiter = DELIMITERS[self.path.suffix.lower()]
-        rows = csv.writer(text, delimiter=delimiter, lineterminator="\n")
+        header = b""
         if not self.columns:
             self.columns = list(row)
-            rows.writerow(self.columns)
+            header = self._encode_cells(self.columns)
         if more := [name for name in row if name not in self.columns]:
             raise UsageError(
                 f"row {number} has the column {more[0]!r}, which the first row lacks",
                 "write .jsonl",
             )
-        rows.writerow([format_cell(row.get(name)) for name in self.columns])
-        return text.getvalue().encode(errors="backslashreplace")
+        return header + self._encode_cells([row.get(name) for name in self.columns])
+
+    @override
+    def count_rows(self, file: BinaryIO, size: int) -> int:
+        header = self._encode_cells(self.columns) if self.columns else b""
+        file.seek(0)
+        if file.read(len(header)) != header:
+            raise ValueError("other columns")
+        texts = _lines(file, size - len(header))
+        csv.field_size_limit(sys.maxsize)
+        try:
+            return sum(1 for _ in csv.reader(texts, delimiter=self._delimiter, strict=True))
+        except csv.Error as error:
+            raise ValueError(str(error)) from error
 
 
 class _Array(_Encoder):
     """Rows of a NumPy array: a header, which ``finish`` writes again, and numbers."""
 
-    def __init__(self, path: Path, key: str, none: "NDArray[Any]") -> None:
-        super().__init__(path)
+    def __init__(self, key: str, none: "NDArray[Any]") -> None:
+        super().__init__()
         self._key, self._shape, self._dtype = key, none.shape[1:], none.dtype
 
     @override
@@ -307,13 +354,36 @@ class _Array(_Encoder):
         return vector.tobytes()
 
     @override
-    def finish(self, file: BinaryIO, rows: int) -> None:
-        import numpy as np
+    def count_rows(self, file: BinaryIO, size: int) -> int:
+        if not self.columns:
+            return size  # which is 0
+        self._read_columns()
+        row_bytes = self._dtype.itemsize * math.prod(self._shape)
+        header = self._header(0)
+        rows, remainder = divmod(size - len(header), row_bytes)
+        file.seek(0)
+        if file.read(len(header)) != header or remainder:
+            raise ValueError("another shape or dtype")
+        return rows
 
-        if self.columns:  # of the first row, which another process may have written
-            self._dtype, self._shape = np.dtype(self.columns[0]), tuple(map(int, self.columns[1:]))
+    @override
+    def finish(self, file: BinaryIO, rows: int) -> None:
+        if self.columns:
+            self._read_columns()
         file.seek(0)
         file.write(self._header(rows))
+
+    def _read_columns(self) -> None:
+        """Take dtype and shape of the first row, which another process may have written."""
+        import numpy as np
+
+        try:
+            dtype, *shape = self.columns
+            self._dtype, self._shape = np.dtype(dtype), tuple(map(int, shape))
+        except TypeError as error:
+            raise ValueError(str(error)) from error
+        if self._dtype.kind not in "iuf" or min(self._shape, default=1) < 1:
+            raise ValueError("another shape or dtype")
 
     def _header(self, rows: int) -> bytes:
         """Return a header; its length does not depend on the number of rows."""
@@ -329,55 +399,42 @@ class _Array(_Encoder):
         return buffer.getvalue()
 
 
-def _encoder(path: Path, vector_key: str | None, no_vectors: "NDArray[Any] | None") -> _Encoder:
+def _encoder(
+    path: Path, vector_key: str | None, no_vectors: "NDArray[Any] | None", *, excel_safe: bool
+) -> _Encoder:
     suffix = path.suffix.lower()
     if suffix == ARRAY:
         assert vector_key is not None and no_vectors is not None, "checked by the caller"
-        return _Array(path, vector_key, no_vectors)
-    return _Delimited(path) if suffix in DELIMITERS else _Encoder(path)
+        return _Array(vector_key, no_vectors)
+    return _Delimited(path, excel_safe=excel_safe) if suffix in DELIMITERS else _Encoder()
+
+
+def _first_bytes(file: BinaryIO, size: int) -> Iterator[bytes]:
+    """Yield the first bytes of a file in pieces."""
+    file.seek(0)
+    while size > 0 and (data := file.read(min(size, READ_BYTES))):
+        yield data
+        size -= len(data)
+
+
+def _lines(file: BinaryIO, size: int) -> Iterator[str]:
+    """Yield the lines in the next bytes of a file."""
+    while size > 0 and (line := file.readline(size)):
+        yield line.decode()
+        size -= len(line)
 
 
 def _write_parquet(
     path: Path, file: BinaryIO, vector_key: str | None, no_vectors: "NDArray[Any] | None"
 ) -> None:
-    """Write JSON lines as Parquet; a column of values of several types is JSON."""
-    pyarrow: Any = require_pyarrow(path)
-    types: dict[str, Any] = {}
-    for rows in _row_groups(file):
-        for name in dict.fromkeys(name for row in rows for name in row):
-            values = [row.get(name) for row in rows]
-            types[name] = _common_type(pyarrow, values, types.get(name, pyarrow.null()))
-    if vector_key in types and no_vectors is not None:
-        types[vector_key] = pyarrow.list_(pyarrow.from_numpy_dtype(no_vectors.dtype))
-    empty = {name for name, kind in types.items() if kind == pyarrow.null()}
-    mixed = {name for name, kind in types.items() if kind is None}
-    types |= dict.fromkeys(empty | mixed, pyarrow.string())
-    schema = pyarrow.schema(list(types.items()))
+    fixed_types = {}
+    if vector_key is not None and no_vectors is not None:
+        pyarrow: Any = require_pyarrow(path)
+        item_type = pyarrow.from_numpy_dtype(no_vectors.dtype)
+        fixed_types[vector_key] = pyarrow.list_(item_type)
     with staged_path(path) as staging:
-        with pyarrow.parquet.ParquetWriter(str(staging), schema) as writer:
-            for rows in _row_groups(file):
-                columns = {name: [row.get(name) for row in rows] for name in types}
-                for name in mixed:
-                    columns[name] = [None if v is None else dump_json(v) for v in columns[name]]
-                writer.write_table(pyarrow.table(columns, schema=schema))
-        with staging.open("rb") as written:
-            os.fsync(written.fileno())
+        with staging.open("xb") as target:
+            write_parquet(path, file, target, fixed_types)
+            target.flush()
+            os.fsync(target.fileno())
         os.replace(staging, path)
-
-
-def _common_type(pyarrow: Any, values: Sequence[Any], before: Any) -> Any:
-    """Return the type of values, and of those before; ``None`` if they have several types."""
-    if before is None:
-        return None
-    try:
-        types = [pyarrow.schema([("", kind)]) for kind in (before, pyarrow.array(values).type)]
-        return pyarrow.unify_schemas(types, promote_options="permissive").field(0).type
-    except pyarrow.ArrowException:
-        return None
-
-
-def _row_groups(file: BinaryIO) -> Iterator[list[dict[str, Any]]]:
-    """Yield the rows of JSON lines, so many at once."""
-    file.seek(0)
-    while lines := list(itertools.islice(file, ROWS_AT_ONCE)):
-        yield [json.loads(line) for line in lines]

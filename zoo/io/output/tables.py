@@ -4,48 +4,65 @@ import contextlib
 import csv
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from zoo.errors import SourceError, UsageError
+from zoo.errors import UsageError
 from zoo.io.json import dump_json
+from zoo.io.numbers import parse_float
 from zoo.io.output.atomic import writing
 from zoo.io.output.overwrite import check_file
+from zoo.io.output.parquet import require_pyarrow, write_parquet
 from zoo.io.output.staging import staged_path
 from zoo.overrides import override
 
 Row = Mapping[str, Any]
 WriteRow = Callable[[Row], None]
 
-ROWS_AT_ONCE = 4096  # of a row group of Parquet
 PARQUET = ".parquet"
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+# Spreadsheets compute a cell that begins like this.
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
-def check_table(path: Path, *, force: bool = False, sources: Iterable[Path] = ()) -> None:
+def check_table(
+    path: Path, *, force: bool = False, sources: Iterable[Path] = (), excel_safe: bool = False
+) -> None:
     """Raise an error if a table cannot be written to a file, before its rows are computed."""
     if path.suffix.lower() not in FORMATS:
         raise UsageError(f"{path}: the format is unknown", f"end the name in {', '.join(FORMATS)}")
+    require_cells(path, excel_safe=excel_safe)
     check_file(path, force=force, sources=sources)
     if path.suffix.lower() == PARQUET:
         require_pyarrow(path)
 
 
+def require_cells(path: Path, *, excel_safe: bool) -> None:
+    """Raise an error if cells are to be safe in a format that has none."""
+    if excel_safe and path.suffix.lower() not in DELIMITERS:
+        raise UsageError(
+            f"{path}: only .csv and .tsv have cells that a spreadsheet may compute",
+            "leave --excel-safe out",
+        )
+
+
 @contextlib.contextmanager
 def table_writer(
-    path: Path, *, force: bool = False, sources: Iterable[Path] = ()
+    path: Path, *, force: bool = False, sources: Iterable[Path] = (), excel_safe: bool = False
 ) -> Iterator[WriteRow]:
     """Yield a function that writes a row; the file appears when the block ends without an error."""
     # All rows have the keys of the first one, in any order. In CSV and TSV, lists and mappings are
-    # JSON
+    # JSON; with ``excel_safe``, ' precedes texts that a spreadsheet would compute.
     sources = list(sources)
-    check_table(path, force=force, sources=sources)
+    check_table(path, force=force, sources=sources, excel_safe=excel_safe)
     with contextlib.ExitStack() as stack:
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             staging = stack.enter_context(staged_path(path))
             file = stack.enter_context(staging.open("xb"))
-            write = FORMATS[path.suffix.lower()](file, path)
+            write = FORMATS[path.suffix.lower()](file, path, excel_safe=excel_safe)
             stack.callback(write.release)
 
         def write_row(row: Row) -> None:
@@ -64,7 +81,7 @@ def table_writer(
 class _Writer:
     """Writer of a format."""
 
-    def __init__(self, file: BinaryIO, path: Path) -> None:
+    def __init__(self, file: BinaryIO, path: Path, *, excel_safe: bool) -> None:
         self._file, self._path = file, path
 
     def __call__(self, row: Row) -> None:
@@ -86,98 +103,78 @@ class _JsonLines(_Writer):
 def json_row(row: Row) -> bytes:
     """Return a row of JSON lines."""
     try:
-        return f"{dump_json(row, ensure_ascii=False)}\n".encode()
+        return f"{dump_json(row, ensure_ascii=False, default=str)}\n".encode()
     except UnicodeEncodeError:  # half of a surrogate pair, which JSON can escape
-        return f"{dump_json(row)}\n".encode()
+        return f"{dump_json(row, default=str)}\n".encode()
 
 
 class _Delimited(_Writer):
-    def __init__(self, file: BinaryIO, path: Path) -> None:
-        super().__init__(file, path)
-        self._text = io.TextIOWrapper(file, "utf-8", newline="")
-        delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-        self._rows = csv.writer(self._text, delimiter=delimiter, lineterminator="\n")
+    def __init__(self, file: BinaryIO, path: Path, *, excel_safe: bool) -> None:
+        super().__init__(file, path, excel_safe=excel_safe)
+        self._encode = RowEncoder(path, excel_safe=excel_safe)
         self._columns: list[str] = []
 
     @override
     def __call__(self, row: Row) -> None:
         if not self._columns:
             self._columns = list(row)
-            self._rows.writerow(self._columns)
-        self._rows.writerow([format_cell(row.get(name)) for name in self._columns])
-
-    @override
-    def close(self) -> None:
-        self._text.flush()
-        self._text.detach()
+            self._file.write(self._encode(self._columns))
+        self._file.write(self._encode([row.get(name) for name in self._columns]))
 
 
-def format_cell(value: Any) -> Any:
+class RowEncoder:
+    """Encodes rows of CSV or TSV: lists and mappings are JSON, and cells have quotes if needed."""
+
+    # Half of a surrogate pair, which UTF-8 lacks, is escaped.
+
+    def __init__(self, path: Path, *, excel_safe: bool) -> None:
+        self._delimiter = DELIMITERS[path.suffix.lower()]
+        self._format = _excel_cell if excel_safe else _cell
+
+    def __call__(self, cells: Sequence[Any]) -> bytes:
+        """Return the bytes of a row."""
+        text = io.StringIO(newline="")
+        # The csv module only quotes the line ends that it writes, and a lone \\r ends lines too.
+        rows = csv.writer(text, delimiter=self._delimiter, lineterminator="\r\n")
+        rows.writerow(list(map(self._format, cells)))
+        line = text.getvalue().removesuffix("\r\n")
+        return f"{line}\n".encode(errors="backslashreplace")
+
+
+def _cell(value: Any) -> Any:
     """Return the cell of a delimited table for a value: JSON for lists and mappings."""
     if isinstance(value, bool | list | tuple | dict):
         return dump_json(value, ensure_ascii=False)
     return "" if value is None else value
 
 
+def _excel_cell(value: Any) -> Any:
+    """Return a cell that no spreadsheet takes for a formula."""
+    # https://owasp.org/www-community/attacks/CSV_Injection; a number such as -1 stays a number.
+    cell = _cell(value)
+    is_text = isinstance(cell, str) and parse_float(cell) is None
+    return f"'{cell}" if is_text and cell.startswith(FORMULA_STARTS) else cell
+
+
 class _Parquet(_Writer):
-    def __init__(self, file: BinaryIO, path: Path) -> None:
-        super().__init__(file, path)
-        self._pyarrow = require_pyarrow(path)
-        self._waiting = list[Row]()
-        self._writer: Any = None
+    """Keeps rows as JSON lines in a temporary file until the types of all are known."""
+
+    def __init__(self, file: BinaryIO, path: Path, *, excel_safe: bool) -> None:
+        super().__init__(file, path, excel_safe=excel_safe)
+        require_pyarrow(path)
+        self._rows = tempfile.TemporaryFile(dir=path.parent)  # noqa: SIM115 (see release)
 
     @override
     def __call__(self, row: Row) -> None:
-        self._waiting.append(dict(row))
-        if len(self._waiting) >= ROWS_AT_ONCE:
-            self._flush()
+        self._rows.write(json_row(row))
 
     @override
     def close(self) -> None:
-        self._flush()
-        self._writer.close()
+        write_parquet(self._path, self._rows, self._file)
 
     @override
     def release(self) -> None:
-        if self._writer is not None:
-            self._writer.close()  # which may be repeated
-
-    def _flush(self) -> None:
-        pyarrow: Any = self._pyarrow
-        schema = None if self._writer is None else self._writer.schema
-        try:
-            table = pyarrow.Table.from_pylist(self._waiting, schema=schema)
-        except (pyarrow.ArrowException, TypeError) as error:
-            why = " ".join(str(error).split())[:200]
-            raise UsageError(
-                f"{self._path}: a column has values of several types: {why}", "write .jsonl"
-            ) from error
-        if self._writer is None:
-            # a column without a value so far is one of texts
-            types = [(f.name, f.type) for f in table.schema]
-            schema = pyarrow.schema(
-                [
-                    (name, pyarrow.string() if kind == pyarrow.null() else kind)
-                    for name, kind in types
-                ]
-            )
-            table = table.cast(schema)
-            self._writer = pyarrow.parquet.ParquetWriter(self._file, schema)
-        self._writer.write_table(table)
-        self._waiting.clear()
-
-
-def require_pyarrow(path: Path) -> Any:
-    """Return the module pyarrow, which writes Parquet."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise SourceError(
-            f"writing {path} takes pyarrow, which is not installed",
-            "pip install pyarrow, or write .jsonl",
-        ) from error
-    return pyarrow
+        self._rows.close()
 
 
 FORMATS: Mapping[str, type[_Writer]] = {

@@ -4,12 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 
 from zoo.adapters.registry import adapter_settings, parse_adapter
 from zoo.adapters.targets import AdaptableModel
 from zoo.adapters.write import base_record, write_adapter
-from zoo.checkpoint import AdapterRecord, Checkpoint
+from zoo.checkpoint import MANIFEST, AdapterRecord, Checkpoint, Manifest, encode_manifest
 from zoo.inference.load_model import load_model
+from zoo.io.digests.files import hash_file
+from zoo.io.json import read_json_record
 
 
 def write_random_adapter(
@@ -40,3 +43,14 @@ def write_random_adapter(
     record = AdapterRecord(adapter_settings(method), base_record(str(base.path), base))
     write_adapter(path, base.model, tensors, record, sources=[])
     return path
+
+
+def change_first_number(path: Path, name: str, value: float) -> None:
+    """Change a number of a checkpoint or an adapter, and the digest of the file in its manifest."""
+    (file,) = path.glob("*.safetensors")
+    tensors = load_file(file)
+    tensors[name].flatten()[0] = value
+    save_file(tensors, file)
+    manifest = read_json_record(path / MANIFEST, Manifest)
+    manifest.files[file.name] = hash_file(file)
+    (path / MANIFEST).write_bytes(encode_manifest(manifest))

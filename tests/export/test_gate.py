@@ -11,11 +11,16 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from click.testing import CliRunner
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from tests.checkpoints import Make, hub_checkpoint
 from tests.export.conftest import Exported
+from tests.inference.conftest import converted
 from tests.inference.making import make_checkpoint
 from zoo.checkpoint import Checkpoint
+from zoo.cli import cli
 from zoo.errors import PluginError, UsageError, VerificationError
 from zoo.export.export import export_onnx
 from zoo.export.report import ShapeCheck
@@ -26,6 +31,8 @@ from zoo.inference.load_model import load_model
 from zoo.nn.heads import Pooler
 from zoo_bert import Bert
 from zoo_bert.model import build
+
+__all__ = ["hub_checkpoint"]
 
 
 def exporting(hidden: Tensor) -> bool:
@@ -76,6 +83,26 @@ def test_a_graph_that_computes_something_else(
         export_onnx(wrong, tmp_path / "parent" / "graph")
     assert caught.value.exit_code == 3
     assert "at 1 x 1 tokens, where 1e-04 is accepted; nothing was written" in str(caught.value)
+
+
+@pytest.mark.parametrize("target", ["onnx", "openvino", "ctranslate2", "gguf"])
+def test_a_row_that_overflows_in_float16_and_is_not_compared(
+    target: str, hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    """Outputs are compared for some tokens, and no other check reads the row of this one."""
+    source = hub_checkpoint("BertModel", vocab_size=300)
+    tensors = load_file(source / "model.safetensors")
+    tensors["embeddings.word_embeddings.weight"][299] = 1e6
+    save_file(tensors, source / "model.safetensors", {"format": "pt"})
+    checkpoint = converted(source, tmp_path / "model")
+    unverified = ["--unverified"] if target == "gguf" else []
+    options = ["--to", target, "--dtype", "float16", "-o", str(tmp_path / "out"), *unverified]
+    outcome = CliRunner().invoke(cli, ["export", str(checkpoint.path), *options])
+    assert isinstance(outcome.exception, VerificationError)
+    assert "embeddings.tokens.weight has values that do not fit into float16" in str(
+        outcome.exception
+    )
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.usefixtures("no_trace")

@@ -9,6 +9,7 @@ import pytest
 import torch
 import transformers
 from click.testing import CliRunner
+from safetensors.torch import load_file, save_file
 
 from tests.checkpoints import SMALL, VOCABULARY, Make, byte_level_roberta, hub_checkpoint
 from tests.inference.conftest import converted
@@ -94,6 +95,37 @@ def test_rows_are_kept_by_text_composed_of_parts_or_new(bert: Checkpoint, tmp_pa
         VOCABULARY.index(part) for part in parts["jab"]
     ]
     assert check_digests(tmp_path / "new").startswith("4 files are what was written")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_rows_in_half_precision_are_means_of_their_values(
+    dtype: str, hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    half = converted(hub_checkpoint("BertForMaskedLM", dtype=dtype), tmp_path / "old")
+    made(half, word_pieces(tmp_path / "t", NEW), tmp_path / "new")
+    name = "embeddings.tokens.weight"
+    before, after = (
+        load_file(path / "model.safetensors")[name].float()
+        for path in (half.path, tmp_path / "new")
+    )
+    parts = [VOCABULARY.index(part) for part in ("j", "##a", "##b")]
+    mean = before[parts].mean(0)
+    torch.testing.assert_close(after[NEW.index("jab")], mean, atol=1e-2, rtol=1e-2)
+    assert 0 < after[NEW.index("zz")].abs().max() < 10
+
+
+def test_rows_that_overflow_are_not_written(hub_checkpoint: Make, tmp_path: Path) -> None:
+    source = hub_checkpoint("BertForMaskedLM")
+    file = source / "model.safetensors"
+    weights = load_file(file)
+    weights["bert.embeddings.word_embeddings.weight"][5] = 3e38
+    weights["bert.embeddings.word_embeddings.weight"][6] = -3e38
+    weights.pop("cls.predictions.decoder.weight", None)
+    save_file(weights, file, {"format": "pt"})
+    model = converted(source, tmp_path / "old")
+    with pytest.raises(VerificationError, match=r"the row of token 11 holds NaN or infinity"):
+        made(model, word_pieces(tmp_path / "t", NEW), tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 def test_parts_inside_of_a_word_are_those_that_its_rest_has(

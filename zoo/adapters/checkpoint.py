@@ -21,6 +21,7 @@ from zoo.checkpoint import (
 from zoo.checkpoint.digests import check_digests
 from zoo.checkpoint.module_weights import module_weight_files
 from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.io.tensors.finite import require_finite
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -145,12 +146,7 @@ def adapter_file(adapter: Checkpoint) -> Path:
 
 def require_finite_tensors(tensors: "Mapping[str, Tensor | NDArray[Any]]", file: Path) -> None:
     """Check that the tensors of an adapter's file are numbers."""
-    for name, tensor in tensors.items():
-        # of torch or numpy: NaN and infinity minus themselves are NaN
-        if not (tensor - tensor == 0).all():
-            raise VerificationError(
-                f"{file}: {name} holds NaN or infinity", "train the adapter again"
-            )
+    require_finite(tensors, file, "train the adapter again")
 
 
 def require_base(adapter: Checkpoint, base: Checkpoint) -> None:

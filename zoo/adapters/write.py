@@ -24,6 +24,7 @@ from zoo.checkpoint import (
 from zoo.io.digests.files import hash_folder
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
+from zoo.io.tensors.finite import require_finite
 from zoo.tokenizers.sentence_modules import MODULE_WEIGHTS
 from zoo.version import __version__
 
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from zoo.checkpoint.module_weights import ModuleWeights
+
+
+NOTHING_WRITTEN = "nothing was written"
 
 
 def base_record(reference: str, base: Checkpoint) -> BaseRecord:
@@ -63,6 +67,10 @@ def write_adapter(
         source: where the weights are from; ``None`` if they were computed here.
         modules: weights of the modules of a sentence encoder; ``None`` for the base's.
     """
+    # Arithmetic may overflow: factors that are multiplied into tensors, and casts to float32.
+    require_finite(tensors, path / ADAPTER, NOTHING_WRITTEN)
+    for folder, weights in (modules or {}).items():
+        require_finite(weights, path / folder / MODULE_WEIGHTS, NOTHING_WRITTEN)
     with atomic_directory(path, force=force, sources=sources) as staging:
         save_file({name: t.contiguous() for name, t in tensors.items()}, staging / ADAPTER)
         (staging / CONFIG).write_bytes(encode_json(model))

@@ -1,6 +1,6 @@
 """What conversions of adapters share: mapped tensors, the directory, the report."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from zoo.adapters.base import AdapterMethod
-from zoo.adapters.layers import add_stored_adapter
+from zoo.adapters.layers import adapted_modules, add_stored_adapter
 from zoo.adapters.registry import adapter_settings
 from zoo.adapters.targets import AdaptableModel
 from zoo.adapters.write import base_record, write_adapter
@@ -20,6 +20,9 @@ from zoo.checkpoint import FORMAT_VERSION, AdapterRecord, Checkpoint, ModelFile,
 from zoo.convert.dtypes import cast
 from zoo.errors import VerificationError, first_names
 from zoo.families.config import Config
+from zoo.io.tensors.finite import require_finite
+from zoo.nn.adapters import Bottleneck
+from zoo.nn.adapters.prefix import PrefixEncoder
 from zoo.nn.layers.skip_init import init_empty_weights
 from zoo.tokenizers.info import TokenizerInfo
 from zoo.weights import WeightMap
@@ -68,19 +71,55 @@ def check_tensors(
         add_stored_adapter(method, model, adaptable, tensors, file)
 
 
-def read_base_tensors(
+def require_finite_effect(
+    method: AdapterMethod,
+    adaptable: AdaptableModel,
+    tensors: Mapping[str, Tensor],
+    base: Checkpoint,
+    file: Path,
+) -> None:
+    """Check that a base has finite weights with an adapter, whose factors may be too large.
+
+    The tensors of the adapter are finite themselves.
+    """
+    with init_empty_weights():
+        model = adaptable.family.model(adaptable.config, adaptable.head)
+        add_stored_adapter(method, model, adaptable, tensors, file)
+    adapters = {name: adapter for name, _, adapter in adapted_modules(model) if adapter.can_merge}
+    hint = "its scaling, alpha or rank do not belong to these tensors: correct its settings"
+    weights = (f"{name}.weight" for name in adapters)
+    for name, array in iter_base_tensors(base, adaptable.config, adaptable.head, set(weights)):
+        require_finite({name: array}, base.path, "give a base whose weights are finite")
+        merged, _ = adapters[name.removesuffix(".weight")].merge(
+            torch.from_numpy(array.copy()), None
+        )
+        require_finite({f"{name} of the base, with the adapter,": merged}, file, hint)
+    for name, module in model.named_modules():
+        if isinstance(module, Bottleneck):
+            for key, tensor in module.up.state_dict().items():
+                require_finite({f"{name}.up.{key}, scaled,": tensor * module.scaling}, file, hint)
+        elif isinstance(module, PrefixEncoder):
+            require_finite({f"{name}, as keys and values,": module.flat()}, file, hint)
+
+
+def iter_base_tensors(
     base: Checkpoint, config: Config, head: str, names: Collection[str]
-) -> dict[str, NDArray[np.float32]]:
-    """Return tensors that a base has, in float32, by their names in a model with a head."""
+) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """Yield tensors that a base has, in float32, by their names in a model with a head."""
     base.require_unchanged()
-    arrays = {}
     with base.open_weights() as reader:
         for stored_name, name in base.sources_in(config, head).items():
             if name in names and stored_name in reader.tensors:
                 code = reader.tensors[stored_name].dtype
                 array = cast(reader.read(stored_name), code, "F32", stored_name)
-                arrays[name] = array.view(np.float32)
-    return arrays
+                yield name, array.view(np.float32)
+
+
+def read_base_tensors(
+    base: Checkpoint, config: Config, head: str, names: Collection[str]
+) -> dict[str, NDArray[np.float32]]:
+    """Return tensors that a base has, in float32, by their names in a model with a head."""
+    return dict(iter_base_tensors(base, config, head, names))
 
 
 def saved_modules(weights: WeightMap, whole: Sequence[str]) -> list[str]:
@@ -188,6 +227,7 @@ def write_read(
     modules: "ModuleWeights | None" = None,
 ) -> AdapterReport:
     """Write an adapter that was read from the files of another library."""
+    require_finite_effect(method, adaptable, tensors, base, source)
     # whole: tensors of modules that were trained as a whole; read: number of tensors in the files;
     # sentence: fields of ``config.json`` about sentence encoders and cross-encoders; ``None`` for
     # the base's; modules: weights of its modules, ``None`` for the base's

@@ -9,6 +9,7 @@ import torch
 
 from zoo.adapters.checkpoint import AdaptedCheckpoint
 from zoo.checkpoint import ADAPTER, DATA, MANIFEST, Checkpoint
+from zoo.convert.dtypes import cast, parse_dtype
 from zoo.errors import UsageError, VerificationError
 from zoo.export.adapter_inputs import (
     adapter_arrays,
@@ -35,12 +36,14 @@ from zoo.io.digests.files import FileDigest, hash_file
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.paths import check_unicode
 from zoo.io.progress import progress
+from zoo.io.tensors.safetensors import SafetensorsReader
 from zoo.version import package_version
 
 if TYPE_CHECKING:
     from zoo.families.onnx import OnnxSpec
 
 PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime")
+HALF_PRECISIONS = ("float16", "bfloat16")
 STORED = {onnx.TensorProto.FLOAT: "F32", onnx.TensorProto.FLOAT16: "F16"}
 
 
@@ -80,6 +83,7 @@ def export_onnx(
     output = atomic_directory(target, force=force, sources=[checkpoint.path], managed=managed)
     with output as staging, progress("exporting"):
         weights = check_weights(checkpoint)
+        require_fits(checkpoint, dtype)
         spec = checkpoint.onnx_spec
         graphs = write_graphs(
             checkpoint,
@@ -199,6 +203,21 @@ def check_weights(checkpoint: Checkpoint) -> dict[str, FileDigest]:
                 "convert it again",
             )
     return digests
+
+
+def require_fits(checkpoint: Checkpoint, precision: str) -> None:
+    """Check that a precision with fewer exponents or digits holds all weights as finite numbers."""
+    # Outputs are only compared for some tokens, which need not read a row that overflows.
+    if precision not in HALF_PRECISIONS:
+        return
+    parts: tuple[Checkpoint, ...] = (checkpoint,)
+    if isinstance(checkpoint, AdaptedCheckpoint):
+        parts = (checkpoint.base, *checkpoint.adapters)
+    for part in parts:
+        files = [part.path / ADAPTER] if part.is_adapter else part.weight_files()
+        with SafetensorsReader(files) as reader:
+            for name, info in reader.tensors.items():
+                cast(reader.read(name), info.dtype, parse_dtype(precision), name)
 
 
 def _gate(

@@ -16,6 +16,7 @@ from zoo.adapters.write import base_record, write_adapter
 from zoo.checkpoint import AdapterRecord, Checkpoint
 from zoo.errors import UsageError
 from zoo.inference.load_model import load_model
+from zoo.io.tensors.finite import require_finite
 from zoo.nn.layers.skip_init import init_empty_weights
 
 
@@ -71,6 +72,8 @@ def extract(
         if name in places
     }
     _require_same_shapes(base, tuned, before, after)
+    for checkpoint, weights in ((base, before), (tuned, after)):
+        require_finite(weights, checkpoint.path, "give a model whose weights are finite")
     tensors, errors, squares = dict[str, Tensor](), dict[str, float](), dict[str, float]()
     lost = 0.0
     for site in adaptable.sites_of(as_names(method.target_modules)):

@@ -23,6 +23,7 @@ from zoo.checkpoint import (
 )
 from zoo.checkpoint.generation_config import TOKEN_KEYS
 from zoo.checkpoint.module_weights import module_weight_files
+from zoo.convert.dtypes import numpy_dtype
 from zoo.convert.safetensors_writer import write_weights
 from zoo.data.tokenizer import ExistingTokenizer
 from zoo.errors import UsageError, VerificationError
@@ -33,7 +34,7 @@ from zoo.io.digests.files import hash_folder
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.progress import progress
-from zoo.io.tensors.formats import TensorInfo, TensorReader, TensorToWrite
+from zoo.io.tensors.formats import STORAGE, TensorInfo, TensorReader, TensorToWrite
 from zoo.retokenization.match import RowPlan, Vocabulary, plan_rows
 from zoo.retokenization.rows import new_values
 from zoo.version import __version__
@@ -201,10 +202,10 @@ def _output(
     shape = tuple(plan.size if k == axis else n for k, n in enumerate(info.shape))
 
     def chunks() -> "Iterator[NDArray[Any]]":
-        values = np.moveaxis(np.asarray(reader.read(name)), axis, 0)
-        yield np.ascontiguousarray(
-            np.moveaxis(new_values(name, values, plan, tokens, seed), 0, axis)
-        )
+        stored = reader.read(name).view(numpy_dtype(info.dtype))
+        values = np.moveaxis(stored, axis, 0)
+        rows = new_values(name, values, plan, tokens, seed)
+        yield np.ascontiguousarray(np.moveaxis(rows, 0, axis)).view(STORAGE[info.dtype])
 
     return TensorToWrite(name, TensorInfo(info.dtype, shape), chunks)
 

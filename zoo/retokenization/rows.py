@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from blake3 import blake3
 
+from zoo.io.tensors.finite import require_finite
 from zoo.retokenization.match import RowPlan
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ def new_values(
     # standard deviation that the rows of the old tokens have in each dimension; they depend on the
     # seed, the name of the tensor and the id.
     exact = values[:tokens].astype(np.float32)
-    mean, deviation = exact.mean(0), exact.std(0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, deviation = exact.mean(0), exact.std(0)
     result = np.empty((plan.size, *values.shape[1:]), values.dtype)
     for number, old in plan.kept.items():
         result[number] = values[old]
@@ -29,4 +31,7 @@ def new_values(
         key = int.from_bytes(blake3(f"{seed}\0{name}\0{number}".encode()).digest(8))
         drawn = np.random.Generator(np.random.Philox(key)).standard_normal(values.shape[1:])
         result[number] = (mean + deviation * drawn).astype(values.dtype)
+    for number in (*plan.composed, *plan.new):
+        row = {f"the row of token {number}": result[number].astype(np.float32)}
+        require_finite(row, name, "the old rows are too large, or not finite: run `zoo verify`")
     return result

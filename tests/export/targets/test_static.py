@@ -81,6 +81,19 @@ def test_a_token_whose_vector_is_not_finite_is_counted(
     assert not (tmp_path / "out").exists()
 
 
+def test_vectors_that_do_not_fit_into_float16(hub_checkpoint: Make, tmp_path: Path) -> None:
+    source = teacher(hub_checkpoint)
+    tensors = load_file(source / "model.safetensors")
+    for name in tensors:
+        if "output.LayerNorm" in name:
+            tensors[name] *= 1e9
+    save_file(tensors, source / "model.safetensors", {"format": "pt"})
+    half = ("--to", "static", "--dtype", "float16", "-o", tmp_path / "out")
+    code, message = failure("export", source, *half)
+    assert code == 3 and "--dtype float16: a vector holds NaN or infinity" in message
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_ranks_otherwise_or_has_no_tokens_is_not_written(
     hub_checkpoint: Make, tmp_path: Path
 ) -> None:

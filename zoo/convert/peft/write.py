@@ -24,6 +24,7 @@ from zoo.convert.adapter_conversion import (
     adaptable_model,
     check_tensors,
     read_base_tensors,
+    require_finite_effect,
     saved_modules,
     tied_values,
 )
@@ -45,6 +46,7 @@ from zoo.io.digests.self_digest import NO_DIGEST, add_digest
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.overwrite import HUB_RECORD, HubRecord
+from zoo.io.tensors.finite import require_finite
 from zoo.plugins.tasks import model_fields
 from zoo.tokenizers.cross_encoder import PairSettings, hub_pair_files
 from zoo.version import __version__
@@ -66,6 +68,7 @@ def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False
     places = {entry.target: entry.shape for entry in weights.entries()}
     own = {name: tensor for name, tensor in stored.items() if places.get(name) != tensor.shape}
     check_tensors(method, adaptable, own, adapter_file(adapter))
+    require_finite_effect(method, adaptable, own, checkpoint.base, adapter_file(adapter))
     task = TASK_TYPES.get(checkpoint.head_name)
     stored = unchanged_head(checkpoint, SAVED_MODULES.get(str(task), ())) | stored
     for name, tensor in stored.items():
@@ -97,6 +100,8 @@ def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False
         "auto_mapping": None if task else auto_mapping,
         "modules_to_save": modules or None,
     }
+    # A network that computes a prefix, and factors of another library, may overflow.
+    require_finite(tensors, path / PEFT_WEIGHTS, "nothing was written")
     sources = [checkpoint.base.path, adapter.path]
     with atomic_directory(path, force=force, sources=sources) as staging:
         save_file({k: t.contiguous() for k, t in tensors.items()}, staging / PEFT_WEIGHTS)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from zoo.checkpoint import Checkpoint, load_text_tokenizer
 from zoo.errors import UsageError, VerificationError
-from zoo.export.export import check_weights
+from zoo.export.export import check_weights, require_fits
 from zoo.export.layout import unreadable_elsewhere, write_hub_files
 from zoo.export.quantization.agreement import (
     TARGET,
@@ -83,6 +83,7 @@ def export_to(
     )
     with output as staging, progress("exporting"):
         weights = check_weights(checkpoint)
+        require_fits(checkpoint, precision)
         target.write(checkpoint, staging, precision)
         report = TargetReport(
             target=target.name,

@@ -32,6 +32,7 @@ from zoo.io.limits import MAX_STATE_BYTES
 from zoo.io.output.atomic import atomic_directory, atomic_write
 from zoo.io.output.overwrite import check_target
 from zoo.io.output.staging import staged_path
+from zoo.io.tensors.finite import require_finite
 from zoo.objectives.base import TrainedModel
 from zoo.tokenizers.sentence_modules import MODULE_WEIGHTS
 from zoo.training.state.checkpoints import DISK_FULL_HINT, RESTORE_HINT, write_tensors
@@ -117,6 +118,11 @@ def save_final_model(
     # ``modules`` are weights of a sentence encoder's modules, see ``TrainedModel``.
     from zoo.io.digests.files import hash_folder
 
+    require_finite(
+        {**weights, **(modules or {})},
+        path,
+        "the last steps of training diverged; continue from an earlier checkpoint",
+    )
     with atomic_directory(path, force=True, in_run=True) as staging:
         write_tensors(staging / (WEIGHTS if adapter is None else ADAPTER), dict(weights))
         for folder, tensors in by_folder(modules or {}).items():

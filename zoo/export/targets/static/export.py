@@ -30,6 +30,7 @@ from zoo.inference.torch_session import TorchSession
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.paths import check_unicode
+from zoo.io.tensors.finite import require_finite
 from zoo.plugins import iter_families
 from zoo.tasks.sentence_embedding.predict import Embed
 from zoo.tokenizers import hub_pooling_files
@@ -135,7 +136,10 @@ def distil(
     name = next(iter(family.weights(config, "none").entries())).sources[0]
     hub = scratch / "hub"
     hub.mkdir()
-    save_file({name: np.ascontiguousarray(vectors, KINDS[precision])}, hub / WEIGHTS)
+    with np.errstate(over="ignore"):
+        stored = np.ascontiguousarray(vectors, KINDS[precision])
+    require_finite({"a vector": stored}, f"--dtype {precision}", "choose float32")
+    save_file({name: stored}, hub / WEIGHTS)
     keys = {
         "model_type": family.model_types[0],
         "apply_pca": dim,

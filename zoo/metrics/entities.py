@@ -4,21 +4,43 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 Entity = tuple[str, int, int]  # type, first word, last word
+OUTSIDE = "O"
+ONE_TYPE = "_"  # of labels that have none, as in seqeval
+# Prefixes by the position of a word in its entity; ``M`` is ``I`` in the scheme BMES.
+BEGIN, SINGLE, LAST, INSIDE = ("B",), ("S", "U"), ("E", "L"), ("I", "M")
+PREFIXES = (*BEGIN, *SINGLE, *LAST, *INSIDE)
+
+
+def split_tag(name: str) -> tuple[str, str]:
+    """Return prefix and type of a label: ``B-X``, ``B`` without a type, or ``X-B``."""
+    # The prefix is empty if the label has none
+    if name == OUTSIDE:
+        return OUTSIDE, ""
+    prefix, _, entity_type = name.partition("-")
+    if prefix in PREFIXES:
+        return prefix, entity_type or ONE_TYPE
+    entity_type, _, prefix = name.rpartition("-")
+    if entity_type and prefix in PREFIXES:
+        return prefix, entity_type
+    return "", name
 
 
 def entities(labels: Sequence[str]) -> set[Entity]:
     """Return the entities of a sentence."""
-    # As conlleval, the script of the shared task of CoNLL 2000, has it for ``B-`` and ``I-``: an
-    # entity begins at ``B-``, and also at ``I-`` after another type or ``O``
+    # As conlleval, the script of the shared task of CoNLL 2000, has it: an entity begins at ``B-``
+    # or a word that is an entity, and also at any other prefix after another type, ``O`` or the end
+    # of an entity
     spans: set[Entity] = set()
-    kind, first = "", 0
-    for position, name in enumerate([*labels, "O"]):  # which ends an entity at the last word
-        prefix, _, current = name.partition("-")
-        if kind and (prefix in ("B", "O") or current != kind):
-            spans.add((kind, first, position - 1))
-            kind = ""
-        if prefix != "O" and not kind:
-            kind, first = current or "_", position
+    entity_type, first, ended = "", 0, False
+    for position, name in enumerate([*labels, OUTSIDE]):  # which ends an entity at the last word
+        prefix, current = split_tag(name)
+        begins = ended or prefix in (*BEGIN, *SINGLE) or current != entity_type
+        if entity_type and begins:
+            spans.add((entity_type, first, position - 1))
+            entity_type = ""
+        if prefix != OUTSIDE and not entity_type:
+            entity_type, first = current, position
+        ended = prefix in (*SINGLE, *LAST)
     return spans
 
 

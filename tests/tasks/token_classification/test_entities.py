@@ -19,7 +19,7 @@ from zoo.convert import convert
 from zoo.errors import UsageError
 from zoo.export.session import open_session
 from zoo.hub.source import CheckpointDir
-from zoo.tasks.token_classification.entities import AGGREGATES
+from zoo.tasks.token_classification.entities import AGGREGATES, Labelled, labelled_spans
 
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC", "MISC")
 NAMES = {"id2label": {str(k): label for k, label in enumerate(LABELS)}}
@@ -58,9 +58,11 @@ def assert_entities(results: list[dict[str, Any]], expected: Any) -> None:
             assert entity["text"] == result["text"][span["start"] : span["end"]]
 
 
+@pytest.mark.parametrize("last", ["MISC", "I-MISC"])
 @pytest.mark.parametrize("aggregate", [a for a in AGGREGATES if a != "none"])
-def test_spans_are_those_of_the_pipeline(small: Small, aggregate: Any) -> None:
-    model, folder = small("BertForTokenClassification", num_labels=len(LABELS), hub=NAMES)
+def test_spans_are_those_of_the_pipeline(small: Small, aggregate: Any, last: str) -> None:
+    names = {"id2label": {str(k): label for k, label in enumerate((*LABELS[:-1], last))}}
+    model, folder = small("BertForTokenClassification", num_labels=len(LABELS), hub=names)
     expected = expected_entities(folder, "BertForTokenClassification", TEXTS, aggregate)
     assert sum(map(len, expected)) > 30
     assert_entities(model.classify(TEXTS, aggregate=aggregate), expected)
@@ -84,6 +86,24 @@ def test_spans_of_a_tokenizer_without_prefixes(tmp_path: Path, aggregate: Any) -
     texts = ["the cat sat on the mat, a dog ran.", " a caf\u00e9"]
     expected = expected_entities(hub, "GPT2ForTokenClassification", texts, aggregate)
     assert_entities(model.classify(texts, aggregate=aggregate), expected)
+
+
+SPANS = {
+    "no types": (["B", "I", "O", "I", "B", "B", "I"], "_", [(0, 2), (3, 4), (4, 5), (5, 7)]),
+    "types first": (["X-B", "X-I", "O", "X-I", "X-B"], "X", [(0, 2), (3, 4), (4, 5)]),
+    "BIOES": (["B-X", "E-X", "S-X", "O", "I-X", "E-X"], "X", [(0, 2), (2, 3), (4, 6)]),
+    "BILOU": (["B-X", "L-X", "U-X", "O", "I-X", "L-X"], "X", [(0, 2), (2, 3), (4, 6)]),
+    "BMES": (["B-X", "M-X", "E-X", "S-X", "O"], "X", [(0, 3), (3, 4)]),
+}
+
+
+@pytest.mark.parametrize("scheme", SPANS)
+def test_spans_of_other_schemes(scheme: str) -> None:
+    labels, entity_type, expected = SPANS[scheme]
+    tokens = [Labelled(label, 0.5, k, k + 1) for k, label in enumerate(labels)]
+    spans = labelled_spans(tokens, "abcdefg", sorted(set(labels)))
+    assert [(span["start"], span["end"]) for span in spans] == expected
+    assert {span["label"] for span in spans} == {entity_type}
 
 
 def test_spans_on_the_command_line(small: Small) -> None:

@@ -24,6 +24,7 @@ from zoo.data.readers.labelled import Columns
 from zoo.data.readers.problems import RowProblems
 from zoo.errors import UsageError
 from zoo.finetuning.config import finetune_config
+from zoo.finetuning.setup import finetune_setup
 from zoo.inference.task import TaskWarning
 from zoo.metrics.entities import entities, entity_counts, entity_scores
 from zoo.plugins import get_family
@@ -236,6 +237,7 @@ def test_the_mean_f1_of_two_labels_is_that_of_scikit_learn() -> None:
 WELL_FORMED = {
     "BIOES": ["B-X", "I-X", "E-X", "S-Y", "O", "S-X", "B-Y", "E-Y", "S-X"],
     "BILOU": ["B-X", "I-X", "L-X", "U-Y", "O", "U-X", "B-Y", "L-Y", "U-X"],
+    "BMES": ["B-X", "M-X", "E-X", "S-Y", "O", "S-X", "B-Y", "E-Y", "S-X"],
 }
 
 
@@ -248,6 +250,8 @@ def test_other_schemes_become_iob2(scheme: str) -> None:
 
 def test_labels_of_no_scheme_or_of_two_mark_no_spans() -> None:
     for labels in (["S-X", "E-X"], ["O"], ["O", "B-X", "S-X", "U-X"], ["O", "NOUN"], ["B-X", "X"]):
+        assert not marks_spans(labels)
+    for labels in (["B", "O"], ["S", "M", "L", "O"], ["B", "I"], ["B", "I", "O", "B-X"]):
         assert not marks_spans(labels)
     assert marks_spans(["O", "S-X"]) and marks_spans(["O", "B-X", "I-X"])
 
@@ -278,12 +282,99 @@ def test_scores_of_other_schemes_are_those_of_entities(
     data.write_text("".join(f"{w}\t{n}\n" for w, n in zip("abcdefghi", labels, strict=True)))
     metrics = make_evaluation(TASK, model.checkpoint, model.session).evaluate([data]).metrics
     as_bioes = [
-        [n.replace("L-", "E-").replace("U-", "S-") for n in row] for row in (labels, predicted)
+        [n.replace("L-", "E-").replace("U-", "S-").replace("M-", "I-") for n in row]
+        for row in (labels, predicted)
     ]
     assert metrics["f1"] == pytest.approx(f1_score(as_bioes[:1], as_bioes[1:]))
-    assert f"5 labels of {data} are in the scheme {scheme}" in caplog.text
+    changed = 6 if scheme == "BMES" else 5
+    assert f"{changed} labels of {data} are in the scheme {scheme}" in caplog.text
     (read,) = TokenClassification.read([str(data)], TableConfig(train=(str(data),)), RowProblems())
     assert list(read.labels) == list(repair_iob(labels))
+
+
+# Labels of a model in any order, whether types come last, and what seqeval has in their place.
+FORMS: dict[str, tuple[list[str], bool]] = {
+    "no types": (["I", "O", "B"], False),
+    "no types in BIOES": (["S", "E", "I", "B", "O"], False),
+    "IOB1": (["I-Y", "O", "I-X", "B-X"], False),
+    "types first": (["X-I", "Y-B", "Y-I", "X-B", "O"], True),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_entities_of_other_forms_are_those_of_seqeval(form: str) -> None:
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    names, is_suffix = FORMS[form]
+    assert marks_spans(names)
+    rng = np.random.default_rng(0)
+    for _ in range(500):
+        labels = rng.choice(names, rng.integers(1, 12)).tolist()
+        expected = set(get_entities(labels, suffix=is_suffix))
+        assert entities(labels) == expected, labels
+        assert entities(repair_iob(labels)) == expected, labels
+        assert is_iob([*repair_iob(labels), "B-X", "I-X"]) or form.startswith("no types")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_scores_of_other_forms_are_those_of_seqeval(
+    pretrained: Pretrained, tmp_path: Path, form: str
+) -> None:
+    """The model's predictions against random labels, in an evaluation and in a run's metrics."""
+    from seqeval.metrics import f1_score
+
+    names, is_suffix = FORMS[form]
+    model = tagger(pretrained, names)
+    sentences = texts(12)
+    predicted = [
+        [token["label"] for token in result["tokens"]] for result in model.classify(sentences)
+    ]
+    rng = np.random.default_rng(1)
+    actual = [
+        [name if rng.random() < 0.5 else str(rng.choice(names)) for name in row]
+        for row in predicted
+    ]
+    lines = [
+        "".join(f"{w}\t{n}\n" for w, n in zip(text.split(), row, strict=True))
+        for text, row in zip(sentences, actual, strict=True)
+    ]
+    data = tmp_path / "t.conll"
+    data.write_text("\n".join(lines))
+    metrics = make_evaluation(TASK, model.checkpoint, model.session).evaluate([data]).metrics
+    expected = f1_score(actual, predicted, suffix=is_suffix)
+    assert 0 < expected < 1
+    assert metrics["f1"] == pytest.approx(expected)
+
+
+def test_a_run_on_labels_without_types(tmp_path: Path) -> None:
+    lines = tagged(tmp_path / "t.conll").read_text().split("\n")
+    bare = [line.replace("-LOW", "").replace("-MID", "") for line in lines]
+    (tmp_path / "t.conll").write_text("\n".join(bare))
+    tree = settings("bert", tmp_path / "t.conll", vocab_size=300, task=TASK)
+    task = finetune_setup(finetune_config(tree, {})).objective
+    assert task.labels == ("B", "I", "O")
+    assert task.default_metric == "f1"
+    metrics = task.metrics(
+        {
+            "label": np.array([0, 1, 2, 0, 0]),
+            "prediction": np.array([0, 1, 2, 0, 1]),
+            "begins": np.array([True, False, False, True, False]),
+        }
+    )
+    assert metrics["precision"] == pytest.approx(1 / 2)  # (0, 1) and not (3, 4)
+    assert metrics["recall"] == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("names", [["O", "B-X", "I-X"], ["O", "X-B", "X-I"]])
+def test_data_and_model_with_labels_of_different_forms(
+    pretrained: Pretrained, tmp_path: Path, caplog: pytest.LogCaptureFixture, names: list[str]
+) -> None:
+    data = tmp_path / "t.conll"
+    data.write_text("a\tX-B\nb\tX-I\nc\tO\nd\tX-B\n")
+    model = tagger(pretrained, names)
+    result = make_evaluation(TASK, model.checkpoint, model.session).evaluate([data])
+    assert result.details["classes"]["X"]["entities"] == 2
+    assert f"3 labels of {data} end with B, I or another prefix, and now begin" in caplog.text
 
 
 @pytest.mark.parametrize("spans", [True, False], ids=["entities", "labels"])

@@ -16,6 +16,7 @@ from zoo.data.readers.tables import JSON_LINES, Row, read_rows, require_text, su
 from zoo.data.readers.text_io import read_lines
 from zoo.errors import UsageError
 from zoo.io.numbers import is_number
+from zoo.metrics.entities import BEGIN, INSIDE, LAST, ONE_TYPE, OUTSIDE, PREFIXES, split_tag
 
 LOG = logging.getLogger("zoo")
 CONLLU = ".conllu"
@@ -23,11 +24,8 @@ CONLLU_COLUMNS = (
     *("id", "form", "lemma", "upos", "xpos"),
     *("feats", "head", "deprel", "deps", "misc"),
 )
-OUTSIDE = "O"
-# scheme -> prefixes of the last word of a span, and of a span of one word
-SCHEMES = {"BIOES": ("E-", "S-"), "BILOU": ("L-", "U-")}
-WITHIN = ("I-", *(last for last, _ in SCHEMES.values()))
-SINGLE = tuple(single for _, single in SCHEMES.values())
+# scheme -> prefixes of the last word of a span, of a span of one word, and inside if not ``I``
+SCHEMES = {"BIOES": ("E", "S"), "BILOU": ("L", "U"), "BMES": ("E", "S", "M")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,37 +158,45 @@ def _column_numbers(file: Path, columns: Columns, *, universal: bool) -> tuple[i
 
 
 def is_iob(labels: Iterable[str]) -> bool:
-    """Return whether labels mark spans by ``B-`` and ``I-``."""
+    """Return whether labels mark spans by ``B-`` and ``I-``, or by these letters without types."""
     distinct = set(labels)
-    return len(distinct) > 1 and all(
-        name == OUTSIDE or name.startswith(("B-", "I-")) for name in distinct
+    return marks_spans(distinct) and all(
+        name in ("B", "I", OUTSIDE) or name.startswith(("B-", "I-")) for name in distinct
     )
 
 
 def marks_spans(labels: Iterable[str]) -> bool:
     """Return whether labels mark spans, in the scheme IOB or one of ``SCHEMES``."""
+    # Prefixes come before or after the type. Labels without a type are those of one scheme, with
+    # ``O``; otherwise letters such as ``S`` and ``L`` may be anything.
     distinct = set(labels)
-    schemes = [("B-", "I-"), *(("B-", "I-", *ends) for ends in SCHEMES.values())]
-    known = distinct & {OUTSIDE} or any(name.startswith(("B-", "I-")) for name in distinct)
-    return bool(known and len(distinct) > 1) and any(
-        all(name == OUTSIDE or name.startswith(prefixes) for name in distinct)
-        for prefixes in schemes
-    )
+    prefixes = {split_tag(name)[0] for name in distinct}
+    bare = distinct.intersection(PREFIXES)
+    if bare and (bare != distinct - {OUTSIDE} or not {"I", OUTSIDE} <= distinct):
+        return False
+    schemes = ({"B", "I"}, *(({"B", "I", *ends}) for ends in SCHEMES.values()))
+    is_scheme = any(prefixes <= {OUTSIDE, *scheme} for scheme in schemes)
+    return is_scheme and len(distinct) > 1 and bool(prefixes & {OUTSIDE, "B", "I"})
 
 
 def repair_iob(labels: Sequence[str]) -> tuple[str, ...]:
     """Return labels of the scheme IOB2, in which every span begins with ``B-``."""
     # ``I-`` at the beginning of a span, as in the scheme IOB1, becomes ``B-``. In ``SCHEMES``, the
-    # last word of a span becomes ``I-``, and a span of one word ``B-``.
-    repaired, before = [], OUTSIDE
+    # last word of a span becomes ``I-``, and a span of one word ``B-``. A prefix after the type
+    # moves before it.
+    repaired = list[str]()
+    previous, previous_type = OUTSIDE, ""
     for name in labels:
-        prefix, kind = name[:2], name[2:]
-        continues = before in (f"B-{kind}", f"I-{kind}")
-        if prefix in WITHIN:
-            repaired.append(sys.intern(f"{'I' if continues else 'B'}-{kind}"))
+        prefix, entity_type = split_tag(name)
+        if prefix in ("", OUTSIDE):
+            repaired.append(name)
         else:
-            repaired.append(sys.intern(f"B-{kind}") if prefix in SINGLE else name)
-        before = name
+            is_open = previous in (*BEGIN, *INSIDE) and previous_type == entity_type
+            position = "I" if is_open and prefix in (*INSIDE, *LAST) else "B"
+            is_bare = entity_type == ONE_TYPE and name in PREFIXES
+            label = position if is_bare else f"{position}-{entity_type}"
+            repaired.append(name if name == label else sys.intern(label))
+        previous, previous_type = prefix, entity_type
     return tuple(repaired)
 
 
@@ -198,14 +204,27 @@ class IobRepair:
     """Repairs the labels of samples from some files, see ``repair_iob``, and counts changes."""
 
     def __init__(self, paths: Iterable[str | Path]) -> None:
-        self._paths, self._began, self._converted = list(paths), 0, Counter[str]()
+        self._paths, self._began, self._moved = list(paths), 0, 0
+        self._prefixes = Counter[str]()
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether a label was changed."""
+        return bool(self._began or self._moved or self._prefixes)
 
     def __call__(self, sample: WordsSample) -> WordsSample:
         """Return a sample with repaired labels."""
         labels = repair_iob(sample.labels)
         for before, after in zip(sample.labels, labels, strict=True):
-            self._began += before != after and before.startswith("I-")
-            self._converted.update(n for n, ends in SCHEMES.items() if before.startswith(ends))
+            if before == after:
+                continue
+            prefix, _ = split_tag(before)
+            if before != prefix and not before.startswith(f"{prefix}-"):
+                self._moved += 1
+            elif prefix == "I":
+                self._began += 1
+            if prefix not in ("B", "I"):
+                self._prefixes[prefix] += 1
         return replace(sample, labels=labels)
 
     def warn(self) -> None:
@@ -217,15 +236,23 @@ class IobRepair:
                 f"{self._began:,}",
                 files,
             )
-        for scheme, count in self._converted.items():
+        if self._moved:
             LOG.warning(
-                "warning: %s labels of %s are in the scheme %s, with %s and %s, and now begin "
-                "with I- or B-",
-                f"{count:,}",
+                "warning: %s labels of %s end with B, I or another prefix, and now begin with it",
+                f"{self._moved:,}",
                 files,
-                scheme,
-                *SCHEMES[scheme],
             )
+        for scheme, ends in SCHEMES.items():
+            if self._prefixes.keys() and self._prefixes.keys() <= set(ends):
+                LOG.warning(
+                    "warning: %s labels of %s are in the scheme %s, with %s, and now begin with "
+                    "I- or B-",
+                    f"{self._prefixes.total():,}",
+                    files,
+                    scheme,
+                    " and ".join(f"{prefix}-" for prefix in ends),
+                )
+                break
 
 
 def repair_samples(

@@ -3,6 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from zoo.metrics.entities import ONE_TYPE, OUTSIDE
+from zoo.tasks.token_classification.data import marks_spans, repair_iob
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -11,7 +14,6 @@ if TYPE_CHECKING:
 
 Aggregate = Literal["none", "simple", "first", "average", "max"]
 AGGREGATES: tuple[Aggregate, ...] = ("none", "simple", "first", "average", "max")
-OUTSIDE = "O"  # label of tokens outside all spans
 
 
 class TokenProbs(NamedTuple):
@@ -50,11 +52,18 @@ def entities(
         Labelled(labels[int(unit.probs.argmax())], float(unit.probs.max()), unit.start, unit.end)
         for unit in units
     ]
-    return labelled_spans(labelled, text)
+    return labelled_spans(labelled, text, labels)
 
 
-def labelled_spans(labelled: Sequence[Labelled], text: str) -> list[dict[str, Any]]:
-    """Return the spans of labelled tokens or words; see ``entities``."""
+def labelled_spans(
+    labelled: Sequence[Labelled], text: str, labels: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return the spans of labelled tokens or words; ``labels`` are all of the model."""
+    # Labels of the schemes of ``SCHEMES``, and labels without types, are read as those of IOB2
+    if marks_spans(labels):
+        names = repair_iob([token.label for token in labelled])
+        typed = [name if "-" in name or name == OUTSIDE else f"{name}-{ONE_TYPE}" for name in names]
+        labelled = [token._replace(label=name) for token, name in zip(labelled, typed, strict=True)]
     spans = []
     for group in _groups(labelled):
         label, start, end = group[0].label.split("-", 1)[-1], group[0].start, group[-1].end

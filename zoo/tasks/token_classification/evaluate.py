@@ -1,7 +1,7 @@
 """Evaluation of token classifiers on labelled words: accuracy, and scores of entities or labels."""
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from operator import add, eq
 from pathlib import Path
@@ -15,12 +15,20 @@ from zoo.evaluation.data_warnings import warn_of_absent_labels
 from zoo.inference.processing.records import TextExample
 from zoo.inference.task import EncodedExample
 from zoo.metrics.classification import ClassCounts, class_scores, f1_macro
-from zoo.metrics.entities import entities, entity_counts, entity_scores
+from zoo.metrics.entities import (
+    BEGIN,
+    OUTSIDE,
+    PREFIXES,
+    SINGLE,
+    entities,
+    entity_counts,
+    entity_scores,
+    split_tag,
+)
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.overrides import override
 from zoo.tasks.text_classification.evaluate import WORDS, require_evaluated
 from zoo.tasks.token_classification.data import (
-    OUTSIDE,
     IobRepair,
     WordsSample,
     first_tokens,
@@ -76,6 +84,8 @@ class TokenClassificationEvaluation(Evaluation):
         self.task = ClassifyWords(
             self.checkpoint, self.session, max_tokens=max_seq_len, doc_stride=doc_stride
         )
+        # Words are compared in IOB2 if the model or the data has another scheme.
+        self._repairs_predictions = not is_iob(self.checkpoint.config.labels)
 
     @classmethod
     @override
@@ -87,7 +97,8 @@ class TokenClassificationEvaluation(Evaluation):
         spans = marks_spans(self.checkpoint.config.labels)
 
         def read(problems: RowProblems) -> Iterator[WordsSample]:
-            known = partial(self._known, spans=spans)
+            model_labels = frozenset(map(_in_iob, self.checkpoint.config.labels))
+            known = partial(self._known, iob_labels=model_labels if spans else frozenset())
             return problems.checked(iter_words(files, self.columns, problems), known)
 
         samples = self.samples(read, lambda s: Reviewed(s.words, s.labels, s.labels))
@@ -96,6 +107,7 @@ class TokenClassificationEvaluation(Evaluation):
             if spans:
                 repair(sample)
         repair.warn()
+        self._repairs_predictions |= repair.has_changes
 
         def actual() -> Iterable[WordsSample]:
             return map(repair, samples) if spans else samples
@@ -104,12 +116,12 @@ class TokenClassificationEvaluation(Evaluation):
         pairs = zip(actual(), (labels for labels, _ in guesses), strict=True)
         return self._entities(pairs) if spans else self._labels(pairs)
 
-    def _known(self, sample: WordsSample, *, spans: bool) -> WordsSample:
+    def _known(self, sample: WordsSample, *, iob_labels: Collection[str]) -> WordsSample:
         """Return a sample after checking that the model has each label, as it is or repaired."""
         labels = self.checkpoint.config.labels
-        repaired = repair_iob(sample.labels) if spans else sample.labels
+        repaired = repair_iob(sample.labels) if iob_labels else sample.labels
         for word, (name, alternative) in enumerate(zip(sample.labels, repaired, strict=True)):
-            if name not in labels and alternative not in labels:
+            if name not in labels and alternative not in iob_labels:
                 raise RowError(
                     f"{sample.word_location(word)}: the model has no label {name!r}",
                     f"it has {describe_labels(labels, name)}",
@@ -167,7 +179,7 @@ class TokenClassificationEvaluation(Evaluation):
     def _as_iob(self, predicted: Sequence[str]) -> list[str]:
         """Return predicted labels in the scheme IOB2."""
         named = [name or OUTSIDE for name in predicted]
-        return named if is_iob(self.checkpoint.config.labels) else list(repair_iob(named))
+        return list(repair_iob(named)) if self._repairs_predictions else named
 
     def _entities(self, pairs: Iterable[tuple[WordsSample, list[str]]]) -> Result:
         import numpy as np
@@ -234,6 +246,14 @@ class TokenClassificationEvaluation(Evaluation):
             {**metrics(np.arange(sentences)), "sentences": sentences, "words": words},
             {"intervals": bootstrap_samples(metrics, sentences, self.seed), "classes": classes},
         )
+
+
+def _in_iob(name: str) -> str:
+    """Return the label of IOB2 at the same position of a span, without what precedes it."""
+    prefix, entity_type = split_tag(name)
+    if prefix in ("", OUTSIDE) or name in PREFIXES:
+        return name
+    return f"{'B' if prefix in (*BEGIN, *SINGLE) else 'I'}-{entity_type}"
 
 
 def _label_numbers(

@@ -135,7 +135,7 @@ class ClassifyTokens(WindowedTask):
             for number, (label, tokens) in enumerate(zip(best, words.values(), strict=True))
         ]
         if self.aggregate != "none":
-            return {"entities": labelled_spans(labelled, text)}
+            return {"entities": labelled_spans(labelled, text, self.checkpoint.config.labels)}
         return {
             "tokens": [
                 self._token(encoded, token, word.label, word.score)

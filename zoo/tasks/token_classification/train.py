@@ -32,7 +32,6 @@ from zoo.objectives.options import Options
 from zoo.overrides import override
 from zoo.tasks.token_classification.data import (
     first_tokens,
-    is_iob,
     marks_spans,
     read_words,
     repair_samples,
@@ -113,12 +112,12 @@ class TokenClassification(ClassTask, LayerTask):
     @override
     def default_metric(self) -> str:  # type: ignore[override]
         """``f1`` of entities, or accuracy where labels mark no spans."""
-        return "f1" if is_iob(self.config.labels) else "accuracy"
+        return "f1" if marks_spans(self.config.labels) else "accuracy"
 
     @property
     @override
     def metric_names(self) -> tuple[str, ...]:
-        spans = is_iob(self.config.labels)
+        spans = marks_spans(self.config.labels)
         return ("accuracy", *(("precision", "recall", "f1") if spans else ("f1_macro",)))
 
     @classmethod
@@ -301,7 +300,7 @@ class TokenClassification(ClassTask, LayerTask):
             [self.labels[number] for number in values[name].tolist()]
             for name in ("label", "prediction")
         )
-        find: Any = entities if is_iob(self.labels) else enumerate
+        find: Any = entities if marks_spans(self.labels) else enumerate
         actual, found = set(find(label)), set(find(predicted))
         return {
             "location": sample.location,
@@ -318,7 +317,7 @@ class TokenClassification(ClassTask, LayerTask):
         """Return the accuracy of words, and precision, recall and F1 of entities or labels."""
         labels, predicted = predictions["label"], predictions["prediction"]
         by_word = accuracy(predicted, labels)
-        if not is_iob(self.labels):
+        if not marks_spans(self.labels):
             by_label = ClassCounts.of(labels, predicted, len(self.labels))
             return {"accuracy": by_word, "f1_macro": float(f1_macro(by_label))}
         names = np.array(self.labels, object)

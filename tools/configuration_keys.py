@@ -19,6 +19,7 @@ from zoo.tokenizers.keys import (
     SPECIAL_TOKENS_MAP_KEYS,
     TOKENIZER_CONFIG_KEYS,
     TOKENIZER_JSON_KEYS,
+    TOKENIZER_PRECEDENCE,
 )
 from zoo.tokenizers.module_files import MODULE_KEYS, MODULE_PRECEDENCE, REFUSED_MODULES
 from zoo.tokenizers.sentence_files import (
@@ -44,7 +45,11 @@ writes this page from the tables by which zoo reads the files.
 
 Unknown keys of `tokenizer_config.json` are carried.
 """
-PRECEDENCE: tuple[Precedence, ...] = (*SENTENCE_PRECEDENCE, *MODULE_PRECEDENCE)
+PRECEDENCE: tuple[Precedence, ...] = (
+    *TOKENIZER_PRECEDENCE,
+    *SENTENCE_PRECEDENCE,
+    *MODULE_PRECEDENCE,
+)
 STATED_TWICE = """\
 ## Keys that state one fact
 

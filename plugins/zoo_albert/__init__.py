@@ -28,6 +28,7 @@ class Albert(EncoderFamily):
     name: ClassVar[str] = "albert"
     package: ClassVar[str] = "zoo_albert"
     model_types: ClassVar[tuple[str, ...]] = ("albert",)
+    tokenizer_classes: ClassVar[tuple[str, ...]] = ("AlbertTokenizer",)
     config_type: ClassVar[type[Config]] = AlbertConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     default_checkpoint: ClassVar[str] = "albert-base-v2"

@@ -24,6 +24,11 @@ class Bart(Seq2SeqFamily):
     name: ClassVar[str] = "bart"
     package: ClassVar[str] = "zoo_bart"
     model_types: ClassVar[tuple[str, ...]] = ("bart", "mbart")
+    tokenizer_classes: ClassVar[tuple[str, ...]] = (
+        "BartTokenizer",
+        "MBartTokenizer",
+        "MBart50Tokenizer",
+    )
     config_type: ClassVar[type[Config]] = BartConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     config_maps: ClassVar[Mapping[str, ConfigMap]] = CONFIG_MAPS

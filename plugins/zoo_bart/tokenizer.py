@@ -9,6 +9,7 @@ from zoo.tokenizers import (
     fairseq_bpe_tokenizer,
     is_sentencepiece,
     sentencepiece_tokenizer,
+    tokenizer_class,
 )
 from zoo_bart.config import SPECIAL_TOKENS
 
@@ -80,7 +81,7 @@ def tokenizer(files: SourceFiles) -> "Tokenizer":
     if not is_sentencepiece(files):
         return fairseq_bpe_tokenizer(files, roles=SPECIAL_TOKENS)
     settings = files.json_if_any("tokenizer_config.json")
-    later = str(settings.get("tokenizer_class")).startswith("MBart50")
+    later = tokenizer_class(files) == "MBart50Tokenizer"
     languages = [*CC25, *MORE] if later else CC25
     source = settings.get("src_lang") or "en_XX"
     if source not in languages:

@@ -29,6 +29,7 @@ class Deberta(EncoderFamily):
     name: ClassVar[str] = "deberta"
     package: ClassVar[str] = "zoo_deberta"
     model_types: ClassVar[tuple[str, ...]] = ("deberta-v2", "deberta")
+    tokenizer_classes: ClassVar[tuple[str, ...]] = ("DebertaTokenizer", "DebertaV2Tokenizer")
     config_type: ClassVar[type[Config]] = DebertaConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     config_maps: ClassVar[Mapping[str, ConfigMap]] = {"deberta": FIRST_MAP}

@@ -18,6 +18,7 @@ class DistilBert(WordPieceFamily):
     name: ClassVar[str] = "distilbert"
     package: ClassVar[str] = "zoo_distilbert"
     model_types: ClassVar[tuple[str, ...]] = ("distilbert",)
+    tokenizer_classes: ClassVar[tuple[str, ...]] = ("DistilBertTokenizer", "BertTokenizer")
     config_type: ClassVar[type[Config]] = DistilBertConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     default_checkpoint: ClassVar[str] = "distilbert-base-uncased"

@@ -17,6 +17,7 @@ class Electra(WordPieceFamily):
     name: ClassVar[str] = "electra"
     package: ClassVar[str] = "zoo_electra"
     model_types: ClassVar[tuple[str, ...]] = ("electra",)
+    tokenizer_classes: ClassVar[tuple[str, ...]] = ("ElectraTokenizer", "BertTokenizer")
     config_type: ClassVar[type[Config]] = ElectraConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     default_checkpoint: ClassVar[str] = "electra-small-discriminator"

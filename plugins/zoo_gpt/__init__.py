@@ -40,6 +40,7 @@ class Gpt(CausalFamily):
     name: ClassVar[str] = "gpt"
     package: ClassVar[str] = "zoo_gpt"
     model_types: ClassVar[tuple[str, ...]] = ("gpt2", "openai-gpt")
+    tokenizer_classes: ClassVar[tuple[str, ...]] = ("GPT2Tokenizer", "OpenAIGPTTokenizer")
     config_type: ClassVar[type[Config]] = GptConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAPS["gpt2"]
     config_maps: ClassVar[Mapping[str, ConfigMap]] = CONFIG_MAPS
@@ -68,9 +69,14 @@ class Gpt(CausalFamily):
 
     @override
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
-        from zoo.tokenizers import word_bpe_tokenizer
+        from zoo.tokenizers import tokenizer_class, word_bpe_tokenizer
 
-        if files.json_if_any("config.json").get("model_type") == "openai-gpt":
+        name = tokenizer_class(files)
+        if name is None:
+            of_words = files.json_if_any("config.json").get("model_type") == "openai-gpt"
+        else:
+            of_words = name == "OpenAIGPTTokenizer"
+        if of_words:
             return word_bpe_tokenizer(files, roles={"unk": "<unk>"})
         return super().tokenizer(files)
 

@@ -24,6 +24,11 @@ class Roberta(EncoderFamily):
     name: ClassVar[str] = "roberta"
     package: ClassVar[str] = "zoo_roberta"
     model_types: ClassVar[tuple[str, ...]] = ("roberta", "xlm-roberta", "camembert")
+    tokenizer_classes: ClassVar[tuple[str, ...]] = (
+        "RobertaTokenizer",
+        "XLMRobertaTokenizer",
+        "CamembertTokenizer",
+    )
     config_type: ClassVar[type[Config]] = RobertaConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     config_maps: ClassVar[Mapping[str, ConfigMap]] = CONFIG_MAPS

@@ -8,6 +8,7 @@ from zoo.tokenizers import (
     fairseq_bpe_tokenizer,
     is_sentencepiece,
     sentencepiece_tokenizer,
+    tokenizer_class,
 )
 from zoo_roberta.config import SPECIAL_TOKENS
 
@@ -37,6 +38,5 @@ def tokenizer(files: SourceFiles) -> "Tokenizer":
 
 
 def _is_camembert(files: SourceFiles) -> bool:
-    keys = {"model_type": "config.json", "tokenizer_class": "tokenizer_config.json"}
-    values = [files.json(name).get(key) for key, name in keys.items() if files.has(name)]
-    return any(str(value).lower().startswith("camembert") for value in values)
+    name = tokenizer_class(files) or files.json_if_any("config.json").get("model_type")
+    return str(name).lower().startswith("camembert")

@@ -36,6 +36,7 @@ class T5(Seq2SeqFamily):
     name: ClassVar[str] = "t5"
     package: ClassVar[str] = "zoo_t5"
     model_types: ClassVar[tuple[str, ...]] = ("t5", "mt5")
+    tokenizer_classes: ClassVar[tuple[str, ...]] = ("T5Tokenizer", "MT5Tokenizer")
     config_type: ClassVar[type[Config]] = T5Config
     config_map: ClassVar[ConfigMap] = CONFIG_MAPS["t5"]
     config_maps: ClassVar[Mapping[str, ConfigMap]] = CONFIG_MAPS

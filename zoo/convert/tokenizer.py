@@ -7,6 +7,7 @@ from zoo.checkpoint import TOKENIZER, check_tables, load_checkpoint
 from zoo.convert.open import OpenCheckpoint
 from zoo.errors import SourceError, VerificationError
 from zoo.families.config import Config
+from zoo.plugins import family_of_tokenizer
 from zoo.tokenizers.info import TokenizerInfo
 
 if TYPE_CHECKING:
@@ -49,11 +50,12 @@ def _read(
     files = source.files
     if not has_tokenizer(files):
         return None
-    backend = family.tokenizer(files)
+    reader = family_of_tokenizer(files, family)
+    backend = reader.tokenizer(files)
     register_marks(backend, files, stanford=stanford)
     check_vocabulary(backend, config.vocab_size, str(source.directory))
     unique_vocabulary(backend, str(source.directory))
-    info = tokenizer_info(files, backend, family.special_tokens)
+    info = tokenizer_info(files, backend, reader.special_tokens)
     check_tables(backend, info, family, config, str(source.directory))
     return SourceTokenizer(backend.to_str(pretty=True).encode(), info)
 

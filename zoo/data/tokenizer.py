@@ -154,6 +154,7 @@ def load_tokenizer(text: str, family: "Family | None" = None, **hub: Any) -> Exi
     from zoo.data.corpus import MANIFEST, Corpus
     from zoo.hub.reference import resolve
     from zoo.hub.source import locate_or_download
+    from zoo.plugins import family_of_tokenizer
     from zoo.tokenizers import has_tokenizer, tokenizer_info
     from zoo.tokenizers.tokenizer_json import read_checked
 
@@ -181,8 +182,9 @@ def load_tokenizer(text: str, family: "Family | None" = None, **hub: Any) -> Exi
         hint = f"give {trained}, the model of this run" if has_model else "give another --tokenizer"
         raise UsageError(f"{text} has no tokenizer files", hint)
     family = family or _family(reference)
-    tokenizer = family.tokenizer(source.files)
-    info = tokenizer_info(source.files, tokenizer, family.special_tokens)
+    reader = family_of_tokenizer(source.files, family)
+    tokenizer = reader.tokenizer(source.files)
+    info = tokenizer_info(source.files, tokenizer, reader.special_tokens)
     return ExistingTokenizer(tokenizer.to_str(pretty=True).encode(), info)
 
 

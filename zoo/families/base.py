@@ -119,6 +119,8 @@ class Family(RenamedMethods, ABC):
             written.
         special_tokens: role (``cls``, ``mask``, ...) -> token, used where no tokenizer file names
             one.
+        tokenizer_classes: tokenizers of the Hub's library whose files ``tokenizer`` reads, without
+            ``Fast``. A model of another family whose files name one of them has that tokenizer.
         new_tokenizers: kind (``wordpiece``, ``byte-level-bpe``, ``unigram`` or ``words``) ->
             settings of a tokenizer that is trained; the first kind is the default.
         objectives: objectives of this family only: name -> ``module:class``.
@@ -151,6 +153,7 @@ class Family(RenamedMethods, ABC):
     config_files: ClassVar[tuple[str, ...]] = ("config.json",)
     weight_format: ClassVar[str] = "safetensors"
     special_tokens: ClassVar[Mapping[str, str]] = {}
+    tokenizer_classes: ClassVar[tuple[str, ...]] = ()
     new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {}
     objectives: ClassVar[Mapping[str, str]] = {}
     padding_side: ClassVar[str] = "right"

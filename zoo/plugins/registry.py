@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from zoo.families.distillation import DistillationRecipe
     from zoo.io.tensors.formats import Format
     from zoo.plugins.logger import Logger
+    from zoo.tokenizers.source_files import SourceFiles
 
 
 def _is_text(value: object) -> bool:
@@ -199,6 +200,25 @@ def family_of_model_type(model_type: str) -> "Family | None":
             raise error
         warn_or_raise(error)
     return family
+
+
+def family_of_tokenizer(files: "SourceFiles", family: "Family") -> "Family":
+    """Return the family whose ``tokenizer`` reads the files of a tokenizer.
+
+    A model may have the tokenizer of another family. As in the Hub's library, the class that the
+    files name decides, and without one the family of the model.
+
+    Args:
+        files: directory of the tokenizer.
+        family: the family of the model.
+    """
+    from zoo.tokenizers.config_files import tokenizer_class
+
+    name = tokenizer_class(files)
+    if name is None or name in family.tokenizer_classes:
+        return family
+    readers = (other for other in iter_families() if name in other.tokenizer_classes)
+    return next(readers, family)
 
 
 def _providers(model_type: str) -> "Iterator[tuple[PluginInfo, Family]]":

@@ -5,6 +5,7 @@
 from zoo.tokenizers.bpe.byte_level import byte_level_bpe_tokenizer, fairseq_bpe_tokenizer
 from zoo.tokenizers.bpe.word_level import word_bpe_tokenizer
 from zoo.tokenizers.colbert_files import hub_pooling_files, module_folders, read_pooling
+from zoo.tokenizers.config_files import tokenizer_class
 from zoo.tokenizers.hub_files import hub_token_ids, hub_tokenizer_files
 from zoo.tokenizers.info import check_template, check_vocabulary, tokenizer_info
 from zoo.tokenizers.sentence_files import (
@@ -48,6 +49,7 @@ __all__ = [
     "read_pooling",
     "sentencepiece_tokenizer",
     "stored_kind",
+    "tokenizer_class",
     "tokenizer_info",
     "word_bpe_tokenizer",
     "wordpiece_tokenizer",

@@ -20,6 +20,7 @@ from zoo.tokenizers.source_files import (
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
 
+CLASS, MODEL_CONFIG = "tokenizer_class", "config.json"
 DECODER = "added_tokens_decoder"
 # special tokens without a role; the second is an older name of the first
 EXTRA = ("extra_special_tokens", "additional_special_tokens", "model_specific_special_tokens")
@@ -63,6 +64,7 @@ class TokenizerFilesConfig:
     extra: tuple[AddedTokenSpec, ...] = ()  # special tokens without a role
     # tokens with an id in ``tokenizer_config.json`` or ``added_tokens.json``
     added: tuple[AddedTokenSpec, ...] = ()
+    class_name: str | None = None  # see ``_class_name``
 
     @classmethod
     def read(cls, files: SourceFiles) -> "TokenizerFilesConfig":
@@ -90,13 +92,12 @@ class TokenizerFilesConfig:
         else:
             names = {token.content for token in (*named.values(), *extra)}
             added = tuple(_added_tokens(files, names))
-        return cls(origin, config, merged, named, extra, added)
+        return cls(origin, config, merged, named, extra, added, _class_name(files))
 
     @property
     def generic(self) -> bool:
         """``True`` if the tokenizer class applies no options to ``tokenizer.json``."""
-        name = self.config.get("tokenizer_class")
-        return isinstance(name, str) and name.removesuffix("Fast") in GENERIC
+        return self.class_name in GENERIC
 
     def option(self, name: str, kinds: tuple[type, ...], default: Any) -> Any:
         """Return an option of ``tokenizer_config.json``."""
@@ -129,6 +130,13 @@ class TokenizerFilesConfig:
                 )
 
 
+def tokenizer_class(files: SourceFiles) -> str | None:
+    """Return the class of the Hub's library that reads the files; ``None`` if it may be any."""
+    # A class that applies no options says nothing about the kind of the tokenizer.
+    name = _class_name(files)
+    return None if name in GENERIC else name
+
+
 def special(value: Any, origin: str) -> AddedTokenSpec:
     """Parse a special token: a string, or an object with flags."""
     if isinstance(value, str):
@@ -155,6 +163,16 @@ def chat_template(files: SourceFiles) -> dict[str, Any]:
         return {"chat_template": templates["default"]}
     listed = [{"name": name, "template": text} for name, text in templates.items()]
     return {"chat_template": listed} if listed else {}
+
+
+def _class_name(files: SourceFiles) -> str | None:
+    """Return the class that the files name, without ``Fast``."""
+    # As in the Hub's library, ``config.json`` counts where ``tokenizer_config.json`` names none.
+    for name in (TOKENIZER_CONFIG, MODEL_CONFIG):
+        stated = files.json_if_any(name).get(CLASS)
+        if isinstance(stated, str) and stated:
+            return stated.removesuffix("Fast")
+    return None
 
 
 def _token(value: Any, origin: str, number: int | None = None) -> AddedTokenSpec:

@@ -5,7 +5,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from zoo.io.file_keys import FileKeys, carried, honoured, refused, written_anew
+from zoo.io.file_keys import FileKeys, Precedence, carried, honoured, refused, written_anew
 
 IGNORED = "transformers 5 ignores it"
 SPECIAL = "a special token, by its role"
@@ -45,8 +45,8 @@ TOKENIZER_CONFIG_KEYS: FileKeys = {
         "`clean_up_tokenization_spaces`, for BPE"
     ),
     "tokenizer_class": written_anew(
-        "`PreTrainedTokenizerFast`, which applies no options to `tokenizer.json`; that and "
-        "`TokenizersBackend` are honoured"
+        "`PreTrainedTokenizerFast`, which applies no options to `tokenizer.json`; the class of the "
+        "source decides how its files are read"
     ),
     "split_by_punct": refused("`true`"),
     "word_tokenizer_type": refused("values except `basic`, without `tokenizer.json`"),
@@ -91,6 +91,18 @@ TOKENIZER_CONFIG_KEYS: FileKeys = {
         )
     },
 }
+TOKENIZER_PRECEDENCE = (
+    Precedence(
+        "the kind of a tokenizer",
+        (
+            "`tokenizer_class` of `tokenizer_config.json`",
+            "`tokenizer_class` of `config.json`",
+            "`model_type` of `config.json`",
+        ),
+        "a model may have the tokenizer of another family, with its normalizer, template and "
+        "special tokens. `tokenizer.json` keeps its normalizer where no key names its kind",
+    ),
+)
 SPECIAL_TOKENS_MAP_KEYS: FileKeys = {
     key: entry
     for key, entry in TOKENIZER_CONFIG_KEYS.items()

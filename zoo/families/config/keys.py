@@ -50,7 +50,7 @@ BOOKKEEPING: Mapping[str, str] = {
     "use_cache": "a speed setting, results are equal",
     "torchscript": "an export setting",
     "use_bfloat16": "a setting for TPUs that PyTorch models ignore",
-    "tokenizer_class": "the tokenizer is converted by itself",
+    "tokenizer_class": "the kind of the tokenizer if `tokenizer_config.json` names none",
     "prefix": "prepended to prompts by old pipelines only",
     "eos_token_ids": "the tokenizer decides",
     "sep_token_id": "the tokenizer decides",

@@ -9,6 +9,7 @@ from zoo.tokenizers.config_files import TokenizerFilesConfig, special
 from zoo.tokenizers.consistency import check_same_tokenization
 from zoo.tokenizers.sentencepiece.model import VocabLayout, build_model
 from zoo.tokenizers.sentencepiece.normalization import (
+    SPACE,
     NormalizationOptions,
     override_normalizer,
     set_pipeline,
@@ -23,7 +24,7 @@ from zoo.tokenizers.sentencepiece.proto import (
 from zoo.tokenizers.source_files import TOKENIZER_CONFIG, TOKENIZER_JSON, SourceFiles, other_kind
 from zoo.tokenizers.special_tokens import tokens_by_role, usual_tokens, with_spaced_mask
 from zoo.tokenizers.template import Template
-from zoo.tokenizers.tokenizer_json import finalize, load, stored_kind
+from zoo.tokenizers.tokenizer_json import definition_of, finalize, load, stored_kind
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -39,6 +40,15 @@ def is_sentencepiece(files: SourceFiles) -> bool:
         VerificationError: ``tokenizer.json`` is malformed.
     """
     return piece_model(files) is not None or stored_kind(files) == "Unigram"
+
+
+def has_pieces(tokenizer: "Tokenizer") -> bool:
+    """Return whether a ``tokenizer.json`` splits texts into the pieces of SentencePiece."""
+    # Its BPE marks spaces in front of words; the other kinds of BPE read bytes, or words.
+    if type(tokenizer.model).__name__ != "BPE":
+        return type(tokenizer.model).__name__ == "Unigram"
+    parts = (tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.decoder)
+    return any(SPACE in str(definition_of(part)) for part in parts)
 
 
 def sentencepiece_tokenizer(
@@ -58,7 +68,8 @@ def sentencepiece_tokenizer(
 ) -> "Tokenizer":
     """Build a tokenizer that returns the ids of the reference implementation.
 
-    Offsets exclude the space before a word.
+    Offsets exclude the space before a word. A ``tokenizer.json`` of another kind than
+    SentencePiece is used unchanged.
 
     Args:
         files: directory with ``tokenizer.json`` or a model file.
@@ -101,6 +112,12 @@ def sentencepiece_tokenizer(
     # grapheme joiner and the enclosing keycap, as in other tools; and U+0344, a deprecated mark, is
     # joined to the letter before it.
     settings = TokenizerFilesConfig.read(files)
+    name = piece_model(files)
+    stored = load(files) if files.has(TOKENIZER_JSON) else None
+    if name is None and stored is not None and not has_pieces(stored):
+        settings.add_to(stored)
+        finalize(stored, settings)
+        return stored
     if mask_takes_space:
         settings = with_spaced_mask(settings, roles)
     names = tokens_by_role(settings, roles)
@@ -110,13 +127,12 @@ def sentencepiece_tokenizer(
     extra = _sentinels(files, settings, sentinels)
     layout = VocabLayout(first, skip, last, extra, names["unk"], split_digit_comma)
     defaults = usual_tokens(roles, mask_takes_space)
-    name = piece_model(files)
     tokenizer: Tokenizer | None = None
     control: list[str] = []
     if name is not None:
         tokenizer, control = _from_pieces(files, name, layout, spelling, set(names.values()))
-    if files.has(TOKENIZER_JSON):
-        source, tokenizer = tokenizer, load(files)
+    if stored is not None:
+        source, tokenizer = tokenizer, stored
         if not settings.generic:
             override_normalizer(tokenizer, spelling, stated, str(files.path(TOKENIZER_JSON)))
         if source is not None:

@@ -425,6 +425,33 @@ def test_tensors_that_no_place_is_for_are_not_converted(adapted: Adapted, tmp_pa
         assert kind is VerificationError and "the tensors do not match its settings" in message
 
 
+def test_a_base_that_is_not_at_hand(adapted: Adapted, tmp_path: Path) -> None:
+    """Each command says that the directory is an adapter, of what, and what to give."""
+    base, lora = adapted()
+    zoo("convert", lora, "--to", "hub", "-o", tmp_path / "peft")
+    adapterhub = tmp_path / "adapterhub"
+    adapterhub.mkdir()
+    described = {"config": {"architecture": "lora"}, "model_name": str(base)}
+    (adapterhub / "adapter_config.json").write_text(json.dumps(described))
+    shutil.rmtree(base)
+    out = ("-o", tmp_path / "out")
+    for arguments in (
+        ["convert", tmp_path / "peft", *out],
+        ["convert", adapterhub, *out],
+        ["convert", lora, "--to", "hub", *out],
+        ["adapter", "merge", lora, *out],
+        ["run", "classify", lora, "a"],
+        ["export", lora, *out],
+    ):
+        kind, message = error_of(arguments)
+        assert kind is SourceError
+        assert f"is an adapter of {base}, which is not available" in message
+        assert "--base REF" in message or f"give its base, and --adapter {lora}" in message
+    for folder in (tmp_path / "peft", adapterhub):
+        kind, message = error_of(["run", "classify", folder, "a"])
+        assert kind is SourceError and "an adapter of peft or AdapterHub" in message
+
+
 @pytest.mark.parametrize("value", [torch.nan, -torch.inf])
 def test_adapters_that_hold_no_numbers_are_refused(
     value: float, adapted: Adapted, tmp_path: Path

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from zoo.adapters.checkpoint import (
     AdaptedCheckpoint,
     adapter_method_of,
-    adapter_record,
     load_adapter,
 )
 from zoo.checkpoint import is_checkpoint
-from zoo.convert.cache import resolve_adapted, resolve_checkpoint
+from zoo.convert.cache import resolve_adapted, resolve_base, resolve_checkpoint
 from zoo.convert.peft.layout import PEFT_CONFIG
 from zoo.errors import UsageError
 from zoo.io.json import read_json
@@ -57,8 +56,14 @@ def read_adapter_of(
         named = read_peft_config(source).get("base_model_name_or_path")
     reference = base or named
     if not isinstance(reference, str) or not reference:
-        raise UsageError(f"{source} does not name its base", "give it as --base REF")
-    model = resolve_checkpoint(reference, offline=offline)
+        raise UsageError(
+            f"{source} is an adapter that does not name its base", "give it as --base REF"
+        )
+    if base is None:
+        hint = "give the model that it was trained from as --base REF"
+        model = resolve_base(source, reference, hint, offline=offline)
+    else:
+        model = resolve_checkpoint(base, offline=offline)
     if model.is_export:
         raise UsageError(
             f"{reference} is an export, whose weights an adapter cannot change",
@@ -74,8 +79,7 @@ def write_adapter_for(
     """Write an adapter in the layout of peft."""
     if not is_checkpoint(source):
         raise UsageError(f"{source} is in the layout of peft already", "leave --to out")
-    reference = base or adapter_record(load_adapter(source)).base.reference
-    checkpoint = resolve_adapted(reference, [source], offline=offline)
+    checkpoint = resolve_adapted(base, [source], offline=offline)
     assert isinstance(checkpoint, AdaptedCheckpoint), "there is an adapter"
     from zoo.convert.peft.write import write_peft  # imports torch
 

@@ -117,16 +117,20 @@ def with_its_base(
         raise UsageError(
             f"{adapter.path} is an adapter with the head {adapter.head_name}", "leave --head out"
         )
-    base = adapter_record(adapter).base
+    hint = f"give its base, and --adapter {adapter.path}"
+    reference = adapter_record(adapter).base.reference
+    model = resolve_base(adapter.path, reference, hint, offline=offline, lock=lock)
+    return AdaptedCheckpoint.of(model, [adapter])
+
+
+def resolve_base(adapter: Path, reference: str, hint: str, **options: Any) -> "Checkpoint":
+    """Return the checkpoint that an adapter names as its base; see ``resolve_checkpoint``."""
     try:
-        model = resolve_checkpoint(base.reference, offline=offline, lock=lock)
+        return resolve_checkpoint(reference, **options)
     except (UsageError, SourceError) as error:
         raise SourceError(
-            f"{adapter.path} is an adapter of {base.reference}, which is not available: "
-            f"{error.what}",
-            f"give its base, and --adapter {adapter.path}",
+            f"{adapter} is an adapter of {reference}, which is not available: {error.what}", hint
         ) from error
-    return AdaptedCheckpoint.of(model, [adapter])
 
 
 def base_problem(adapter: "Checkpoint") -> str | None:
@@ -148,18 +152,28 @@ def base_problem(adapter: "Checkpoint") -> str | None:
 
 
 def resolve_adapted(
-    text: str, adapters: "Sequence[Path | str]", *, head: str | None = None, **options: Any
+    text: str | None, adapters: "Sequence[Path | str]", *, head: str | None = None, **options: Any
 ) -> "Checkpoint":
-    """Return the checkpoint of a reference with adapters; see ``resolve_checkpoint``."""
+    """Return the checkpoint of a reference with adapters; see ``resolve_checkpoint``.
+
+    Without a reference, it is the base that the first adapter names.
+    """
     if not adapters:
+        assert text is not None, "a model has a reference"
         return resolve_checkpoint(text, head=head, **options)
-    from zoo.adapters.checkpoint import AdaptedCheckpoint, load_adapter
+    from zoo.adapters.checkpoint import AdaptedCheckpoint, adapter_record, load_adapter
 
     opened = [load_adapter(Path(path)) for path in adapters]
     if head not in (None, opened[-1].head_name):
         raise UsageError(
             f"{opened[-1].path} is an adapter with the head {opened[-1].head_name}",
             "leave --head out",
+        )
+    if text is None:
+        reference = adapter_record(opened[0]).base.reference
+        hint = "give the model that it was trained from as --base REF"
+        return AdaptedCheckpoint.of(
+            resolve_base(opened[0].path, reference, hint, **options), opened
         )
     return AdaptedCheckpoint.of(resolve_checkpoint(text, **options), opened)
 

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 CONFIG = "config.json"
 SHOWN = 6
-ADAPTER = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
+ADAPTER = (
+    *("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"),
+    *("adapter.safetensors", "pytorch_adapter.bin"),
+)
 ONNX, OPENVINO, CTRANSLATE2 = "*/*.onnx", "*/openvino_model*.xml", "*/model.bin"
 IN_FOLDERS = (ONNX, OPENVINO, CTRANSLATE2)  # files of other runtimes
 _SAVE = "and save it with `save_pretrained`"
@@ -25,7 +28,7 @@ _SAVE = "and save it with `save_pretrained`"
 UNREAD: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (
         ADAPTER,
-        "an adapter of peft, which is not a model",
+        "an adapter of peft or AdapterHub, which is not a model",
         "`zoo convert DIR --base REF -o ADAPTER` converts it; `zoo adapter merge` makes a model",
     ),
     (

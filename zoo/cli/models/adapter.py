@@ -163,13 +163,12 @@ def merge(
     Tied tensors have to stay tied, and all weights finite; otherwise the exit code is 3 and nothing
     is written. The largest change of a weight is printed.
     """
-    from zoo.adapters.checkpoint import AdaptedCheckpoint, adapter_record, load_adapter
+    from zoo.adapters.checkpoint import AdaptedCheckpoint
     from zoo.convert.cache import resolve_adapted
     from zoo.io.output.overwrite import check_target
 
     check_target(output, force=force, sources=[Path(path) for path in paths])
-    reference = base or adapter_record(load_adapter(Path(paths[0]))).base.reference
-    checkpoint = resolve_adapted(reference, [Path(path) for path in paths], offline=offline)
+    checkpoint = resolve_adapted(base, [Path(path) for path in paths], offline=offline)
     assert isinstance(checkpoint, AdaptedCheckpoint), "there are adapters"
     from zoo.inference.merge import merge as merge_into  # imports torch
 

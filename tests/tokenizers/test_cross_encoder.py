@@ -22,6 +22,7 @@ from zoo.tokenizers.module_files import ACTIVATIONS, activation_named, activatio
 
 __all__ = ["Make", "hub_checkpoint"]
 SIGMOID, IDENTITY = "torch.nn.modules.activation.Sigmoid", "torch.nn.modules.linear.Identity"
+IDENTITY_FN = torch.nn.Identity()
 PAIRS = [("a b", "c"), ("d", "e f")]
 MODULES = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
 
@@ -126,6 +127,48 @@ def test_prompts_precede_the_query(hub_checkpoint: Make, tmp_path: Path) -> None
     assert type(again.activation_fn) is torch.nn.Softplus
     second = converted(tmp_path / "hub", tmp_path / "second")
     assert second.model == checkpoint.model
+
+
+@pytest.mark.parametrize("function", [None, torch.nn.Tanh()])
+def test_several_labels_have_prompts_and_a_length(
+    hub_checkpoint: Make, tmp_path: Path, function: Any
+) -> None:
+    from sentence_transformers import CrossEncoder
+
+    settings: dict[str, Any] = {"prompts": {"nli": "a b "}, "default_prompt_name": "nli"}
+    source = str(make(hub_checkpoint, labels=3))
+    theirs = CrossEncoder(source, device="cpu", activation_fn=function, **settings)
+    theirs.save(str(tmp_path / "theirs"), create_model_card=False)
+    path = tmp_path / "theirs" / "sentence_bert_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "max_seq_length": 9}))
+    theirs = CrossEncoder(str(tmp_path / "theirs"), device="cpu")
+    pairs = [*PAIRS, ("a b c d", "e f g h i j")]  # the last one is cut
+    expected = torch.softmax(torch.tensor(theirs.predict(pairs, activation_fn=IDENTITY_FN)), -1)
+    checkpoint = converted(tmp_path / "theirs", tmp_path / "model")
+    with pytest.warns(match="1 text was cut at 9 tokens"):
+        found = Model(checkpoint, load_session(checkpoint, "cpu")).classify(pairs)
+    assert_same([[*row["scores"].values()] for row in found], expected)
+    convert(CheckpointDir(checkpoint.path, "model"), tmp_path / "hub", to="hub")
+    again = CrossEncoder(str(tmp_path / "hub"), device="cpu")
+    assert_within(again.predict(pairs), theirs.predict(pairs))
+    assert (again.prompts["nli"], again.default_prompt_name) == ("a b ", "nli")
+    assert type(again.activation_fn) is type(theirs.activation_fn)
+    assert converted(tmp_path / "hub", tmp_path / "second").model == checkpoint.model
+
+
+def test_the_default_function_of_one_label_is_a_sigmoid(
+    hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    from sentence_transformers import CrossEncoder
+
+    source = make(hub_checkpoint)
+    write(source, "settings", SIGMOID)
+    path = source / "config_sentence_transformers.json"
+    path.write_text(json.dumps({"model_type": "CrossEncoder", "prompts": {}}))
+    expected = CrossEncoder(str(source), device="cpu").predict(PAIRS)
+    checkpoint = converted(source, tmp_path / "model")
+    found = Model(checkpoint, load_session(checkpoint, "cpu")).classify(PAIRS)
+    assert_same([row["score"] for row in found], expected)
 
 
 def test_the_function_of_several_labels_is_kept(hub_checkpoint: Make, tmp_path: Path) -> None:

@@ -84,7 +84,12 @@ def checkpoint_side_files(
         more=more,
     )
     if model.pairs is not None:
-        files |= hub_pair_files(model.pairs, model.score_activation)
+        files |= hub_pair_files(
+            model.pairs,
+            model.score_activation,
+            labels=len(checkpoint.config.labels),
+            extra=source.extra_config if source else None,
+        )
     for name in module_weight_files(model.pooling):
         files[name] = (checkpoint.module_holder.path / name).read_bytes()
     return files

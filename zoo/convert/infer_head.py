@@ -42,7 +42,7 @@ class ConversionPlan:
     @property
     def score_activation(self) -> "ActivationName | None":
         """Function that makes a score of a single logit, of a cross-encoder."""
-        from zoo.tokenizers.cross_encoder import score_activation
+        from zoo.tokenizers.cross_encoder import declares_cross_encoder, score_activation
 
         before = self.opened.checkpoint
         if before is not None:
@@ -51,7 +51,10 @@ class ConversionPlan:
         if not one_label or "classify" not in self.opened.family.heads()[self.head].tasks:
             return None
         origin = self.opened.source.directory / self.opened.family.config_files[0]
-        return score_activation(self.opened.extra or {}, str(origin))
+        activation = score_activation(self.opened.extra or {}, str(origin))
+        if activation is None and declares_cross_encoder(self.opened.files):
+            return "sigmoid"
+        return activation
 
     @property
     def pairs(self) -> "PairSettings | None":
@@ -61,7 +64,8 @@ class ConversionPlan:
         before = self.opened.checkpoint
         if before is not None:
             return before.model.pairs if before.head_name == self.head else None
-        return read_pair_settings(self.opened.files) if self.score_activation else None
+        classifies = "classify" in self.opened.family.heads()[self.head].tasks
+        return read_pair_settings(self.opened.files) if classifies else None
 
 
 def plan_conversion(

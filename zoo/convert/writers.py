@@ -294,7 +294,12 @@ class HubWriter(CheckpointWriter):
             generation=self.opened.generation,
         )
         if self.plan.pairs is not None:
-            files |= hub_pair_files(self.plan.pairs, self.plan.score_activation)
+            files |= hub_pair_files(
+                self.plan.pairs,
+                self.plan.score_activation,
+                labels=len(config.labels),
+                extra=self.opened.extra,
+            )
         mask = self.tokenizer.info.special.get("mask") if self.tokenizer else None
         files[MODEL_CARD] = model_card(self.opened, self.plan, report, mask)
         return _write(staging, files)

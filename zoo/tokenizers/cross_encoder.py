@@ -80,6 +80,11 @@ def read_cross_encoder(files: SourceFiles) -> dict[str, Any]:
     return {} if settings is None or not settings[0].get(KEY) else {GROUP: {KEY: settings[0][KEY]}}
 
 
+def declares_cross_encoder(files: SourceFiles) -> bool:
+    """Return whether the files are of a cross-encoder, whose default function is a sigmoid."""
+    return _read(files) is not None
+
+
 def read_pair_settings(files: SourceFiles) -> PairSettings | None:
     """Return the settings of a cross-encoder; ``None`` for other models, and without any."""
     found = _read(files)
@@ -127,11 +132,15 @@ def _read(files: SourceFiles) -> tuple[dict[str, Any], dict[str, Any]] | None:
 
 def score_activation(config: Mapping[str, Any], origin: str) -> ActivationName | None:
     """Return the function that makes a score of a single logit; ``None`` where no key names one."""
+    key, path = _stated_activation(config)
+    return None if path is None else activation_named(path, f"{origin}: {key}")
+
+
+def _stated_activation(config: Mapping[str, Any]) -> tuple[str, Any]:
+    """Return the key of ``config.json`` that names the function, and its path in torch, if any."""
     group = config.get(GROUP)
-    stated: Any = group.get(KEY) if isinstance(group, Mapping) else None
-    key = f"{GROUP}.{KEY}" if stated is not None else OLD_KEY
-    stated = config.get(OLD_KEY) if stated is None else stated
-    return None if stated is None else activation_named(stated, f"{origin}: {key}")
+    path = group.get(KEY) if isinstance(group, Mapping) else None
+    return (OLD_KEY, config.get(OLD_KEY)) if path is None else (f"{GROUP}.{KEY}", path)
 
 
 def with_activation(
@@ -144,13 +153,29 @@ def with_activation(
     return {**(extra or {}), GROUP: {KEY: activation_path(activation)}}
 
 
-def hub_pair_files(pairs: PairSettings, activation: ActivationName | None) -> dict[str, bytes]:
-    """Return the files with which sentence-transformers reads the settings of a cross-encoder."""
+def hub_pair_files(
+    pairs: PairSettings,
+    activation: ActivationName | None,
+    *,
+    labels: int = 1,
+    extra: Mapping[str, Any] | None = None,
+) -> dict[str, bytes]:
+    """Return the files with which sentence-transformers reads the settings of a cross-encoder.
+
+    Args:
+        pairs: prompts and length.
+        activation: function that makes the score of a single logit.
+        labels: number of labels.
+        extra: keys of the source's ``config.json``, which name the function of several labels.
+    """
+    path = activation_path(activation or ("sigmoid" if labels == 1 else "identity"))
+    if activation is None:
+        path = _stated_activation(extra or {})[1] or path
     module = {"idx": 0, "name": "0", "path": "", "type": f"{PACKAGES['Transformer']}.Transformer"}
     length = {} if pairs.max_tokens is None else {"max_seq_length": pairs.max_tokens}
     settings = {
         "model_type": CROSS_ENCODER,
-        KEY: activation_path(activation or "sigmoid"),
+        KEY: path,
         "prompts": pairs.prompts,
         "default_prompt_name": pairs.default_prompt_name,
     }

@@ -32,7 +32,12 @@ from zoo.io.digests.files import hash_file
 from zoo.io.json import read_json
 from zoo.io.tensors.safetensors import SafetensorsReader
 from zoo.tokenizers import read_pooling
-from zoo.tokenizers.cross_encoder import read_cross_encoder, read_pair_settings, score_activation
+from zoo.tokenizers.cross_encoder import (
+    declares_cross_encoder,
+    read_cross_encoder,
+    read_pair_settings,
+    score_activation,
+)
 from zoo.tokenizers.source_files import SourceFiles
 from zoo.weights import WeightMap
 
@@ -123,10 +128,13 @@ def sentence_fields(
     extra |= read_cross_encoder(files)
     pooling = family.sentence_settings(extra, read_pooling(files), str(source / config_file))
     activation = pairs = None
-    if len(getattr(config, "labels", ())) == 1 and "classify" in family.heads()[head].tasks:
-        activation = score_activation(extra, str(source / config_file))
-        pairs = read_pair_settings(files) if activation else None
-    if pooling is None and activation is None:
+    if "classify" in family.heads()[head].tasks:
+        pairs = read_pair_settings(files)
+        if len(config.labels) == 1:
+            activation = score_activation(extra, str(source / config_file))
+            if activation is None and declares_cross_encoder(files):
+                activation = "sigmoid"
+    if pooling is None and activation is None and pairs is None:
         return None, None, []
     fields = {"pooling": pooling, "score_activation": activation, "pairs": pairs}
     names = [*sorted(files.names_read), *module_weight_files(pooling)]

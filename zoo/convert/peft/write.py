@@ -126,7 +126,7 @@ def side_files(checkpoint: AdaptedCheckpoint, architecture: str) -> dict[str, by
     labels = files.pop(config_file)
     if model.score_activation is not None:
         files |= hub_pair_files(model.pairs or PairSettings(), model.score_activation)
-    elif model.pooling is None:
+    elif model.pooling is None and model.pairs is None:
         # next to it, transformers does not look for the base, but for the weights of a whole model
         has_labels = checkpoint.family.heads()[checkpoint.head_name].has_labels
         return {config_file: labels} if has_labels else {}

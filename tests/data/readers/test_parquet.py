@@ -148,6 +148,14 @@ def test_other_types_than_text_are_named(tmp_path: Path, name: str) -> None:
         list(read_records(source=str(path)))
 
 
+def test_nanoseconds_of_another_column(tmp_path: Path) -> None:
+    times = pyarrow.array([1_600_000_000_000_000_001], pyarrow.timestamp("ns"))
+    path = write_parquet(tmp_path / "t.parquet", {"text": ["a"], "label": ["x"], "time": times})
+    assert [sample.label for sample in read_samples([path], Columns())] == ["x"]
+    with pytest.raises(UsageError, match=r"t\.parquet: Nanosecond .*; cast the column to micro"):
+        list(read_records(source=str(path)))
+
+
 def test_nulls_and_dictionaries(tmp_path: Path) -> None:
     texts = pyarrow.array(["a", None, "a"]).dictionary_encode()
     path = write_parquet(tmp_path / "t.parquet", {"text": texts, "label": ["x", "y", "z"]})

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.data.readers.problems import RowError
-from zoo.errors import SourceError, VerificationError
+from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.io.files import open_regular
 from zoo.io.json import parse_json
 from zoo.io.limits import MAX_PARQUET_ITEMS
@@ -14,6 +14,20 @@ from zoo.io.limits import MAX_PARQUET_ITEMS
 PARQUET = ".parquet"
 DATASETS_KEY = b"huggingface"  # of the schema's metadata, written by the library datasets
 NO_CLASS = -1  # of a row without a label
+
+
+def rows_of_batch(file: Path, batch: Any) -> list[dict[str, Any]]:
+    """Return the rows of a ``pyarrow.RecordBatch`` as values of Python."""
+    import pyarrow
+
+    try:
+        rows: list[dict[str, Any]] = batch.to_pylist()
+    except (pyarrow.ArrowException, UnicodeError):  # damage, which ``open_parquet`` reports
+        raise
+    except ValueError as error:  # such as nanoseconds
+        why = str(error).partition(". ")[0]
+        raise UsageError(f"{file}: {why}", "cast the column to microseconds or text") from error
+    return rows
 
 
 class ClassName(str):

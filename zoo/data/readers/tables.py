@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.data.readers.delimited import DELIMITERS, find_dialect, read_records
-from zoo.data.readers.parquet import PARQUET, ClassColumns, open_parquet
+from zoo.data.readers.parquet import PARQUET, ClassColumns, open_parquet, rows_of_batch
 from zoo.data.readers.problems import NoProblems, RowError, RowProblems
 from zoo.data.readers.text_io import COMPRESSED, read_lines
 from zoo.errors import UsageError, VerificationError, did_you_mean
@@ -206,7 +206,7 @@ def _parquet_rows(
 
         names = None if columns is None or others else list(columns)
         batches = table.iter_batches(batch_size=PARQUET_ROWS, columns=names)
-        rows = chain.from_iterable(batch.to_pylist() for batch in batches)
+        rows = chain.from_iterable(rows_of_batch(path, batch) for batch in batches)
         yield from problems.checked(enumerate(rows, 1), row_of)
 
 

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks._common import Process, Timing, alternate, machine, run_process, table, versions
-from tools.same_results import Environment
+from tools.same_results.environment import Environment
 
 ROUNDS = 5
 SENTENCES = 512

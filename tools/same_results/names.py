@@ -1,0 +1,142 @@
+"""Names in the registries of the installed version, as JSON; an environment's interpreter runs it.
+
+What ``tools.same_results`` has to cover follows from these lists. Where the code moves a registry,
+its place changes here.
+"""
+
+import json
+import typing
+from typing import Any
+
+import msgspec
+
+
+def fields(struct: Any) -> list[str]:
+    return [field.encode_name for field in msgspec.structs.fields(struct)]
+
+
+def task_parts() -> dict[str, dict[str, Any]]:
+    """Return part -> task -> names of its settings."""
+    from zoo.plugins.tasks import built_in_tasks, load_part
+
+    parts: dict[str, dict[str, Any]] = {"predict": {}, "train": {}, "evaluate": {}}
+    for name, spec in built_in_tasks().items():
+        for part, tasks in parts.items():
+            if not spec.has(part):  # type: ignore[arg-type]
+                continue
+            tasks[name] = spec.command
+            if part == "train":
+                tasks[name] = fields(load_part(spec, "train").options_type)
+    return parts
+
+
+def embedding_losses() -> list[str]:
+    from zoo.tasks.sentence_embedding.train_options import Loss
+
+    return list(typing.get_args(Loss))
+
+
+def reranker_losses() -> dict[str, list[str]]:
+    from zoo.tasks.reranker.losses import Weighting
+    from zoo.tasks.reranker.train import Kind
+
+    return {"losses": list(typing.get_args(Kind)), "weightings": list(typing.get_args(Weighting))}
+
+
+def adapters() -> dict[str, list[str]]:
+    from zoo.adapters.registry import METHODS, adapter_method
+
+    return {name: fields(adapter_method(name)) for name in METHODS}
+
+
+def targets() -> dict[str, list[str]]:
+    from zoo.export.targets import BUILT_IN, find_target
+
+    return {name: list(find_target(name).precisions) for name in BUILT_IN}
+
+
+def families() -> dict[str, list[str]]:
+    """Return family -> names of its heads."""
+    from zoo.plugins import all_families
+
+    return {name: list(family.heads()) for name, family in sorted(all_families().items())}
+
+
+def distillation_losses() -> dict[str, list[str]]:
+    from zoo.distillation.losses import loss_names, loss_type
+
+    return {name: list(loss_type(name).settings()) for name in loss_names()}
+
+
+def recipes() -> list[str]:
+    from zoo.distillation.recipes import all_recipes
+    from zoo.plugins import all_families
+
+    return sorted({name for family in all_families().values() for name in all_recipes(family)})
+
+
+def objectives() -> list[str]:
+    from zoo.objectives import OBJECTIVES
+    from zoo.plugins import all_families
+
+    family_objectives = [name for family in all_families().values() for name in family.objectives]
+    return sorted({*OBJECTIVES, *family_objectives})
+
+
+def optimizers() -> list[str]:
+    from zoo.families.recipe import OptimizerConfig
+
+    return list(typing.get_args(typing.get_type_hints(OptimizerConfig)["name"]))
+
+
+def schedules() -> list[str]:
+    from zoo.families.recipe import LRSchedulerConfig
+
+    return list(typing.get_args(typing.get_type_hints(LRSchedulerConfig)["name"]))
+
+
+def commands() -> dict[str, Any]:
+    """Return command -> its help text, and its parameters with all that is declared of them."""
+    import click
+
+    from zoo.cli import cli
+
+    descriptions: dict[str, Any] = {}
+
+    def visit(command: click.Command, path: tuple[str, ...], parent: click.Context | None) -> None:
+        name = path[-1] if path else "zoo"
+        context = click.Context(command, parent=parent, info_name=name)
+        parameters = {}
+        for parameter in command.get_params(context):
+            facts = parameter.to_info_dict()
+            facts["hidden"] = getattr(parameter, "hidden", False)
+            words = [*parameter.opts, *parameter.secondary_opts]
+            parameters[" ".join(words)] = json.loads(json.dumps(facts, default=repr))
+        descriptions[" ".join(path)] = {"help": command.get_help(context), "parameters": parameters}
+        if isinstance(command, click.Group):
+            for child in command.list_commands(context):
+                below = command.get_command(context, child)
+                if below is not None:
+                    visit(below, (*path, child), context)
+
+    visit(cli, (), None)
+    return descriptions
+
+
+LISTS = (
+    task_parts,
+    embedding_losses,
+    reranker_losses,
+    adapters,
+    targets,
+    families,
+    distillation_losses,
+    recipes,
+    objectives,
+    optimizers,
+    schedules,
+    commands,
+)
+
+if __name__ == "__main__":
+    print(json.dumps({make.__name__: make() for make in LISTS}))

@@ -1,0 +1,1 @@
+"""Parts of a record, one a module: each yields name and result."""

@@ -1,6 +1,7 @@
 """Processes that are killed at any moment, and resumed: runs end bit for bit as others."""
 
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -12,14 +13,11 @@ import pytest
 import yaml
 
 from tests import warm
-from tests.distillation.making import distill, pretrained, settings
+from tests.distillation.making import pretrained, settings
 from tests.distillation.test_labelled import make_teacher
 from tests.distillation.test_labelled import settings as task_settings
 from tests.finetuning.making import labelled
 from tests.training.runs import assert_same, lines, wait_until
-from zoo.distillation.runs import DistillRun
-from zoo.training.distributed.context import DistContext
-from zoo.training.state.checkpoints import list_checkpoints
 
 pytestmark = pytest.mark.long  # processes that import torch
 ON_CPU = ("--no-score", "--device", "cpu")
@@ -43,14 +41,17 @@ def finish(run: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def assert_same_results(whole: Path, run: Path) -> None:
-    """Compare the log and all tensors; settings name directories that differ."""
-    assert (whole / "metrics.jsonl").read_bytes() == (run / "metrics.jsonl").read_bytes()
-    last = max(list_checkpoints(whole).values())
-    tensors = [*last.glob("*.safetensors"), whole / "model/model.safetensors"]
-    assert len(tensors) > 2
-    for path in tensors:
-        assert path.read_bytes() == (run / path.relative_to(whole)).read_bytes(), path
+def train_whole(tree: dict[str, Any], folder: Path) -> tuple[Path, Path, Path]:
+    """Train an unbroken run; return its directory, the path that it had, and its settings file.
+
+    Another run with these settings at that path has the same files.
+    """
+    whole, run, file = folder / "whole", folder / "run", folder / "run.yaml"
+    file.write_text(yaml.safe_dump(tree))
+    done = warm.zoo("distill", file, "-o", run, *ON_CPU)
+    assert done.returncode == 0, done.stderr
+    run.rename(whole)
+    return whole, run, file
 
 
 def test_a_run_with_projections_and_dropout(tmp_path: Path) -> None:
@@ -63,8 +64,7 @@ def test_a_run_with_projections_and_dropout(tmp_path: Path) -> None:
         distillation={"terms": terms},
         max_steps=40,
     )
-    whole, run, file = distill(tmp_path / "whole", tree), tmp_path / "run", tmp_path / "run.yaml"
-    file.write_text(yaml.safe_dump(tree))
+    whole, run, file = train_whole(tree, tmp_path)
     kill_when(lambda: lines(run) >= 5, 0, str(file), "-o", str(run))
     kill_when(lambda: lines(run) >= 20, 1, "--resume", str(run))
     finish(run)
@@ -73,20 +73,33 @@ def test_a_run_with_projections_and_dropout(tmp_path: Path) -> None:
 
 def test_a_run_with_a_cache_of_the_teachers_outputs(tmp_path: Path) -> None:
     """What the killed process had not written is computed again, in the same batches."""
-    trees: list[dict[str, Any]] = [
-        settings(
-            pretrained("gpt"),
-            "gpt",
-            distillation={"recipe": "logits", "cache_teacher": str(tmp_path / name)},
-            max_steps=40,
-        )
-        for name in ("cache", "other-cache")
-    ]
-    whole, run, file = distill(tmp_path / "whole", trees[0]), tmp_path / "run", tmp_path / "r.yaml"
-    file.write_text(yaml.safe_dump(trees[1]))
+    cache = tmp_path / "cache"
+    tree: dict[str, Any] = settings(
+        pretrained("gpt"),
+        "gpt",
+        distillation={"recipe": "logits", "cache_teacher": str(cache)},
+        max_steps=40,
+    )
+    whole, run, file = train_whole(tree, tmp_path)
+    shutil.rmtree(cache)
     kill_when(lambda: lines(run) >= 5, 2, str(file), "-o", str(run))
     finish(run)
-    assert_same_results(whole, run)
+    assert_same(whole, run)
+
+
+def test_labelled_data_with_a_new_tokenizer(tmp_path: Path) -> None:
+    """The student has a tokenizer of its own, of which the run's manifest has the settings."""
+    table = labelled(tmp_path / "t.jsonl")
+    teacher = make_teacher(tmp_path / "teacher", TASK, table)
+    few = {"max_steps": 40, "vocab_size": 60, "tokenizer": "train"}
+    tree: dict[str, Any] = task_settings([teacher], "bert", TASK, table, **few)
+    tree["student"] |= {"num_layers": 1}
+    tree["distillation"] |= {"recipe": "logits"}
+    whole, run, file = train_whole(tree, tmp_path)
+    kill_when(lambda: lines(run) >= 5, 5, str(file), "-o", str(run))
+    kill_when(lambda: lines(run) >= 20, 6, "--resume", str(run))
+    finish(run)
+    assert_same(whole, run)
 
 
 def test_stages(tmp_path: Path) -> None:
@@ -96,11 +109,9 @@ def test_stages(tmp_path: Path) -> None:
     stages = dict.fromkeys(("intermediate", "prediction"), steps)
     recipe = {"recipe": "tinybert-task", "stages": stages}
     tree: dict[str, Any] = task_settings([teacher], "bert", TASK, table, distillation=recipe)
-    whole, run, file = tmp_path / "whole", tmp_path / "run", tmp_path / "run.yaml"
-    file.write_text(yaml.safe_dump(tree))
-    DistillRun(tree, DistContext.initialize("cpu"), whole).start()
+    whole, run, file = train_whole(tree, tmp_path)
     kill_when(lambda: lines(run / "intermediate") >= 5, 3, str(file), "-o", str(run))
     kill_when(lambda: lines(run / "prediction") >= 5, 4, "--resume", str(run))
     finish(run)
     for stage in stages:
-        assert_same_results(whole / stage, run / stage)
+        assert_same(whole / stage, run / stage)

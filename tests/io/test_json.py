@@ -6,7 +6,7 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -125,6 +125,30 @@ def test_none_is_written(tmp_path: Path) -> None:
     record = Scores(values={"mse": 1e300}, more=[None, {"a": None}])
     (tmp_path / "r.json").write_bytes(encode_json(record))
     assert read_json_record(tmp_path / "r.json", Scores) == record
+
+
+class Truncation(JsonStruct):
+    side: Literal["left", "right"] = "right"
+    rate: float = 0.5
+    size: int = 1000
+    modes: tuple[str, ...] = ("mean", "max")
+    flag: bool = True
+
+
+def test_equal_records_are_equal_bytes(tmp_path: Path) -> None:
+    """Values that were computed or read are other objects than the defaults that they equal."""
+    side: Any = "RIGHT".lower()
+    computed = Truncation(
+        side=side, rate=float("0.5"), size=int("1000"), modes=tuple(["mean", "max"])
+    )
+    assert side is not Truncation().side
+    assert encode_json(computed) == encode_json(Truncation()) == b"{}\n"
+    path = tmp_path / "r.json"
+    path.write_text('{"side": "right", "rate": 0.5, "size": 1000, "modes": ["mean", "max"]}')
+    assert encode_json(read_json_record(path, Truncation)) == b"{}\n"
+    changed = msgspec.structs.replace(Truncation(side="left"), side=side)
+    assert msgspec.to_builtins(changed) == {}
+    assert json.loads(encode_json(Truncation(rate=1.0, flag=False))) == {"rate": 1.0, "flag": False}
 
 
 def test_the_largest_accepted_file_takes_bounded_time_and_memory(tmp_path: Path) -> None:

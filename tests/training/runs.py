@@ -1,12 +1,12 @@
 """Settings of runs of about one second, and helpers for tests of the trainer."""
 
-import filecmp
+import fnmatch
 import json
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,10 @@ from tests import warm
 from zoo.training.config.overrides import deep_merge
 from zoo.training.config.schema import TrainConfig, pretrain_config
 from zoo.training.distributed.context import DistContext
+from zoo.training.logging.report import REPORT
 from zoo.training.run import PretrainRun, Run
 from zoo.training.state.checkpoints import Tensors, list_checkpoints, load_tensors, read_meta
+from zoo.training.state.equal_files import differing_files
 
 # the beginnings of all chapters of two books: a whole book takes longer to tokenize than a run
 BOOKS = Path(__file__).parents[1] / "fixtures" / "books"
@@ -113,16 +115,65 @@ def flip(path: Path, place: int = -1, bit: int = 0) -> None:
     path.write_bytes(content)
 
 
-def assert_same(first: Path, second: Path) -> None:
-    assert (first / "metrics.jsonl").read_bytes() == (second / "metrics.jsonl").read_bytes()
-    last, twin = (list(list_checkpoints(run).values())[-1] for run in (first, second))
-    names = sorted(path.name for path in last.iterdir())
-    assert last.name == twin.name
-    assert filecmp.cmpfiles(last, twin, names, shallow=False)[0] == names
-    files = sorted(path.name for path in (first / "model").glob("*.safetensors"))
-    assert files, "a final model has weights"
-    for name in files:
-        assert (first / "model" / name).read_bytes() == (second / "model" / name).read_bytes()
+def assert_same(first: Path, second: Path, *, ignore: Sequence[str] = ()) -> None:
+    """Compare the directories of two runs that began apart: all files, and what they say.
+
+    The commands of both runs, and the directories in which they began, may differ.
+
+    Args:
+        first: directory of a run.
+        second: directory of another run.
+        ignore: patterns of the names of files that differ for a reason that the test explains.
+    """
+    differing = [
+        name
+        for name in differing_files(first, second)
+        if _content(first / name) != _content(second / name)
+        and not any(fnmatch.fnmatch(name, pattern) for pattern in ignore)
+    ]
+    assert not differing, differing
+    if REPORT not in ignore:
+        lines = zip(_report(first), _report(second), strict=True)
+        changes = [pair for pair in lines if pair[0] != pair[1]]
+        assert not changes, changes
+    assert [*(first / "model").glob("*.safetensors")], "a final model has weights"
+
+
+def assert_equal_files(first: Path, second: Path) -> None:
+    """Compare two directories of one run byte for byte, except times."""
+    differing = differing_files(first, second)
+    assert not differing, differing
+    assert _report(first) == _report(second), "the reports differ"
+
+
+def _content(path: Path) -> Any:
+    """Return the content of a file without the command and the directory in which a run began."""
+    if not path.is_file() or path.suffix != ".json":
+        return path.read_bytes() if path.is_file() else None
+    try:
+        record = json.loads(path.read_bytes())
+    except ValueError:
+        return path.read_bytes()
+    for name in ("command", "working_directory", "digest"):
+        record.pop(name, None)
+        (record.get("training") or {}).pop(name, None)
+    return record
+
+
+# Parts of a report's lines with times, memory or the command.
+NOT_COMPARED = (
+    "<dt>time<",
+    "<dt>tokens a second<",
+    "<dt>peak memory<",
+    "<figcaption>Tokens per second",
+    "<pre>cd ",
+)
+
+
+def _report(run: Path) -> list[str]:
+    """Return the lines of a run's report that hold no times, and no command."""
+    lines = (run / REPORT).read_text("utf-8").splitlines()
+    return [line for line in lines if not any(part in line for part in NOT_COMPARED)]
 
 
 def cut(run: Path, step: int) -> None:
@@ -141,4 +192,4 @@ def assert_resumes_from(
         shutil.copytree(whole, copy := folder / f"from-{step}")
         cut(copy, step)
         kind({}, DistContext.initialize("cpu")).resume(copy)
-        assert_same(whole, copy)
+        assert_equal_files(whole, copy)

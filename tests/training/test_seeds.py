@@ -62,7 +62,7 @@ def test_the_comparison_has_median_and_range(runs: Path, tmp_path: Path) -> None
         "lowest": min(last),
         "highest": max(last),
     }
-    assert second["changes"] == ["optimizer.learning_rate: 0.002 and 0.0001"]
+    assert second["changes"] == ["optimizer.learning_rate: 0.004 and 0.0001"]
     assert b"<svg" in figure.read_bytes()[:1000]
     table = CliRunner().invoke(compare, [str(runs), str(other)], catch_exceptions=False).stdout
     header, seeds, loss, *_ = (line.split() for line in table.splitlines())

@@ -105,6 +105,7 @@ def resume_finetune(family: Family, path: Path, task: str) -> list[str]:
     from zoo.finetuning.runs import FineTuneRun
     from zoo.training.distributed.context import DistContext
     from zoo.training.state.checkpoints import list_checkpoints
+    from zoo.training.state.equal_files import differing_files
 
     dropout = {"dropout": 0.1} if "dropout" in family.config_type.__struct_fields__ else {}
     steps = {"max_steps": 4, "save_steps": 2, "eval_steps": 4, "save_total_limit": 2}
@@ -116,6 +117,4 @@ def resume_finetune(family: Family, path: Path, task: str) -> list[str]:
     for written in (last, copy / "model"):
         shutil.rmtree(written)
     FineTuneRun({}, DistContext.initialize("cpu")).resume(copy)
-    names = ["metrics.jsonl", "model/model.safetensors"]
-    names += [str(file.relative_to(copy)) for file in sorted(last.iterdir())]
-    return [name for name in names if (path / name).read_bytes() != (copy / name).read_bytes()]
+    return differing_files(path, copy)

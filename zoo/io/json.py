@@ -35,6 +35,24 @@ _READ_BYTES = 1 << 20
 class JsonStruct(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Base class of records that are stored as JSON. An unknown key is an error."""
 
+    # ``omit_defaults`` leaves out the object that is the default, and writes any other object, also
+    # one that is equal to it. Without this, records that are equal could be written as different
+    # bytes: a string that was computed is another object than a string that was read from a file.
+    def __post_init__(self) -> None:
+        for name, default in _default_values(type(self)).items():
+            value = getattr(self, name)
+            if type(value) is type(default) and value == default:
+                setattr(self, name, default)
+
+
+@functools.cache
+def _default_values(record_type: type[JsonStruct]) -> dict[str, Any]:
+    """Return name of a field -> its default, for the fields that have one."""
+    names, defaults = record_type.__struct_fields__, record_type.__struct_defaults__
+    with_default = names[len(names) - len(defaults) :]
+    pairs = zip(with_default, defaults, strict=True)
+    return {name: default for name, default in pairs if default is not msgspec.NODEFAULT}
+
 
 def encode_json(value: Any) -> bytes:
     """Return a value as JSON in UTF-8, indented by two spaces, with a final newline."""

@@ -41,10 +41,12 @@ def check_resume(values: Mapping[str, Any], *, kills: int = 2, device: str | Non
         file = Path(scratch, "settings.yaml")
         file.write_text(dump_yaml({**values, "keep_optimizer": True}), encoding="utf-8")
         more = ["--device", device] if device else []
-        whole, broken = Path(scratch, "whole"), Path(scratch, "broken")
+        whole, broken = Path(scratch, "whole"), Path(scratch, "run")
         started = time.monotonic()
-        _finish([str(file), "-o", str(whole), *more])
+        _finish([str(file), "-o", str(broken), *more])
         lasted = time.monotonic() - started
+        # Both runs have the same path, which their manifests record.
+        broken.rename(whole)
         seen = []
         for _ in range(kills):
             known = ["--resume", str(broken)] if broken.exists() else [str(file), "-o", str(broken)]
@@ -93,10 +95,11 @@ def _lines(run: Path) -> int:
 
 
 def _compare(whole: Path, broken: Path) -> int:
-    """Compare the logs and the last checkpoints of two runs, and count the tensors."""
+    """Compare all files of two runs, and count the tensors of their last checkpoints."""
     from zoo.convert.checks.round_trip import bitwise_equal
     from zoo.io.tensors.safetensors import SafetensorsReader
     from zoo.training.state.checkpoints import list_checkpoints
+    from zoo.training.state.equal_files import differing_files
 
     lines = zip(_content(whole), _content(broken), strict=False)
     for number, (first, second) in enumerate(lines, 1):
@@ -119,6 +122,8 @@ def _compare(whole: Path, broken: Path) -> int:
                 if not bitwise_equal(a.read(name), b.read(name)):
                     raise VerificationError(f"{path.name}: {name} differs after resuming")
                 compared += 1
+    if differing := differing_files(whole, broken):
+        raise VerificationError(f"{', '.join(differing)} differ after resuming")
     return compared
 
 

@@ -9,6 +9,7 @@ import msgspec
 from zoo.errors import UsageError
 from zoo.io.digests.self_digest import NO_DIGEST, add_digest
 from zoo.io.json import encode_json
+from zoo.report.mistakes import MISTAKES, read_mistakes
 from zoo.training.config.finetune import FineTuneConfig
 from zoo.training.config.overrides import ConfigDict, check_kinds, config_diff
 from zoo.training.config.run_config import RunConfig
@@ -173,7 +174,10 @@ def copy_state(
     *,
     reset_optimizer: bool,
 ) -> None:
-    """Give a new run the last and the best checkpoint of its parent, and the log up to there."""
+    """Give a new run what its parent has up to a step.
+
+    This is the last and the best checkpoint, the log, and the mistakes at the best evaluation.
+    """
     before, config = configs
     best, paths = saved.meta.best, list_checkpoints(parent)
     chosen = {saved.path: saved.meta}
@@ -201,3 +205,6 @@ def copy_state(
         (folder / STATE).write_bytes(add_digest(encode_json(child)))
     with (parent / METRICS_FILE).open("rb") as file:
         (target / METRICS_FILE).write_bytes(file.read(saved.meta.metrics_position))
+    mistakes = read_mistakes(parent)
+    if mistakes is not None and best is not None and mistakes.step == best[1]:
+        (target / MISTAKES).write_bytes(encode_json(mistakes))

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import HERE, write_table
-from tests.training.runs import assert_same, cut
+from tests.training.runs import assert_equal_files, cut
 from zoo.api import Model
 from zoo.cli.models.info import command as info
 from zoo.convert.cache import resolve_checkpoint
@@ -24,6 +24,7 @@ from zoo.inference import load_session
 from zoo.training.config.finetune import FineTuneConfig
 from zoo.training.config.overrides import read_config_file
 from zoo.training.config.schema import validate_config
+from zoo.training.state.equal_files import differing_files
 
 TEMPLATES, WORDS = ["{text} b {label} c.", "{label}: {text}"], {"yes": "a", "no": "j"}
 ROWS = [
@@ -140,23 +141,19 @@ def test_the_models_of_patterns_and_the_classifier_are_adapters(
 def test_a_run_resumes_exactly_in_any_stage(pretrained: Pretrained, tmp_path: Path) -> None:
     path, _ = pretrained("BertForMaskedLM", hidden_dropout_prob=0.1)
     tree = settings(path, tmp_path)
-    FineTuneRun(tree, HERE, tmp_path / "whole").start()
-    whole = tmp_path / "whole"
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    FineTuneRun(tree, HERE, run).start()
+    shutil.copytree(run, whole, symlinks=True)
     for stage in ("pattern-2-1", "classifier"):
-        broken = tmp_path / f"from-{stage}"
-        shutil.copytree(whole, broken, symlinks=True)
-        (broken / "model").unlink()
-        cut(broken / stage, 1)
+        (run / "model").unlink()
+        cut(run / stage, 1)
         if stage != "classifier":
-            shutil.rmtree(broken / "classifier")
-            shutil.rmtree(broken / "soft-labels")
-        FineTuneRun({}, HERE).resume(broken)
+            shutil.rmtree(run / "classifier")
+            shutil.rmtree(run / "soft-labels")
+        FineTuneRun({}, HERE).resume(run)
+        assert differing_files(whole, run) == []
         for name in ("pattern-1-1", "pattern-2-1", "classifier"):
-            weights = [p / name / "model/model.safetensors" for p in (whole, broken)]
-            assert weights[0].read_bytes() == weights[1].read_bytes(), (stage, name)
-        assert_same(whole / stage, broken / stage)
-        labels = [p / "soft-labels/train.jsonl" for p in (whole, broken)]
-        assert labels[0].read_bytes() == labels[1].read_bytes()
+            assert_equal_files(whole / name, run / name)
 
 
 @pytest.mark.parametrize(

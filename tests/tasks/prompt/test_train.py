@@ -11,7 +11,7 @@ import transformers
 from torch.nn import functional as F
 
 from tests.finetuning.conftest import Pretrained
-from tests.finetuning.making import HERE, write_table
+from tests.finetuning.making import HERE, assert_resumes_exactly, write_table
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.data.readers.problems import InvalidRows
@@ -43,6 +43,12 @@ def settings(model: Path, folder: Path, **changes: Any) -> dict[str, Any]:
         "report_to": [],
         **changes,
     }
+
+
+def test_a_run_resumes_with_equal_files(pretrained: Pretrained, tmp_path: Path) -> None:
+    path, _ = pretrained("BertForMaskedLM", hidden_dropout_prob=0.1)
+    often = {"save_steps": 1, "save_total_limit": 9, "keep_optimizer": True}
+    assert_resumes_exactly(tmp_path, settings(path, tmp_path, **often), 2)
 
 
 def setup_of(values: dict[str, Any]) -> FineTuneSetup:

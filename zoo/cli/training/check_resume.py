@@ -42,7 +42,8 @@ def command(
     """Kill a run at random moments, resume it, and compare it with an uninterrupted run.
 
     Both runs are temporary, of 12 steps unless --max-steps is given, with frequent checkpoints.
-    Weights, optimizer state and log must be equal bit for bit.
+    All files must be equal bit for bit, except those that hold times: the weights, the state of
+    the optimizer, the log and the final model.
     """
     if family_or_file is None:
         raise click.UsageError("name a family or a configuration file", ctx)

@@ -1,0 +1,29 @@
+"""Comparison of two directories of a run, such as one that was resumed and one that was not."""
+
+from pathlib import Path
+
+from zoo.io.digests.files import hash_folder
+from zoo.training.logging.jsonl import PERFORMANCE_FILE
+from zoo.training.logging.report import REPORT
+from zoo.training.logging.tensorboard import PREFIX as EVENTS_PREFIX
+
+# Files that hold measured times and memory.
+MEASURED_FILES = (PERFORMANCE_FILE, REPORT)
+
+
+def differing_files(run: Path, other: Path) -> list[str]:
+    """Return the names of files that differ in a byte, or that only one of two directories has.
+
+    Files that hold times are not compared: ``performance.jsonl``, the report that draws it, and the
+    events for TensorBoard, of which each process writes a file.
+    """
+    digests, other_digests = hash_folder(run), hash_folder(other)
+    return [
+        name
+        for name in sorted({*digests, *other_digests})
+        if digests.get(name) != other_digests.get(name) and not _holds_times(Path(name))
+    ]
+
+
+def _holds_times(file: Path) -> bool:
+    return file.name in MEASURED_FILES or file.name.startswith(EVENTS_PREFIX)

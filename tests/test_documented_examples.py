@@ -2,6 +2,7 @@
 
 Commands run in one working directory, with a published BERT, texts, and a Hub on loopback that has
 small models under the names of the examples. A command runs after those that write its inputs.
+Programs of the README and of docs/api.md need no other command: each runs in an empty directory.
 """
 
 import json
@@ -10,7 +11,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tests.hub.hub_server import Hub
 from tests.plugins.laying import lay_out
 from tests.tokenizers.directories import real
 from tests.tokenizers.trained import END, byte_level
+from zoo.hub.registry import builtin
 
 ROOT = Path(__file__).parents[1]
 GUIDES = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/guides/*.md"))
@@ -28,6 +30,7 @@ PAGES = (
     *("README.md", "docs/getting-started.md", "docs/api.md", "docs/pretraining.md"),
     *("docs/sentence-models.md", *GUIDES),
 )
+PASTED = ("README.md", "docs/api.md")  # pages whose programs run as they are, in any directory
 FLOAT = re.compile(r"-?\d+\.\d+(?:e[-+]\d+)?|\d+e[-+]\d+|\d+\.(?=[ \]])")
 LARGEST = re.compile(r"(?<=largest magnitude, in )\w+")  # differs the most by a rounding error
 SHORT = ("--max-steps", "3", "--global-batch-tokens", "1024", "--device", "cpu")
@@ -75,9 +78,9 @@ def shortened(words: list[str]) -> list[str]:
     return short
 
 
-def blocks(language: str) -> list[str]:
-    """Return the code blocks of all pages in a language."""
-    text = "\n".join((ROOT / page).read_text("utf-8") for page in PAGES)
+def blocks(language: str, pages: Sequence[str] = PAGES) -> list[str]:
+    """Return the code blocks of pages in a language."""
+    text = "\n".join((ROOT / page).read_text("utf-8") for page in pages)
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
@@ -108,7 +111,13 @@ WRITES = [(output, command) for command in COMMANDS if (output := written(comman
 WRITERS = dict(WRITES)  # directory -> the command that writes it
 # in commands and programs of over 10 seconds: those that export a graph, or train a model first
 LONG = re.compile(r"onnx|zoo (pretrain|corpus|bench|export)|runs/|books-bert|int8|push|check")
-PYTHON = list(dict.fromkeys(block for block in blocks("python") if "\nprint(" in block))
+# Programs of pages whose commands come first, which write the models that are loaded.
+PYTHON = [
+    block
+    for block in dict.fromkeys(blocks("python", [page for page in PAGES if page not in PASTED]))
+    if "\nprint(" in block
+]
+PASTED_PYTHON = [code for page in PASTED for code in blocks("python", [page])]
 
 
 class Examples:
@@ -150,11 +159,15 @@ class Examples:
     def python(self, code: str) -> str:
         """Run a program after the commands that write the models that it loads."""
         self.write_inputs(re.findall(r'zoo\.load\("(.*?)"', code))
+        return self.pasted(code, self.folder)
+
+    def pasted(self, code: str, folder: Path) -> str:
+        """Run a program in a directory, and return what it prints."""
         done = subprocess.run(
             [sys.executable, "-c", code],
             capture_output=True,
             text=True,
-            cwd=self.folder,
+            cwd=folder,
             env={**os.environ, **self.environment, "OMP_NUM_THREADS": "1"},
             check=False,
         )
@@ -217,7 +230,7 @@ def assert_same_output(expected: str, printed: str) -> None:
 
 
 def test_examples_are_found() -> None:
-    assert len(COMMANDS) > 12 and len(PYTHON) == 5
+    assert len(COMMANDS) > 12 and len(PYTHON) == 3 and len(PASTED_PYTHON) == 3
     assert len([output for output in COMMANDS.values() if output]) == 6
     assert {"minilm", "minilm-onnx", "runs/books", "corpus"} <= WRITERS.keys()
     assert len(WRITES) == len(WRITERS), "two commands write one directory"
@@ -245,8 +258,35 @@ def test_a_command_prints_what_its_page_shows(examples: Examples, command: str) 
     ],
 )
 def test_a_program_prints_what_its_page_shows(examples: Examples, code: str) -> None:
-    shown = re.findall(r"(?m)^# (.*)$", code)
-    assert_same_output("\n".join(shown), examples.python(code))
+    assert_same_output(shown_output(code), examples.python(code))
+
+
+def shown_output(code: str) -> str:
+    """Return the output that a program shows in its comments."""
+    return "\n".join(re.findall(r"(?m)^# (.*)$", code))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(code, marks=pytest.mark.long if LONG.search(code) else (), id=f"program-{k}")
+        for k, code in enumerate(PASTED_PYTHON)
+    ],
+)
+def test_a_program_runs_as_pasted(
+    examples: Examples, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In an empty directory, with a store that has no model yet."""
+    monkeypatch.setitem(examples.environment, "ZOO_HOME", str(tmp_path / "store"))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    assert_same_output(shown_output(code), examples.pasted(code, folder))
+    assert [*folder.iterdir()] == []
+
+
+def test_programs_load_names_of_the_registry() -> None:
+    names = [name for code in PASTED_PYTHON for name in re.findall(r'zoo\.load\("(.*?)"', code)]
+    assert names and {*names} <= builtin().keys()
 
 
 @pytest.mark.long

@@ -81,7 +81,8 @@ def did_you_mean(name: str, known: "list[str] | tuple[str, ...]", count: int = 3
     import difflib
 
     folded = {k.lower(): k for k in sorted(known)}
-    close = [folded[k] for k in difflib.get_close_matches(name.lower(), folded, count, 0.5)]
+    # Below this similarity, other words of the field are taken for typing errors: esm for elmo.
+    close = [folded[k] for k in difflib.get_close_matches(name.lower(), folded, count, 0.6)]
     if not close:
         return ""
     return "did you mean " + " or ".join(filter(None, [", ".join(close[:-1]), close[-1]])) + "?"

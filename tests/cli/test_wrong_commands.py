@@ -147,7 +147,7 @@ def test_a_misspelt_command_is_answered_with_the_nearest(command: str, meant: st
         ("zzz", "no command is called 'zzz' (see `zoo --help`)"),
         ("look bert text -o -", "standard output has other results; name a file"),
         ("eval bert --task perplexity --eval x --report -", "name a file"),
-        ("run embed modle text", "no model is called 'modle'; did you mean model,"),
+        ("run embed modle text", "no model is called 'modle'; did you mean model"),
     ],
 )
 def test_what_is_meant_is_named(

@@ -152,12 +152,35 @@ def test_unknown_keys_come_before_the_tensors(hub_checkpoint: Make) -> None:
 
 
 @pytest.mark.parametrize(
+    ("model_type", "architecture", "hint"),
+    [
+        ("ibert", "IBertModel", "'ibert'; installed: albert, bart"),
+        ("umt5", "UMT5ForConditionalGeneration", "'umt5'; installed: albert, bart"),
+        ("ours", "BertModel", "its class BertModel is one of bert: `--model-type bert`"),
+        ("our-xlm", "XLMRobertaModel", "is one of xlm-roberta: `--model-type xlm-roberta`"),
+    ],
+)
+def test_the_class_tells_another_architecture_from_a_typing_error(
+    hub_checkpoint: Make, model_type: str, architecture: str, hint: str
+) -> None:
+    source = hub_checkpoint("BertModel")
+    edit(source, model_type=model_type, architectures=[architecture])
+    assert hint in str(error_of(source))
+
+
+@pytest.mark.parametrize(
     ("model_type", "near"),
-    [("bertt", "did you mean bert"), ("robberta", "did you mean roberta"), ("llama", "t5, xlm-")],
+    [
+        ("bertt", "did you mean bert"),
+        ("robberta", "did you mean roberta"),
+        ("llama", "t5, xlm-"),
+        ("marian", "installed: albert, bart"),
+        ("esm", "installed: albert, bart"),
+    ],
 )
 def test_an_unknown_model_type(hub_checkpoint: Make, model_type: str, near: str) -> None:
     source = hub_checkpoint("BertModel")
-    edit(source, model_type=model_type)
+    edit(source, model_type=model_type, architectures=None)
     message = str(error_of(source))
     assert f"no installed family has model_type {model_type!r}; " in message and near in message
     assert "`zoo plugins install` adds families, `zoo plugins new` writes one" in message

@@ -178,14 +178,29 @@ def _family_of(hub: Mapping[str, Any], directory: Path) -> "Family":
             f"{directory / CONFIG} has no model_type, which names the family",
             f"give it with `zoo convert --model-type T`, one of {', '.join(known)}",
         )
-    near = did_you_mean(model_type, known) or f"installed: {', '.join(known)};"
     plugin = plugin_of_model_type(model_type)
     raise UsageError(
         f"{directory / CONFIG}: no installed family has model_type {shown(model_type)}",
         disabled_hint(model_type)
         or (plugin and f"the plugin {plugin.distribution} has it: {plugin.remedy}")
-        or f"{near} `zoo plugins install` adds families, `zoo plugins new` writes one",
+        or f"{_similar_family(model_type, hub, known)} `zoo plugins install` adds families, "
+        "`zoo plugins new` writes one",
     )
+
+
+def _similar_family(model_type: str, hub: Mapping[str, Any], known: list[str]) -> str:
+    """Return which installed family a configuration may be of, or which ones there are."""
+    # A program wrote the file, so that another name is another architecture and seldom a typing
+    # error. The class of the model tells.
+    classes = hub.get("architectures")
+    stated = classes if isinstance(classes, list) else []
+    for family in all_families().values():
+        for head in family.heads().values():
+            for name, known_type in zip(head.architectures, family.model_types, strict=False):
+                if name in stated:
+                    return f"its class {name} is one of {known_type}: `--model-type {known_type}`;"
+    near = "" if stated else did_you_mean(model_type, known)
+    return near or f"installed: {', '.join(known)};"
 
 
 def local_files(source: "CheckpointDir") -> list[str]:

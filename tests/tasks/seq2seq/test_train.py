@@ -287,7 +287,7 @@ def test_the_commands(model: Path, tmp_path: Path) -> None:
     [
         ({"data": {"pair_prefix": "x"}}, "pair_prefix is text before a second text"),
         ({"data": {"eval": ["third=t.tsv"]}}, "third=t.tsv is of no data set that is trained on"),
-        ({"data": {"text": "im"}}, "has no column 'im'; did you mean"),
+        ({"data": {"text": "im"}}, "has no column 'im'; there are"),
         ({"fsdp": True}, "evaluations with fsdp do not generate"),
         ({"task_args": {"num_beam": 2}}, "the task seq2seq has no option 'num_beam'; did you mean"),
         ({"metric_for_best_model": "f1"}, "seq2seq has no metric 'f1'"),

@@ -51,6 +51,17 @@ class AdaptedCheckpoint(Checkpoint):
                     "give each --adapter once",
                 )
         last = adapters[-1]
+        own = [adapter for adapter in adapters if has_own_tokenizer(adapter)]
+        if len({adapter.tokenizer_file.read_bytes() for adapter in own}) > 1:
+            raise UsageError(
+                f"{own[0].path} and {own[1].path} have different tokenizers", "give one of them"
+            )
+        if own and own[-1] is not last:
+            raise UsageError(
+                f"{own[-1].path} has a tokenizer of its own, and {last.path} was trained with the "
+                "base's",
+                f"`zoo adapter merge {own[-1].name} -o DIR` makes a base for the other adapters",
+            )
         return cls(
             last.path, last.model, last.manifest, last.family, last.config, base, tuple(adapters)
         )
@@ -63,8 +74,8 @@ class AdaptedCheckpoint(Checkpoint):
     @property
     @override
     def tokenizer_file(self) -> Path:
-        own = super().tokenizer_file
-        return own if own.is_file() else self.base.tokenizer_file
+        own = has_own_tokenizer(self.adapters[-1])
+        return super().tokenizer_file if own else self.base.tokenizer_file
 
     @property
     @override
@@ -115,6 +126,11 @@ def load_adapter(path: Path) -> Checkpoint:
             f"{path} is a whole model, not an adapter", "use it as REF, without --adapter"
         )
     return adapter
+
+
+def has_own_tokenizer(adapter: Checkpoint) -> bool:
+    """Return whether an adapter was trained with another tokenizer than its base's."""
+    return adapter.tokenizer_file.is_file()
 
 
 def adapter_record(adapter: Checkpoint) -> AdapterRecord:

@@ -12,6 +12,7 @@ from zoo.checkpoint import (
     CONFIG,
     FORMAT_VERSION,
     MANIFEST,
+    TOKENIZER,
     AdapterRecord,
     BaseRecord,
     Checkpoint,
@@ -60,12 +61,14 @@ def write_adapter(
     source: SourceRecord | None = None,
     training: Mapping[str, Any] | None = None,
     modules: "ModuleWeights | None" = None,
+    tokenizer: bytes | None = None,
 ) -> None:
     """Write an adapter.
 
     Args:
         source: where the weights are from; ``None`` if they were computed here.
         modules: weights of the modules of a sentence encoder; ``None`` for the base's.
+        tokenizer: contents of ``tokenizer.json``; ``None`` for the base's.
     """
     # Arithmetic may overflow: factors that are multiplied into tensors, and casts to float32.
     require_finite(tensors, path / ADAPTER, NOTHING_WRITTEN)
@@ -74,6 +77,8 @@ def write_adapter(
     with atomic_directory(path, force=force, sources=sources) as staging:
         save_file({name: t.contiguous() for name, t in tensors.items()}, staging / ADAPTER)
         (staging / CONFIG).write_bytes(encode_json(model))
+        if tokenizer is not None:
+            (staging / TOKENIZER).write_bytes(tokenizer)
         for folder, weights in (modules or {}).items():
             (staging / folder).mkdir()
             save_arrays(dict(weights), staging / folder / MODULE_WEIGHTS)

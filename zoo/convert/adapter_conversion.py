@@ -18,8 +18,10 @@ from zoo.adapters.targets import AdaptableModel
 from zoo.adapters.write import base_record, write_adapter
 from zoo.checkpoint import FORMAT_VERSION, AdapterRecord, Checkpoint, ModelFile, SourceRecord
 from zoo.convert.dtypes import cast
+from zoo.convert.tokenizer import SourceTokenizer
 from zoo.errors import VerificationError, first_names
 from zoo.families.config import Config
+from zoo.families.vocabulary import vocabulary_tensors
 from zoo.io.tensors.finite import require_finite
 from zoo.nn.adapters import Bottleneck
 from zoo.nn.adapters.prefix import PrefixEncoder
@@ -132,12 +134,46 @@ def saved_modules(weights: WeightMap, whole: Sequence[str]) -> list[str]:
     return [weights.written(name) for name in outermost_parts(inside, others)]
 
 
+def token_axes(base: Checkpoint, config: Config, head: str) -> dict[str, int]:
+    """Return name -> axis of the tokens, of each tensor of a model with a row for each of them."""
+    if base.family.text_tokenizer(config) is not None:
+        return {}
+    return vocabulary_tensors(base.family, config, head)
+
+
+def with_saved_rows(
+    base: Checkpoint, config: Config, head: str, tensors: Mapping[str, Tensor]
+) -> Config:
+    """Return a configuration with as many tokens as the embeddings that an adapter holds."""
+    weights, axes, sizes = base.family.weights(config, head), token_axes(base, config, head), set()
+    for entry in weights.entries():
+        saved = tensors.get(weights.written(entry.sources[0]))
+        axis = axes.get(entry.target)
+        if saved is not None and axis is not None and saved.dim() == len(entry.shape):
+            sizes.add(saved.shape[axis])
+    if len(sizes) != 1:
+        return config
+    return msgspec.structs.replace(config, vocab_size=sizes.pop())
+
+
+def adopt_tied_rows(weights: WeightMap, tensors: dict[str, Tensor]) -> None:
+    """Give tensors of a new vocabulary that are saved by a tied name the name of their owner."""
+    for alias, owner in weights.aliases().items():
+        name = weights.written(owner)
+        if name not in tensors and weights.written(alias) in tensors:
+            tensors[name] = tensors.pop(weights.written(alias))
+
+
 def map_head(
     file: Path, base: Checkpoint, config: Config, head: str, tensors: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """Return the tensors that were trained as a whole by our names."""
     # Every one of them is used, and the model has no tensor that neither they nor the base have.
     weights, left = base.family.weights(config, head), dict(tensors)
+    of_tokens = token_axes(base, config, head)
+    has_new_rows = bool(of_tokens) and config.vocab_size != base.config.vocab_size
+    if has_new_rows:
+        adopt_tied_rows(weights, left)
     whole = {}
     for entry in weights.entries():
         names = [weights.written(source) for source in entry.sources]
@@ -147,7 +183,9 @@ def map_head(
             if found != entry.source_shapes:
                 raise VerificationError(
                     f"{file}: {names[0]} is of shape {found[0]}, not {entry.source_shapes[0]}",
-                    "give other --labels, or another base",
+                    "give other --labels, or another base"
+                    if entry.target not in of_tokens
+                    else "give the base that it was trained from",
                 )
             whole[entry.target] = torch.from_numpy(entry.op.from_hub(arrays, entry.shape).copy())
     drop_tied_copies(file, base, config, head, whole, left)
@@ -156,6 +194,8 @@ def map_head(
             f"{file}: unknown tensors: {first_names(sorted(left))}", "name the head with --head"
         )
     given = {*whole, *base.sources_in(config, head).values()}
+    if has_new_rows:
+        given -= of_tokens.keys() - whole.keys()
     if missing := [e.target for e in weights.entries() if e.target not in given]:
         listed = first_names(sorted(missing))
         raise VerificationError(
@@ -225,14 +265,17 @@ def write_read(
     force: bool,
     sentence: Mapping[str, Any] | None = None,
     modules: "ModuleWeights | None" = None,
+    tokenizer: SourceTokenizer | None = None,
 ) -> AdapterReport:
     """Write an adapter that was read from the files of another library."""
     require_finite_effect(method, adaptable, tensors, base, source)
     # whole: tensors of modules that were trained as a whole; read: number of tensors in the files;
     # sentence: fields of ``config.json`` about sentence encoders and cross-encoders; ``None`` for
-    # the base's; modules: weights of its modules, ``None`` for the base's
+    # the base's; modules: weights of its modules, ``None`` for the base's; tokenizer: its own, or
+    # ``None`` for the base's
     config, head = adaptable.config, adaptable.head
     same_head = head == base.head_name
+    info = base.model.tokenizer if tokenizer is None else tokenizer.info
     if sentence is None:
         sentence = sentence_fields_of(base) if same_head else {}
     model = ModelFile(
@@ -240,7 +283,7 @@ def write_read(
         family=base.family.name,
         head=head,
         config=msgspec.to_builtins(config),
-        tokenizer=shortened_tokenizer(base, method, config, head),
+        tokenizer=shortened_tokenizer(info, base, method, config, head),
         generation=base.model.generation if same_head else {},
         **sentence,
     )
@@ -253,6 +296,7 @@ def write_read(
         force=force,
         source=record,
         modules=modules,
+        tokenizer=None if tokenizer is None else tokenizer.json,
     )
     weights = base.family.weights(config, head)
     return AdapterReport(path, method.name, read, saved_modules(weights, list(whole)), reference)
@@ -269,10 +313,14 @@ def sentence_fields_of(base: Checkpoint) -> dict[str, Any]:
 
 
 def shortened_tokenizer(
-    base: Checkpoint, method: AdapterMethod, config: Config, head: str
+    info: TokenizerInfo | None,
+    base: Checkpoint,
+    method: AdapterMethod,
+    config: Config,
+    head: str,
 ) -> TokenizerInfo | None:
-    """Return the properties of the base's tokenizer, with the longest text next to an adapter."""
-    info, before = base.model.tokenizer, base.family.onnx(config, head).limits
+    """Return the properties of a tokenizer, with the longest text next to an adapter."""
+    before = base.family.onnx(config, head).limits
     limits = method.shortened(before)
     if info is None or limits == before or "tokens" not in limits:
         return info

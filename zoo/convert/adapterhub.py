@@ -29,9 +29,11 @@ from zoo.convert.peft.config import method_of
 from zoo.convert.peft.layout import ENDINGS, PREFIX
 from zoo.convert.peft.prompts import prefix_owner
 from zoo.convert.peft.read import map_updates
+from zoo.convert.tokenizer import read_own_tokenizer
 from zoo.errors import UsageError, VerificationError, did_you_mean
 from zoo.families.config import Config
 from zoo.hub.select_files import pickle_refused
+from zoo.hub.source import CheckpointDir
 from zoo.io.digests.files import FileDigest, hash_file
 from zoo.io.json import read_json
 from zoo.nn.layers.skip_init import init_empty_weights
@@ -149,6 +151,7 @@ def read_adapterhub(
             "--head none converts the adapter without it",
         )
     config = with_labels(source, base.config, labels) if of_head else base.config
+    tokenizer = read_own_tokenizer(CheckpointDir(source, str(source)), base, config)
     adaptable = adaptable_model(family, config, head)
     file = source / next(iter(files))
     if isinstance(known, BottleneckMethod):
@@ -162,7 +165,8 @@ def read_adapterhub(
     whole = map_head(file, base, config, head, of_head)
     check_tensors(method, adaptable, ours, file)
     settings = (name for name in (CONFIG, HEAD_CONFIG) if (source / name).is_file())
-    files |= {name: hash_file(source / name) for name in settings}
+    own_files = () if tokenizer is None else tokenizer.files
+    files |= {name: hash_file(source / name) for name in (*settings, *own_files)}
     record = SourceRecord(reference=str(source), format="adapterhub", files=files)
     return write_read(
         path,
@@ -176,6 +180,7 @@ def read_adapterhub(
         record,
         read=len(tensors) + len(of_head),
         force=force,
+        tokenizer=tokenizer,
     )
 
 

@@ -13,8 +13,12 @@ from zoo.tokenizers.info import TokenizerInfo
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
 
+    from zoo.checkpoint import Checkpoint
     from zoo.families.base import Family
     from zoo.hub.source import CheckpointDir
+
+# properties of a tokenizer that change how texts are read
+OF_TEXTS = ("special", "max_tokens", "truncation_side", "split_special_tokens", "token_types")
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,7 @@ class SourceTokenizer:
 
     json: bytes
     info: TokenizerInfo  # special tokens and maximum length
+    files: tuple[str, ...] = ()  # files that it was read from
 
 
 def read_source_tokenizer(
@@ -30,15 +35,17 @@ def read_source_tokenizer(
 ) -> SourceTokenizer | None:
     """Return the tokenizer of the result, or ``None`` if the source has none."""
     source = elsewhere or opened.source
-    tokenizer = _read(opened.family, source, config, stanford=opened.projection is not None)
+    stanford = opened.projection is not None
+    tokenizer = read_tokenizer(opened.family, source, config, stanford=stanford)
     if tokenizer is None and elsewhere is not None:
         raise SourceError(f"{elsewhere.directory} has no tokenizer files")
     return tokenizer
 
 
-def _read(
-    family: "Family", source: "CheckpointDir", config: Config, *, stanford: bool
+def read_tokenizer(
+    family: "Family", source: "CheckpointDir", config: Config, *, stanford: bool = False
 ) -> SourceTokenizer | None:
+    """Return the tokenizer of a directory for a family, or ``None`` if it has no vocabulary."""
     from zoo.tokenizers import check_vocabulary, has_tokenizer, tokenizer_info
     from zoo.tokenizers.colbert_files import register_marks
     from zoo.tokenizers.tokenizer_json import read_checked
@@ -57,7 +64,22 @@ def _read(
     unique_vocabulary(backend, str(source.directory))
     info = tokenizer_info(files, backend, reader.special_tokens)
     check_tables(backend, info, family, config, str(source.directory))
-    return SourceTokenizer(backend.to_str(pretty=True).encode(), info)
+    names = tuple(sorted(files.names_read))
+    return SourceTokenizer(backend.to_str(pretty=True).encode(), info, names)
+
+
+def read_own_tokenizer(
+    source: "CheckpointDir", base: "Checkpoint", config: Config
+) -> SourceTokenizer | None:
+    """Return the tokenizer next to an adapter, or ``None`` if its base's reads texts alike."""
+    if base.family.text_tokenizer(config) is not None:
+        return None
+    own = read_tokenizer(base.family, source, config)
+    if own is None or base.model.tokenizer is None:
+        return own
+    stored = base.model.tokenizer
+    same_info = all(getattr(own.info, name) == getattr(stored, name) for name in OF_TEXTS)
+    return None if same_info and own.json == base.tokenizer_file.read_bytes() else own
 
 
 def unique_vocabulary(backend: "Backend", origin: str) -> dict[str, int]:

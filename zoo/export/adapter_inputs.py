@@ -46,6 +46,12 @@ def check_adapters(
                 f"one graph does not take both {first.path} and {adapter.path}: {difference}",
                 "export them one by one",
             )
+    files = [adapter.tokenizer_file for adapter in adapters]
+    if len({file.read_bytes() for file in files if file.is_file()}) > 1:
+        raise UsageError(
+            "one graph reads texts with one tokenizer, and the adapters have different ones",
+            "export them one by one",
+        )
     names = adapter_names(adapters)
     if len(set(names)) < len(names):
         raise UsageError(

@@ -133,8 +133,11 @@ def merged_tensors(
             old = before[from_base[name]]
             if old.data_ptr() == tensor.data_ptr():
                 continue
-            change = float((tensor.detach().double() - old.double()).abs().max())
-            changed += change > 0
+            # An adapter with a tokenizer of its own may have more rows.
+            common = tuple(slice(min(sizes)) for sizes in zip(old.shape, tensor.shape, strict=True))
+            difference = tensor.detach()[common].double() - old[common].double()
+            change = float(difference.abs().max())
+            changed += change > 0 or old.shape != tensor.shape
             if change > largest:
                 largest, largest_in = change, name
     tied = sorted(checkpoint.weights.aliases())

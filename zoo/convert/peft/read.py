@@ -12,7 +12,7 @@ from torch import Tensor
 from zoo.adapters.base import AdapterMethod
 from zoo.adapters.checkpoint import require_finite_tensors
 from zoo.adapters.layers import ADAPTER_PART
-from zoo.adapters.targets import AdaptableModel, Site
+from zoo.adapters.targets import AdaptableModel, Site, matches
 from zoo.checkpoint import CONFIG, Checkpoint, SourceRecord
 from zoo.checkpoint.module_weights import module_weight_files, read_module_weights
 from zoo.convert.adapter_conversion import (
@@ -20,14 +20,17 @@ from zoo.convert.adapter_conversion import (
     adaptable_model,
     check_tensors,
     map_head,
+    with_saved_rows,
     write_read,
 )
 from zoo.convert.peft import prompts
 from zoo.convert.peft.config import head_of, method_of, read_peft_config
 from zoo.convert.peft.layout import ENDINGS, PEFT_CONFIG, PEFT_WEIGHTS, PREFIX, is_by_row
 from zoo.convert.peft.updates import with_one_rank, with_whole_modules
+from zoo.convert.tokenizer import read_own_tokenizer
 from zoo.errors import UsageError, VerificationError, did_you_mean
 from zoo.families.config import Config
+from zoo.hub.source import CheckpointDir
 from zoo.io.digests.files import hash_file
 from zoo.io.json import read_json
 from zoo.io.tensors.safetensors import SafetensorsReader
@@ -87,15 +90,21 @@ def read_peft(
     if head not in family.heads():
         raise UsageError(f"{family.name} has no head {head!r}", "name one with --head")
     config = with_head_labels(source, base, head, tensors, labels)
+    config = with_saved_rows(base, config, head, by_hub_names(tensors))
+    tokenizer = read_own_tokenizer(CheckpointDir(source, str(source)), base, config)
     weights, adaptable = family.weights(config, head), adaptable_model(family, config, head)
     if not prompts.is_prompt(settings):
         settings, tensors = with_one_rank(source / PEFT_CONFIG, settings, tensors)
         tensors = with_whole_modules(file, settings, base, adaptable, tensors)
     method, ours, rest = map_adapter(source, settings, weights, adaptable, tensors)
+    require_tied(file, settings, weights, rest)
     whole = map_head(file, base, config, head, rest)
     check_tensors(method, adaptable, ours, file)
     sentence, modules, names = sentence_fields(source, base, config, head)
-    digests = {name: hash_file(source / name) for name in (PEFT_CONFIG, PEFT_WEIGHTS, *names)}
+    read_files = dict.fromkeys((PEFT_CONFIG, PEFT_WEIGHTS, *names))
+    if tokenizer is not None:
+        read_files |= dict.fromkeys(tokenizer.files)
+    digests = {name: hash_file(source / name) for name in read_files}
     record = SourceRecord(reference=str(source), format="peft", files=digests)
     return write_read(
         path,
@@ -111,7 +120,32 @@ def read_peft(
         force=force,
         sentence=sentence,
         modules=modules,
+        tokenizer=tokenizer,
     )
+
+
+def by_hub_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors by their names in the base, without peft's prefix."""
+    return {
+        name.removeprefix(PREFIX).removeprefix(prompts.PREFIX): tensor
+        for name, tensor in tensors.items()
+    }
+
+
+def require_tied(
+    file: Path, settings: Mapping[str, Any], weights: WeightMap, tensors: Mapping[str, Tensor]
+) -> None:
+    """Check that peft did not train one of two tied tensors: it replaces the module by a copy."""
+    modules = settings.get("modules_to_save") or ()
+    for alias, owner in weights.aliases().items():
+        name, copy = weights.written(owner), weights.written(alias)
+        module = name.rpartition(".")[0]
+        is_copied = any(matches(module, target) for target in modules)
+        if name in tensors and copy not in tensors and is_copied:
+            raise UsageError(
+                f"{file}: {name} is trained apart from {copy}, to which the base ties it",
+                "merge the adapter in peft, and convert the model with tie_word_embeddings false",
+            )
 
 
 def sentence_fields(
@@ -159,10 +193,7 @@ def with_head_labels(
         )
     if labels is not None:
         return msgspec.structs.replace(config, labels=tuple(labels))
-    shapes = {
-        name.removeprefix(PREFIX).removeprefix(prompts.PREFIX): tuple(tensor.shape)
-        for name, tensor in tensors.items()
-    }
+    shapes = {name: tuple(tensor.shape) for name, tensor in by_hub_names(tensors).items()}
     counts = dict.fromkeys((len(config.labels), *(s[0] for s in shapes.values() if s)))
     for count in counts:
         names = config.labels

@@ -12,6 +12,7 @@ from zoo.adapters.checkpoint import (
     adapter_file,
     adapter_method_of,
     adapter_record,
+    has_own_tokenizer,
     require_finite_tensors,
 )
 from zoo.adapters.layers import ADAPTER_PART
@@ -48,6 +49,7 @@ from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.overwrite import HUB_RECORD, HubRecord
 from zoo.io.tensors.finite import require_finite
 from zoo.plugins.tasks import model_fields
+from zoo.tokenizers import TOKENIZER_FILES
 from zoo.tokenizers.cross_encoder import PairSettings, hub_pair_files
 from zoo.version import __version__
 from zoo.weights import WeightMap
@@ -87,8 +89,9 @@ def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False
             tensors |= head_to_hub(weights, name, tensor, before)
     if isinstance(method, VirtualTokens):
         tensors[prompts.PROMPTS] = prompts.prompts_to_hub(method, adaptable, virtual)
-    modules = saved_modules(weights, whole)
-    tensors |= tied_copies(checkpoint, modules, stored, prompts.PREFIX if is_virtual else PREFIX)
+    modules = [*saved_modules(weights, whole), *copied_modules(checkpoint, whole)]
+    prefix = prompts.PREFIX if is_virtual else PREFIX
+    tensors |= saved_with_modules(checkpoint, modules, stored, prefix)
     base = adapter_record(adapter).base
     reference = base.source.repo if base.source and base.source.repo else base.reference
     # peft names the class of models that none of its tasks is for
@@ -129,7 +132,9 @@ def side_files(checkpoint: AdaptedCheckpoint, architecture: str) -> dict[str, by
     elif model.pooling is None and model.pairs is None:
         # next to it, transformers does not look for the base, but for the weights of a whole model
         has_labels = checkpoint.family.heads()[checkpoint.head_name].has_labels
-        return {config_file: labels} if has_labels else {}
+        names = TOKENIZER_FILES if has_own_tokenizer(checkpoint.adapters[-1]) else ()
+        kept = {name: content for name, content in files.items() if name in names}
+        return kept | ({config_file: labels} if has_labels else {})
     return files
 
 
@@ -146,20 +151,37 @@ def unchanged_head(checkpoint: AdaptedCheckpoint, modules: tuple[str, ...]) -> d
     return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
 
 
-def tied_copies(
+def copied_modules(checkpoint: AdaptedCheckpoint, whole: Sequence[str]) -> list[str]:
+    """Return the modules whose tensors are tied to those that were trained as a whole."""
+    # peft trains and saves copies of modules, which unties them. With equal copies of all of them,
+    # the model computes the same.
+    weights, modules = checkpoint.weights, dict[str, None]()
+    trained = {s for e in weights.entries() if e.target in whole for s in e.sources}
+    for alias, owner in weights.aliases().items():
+        if owner in trained:
+            modules[weights.written(alias).rpartition(".")[0]] = None
+    return list(modules)
+
+
+def saved_with_modules(
     checkpoint: AdaptedCheckpoint,
     modules: Sequence[str],
     stored: Mapping[str, Tensor],
     prefix: str,
 ) -> dict[str, Tensor]:
-    """Return the tied tensors in modules that peft saves, which it looks for with the others."""
-    weights = checkpoint.weights
-    inside = set[str]()
-    for alias in map(weights.written, weights.aliases()):
-        if any(alias.startswith(f"{module}.") for module in modules):
-            inside.add(alias)
-    values = tied_values(checkpoint.base, checkpoint.config, checkpoint.head_name, stored, inside)
-    return {f"{prefix}{name}": value for name, value in values.items()}
+    """Return the other tensors of modules that peft saves: tied ones, and some of the base."""
+    weights, inside = checkpoint.weights, tuple(f"{module}." for module in modules)
+    aliases = {name for name in map(weights.written, weights.aliases()) if name.startswith(inside)}
+    arguments = (checkpoint.base, checkpoint.config, checkpoint.head_name)
+    values = tied_values(*arguments, stored, aliases)
+    unchanged = set[str]()
+    for entry in weights.entries():
+        if weights.written(entry.sources[0]).startswith(inside) and entry.target not in stored:
+            unchanged.add(entry.target)
+    tensors = {f"{prefix}{name}": value for name, value in values.items()}
+    for name, array in read_base_tensors(*arguments, unchanged).items():
+        tensors |= head_to_hub(weights, name, torch.from_numpy(array.copy()), prefix)
+    return tensors
 
 
 def hub_class(checkpoint: AdaptedCheckpoint) -> str:

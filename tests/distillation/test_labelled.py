@@ -128,7 +128,7 @@ def test_class_weights_are_of_the_task_and_not_of_its_teacher(task: str, tmp_pat
     )
     labels = batch.tensors["labels"]
     assert batch.counts[term] == len(labels[labels >= 0])
-    weight = torch.tensor(objective.base.weights)
+    weight = torch.tensor(objective.base.context.fitted.values)
     assert batch.counts[task] == pytest.approx(float(weight[labels[labels >= 0]].sum()))
     view = outputs.teachers[0]
     mine = objective.base.loss(outputs.student.outputs, batch.tensors).sums[task]

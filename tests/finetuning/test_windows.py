@@ -24,8 +24,8 @@ from tests.finetuning.making import (
 from tests.tasks.token_classification.test_train import tagged
 from tests.training.runs import records
 from zoo.errors import UsageError
-from zoo.finetuning.base import LABELS
 from zoo.finetuning.setup import finetune_setup
+from zoo.finetuning.task import LABELS
 from zoo.finetuning.windows import TEXTS
 from zoo.nn.layers.crf import IGNORED
 from zoo.objectives.base import Batch

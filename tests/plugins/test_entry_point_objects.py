@@ -177,10 +177,10 @@ command = TaskSpec("{}", "Do something.", predict="zoo_odd:{}", train="zoo_odd:{
 def __getattr__(name):
     if name not in ("Run", "Train"):
         raise AttributeError(name)
-    from zoo.finetuning.base import FineTuning
+    from zoo.tasks.text_classification.train import REGRESSION
     from zoo.inference.task import Task
 
-    return Task if name == "Run" else FineTuning
+    return Task if name == "Run" else REGRESSION
 """
 
 
@@ -189,7 +189,7 @@ def __getattr__(name):
     [
         (TASK.format("mine", "Run", "Train"), ""),
         (TASK.format("mine", "Nowhere", "Train"), "task mine: AttributeError: Nowhere"),
-        (TASK.format("mine", "Run", "Run"), "task mine: zoo_odd:Run is not a FineTuning"),
+        (TASK.format("mine", "Run", "Run"), "task mine: zoo_odd:Run is not a FineTuningTask"),
         pytest.param(
             TASK.format("yours", "Run", "Train"),
             "task mine: zoo_odd:command has another name",

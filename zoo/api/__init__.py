@@ -500,7 +500,7 @@ class Model:
             max_tokens: the former name of ``max_seq_len``.
 
         Returns:
-            for each text ``text`` and, see ``zoo.tasks.text_classification.predict.ClassifyTexts``:
+            for each text ``text`` and, see ``zoo.inference.text_scores.TextScores``:
             ``label``, ``score``
             and ``scores``; ``labels`` and ``scores``; ``score``; ``tokens``; or ``entities``.
 

@@ -115,7 +115,7 @@ def _use(named: NamedObject) -> None:
     from zoo.evaluation.base import Evaluation
     from zoo.export.targets.base import ExportTarget
     from zoo.families.tasks import Part
-    from zoo.finetuning.base import FineTuning
+    from zoo.finetuning.task import FineTuningTask
     from zoo.inference.task import Task
     from zoo.objectives.base import Objective
     from zoo.plugins.tasks import load_part, plugin_task
@@ -124,10 +124,12 @@ def _use(named: NamedObject) -> None:
         import_instance(named, click.Command)
     elif named.kind == "tasks":
         spec = plugin_task(named)
-        bases: dict[Part, type] = {"predict": Task, "train": FineTuning, "evaluate": Evaluation}
+        bases: dict[Part, type] = {"predict": Task, "evaluate": Evaluation}
         for part, base in bases.items():
             if spec.has(part) and not issubclass(load_part(spec, part), base):
                 raise broken_object(named, f"{getattr(spec, part)} is not a {base.__name__}")
+        if spec.train and not isinstance(load_part(spec, "train"), FineTuningTask):
+            raise broken_object(named, f"{spec.train} is not a FineTuningTask")
     elif named.kind == "targets":
         import_class(named.kind, named.name, {}, ExportTarget)
     else:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import torch
 
 from zoo.adapters.checkpoint import AdaptedCheckpoint
@@ -28,19 +27,12 @@ from zoo.distillation.teachers.teacher import Teacher
 from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.distillation import Term
-from zoo.finetuning.base import FineTuning
-from zoo.finetuning.labels import ClassTask
+from zoo.finetuning.objective import FineTuning
 from zoo.finetuning.setup import FineTuneSetup
 from zoo.nn.devices import resolve_device
 from zoo.objectives.base import Objective, TrainingObjective
 from zoo.objectives.replaced_token_detection import ReplacedTokenDetection
-from zoo.plugins.tasks import training_task
-from zoo.tasks.sentence_embedding.train_options import stored_options
-from zoo.tasks.sentences.train import Sentences
-from zoo.tasks.seq2seq.train import Seq2Seq
 from zoo.tokenizers import TextTokenizer
-from zoo.tokenizers.pooling import Pooling
-from zoo.tokenizers.sentence_modules import SENTENCE_VECTOR
 from zoo.training.base import RunSetup
 from zoo.training.config.distill import DistillationConfig
 from zoo.training.setup import PretrainSetup
@@ -58,12 +50,12 @@ def make_objective(
     task = isinstance(base, FineTuneSetup)
     shapes = [model_shape(c.family, c.config, base.objective, task=task) for c in checkpoints]
     student = model_shape(base.family, base.model_config, base.objective, task=task)
-    if isinstance(base.objective, Sentences):  # losses compare embeddings
-        student = replace(student, hidden_size=base.objective.width)
+    if isinstance(base.objective, FineTuning) and base.objective.output_width is not None:
+        student = replace(student, hidden_size=base.objective.output_width)
         for number, checkpoint in enumerate(checkpoints):
-            pooling = checkpoint.model.pooling or Pooling()
-            vector = pooling.features(pooling.input_width(checkpoint.config))[SENTENCE_VECTOR]
-            shapes[number] = replace(shapes[number], hidden_size=vector.width)
+            teacher_width = base.objective.for_teacher(checkpoint).output_width
+            if teacher_width is not None:
+                shapes[number] = replace(shapes[number], hidden_size=teacher_width)
     losses = build_losses(settings.terms, base.objective, student, shapes)
     teachers = [
         _teacher(reference, checkpoint, base, losses, settings)
@@ -150,7 +142,7 @@ def _teacher(
         require_head(reference, checkpoint, base)
     objective: TrainingObjective = base.objective
     if isinstance(base, FineTuneSetup):
-        objective = _task(base, checkpoint)
+        objective = base.objective.for_teacher(checkpoint)
     elif settings.align == TEXT:
         require_text_losses(reference, losses, objective)
     else:
@@ -160,28 +152,6 @@ def _teacher(
     kind, device = _backend(reference, checkpoint, objective, losses, settings)
     dtype = getattr(torch, settings.teacher_dtype)
     return kind(reference, checkpoint, objective, dtype, needs_head, device)
-
-
-def _task(base: FineTuneSetup, checkpoint: Checkpoint) -> TrainingObjective:
-    """Return the student's task with the teacher's inputs and padding."""
-    config = checkpoint.config
-    inputs = tuple(checkpoint.family.onnx(config, checkpoint.head_name).inputs)
-    labelled = msgspec.structs.replace(config, labels=base.model_config.labels)
-    tokenizer = load_text_tokenizer(checkpoint)
-    run = base.config
-    if isinstance(base.objective, Sentences):  # each model has modules and prompts of its own
-        run = msgspec.structs.replace(run, task_args=stored_options(checkpoint.model.pooling))
-    task: FineTuning = training_task(run.task)(labelled, inputs, tokenizer.pad_id, run)
-    if isinstance(task, Sentences) and isinstance(base.objective, Sentences):
-        task.load_modules_of(checkpoint)
-        task.prompt_tokens = dict(base.objective.prompt_tokens)  # unless it makes rows of its own
-    changes = task.generation_changes(tokenizer)
-    task.generation_defaults = {**checkpoint.model.generation, **changes}
-    if isinstance(task, Seq2Seq) and isinstance(base.objective, Seq2Seq):
-        task.generate_as(base.objective, checkpoint.family, tokenizer)
-    if isinstance(task, ClassTask) and isinstance(base.objective, ClassTask):
-        task.weights = base.objective.weights
-    return task
 
 
 def _backend(

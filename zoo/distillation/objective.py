@@ -149,6 +149,11 @@ class Distillation(TrainingObjective):
         ]
 
     @override
+    def finish_evaluation(self, model: Any, predictions: "Mapping[str, Tensor]") -> None:
+        if self.needs_head:
+            self.base.finish_evaluation(model.student, predictions)
+
+    @override
     def compute_metrics(self, predictions: "Mapping[str, Tensor]") -> dict[str, float]:
         return self.base.compute_metrics(predictions) if self.needs_head else {}
 

@@ -14,9 +14,10 @@ from zoo.checkpoint.records import MappingRecord
 from zoo.distillation.objective import Distillation
 from zoo.distillation.teachers.teacher import Teacher
 from zoo.distillation.teachers.teacher_cache import TeacherCache
-from zoo.finetuning.base import LABELS
-from zoo.finetuning.labels import ClassTask
+from zoo.finetuning.class_losses import fitted_weights, weigh_labels
+from zoo.finetuning.objective import FineTuning
 from zoo.finetuning.setup import FineTuneSetup
+from zoo.finetuning.task import LABELS
 from zoo.objectives.losses.cross_entropy import IGNORED
 from zoo.overrides import override
 from zoo.training.base import RunSetup
@@ -200,8 +201,10 @@ def warn_about_loss(teacher: Teacher, base: RunSetup, trainer: "Trainer") -> Non
         with torch.no_grad():
             output = view.objective.loss(view.outputs, view.batch)
         loss += float(output.sums[view.objective.scored_terms[0]])
-        task = view.objective
-        weights = task.weigh(targets) if isinstance(task, ClassTask) else np.ones(len(targets))
+        class_weights = None
+        if isinstance(view.objective, FineTuning):
+            class_weights = fitted_weights(view.objective.context)
+        weights = weigh_labels(targets, class_weights)
         chance -= float((weights * np.log(frequencies[targets])).sum())
         labels += float(weights.sum())
         if labels >= LABELS_READ:

@@ -66,7 +66,9 @@ def write_targets(
     reference, checkpoint = teacher
     task = require_generation(config)
     with SplitProblems(skip=config.data.skip_invalid) as problems:
-        samples, held_out = read_splits(training_task(config.task), config, problems, announce=True)
+        samples, held_out = read_splits(
+            training_task(config.task).data, config, problems, announce=True
+        )
     problems.announce()
     sources = [source_of(sample) for sample in samples]
     LOG.info("generating %s targets by %s", f"{len(sources):,}", reference)

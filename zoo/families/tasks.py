@@ -89,7 +89,8 @@ class TaskSpec:
             tell tasks of one verb apart.
         predict: ``module:Class``, a ``zoo.inference.task.Task`` that ``zoo run`` uses; empty for
             none.
-        train: ``module:Class``, a ``zoo.finetuning.base.FineTuning`` that ``zoo finetune`` uses.
+        train: ``module:NAME``, a ``zoo.finetuning.task.FineTuningTask`` that ``zoo finetune``
+            uses.
         evaluate: ``module:Class``, a ``zoo.evaluation.base.Evaluation`` that ``zoo eval`` uses.
         run_options: options of ``zoo run``.
         input_flag: another name of ``--input`` of ``zoo run``, such as ``--queries``.

@@ -25,7 +25,7 @@ from zoo.training.state.recovery import SavedCheckpoint
 from zoo.training.state.state_dict import load_trainer_state_dict
 
 if TYPE_CHECKING:
-    from zoo.finetuning.base import FineTuning
+    from zoo.finetuning.objective import FineTuning
     from zoo.training.trainer import Trainer
 
 
@@ -57,8 +57,10 @@ class EarlyStopping(Callback):
 class RecordMistakes(Callback):
     """Writes ``mistakes.json``: what the model gets wrong at the best evaluation."""
 
-    def __init__(self, run: Path, task: "FineTuning", samples: Sequence[Any]) -> None:
-        self.run, self.task, self.samples = run, task, samples
+    def __init__(self, run: Path, objective: "FineTuning", samples: Sequence[Any]) -> None:
+        self.run = run
+        self.objective = objective
+        self.samples = samples
 
     @override
     def on_log(self, trainer: "Trainer", record: Mapping[str, Any]) -> None:
@@ -70,8 +72,10 @@ class RecordMistakes(Callback):
         if not trainer.dist.is_main_process:
             return
         predictions = {name: tensor.numpy() for name, tensor in trainer.predictions.items()}
-        collector = MistakeCollector(self.task.mistake, self.task.class_labels)
-        rows = self.task.reported(predictions, self.samples, numbers)
+        results = self.objective.task.results
+        class_names = results.class_names(self.objective.context)
+        collector = MistakeCollector(results.mistake, class_names)
+        rows = self.objective.report_rows(predictions, self.samples, numbers)
         for row in rows if predictions else ():  # none in a distillation without the task's loss
             collector.add(row)
         found = collector.mistakes(trainer.step)

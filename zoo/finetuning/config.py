@@ -24,7 +24,7 @@ from zoo.training.config.overrides import (
 from zoo.training.config.schema import validate_config
 
 if TYPE_CHECKING:
-    from zoo.finetuning.base import FineTuning
+    from zoo.finetuning.task import FineTuningTask
 
 
 def task_settings(task: TaskSpec) -> dict[str, str]:
@@ -62,13 +62,13 @@ def finetune_config(
     if data_set.startswith(PREFIX):
         requested = _glue_settings(requested)
     spec = find_task(requested["task"], "train")
-    task: type[FineTuning] = load_part(spec, "train")
+    task: FineTuningTask[Any] = load_part(spec, "train")
     requested = {**requested, "task": spec.name}
     if task.needs_teacher and struct_type is FineTuneConfig:
         raise UsageError(f"{task.name} can only be learned from a teacher", "see `zoo distill`")
     if not (requested.get("data") or {}).get("train"):
         raise UsageError("the settings name no training data", "name a file with --train")
-    requested = {**requested, "data": task.locate(requested["data"])}
+    requested = {**requested, "data": task.data.find_dataset_files(requested["data"])}
     if "family" not in requested:
         from zoo.convert.cache import resolve_checkpoint
 

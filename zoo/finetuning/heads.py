@@ -3,10 +3,15 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from zoo.errors import UsageError
 from zoo.families.base import LABELLED
+from zoo.training.config.finetune import FineTuneConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from zoo.checkpoint import Checkpoint
     from zoo.families.config import Config, Problem
     from zoo.training.state.pretrained import PretrainedInit
@@ -66,6 +71,34 @@ def check_head(init: "PretrainedInit", head: str, config: "Config") -> None:
             f"{reference} has a head for {_list(before)}, and the data has {wanted}",
             f"--set init_from.new_modules=[{HEAD}] starts with a new head",
         )
+
+
+def with_option_of_head(
+    settings: FineTuneConfig,
+    init: "PretrainedInit | None",
+    option: str,
+    head: str,
+    problem: "Problem | None",
+    value: "Callable[[Checkpoint], bool]",
+) -> FineTuneConfig:
+    """Return the configuration with an option taken from the pretrained head.
+
+    Args:
+        settings: configuration of the run; an explicit option wins.
+        init: the pretrained model, if there is one. A resumed run's has no checkpoint, and its
+            configuration is already resolved.
+        option: name of the option.
+        head: head that is trained; one that is new gets ``False``.
+        problem: problem type of the task.
+        value: returns the option of a pretrained head.
+    """
+    pretrained = None if init is None else init.checkpoints.get("model")
+    if settings.task_args.get(option) is not None or init is None or pretrained is None:
+        return settings
+    keeps_head = pretrained.head_name == head and HEAD not in init.init_config.new_modules
+    keeps_head = keeps_head and not serves_other_task(pretrained, head, problem)
+    options = {**settings.task_args, option: keeps_head and value(pretrained)}
+    return msgspec.structs.replace(settings, task_args=options)
 
 
 def _list(labels: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """The model of a fine-tuning run: pretrained checkpoint, tokenizer and configuration."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ from zoo.data.tokenizer import TRAIN, ExistingTokenizer, TokenizerToTrain, load_
 from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.config import Config
-from zoo.finetuning.base import FineTuning
 from zoo.finetuning.heads import check_head, kept_labels, unnamed_labels
+from zoo.finetuning.objective import FineTuning
+from zoo.finetuning.task import FineTuningTask
 from zoo.plugins.attribution import config_of_size
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.tokenizer_json import parse, read_checked
@@ -41,40 +42,59 @@ class ModelSetup:
     """Configuration, tokenizer and initial weights of the model of a run."""
 
     config: Config
-    inputs: tuple[str, ...]
+    input_names: tuple[str, ...]
     tokenizer: ExistingTokenizer | None  # ``None`` where the family needs no file
     init: PretrainedInit | None  # ``None`` for new weights
-    run: FineTuneConfig  # with what follows from the model
+    settings: FineTuneConfig  # with what follows from the model
+    labels: tuple[str, ...]  # classes of the data, in order
 
     @classmethod
     def make(
         cls,
-        run: FineTuneConfig,
+        settings: FineTuneConfig,
         family: Family,
-        task: type[FineTuning],
+        task: FineTuningTask[Any],
         train: Sequence[Any],
         *,
         offline: bool,
         resumed: Resumed | None,
     ) -> "ModelSetup":
         """Return the setup for the training data, of a new run or of one that is resumed."""
-        head = task.head_in(family)
-        init = pretrained_init(run, family, offline=offline, resumed=resumed)
-        known = known_labels(run, task, init, head, resumed)
-        labels = task.fix_labels(run, train, known)
-        run = task.resolve(run, init)
-        tokenizer = run_tokenizer(run, family, init, task, train, offline=offline, resumed=resumed)
-        tokenizer = task.adapt_tokenizer(run, tokenizer)
-        config = fit_config(run, family, task, init, tokenizer, labels)
+        head = task.model.resolve_head(task, family)
+        init = pretrained_init(settings, family, offline=offline, resumed=resumed)
+        pretrained_labels = known_labels(settings, task, init, head, resumed)
+        labels = task.data.fit_labels(settings, train, pretrained_labels)
+        settings = task.model.resolve_settings(task, settings, init)
+        tokenizer = run_tokenizer(
+            settings, family, init, task, train, offline=offline, resumed=resumed
+        )
+        tokenizer = task.model.adapt_tokenizer(settings, tokenizer)
+        config = fit_config(settings, family, task, init, tokenizer, labels)
         if init is not None and family.heads()[head].has_labels:
             check_head(init, head, config)
         check_memory(family, config, head)
-        limit = family.max_seq_len(config) or run.max_seq_len
-        if run.adapter is not None:
-            limit, tokenizer = room_for_texts(run, family, config, head, tokenizer)
-        run = msgspec.structs.replace(run, max_seq_len=min(run.max_seq_len, limit))
-        inputs = tuple(family.onnx(config, head).inputs)
-        return cls(config, inputs, tokenizer, init, run)
+        limit = family.max_seq_len(config) or settings.max_seq_len
+        if settings.adapter is not None:
+            limit, tokenizer = room_for_texts(settings, family, config, head, tokenizer)
+        settings = msgspec.structs.replace(settings, max_seq_len=min(settings.max_seq_len, limit))
+        input_names = tuple(family.onnx(config, head).inputs)
+        return cls(config, input_names, tokenizer, init, settings, labels)
+
+    def objective(self, task: FineTuningTask[Any], family: Family) -> FineTuning:
+        """Return the objective of the run."""
+        generation: Mapping[str, Any] = {}
+        if self.init is not None:
+            generation = self.init.generation_with(self.tokenizer)
+        return FineTuning(
+            task,
+            family=family,
+            config=self.config,
+            input_names=self.input_names,
+            tokenizer=text_tokenizer(family, self.config, self.tokenizer),
+            settings=self.settings,
+            labels=self.labels,
+            generation=generation,
+        )
 
 
 def room_for_texts(
@@ -95,7 +115,7 @@ def room_for_texts(
 
 def known_labels(
     run: FineTuneConfig,
-    task: type[FineTuning],
+    task: FineTuningTask[Any],
     init: PretrainedInit | None,
     head: str,
     resumed: Resumed | None,
@@ -132,7 +152,7 @@ def run_tokenizer(
     config: FineTuneConfig,
     family: Family,
     init: PretrainedInit | None,
-    task: type[FineTuning],
+    task: FineTuningTask[Any],
     train: Sequence[Any],
     *,
     offline: bool,
@@ -152,7 +172,7 @@ def run_tokenizer(
     if config.tokenizer in (None, TRAIN):
         size = config.vocab_size or config_of_size(family, config.size or "tiny").vocab_size
         LOG.info("training a tokenizer of at most %s tokens on the texts", f"{size:,}")
-        texts = [text for sample in train for text in task.texts(sample)]
+        texts = [text for sample in train for text in task.data.texts(sample)]
         return TokenizerToTrain.for_family(family, vocab_size=size).make(lambda: [texts])
     return load_tokenizer(str(config.tokenizer), family, offline=offline)
 
@@ -160,7 +180,7 @@ def run_tokenizer(
 def fit_config(
     config: FineTuneConfig,
     family: Family,
-    task: type[FineTuning],
+    task: FineTuningTask[Any],
     init: PretrainedInit | None,
     tokenizer: ExistingTokenizer | None,
     labels: tuple[str, ...],
@@ -172,10 +192,10 @@ def fit_config(
         if init is not None and not name.endswith(DROPOUT):
             raise UsageError(f"config.{name} cannot change in a pretrained model", "leave it out")
     derived: dict[str, Any] = {
-        "labels": task.output_names(labels) or base.labels,
+        "labels": task.data.output_names(labels) or base.labels,
         "problem": task.problem,
     }
-    for name, value in task.config_changes(config).items():
+    for name, value in task.model.config_changes(config).items():
         if name not in base.__struct_fields__:
             raise UsageError(
                 f"models of {family.name} have no {FIELDS[name]}",

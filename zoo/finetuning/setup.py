@@ -1,11 +1,11 @@
 """Setup of a fine-tuning run from its configuration: samples, labels, tokenizer, model, task."""
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import msgspec
 import numpy as np
@@ -19,10 +19,11 @@ from zoo.data.readers.problems import InvalidRows, RowProblems
 from zoo.data.readers.review import DataReview, count_labels
 from zoo.data.tokenizer import ExistingTokenizer
 from zoo.errors import UsageError
-from zoo.finetuning.base import FineTuning
 from zoo.finetuning.callbacks import EarlyStopping, LoadBestModel, RecordMistakes
-from zoo.finetuning.model import ModelSetup, Resumed, text_tokenizer
+from zoo.finetuning.model import ModelSetup, Resumed
+from zoo.finetuning.objective import FineTuning
 from zoo.finetuning.rows import TokenizedRows
+from zoo.finetuning.task import FineTuningTask, Split, TaskData
 from zoo.finetuning.weights import freeze_lowest, load_backbone, new_modules
 from zoo.io.digests.files import FileDigest, hash_file
 from zoo.nn.encoder import Encoder, supports_packed_rows
@@ -31,7 +32,6 @@ from zoo.objectives.base import Batch
 from zoo.overrides import override
 from zoo.plugins import get_family
 from zoo.plugins.tasks import training_task
-from zoo.tokenizers import TextTokenizer
 from zoo.training.base import RunSetup
 from zoo.training.callbacks import Callback
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
@@ -44,7 +44,8 @@ from zoo.training.state.pretrained import InitRecord
 from zoo.training.state.run_manifest import RunManifest
 
 LOG = logging.getLogger("zoo")
-Reviews = tuple[DataReview, DataReview]  # of the training and of the evaluation data
+Reviews = tuple[DataReview, DataReview]  # The training data's and the evaluation data's.
+Splits = tuple[Split[Any], Split[Any]]
 # for models without packed rows: small micro-batches, sorted by length, need less padding
 CPU_MICRO_BATCH_SIZE = 8
 DOC_STRIDE = "doc_stride"  # option of tasks that read long texts in windows
@@ -76,7 +77,7 @@ class FineTuneSetup(RunSetup):
     @property
     @override
     def generation(self) -> Mapping[str, Any]:
-        return self.objective.generation_defaults
+        return self.objective.context.generation
 
     @override
     def train_dataloader(self, dist: DistContext, *, completed_steps: int = 0) -> BatchLoader:
@@ -95,7 +96,7 @@ class FineTuneSetup(RunSetup):
             dist,
             order=self.objective.train_order(self.train_rows),
             # the other samples of a micro-batch are part of the loss
-            lengths=None if self.objective.loss_in_batch else self.train_rows.lengths,
+            lengths=None if self.objective.compares_samples else self.train_rows.lengths,
             split_micro_batches=split,
         )
 
@@ -105,7 +106,7 @@ class FineTuneSetup(RunSetup):
         rows = self.eval_rows
         order = rows.lengths.argsort(kind="stable").tolist()
         shared = len(rows) % dist.world_size == 0  # otherwise each process evaluates all rows
-        if self.objective.loss_in_batch:
+        if self.objective.compares_samples:
             shared = shared and len(rows) // dist.world_size % self.objective.micro_batch_size == 0
         whole = DistContext(0, 1, dist.device)
         loader = self._loader(rows, len(rows), dist if shared else whole, order=order)
@@ -121,7 +122,7 @@ class FineTuneSetup(RunSetup):
         lengths: NDArray[np.int64] | None = None,
         split_micro_batches: bool = False,
     ) -> BatchLoader:
-        chosen = self.config.micro_batch_size is not None or self.objective.loss_in_batch
+        chosen = self.config.micro_batch_size is not None or self.objective.compares_samples
         size = self.objective.micro_batch_size
         if dist.device.type == "cpu" and not chosen and not self.packs_rows:
             size = min(CPU_MICRO_BATCH_SIZE, self.config.batch_size)
@@ -233,44 +234,42 @@ def finetune_setup(
     resumed: Resumed | None = None,
 ) -> FineTuneSetup:
     """Read the samples, and make the model configuration and the task."""
-    family, loggers = get_family(config.family), select_loggers(config.report_to)
-    task, announce = training_task(config.task), check_contents and resumed is None
-    task.head_in(family)  # raises an error before files are read
+    family = get_family(config.family)
+    loggers = select_loggers(config.report_to)
+    task: FineTuningTask[Any] = training_task(config.task)
+    announce = check_contents and resumed is None
+    task.model.resolve_head(task, family)  # raises an error before files are read
     problems = SplitProblems(skip=config.data.skip_invalid)
     with problems:
-        train, evaluation = read_splits(task, config, problems, announce=announce)
+        train, evaluation = read_splits(task.data, config, problems, announce=announce)
         model = ModelSetup.make(config, family, task, train, offline=offline, resumed=resumed)
-        encoder = text_tokenizer(family, model.config, model.tokenizer)
-        objective = task(model.config, model.inputs, encoder.pad_id, model.run)
-        if model.init is not None:
-            objective.generation_defaults = model.init.generation_with(model.tokenizer)
-        objective.generation_defaults = {
-            **objective.generation_defaults,
-            **objective.generation_changes(encoder),
-        }
+        objective = model.objective(task, family)
         train = objective.usable(train, problems.train)
         evaluation = objective.usable(evaluation, problems.evaluation)
         require_samples(train, evaluation)
         objective.require_metric(evaluation)
-    parts = tokenize_splits(objective, (train, evaluation), encoder, problems)
-    rows, (train, evaluation) = (parts[0].rows, parts[1].rows), (parts[0].samples, parts[1].samples)
-    reviews = (_review(task, train, config.data), _review(task, evaluation, config.data))
-    config = model.run.resolved(
-        objective.train_order(rows[0]).num_rows,
+    train_split, eval_split = tokenize_splits(objective, train, evaluation, problems)
+    splits = (train_split, eval_split)
+    reviews = (
+        _review(task.data, train_split.samples, config.data),
+        _review(task.data, eval_split.samples, config.data),
+    )
+    config = model.settings.resolved(
+        objective.train_order(train_split.rows).num_rows,
         metric_for_best_model=objective.metric_for_best_model,
         greater_is_better=objective.greater_is_better,
     )
     if announce:
         problems.announce()
-        _announce(config, objective, rows, reviews, family.max_seq_len(model.config))
-        for line in _review_warnings(reviews, (train, evaluation)):
+        _announce(config, objective, splits, reviews, family.max_seq_len(model.config))
+        for line in _review_warnings(reviews, splits):
             LOG.warning("warning: %s", line)
-        for line in objective.data_warnings(train, evaluation, rows[0]):
+        for line in task.data.warnings(objective.context, train_split, eval_split):
             LOG.warning("warning: %s", line)
-    packs_rows = not config.compile and not objective.reads_unattended
+    packs_rows = not config.compile and not task.inputs.reads_unattended(objective.context)
     if packs_rows:
         with init_empty_weights():
-            packs_rows = supports_packed_rows(family.model(model.config, task.head_in(family)))
+            packs_rows = supports_packed_rows(family.model(model.config, objective.head))
     return FineTuneSetup(
         config=config,
         family=family,
@@ -278,10 +277,10 @@ def finetune_setup(
         objective=objective,
         loggers=loggers,
         init=model.init,
-        train_rows=rows[0],
-        eval_rows=rows[1],
-        eval_samples=evaluation,
-        data=_data_record(config, objective, rows, reviews, problems),
+        train_rows=train_split.rows,
+        eval_rows=eval_split.rows,
+        eval_samples=eval_split.samples,
+        data=_data_record(config, objective, splits, reviews, problems),
         dropped=problems.dropped,
         run_tokenizer=model.tokenizer,
         packs_rows=packs_rows,
@@ -325,70 +324,75 @@ class SplitProblems:
             self.require_none()
 
 
-class TokenizedSplit(NamedTuple):
-    """A split of the data: samples, and their rows."""
-
-    samples: list[Any]
-    rows: TokenizedRows
-
-
 def tokenize_splits(
-    task: FineTuning,
-    splits: Sequence[Sequence[Any]],
-    tokenizer: TextTokenizer,
+    objective: FineTuning,
+    train: Sequence[Any],
+    evaluation: Sequence[Any],
     problems: SplitProblems,
-) -> list[TokenizedSplit]:
+) -> tuple[Split[Any], Split[Any]]:
     """Tokenize both splits; samples without tokens are refused, or skipped."""
-    tokenized = list[TokenizedSplit]()
-    for samples, found in zip(splits, (problems.train, problems.evaluation), strict=True):
-        kept = list(samples)
-        try:
-            rows = task.rows(kept, tokenizer)
-        except InvalidRows as error:
-            empty = {row.location for row in error.errors}
-            kept = [sample for sample in kept if sample.location not in empty]
-            if not (problems.skip and kept):
-                raise
-            for row in error.errors:
-                found.add(row)
-            problems.dropped |= empty
-            rows = task.rows(kept, tokenizer)
-        tokenized.append(TokenizedSplit(kept, rows))
-    return tokenized
+    train_split = _tokenize(objective.set_train, train, problems, problems.train)
+    eval_split = _tokenize(objective.set_evaluation, evaluation, problems, problems.evaluation)
+    return train_split, eval_split
+
+
+def _tokenize(
+    tokenize: Callable[[Sequence[Any]], Split[Any]],
+    samples: Sequence[Any],
+    problems: SplitProblems,
+    split_problems: RowProblems,
+) -> Split[Any]:
+    try:
+        return tokenize(samples)
+    except InvalidRows as error:
+        empty = {row.location for row in error.errors}
+        with_tokens = [sample for sample in samples if sample.location not in empty]
+        if not (problems.skip and with_tokens):
+            raise
+        for row in error.errors:
+            split_problems.add(row)
+        problems.dropped |= empty
+    return tokenize(with_tokens)
 
 
 def read_splits(
-    task: type[FineTuning], config: FineTuneConfig, problems: SplitProblems, *, announce: bool
+    reader: TaskData[Any], config: FineTuneConfig, problems: SplitProblems, *, announce: bool
 ) -> tuple[list[Any], list[Any]]:
     """Return the samples to train and to evaluate on."""
-    data = config.data
-    check, evaluation = partial(task.check, data=data), list[Any]()
-    train = list(problems.train.checked(task.read(data.train, data, problems.train), check))
-    if data.eval:
-        read = task.read_eval(data.eval, data, problems.evaluation)
-        evaluation = list(problems.evaluation.checked(read, check))
-    require_samples(train, evaluation if data.eval else train)
-    if data.eval:
+    table = config.data
+    check = partial(reader.check, table=table)
+    evaluation = list[Any]()
+    train_samples = reader.read(table.train, table, problems.train)
+    train = list(problems.train.checked(train_samples, check))
+    if table.eval:
+        eval_samples = reader.read_evaluation(table.eval, table, problems.evaluation)
+        evaluation = list(problems.evaluation.checked(eval_samples, check))
+    require_samples(train, evaluation if table.eval else train)
+    if table.eval:
         return train, evaluation
-    rest, held = hold_out(train, data.eval_fraction, task.split_hint)
-    labels = {name for sample in rest for name in task.label_names(sample, data)}
-    back = [s for s in held if not labels.issuperset(task.label_names(s, data))]
-    if len(back) == len(held):
+    trained, held_out = hold_out(train, table.eval_fraction, reader.split_hint)
+    labels = {name for sample in trained for name in reader.label_names(sample, table)}
+    # A sample with a rare label is trained on rather than held out.
+    kept_out = list[Any]()
+    moved_back = list[Any]()
+    for sample in held_out:
+        if labels.issuperset(reader.label_names(sample, table)):
+            kept_out.append(sample)
+        else:
+            moved_back.append(sample)
+    if not kept_out:
         raise UsageError(
             f"the {len(train):,} rows cannot be split into training and evaluation: those to hold "
             "out have labels that no other row has",
             "give --eval",
         )
-    # a rare label is trained on rather than held out
-    known = set(map(id, back))
-    rest, held = [*rest, *back], [sample for sample in held if id(sample) not in known]
     if announce:
         LOG.info(
             "%s of %s samples are held out for evaluation, by a hash of their texts",
-            f"{len(held):,}",
+            f"{len(kept_out):,}",
             f"{len(train):,}",
         )
-    return rest, held
+    return [*trained, *moved_back], kept_out
 
 
 def require_samples(train: Sequence[Any], evaluation: Sequence[Any]) -> None:
@@ -398,19 +402,20 @@ def require_samples(train: Sequence[Any], evaluation: Sequence[Any]) -> None:
         raise UsageError(f"no row of the {split} data can be used", "correct the labels")
 
 
-def _review(task: type[FineTuning], samples: Sequence[Any], data: TableConfig) -> DataReview:
+def _review(reader: TaskData[Any], samples: Sequence[Any], table: TableConfig) -> DataReview:
     review = DataReview()
     for sample in samples:
-        review.add(task.review(sample, data), sample.location)
+        review.add(reader.review(sample, table), sample.location)
     return review
 
 
-def _review_warnings(reviews: Reviews, splits: Sequence[Sequence[Any]]) -> Iterator[str]:
+def _review_warnings(reviews: Reviews, splits: Splits) -> Iterator[str]:
     """Yield what the user should know about texts and labels."""
     names = ("samples to train on", "samples to evaluate")
-    for review, samples, which in zip(reviews, splits, names, strict=True):
-        yield from review.warnings(which, partial(_locations, samples))
-    if shared := reviews[1].shared_with(reviews[0]):
+    for review, split, split_name in zip(reviews, splits, names, strict=True):
+        yield from review.warnings(split_name, partial(_locations, split.samples))
+    train_review, eval_review = reviews
+    if shared := eval_review.shared_with(train_review):
         yield f"{shared:,} samples to evaluate have the texts of samples to train on"
 
 
@@ -420,42 +425,43 @@ def _locations(samples: Sequence[Any], numbers: Collection[int]) -> dict[int, st
 
 def _announce(
     config: FineTuneConfig,
-    task: FineTuning,
-    rows: tuple[TokenizedRows, TokenizedRows],
+    objective: FineTuning,
+    splits: Splits,
     reviews: Reviews,
     limit: int | None,
 ) -> None:
     """Log sizes, labels and truncated texts, with the number of tokens that the model can read."""
-    train, evaluation = rows
+    train_rows, eval_rows = (split.rows for split in splits)
+    labels = objective.labels
     LOG.info(
         "%s samples, %s to evaluate%s; %s steps",
-        f"{len(train):,}",
-        f"{len(evaluation):,}",
-        f", labels {', '.join(task.labels[:8])}" if task.labels else "",
+        f"{len(train_rows):,}",
+        f"{len(eval_rows):,}",
+        f", labels {', '.join(labels[:8])}" if labels else "",
         f"{config.max_steps:,}",
     )
-    for review, which in zip(reviews, ("to train on", "to evaluate"), strict=True):
+    for review, purpose in zip(reviews, ("to train on", "to evaluate"), strict=True):
         if review.labels:
-            LOG.info("%s: %s", which, count_labels(review.labels, task.labels))
-    if config.batch_size > len(train):
+            LOG.info("%s: %s", purpose, count_labels(review.labels, labels))
+    if config.batch_size > len(train_rows):
         LOG.warning(
             "warning: batch_size is %s, and the training data has %s rows: a step repeats rows",
             f"{config.batch_size:,}",
-            f"{len(train):,}",
+            f"{len(train_rows):,}",
         )
-    cut = train.truncated + evaluation.truncated
-    total = sum(len(rows) * (1 + len(rows.others)) for rows in (train, evaluation))
-    if not cut:
+    truncated = train_rows.truncated + eval_rows.truncated
+    if not truncated:
         return
-    longer = f"--set max_seq_len=N reads more{f', up to {limit}' if limit else ''}"
-    windows = "--doc-stride N reads them in windows"
-    remedies = [
-        *([] if config.max_seq_len == limit else [longer]),
-        *([windows] if DOC_STRIDE in task.options_type.__struct_fields__ else []),
-    ]
+    total = sum(len(rows) * (1 + len(rows.others)) for rows in (train_rows, eval_rows))
+    remedies = list[str]()
+    if config.max_seq_len != limit:
+        up_to = f", up to {limit}" if limit else ""
+        remedies.append(f"--set max_seq_len=N reads more{up_to}")
+    if DOC_STRIDE in objective.task.options_type.__struct_fields__:
+        remedies.append("--doc-stride N reads them in windows")
     LOG.warning(
         "warning: %s of %s texts were truncated to %s tokens; %s",
-        f"{cut:,}",
+        f"{truncated:,}",
         f"{total:,}",
         config.max_seq_len,
         ", ".join(remedies) or "the model cannot read more: split them into several rows",
@@ -464,24 +470,34 @@ def _announce(
 
 def _data_record(
     config: FineTuneConfig,
-    task: FineTuning,
-    rows: tuple[TokenizedRows, TokenizedRows],
+    objective: FineTuning,
+    splits: Splits,
     reviews: Reviews,
     problems: SplitProblems,
 ) -> dict[str, Any]:
-    data, splits = config.data, ("train", "eval")
-    counts = {split: dict(review.labels) for split, review in zip(splits, reviews, strict=True)}
-    return {
-        "train": _digests(task.files(data.train)),
-        "eval": _digests(task.files(data.eval)),
-        **({"unlabelled": _digests(data.unlabelled)} if data.unlabelled else {}),
-        "columns": {"text": data.text, "pair": data.pair, "label": data.label_column},
-        "labels": list(task.labels),
-        "rows": {"train": len(rows[0]), "eval": len(rows[1])},
-        "truncated": rows[0].truncated + rows[1].truncated,
-        **({"label_counts": counts} if any(counts.values()) else {}),
-        **({"skipped": problems.counts} if any(problems.counts.values()) else {}),
+    """Return the record of files, columns, labels and rows for the run's manifest."""
+    table = config.data
+    reader = objective.task.data
+    train_rows, eval_rows = (split.rows for split in splits)
+    train_review, eval_review = reviews
+    record: dict[str, Any] = {
+        "train": _digests(reader.data_paths(table.train)),
+        "eval": _digests(reader.data_paths(table.eval)),
     }
+    if table.unlabelled:
+        record["unlabelled"] = _digests(table.unlabelled)
+    record["columns"] = {"text": table.text, "pair": table.pair, "label": table.label_column}
+    record["labels"] = list(objective.labels)
+    record["rows"] = {"train": len(train_rows), "eval": len(eval_rows)}
+    record["truncated"] = train_rows.truncated + eval_rows.truncated
+    if train_review.labels or eval_review.labels:
+        record["label_counts"] = {
+            "train": dict(train_review.labels),
+            "eval": dict(eval_review.labels),
+        }
+    if any(problems.counts.values()):
+        record["skipped"] = problems.counts
+    return record
 
 
 def _digests(paths: Sequence[str]) -> Mapping[str, Any]:

@@ -247,6 +247,16 @@ class TrainingObjective(ABC):
             return output
         return replace(output, predictions=output.predictions | further)
 
+    def finish_evaluation(  # noqa: B027 (optional)
+        self, model: "nn.Module", predictions: "Mapping[str, Tensor]"
+    ) -> None:
+        """Update weights that follow from the outputs of a whole evaluation; by default nothing.
+
+        Args:
+            model: what ``self.model`` returned.
+            predictions: see ``compute_metrics``.
+        """
+
     def compute_metrics(self, predictions: "Mapping[str, Tensor]") -> dict[str, float]:
         """Return metrics of a whole evaluation that are no means over samples; by default none.
 

@@ -22,6 +22,7 @@ KINDS = {
     "tasks": "task",
     "commands": "command",
     "targets": "export target",
+    "embedding_losses": "embedding loss",
 }
 T = TypeVar("T")
 

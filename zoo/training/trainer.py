@@ -207,7 +207,9 @@ class Trainer:
             if not math.isfinite(record["loss"]):
                 raise self._nonfinite_error(self.step, lambda: self._evaluation_sums(batches))
         self.predictions = self.dist.gather_rows(predictions)
-        record["metrics"] |= self.loss_module.objective.compute_metrics(self.predictions)
+        objective = self.loss_module.objective
+        objective.finish_evaluation(self.model, self.predictions)
+        record["metrics"] |= objective.compute_metrics(self.predictions)
         return record
 
     def _evaluation_sums(

@@ -122,7 +122,7 @@ def splits_of(run: Path) -> Any:
         yaml.safe_load((run / "config.yaml").read_text()), DistillTaskConfig
     )
     return read_splits(
-        training_task(config.task), config, SplitProblems(skip=False), announce=False
+        training_task(config.task).data, config, SplitProblems(skip=False), announce=False
     )
 
 

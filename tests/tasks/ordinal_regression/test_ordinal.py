@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from tests.finetuning.conftest import Pretrained
 from zoo.errors import UsageError
 from zoo.metrics.ordinal import ordinal_metrics
 from zoo.objectives.base import Outputs
-from zoo.tasks.ordinal_regression.train import OrdinalRegression
+from zoo.tasks.ordinal_regression.train import RankedProbability
 
 STARS = {"a": 1, "b": 2, "c": 3, "d": 4, "e": 5}  # of letters that the tiny vocabulary has
 
@@ -34,12 +35,12 @@ def test_kappa_equals_that_of_scikit_learn() -> None:
 
 def test_the_loss_is_the_ranked_probability_score() -> None:
     """By hand: probabilities 0.2, 0.35, 0.45 and the label 0 give 0.8² + 0.45² + 0."""
-    task: Any = object.__new__(OrdinalRegression)
+    context: Any = SimpleNamespace(name="ordinal-regression")
     logits = torch.tensor([[0.2, 0.35, 0.45], [0.6, 0.3, 0.1]], dtype=torch.float64).log()
     labels = torch.tensor([0, 2])
-    output = task.loss(Outputs({task.name: logits}), {"labels": labels})
+    output = RankedProbability().loss(context, Outputs({context.name: logits}), {"labels": labels})
     expected = (0.8**2 + 0.45**2) + (0.6**2 + 0.9**2)
-    assert float(output.sums[task.name]) == pytest.approx(expected, abs=1e-12)
+    assert float(output.sums[context.name]) == pytest.approx(expected, abs=1e-12)
     assert output.predictions["prediction"].tolist() == [1, 0]  # medians
 
 

@@ -18,7 +18,7 @@ from zoo.checkpoint import load_checkpoint
 from zoo.checkpoint.digests import check_digests
 from zoo.convert.conversion import convert
 from zoo.errors import SourceError, VerificationError
-from zoo.finetuning.pooling import SentenceModules, load_modules
+from zoo.finetuning.embeddings.pooling import SentenceModules, load_modules
 from zoo.hub.source import CheckpointDir
 
 TEXTS = ["a b c", "j i", "d e f g h i j a b", "c"]

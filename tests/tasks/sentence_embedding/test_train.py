@@ -34,19 +34,21 @@ from tests.finetuning.making import (
 from tests.inference.conftest import converted
 from tests.training.runs import assert_resumes_from, finish_in_two_processes, records
 from zoo.errors import UsageError, ZooError
-from zoo.finetuning.pooling import pool
+from zoo.finetuning.embeddings.batch import EmbeddedBatch
+from zoo.finetuning.embeddings.losses.functions import (
+    cosent,
+    cosine_error,
+    pair_features,
+    triplet,
+)
+from zoo.finetuning.embeddings.losses.multiple_negatives import MultipleNegatives
+from zoo.finetuning.embeddings.order import NoDuplicatesOrder
+from zoo.finetuning.embeddings.pooling import pool
+from zoo.finetuning.embeddings.representation import Representation
 from zoo.finetuning.runs import FineTuneRun
 from zoo.inference.processing.pooling import pool as numpy_pool
 from zoo.objectives.base import Batch
 from zoo.tasks import make_evaluation
-from zoo.tasks.sentence_embedding.losses import (
-    cosent,
-    cosine_error,
-    multiple_negatives,
-    pair_features,
-    triplet,
-)
-from zoo.tasks.sentence_embedding.order import NoDuplicatesOrder
 from zoo.tokenizers.module_files import MODES
 from zoo.tokenizers.pooling import Pooling
 from zoo.tokenizers.sentence_files import hub_pooling_files
@@ -105,9 +107,9 @@ def test_multiple_negatives_by_hand(vectors: torch.Tensor) -> None:
     for k, anchor in enumerate(anchors):
         scores = [20 * cosine(anchor, candidate) for candidate in candidates]
         expected.append(math.log(sum(map(math.exp, scores))) - scores[k])
-    assert multiple_negatives(vectors[0], list(vectors[1:]), 20.0).tolist() == pytest.approx(
-        expected, rel=1e-12
-    )
+    context: Any = None  # Dense vectors are compared without options.
+    batch = EmbeddedBatch(context, Representation(), vectors, torch.empty(0))
+    assert float(MultipleNegatives().sum(batch)) == pytest.approx(sum(expected), rel=1e-12)
 
 
 def test_cosent_by_hand(vectors: torch.Tensor) -> None:
@@ -273,7 +275,8 @@ def test_ties_are_of_the_precision_of_the_run(
     for lower in (False, True):
         with torch.autocast("cpu", torch.bfloat16, enabled=lower):
             setup.objective.forward(module, batch.tensors)
-        found.append(setup.objective.metrics(predictions)["accuracy"])
+        results = setup.objective.task.results
+        found.append(results.metrics(setup.objective.context, predictions)["accuracy"])
     assert found == [1.0, 0.5 if loss == "triplet" else pytest.approx(1 / 8)]
 
 

@@ -1,5 +1,6 @@
 """Matryoshka losses and mini-batches, against sentence-transformers, both in float64."""
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from tests.finetuning.making import HERE, finetune, setup_of, write_table
 from tests.tasks.sentence_embedding.test_train import table, tree_of
 from tests.training.runs import records
 from zoo.errors import ZooError
+from zoo.finetuning.setup import FineTuneSetup
 from zoo.objectives.base import Batch
 from zoo.training.build import build_model
 
@@ -201,6 +203,13 @@ def test_matryoshka_of_classes_reads_the_first_weights(
     torch.testing.assert_close(found, total)
 
 
+def set_mini_batch_size(setup: FineTuneSetup, size: int | None) -> None:
+    """Change an option of the run."""
+    context = setup.objective.context
+    options = replace(context.options, mini_batch_size=size)
+    setup.objective.context = dataclasses.replace(context, options=options)
+
+
 @pytest.mark.parametrize("matryoshka", [None, [32, 8]])
 def test_mini_batches_have_the_loss_and_gradients_of_the_batch(
     pretrained: Pretrained, tmp_path: Path, matryoshka: list[int] | None
@@ -209,8 +218,7 @@ def test_mini_batches_have_the_loss_and_gradients_of_the_batch(
     arguments = {"mini_batch_size": 3, "matryoshka": matryoshka}
     setup, batch, source = run_of(pretrained, tmp_path, "multiple-negatives", arguments)
     found = loss_and_gradient(setup, batch)
-    options = setup.objective.options
-    setup.objective.options = replace(options, mini_batch_size=None)
+    set_mini_batch_size(setup, None)
     expected = loss_and_gradient(setup, batch)
     assert_equal(found[0], expected[0])
     assert_equal(found[1], expected[1])
@@ -230,7 +238,7 @@ def test_the_second_pass_drops_what_the_first_one_did(
     setup, batch, _ = run_of(pretrained, tmp_path, "multiple-negatives", arguments, **dropout)
     found = loss_and_gradient(setup, batch)
     monkeypatch.setattr(
-        "zoo.tasks.sentence_embedding.train.checkpoint",
+        "zoo.finetuning.embeddings.task.checkpoint",
         lambda function, *arguments, use_reentrant: function(*arguments),
     )
     torch.testing.assert_close(found, loss_and_gradient(setup, batch), atol=1e-7, rtol=1e-6)
@@ -243,7 +251,7 @@ def test_activations_of_a_mini_batch_are_kept_only(pretrained: Pretrained, tmp_p
     kept = {}
     setup, batch, _ = run_of(pretrained, tmp_path, "cosent", {})
     for size in (2, None):
-        setup.objective.options = replace(setup.objective.options, mini_batch_size=size)
+        set_mini_batch_size(setup, size)
         module, total = trained_module(setup), [0]
 
         def count(tensor: Tensor, total: list[int] = total) -> Tensor:
@@ -266,7 +274,8 @@ def test_activations_of_a_mini_batch_are_kept_only(pretrained: Pretrained, tmp_p
         ({"matryoshka_weights": [1.0]}, "matryoshka_weights has 1 numbers, not one a dimension"),
         ({"matryoshka": [32, 8], "matryoshka_weights": [1.0, -1.0]}, "not positive"),
         ({"mini_batch_size": 0}, "mini_batch_size is 0, not positive"),
-        ({"temperature": 0}, "temperature is 0.0, not positive"),
+        ({"scale": 0}, "scale is 0.0, not positive"),
+        ({"temperature": 2}, "the loss cosent does not read temperature"),
     ],
 )
 def test_what_does_not_fit_is_one_line(

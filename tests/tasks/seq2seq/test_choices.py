@@ -61,7 +61,7 @@ def test_losses_equal_the_released_code(hub: Path, model: Path, tmp_path: Path) 
     tree = tree_of(model, table(tmp_path / "t.tsv"), task_args=factors, max_steps=4, eval_steps=4)
     run = finetune(tmp_path / "run", {**tree, "optimizer": {"learning_rate": 0.02}})
     setup = setup_of(run)
-    task: Any = setup.objective
+    choices = setup.objective.context.fitted
     reference: Any = transformers.T5ForConditionalGeneration.from_pretrained(hub)
     optimizer = torch.optim.AdamW(reference.parameters(), lr=0.02, weight_decay=0.0)
     loader, losses = setup.train_dataloader(HERE), []
@@ -72,7 +72,7 @@ def test_losses_equal_the_released_code(hub: Path, model: Path, tmp_path: Path) 
         sums, counts = [torch.zeros(())] * 3, [0, 0, 0]
         for batch in loader.make_batches(step):
             chosen = batch.tensors["choice"]
-            means, parts = released_losses(reference, batch.tensors, task._choices.labels, chosen)
+            means, parts = released_losses(reference, batch.tensors, choices.labels, chosen)
             sums = [total + mean * n for total, mean, n in zip(sums, means, parts, strict=True)]
             counts = [before + n for before, n in zip(counts, parts, strict=True)]
         loss = torch.stack(

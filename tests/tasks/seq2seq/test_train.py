@@ -35,7 +35,7 @@ from zoo.finetuning.order import ProportionalMixture
 from zoo.objectives.base import Batch
 from zoo.report.mistakes import read_mistakes
 from zoo.tasks import make_evaluation
-from zoo.tasks.seq2seq.train import text_key
+from zoo.tasks.seq2seq.train import shift_right, text_key
 
 TASK = "seq2seq"
 WORDS = ("the", "cat", "sat", "on", "a", "mat", "dog", "house", "tree", "road")
@@ -124,11 +124,11 @@ def test_the_decoders_input_is_that_of_the_reference(
     setup = setup_of(finetune(tmp_path / "run", tree))
     loader = setup.train_dataloader(HERE)
     reference: Any = transformers.T5ForConditionalGeneration.from_pretrained(hub)
-    task: Any = setup.objective
     for batch in loader.make_batches(0):
         labels = batch.tensors["labels"]
         assert (labels == -100).any()
-        assert torch.equal(task.shift_right(labels), reference._shift_right(labels.clone()))
+        shifted = shift_right(setup.objective.context, labels)
+        assert torch.equal(shifted, reference._shift_right(labels.clone()))
     loader.close()
 
 
@@ -410,7 +410,7 @@ def test_sources_of_two_texts(model: Path, tmp_path: Path) -> None:
     tree = tree_of(model, f"own={file}", data={"text": "a", "pair": "b"}, max_steps=1)
     run = finetune(tmp_path / "run", tree)
     data = setup_of(run).config.data
-    sample = type(setup_of(run).objective).read(data.train, data, RowProblems())[0]
+    sample = setup_of(run).objective.task.data.read(data.train, data, RowProblems())[0]
     assert sample.source == f"own a: {rows[0]['a']} b: {rows[0]['b']}"
     arguments = ("--text", "a", "--pair", "b", "--label", "out", "--json")
     done = warm.zoo("eval", str(run / "model"), "--task", TASK, "--eval", f"own={file}", *arguments)

@@ -25,6 +25,7 @@ from zoo.checkpoint import load_checkpoint
 from zoo.convert.conversion import convert
 from zoo.errors import ZooError
 from zoo.hub.source import CheckpointDir
+from zoo.tasks.sparse_embedding.train import SparseRepresentation
 
 TASK = "sparse-embedding"
 WEIGHTS = {"document_regularizer_weight": 0.03, "query_regularizer_weight": 0.05}
@@ -119,8 +120,9 @@ def test_the_regularization_grows_quadratically(pretrained: Pretrained, tmp_path
     ours = torch.from_numpy(zoo.load(run / "model", backend="cpu").embed(["a b c", "j"]))
     torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)
     again = tree(run / "model", train, "multiple-negatives", task_args={"max_active_dims": 4})
-    pooling: Any = setup_of(finetune(tmp_path / "again", again)).objective
-    assert replace(pooling.pooling, max_active_dims=None) == stored
+    context = setup_of(finetune(tmp_path / "again", again)).objective.context
+    pooling = SparseRepresentation().pooling(context)
+    assert replace(pooling, max_active_dims=None) == stored
 
 
 def test_an_evaluation_on_scores(pretrained: Pretrained, tmp_path: Path) -> None:

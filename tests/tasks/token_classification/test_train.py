@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -25,9 +24,9 @@ from zoo.data.readers.problems import RowProblems
 from zoo.errors import UsageError
 from zoo.finetuning.config import finetune_config
 from zoo.finetuning.setup import finetune_setup
+from zoo.inference.results import EvaluatedModel
 from zoo.inference.task import TaskWarning
 from zoo.metrics.entities import entities, entity_counts, entity_scores
-from zoo.plugins import get_family
 from zoo.tasks import make_evaluation
 from zoo.tasks.token_classification.data import (
     first_tokens,
@@ -36,7 +35,8 @@ from zoo.tasks.token_classification.data import (
     read_words,
     repair_iob,
 )
-from zoo.tasks.token_classification.train import TokenClassification
+from zoo.tasks.token_classification.results import WordResults
+from zoo.tasks.token_classification.train import WordData
 from zoo.training.config.finetune import TableConfig
 
 TASK = "token-classification"
@@ -224,12 +224,10 @@ def test_the_metrics_are_those_of_the_predictions(pretrained: Pretrained, tmp_pa
 def test_the_mean_f1_of_two_labels_is_that_of_scikit_learn() -> None:
     from sklearn.metrics import accuracy_score, f1_score
 
-    config: Any = get_family("bert").sizes()["tiny"]
-    labelled = msgspec.structs.replace(config, labels=("NOUN", "VERB"))
-    values = {"family": "bert", "task": TASK, "data": {"train": ["t.conll"]}}
-    task = TokenClassification(labelled, ("input_ids",), 0, finetune_config(values, {}))
+    context = EvaluatedModel(config=None, labels=("NOUN", "VERB"))
     actual, predicted = np.random.default_rng(0).integers(2, size=(2, 50))
-    metrics = task.metrics({"label": actual, "prediction": predicted, "begins": actual == 0})
+    predictions = {"label": actual, "prediction": predicted, "begins": actual == 0}
+    metrics = WordResults().metrics(context, predictions)
     assert metrics["f1_macro"] == pytest.approx(f1_score(actual, predicted, average="macro"))
     assert metrics["accuracy"] == pytest.approx(accuracy_score(actual, predicted))
 
@@ -288,7 +286,7 @@ def test_scores_of_other_schemes_are_those_of_entities(
     assert metrics["f1"] == pytest.approx(f1_score(as_bioes[:1], as_bioes[1:]))
     changed = 6 if scheme == "BMES" else 5
     assert f"{changed} labels of {data} are in the scheme {scheme}" in caplog.text
-    (read,) = TokenClassification.read([str(data)], TableConfig(train=(str(data),)), RowProblems())
+    (read,) = WordData().read([str(data)], TableConfig(train=(str(data),)), RowProblems())
     assert list(read.labels) == list(repair_iob(labels))
 
 
@@ -351,15 +349,16 @@ def test_a_run_on_labels_without_types(tmp_path: Path) -> None:
     bare = [line.replace("-LOW", "").replace("-MID", "") for line in lines]
     (tmp_path / "t.conll").write_text("\n".join(bare))
     tree = settings("bert", tmp_path / "t.conll", vocab_size=300, task=TASK)
-    task = finetune_setup(finetune_config(tree, {})).objective
-    assert task.labels == ("B", "I", "O")
-    assert task.default_metric == "f1"
-    metrics = task.metrics(
+    objective = finetune_setup(finetune_config(tree, {})).objective
+    assert objective.labels == ("B", "I", "O")
+    assert objective.metric_for_best_model == "f1"
+    metrics = WordResults().metrics(
+        objective.context,
         {
             "label": np.array([0, 1, 2, 0, 0]),
             "prediction": np.array([0, 1, 2, 0, 1]),
             "begins": np.array([True, False, False, True, False]),
-        }
+        },
     )
     assert metrics["precision"] == pytest.approx(1 / 2)  # (0, 1) and not (3, 4)
     assert metrics["recall"] == pytest.approx(1 / 3)

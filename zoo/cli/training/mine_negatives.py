@@ -136,6 +136,7 @@ def command(
     from zoo.data.readers.documents import expand_paths
     from zoo.errors import UsageError
     from zoo.export.session import open_session
+    from zoo.finetuning.embeddings.data import read_text_groups
     from zoo.io.output.tables import table_writer
     from zoo.tasks.retrieval.data import read_texts
     from zoo.tasks.retrieval.mining import MiningOptions, mine_hard_negatives, mined_rows
@@ -145,7 +146,6 @@ def command(
         require_ranker,
         retrieval_prompts,
     )
-    from zoo.tasks.sentence_embedding.data import read_text_groups
 
     compute = {name: options.pop(name) for name in ("backend", "device", "dtype", "threads")}
     named = [option.name for option in (*QUERY_PROMPTS, *CORPUS_PROMPTS)]

@@ -149,7 +149,7 @@ def sentence_settings(requested: ConfigDict, teacher: "Checkpoint", *, is_new: b
 
     A student that ``is_new`` has the teacher's pooling and prompts, and a model keeps its own.
     """
-    from zoo.tasks.sentence_embedding.train_options import stored_options
+    from zoo.finetuning.embeddings.options import stored_options
 
     data = dict(requested.get("data") or {})
     for name, option in (("train", "paths"), ("eval", "eval_paths")):

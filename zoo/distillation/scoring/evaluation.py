@@ -18,12 +18,11 @@ from zoo.distillation.outputs import ModelOutput
 from zoo.distillation.setup import DistillSetup
 from zoo.distillation.teachers.teacher import Teacher, run_model
 from zoo.errors import NonFiniteError
-from zoo.finetuning.base import FineTuning
+from zoo.finetuning.objective import FineTuning
 from zoo.metrics.ranks import spearman
 from zoo.nn.kernels.row_chunks import Logits, chunked_logits
 from zoo.nn.layers.skip_init import build_without_init
 from zoo.objectives.base import LossOutput, TrainingObjective
-from zoo.tasks.sentences.train import Sentences
 from zoo.training.distributed.context import DistContext
 from zoo.training.logging.aggregate import MetricSums, Predictions
 from zoo.training.state.state_dict import load_unique_state_dict
@@ -54,7 +53,7 @@ class ModelQuality:
 
     def compare(self, output: ModelOutput, teacher: ModelOutput) -> None:
         """Compare the predictions for a batch with the teacher's."""
-        if isinstance(self.objective, Sentences):
+        if _compares_embeddings(self.objective):
             name = self.objective.name
             vectors = (side.outputs.logits[name].cpu() for side in (output, teacher))
             self.embeddings.append((next(vectors), next(vectors)))
@@ -116,6 +115,11 @@ def similarity_correlation(student: Tensor, teacher: Tensor) -> float:
         unit = F.normalize(vectors[rows].double(), dim=-1)
         similarities.append((unit @ unit.T)[pairs[0], pairs[1]].numpy())
     return spearman(*similarities)
+
+
+def _compares_embeddings(objective: TrainingObjective) -> bool:
+    """Return whether embeddings are learned from a teacher only."""
+    return isinstance(objective, FineTuning) and objective.task.needs_teacher
 
 
 def _labels_of(objective: TrainingObjective, logits: Logits) -> Tensor | None:
@@ -187,7 +191,7 @@ def evaluate(
         for number, (result, answer) in enumerate(zip(others, taught, strict=True)):
             if result is not None and answer is not None:
                 result.add(_losses(answer, answer.model), batch.counts)
-                if first is not None and (number or isinstance(result.objective, Sentences)):
+                if first is not None and (number or _compares_embeddings(result.objective)):
                     result.compare(answer, first)
         if taught[0] is not None:
             mine.compare(output, taught[0])

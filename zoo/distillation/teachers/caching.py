@@ -20,7 +20,7 @@ from zoo.distillation.teachers.cached_teacher import (
 from zoo.distillation.teachers.teacher import Teacher
 from zoo.distillation.teachers.teacher_cache import CacheHeader, TeacherCache
 from zoo.errors import UsageError
-from zoo.finetuning.base import FineTuning
+from zoo.finetuning.objective import FineTuning
 from zoo.io.local import require_local
 from zoo.objectives.base import TrainingObjective
 from zoo.objectives.masked import MASKED_LM
@@ -129,9 +129,10 @@ def _dtype(config: RunConfig, settings: DistillationConfig) -> str:
 def _require_repeated_inputs(objective: TrainingObjective) -> None:
     """Check that the teacher reads the same inputs in each epoch."""
     if isinstance(objective, FineTuning):
-        if objective.varying_outputs:
+        reason = objective.task.inputs.varying_outputs
+        if reason:
             raise UsageError(
-                f"--cache-teacher does not support {objective.name}, {objective.varying_outputs}",
+                f"--cache-teacher does not support {objective.name}, {reason}",
                 WITHOUT,
             )
     elif objective.name == MASKED_LM:

@@ -10,12 +10,11 @@ from zoo.distillation.losses.base import DistillationLoss
 from zoo.distillation.losses.sentence_mse import SentenceMSE
 from zoo.distillation.recipes import SENTENCES
 from zoo.errors import UsageError
-from zoo.finetuning.base import FineTuning
 from zoo.finetuning.labels import label_order
+from zoo.finetuning.objective import FineTuning
 from zoo.finetuning.setup import FineTuneSetup
 from zoo.objectives.base import TrainingObjective
 from zoo.objectives.masked import MaskedLanguageModelling
-from zoo.plugins.tasks import training_task
 from zoo.tokenizers.tokenizer_json import parse, read_checked
 from zoo.tokenizers.vocabulary import describe_differences, different_tokens
 from zoo.training.base import RunSetup
@@ -28,7 +27,8 @@ def require_head(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None
     """Check that a teacher has the head whose logits are compared."""
     head = base.objective.head
     if isinstance(base, FineTuneSetup):
-        head = training_task(base.config.task).head_in(checkpoint.family)
+        task = base.objective.task
+        head = task.model.resolve_head(task, checkpoint.family)
     fits, heads = checkpoint.head_name == head, checkpoint.family.heads()
     if not isinstance(base, FineTuneSetup) and {head, checkpoint.head_name} <= heads.keys():
         # axes are compared as well, since most heads call their output ``logits``

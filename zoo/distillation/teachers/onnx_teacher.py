@@ -17,7 +17,7 @@ from zoo.distillation.teachers.teacher import Teacher, teacher_batch
 from zoo.errors import UsageError
 from zoo.export.session import open_session
 from zoo.families.onnx import LOGITS
-from zoo.finetuning.base import FineTuning
+from zoo.finetuning.objective import FineTuning
 from zoo.inference import QUANTIZED
 from zoo.inference.exported import read_export_info
 from zoo.inference.processing.batching import plan_batches

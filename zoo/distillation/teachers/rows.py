@@ -1,20 +1,20 @@
 """Rows of labelled data for students and teachers with different tokenizers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
 from zoo.checkpoint import load_text_tokenizer
 from zoo.distillation.objective import Distillation, PairedExample
 from zoo.errors import UsageError
-from zoo.finetuning.base import FineTuning
 from zoo.finetuning.model import text_tokenizer
+from zoo.finetuning.objective import FineTuning
 from zoo.finetuning.rows import TokenizedRows
 from zoo.finetuning.setup import FineTuneSetup, SplitProblems, read_splits
 from zoo.objectives.base import Example
 from zoo.overrides import override
-from zoo.plugins.tasks import training_task
 
 # heads whose logits are of tokens
 OF_TOKENS = ("question-answering", "causal-lm", "seq2seq-lm")
@@ -40,30 +40,39 @@ def with_teacher_rows(base: FineTuneSetup, objective: Distillation) -> FineTuneS
     checkpoints = [teacher.checkpoint for teacher in objective.teachers]
     encoders = [load_text_tokenizer(checkpoint) for checkpoint in checkpoints]
     student = text_tokenizer(base.family, base.model_config, base.run_tokenizer)
-    inputs = [cast(FineTuning, teacher.objective).inputs for teacher in objective.teachers]
+    tasks = [cast(FineTuning, teacher.objective) for teacher in objective.teachers]
+    input_names = [task.input_names for task in tasks]
     if (
         all(student.makes_same_ids(encoder) for encoder in encoders)
-        and all(names == base.objective.inputs for names in inputs)
-        and all(cast(FineTuning, t.objective).reads_as(base.objective) for t in objective.teachers)
+        and all(names == base.objective.input_names for names in input_names)
+        and all(task.has_same_rows(base.objective) for task in tasks)
     ):
         return base
     if any(not encoders[0].makes_same_ids(encoder) for encoder in encoders[1:]) or any(
-        names != inputs[0] for names in inputs[1:]
+        names != input_names[0] for names in input_names[1:]
     ):
         raise UsageError(
             "the teachers read different tokens", "give teachers with the same tokenizer"
         )
-    task = cast(FineTuning, objective.teachers[0].objective)
     problems = SplitProblems(skip=base.config.data.skip_invalid)  # reported for the student
-    splits = read_splits(training_task(base.config.task), base.config, problems, announce=False)
-    students = base.objective
-    read = [students.usable(samples, problems.train) for samples in splits]
-    kept = [[s for s in samples if s.location not in base.dropped] for samples in read]
-    rows = [task.rows(samples, encoders[0]) for samples in kept]
+    train_samples, eval_samples = read_splits(
+        base.objective.task.data, base.config, problems, announce=False
+    )
+    train_split = tasks[0].set_train(_read_samples(base, train_samples, problems))
+    eval_split = tasks[0].set_evaluation(_read_samples(base, eval_samples, problems))
+    rows = (train_split.rows, eval_split.rows)
     aligned = objective.head not in OF_TOKENS and all(loss.needs_head for loss in objective.losses)
     pairs = zip((base.train_rows, base.eval_rows), rows, strict=True)
     train, evaluation = (_pair(first, second, aligned=aligned) for first, second in pairs)
     return replace(base, train_rows=train, eval_rows=evaluation)
+
+
+def _read_samples(
+    base: FineTuneSetup, samples: Sequence[Any], problems: SplitProblems
+) -> list[Any]:
+    """Return the samples that the student reads."""
+    usable = base.objective.usable(samples, problems.train)
+    return [sample for sample in usable if sample.location not in base.dropped]
 
 
 def _pair(student: TokenizedRows, teacher: TokenizedRows, *, aligned: bool) -> PairedRows:

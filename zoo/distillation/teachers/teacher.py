@@ -15,8 +15,8 @@ from zoo.checkpoint import CONFIG, DATA, WEIGHTS, Checkpoint
 from zoo.checkpoint.module_weights import module_weight_files
 from zoo.distillation.outputs import ModelOutput
 from zoo.errors import UsageError
-from zoo.finetuning.base import FineTuning
 from zoo.finetuning.labels import label_order
+from zoo.finetuning.objective import FineTuning
 from zoo.inference.load_model import load_model
 from zoo.io.digests.files import FileDigest
 from zoo.nn.capture import Captured, LayerOutputs, capture

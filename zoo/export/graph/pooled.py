@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from zoo.checkpoint import Checkpoint
 from zoo.errors import UsageError
 from zoo.families.onnx import OnnxSpec
-from zoo.finetuning.pooling import SentenceModules, load_modules
+from zoo.finetuning.embeddings.pooling import SentenceModules, load_modules
 from zoo.inference.load_model import load_model
 from zoo.tokenizers.sentence_modules import SENTENCE_VECTOR, TOKENS
 

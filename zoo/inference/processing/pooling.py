@@ -3,7 +3,7 @@
 # Reimers and Gurevych 2019, arXiv:1908.10084, section 3 (mean, cls, max); Muennighoff 2022,
 # arXiv:2202.08904, section 4 (weighted by position, last token). Special tokens count as tokens.
 # Where the tokens of a prompt are excluded, so are special tokens before them.
-# ``zoo.finetuning.pooling`` has the same modules in torch, with gradients.
+# ``zoo.finetuning.embeddings.pooling`` has the same modules in torch, with gradients.
 
 import math
 from collections.abc import Collection, Mapping

@@ -1,4 +1,8 @@
-"""Causal language modelling on texts, or on completions of prompts."""
+"""Training of causal language models: on documents, or on completions of prompts.
+
+With a column of labels, the texts are prompts, whose tokens count for no loss, and the labels their
+completions. Documents longer than ``max_seq_len`` are cut into rows; each token is predicted once.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -10,9 +14,17 @@ from numpy.typing import NDArray
 from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.errors import UsageError
-from zoo.finetuning.base import LABELS, FineTuning
 from zoo.finetuning.rows import TokenizedRows
+from zoo.finetuning.task import (
+    LABELS,
+    FineTuningTask,
+    TaskContext,
+    TaskData,
+    TaskInputs,
+    TaskLoss,
+)
 from zoo.inference.completions import CompletionTokenizer, CompletionTokens
+from zoo.inference.results import Prediction, ResultContext, TaskResults
 from zoo.metrics.likelihood import finite_perplexity
 from zoo.nn.adapters.prompt import with_prompt, without_prompt
 from zoo.nn.kernels.row_chunks import select_rows
@@ -21,124 +33,133 @@ from zoo.objectives.losses.cross_entropy import IGNORED, summed_cross_entropy
 from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
 from zoo.overrides import override
 from zoo.tasks.causal_lm.data import Completion, read_completions, review_completion
-from zoo.tokenizers import TextTokenizer
 from zoo.training.config.finetune import TableConfig
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from zoo.evaluation.base import Prediction
+NAME = "causal-lm"
+CHUNK = 1024  # Texts that are tokenized together.
+SAMPLE = "sample"  # Number of the sample of a row.
+SUMS = "sums"  # Predictions: of each row, its loss, and the numbers of correct tokens and of all.
 
-CHUNK = 1024  # texts that are tokenized together
-SAMPLE = "sample"  # number of the sample of a row
-SUMS = "sums"  # predictions: of each row, its loss, and the numbers of correct tokens and of all
 
+class CompletionData(TaskData[Completion]):
+    """Documents, or prompts with their completions."""
 
-class CausalLanguageModelling(FineTuning):
-    """Cross-entropy of the next token: of documents, or of completions after their prompts."""
-
-    # With a column of labels, the texts are prompts, whose tokens count for no loss, and the labels
-    # their completions. Documents longer than ``max_seq_len`` are cut into rows; each token is
-    # predicted once. ``perplexity`` is the exponential of the mean loss per token.
-
-    name: ClassVar[str] = "causal-lm"
-    head: ClassVar[str] = "causal-lm"
-    varying_outputs: ClassVar[str] = "which has logits of all tokens for each token of a completion"
-
-    @property
     @override
-    def metric_names(self) -> tuple[str, ...]:
-        return ("perplexity", "accuracy")
+    def read(
+        self, paths: Sequence[str], table: TableConfig, problems: RowProblems
+    ) -> list[Completion]:
+        if table.pair is not None:
+            raise UsageError(f"{NAME} has no second text", "leave out --pair")
+        return list(read_completions(paths, table.text, table.label, problems))
 
-    @classmethod
     @override
-    def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
-        if data.pair is not None:
-            raise UsageError(f"{cls.name} has no second text", "leave out --pair")
-        return list(read_completions(paths, data.text, data.label, problems))
-
-    @classmethod
-    @override
-    def review(cls, sample: Any, data: TableConfig) -> Reviewed:
-        return review_completion(sample)
-
-    @classmethod
-    @override
-    def texts(cls, sample: Any) -> list[str]:
+    def texts(self, sample: Completion) -> list[str]:
         return [(sample.prompt or "") + sample.text]
 
     @override
-    def target(self, sample: Any) -> Any:
+    def review(self, sample: Completion, table: TableConfig) -> Reviewed:
+        return review_completion(sample)
+
+    @override
+    def target(self, context: TaskContext, sample: Completion) -> Any:
         """Return the text that is predicted."""
         return sample.text
 
+
+class CompletionInputs(TaskInputs[Completion]):
+    """Tokens, each with the next one as its label; a long document has several rows."""
+
+    varying_outputs: ClassVar[str] = "which has logits of all tokens for each token of a completion"
+
     @override
-    def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
-        """Return rows, several for a long document."""
-        texts = CompletionTokenizer(tokenizer, self.run.max_seq_len)
-        inputs, labels, cut = list[NDArray[Any]](), list[NDArray[Any]](), 0
+    def rows(self, context: TaskContext, samples: Sequence[Completion]) -> TokenizedRows:
+        texts = CompletionTokenizer(context.tokenizer, context.max_tokens)
+        inputs: list[NDArray[Any]] = []
+        labels: list[NDArray[Any]] = []
         numbers = list[int]()
+        truncated = 0
         for start in range(0, len(samples), CHUNK):
-            for number, tokens in self._tokens(samples[start : start + CHUNK], texts):
-                numbers.append(start + number)
+            chunk = samples[start : start + CHUNK]
+            for number, tokens in self._tokenize(context, chunk, texts):
                 ids = np.array(tokens.ids, np.int32)
+                is_prompt = np.arange(1, len(ids)) < tokens.first
                 inputs.append(ids[:-1])
-                labels.append(np.where(np.arange(1, len(ids)) < tokens.first, IGNORED, ids[1:]))
-                cut += tokens.truncated > 0
+                labels.append(np.where(is_prompt, IGNORED, ids[1:]))
+                numbers.append(start + number)
+                truncated += tokens.truncated > 0
         if not inputs:
             raise UsageError("the texts have no token to predict", "give more text")
-        counts = np.array([np.count_nonzero(row != IGNORED) for row in labels])
-        return TokenizedRows(
-            np.cumsum([0, *map(len, inputs)]),
-            {self.inputs[0]: np.concatenate(inputs), LABELS: np.concatenate(labels)},
-            {SAMPLE: np.array(numbers)},
-            {self.name: counts},
-            cut,
-        )
+        arrays = {context.input_names[0]: np.concatenate(inputs), LABELS: np.concatenate(labels)}
+        starts = np.cumsum([0, *map(len, inputs)])
+        return TokenizedRows(starts, arrays, {SAMPLE: np.array(numbers)}, {}, truncated)
 
-    def _tokens(
-        self, samples: Sequence[Completion], texts: CompletionTokenizer
+    def _tokenize(
+        self, context: TaskContext, samples: Sequence[Completion], texts: CompletionTokenizer
     ) -> list[tuple[int, CompletionTokens]]:
         """Return rows with the indices of their samples."""
-        if self.run.data.label is None:
-            pieces = texts.documents([sample.text for sample in samples])
-            return [(k, piece) for k, document in enumerate(pieces) for piece in document]
-        pairs = [(sample.prompt or "", sample.text) for sample in samples]
-        return list(enumerate(texts.completions(pairs)))
+        if context.settings.data.label is not None:
+            pairs = [(sample.prompt or "", sample.text) for sample in samples]
+            return list(enumerate(texts.completions(pairs)))
+        rows = list[tuple[int, CompletionTokens]]()
+        for number, document in enumerate(texts.documents([sample.text for sample in samples])):
+            for piece in document:
+                rows.append((number, piece))
+        return rows
 
     @override
-    def masks(self) -> dict[str, str | None]:
-        # padding follows the text, which does not attend to it
-        return {self.inputs[0]: None}
+    def masks(self, context: TaskContext) -> dict[str, str | None]:
+        # Padding follows the text, which does not attend to it.
+        return {context.input_names[0]: None}
 
     @override
-    def padding(self) -> dict[str, int]:
-        return {**super().padding(), LABELS: IGNORED}
+    def padding(self, context: TaskContext) -> dict[str, int]:
+        return {**super().padding(context), LABELS: IGNORED}
 
     @override
-    def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
+    def forward(
+        self, context: TaskContext, model: "nn.Module", batch: "Mapping[str, Tensor]"
+    ) -> Outputs:
         """Return the logits of the tokens that are predicted, (tokens, vocabulary)."""
         module: Any = model
-        inputs = with_prompt(module, {self.inputs[0]: batch[self.inputs[0]]})
+        ids_name = context.input_names[0]
+        inputs = with_prompt(module, {ids_name: batch[ids_name]})
         hidden = without_prompt(module, module.encode(**inputs))
         positions = (batch[LABELS].flatten() != IGNORED).nonzero().squeeze(-1)
-        return Outputs({self.name: predict_at(module, hidden, positions)})
+        return Outputs({context.name: predict_at(module, hidden, positions)})
+
+
+class NextTokenCrossEntropy(TaskLoss):
+    """Cross-entropy of the next token."""
 
     @override
-    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        logits, predicted = outputs.logits[self.name], batch[LABELS] != IGNORED
-        labels = batch[LABELS][predicted]
+    def counts(self, context: TaskContext, rows: TokenizedRows) -> Mapping[str, NDArray[Any]]:
+        is_predicted = rows.arrays[LABELS] != IGNORED
+        counts = np.add.reduceat(is_predicted.astype(np.int64), rows.starts[:-1])
+        return {context.name: counts}
+
+    @override
+    def loss(
+        self, context: TaskContext, outputs: Outputs, batch: "Mapping[str, Tensor]"
+    ) -> LossOutput:
+        logits = outputs.logits[context.name]
+        is_predicted = batch[LABELS] != IGNORED
+        labels = batch[LABELS][is_predicted]
         if torch.is_grad_enabled():
-            return cross_entropy_sum(logits, labels, self.name)
-        counts, rows, start = predicted.sum(1), [], 0
+            return cross_entropy_sum(logits, labels, context.name)
+        counts = is_predicted.sum(1)
+        row_sums: list[Tensor] = []
+        start = 0
         for count in counts.tolist():
             part = slice(start, start + count)
             sums = summed_cross_entropy(select_rows(logits, part), labels[part])
-            rows.append(torch.stack([value.double() for value in sums]))
+            row_sums.append(torch.stack([value.double() for value in sums]))
             start += count
-        loss, correct = torch.stack(rows).unbind(1)
+        loss, correct = torch.stack(row_sums).unbind(1)
         return LossOutput(
-            {self.name: loss.sum()},
+            {context.name: loss.sum()},
             {"accuracy": (correct.sum().long(), counts.sum())},
             predictions={
                 SAMPLE: batch[SAMPLE],
@@ -146,31 +167,67 @@ class CausalLanguageModelling(FineTuning):
             },
         )
 
+
+class CompletionResults(TaskResults[Completion]):
+    """Perplexity, the exponential of the mean loss per token, and accuracy of tokens."""
+
     @override
-    def metrics(self, predictions: Mapping[str, NDArray[Any]]) -> dict[str, float]:
+    def metric_names(self, context: ResultContext) -> tuple[str, ...]:
+        return ("perplexity", "accuracy")
+
+    @override
+    def default_metric(self, context: ResultContext) -> str:
+        return "loss"
+
+    @override
+    def metrics(
+        self, context: ResultContext, predictions: Mapping[str, NDArray[Any]]
+    ) -> dict[str, float]:
         """Return the perplexity, at most e^700."""
         loss, _, tokens = predictions[SUMS].sum(0)
         return {"perplexity": finite_perplexity(loss / tokens)}
 
     @override
-    def reported(
+    def mistake(self, row: Prediction) -> float | None:
+        """Return the loss: the least likely texts come first."""
+        loss: float | None = row.get("loss")
+        return loss
+
+    @override
+    def rows(
         self,
+        context: ResultContext,
         predictions: Mapping[str, NDArray[Any]],
-        samples: Sequence[Any],
+        samples: Sequence[Completion],
         numbers: Sequence[int],
-    ) -> "Iterator[Prediction]":
+    ) -> Iterator[Prediction]:
         if not predictions:
             return
-        first = np.unique(numbers, return_index=True)[1]  # processes may share rows
+        _, first = np.unique(numbers, return_index=True)  # Processes may share rows.
         sums = np.zeros((len(samples), 3))
         np.add.at(sums, predictions[SAMPLE][first], predictions[SUMS][first])
         for sample, (loss, correct, tokens) in zip(samples, sums.tolist(), strict=True):
-            if tokens:
-                yield {
-                    "location": sample.location,
-                    "text": sample.text if sample.prompt is None else sample.prompt,
-                    **({} if sample.prompt is None else {"label": sample.text}),
-                    "loss": loss / tokens,
-                    "accuracy": correct / tokens,
-                    "tokens": int(tokens),
-                }
+            if not tokens:
+                continue
+            row: dict[str, Any] = {"location": sample.location}
+            if sample.prompt is None:
+                row["text"] = sample.text
+            else:
+                row["text"] = sample.prompt
+                row["label"] = sample.text
+            yield {
+                **row,
+                "loss": loss / tokens,
+                "accuracy": correct / tokens,
+                "tokens": int(tokens),
+            }
+
+
+CAUSAL_LM = FineTuningTask(
+    name=NAME,
+    head=NAME,
+    data=CompletionData(),
+    inputs=CompletionInputs(),
+    loss=NextTokenCrossEntropy(),
+    results=CompletionResults(),
+)

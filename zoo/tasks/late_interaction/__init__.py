@@ -9,7 +9,7 @@ TASKS = (
         "Learn a vector for each token, which MaxSim compares.",
         synonyms=("colbert",),
         heads=("none",),
-        train="zoo.tasks.late_interaction.train:LateInteraction",
+        train="zoo.tasks.late_interaction.train:LATE_INTERACTION",
         train_options=(NEGATIVES,),
         # the model decides how texts are compared
         evaluate="zoo.tasks.sentence_embedding.evaluate:SentenceEmbeddingEvaluation",

@@ -40,7 +40,7 @@ TASKS = (
         verb="choose",
         heads=("multiple-choice",),
         predict="zoo.tasks.multiple_choice.predict:Choose",
-        train="zoo.tasks.multiple_choice.train:MultipleChoice",
+        train="zoo.tasks.multiple_choice.train:MULTIPLE_CHOICE",
         evaluate="zoo.tasks.multiple_choice.evaluate:MultipleChoiceEvaluation",
         run_options=(
             TaskOption(

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.evaluation.base import Evaluation, Prediction, Result
 from zoo.inference.processing.records import TextExample
+from zoo.inference.results import EvaluatedModel
 from zoo.inference.task_checks import require_head
-from zoo.metrics.classification import accuracy
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.overrides import override
 from zoo.tasks.multiple_choice.data import (
@@ -18,12 +18,15 @@ from zoo.tasks.multiple_choice.data import (
     review_choice,
 )
 from zoo.tasks.multiple_choice.predict import Choose
+from zoo.tasks.multiple_choice.results import ChoiceResults
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from zoo.checkpoint import Checkpoint
+
+RESULTS = ChoiceResults()
 
 
 class MultipleChoiceEvaluation(Evaluation):
@@ -43,7 +46,9 @@ class MultipleChoiceEvaluation(Evaluation):
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        self.columns, self.seed = ChoiceColumns(text, pair, label, choices), seed
+        self.columns = ChoiceColumns(text, pair, label, choices)
+        self.seed = seed
+        self.model = EvaluatedModel(self.checkpoint.config)
         self.task = Choose(self.checkpoint, self.session, max_tokens=max_seq_len)
 
     @classmethod
@@ -62,27 +67,23 @@ class MultipleChoiceEvaluation(Evaluation):
         records = (
             TextExample(s.context, s.question, {CHOICES: s.choices}, s.location) for s in samples
         )
-        results = (added for _, added in self.task.stream(records))
-        observed = self.observed(samples, results, _row)
-        chosen = np.fromiter((added["label"] for added in observed), np.int64)
+        model_results = (added for _, added in self.task.stream(records))
+        observed = self.observed(samples, model_results, self._row)
+        choices = np.fromiter((added["label"] for added in observed), np.int64)
 
         def metrics(rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
-            return {"accuracy": accuracy(chosen[rows], labels[rows])}
+            predictions = {"label": labels[rows], "prediction": choices[rows]}
+            return RESULTS.metrics(self.model, predictions)
 
         return Result(
             {**metrics(np.arange(len(labels))), "questions": len(labels)},
             {"intervals": bootstrap_samples(metrics, len(labels), self.seed)},
         )
 
-
-def _row(sample: ChoiceSample, added: Mapping[str, Any]) -> Prediction:
-    return {
-        "location": sample.location,
-        "text": sample.context,
-        "question": sample.question,
-        "choices": list(sample.choices),
-        "label": sample.choices[sample.label],
-        "prediction": added["choice"],
-        "probability": added["score"],
-        "correct": added["label"] == sample.label,
-    }
+    def _row(self, sample: ChoiceSample, added: Mapping[str, Any]) -> Prediction:
+        values = {
+            "prediction": added["label"],
+            "probability": added["score"],
+            "with_choices": True,
+        }
+        return RESULTS.row(self.model, sample, values)

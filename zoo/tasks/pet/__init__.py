@@ -8,7 +8,7 @@ TASKS = (
         "pet",
         "Predict the label of a text, learned from few samples and unlabelled texts.",
         heads=("sequence-classification",),
-        train="zoo.tasks.pet.train:Pet",
+        train="zoo.tasks.pet.train:PET",
         train_options=TRAIN_OPTIONS,
         metrics=("accuracy",),
         pipeline_tag="text-classification",

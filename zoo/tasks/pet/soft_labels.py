@@ -22,7 +22,7 @@ from zoo.io.output.atomic import atomic_directory
 from zoo.objectives.options import parse_options
 from zoo.tasks import make_task
 from zoo.tasks.pet.options import PetOptions
-from zoo.tasks.prompt.train import resolved_words
+from zoo.tasks.prompt.template import resolve_label_words
 from zoo.tasks.prompt.unlabelled import read_unlabelled
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def write_soft_labels(
     records = read_unlabelled(data["unlabelled"], columns)
     LOG.info("labelling %s texts by %s models", f"{len(records):,}", len(models))
     checkpoints = {name: resolve_checkpoint(str(model)) for name, (model, _) in models.items()}
-    words, scored = resolved_words(options.label_words), {}
+    words, scored = resolve_label_words(options.label_words), {}
     for name, (_, template) in models.items():
         scored[name] = label_scores(checkpoints[name], records, template, words, device)
     if options.weighting == "uniform":

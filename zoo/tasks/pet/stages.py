@@ -10,8 +10,8 @@ from zoo.objectives.options import parse_options
 from zoo.overrides import override
 from zoo.tasks.pet.options import PetOptions
 from zoo.tasks.pet.soft_labels import FOLDER, TRAIN, write_soft_labels
-from zoo.tasks.prompt.template import Template
-from zoo.tasks.prompt.train import PromptTuning, resolved_words
+from zoo.tasks.prompt.template import Template, resolve_label_words
+from zoo.tasks.prompt.train import PROMPT
 from zoo.training.config.overrides import ConfigDict, deep_merge
 
 CLASSIFIER = "classifier"
@@ -41,7 +41,7 @@ class PetStages(TaskStages):
             raise UsageError("pet needs a pretrained model", "name one in place of a family")
         if not (settings.get("data") or {}).get("unlabelled"):
             raise UsageError("pet has no unlabelled texts", "give --unlabelled FILE")
-        options["label_words"] = resolved_words(options.get("label_words") or "")
+        options["label_words"] = resolve_label_words(options.get("label_words") or "")
         options["template"] = [Template.read(template).source for template in templates]
         for source in options["template"]:
             Template.parse(source).require_label()
@@ -65,7 +65,7 @@ class PetStages(TaskStages):
         _, pattern, repetition = stage.split("-")
         shared = {name: settings[name] for name in SHARED if name in settings}
         own: Mapping[str, Any] = options.get("patterns") or {}
-        steps = own.get("max_steps") or PromptTuning.defaults["max_steps"]
+        steps = own.get("max_steps") or PROMPT.defaults["max_steps"]
         # the last weights count: few labels leave none to select a checkpoint by
         length = {} if "num_train_epochs" in own else {"max_steps": steps, "eval_steps": steps}
         return deep_merge(
@@ -73,7 +73,7 @@ class PetStages(TaskStages):
             {"data": settings["data"], **length},
             own,
             {
-                "task": PromptTuning.name,
+                "task": PROMPT.name,
                 "seed": settings.get("seed", 0) + int(repetition) - 1,
                 "task_args": {
                     "template": [options["template"][int(pattern) - 1]],

@@ -82,7 +82,7 @@ TASKS = (
         "prompt",
         "Classify or answer by a prompt.",
         heads=("masked-lm",),
-        train="zoo.tasks.prompt.train:PromptTuning",
+        train="zoo.tasks.prompt.train:PROMPT",
         train_options=TRAIN_OPTIONS,
         predict="zoo.tasks.prompt.predict:Prompting",
         evaluate="zoo.tasks.prompt.evaluate:PromptEvaluation",

@@ -114,6 +114,15 @@ class Template:
         return Prompt(filled, spans)
 
 
+def resolve_label_words(setting: str | Mapping[str, str]) -> dict[str, str]:
+    """Return label -> its word, of a setting; raises ``UsageError`` if there are none."""
+    if not setting:
+        raise UsageError("there are no label words", "give --label-words LABEL=WORD,...")
+    if isinstance(setting, str):
+        return read_label_words(setting)
+    return require_label_words(dict(setting))
+
+
 def read_label_words(value: str) -> dict[str, str]:
     """Return label -> its word, of ``LABEL=WORD,...``, of words that are labels, or of JSON."""
     if value.lstrip().startswith("{"):

@@ -6,20 +6,28 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
-from zoo.data.readers.labelled import Columns, describe_labels
+from zoo.data.readers.labelled import Columns, Sample, describe_labels, label_name
 from zoo.data.readers.problems import RowError
 from zoo.errors import UsageError
-from zoo.families.config import Problem
-from zoo.finetuning.base import LABELS
-from zoo.finetuning.labels import OneClassTask, class_loss
+from zoo.finetuning.class_losses import class_loss
+from zoo.finetuning.labelled_texts import Label, LabelledTexts
 from zoo.finetuning.rows import TokenizedRows, pad_and_stack, require_tokens
+from zoo.finetuning.task import (
+    LABELS,
+    FineTuningTask,
+    TaskContext,
+    TaskInputs,
+    TaskLoss,
+    TaskModel,
+    model_inputs,
+)
 from zoo.inference.processing.records import TextExample
+from zoo.inference.text_results import ClassResults
 from zoo.nn.dtypes import at_least_float32
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs
 from zoo.objectives.losses.cross_entropy import IGNORED
@@ -28,10 +36,10 @@ from zoo.objectives.options import Options
 from zoo.overrides import override
 from zoo.tasks.prompt.fit import PromptFitter
 from zoo.tasks.prompt.scoring import WordRow, masked_rows, unknown_word
-from zoo.tasks.prompt.template import Prompt, Template, read_label_words, require_label_words
+from zoo.tasks.prompt.template import Prompt, Template, resolve_label_words
 from zoo.tasks.prompt.unlabelled import read_unlabelled
 from zoo.tokenizers import TextTokenizer
-from zoo.training.config.finetune import FineTuneConfig
+from zoo.training.config.finetune import FineTuneConfig, TableConfig
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,19 +47,23 @@ if TYPE_CHECKING:
 
     from zoo.training.state.pretrained import PretrainedInit
 
-MASKED_LM = "masked-lm"  # the loss term
-POSITION, WORDS = "label_position", "word_ids"
-TEXT_IDS, TEXT_MASK, TEXT_LABELS = "text_ids", "text_attention_mask", "text_labels"
-MASKED, KEPT = 0.15, 0.1  # fractions: of tokens that are predicted; of these, unchanged or random
+MASKED_LM = "masked-lm"  # The loss term of unlabelled texts.
+POSITION = "label_position"
+WORDS = "word_ids"
+TEXT_IDS = "text_ids"
+TEXT_MASK = "text_attention_mask"
+TEXT_LABELS = "text_labels"
+MASKED = 0.15  # The fraction of tokens that are predicted.
+UNCHANGED = 0.1  # The fraction of these that stay as they are, and of those that become random.
 
 
 class PromptOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of fine-tuning with a template."""
 
-    template: tuple[str, ...] | str = ()  # the template: one text, or file
-    # words of one token that stand for labels: label -> word, or ``LABEL=WORD,...``
+    template: tuple[str, ...] | str = ()  # The template: one text, or file.
+    # Words of one token that stand for labels: label -> word, or ``LABEL=WORD,...``.
     label_words: dict[str, str] | str = ""
-    # weight of the masked-LM loss on ``data.unlabelled``; the labels' loss has the rest
+    # Weight of the masked-LM loss on ``data.unlabelled``; the labels' loss has the rest.
     lm_coef: float = 1e-4
 
     def __post_init__(self) -> None:
@@ -60,46 +72,64 @@ class PromptOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def templates(self) -> tuple[str, ...]:
         """The templates as they are given."""
-        return (self.template,) if isinstance(self.template, str) else self.template
+        if isinstance(self.template, str):
+            return (self.template,)
+        return self.template
 
 
-def resolved_words(value: str | Mapping[str, str]) -> dict[str, str]:
-    """Return label -> its word, of settings."""
-    if not value:
-        raise UsageError("there are no label words", "give --label-words LABEL=WORD,...")
-    return read_label_words(value) if isinstance(value, str) else require_label_words(dict(value))
+def prompt_template(context: TaskContext) -> Template:
+    """Return the template of a run."""
+    (source,) = context.options.templates
+    template = Template.parse(source)
+    template.require_label()
+    return template
 
 
-class PromptTuning(OneClassTask):
-    """Cross-entropy of a label's word among the label words, and the masked-LM loss."""
+def label_words(context: TaskContext) -> dict[str, str]:
+    """Return label -> its word."""
+    return resolve_label_words(context.options.label_words)
 
-    name: ClassVar[str] = "prompt"
-    head: ClassVar[str] = "masked-lm"
-    problem: ClassVar[Problem | None] = None  # the head is a language model's
-    options_type: ClassVar[type[Options]] = PromptOptions
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "batch_size": 16,
-        "max_steps": 250,
-        "eval_steps": 50,
-        "max_seq_len": 256,
-        "optimizer": {"learning_rate": 1e-5},
-    }
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        (source,) = self.options.templates
-        self.template = Template.parse(source)
-        self.template.require_label()
-        self.is_training = True  # the first rows are of the training data
+class WordLabel(Label):
+    """A class that has a word."""
 
-    @cached_property
-    def words(self) -> dict[str, str]:
-        """Label -> its word."""
-        return resolved_words(self.options.label_words)
-
-    @classmethod
     @override
-    def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:
+    def names(self, sample: Sample, table: TableConfig) -> tuple[str, ...]:
+        return (label_name(sample.label, sample.location),)
+
+    @override
+    def fit(
+        self, settings: FineTuneConfig, samples: Sequence[Sample], pretrained: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        """Return the labels that have words."""
+        return tuple(resolve_label_words(settings.task_args.get("label_words") or ""))
+
+    @override
+    def output_names(self, labels: tuple[str, ...]) -> tuple[str, ...]:
+        """Return nothing: the outputs are tokens."""
+        return ()
+
+    @override
+    def target(self, context: TaskContext, sample: Sample) -> Any:
+        (name,) = self.names(sample, context.settings.data)
+        if name not in context.label_indices:
+            raise RowError(
+                f"{sample.location} has the label {name!r}, which has no word",
+                f"label words are for {describe_labels(context.labels, name)}",
+            )
+        return context.label_indices[name]
+
+
+class PromptModel(TaskModel):
+    """A masked language model with a template."""
+
+    @override
+    def resolve_settings(
+        self,
+        task: FineTuningTask[Any],
+        settings: FineTuneConfig,
+        init: "PretrainedInit | None",
+    ) -> FineTuneConfig:
         """Put the contents of a file in place of its name."""
         checkpoint = None if init is None else init.checkpoints.get("model")
         if checkpoint is not None and "fill-mask" not in checkpoint.head.tasks:
@@ -108,142 +138,131 @@ class PromptTuning(OneClassTask):
                 "tokens",
                 "use a masked language model",
             )
-        options = run.task_args
+        options = settings.task_args
         templates = options.get("template") or ()
         templates = [templates] if isinstance(templates, str) else list(templates)
         if len(templates) != 1:
             raise UsageError(
-                f"{cls.name} trains with one template, and there are {len(templates)}",
+                f"{task.name} trains with one template, and there are {len(templates)}",
                 "give --template FILE|TEXT once; --task pet trains with several",
             )
-        words = resolved_words(options.get("label_words") or "")
+        words = resolve_label_words(options.get("label_words") or "")
         source = Template.read(str(templates[0])).source
-        args = {**options, "template": [source], "label_words": words}
-        return msgspec.structs.replace(run, task_args=args)
-
-    @classmethod
-    @override
-    def fix_labels(
-        cls, run: FineTuneConfig, samples: Sequence[Any], known: tuple[str, ...] = ()
-    ) -> tuple[str, ...]:
-        """Return the labels that have words."""
-        return tuple(resolved_words(run.task_args.get("label_words") or ""))
-
-    @classmethod
-    @override
-    def output_names(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
-        """Return nothing: the outputs are tokens."""
-        return ()
-
-    @property
-    @override
-    def labels(self) -> tuple[str, ...]:
-        return tuple(self.words)
+        resolved = {**options, "template": [source], "label_words": words}
+        return msgspec.structs.replace(settings, task_args=resolved)
 
     @override
-    def target(self, sample: Any) -> Any:
-        (name,) = self.label_names(sample, self.run.data)
-        if name not in self.words:
-            raise RowError(
-                f"{sample.location} has the label {name!r}, which has no word",
-                f"label words are for {describe_labels(self.labels, name)}",
-            )
-        return self.indices[name]
+    def require_valid(self, context: TaskContext) -> None:
+        prompt_template(context)
 
-    @property
-    @override
-    def loss_weights(self) -> Mapping[str, float]:
-        weight = self.options.lm_coef if self.run.data.unlabelled else 0.0
-        return {self.name: 1 - weight, **({MASKED_LM: weight} if weight else {})}
 
-    @property
-    @override
-    def scored_terms(self) -> tuple[str, ...]:
-        return (self.name,)
+class PromptInputs(TaskInputs[Sample]):
+    """Texts in a template, with a mask in place of the label's word."""
 
     @override
-    def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
-        """Return prompts with a mask in place of the label's word."""
-        records = [TextExample(s.text, s.pair, location=s.location) for s in samples]
-        prompts, truncated = self._prompts(records, tokenizer)
-        values = {
-            LABELS: np.array([self.target(sample) for sample in samples]),
-            POSITION: np.array([row.positions[0] for row, _ in prompts]),
-            WORDS: np.array([words for _, words in prompts]),
-        }
-        count = len(samples)
-        counts = {self.name: np.ones(count, np.int64), MASKED_LM: np.zeros(count, np.int64)}
-        rows = [row for row, _ in prompts]
-        arrays = {self.inputs[0]: np.concatenate([np.array(row.ids, np.int32) for row in rows])}
-        kinds = np.concatenate([np.array(row.type_ids, np.int8) for row in rows])
-        if "token_type_ids" in self.inputs and kinds.any():
-            arrays["token_type_ids"] = kinds
-        starts = np.cumsum([0, *(len(row.ids) for row in rows)])
-        labelled = TokenizedRows(starts, arrays, values, counts, truncated)
-        is_training, self.is_training = self.is_training, False
-        if not is_training or MASKED_LM not in self.loss_weights:
+    def auxiliary_weights(self, context: TaskContext) -> Mapping[str, float]:
+        """Return the weight of the masked-LM loss, if there are unlabelled texts."""
+        weight = unlabelled_weight(context)
+        return {MASKED_LM: weight} if weight else {}
+
+    @override
+    def training_rows(self, context: TaskContext, samples: Sequence[Sample]) -> TokenizedRows:
+        """Return the rows of labelled texts, each with a random unlabelled text if there are."""
+        labelled = self.rows(context, samples)
+        if not self.auxiliary_weights(context):
             return labelled
-        columns = Columns(self.run.data.text, self.run.data.label_column, self.run.data.pair)
-        texts, _ = self._prompts(read_unlabelled(self.run.data.unlabelled, columns), tokenizer)
+        tokenizer = context.tokenizer
+        table = context.settings.data
+        columns = Columns(table.text, table.label_column, table.pair)
+        texts, _ = self._prompts(context, read_unlabelled(table.unlabelled, columns))
         special = {tokenizer.role_id(role) for role in tokenizer.info.special}
-        ordinary = sorted(set(tokenizer.vocabulary().values()).difference(special))
         return PromptRows(
-            starts,
-            arrays,
-            values,
-            counts,
-            truncated,
+            labelled.starts,
+            labelled.arrays,
+            labelled.values,
+            labelled.counts,
+            labelled.truncated,
             texts=tuple(np.array(row.ids, np.int64) for row, _ in texts),
-            ordinary=ordinary,
-            mask_id=_mask_id(tokenizer),
+            ordinary=sorted(set(tokenizer.vocabulary().values()).difference(special)),
+            mask_id=require_mask_id(tokenizer),
         )
 
+    @override
+    def rows(self, context: TaskContext, samples: Sequence[Sample]) -> TokenizedRows:
+        records = [TextExample(s.text, s.pair, location=s.location) for s in samples]
+        prompts, truncated = self._prompts(context, records)
+        rows = [row for row, _ in prompts]
+        values = {
+            LABELS: np.array([context.target(sample) for sample in samples]),
+            POSITION: np.array([row.positions[0] for row in rows]),
+            WORDS: np.array([word_ids for _, word_ids in prompts]),
+        }
+        ids_name = context.input_names[0]
+        arrays = {ids_name: np.concatenate([np.array(row.ids, np.int32) for row in rows])}
+        type_ids = np.concatenate([np.array(row.type_ids, np.int8) for row in rows])
+        if "token_type_ids" in context.input_names and type_ids.any():
+            arrays["token_type_ids"] = type_ids
+        starts = np.cumsum([0, *(len(row.ids) for row in rows)])
+        counts = {MASKED_LM: np.zeros(len(samples), np.int64)}
+        return TokenizedRows(starts, arrays, values, counts, truncated)
+
     def _prompts(
-        self, records: Sequence[TextExample], tokenizer: TextTokenizer
+        self, context: TaskContext, records: Sequence[TextExample]
     ) -> tuple[list[tuple[WordRow, tuple[int, ...]]], int]:
         """Return a row for each text, with the token of each label, and how many were cut."""
-        words = list(self.words.values())
-        fitter = PromptFitter(self.template, "", words, tokenizer, self.run.max_seq_len)
-        fitted, found = fitter.fit(records), []
-        prompts = [prompt for texts in fitted for prompt in fitter.prompts(texts)]
-        rows = list(masked_rows(prompts, tokenizer, _mask_id(tokenizer)))
+        tokenizer = context.tokenizer
+        words = list(label_words(context).values())
+        fitter = PromptFitter(prompt_template(context), "", words, tokenizer, context.max_tokens)
+        fitted_texts = fitter.fit(records)
+        prompts = [prompt for texts in fitted_texts for prompt in fitter.prompts(texts)]
+        rows = list(masked_rows(prompts, tokenizer, require_mask_id(tokenizer)))
+        prompt_rows = list[tuple[WordRow, tuple[int, ...]]]()
         for start in range(0, len(prompts), len(words)):
-            of_words = rows[start : start + len(words)]
-            of_texts = prompts[start : start + len(words)]
-            _require_single_tokens(of_texts, of_words, tokenizer.role_id("unk"))
-            found.append((of_words[0][0], tuple(row.labels[0] for (row,) in of_words)))
-        require_tokens([len(row.ids) for row, _ in found], [r.location for r in records])
-        return found, sum(texts.truncated > 0 for texts in fitted)
+            word_rows = rows[start : start + len(words)]
+            word_prompts = prompts[start : start + len(words)]
+            _require_single_tokens(word_prompts, word_rows, tokenizer.role_id("unk"))
+            word_ids = tuple(row.labels[0] for (row,) in word_rows)
+            prompt_rows.append((word_rows[0][0], word_ids))
+        require_tokens(
+            [len(row.ids) for row, _ in prompt_rows], [record.location for record in records]
+        )
+        return prompt_rows, sum(texts.truncated > 0 for texts in fitted_texts)
 
     @override
-    def collate(self, examples: Sequence[Example]) -> Batch:
-        fill = {**self.padding(), TEXT_IDS: self.pad_id, TEXT_LABELS: IGNORED}
-        masks = {**self.masks(), TEXT_IDS: TEXT_MASK}
-        return pad_and_stack(examples, fill, list(self.loss_weights), masks=masks)
+    def collate(
+        self, context: TaskContext, examples: Sequence[Example], terms: Sequence[str]
+    ) -> Batch:
+        padding = {**self.padding(context), TEXT_IDS: context.pad_id, TEXT_LABELS: IGNORED}
+        masks = {**self.masks(context), TEXT_IDS: TEXT_MASK}
+        return pad_and_stack(examples, padding, terms, masks=masks)
 
     @override
-    def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
+    def forward(
+        self, context: TaskContext, model: "nn.Module", batch: "Mapping[str, Tensor]"
+    ) -> Outputs:
         """Return the logits of the label words, (rows, labels), float32."""
         import torch
 
         module: Any = model
-        inputs = {name: batch[name] for name in self.inputs if name in batch}
-        rows, length = batch[self.inputs[0]].shape
+        inputs = model_inputs(context, batch)
+        rows, length = batch[context.input_names[0]].shape
         starts = torch.arange(0, rows * length, length, device=batch[POSITION].device)
         hidden = encode_at(module, inputs, starts + batch[POSITION])
-        logits = {self.name: at_least_float32(module.scores(hidden)).gather(1, batch[WORDS])}
-        if MASKED_LM in self.loss_weights:
-            logits[MASKED_LM] = self._text_losses(module, batch, like=logits[self.name])
-        return Outputs(logits)
+        logits = at_least_float32(module.scores(hidden)).gather(1, batch[WORDS])
+        outputs = {context.name: logits}
+        if self.auxiliary_weights(context):
+            if TEXT_IDS in batch:
+                outputs[MASKED_LM] = self._text_losses(context, module, batch)
+            else:  # The batch of an evaluation.
+                outputs[MASKED_LM] = logits.new_zeros(())
+        return Outputs(outputs)
 
     def _text_losses(
-        self, model: Any, batch: "Mapping[str, Tensor]", *, like: "Tensor"
+        self, context: TaskContext, model: Any, batch: "Mapping[str, Tensor]"
     ) -> "Tensor":
         """Return the summed cross-entropy of the masked tokens of unlabelled texts."""
-        if TEXT_IDS not in batch:  # of an evaluation
-            return like.new_zeros(())
-        inputs = {self.inputs[0]: batch[TEXT_IDS]}
-        if TEXT_MASK in batch and "attention_mask" in self.inputs:
+        inputs = {context.input_names[0]: batch[TEXT_IDS]}
+        if TEXT_MASK in batch and "attention_mask" in context.input_names:
             inputs["attention_mask"] = batch[TEXT_MASK]
         labels = batch[TEXT_LABELS].flatten()
         positions = (labels != IGNORED).nonzero()[:, 0]
@@ -251,16 +270,27 @@ class PromptTuning(OneClassTask):
         output = cross_entropy_sum(predict(model, hidden), labels[positions], MASKED_LM)
         return output.sums[MASKED_LM]
 
-    @override
-    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        return class_loss(self.name, outputs.logits[self.name], batch[LABELS])
+
+class WordCrossEntropy(TaskLoss):
+    """Cross-entropy of a label's word among the label words."""
 
     @override
-    def loss_with_auxiliary(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        output = self.loss(outputs, batch)
-        if MASKED_LM not in outputs.logits:
-            return output
-        return replace(output, sums={**output.sums, MASKED_LM: outputs.logits[MASKED_LM]})
+    def weights(self, context: TaskContext) -> Mapping[str, float]:
+        return {context.name: 1 - unlabelled_weight(context)}
+
+    @override
+    def loss(
+        self, context: TaskContext, outputs: Outputs, batch: "Mapping[str, Tensor]"
+    ) -> LossOutput:
+        return class_loss(context.name, outputs.logits[context.name], batch[LABELS])
+
+
+def unlabelled_weight(context: TaskContext) -> float:
+    """Return the weight of the masked-LM loss on unlabelled texts; 0 without such texts."""
+    if not context.settings.data.unlabelled:
+        return 0.0
+    weight: float = context.options.lm_coef
+    return weight
 
 
 @dataclass(frozen=True)
@@ -286,18 +316,19 @@ class PromptRows(TokenizedRows):
         # 15 % are chosen, at least one; of these 80 % become the mask token and 10 % a random one.
         # Special tokens and the mask of the label are never chosen.
         able = np.flatnonzero(np.isin(ids, self.ordinary))
-        hidden, labels = ids.copy(), np.full(len(ids), IGNORED, np.int64)
-        chosen = rng.permutation(able)[: max(1, round(MASKED * len(able)))]
-        labels[chosen] = ids[chosen]
-        draws = rng.random(len(chosen))
-        others = rng.choice(self.ordinary, size=len(chosen))
-        hidden[chosen] = np.where(
-            draws < 1 - 2 * KEPT, self.mask_id, np.where(draws < 1 - KEPT, others, ids[chosen])
-        )
+        hidden = ids.copy()
+        labels = np.full(len(ids), IGNORED, np.int64)
+        selected = rng.permutation(able)[: max(1, round(MASKED * len(able)))]
+        labels[selected] = ids[selected]
+        draws = rng.random(len(selected))
+        random_tokens = rng.choice(self.ordinary, size=len(selected))
+        replacements = np.where(draws < 1 - UNCHANGED, random_tokens, ids[selected])
+        hidden[selected] = np.where(draws < 1 - 2 * UNCHANGED, self.mask_id, replacements)
         return hidden, labels
 
 
-def _mask_id(tokenizer: TextTokenizer) -> int:
+def require_mask_id(tokenizer: TextTokenizer) -> int:
+    """Return the mask token; raises ``UsageError`` if there is none."""
     if tokenizer.mask_id is None:
         raise UsageError("the tokenizer has no mask token", "use a masked language model")
     return tokenizer.mask_id
@@ -323,3 +354,22 @@ def _require_single_tokens(
                 f"the label word {word!r} changes the tokens around it",
                 "put spaces around {label} in the template",
             )
+
+
+PROMPT = FineTuningTask(
+    name="prompt",
+    head="masked-lm",
+    data=LabelledTexts(WordLabel()),
+    inputs=PromptInputs(),
+    loss=WordCrossEntropy(),
+    results=ClassResults(),
+    model=PromptModel(),
+    options_type=PromptOptions,
+    defaults={
+        "batch_size": 16,
+        "max_steps": 250,
+        "eval_steps": 50,
+        "max_seq_len": 256,
+        "optimizer": {"learning_rate": 1e-5},
+    },
+)

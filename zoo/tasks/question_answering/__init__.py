@@ -28,7 +28,7 @@ TASKS = (
         verb="answer",
         heads=("question-answering",),
         predict="zoo.tasks.question_answering.predict:Answer",
-        train="zoo.tasks.question_answering.train:QuestionAnswering",
+        train="zoo.tasks.question_answering.train:QUESTION_ANSWERING",
         evaluate="zoo.tasks.question_answering.evaluate:QuestionAnsweringEvaluation",
         run_options=(
             TaskOption("top_k", "Number of predictions.", int, minimum=1, default=1),

@@ -35,7 +35,7 @@ TASKS = (
             TaskOption("top_k", "Number of texts to return.  [default: all]", int, minimum=1),
         ),
         examples=EXAMPLES,
-        train="zoo.tasks.reranker.train:Reranker",
+        train="zoo.tasks.reranker.train:RERANKER",
         evaluate="zoo.tasks.reranker.evaluate:RerankerEvaluation",
         train_options=(replace(EVAL_NEGATIVES, setting="data.negatives"),),
         eval_options=(*LABELLED, PAIR, EVAL_NEGATIVES, *QUERY_PROMPTS, *CORPUS_PROMPTS, DIM),

@@ -12,7 +12,7 @@ from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.retrieval import RANKED, RANKING_NAMES, ranking_scores
 from zoo.overrides import override
 from zoo.tasks.reranker.data import ListColumns, read_lists, review_list
-from zoo.tasks.reranker.rows import ranked_row
+from zoo.tasks.reranker.results import RankingResults, ranked_row
 from zoo.tasks.retrieval.scoring import make_ranker, require_ranker, retrieval_prompts
 
 if TYPE_CHECKING:
@@ -72,8 +72,7 @@ class RerankerEvaluation(Evaluation):
     @classmethod
     @override
     def mistake(cls, row: Prediction) -> float | None:
-        """Return how much of the gain is missing among the first ten texts."""
-        return None if row["correct"] else 1 - float(row["ndcg_at_10"])
+        return RankingResults().mistake(row)
 
     @override
     def measure(self, files: Sequence[Path]) -> Result:

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
 from zoo.inference.processing.records import TextExample
+from zoo.inference.text_scores import TextScores
 from zoo.overrides import override
-from zoo.tasks.text_classification.predict import ClassifyTexts
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 
-class PairScores(ClassifyTexts):
+class PairScores(TextScores):
     """The logit of each pair, before any activation, which would make high scores equal."""
 
     # Of a classifier of two labels, it is the log-odds of the second one.

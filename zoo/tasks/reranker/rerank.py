@@ -9,10 +9,10 @@ from zoo.errors import UsageError
 from zoo.inference.processing.records import TextExample, validate_text
 from zoo.inference.processing.similarity import text_similarity
 from zoo.inference.task import EncodedExample, Task
+from zoo.inference.text_scores import TextScores
 from zoo.overrides import override
 from zoo.tasks.retrieval.scoring import refuse_corpus_prompt
 from zoo.tasks.sentence_embedding.predict import Embed
-from zoo.tasks.text_classification.predict import ClassifyTexts
 from zoo.tokenizers.pooling import Pooling
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Rerank(Task):
         options.pop("tokenizer", None)
         self.is_cross_encoder = "classify" in self.checkpoint.head.tasks
         self.scorer: Task = (
-            ClassifyTexts(*parts, **options, **of_query)
+            TextScores(*parts, **options, **of_query)
             if self.is_cross_encoder
             else Embed(*parts, **options, **of_text, role="document")
         )

@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.documents import expand_paths
+from zoo.data.readers.label_warnings import warn_of_equal_numbers
 from zoo.data.readers.labelled import label_number
 from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.tables import column_names
 from zoo.errors import UsageError
 from zoo.evaluation.base import Evaluation, Prediction, Result
-from zoo.evaluation.data_warnings import warn_of_equal_numbers
+from zoo.finetuning.embeddings.data import TextGroup, iter_text_groups, review_group
+from zoo.finetuning.embeddings.report_rows import embedding_mistake, retrieval_row, scored_row
 from zoo.inference.processing.records import TextExample
 from zoo.inference.task_checks import require_head
 from zoo.metrics.intervals import bootstrap_samples
@@ -18,8 +20,6 @@ from zoo.metrics.ranks import correlations, rank_differences
 from zoo.metrics.retrieval import NAMES, retrieval_scores
 from zoo.overrides import override
 from zoo.tasks.retrieval.scoring import EmbeddingRanker
-from zoo.tasks.sentence_embedding.data import TextGroup, iter_text_groups, review_group
-from zoo.tasks.sentence_embedding.rows import embedding_mistake, retrieval_row, scored_row
 from zoo.tasks.sentence_embedding.similarity import Similarity
 
 if TYPE_CHECKING:

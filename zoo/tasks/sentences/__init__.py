@@ -6,7 +6,7 @@ TASKS = (
     TaskSpec(
         "sentences",
         "Learn the vectors that a teacher gives sentences.",
-        train="zoo.tasks.sentences.train:Sentences",
+        train="zoo.tasks.sentences.train:SENTENCES",
         internal=True,
     ),
 )

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from zoo.data.readers.documents import ReaderConfig, iter_files
 from zoo.data.readers.problems import RowProblems
+from zoo.finetuning.embeddings.data import TextGroup
 from zoo.tasks.causal_lm.data import texts_of
-from zoo.tasks.sentence_embedding.data import TextGroup
 
 
 def read_sentences(

@@ -1,19 +1,27 @@
 """Sentences without labels, whose embeddings are learned from a teacher."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
 
 from zoo.data.packing import EpochShuffle
 from zoo.data.readers.problems import RowProblems
+from zoo.data.readers.review import Reviewed
 from zoo.errors import UsageError
-from zoo.finetuning.base import FineTuning
-from zoo.finetuning.pooling import SentenceModules, load_modules
+from zoo.finetuning.embeddings.data import TextGroup, review_group
+from zoo.finetuning.embeddings.options import EmbeddingOptions, stored_options
+from zoo.finetuning.embeddings.pooling import SentenceModules, load_modules
+from zoo.finetuning.embeddings.representation import Representation
+from zoo.finetuning.embeddings.task import EmbeddingInputs, EmbeddingModel, SentenceEncoder
 from zoo.finetuning.rows import TokenizedRows
-from zoo.objectives.base import LossOutput, Outputs
+from zoo.finetuning.task import FineTuningTask, TaskContext, TaskData, TaskInputs
+from zoo.inference.results import ResultContext, TaskResults
+from zoo.objectives.base import Outputs
 from zoo.overrides import override
-from zoo.tasks.sentence_embedding.train import SentenceEmbedding, SentenceEncoder
 from zoo.tasks.sentences.data import read_sentences
-from zoo.training.config.finetune import TableConfig
+from zoo.training.config.finetune import FineTuneConfig, TableConfig
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,96 +29,143 @@ if TYPE_CHECKING:
 
     from zoo.checkpoint import Checkpoint
 
+NAME = "sentences"
+DENSE = Representation()
 
-class Sentences(SentenceEmbedding):
-    """Embeddings of single sentences, without a loss of their own; see ``zoo.distillation``."""
 
-    name: ClassVar[str] = "sentences"
-    varying_outputs: ClassVar[str] = ""
-    needs_teacher: ClassVar[bool] = True
+class SentenceData(TaskData[TextGroup]):
+    """Single sentences."""
 
-    def __init__(self, *args: Any) -> None:
-        self.taught: SentenceModules | None = None  # of a teacher
-        super().__init__(*args)
-        if self.options.matryoshka is not None:
+    @override
+    def read(
+        self, paths: Sequence[str], table: TableConfig, problems: RowProblems
+    ) -> list[TextGroup]:
+        if table.pair is not None or table.label is not None:
+            raise UsageError(f"{NAME} are single texts", "leave out --pair and --label")
+        return list(read_sentences(paths, table.text, problems))
+
+    @override
+    def texts(self, sample: TextGroup) -> list[str]:
+        return list(sample.texts)
+
+    @override
+    def review(self, sample: TextGroup, table: TableConfig) -> Reviewed:
+        return review_group(sample)
+
+    @override
+    def target(self, context: TaskContext, sample: TextGroup) -> Any:
+        return None
+
+    @override
+    def usable(
+        self, context: TaskContext, samples: Sequence[TextGroup], problems: RowProblems
+    ) -> list[TextGroup]:
+        return list(samples)
+
+
+class SentenceModel(EmbeddingModel):
+    """A sentence encoder; a teacher has modules and prompts of its own."""
+
+    @override
+    def require_valid(self, context: TaskContext) -> None:
+        super().require_valid(context)
+        if context.options.matryoshka is not None:
             raise UsageError(
-                f"{self.name} have no loss of their own, which matryoshka would change",
+                f"{NAME} have no loss of their own, which matryoshka would change",
                 "leave it out",
             )
 
-    @property
     @override
-    def loss_in_batch(self) -> bool:
-        return False
+    def output_width(self, context: TaskContext) -> int | None:
+        return self.representation.width(context)
 
-    @property
     @override
-    def loss_weights(self) -> Mapping[str, float]:
-        return {}
+    def teacher_settings(
+        self, settings: FineTuneConfig, checkpoint: "Checkpoint"
+    ) -> FineTuneConfig:
+        options = stored_options(checkpoint.model.pooling)
+        return msgspec.structs.replace(settings, task_args=options)
 
-    @property
     @override
-    def columns(self) -> int:
+    def teacher_modules(self, context: TaskContext, checkpoint: "Checkpoint") -> SentenceModules:
+        modules = SentenceModules(self.representation.pooling(context))
+        modules = modules.eval().requires_grad_(False)
+        weights = checkpoint.module_weights() if checkpoint.model.pooling else {}
+        missing = load_modules(modules, weights)
+        if missing:
+            raise UsageError(f"{checkpoint.name} has no {', '.join(missing)}", "convert it again")
+        return modules
+
+
+@dataclass(frozen=True)
+class SentenceInputs(EmbeddingInputs):
+    """One column of sentences, each after the default prompt."""
+
+    varying_outputs: ClassVar[str] = ""
+
+    @override
+    def columns(self, context: TaskContext) -> int:
         return 1
 
-    @property
     @override
-    def default_metric(self) -> str:  # type: ignore[override]
-        return "loss"
+    def prompt(self, context: TaskContext, column: int, *, is_pair: bool) -> str:
+        return self.representation.pooling(context).prompt()
 
-    @property
     @override
-    def metric_names(self) -> tuple[str, ...]:
+    def train_order(self, context: TaskContext, rows: TokenizedRows) -> EpochShuffle:
+        return TaskInputs.train_order(self, context, rows)
+
+    @override
+    def has_same_rows(self, context: TaskContext, student: TaskContext) -> bool:
+        own = self.representation.pooling(context)
+        other = self.representation.pooling(student)
+        return (own.prompt(), own.lowercase, own.pools_prompt) == (
+            other.prompt(),
+            other.lowercase,
+            other.pools_prompt,
+        )
+
+    @override
+    def forward(
+        self, context: TaskContext, model: "nn.Module", batch: "Mapping[str, Tensor]"
+    ) -> Outputs:
+        """Return the embeddings, (rows, hidden).
+
+        ``model`` is a ``SentenceEncoder``, or the backbone of a teacher.
+        """
+        if not isinstance(model, SentenceEncoder):
+            context.teacher_modules.to(next(model.parameters()).device)
+            model = SentenceEncoder(model, "", context.teacher_modules, None)
+        prompt_tokens = self.prompt_tokens(context, 0, is_pair=False)
+        vectors = self.representation.embed(context, model, batch, 0, prompt_tokens)
+        return Outputs({context.name: vectors})
+
+
+class SentenceResults(TaskResults[TextGroup]):
+    """No metrics: a distillation compares embeddings with the teacher's."""
+
+    @override
+    def metric_names(self, context: ResultContext) -> tuple[str, ...]:
         return ()
 
-    @classmethod
     @override
-    def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
-        if data.pair is not None or data.label is not None:
-            raise UsageError(f"{cls.name} are single texts", "leave out --pair and --label")
-        return list(read_sentences(paths, data.text, problems))
+    def default_metric(self, context: ResultContext) -> str:
+        return "loss"
 
     @override
-    def prompt(self, number: int, *, scored: bool) -> str:
-        return self.pooling.prompt()
-
-    @override
-    def train_order(self, rows: TokenizedRows) -> EpochShuffle:
-        return FineTuning.train_order(self, rows)
-
-    @override
-    def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
-        """Return the embeddings, (rows, hidden), of the module of ``self.model`` or a backbone."""
-        encoder = model if isinstance(model, SentenceEncoder) else self.encoder(model)
-        return Outputs({self.name: self._embed(encoder, batch, 0)})
-
-    def load_modules_of(self, checkpoint: "Checkpoint") -> None:
-        """Load the modules of a teacher."""
-        self.taught = SentenceModules(self.pooling).eval().requires_grad_(False)
-        stored = checkpoint.module_weights() if checkpoint.model.pooling else {}
-        if new := load_modules(self.taught, stored):
-            raise UsageError(f"{checkpoint.name} has no {', '.join(new)}", "convert it again")
-
-    def encoder(self, backbone: "nn.Module") -> SentenceEncoder:
-        """Return the model of a teacher with its modules."""
-        assert self.taught is not None, "it is a teacher's task"
-        self.taught.to(next(backbone.parameters()).device)
-        return SentenceEncoder(backbone, "", self.taught, None)
-
-    @override
-    def reads_as(self, other: FineTuning) -> bool:
-        if not isinstance(other, Sentences):
-            return False
-        mine, theirs = (
-            (pooling.prompt(), pooling.lowercase, pooling.pools_prompt)
-            for pooling in (self.pooling, other.pooling)
-        )
-        return mine == theirs
-
-    @override
-    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        return LossOutput({})
-
-    @override
-    def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
+    def metrics(
+        self, context: ResultContext, predictions: "Mapping[str, NDArray[Any]]"
+    ) -> dict[str, float]:
         return {}
+
+
+SENTENCES = FineTuningTask(
+    name=NAME,
+    head="none",
+    data=SentenceData(),
+    inputs=SentenceInputs(DENSE),
+    loss=None,
+    results=SentenceResults(),
+    model=SentenceModel(DENSE),
+    options_type=EmbeddingOptions,
+)

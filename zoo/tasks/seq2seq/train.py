@@ -1,4 +1,11 @@
-"""Sequence-to-sequence tasks: a target text for a source text, of one data set or several."""
+"""Sequence-to-sequence tasks: a target text for a source text, of one data set or several.
+
+The loss is the cross-entropy of the tokens of the target, its end-of-sequence token included; the
+decoder's input is the target shifted right, after ``decoder_start_token_id``. An evaluation also
+generates the targets, as ``zoo run seq2seq`` does: ``exact_match`` is the fraction of samples whose
+generated text equals the target, except for white space around it. ``accuracy`` is the fraction of
+target tokens that are predicted from the tokens before them.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,9 +25,17 @@ from zoo.data.readers.text_io import split_name
 from zoo.data.tokenizer import ExistingTokenizer
 from zoo.errors import UsageError
 from zoo.families.base import DECODER_TOKENS
-from zoo.finetuning.base import LABELS, FineTuning
 from zoo.finetuning.order import ProportionalMixture
-from zoo.finetuning.rows import TokenizedRows, TokenizedTexts, tokenize
+from zoo.finetuning.rows import TokenizedRows, tokenize
+from zoo.finetuning.task import (
+    LABELS,
+    FineTuningTask,
+    TaskContext,
+    TaskData,
+    TaskInputs,
+    TaskLoss,
+    TaskModel,
+)
 from zoo.inference.generation.config import (
     GenerationConfig,
     cap_new_tokens,
@@ -29,6 +44,7 @@ from zoo.inference.generation.config import (
 )
 from zoo.inference.generation.generate import generate
 from zoo.inference.generation.languages import target_settings, target_tokenizer
+from zoo.inference.results import Prediction, ResultContext, TaskResults
 from zoo.io.limits import MAX_NEW_TOKENS, MAX_ROW_TOKENS
 from zoo.metrics.classification import accuracy
 from zoo.metrics.generated_labels import NO_LABEL, GeneratedLabels, number_of
@@ -40,7 +56,6 @@ from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at
 from zoo.objectives.options import Options
 from zoo.objectives.seq2seq import SEQ2SEQ_LM
 from zoo.overrides import override
-from zoo.plugins import get_family
 from zoo.tasks.seq2seq.choices import (
     LENGTH_NORMALIZED,
     UNLIKELIHOOD,
@@ -48,7 +63,12 @@ from zoo.tasks.seq2seq.choices import (
     Choices,
     for_each_choice,
 )
-from zoo.tasks.seq2seq.data import dataset_names, iter_text_to_text, review_target
+from zoo.tasks.seq2seq.data import (
+    TextToText,
+    dataset_names,
+    iter_text_to_text,
+    review_target,
+)
 from zoo.tasks.seq2seq.text_forms import TextForm, form_of, glue_tables
 from zoo.tokenizers import TextTokenizer
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
@@ -57,19 +77,22 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from zoo.evaluation.base import Prediction
-    from zoo.families.base import Family
-
-# values of a row: its data set, the hash of its target, the number that the target is of
-DATASET, TARGET, NUMBER = "dataset", "target", "number"
-PREDICTION, PREDICTED_NUMBER = "prediction", "predicted_number"
-# the beginning of a generated text as bytes, for reports: predictions are tensors
-SHOWN, SHOWN_BYTES = "shown", 400
-CHOICE, MAX_CHOICES = "choice", 64  # number of the target among those that are compared
+# Values of a row: its data set, the hash of its target, and the number that the target is.
+DATASET = "dataset"
+TARGET = "target"
+NUMBER = "number"
+CHOICE = "choice"  # The number of the target among those that are compared.
+PREDICTION = "prediction"
+PREDICTED_NUMBER = "predicted_number"
+# The beginning of a generated text as bytes, for reports: predictions are tensors.
+SHOWN = "shown"
+SHOWN_BYTES = 400
+MAX_CHOICES = 64
+ENCODER_INPUTS = ("input_ids", "attention_mask")
 
 
 class Seq2SeqOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of ``Seq2Seq``."""
+    """Options of sequence-to-sequence tasks."""
 
     max_target_len: int | None = None  # tokens; by default ``max_seq_len``
     generate: bool = True  # targets in evaluations, which otherwise only have the loss
@@ -96,320 +119,371 @@ class Seq2SeqOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise ValueError(f"max_target_len is {self.max_target_len}, not 1 to {MAX_ROW_TOKENS}")
 
 
-class Seq2Seq(FineTuning):
-    """Cross-entropy of the tokens of the target, its end-of-sequence token included."""
+def text_form(name: str, table: TableConfig) -> TextForm:
+    """Return the form of a data set."""
+    columns = Columns(table.text, table.label_column, table.pair)
+    return form_of(name, columns, table.prefix, table.pair_prefix)
 
-    # The decoder's input is the target shifted right, after ``decoder_start_token_id``. An
-    # evaluation also generates the targets, as ``zoo run seq2seq`` does: ``exact_match`` is the
-    # fraction of samples whose generated text equals the target, except for white space around it.
-    # ``accuracy`` is the fraction of target tokens that are predicted from the tokens before them.
 
-    name: ClassVar[str] = "seq2seq"
-    head: ClassVar[str] = SEQ2SEQ_LM
-    varying_outputs: ClassVar[str] = (
-        "which has logits of all tokens for each token of a target; the recipe sequence has the "
-        "teacher write the targets once"
-    )
-    options_type: ClassVar[type[Options]] = Seq2SeqOptions
+def run_context(context: ResultContext) -> TaskContext:
+    """Return the context of a run."""
+    assert isinstance(context, TaskContext), "texts are generated with the options of a run"
+    return context
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        if self.run.fsdp and self.options.generate:
-            raise UsageError(
-                "evaluations with fsdp do not generate", "--set task_args.generate=false"
-            )
-        self._longest_target = 1
-        self._choices: Choices | None = None  # set when the training data are tokenized
-        self._tokenizer: TextTokenizer | None = None
-        self._teacher_family: Family | None = None
 
-    @property
-    @override
-    def default_metric(self) -> str:  # type: ignore[override]
-        """``exact_match``, or the metric of the only data set; the loss without generation."""
-        if not self.options.generate:
-            return "loss"
-        forms = [self.form(name, self.run.data) for name in self.datasets]
-        if len(forms) == 1 and forms[0].default_metric is not None:
-            return forms[0].default_metric
-        return "exact_match"
+def datasets(context: TaskContext) -> tuple[str, ...]:
+    """Return the names of the data sets; one empty name for a single one."""
+    return dataset_names(context.settings.data.train)
 
-    @property
-    @override
-    def loss_weights(self) -> Mapping[str, float]:
-        factors = {
-            LENGTH_NORMALIZED: self.options.mc_loss,
-            UNLIKELIHOOD: self.options.unlikely_loss,
-        }
-        return {self.name: 1.0, **{name: factor for name, factor in factors.items() if factor}}
 
-    @property
-    @override
-    def scored_terms(self) -> tuple[str, ...]:
-        return (self.name,)
+def end_token(context: TaskContext) -> int | None:
+    """Return the token that ends texts."""
+    return context.tokenizer.role_id("eos")
 
-    @classmethod
-    def form(cls, name: str, data: TableConfig) -> TextForm:
-        """Return the form of a data set."""
-        columns = Columns(data.text, data.label_column, data.pair)
-        return form_of(name, columns, data.prefix, data.pair_prefix)
 
-    @property
-    def datasets(self) -> tuple[str, ...]:
-        """Names of the data sets; one empty name for a single one."""
-        return dataset_names(self.run.data.train)
-
-    @property
-    @override
-    def metric_names(self) -> tuple[str, ...]:
-        """Metrics, or with several data sets ``METRIC_NAME`` of each."""
-        if not self.options.generate:
-            return ("accuracy",)
-        parts = [metric for name in self.datasets for metric in self._metrics_of(name)]
-        return ("accuracy", *dict.fromkeys(("exact_match", *parts)))
-
-    def _metrics_of(self, name: str) -> list[str]:
-        """Return the names of the metrics of a data set."""
-        metrics = ("exact_match", *self.form(name, self.run.data).metrics)
-        return [self._metric_name(metric, name) for metric in metrics]
-
-    def _metric_name(self, metric: str, dataset: str) -> str:
-        return f"{metric}_{dataset}" if len(self.datasets) > 1 else metric
+class TextToTextData(TaskData[TextToText]):
+    """Sources and targets, of one data set or several."""
 
     @override
-    def metrics_of(self, samples: Sequence[Any]) -> Sequence[str]:
-        present = {sample.dataset for sample in samples}
-        missing = [name for name in self.datasets if name not in present]
-        absent = {metric for name in missing for metric in self._metrics_of(name)}
-        return [name for name in self.metric_names if name not in absent]
-
-    @classmethod
-    @override
-    def locate(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
+    def find_dataset_files(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
         """Replace directories of GLUE by tables; evaluate on its tables if all data are GLUE."""
-        train, evaluation = (list(data.get(key) or ()) for key in ("train", "eval"))
+        train = list(data.get("train") or ())
+        evaluation = list(data.get("eval") or ())
         tables = glue_tables(train, "train")
         if not evaluation and tables and not set(tables) & set(train):
             evaluation = train
         return {**data, "train": tables, "eval": glue_tables(evaluation, "dev")}
 
-    @classmethod
     @override
-    def files(cls, paths: Sequence[str]) -> list[str]:
+    def data_paths(self, paths: Sequence[str]) -> list[str]:
         return [split_name(path)[1] for path in paths]
 
-    @classmethod
     @override
-    def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
-        if data.pair is None and data.pair_prefix is not None:
+    def read(
+        self, paths: Sequence[str], table: TableConfig, problems: RowProblems
+    ) -> list[TextToText]:
+        if table.pair is None and table.pair_prefix is not None:
             raise UsageError("data.pair_prefix is text before a second text", "name its column")
-        names = dataset_names(data.train)
-        return list(iter_text_to_text(paths, lambda name: cls.form(name, data), names, problems))
+        names = dataset_names(table.train)
+        return list(iter_text_to_text(paths, lambda name: text_form(name, table), names, problems))
 
-    @classmethod
     @override
-    def review(cls, sample: Any, data: TableConfig) -> Reviewed:
-        return review_target(sample)
-
-    @classmethod
-    @override
-    def texts(cls, sample: Any) -> list[str]:
+    def texts(self, sample: TextToText) -> list[str]:
         return [sample.source, sample.target]
 
-    @classmethod
+    @override
+    def review(self, sample: TextToText, table: TableConfig) -> Reviewed:
+        return review_target(sample)
+
+    @override
+    def target(self, context: TaskContext, sample: TextToText) -> int:
+        """Return the hash of the target's text, int64."""
+        return text_key(sample.target)
+
+
+class Seq2SeqModel(TaskModel):
+    """An encoder-decoder, with languages of sources and targets."""
+
     @override
     def adapt_tokenizer(
-        cls, run: FineTuneConfig, tokenizer: ExistingTokenizer | None
+        self, settings: FineTuneConfig, tokenizer: ExistingTokenizer | None
     ) -> ExistingTokenizer | None:
         """Put the language of the sources at texts."""
-        language = run.task_args.get("src_lang")
+        language = settings.task_args.get("src_lang")
         if language is None or tokenizer is None:
             return tokenizer
         return tokenizer.in_language(str(language))
 
     @override
-    def generation_changes(self, tokenizer: TextTokenizer) -> dict[str, Any]:
-        language = self.options.tgt_lang
-        return {} if language is None else target_settings(tokenizer, language)
+    def generation_changes(self, options: Any, tokenizer: TextTokenizer) -> dict[str, Any]:
+        if options.tgt_lang is None:
+            return {}
+        return target_settings(tokenizer, options.tgt_lang)
 
     @override
-    def target(self, sample: Any) -> Any:
-        """Return the hash of the target's text, int64."""
-        return text_key(sample.target)
+    def require_valid(self, context: TaskContext) -> None:
+        if context.settings.fsdp and context.options.generate:
+            raise UsageError(
+                "evaluations with fsdp do not generate", "--set task_args.generate=false"
+            )
+
+
+class Seq2SeqInputs(TaskInputs[TextToText]):
+    """Sources, and targets as the decoder's labels."""
+
+    varying_outputs: ClassVar[str] = (
+        "which has logits of all tokens for each token of a target; the recipe sequence has the "
+        "teacher write the targets once"
+    )
 
     @override
-    def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
-        limit, longest = self.run.max_seq_len, self._target_limit()
-        self._tokenizer = tokenizer
+    def auxiliary_weights(self, context: TaskContext) -> Mapping[str, float]:
+        """Return the weights of the losses that compare a target with the others."""
+        weights = {
+            LENGTH_NORMALIZED: context.options.mc_loss,
+            UNLIKELIHOOD: context.options.unlikely_loss,
+        }
+        return {name: weight for name, weight in weights.items() if weight}
+
+    @override
+    def training_rows(self, context: TaskContext, samples: Sequence[TextToText]) -> TokenizedRows:
+        rows = self._tokenize(context, samples)
+        return self._with_choices(context, rows, training_choices(context, rows))
+
+    @override
+    def rows(self, context: TaskContext, samples: Sequence[TextToText]) -> TokenizedRows:
+        return self._with_choices(context, self._tokenize(context, samples), context.fitted)
+
+    def _tokenize(self, context: TaskContext, samples: Sequence[TextToText]) -> TokenizedRows:
         locations = [sample.location for sample in samples]
+        longest = target_limit(context)
         sources = tokenize(
-            [s.source for s in samples], tokenizer, self.inputs, limit, locations=locations
+            [sample.source for sample in samples],
+            context.tokenizer,
+            context.input_names,
+            context.max_tokens,
+            locations=locations,
         )
         targets = tokenize(
-            [s.target for s in samples],
-            target_tokenizer(tokenizer, self.generation_defaults),
+            [sample.target for sample in samples],
+            target_tokenizer(context.tokenizer, context.generation),
             (LABELS,),
             longest,
             locations=locations,
         )
         last = targets.arrays[LABELS][targets.starts[1:] - 1]
-        if self._eos is None or not (last == self._eos).all():
+        end = end_token(context)
+        if end is None or not (last == end).all():
             raise UsageError(
-                f"the tokenizer ends texts with {tokenizer.token(int(last[0]))}, not with an "
-                "end-of-sequence token, and generation would never end",
+                f"the tokenizer ends texts with {context.tokenizer.token(int(last[0]))}, not with "
+                "an end-of-sequence token, and generation would never end",
                 "choose another model or --tokenizer",
             )
-        counts = np.diff(targets.starts)
-        self._longest_target = max(self._longest_target, int(counts.max()))
-        truncated = sources.truncated + targets.truncated
-        numbers = {name: number for number, name in enumerate(self.datasets)}
-        keys = np.array([self.target(s) for s in samples], np.int64)
+        numbers = {name: number for number, name in enumerate(datasets(context))}
         values: dict[str, NDArray[Any]] = {
-            DATASET: np.array([numbers[s.dataset] for s in samples], np.int64),
-            TARGET: keys,
-            NUMBER: np.array([s.number for s in samples], np.float32),
+            DATASET: np.array([numbers[sample.dataset] for sample in samples], np.int64),
+            TARGET: np.array([context.target(sample) for sample in samples], np.int64),
+            NUMBER: np.array([sample.number for sample in samples], np.float32),
         }
-        of_terms: dict[str, NDArray[Any]] = {self.name: counts}
-        if len(self.loss_weights) > 1:
-            if self._choices is None:
-                self._choices = self._make_choices(keys, targets)
-            values[CHOICE] = self._choices.number_of(keys)
-            of_choices = self._choices.counts(values[CHOICE])
-            of_terms |= {name: of_choices[name] for name in self.loss_weights if name != self.name}
+        truncated = sources.truncated + targets.truncated
         return TokenizedRows(
-            sources.starts, sources.arrays, values, of_terms, truncated, others=(targets,)
+            sources.starts, sources.arrays, values, {}, truncated, others=(targets,)
         )
 
-    def _make_choices(self, keys: "NDArray[np.int64]", targets: TokenizedTexts) -> Choices:
-        distinct, first = np.unique(keys, return_index=True)
-        if not 2 <= len(distinct) <= MAX_CHOICES or len(self.datasets) > 1:
-            raise UsageError(
-                f"the training data have {len(distinct)} distinct targets of {len(self.datasets)} "
-                f"data sets, and task_args.mc_loss and unlikely_loss compare 2 to {MAX_CHOICES} of "
-                "one",
-                "leave them out",
-            )
-        starts, ids = targets.starts, targets.arrays[LABELS]
-        return Choices(distinct, [ids[starts[k] : starts[k + 1]] for k in first])
-
-    def _target_limit(self) -> int:
-        """Return the number of tokens that targets are cut to."""
-        most = self._decoder_limit
-        for name in ("max_target_len", "max_new_tokens"):
-            chosen = getattr(self.options, name)
-            if most is not None and chosen is not None and chosen > most:
-                raise UsageError(
-                    f"task_args.{name} is {chosen}, and the decoder takes {most} tokens", "lower it"
-                )
-        limit = self.options.max_target_len or self.run.max_seq_len
-        return limit if most is None else min(limit, most)
-
-    @property
-    def _family(self) -> "Family":
-        return self._teacher_family or get_family(self.run.family)
-
-    @property
-    def _decoder_limit(self) -> int | None:
-        limits = self._family.onnx(self.config, self.head).limits
-        if self.run.adapter is not None:
-            limits = parse_adapter(self.run.adapter).shortened(limits)
-        return limits.get(DECODER_TOKENS)
-
-    def generate_as(self, other: "Seq2Seq", family: "Family", tokenizer: TextTokenizer) -> None:
-        """Prepare a teacher to generate targets as long as the task of its student does."""
-        self._longest_target, self._tokenizer = other._longest_target, tokenizer
-        self._teacher_family = family
-
-    @property
-    def _eos(self) -> int | None:
-        assert self._tokenizer is not None, "set when rows are tokenized"
-        return self._tokenizer.role_id("eos")
-
-    @property
-    def generation(self) -> GenerationConfig:
-        """Settings of generation."""
-        most = self.options.max_new_tokens
-        if most is None and not {"max_new_tokens", "max_length"} & self.generation_defaults.keys():
-            most = min(self._longest_target, MAX_NEW_TOKENS)
-        chosen = {"max_new_tokens": most, "num_beams": self.options.num_beams}
-        settings = generation_config(
-            self.generation_defaults, {**chosen, "num_return_sequences": 1}
+    def _with_choices(
+        self, context: TaskContext, rows: TokenizedRows, choices: Choices | None
+    ) -> TokenizedRows:
+        """Return rows with the number of the target among those that are compared."""
+        if choices is None:
+            return rows
+        numbers = choices.number_of(rows.values[TARGET])
+        counts = choices.counts(numbers)
+        return replace(
+            rows,
+            values={**rows.values, CHOICE: numbers},
+            counts={name: counts[name] for name in self.auxiliary_weights(context)},
         )
-        return cap_new_tokens(settings, self._decoder_limit)
 
     @override
-    def train_order(self, rows: TokenizedRows) -> ProportionalMixture:
-        limit, seed = self.run.data.mixing_limit, self.run.seed
-        return ProportionalMixture(rows.values[DATASET], limit, seed)
+    def train_order(self, context: TaskContext, rows: TokenizedRows) -> ProportionalMixture:
+        settings = context.settings
+        return ProportionalMixture(rows.values[DATASET], settings.data.mixing_limit, settings.seed)
 
     @override
-    def masks(self) -> dict[str, str | None]:
-        # the decoder is causal, so that its padding needs no mask
-        return {**super().masks(), LABELS: None}
+    def masks(self, context: TaskContext) -> dict[str, str | None]:
+        # The decoder is causal, so that its padding needs no mask.
+        return {**super().masks(context), LABELS: None}
 
     @override
-    def padding(self) -> dict[str, int]:
-        return {**super().padding(), LABELS: IGNORED}
+    def padding(self, context: TaskContext) -> dict[str, int]:
+        return {**super().padding(context), LABELS: IGNORED}
 
     @override
-    def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
+    def forward(
+        self, context: TaskContext, model: "nn.Module", batch: "Mapping[str, Tensor]"
+    ) -> Outputs:
         """Return the logits of the tokens of all targets, (target tokens, vocabulary)."""
         module: Any = model
         labels = batch[LABELS]
-        source = {name: batch[name] for name in ("input_ids", "attention_mask") if name in batch}
-        source = with_prompt(module, source)
+        source = with_prompt(
+            module, {name: batch[name] for name in ENCODER_INPUTS if name in batch}
+        )
         _, hidden = module.hidden(
-            source["input_ids"], source.get("attention_mask"), self.shift_right(labels)
+            source["input_ids"], source.get("attention_mask"), shift_right(context, labels)
         )
         positions = (labels.flatten() != IGNORED).nonzero().squeeze(-1)
-        outputs = {self.name: predict_at(module, hidden, positions)}
-        if self._choices is not None and CHOICE in batch:
-            chosen = batch[CHOICE]
-            labels, rows = self._choices.labels.to(chosen.device), len(chosen)
-            repeated, targets = for_each_choice(source, len(labels)), labels.repeat(rows, 1)
-            _, hidden = module.hidden(
-                repeated["input_ids"], repeated.get("attention_mask"), self.shift_right(targets)
-            )
-            logits = at_least_float32(module.scores(hidden)).flatten(0, 1)
-            losses = F.cross_entropy(
-                logits, targets.flatten(), ignore_index=IGNORED, reduction="none"
-            )
-            sums = ChoiceLosses.of(losses.view(rows, *labels.shape), labels, chosen)._asdict()
-            outputs |= {name: sums[name] for name in self.loss_weights if name != self.name}
+        outputs = {context.name: predict_at(module, hidden, positions)}
+        # The choices are the student's tokens, which a teacher does not score.
+        is_teacher = context.checkpoint is not None
+        if context.fitted is not None and CHOICE in batch and not is_teacher:
+            sums = self._choice_losses(context, module, source, batch[CHOICE])
+            for name in self.auxiliary_weights(context):
+                outputs[name] = sums[name]
         return Outputs(outputs)
 
-    @override
-    def loss_with_auxiliary(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        output = self.loss(outputs, batch)
-        sums = {name: total for name, total in outputs.logits.items() if name != self.name}
-        return replace(output, sums={**output.sums, **sums})
+    def _choice_losses(
+        self, context: TaskContext, model: Any, source: "Mapping[str, Tensor]", numbers: "Tensor"
+    ) -> "dict[str, Tensor]":
+        """Return the sums of the losses that compare each target with the others."""
+        choices: Choices = context.fitted
+        labels = choices.labels.to(numbers.device)
+        rows = len(numbers)
+        repeated = for_each_choice(source, len(labels))
+        targets = labels.repeat(rows, 1)
+        _, hidden = model.hidden(
+            repeated["input_ids"], repeated.get("attention_mask"), shift_right(context, targets)
+        )
+        logits = at_least_float32(model.scores(hidden)).flatten(0, 1)
+        losses = F.cross_entropy(logits, targets.flatten(), ignore_index=IGNORED, reduction="none")
+        return ChoiceLosses.of(losses.view(rows, *labels.shape), labels, numbers)._asdict()
 
-    def shift_right(self, labels: "Tensor") -> "Tensor":
-        """Return the decoder's input for labels, both (rows, tokens)."""
-        start: int = self.config.decoder_start_token_id  # type: ignore[attr-defined]
-        shifted = torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)
-        return shifted.masked_fill(shifted == IGNORED, self.pad_id)
+
+def training_choices(context: TaskContext, rows: TokenizedRows) -> Choices | None:
+    """Return the distinct targets of the training data, if a loss compares them."""
+    if not context.task.inputs.auxiliary_weights(context):
+        return None
+    (targets,) = rows.others
+    distinct, first = np.unique(rows.values[TARGET], return_index=True)
+    names = datasets(context)
+    if not 2 <= len(distinct) <= MAX_CHOICES or len(names) > 1:
+        raise UsageError(
+            f"the training data have {len(distinct)} distinct targets of {len(names)} "
+            f"data sets, and task_args.mc_loss and unlikely_loss compare 2 to {MAX_CHOICES} of "
+            "one",
+            "leave them out",
+        )
+    ids = targets.arrays[LABELS]
+    return Choices(distinct, [ids[targets.starts[k] : targets.starts[k + 1]] for k in first])
+
+
+def shift_right(context: TaskContext, labels: "Tensor") -> "Tensor":
+    """Return the decoder's input for labels, both (rows, tokens)."""
+    config: Any = context.config
+    start = torch.full_like(labels[:, :1], config.decoder_start_token_id)
+    shifted = torch.cat([start, labels[:, :-1]], dim=1)
+    return shifted.masked_fill(shifted == IGNORED, context.pad_id)
+
+
+def decoder_limit(context: TaskContext) -> int | None:
+    """Return the largest number of tokens of the decoder, if there is a limit."""
+    limits = context.family.onnx(context.config, context.head).limits
+    if context.settings.adapter is not None:
+        limits = parse_adapter(context.settings.adapter).shortened(limits)
+    return limits.get(DECODER_TOKENS)
+
+
+def target_limit(context: TaskContext) -> int:
+    """Return the number of tokens that targets are cut to."""
+    most = decoder_limit(context)
+    limit: int = context.options.max_target_len or context.max_tokens
+    if most is None:
+        return limit
+    for name in ("max_target_len", "max_new_tokens"):
+        tokens = getattr(context.options, name)
+        if tokens is not None and tokens > most:
+            raise UsageError(
+                f"task_args.{name} is {tokens}, and the decoder takes {most} tokens", "lower it"
+            )
+    return min(limit, most)
+
+
+def longest_target(context: TaskContext) -> int:
+    """Return the number of tokens of the longest target of the data."""
+    longest = 1
+    for split in (context.train, context.evaluation):
+        if split is not None:
+            (targets,) = split.rows.others
+            longest = max(longest, int(np.diff(targets.starts).max()))
+    return longest
+
+
+class TargetCrossEntropy(TaskLoss):
+    """Cross-entropy of the tokens of targets."""
 
     @override
-    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+    def fit(self, context: TaskContext, rows: TokenizedRows) -> Choices | None:
+        return training_choices(context, rows)
+
+    @override
+    def counts(self, context: TaskContext, rows: TokenizedRows) -> "Mapping[str, NDArray[Any]]":
+        (targets,) = rows.others
+        return {context.name: np.diff(targets.starts)}
+
+    @override
+    def loss(
+        self, context: TaskContext, outputs: Outputs, batch: "Mapping[str, Tensor]"
+    ) -> LossOutput:
         labels = batch[LABELS]
-        # evaluations have the plain loss
-        smoothing = self.options.label_smoothing_factor if torch.is_grad_enabled() else 0.0
+        smoothing = 0.0
+        if torch.is_grad_enabled():  # Evaluations have the plain loss.
+            smoothing = context.options.label_smoothing_factor
         return cross_entropy_sum(
-            outputs.logits[self.name],
+            outputs.logits[context.name],
             labels[labels != IGNORED],
-            self.name,
+            context.name,
             label_smoothing=smoothing,
         )
 
+
+class GeneratedTextResults(TaskResults[TextToText]):
+    """Exact match of generated texts, and the metrics of data sets."""
+
     @override
-    def generated_predictions(
-        self, model: "nn.Module", batch: "Mapping[str, Tensor]"
+    def metric_names(self, context: ResultContext) -> tuple[str, ...]:
+        """Return the metrics, or with several data sets ``METRIC_NAME`` of each."""
+        run = run_context(context)
+        if not run.options.generate:
+            return ("accuracy",)
+        names = ["accuracy", "exact_match"]
+        for name in datasets(run):
+            names += self._dataset_metrics(run, name)
+        return tuple(dict.fromkeys(names))
+
+    def _dataset_metrics(self, context: TaskContext, name: str) -> list[str]:
+        """Return the names of the metrics of a data set."""
+        form = text_form(name, context.settings.data)
+        metrics = ("exact_match", *form.metrics)
+        return [self._metric_name(context, metric, name) for metric in metrics]
+
+    def _metric_name(self, context: TaskContext, metric: str, dataset: str) -> str:
+        if len(datasets(context)) > 1:
+            return f"{metric}_{dataset}"
+        return metric
+
+    @override
+    def default_metric(self, context: ResultContext) -> str:
+        """Return ``exact_match``, or the metric of the only data set; the loss without texts."""
+        run = run_context(context)
+        if not run.options.generate:
+            return "loss"
+        names = datasets(run)
+        if len(names) == 1:
+            form = text_form(names[0], run.settings.data)
+            if form.default_metric is not None:
+                return form.default_metric
+        return "exact_match"
+
+    @override
+    def available_metrics(
+        self, context: ResultContext, samples: Sequence[TextToText]
+    ) -> Sequence[str]:
+        run = run_context(context)
+        present = {sample.dataset for sample in samples}
+        absent_metrics = set[str]()
+        for name in datasets(run):
+            if name not in present:
+                absent_metrics.update(self._dataset_metrics(run, name))
+        return [name for name in self.metric_names(context) if name not in absent_metrics]
+
+    @override
+    def generate(
+        self, context: ResultContext, model: "nn.Module", batch: "Mapping[str, Tensor]"
     ) -> "dict[str, Tensor]":
         """Return the hashes of the generated targets, and the numbers that they are."""
-        if not self.options.generate:
+        run = run_context(context)
+        if not run.options.generate:
             return {}
-        texts = self.generate(model, batch)
+        texts = generate_texts(run, model, batch)
         return {
             PREDICTION: torch.tensor([text_key(text) for text in texts]),
             PREDICTED_NUMBER: torch.tensor(list(map(number_of, texts)), dtype=torch.float64),
@@ -418,51 +492,84 @@ class Seq2Seq(FineTuning):
         }
 
     @override
-    def prediction(self, sample: Any, values: "Mapping[str, Any]") -> "Prediction | None":
+    def mistake(self, row: Prediction) -> float | None:
+        """Return the loss of the target, which runs lack, if another text was generated."""
+        if row["correct"]:
+            return None
+        loss: float = row.get("loss", 1.0)
+        return loss
+
+    @override
+    def row(
+        self, context: ResultContext, sample: TextToText, values: Mapping[str, Any]
+    ) -> Prediction:
+        text = bytes(values[SHOWN]).rstrip(b"\0").decode(errors="ignore")
         return {
             "location": sample.location,
             "text": sample.source,
             "label": sample.target,
-            "prediction": bytes(values[SHOWN]).rstrip(b"\0").decode(errors="ignore").strip(),
+            "prediction": text.strip(),
             "correct": bool(values[PREDICTION] == values[TARGET]),
         }
 
-    def generate(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> list[str]:
-        """Return the texts that are generated for the sources."""
-        # Products are in float32, as in ``zoo run``, whatever the precision of the run is.
-        module: Any = model
-        assert self._tokenizer is not None, "set when rows are tokenized"
-        inputs = {name: batch[name] for name in ("input_ids", "attention_mask") if name in batch}
-        settings, size = self.generation, self.config.vocab_size
-        start = settings.decoder_start_token_id
-        if start is None:
-            start = self.config.decoder_start_token_id  # type: ignore[attr-defined]
-        inputs["decoder_input_ids"] = torch.full_like(inputs["input_ids"][:, :1], start)
-        ends = [token for token in token_ids(settings.eos_token_id) if token < size]
-        ends = ends or [*token_ids(self._eos)]
-        with torch.autocast(batch["input_ids"].device.type, enabled=False):
-            generated = generate(
-                module,
-                inputs,
-                settings,
-                eos_token_ids=ends,
-                logits_processor=self._family.logits_processors(self.config, self.head),
-            )
-        return [self._tokenizer.decode(tokens) for tokens in generated]
-
     @override
-    def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
+    def metrics(
+        self, context: ResultContext, predictions: "Mapping[str, NDArray[Any]]"
+    ) -> dict[str, float]:
         """Return the exact match of all samples, and the metrics of each data set that has some."""
         if not predictions:
             return {}
+        run = run_context(context)
         metrics = {"exact_match": accuracy(predictions[PREDICTION], predictions[TARGET])}
-        for number, name in enumerate(self.datasets):
-            rows = predictions[DATASET] == number
-            if rows.any():
-                part = {key: values[rows] for key, values in predictions.items()}
-                for metric, value in form_metrics(self.form(name, self.run.data), part).items():
-                    metrics[self._metric_name(metric, name)] = value
+        for number, name in enumerate(datasets(run)):
+            is_in_dataset = predictions[DATASET] == number
+            if not is_in_dataset.any():
+                continue
+            dataset_values = {key: v[is_in_dataset] for key, v in predictions.items()}
+            form = text_form(name, run.settings.data)
+            for metric, value in form_metrics(form, dataset_values).items():
+                metrics[self._metric_name(run, metric, name)] = value
         return metrics
+
+
+def run_generation_config(context: TaskContext) -> GenerationConfig:
+    """Return the settings of generation of a run."""
+    options = context.options
+    max_new_tokens = options.max_new_tokens
+    has_length = {"max_new_tokens", "max_length"} & context.generation.keys()
+    if max_new_tokens is None and not has_length:
+        max_new_tokens = min(longest_target(context), MAX_NEW_TOKENS)
+    requested = {
+        "max_new_tokens": max_new_tokens,
+        "num_beams": options.num_beams,
+        "num_return_sequences": 1,
+    }
+    return cap_new_tokens(generation_config(context.generation, requested), decoder_limit(context))
+
+
+def generate_texts(
+    context: TaskContext, model: "nn.Module", batch: "Mapping[str, Tensor]"
+) -> list[str]:
+    """Return the texts that are generated for the sources."""
+    # Products are in float32, as in ``zoo run``, whatever the precision of the run is.
+    module: Any = model
+    config: Any = context.config
+    settings = run_generation_config(context)
+    inputs = {name: batch[name] for name in ENCODER_INPUTS if name in batch}
+    start = settings.decoder_start_token_id
+    if start is None:
+        start = config.decoder_start_token_id
+    inputs["decoder_input_ids"] = torch.full_like(inputs["input_ids"][:, :1], start)
+    ends = [token for token in token_ids(settings.eos_token_id) if token < config.vocab_size]
+    with torch.autocast(batch["input_ids"].device.type, enabled=False):
+        generated = generate(
+            module,
+            inputs,
+            settings,
+            eos_token_ids=ends or [*token_ids(end_token(context))],
+            logits_processor=context.family.logits_processors(context.config, context.head),
+        )
+    return [context.tokenizer.decode(tokens) for tokens in generated]
 
 
 def encode_shown(text: str) -> "Tensor":
@@ -489,3 +596,15 @@ def text_key(text: str) -> int:
     """Return a signed 64-bit hash of the stripped text."""
     digest = blake3(text.strip().encode()).digest(8)
     return int.from_bytes(digest, signed=True)
+
+
+SEQ2SEQ = FineTuningTask(
+    name="seq2seq",
+    head=SEQ2SEQ_LM,
+    data=TextToTextData(),
+    inputs=Seq2SeqInputs(),
+    loss=TargetCrossEntropy(),
+    results=GeneratedTextResults(),
+    model=Seq2SeqModel(),
+    options_type=Seq2SeqOptions,
+)

@@ -7,7 +7,7 @@ TASKS = (
         "setfit",
         "Predict the label of a text, learned from few samples of each.",
         heads=("sequence-classification",),
-        train="zoo.tasks.setfit.train:SetFit",
+        train="zoo.tasks.setfit.train:SETFIT",
         metrics=("accuracy",),
         pipeline_tag="text-classification",
     ),

@@ -9,7 +9,7 @@ TASKS = (
         "Learn a weight of each word of the vocabulary for texts.",
         synonyms=("splade",),
         heads=("masked-lm",),
-        train="zoo.tasks.sparse_embedding.train:SparseEmbedding",
+        train="zoo.tasks.sparse_embedding.train:SPARSE_EMBEDDING",
         train_options=(NEGATIVES,),
         # the model decides how texts are compared
         evaluate="zoo.tasks.sentence_embedding.evaluate:SentenceEmbeddingEvaluation",

@@ -1,7 +1,7 @@
-"""Sparse embeddings: SPLADE with FLOPS regularization."""
+"""Training of sparse embeddings: SPLADE with FLOPS regularization."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -9,47 +9,39 @@ import numpy as np
 import torch
 
 from zoo.errors import UsageError
-from zoo.finetuning.base import LABELS
-from zoo.finetuning.rows import TokenizedRows
-from zoo.objectives.base import LossOutput, Outputs
-from zoo.objectives.options import Options
+from zoo.finetuning.embeddings.batch import EmbeddedBatch
+from zoo.finetuning.embeddings.options import EmbeddingOptions
+from zoo.finetuning.embeddings.representation import Representation
+from zoo.finetuning.embeddings.task import embedding_task
+from zoo.finetuning.task import FineTuningTask, TaskContext
 from zoo.overrides import override
 from zoo.tasks.retrieval.vectors import SparseVectors
-from zoo.tasks.sentence_embedding.losses import multiple_negatives
-from zoo.tasks.sentence_embedding.train import TEXTS, SentenceEmbedding
-from zoo.tasks.sentence_embedding.train_options import TAUGHT, EmbeddingOptions
 from zoo.tokenizers.pooling import Pooling
 from zoo.tokenizers.sentence_modules import SpladePoolingModule
 from zoo.training.config.finetune import FineTuneConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from zoo.families.base import Family
-    from zoo.tokenizers import TextTokenizer
-    from zoo.training.state.pretrained import PretrainedInit
 
 SPARSE = "SparseEncoder"
-LOSSES = ("multiple-negatives", *TAUGHT)
-# loss terms of the regularization of documents and queries
-DOCUMENTS, QUERIES = "document_flops", "query_flops"
-# largest weights of a text that an evaluation keeps, and their numbers in the vocabulary
-KEPT = 512
+# Loss terms of the regularization of documents and queries.
+DOCUMENTS = "document_flops"
+QUERIES = "query_flops"
+MAX_KEPT_WEIGHTS = 512  # The largest weights of a text that an evaluation keeps.
 
 
 class SparseOptions(EmbeddingOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of ``SparseEmbedding``; ``None`` takes the checkpoint's setting, if it has one."""
+    """Options of sparse embeddings; ``None`` takes the checkpoint's setting, if it has one."""
 
-    scale: float = 1.0  # factor of dot products in ``multiple-negatives``
-    temperature: float = 2.0  # of the probabilities in ``kl-div``
-    document_regularizer_weight: float = 3e-5  # weight of the FLOPS of texts and negatives
-    query_regularizer_weight: float = 5e-5  # weight of the FLOPS of anchors
-    # fraction of the steps in which these weights grow from 0, quadratically
+    document_regularizer_weight: float = 3e-5  # Weight of the FLOPS of texts and negatives.
+    query_regularizer_weight: float = 5e-5  # Weight of the FLOPS of anchors.
+    # The fraction of the steps in which these weights grow from 0, quadratically.
     regularizer_warmup_ratio: float = 1 / 3
-    max_active_dims: int | None = None  # largest weights that the model keeps; losses read all
+    # Number of the largest weights that the model keeps; losses read all.
+    max_active_dims: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,53 +54,40 @@ class SparseOptions(EmbeddingOptions, frozen=True, kw_only=True, forbid_unknown_
             raise ValueError("sparse embeddings are not cut at leading dimensions: no matryoshka")
 
 
-class SparseEmbedding(SentenceEmbedding):
-    """Similarity of sparse vectors by dot products, with the FLOPS of their weights."""
+@dataclass(frozen=True)
+class SparseRepresentation(Representation):
+    """A weight for each word of the vocabulary, compared by dot products.
 
-    # The weight of a word is the maximum over tokens of log(1 + relu(logit)) of the masked language
-    # model (Formal et al. 2021, arXiv:2107.05720 and arXiv:2109.10086). FLOPS (Paria et al. 2020,
-    # arXiv:2004.05665) is the sum over words of the squared mean weight in the micro-batch; it is a
-    # loss term each for queries and documents. ``SpladeLoss`` of sentence-transformers has the
-    # same.
+    The weight of a word is the maximum over tokens of log(1 + relu(logit)) of the masked language
+    model (Formal et al. 2021, arXiv:2107.05720 and arXiv:2109.10086). FLOPS (Paria et al. 2020,
+    arXiv:2004.05665) is the sum over words of the squared mean weight in the micro-batch; it is a
+    loss term each for queries and documents. ``SpladeLoss`` of sentence-transformers has the same.
+    """
 
-    name: ClassVar[str] = "sparse-embedding"
-    head: ClassVar[str] = "masked-lm"
-    options_type: ClassVar[type[Options]] = SparseOptions
+    is_dense: ClassVar[bool] = False
 
-    def __init__(self, *args: Any) -> None:
-        self.growth = 1.0  # of the weights of the regularization, at this step
-        super().__init__(*args)
-        if self.kind not in LOSSES:
-            raise UsageError(f"{self.name} has no loss {self.kind}", f"it has {', '.join(LOSSES)}")
-
-    @classmethod
     @override
-    def head_in(cls, family: "Family") -> str:
-        if cls.head not in family.heads():
-            raise UsageError(f"the family {family.name} has no head {cls.head}")
-        return cls.head
+    def resolve_head(self, task: FineTuningTask[Any], family: "Family") -> str:
+        if task.head not in family.heads():
+            raise UsageError(f"the family {family.name} has no head {task.head}")
+        return task.head
 
-    @classmethod
     @override
-    def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:
+    def resolve_settings(self, settings: FineTuneConfig, pooling: Pooling | None) -> FineTuneConfig:
         """Take pooling and prompts from a sparse encoder, and none from other models."""
-        checkpoints = {} if init is None else init.checkpoints
-        stored = checkpoints["model"].model.pooling if "model" in checkpoints else None
-        if stored is not None and stored.model_type == SPARSE:
-            run = super().resolve(run, init)
-            settings = {**run.task_args}
-            if stored.max_active_dims is not None:
-                settings.setdefault("max_active_dims", stored.max_active_dims)
-            return msgspec.structs.replace(run, task_args=settings)
-        return run
+        if pooling is None or pooling.model_type != SPARSE:
+            return settings
+        resolved = super().resolve_settings(settings, pooling)
+        options = dict(resolved.task_args)
+        if pooling.max_active_dims is not None:
+            options.setdefault("max_active_dims", pooling.max_active_dims)
+        return msgspec.structs.replace(resolved, task_args=options)
 
-    @property
     @override
-    def pooling(self) -> Pooling:
-        options = self.options
-        settings: Pooling = options.settings(self.run.max_seq_len)
+    def pooling(self, context: TaskContext) -> Pooling:
+        options: SparseOptions = context.options
         return msgspec.structs.replace(
-            settings,
+            options.settings(context.max_tokens),
             modules=options.modules or (SpladePoolingModule(),),
             model_type=SPARSE,
             output="logits",
@@ -117,89 +96,74 @@ class SparseEmbedding(SentenceEmbedding):
         )
 
     @override
-    def begin_step(self, model: "nn.Module", step: int, max_steps: int) -> None:
-        warmup = max(int(max_steps * self.options.regularizer_warmup_ratio), 1)
-        warming = self.options.regularizer_warmup_ratio > 0 and step < warmup
-        self.growth = (step / warmup) ** 2 if warming else 1.0
+    def score_matrix(
+        self,
+        context: TaskContext,
+        anchors: "Tensor",
+        columns: "Sequence[Tensor]",
+        scale: float,
+    ) -> "Tensor":
+        """Return the scaled dot product of each anchor and each text."""
+        return scale * anchors @ torch.cat(list(columns)).T
 
-    @property
     @override
-    def loss_weights(self) -> Mapping[str, float]:
-        options = self.options
+    def extra_weights(self, context: TaskContext) -> Mapping[str, float]:
+        """Return the weights of the regularization, which grow at the beginning of a run."""
+        options: SparseOptions = context.options
+        growth = 1.0
+        warmup_steps = max(int(context.max_steps * options.regularizer_warmup_ratio), 1)
+        if context.max_steps and options.regularizer_warmup_ratio > 0:
+            growth = min(context.step / warmup_steps, 1.0) ** 2
         return {
-            self.name: 1.0,
-            DOCUMENTS: options.document_regularizer_weight * self.growth,
-            QUERIES: options.query_regularizer_weight * self.growth,
+            DOCUMENTS: options.document_regularizer_weight * growth,
+            QUERIES: options.query_regularizer_weight * growth,
         }
 
-    @property
     @override
-    def loss_in_batch(self) -> bool:
-        return True
+    def extra_sums(self, batch: EmbeddedBatch) -> "Mapping[str, Tensor]":
+        # (rows, columns, vocabulary) of all processes that share the micro-batch.
+        shared, _ = batch.gather(batch.vectors.transpose(0, 1))
+        columns = shared.transpose(0, 1)
+        rows = batch.vectors.shape[1]
+        return {
+            DOCUMENTS: flops(columns[1:].flatten(0, 1)) * rows,
+            QUERIES: flops(columns[0]) * rows,
+        }
 
     @override
-    def rows(self, samples: "Sequence[Any]", tokenizer: "TextTokenizer") -> TokenizedRows:
-        rows = super().rows(samples, tokenizer)
-        one = np.ones(len(samples), np.int64)
-        counts = {**rows.counts, DOCUMENTS: one, QUERIES: one}
-        return replace(rows, counts=counts)
-
-    @override
-    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        vectors: Tensor = outputs.logits[self.name]
-        with torch.autocast(vectors.device.type, enabled=False):
-            # (rows, columns, vocabulary) of all processes that share the micro-batch
-            shared, first = self._compared(vectors.transpose(0, 1))
-            everything = shared.transpose(0, 1)
-            if LABELS in batch:
-                total = self._sum(vectors, outputs, batch, 0)
-            else:
-                total = multiple_negatives(
-                    vectors[0], list(everything[1:]), self.options.scale, first, unit=False
-                ).sum()
-            rows = vectors.shape[1]
-            sums = {
-                self.name: total,
-                DOCUMENTS: flops(everything[1:].flatten(0, 1)) * rows,
-                QUERIES: flops(everything[0]) * rows,
-            }
-            return LossOutput(sums, predictions=self._predictions(vectors, outputs, batch))
-
-    @override
-    def _predictions(
-        self, vectors: "Tensor", outputs: Outputs, batch: "Mapping[str, Tensor]"
-    ) -> "dict[str, Tensor]":
+    def retrieval_vectors(self, context: TaskContext, vectors: "Tensor") -> "dict[str, Tensor]":
+        """Return the largest weights of each text, and their words."""
         if torch.is_grad_enabled():
             return {}
-        if LABELS in batch:
-            return super()._predictions(vectors, outputs, batch)
-        found = {TEXTS: batch[TEXTS]}
-        for name, part in zip(("anchor", "text"), vectors[:2], strict=True):
-            best = part.detach().topk(min(KEPT, part.shape[-1]))
-            found |= {name: best.values, f"{name}_words": best.indices.int()}
-        return found
+        kept: dict[str, Tensor] = {}
+        for name, column in zip(("anchor", "text"), vectors[:2], strict=True):
+            best = column.topk(min(MAX_KEPT_WEIGHTS, column.shape[-1]))
+            kept[name] = best.values
+            kept[f"{name}_words"] = best.indices.int()
+        return kept
 
     @override
-    def vectors_of(
+    def retrieved(
         self, predictions: "Mapping[str, NDArray[Any]]"
     ) -> "tuple[NDArray[Any], NDArray[Any]]":
-        """Return the largest 512 weights of each text and then their words, (rows, 1024)."""
-        # in float64, which holds the numbers of words exactly
-        anchors, texts = (
-            np.concatenate([predictions[name], predictions[f"{name}_words"]], 1, dtype=np.float64)
-            for name in ("anchor", "text")
-        )
-        return anchors, texts
+        """Return the largest weights of each text and then their words, (rows, 1024)."""
+        texts: list[NDArray[Any]] = []
+        for name in ("anchor", "text"):
+            parts = [predictions[name], predictions[f"{name}_words"]]
+            # float64 holds the numbers of words exactly.
+            texts.append(np.concatenate(parts, 1, dtype=np.float64))
+        return texts[0], texts[1]
 
     @override
     def similarity_rows(
-        self, anchors: "NDArray[Any]", texts: "NDArray[Any]"
+        self, context: TaskContext, anchors: "NDArray[Any]", texts: "NDArray[Any]"
     ) -> "Iterator[tuple[NDArray[Any], float]]":
-        size = self.pooling.input_width(self.config)
-        with SparseVectors(self.similarity) as stored:
+        pooling = self.pooling(context)
+        size = pooling.input_width(context.config)
+        with SparseVectors(pooling.similarity_fn_name) as index:
             for weights, words in split_rows(texts):
-                stored.add_weights(words, weights)
-            yield from stored.score_rows(dense_rows(anchors, size), self.dtype)
+                index.add_weights(words, weights)
+            yield from index.score_rows(dense_rows(anchors, size), context.compute_dtype)
 
 
 def flops(weights: "Tensor") -> "Tensor":
@@ -220,3 +184,11 @@ def dense_rows(rows: "NDArray[Any]", size: int) -> "Iterator[NDArray[np.float32]
         vector = np.zeros(size, np.float32)
         vector[words] = weights
         yield vector
+
+
+SPARSE_EMBEDDING = embedding_task(
+    "sparse-embedding",
+    SparseRepresentation(loss_defaults={"scale": 1.0, "temperature": 2.0}),
+    head="masked-lm",
+    options_type=SparseOptions,
+)

@@ -12,7 +12,7 @@ TASKS = (
         heads=("token-classification",),
         output="batch tokens labels",
         predict="zoo.tasks.token_classification.predict:ClassifyTokens",
-        train="zoo.tasks.token_classification.train:TokenClassification",
+        train="zoo.tasks.token_classification.train:TOKEN_CLASSIFICATION",
         evaluate="zoo.tasks.token_classification.evaluate:TokenClassificationEvaluation",
         run_options=(
             TaskOption(

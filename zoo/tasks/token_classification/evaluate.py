@@ -7,11 +7,12 @@ from operator import add, eq
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from zoo.data.readers.label_warnings import warn_of_absent_labels
 from zoo.data.readers.labelled import Columns, describe_labels
 from zoo.data.readers.problems import RowError, RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.evaluation.base import Evaluation, Prediction, Result
-from zoo.evaluation.data_warnings import warn_of_absent_labels
+from zoo.evaluation.labelled_texts import WORDS, require_evaluated
 from zoo.inference.processing.records import TextExample
 from zoo.inference.task import EncodedExample
 from zoo.metrics.classification import ClassCounts, class_scores, f1_macro
@@ -20,14 +21,12 @@ from zoo.metrics.entities import (
     OUTSIDE,
     PREFIXES,
     SINGLE,
-    entities,
     entity_counts,
     entity_scores,
     split_tag,
 )
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.overrides import override
-from zoo.tasks.text_classification.evaluate import WORDS, require_evaluated
 from zoo.tasks.token_classification.data import (
     IobRepair,
     WordsSample,
@@ -39,6 +38,7 @@ from zoo.tasks.token_classification.data import (
     word_starts,
 )
 from zoo.tasks.token_classification.predict import ClassifyTokens
+from zoo.tasks.token_classification.results import WordResults, compare_words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -133,8 +133,7 @@ class TokenClassificationEvaluation(Evaluation):
         spans = marks_spans(self.checkpoint.config.labels)
         if spans:
             predicted = self._as_iob(predicted)
-        find: Any = entities if spans else enumerate
-        found, actual = set(find(predicted)), set(find(sample.labels))
+        counts = compare_words(sample.labels, predicted, has_spans=spans)
         return {
             "location": sample.location,
             "text": " ".join(sample.words),
@@ -142,16 +141,13 @@ class TokenClassificationEvaluation(Evaluation):
             "label": list(sample.labels),
             "prediction": predicted,
             "probability": probabilities,
-            "correct": found == actual,
-            "missed": len(actual - found),
-            "wrong": len(found - actual),
+            **counts,
         }
 
     @classmethod
     @override
     def mistake(cls, row: Prediction) -> float | None:
-        """Return the number of entities or labels that are missed or wrong."""
-        return row["missed"] + row["wrong"] or None
+        return WordResults().mistake(row)
 
     def _predictions(
         self, samples: Iterable[WordsSample]

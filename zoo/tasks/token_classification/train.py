@@ -1,6 +1,13 @@
-"""Token classification: a label of each word, predicted at its first token."""
+"""Training of token classifiers: a label of each word, predicted at its first token.
+
+The loss is the cross-entropy of each word's label (Devlin et al. 2019, sec. 5.3). With a CRF, it is
+the negative log-likelihood of all labels of a sentence. Both are sums divided by the number of
+words, and are equal while the transitions are 0. Spans that begin with ``I-`` are repaired, and
+labels of other schemes are converted to IOB2; see ``repair_iob``.
+"""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -10,11 +17,31 @@ from torch.nn import functional as F
 
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.problems import RowProblems
+from zoo.data.readers.review import Reviewed
 from zoo.errors import UsageError
-from zoo.finetuning.base import LABELS
-from zoo.finetuning.labels import ClassTask, label_index
-from zoo.finetuning.layers import Layers, LayerTask
-from zoo.finetuning.rows import TokenizedRows, TokenizedTexts, tokenize
+from zoo.finetuning.class_losses import (
+    ClassWeights,
+    count_labels,
+    fit_class_weights,
+    fitted_weights,
+    weigh_labels,
+    weight_tensor,
+)
+from zoo.finetuning.heads import with_option_of_head
+from zoo.finetuning.labels import check_class_names, class_warnings, fit_classes, label_index
+from zoo.finetuning.layers import Layers, layer_changes, select_layer
+from zoo.finetuning.rows import TokenizedRows, tokenize
+from zoo.finetuning.task import (
+    LABELS,
+    FineTuningTask,
+    Split,
+    TaskContext,
+    TaskData,
+    TaskInputs,
+    TaskLoss,
+    TaskModel,
+    model_inputs,
+)
 from zoo.finetuning.windows import (
     TEXTS,
     WINDOW_LENGTHS,
@@ -23,21 +50,20 @@ from zoo.finetuning.windows import (
     tokenize_windows,
 )
 from zoo.inference.processing.windows import Window, select_windows
-from zoo.metrics.classification import ClassCounts, accuracy, f1_macro
-from zoo.metrics.entities import entities, entity_counts, entity_scores
 from zoo.nn.dtypes import at_least_float32
 from zoo.nn.layers.crf import IGNORED, crf_negative_log_likelihood, gather_labelled
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel
 from zoo.objectives.options import Options
 from zoo.overrides import override
 from zoo.tasks.token_classification.data import (
+    WordsSample,
     first_tokens,
     marks_spans,
     read_words,
     repair_samples,
 )
+from zoo.tasks.token_classification.results import WordResults
 from zoo.tasks.token_classification.viterbi import viterbi
-from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.tokenizer import Encoded
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
 
@@ -46,7 +72,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from zoo.checkpoint import Checkpoint
-    from zoo.evaluation.base import Prediction
     from zoo.families.base import Family
     from zoo.families.config import Config
     from zoo.training.state.pretrained import PretrainedInit
@@ -55,14 +80,15 @@ TRANSITIONS = "transitions"
 
 
 class TokenOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of ``TokenClassification``."""
+    """Options of token classification."""
 
-    # label the words of a sentence together, by a linear-chain CRF over the logits; by default
-    # where the checkpoint does
+    # Label the words of a sentence together, by a linear-chain CRF over the logits; by default
+    # where the checkpoint does.
     crf: bool | None = None
-    layers: Layers | None = None  # the layers that the classifier reads, see ``LayerTask``
-    # read texts of more than ``max_seq_len`` tokens in windows that share this number of tokens,
-    # and label a word in the window in which it has most context; by default texts are truncated
+    # The layers that the classifier reads; see ``zoo.finetuning.layers``.
+    layers: Layers | None = None
+    # Read texts of more than ``max_seq_len`` tokens in windows that share this number of tokens,
+    # and label a word in the window in which it has most context; by default texts are truncated.
     doc_stride: int | None = None
 
 
@@ -75,260 +101,290 @@ class CrfTagger(nn.Module):
         self.transitions = nn.Parameter(torch.zeros(labels + 1, labels + 1))
 
 
-class TokenClassification(ClassTask, LayerTask):
-    """Cross-entropy of each word's label, at its first token (Devlin et al. 2019, sec. 5.3)."""
+def word_location(sample: WordsSample, number: int) -> str:
+    """Return file and line of a word, counted from 0."""
+    return sample.word_location(number)
 
-    # With a CRF, the loss is the negative log-likelihood of all labels of a sentence. Both are sums
-    # divided by the number of words, and are equal while the transitions are 0. Spans that begin
-    # with ``I-`` are repaired, and labels of other schemes are converted to IOB2; see
-    # ``repair_iob``.
 
-    name: ClassVar[str] = "token-classification"
-    head: ClassVar[str] = "token-classification"
-    varying_outputs: ClassVar[str] = ""
+class WordData(TaskData[WordsSample]):
+    """Sentences of labelled words."""
+
     split_hint: ClassVar[str] = (
         "; files that are neither JSON lines nor Parquet are read as words in columns, with a "
         "blank line after each sentence"
     )
-    options_type: ClassVar[type[Options]] = TokenOptions
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        if self.options.crf and (self.run.class_weights is not None or self.run.fsdp):
-            setting = "fsdp" if self.run.fsdp else "class_weights"
-            raise UsageError(f"a CRF is not trained with {setting}", f"leave {setting} out")
-        if self.options.crf and self.options.doc_stride is not None:
-            raise UsageError("a CRF is not trained on windows", "leave doc_stride out")
-
-    @classmethod
     @override
-    def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:
-        """Keep the CRF of a pretrained head."""
-        return cls.with_option_of_head(
-            run, init, "crf", lambda before: before.model.transitions is not None
-        )
+    def read(
+        self, paths: Sequence[str], table: TableConfig, problems: RowProblems
+    ) -> list[WordsSample]:
+        samples = read_words(paths, Columns(table.text, table.label_column), problems)
+        if marks_spans(name for sample in samples for name in sample.labels):
+            return repair_samples(samples, paths)
+        return samples
 
-    @property
     @override
-    def default_metric(self) -> str:  # type: ignore[override]
-        """``f1`` of entities, or accuracy where labels mark no spans."""
-        return "f1" if marks_spans(self.config.labels) else "accuracy"
+    def check(self, sample: WordsSample, table: TableConfig) -> WordsSample:
+        check_class_names(sample, sample.labels, table, word_location)
+        return sample
 
-    @property
     @override
-    def metric_names(self) -> tuple[str, ...]:
-        spans = marks_spans(self.config.labels)
-        return ("accuracy", *(("precision", "recall", "f1") if spans else ("f1_macro",)))
-
-    @classmethod
-    @override
-    def read(cls, paths: Sequence[str], data: TableConfig, problems: RowProblems) -> list[Any]:
-        samples = read_words(paths, Columns(data.text, data.label_column), problems)
-        spans = marks_spans(name for sample in samples for name in sample.labels)
-        return repair_samples(samples, paths) if spans else samples
-
-    @classmethod
-    @override
-    def texts(cls, sample: Any) -> list[str]:
+    def texts(self, sample: WordsSample) -> list[str]:
         return [" ".join(sample.words)]
 
-    @classmethod
     @override
-    def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
-        labels: tuple[str, ...] = sample.labels
-        return labels
-
-    @classmethod
-    @override
-    def label_location(cls, sample: Any, number: int) -> str:
-        location: str = sample.word_location(number)
-        return location
+    def review(self, sample: WordsSample, table: TableConfig) -> Reviewed:
+        return Reviewed(self.texts(sample), sample.labels, sample.labels)
 
     @override
-    def target(self, sample: Any) -> Any:
+    def label_names(self, sample: WordsSample, table: TableConfig) -> tuple[str, ...]:
+        return sample.labels
+
+    @override
+    def fit_labels(
+        self, settings: FineTuneConfig, samples: Sequence[WordsSample], pretrained: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        names = partial(self.label_names, table=settings.data)
+        return fit_classes(settings, samples, names, pretrained, fewest=1)
+
+    @override
+    def target(self, context: TaskContext, sample: WordsSample) -> Any:
         """Return the index of each word's label, (words,)."""
+        indices = context.label_indices
         return np.array(
             [
-                label_index(name, self.indices, sample.word_location(word))
+                label_index(name, indices, sample.word_location(word))
                 for word, name in enumerate(sample.labels)
             ]
         )
 
     @override
-    def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
-        targets = [self.target(sample) for sample in samples]
-        texts = [" ".join(sample.words) for sample in samples]
-        limit, locations = self.run.max_seq_len, [sample.location for sample in samples]
-        values: dict[str, NDArray[Any]] = {}
-        parts: list[NDArray[np.int32]] = []
+    def warnings(
+        self, context: TaskContext, train: Split[WordsSample], evaluation: Split[WordsSample]
+    ) -> list[str]:
+        # F1 of entities does not depend on the labels that the data lacks.
+        return class_warnings(
+            context.labels,
+            train.samples,
+            evaluation.samples,
+            partial(self.label_names, table=context.settings.data),
+            locate=word_location,
+            warn_of_absent=not marks_spans(context.labels),
+        )
 
-        def label(row: int, text: Encoded, windows: Sequence[Window] = ()) -> None:
-            first = first_tokens(samples[row].words, text.offsets, text.special)
-            labels = np.full(len(text.ids), IGNORED, np.int32)
-            labels[list(first.values())] = targets[row][list(first)]  # of each word's first token
-            selected = select_windows(text, windows)
-            parts.extend(
-                np.array(window.select(np.where(selected == number, labels, IGNORED).tolist()))
-                for number, window in enumerate(windows)
-            )
-            if not windows:
-                parts.append(labels)
 
-        tokens: TokenizedTexts
-        if self.options.doc_stride is None:
-            tokens = tokenize(texts, tokenizer, self.inputs, limit, locations=locations, read=label)
-        else:
-            windows = text_windows(self.run, self.options.doc_stride)
-            tokens, values[WINDOW_LENGTHS] = tokenize_windows(
-                texts, tokenizer, self.inputs, windows, locations=locations, read=label
-            )
-        labels = np.concatenate(parts, dtype=np.int32)
-        self.fix_weights(labels[labels != IGNORED])
-        counts = {self.name: np.add.reduceat(self.weigh(labels), tokens.starts[:-1])}
-        arrays = {**tokens.arrays, LABELS: labels}
-        return TokenizedRows(tokens.starts, arrays, values, counts, tokens.truncated)
+class TaggerModel(TaskModel):
+    """A token classifier, with a CRF if the options or the pretrained head have one."""
 
     @override
-    def collate(self, examples: Sequence[Example]) -> Batch:
-        if WINDOW_LENGTHS not in examples[0].values:
-            return super().collate(examples)
-        return collate_windows(examples, self.padding(), [self.name], masks=self.masks())
+    def resolve_settings(
+        self,
+        task: FineTuningTask[Any],
+        settings: FineTuneConfig,
+        init: "PretrainedInit | None",
+    ) -> FineTuneConfig:
+        """Keep the CRF of a pretrained head."""
+
+        def has_transitions(checkpoint: "Checkpoint") -> bool:
+            return checkpoint.model.transitions is not None
+
+        return with_option_of_head(settings, init, "crf", task.head, task.problem, has_transitions)
 
     @override
-    def padding(self) -> dict[str, int]:
-        return {**super().padding(), LABELS: IGNORED}
+    def config_changes(self, settings: FineTuneConfig) -> dict[str, Any]:
+        return layer_changes(settings)
 
     @override
-    def model(self, family: "Family", config: "Config") -> nn.Module:
-        tagger = super().model(family, config)
-        return CrfTagger(tagger, len(config.labels)) if self.options.crf else tagger
+    def require_valid(self, context: TaskContext) -> None:
+        if not context.options.crf:
+            return
+        settings = context.settings
+        if settings.class_weights is not None or settings.fsdp:
+            name = "fsdp" if settings.fsdp else "class_weights"
+            raise UsageError(f"a CRF is not trained with {name}", f"leave {name} out")
+        if context.options.doc_stride is not None:
+            raise UsageError("a CRF is not trained on windows", "leave doc_stride out")
 
     @override
-    def models_to_save(self, model: nn.Module) -> dict[str, TrainedModel]:
+    def build(self, context: TaskContext, family: "Family", config: "Config") -> nn.Module:
+        tagger = super().build(context, family, config)
+        if context.options.crf:
+            return CrfTagger(tagger, len(config.labels))
+        return tagger
+
+    @override
+    def prepare(self, context: TaskContext, model: nn.Module) -> None:
+        select_layer(model, context.options.layers)
+
+    @override
+    def trained_models(self, context: TaskContext, model: nn.Module) -> dict[str, TrainedModel]:
         """Return the token classifier with its transitions."""
         if not isinstance(model, CrfTagger):
-            return super().models_to_save(model)
+            return super().trained_models(context, model)
         fields = {TRANSITIONS: model.transitions}
-        return {"model": TrainedModel(model.tagger, self.config, self.head, fields=fields)}
+        return {"model": TrainedModel(model.tagger, context.config, context.head, fields=fields)}
 
     @override
-    def load_checkpoint(self, model: nn.Module, checkpoint: "Checkpoint") -> list[str]:
+    def load_checkpoint(
+        self, context: TaskContext, model: nn.Module, checkpoint: "Checkpoint"
+    ) -> list[str]:
         if not isinstance(model, CrfTagger):
             return []
-        stored = checkpoint.model.transitions
-        if stored is None or checkpoint.config.labels != self.config.labels:
+        transitions = checkpoint.model.transitions
+        if transitions is None or checkpoint.config.labels != context.config.labels:
             return [TRANSITIONS]
         with torch.no_grad():
-            model.transitions.copy_(torch.tensor(stored))
+            model.transitions.copy_(torch.tensor(transitions))
         return []
 
+
+class WordInputs(TaskInputs[WordsSample]):
+    """Sentences, with the label of each word at its first token."""
+
+    varying_outputs: ClassVar[str] = ""
+
     @override
-    def forward(self, model: nn.Module, batch: "Mapping[str, Tensor]") -> Outputs:
+    def rows(self, context: TaskContext, samples: Sequence[WordsSample]) -> TokenizedRows:
+        targets = [context.target(sample) for sample in samples]
+        texts = [" ".join(sample.words) for sample in samples]
+        locations = [sample.location for sample in samples]
+        values: dict[str, NDArray[Any]] = {}
+        labels: list[NDArray[np.int32]] = []
+
+        def add_labels(row: int, text: Encoded, windows: Sequence[Window] = ()) -> None:
+            first = first_tokens(samples[row].words, text.offsets, text.special)
+            text_labels = np.full(len(text.ids), IGNORED, np.int32)
+            text_labels[list(first.values())] = targets[row][list(first)]
+            if not windows:
+                labels.append(text_labels)
+                return
+            selected = select_windows(text, windows)
+            for number, window in enumerate(windows):
+                window_labels = np.where(selected == number, text_labels, IGNORED)
+                labels.append(np.array(window.select(window_labels.tolist())))
+
+        if context.options.doc_stride is None:
+            tokens = tokenize(
+                texts,
+                context.tokenizer,
+                context.input_names,
+                context.max_tokens,
+                locations=locations,
+                read=add_labels,
+            )
+        else:
+            tokens, values[WINDOW_LENGTHS] = tokenize_windows(
+                texts,
+                context.tokenizer,
+                context.input_names,
+                text_windows(context.settings, context.options.doc_stride),
+                locations=locations,
+                read=add_labels,
+            )
+        arrays = {**tokens.arrays, LABELS: np.concatenate(labels, dtype=np.int32)}
+        return TokenizedRows(tokens.starts, arrays, values, {}, tokens.truncated)
+
+    @override
+    def collate(
+        self, context: TaskContext, examples: Sequence[Example], terms: Sequence[str]
+    ) -> Batch:
+        if WINDOW_LENGTHS not in examples[0].values:
+            return super().collate(context, examples, terms)
+        padding = self.padding(context)
+        return collate_windows(examples, padding, terms, masks=self.masks(context))
+
+    @override
+    def padding(self, context: TaskContext) -> dict[str, int]:
+        return {**super().padding(context), LABELS: IGNORED}
+
+    @override
+    def forward(
+        self, context: TaskContext, model: nn.Module, batch: "Mapping[str, Tensor]"
+    ) -> Outputs:
         """Return the logits of all tokens, (rows, tokens, labels), and with a CRF transitions."""
-        if not isinstance(model, CrfTagger):
-            return super().forward(model, batch)
-        outputs = super().forward(model.tagger, batch)
-        return Outputs({**outputs.logits, TRANSITIONS: at_least_float32(model.transitions)})
+        tagger = model.tagger if isinstance(model, CrfTagger) else model
+        logits = at_least_float32(tagger(**model_inputs(context, batch))["logits"])
+        outputs = {context.name: logits}
+        if isinstance(model, CrfTagger):
+            outputs[TRANSITIONS] = at_least_float32(model.transitions)
+        return Outputs(outputs)
+
+
+class WordCrossEntropy(TaskLoss):
+    """Cross-entropy of each word's label, or with a CRF of all labels of a sentence."""
 
     @override
-    def compute_loss(self, model: nn.Module, batch: "Mapping[str, Tensor]") -> LossOutput:
-        """Compute the loss; an evaluation of a CRF also finds the best labels."""
-        if not isinstance(model, CrfTagger):
-            return super().compute_loss(model, batch)
-        outputs, labels = self.forward(model, batch), batch[LABELS]
-        logits, transitions = outputs.logits[self.name], outputs.logits[TRANSITIONS]
-        with torch.autocast(logits.device.type, enabled=False):
-            emissions, words = gather_labelled(logits, labels)
-            losses = crf_negative_log_likelihood(emissions, words, transitions)
-        if model.training:
-            return LossOutput({self.name: losses.sum()}, predictions={})
-        scored, scores = words != IGNORED, transitions.double().cpu().numpy()
-        paths = [
-            viterbi(row[mask].double().cpu().numpy(), scores)
-            for row, mask in zip(emissions, scored, strict=True)
-            if mask.any()
-        ]
-        best = torch.from_numpy(np.concatenate(paths)) if paths else words[scored]
-        predictions = {
-            "prediction": best.to(words.device),
-            "label": words[scored],
-            "begins": _begins(words, None),
-        }
-        return LossOutput({self.name: losses.sum()}, predictions=predictions)
+    def fit(self, context: TaskContext, rows: TokenizedRows) -> ClassWeights | None:
+        labels = rows.arrays[LABELS]
+        return fit_class_weights(context, labels[labels != IGNORED])
 
     @override
-    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        logits, labels = outputs.logits[self.name], batch[LABELS]
-        weight = self.weights_like(logits)
-        flat = logits.flatten(0, 1), labels.flatten()
-        loss = F.cross_entropy(*flat, weight=weight, reduction="sum", ignore_index=IGNORED)
-        scored = labels != IGNORED
-        return LossOutput(
-            {self.name: loss},
-            predictions={
-                "prediction": logits.detach().argmax(-1)[scored],
-                "label": labels[scored],
-                "begins": _begins(labels, batch.get(TEXTS)),
-            },
+    def counts(self, context: TaskContext, rows: TokenizedRows) -> "Mapping[str, NDArray[Any]]":
+        weights = weigh_labels(rows.arrays[LABELS], fitted_weights(context))
+        return {context.name: np.add.reduceat(weights, rows.starts[:-1])}
+
+    @override
+    def loss(
+        self, context: TaskContext, outputs: Outputs, batch: "Mapping[str, Tensor]"
+    ) -> LossOutput:
+        logits = outputs.logits[context.name]
+        labels = batch[LABELS]
+        if TRANSITIONS in outputs.logits:
+            return crf_loss(context.name, logits, labels, outputs.logits[TRANSITIONS])
+        loss = F.cross_entropy(
+            logits.flatten(0, 1),
+            labels.flatten(),
+            weight=weight_tensor(context, logits),
+            reduction="sum",
+            ignore_index=IGNORED,
         )
+        is_scored = labels != IGNORED
+        predictions = {
+            "prediction": logits.detach().argmax(-1)[is_scored],
+            "label": labels[is_scored],
+            "begins": _begins(labels, batch.get(TEXTS)),
+        }
+        return LossOutput({context.name: loss}, predictions=predictions)
 
     @override
     def scored_logits(
-        self, outputs: Outputs, batch: "Mapping[str, Tensor]"
+        self, context: TaskContext, outputs: Outputs, batch: "Mapping[str, Tensor]"
     ) -> "Mapping[str, Tensor]":
-        # only the first tokens of words are scored
-        return {self.name: outputs.logits[self.name][batch[LABELS] != IGNORED]}
-
-    @property
-    @override
-    def class_labels(self) -> Sequence[str]:
-        return ()  # a sentence has many
+        """Return the logits of the first tokens of words."""
+        return {context.name: outputs.logits[context.name][batch[LABELS] != IGNORED]}
 
     @override
-    def of_samples(
-        self, predictions: "Mapping[str, NDArray[Any]]", count: int
-    ) -> "Mapping[str, Sequence[Any]]":
-        """Return the labels of each sentence; none if a sentence has no scored word."""
-        begins: Any = np.flatnonzero(predictions["begins"]) if predictions else []
-        if len(begins) != count:
-            return {}
-        return {name: np.split(predictions[name], begins[1:]) for name in ("prediction", "label")}
+    def count_logits(self, context: TaskContext, batch: Batch, term: str) -> int:
+        return count_labels(context, batch, term)
 
-    @override
-    def prediction(self, sample: Any, values: "Mapping[str, Any]") -> "Prediction | None":
-        label, predicted = (
-            [self.labels[number] for number in values[name].tolist()]
-            for name in ("label", "prediction")
-        )
-        find: Any = entities if marks_spans(self.labels) else enumerate
-        actual, found = set(find(label)), set(find(predicted))
-        return {
-            "location": sample.location,
-            "text": " ".join(sample.words),
-            "label": label,
-            "prediction": predicted,
-            "correct": actual == found,
-            "missed": len(actual - found),
-            "wrong": len(found - actual),
-        }
 
-    @override
-    def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
-        """Return the accuracy of words, and precision, recall and F1 of entities or labels."""
-        labels, predicted = predictions["label"], predictions["prediction"]
-        by_word = accuracy(predicted, labels)
-        if not marks_spans(self.labels):
-            by_label = ClassCounts.of(labels, predicted, len(self.labels))
-            return {"accuracy": by_word, "f1_macro": float(f1_macro(by_label))}
-        names = np.array(self.labels, object)
-        cuts = np.flatnonzero(predictions["begins"])[1:]
-        actual, guessed = (np.split(names[values], cuts) for values in (labels, predicted))
-        counts = [
-            numbers
-            for first, second in zip(actual, guessed, strict=True)
-            for numbers in entity_counts(first.tolist(), second.tolist()).values()
-        ]
-        return {"accuracy": by_word, **entity_scores(counts)}
+def crf_loss(name: str, logits: "Tensor", labels: "Tensor", transitions: "Tensor") -> LossOutput:
+    """Return the negative log-likelihood of labels; in an evaluation, also the best labels.
+
+    Args:
+        name: name of the term.
+        logits: logits of all tokens, (rows, tokens, labels), float32.
+        labels: labels of words at their first tokens, else ``IGNORED``, (rows, tokens).
+        transitions: see ``zoo.nn.layers.crf``.
+    """
+    with torch.autocast(logits.device.type, enabled=False):
+        emissions, words = gather_labelled(logits, labels)
+        losses = crf_negative_log_likelihood(emissions, words, transitions)
+    if torch.is_grad_enabled():
+        return LossOutput({name: losses.sum()})
+    is_scored = words != IGNORED
+    scores = transitions.double().cpu().numpy()
+    paths = list[Any]()
+    for row, mask in zip(emissions, is_scored, strict=True):
+        if mask.any():
+            paths.append(viterbi(row[mask].double().cpu().numpy(), scores))
+    best = torch.from_numpy(np.concatenate(paths)) if paths else words[is_scored]
+    predictions = {
+        "prediction": best.to(words.device),
+        "label": words[is_scored],
+        "begins": _begins(words, None),
+    }
+    return LossOutput({name: losses.sum()}, predictions=predictions)
 
 
 def _begins(labels: "Tensor", texts: "Tensor | None") -> "Tensor":
@@ -337,3 +393,15 @@ def _begins(labels: "Tensor", texts: "Tensor | None") -> "Tensor":
     rows = torch.arange(len(labels), device=labels.device) if texts is None else texts
     sentences = rows[:, None].expand_as(labels)[labels != IGNORED]
     return sentences.diff(prepend=sentences.new_full((1,), -1)) != 0
+
+
+TOKEN_CLASSIFICATION = FineTuningTask(
+    name="token-classification",
+    head="token-classification",
+    data=WordData(),
+    inputs=WordInputs(),
+    loss=WordCrossEntropy(),
+    results=WordResults(),
+    model=TaggerModel(),
+    options_type=TokenOptions,
+)

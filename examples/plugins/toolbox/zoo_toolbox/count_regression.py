@@ -1,79 +1,102 @@
 """Poisson regression of counts: training, results and evaluation."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
 from torch.nn import functional as F
 
 from zoo.data.readers.labelled import Sample
 from zoo.data.readers.problems import RowError
-from zoo.evaluation.base import Result
-from zoo.finetuning.base import LABELS
-from zoo.metrics.intervals import bootstrap_samples
-from zoo.metrics.ranks import regression_metrics
+from zoo.evaluation.labelled_texts import TextEvaluation
+from zoo.finetuning.labelled_texts import LabelledTexts, Number
+from zoo.finetuning.task import LABELS, FineTuningTask, TaskContext, TaskLoss
+from zoo.finetuning.text_inputs import TextInputs, TextModel, TextOptions
+from zoo.inference.results import ResultContext
+from zoo.inference.text_results import NumberResults, TextResults
+from zoo.inference.text_scores import TextScores
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.overrides import override
-from zoo.tasks.text_classification.evaluate import RegressionEvaluation
-from zoo.tasks.text_classification.predict import ClassifyTexts
-from zoo.tasks.text_classification.train import Regression
 from zoo.training.config.finetune import TableConfig
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from zoo.checkpoint import Checkpoint
 
-class CountRegression(Regression):
+
+class Count(Number):
+    """A number that is not negative."""
+
+    @override
+    def check(self, sample: Sample, table: TableConfig) -> None:
+        super().check(sample, table)
+        if float(sample.label) < 0:
+            raise RowError(f"{sample.location}: the count {sample.label} is negative")
+
+
+class PoissonLoss(TaskLoss):
     """Negative log-likelihood of a Poisson distribution, whose log rate is the model's output.
 
     Nelder and Wedderburn 1972, J. R. Stat. Soc. A 135:370; without the term that is the same for
     all models.
     """
 
-    name: ClassVar[str] = "count-regression"
-    default_metric: ClassVar[str] = "spearman"
-
-    @classmethod
     @override
-    def check(cls, sample: Any, data: TableConfig) -> Any:
-        checked = super().check(sample, data)
-        if float(sample.label) < 0:
-            raise RowError(f"{sample.location}: the count {sample.label} is negative")
-        return checked
-
-    @override
-    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-        log_rates, counts = outputs.logits[self.name].squeeze(-1), batch[LABELS]
+    def loss(
+        self, context: TaskContext, outputs: Outputs, batch: "Mapping[str, Tensor]"
+    ) -> LossOutput:
+        log_rates = outputs.logits[context.name].squeeze(-1)
+        counts = batch[LABELS]
         return LossOutput(
-            {self.name: F.poisson_nll_loss(log_rates, counts, reduction="sum")},
+            {context.name: F.poisson_nll_loss(log_rates, counts, reduction="sum")},
             predictions={"prediction": log_rates.detach().exp(), "label": counts},
         )
 
 
-class Count(ClassifyTexts):
+class CountResults(NumberResults):
     """Results have the key ``count``, the expected count."""
 
     output_keys: ClassVar[tuple[str, ...]] = ("count",)
 
     @override
-    def result(self, logits: "NDArray[np.floating[Any]]") -> dict[str, Any]:
+    def result(self, checkpoint: "Checkpoint", logits: "NDArray[Any]") -> dict[str, Any]:
         return {"count": math.exp(logits[0])}
 
+    @override
+    def output_values(self, context: ResultContext, result: Mapping[str, Any]) -> tuple[Any, ...]:
+        return (result["count"],)
 
-class CountEvaluation(RegressionEvaluation):
+    @override
+    def default_metric(self, context: ResultContext) -> str:
+        return "spearman"
+
+
+class CountScores(TextScores):
+    """The expected count of each text."""
+
+    results: ClassVar[TextResults | None] = CountResults()
+    output_keys: ClassVar[tuple[str, ...]] = CountResults.output_keys
+
+
+class CountEvaluation(TextEvaluation):
     """Correlations of expected counts with counts, and the mean squared error."""
 
     name: ClassVar[str] = "count-regression"
-    predictor: ClassVar[type[ClassifyTexts]] = Count
+    suitable: ClassVar[str] = "regression"
+    results: ClassVar[TextResults] = CountResults()
+    scores_type: ClassVar[type[TextScores]] = CountScores
 
-    @override
-    def result(self, samples: Iterable[Sample], predictions: Iterator[dict[str, Any]]) -> Result:
-        actual = np.fromiter(map(self.actual, samples), np.float64)
-        predicted = np.fromiter((added["count"] for added in predictions), np.float64)
-        intervals = bootstrap_samples(
-            lambda rows: regression_metrics(predicted[rows], actual[rows]), len(actual), self.seed
-        )
-        metrics = {**regression_metrics(predicted, actual), "samples": len(actual)}
-        return Result(metrics, {"intervals": intervals})
+
+COUNT_REGRESSION = FineTuningTask(
+    name="count-regression",
+    head="sequence-classification",
+    data=LabelledTexts(Count()),
+    inputs=TextInputs(),
+    loss=PoissonLoss(),
+    results=CountResults(),
+    model=TextModel(),
+    options_type=TextOptions,
+    problem="regression",
+)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from zoo.finetuning.embeddings.data import TextGroup
 from zoo.finetuning.order import ProportionalMixture, Rows
 from zoo.overrides import override
-from zoo.tasks.sentence_embedding.data import TextGroup
 
 EXCHANGED = 100  # batches in which a place for the last rows of an epoch is sought
 

@@ -1,14 +1,18 @@
-"""Labels, or numbers, of texts and pairs of texts."""
+"""Scores of texts and pairs of texts: a class, several classes, or a number of each."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
 from zoo.families.config import Problem
 from zoo.inference.processing.batching import Batch
-from zoo.inference.processing.numbers import sigmoid, softmax
-from zoo.inference.processing.pooling import activate
 from zoo.inference.task import EncodedExample
+from zoo.inference.text_results import (
+    ClassResults,
+    NumberResults,
+    SeveralClassesResults,
+    TextResults,
+)
 from zoo.inference.windowed import WindowedTask
 from zoo.overrides import override
 from zoo.tokenizers import Encoded
@@ -20,17 +24,23 @@ if TYPE_CHECKING:
 
     from zoo.tokenizers.tokenizer import Text
 
-THRESHOLD = 0.5  # minimum probability of a label, in multi-label classification
+# Problem type of a head -> what its logits mean.
+RESULTS: Mapping[Problem, TextResults] = {
+    "single_label_classification": ClassResults(),
+    "regression": NumberResults(),
+    "multi_label_classification": SeveralClassesResults(),
+}
 
 
 def problem_of(config: Any) -> Problem:
     """Return the problem type of a configuration, as transformers infers it."""
-    one_output = len(config.labels) == 1
     problem: Problem | None = config.problem
-    return problem or ("regression" if one_output else "single_label_classification")
+    if problem is not None:
+        return problem
+    return "regression" if len(config.labels) == 1 else "single_label_classification"
 
 
-class ClassifyTexts(WindowedTask):
+class TextScores(WindowedTask):
     """Classification of texts or pairs of texts, or regression.
 
     Keys of a result, by the problem type of the configuration:
@@ -48,6 +58,8 @@ class ClassifyTexts(WindowedTask):
     name: ClassVar[str] = "classify"
     output_keys: ClassVar[tuple[str, ...]] = ("label", "labels", "score", "scores")
     pairs: ClassVar[bool] = True
+    # What the logits mean; ``None`` to decide by the problem type of the head.
+    results: ClassVar[TextResults | None] = None
 
     def __init__(
         self,
@@ -65,11 +77,6 @@ class ClassifyTexts(WindowedTask):
                 f"{self.checkpoint.name} reads pairs in both orders, and not in windows",
                 "leave --doc-stride out",
             )
-
-    @property
-    def problem(self) -> Problem:
-        """Problem type of the head."""
-        return problem_of(self.checkpoint.config)
 
     @property
     def pair_settings(self) -> PairSettings:
@@ -112,24 +119,5 @@ class ClassifyTexts(WindowedTask):
 
     def result(self, logits: "NDArray[np.floating[Any]]") -> dict[str, Any]:
         """Return the result of a text from its logits, (labels,)."""
-        import numpy as np
-
-        if self.problem == "regression":
-            if len(logits) == 1:
-                name = self.checkpoint.model.score_activation
-                exact = logits if name is None else activate(logits.astype(np.float64), name)
-                return {"score": float(exact[0])}
-            return {"scores": self._named(logits)}
-        if self.problem == "multi_label_classification":
-            scores = self._named(sigmoid(logits))
-            return {"labels": [k for k, p in scores.items() if p >= THRESHOLD], "scores": scores}
-        probabilities = softmax(logits)
-        best = int(probabilities.argmax())
-        return {
-            "label": self.checkpoint.config.labels[best],
-            "score": float(probabilities[best]),
-            "scores": self._named(probabilities),
-        }
-
-    def _named(self, values: "NDArray[np.floating[Any]]") -> dict[str, float]:
-        return dict(zip(self.checkpoint.config.labels, values.tolist(), strict=True))
+        results = self.results or RESULTS[problem_of(self.checkpoint.config)]
+        return results.result(self.checkpoint, logits)

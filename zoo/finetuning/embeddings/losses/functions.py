@@ -1,31 +1,8 @@
 """Losses of sentence embeddings, with the conventions of sentence-transformers."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-
-
-def multiple_negatives(
-    anchors: Tensor,
-    columns: Sequence[Tensor],
-    scale: float,
-    first: int = 0,
-    *,
-    unit: bool = True,
-) -> Tensor:
-    """Return the cross-entropy of each anchor's own text among all texts of the batch, (rows,)."""
-    # Multiple negatives ranking (Henderson et al. 2017, arXiv:1705.00652, section 4.4) over scaled
-    # cosine similarities: the texts of other anchors, and all hard negatives, are negatives.
-    # Anchors are (rows, hidden); columns are texts, and hard negatives if there are some, (n,
-    # hidden) each; anchors' own texts begin at ``first``.
-    candidates = torch.cat(list(columns))
-    if unit:
-        anchors, candidates = F.normalize(anchors, dim=-1), F.normalize(candidates, dim=-1)
-    scores = scale * anchors @ candidates.T
-    labels = torch.arange(first, first + len(anchors), device=scores.device)
-    return F.cross_entropy(scores, labels, reduction="none")
 
 
 def cosent(first: Tensor, second: Tensor, scores: Tensor, scale: float) -> Tensor:

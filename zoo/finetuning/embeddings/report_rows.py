@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from zoo.data.readers.labelled import label_number
-from zoo.evaluation.base import Evaluation, Prediction
-from zoo.tasks.sentence_embedding.data import TextGroup
+from zoo.finetuning.embeddings.data import TextGroup
+from zoo.inference.results import Prediction
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +20,9 @@ def embedding_mistake(row: Prediction) -> float | None:
         return float(abs(row[RANK_DIFFERENCE]))
     if "rank" in row:
         return None if row["rank"] == 1 else float(row["rank"])
-    return Evaluation.mistake(row)
+    if row.get("correct", True):
+        return None
+    return float(row.get("probability") or 0.0)
 
 
 def scored_row(sample: TextGroup, similarity: float, difference: float) -> Prediction:

@@ -1,33 +1,23 @@
-"""Options of sentence embeddings, and the columns that their losses need."""
+"""Options of tasks that train embeddings."""
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from zoo.errors import UsageError
 from zoo.objectives.options import Options
 from zoo.tokenizers.pooling import Pooling, PoolingMode, SimilarityFunction
 from zoo.tokenizers.sentence_modules import AnyModule
-from zoo.training.config.finetune import TableConfig
-
-Loss = Literal[
-    "multiple-negatives", "cosent", "cosine", "triplet", "softmax", "margin-mse", "kl-div"
-]
-MARGIN_MSE = "margin-mse"
-TAUGHT = (MARGIN_MSE, "kl-div")  # by the scores of a teacher
-SCORED, UNSCORED = ("cosent", "cosine"), ("multiple-negatives", "triplet")
 
 
 class EmbeddingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of ``SentenceEmbedding``; ``None`` takes the checkpoint's setting, if it has one."""
+    """Options of tasks that train embeddings; ``None`` takes the checkpoint's setting, if any.
 
-    # by default ``cosent`` with a column of labels, and ``multiple-negatives`` without
-    loss: Loss | None = None
-    scale: float = 20.0  # factor of cosine similarities in ``multiple-negatives`` and ``cosent``
-    margin: float = 5.0  # margin of ``triplet``
-    temperature: float = 1.0  # of the probabilities in ``kl-div``
-    # lowest and highest score of the data, which ``cosine`` maps to 0 and 1
-    score_range: tuple[float, float] | None = None
+    The settings of the loss are options as well; see ``zoo.finetuning.embeddings.losses``.
+    """
+
+    # The loss: its name in settings, and an ``EmbeddingLoss`` with its own settings in the options
+    # of a run. By default ``cosent`` with a column of labels, and ``multiple-negatives`` without.
+    loss: Any = None
     pooling: PoolingMode | None = None  # of the vectors of tokens; by default the mean
     normalize: bool | None = None  # scale embeddings to unit length
     # modules after the backbone, such as pooling and Dense, in place of ``pooling``, ``normalize``
@@ -50,10 +40,6 @@ class EmbeddingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields
     mini_batch_size: int | None = None
 
     def __post_init__(self) -> None:
-        if self.scale <= 0 or self.margin < 0:
-            raise ValueError(f"scale is {self.scale} and margin {self.margin}, not positive")
-        if not self.temperature > 0:
-            raise ValueError(f"temperature is {self.temperature}, not positive")
         for name in ("truncate_dim", "mini_batch_size"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -66,11 +52,10 @@ class EmbeddingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields
             self.prompts or {}
         ):
             raise ValueError(f"default_prompt_name is {self.default_prompt_name}, not a prompt")
-        if self.score_range is not None and not self.score_range[0] < self.score_range[1]:
-            raise ValueError(f"score_range is {self.score_range}, not the lowest score first")
 
     def _check_matryoshka(self) -> None:
-        dims, weights = self.matryoshka, self.matryoshka_weights
+        dims = self.matryoshka
+        weights = self.matryoshka_weights
         if dims is not None and (not dims or min(dims) < 1 or len(set(dims)) < len(dims)):
             raise ValueError(f"matryoshka is {list(dims)}, not different positive numbers")
         if weights is None:
@@ -106,51 +91,19 @@ class EmbeddingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields
 
 def stored_options(pooling: Pooling | None) -> dict[str, Any]:
     """Return the options with which a sentence encoder is trained further."""
-    known = pooling or Pooling()
-    usual = {
-        "pooling": known.mode,
-        "normalize": known.normalize,
-        "include_prompt": known.include_prompt,
+    settings = pooling or Pooling()
+    options: dict[str, Any] = {
+        "lowercase": settings.lowercase,
+        "prompts": settings.prompts,
+        "similarity_fn_name": settings.similarity_fn_name,
+        "truncate_dim": settings.truncate_dim,
     }
-    options = {
-        **({"modules": msgspec.to_builtins(known.modules)} if known.modules else usual),
-        "lowercase": known.lowercase,
-        "prompts": known.prompts,
-        "default_prompt_name": known.default_prompt_name,
-        "similarity_fn_name": known.similarity_fn_name,
-        "truncate_dim": known.truncate_dim,
-    }
-    if known.default_prompt_name not in known.prompts:  # a name that has no text
-        del options["default_prompt_name"]
+    if settings.modules:
+        options["modules"] = msgspec.to_builtins(settings.modules)
+    else:
+        options["pooling"] = settings.mode
+        options["normalize"] = settings.normalize
+        options["include_prompt"] = settings.include_prompt
+    if settings.default_prompt_name in settings.prompts:  # Else it is a name without a text.
+        options["default_prompt_name"] = settings.default_prompt_name
     return {name: value for name, value in options.items() if value is not None}
-
-
-def check_columns(loss: Loss, data: TableConfig) -> None:
-    """Check that the data has the columns of a loss."""
-    wrong = {
-        "needs scores or classes: name their column with --label": (
-            loss in (*SCORED, "softmax") and data.label is None
-        ),
-        "needs the scores of a teacher: name their column with --label": (
-            loss in TAUGHT and data.label is None
-        ),
-        "needs negatives: name their columns with --negative": (
-            loss in TAUGHT and not data.negatives
-        ),
-        "takes no labels: leave out --label": (loss in UNSCORED and data.label is not None),
-        "has no classes: leave out data.labels": loss != "softmax" and data.labels is not None,
-        "takes no negatives: leave out --negative": (
-            loss in (*SCORED, "softmax") and bool(data.negatives)
-        ),
-        "needs one negative: name its column with --negative": (
-            loss == "triplet" and len(data.negatives) != 1
-        ),
-        "is evaluated on its own columns: leave out data.eval_score": (
-            loss in (*SCORED, *TAUGHT, "softmax") and data.eval_score is not None
-        ),
-        "is evaluated on scores of other files: name them with --eval": (
-            data.eval_score is not None and not data.eval
-        ),
-    }
-    for remedy in (text for text, applies in wrong.items() if applies):
-        raise UsageError(f"the loss {loss} {remedy}")

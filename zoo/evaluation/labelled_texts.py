@@ -1,0 +1,157 @@
+"""Evaluation of models that score texts, on tables of labelled texts."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.data.readers.labelled import Columns, Sample, iter_samples
+from zoo.data.readers.problems import RowProblems
+from zoo.data.readers.review import Reviewed
+from zoo.errors import UsageError
+from zoo.evaluation.base import Evaluation, Prediction, Result
+from zoo.families.config import Problem
+from zoo.inference.processing.records import TextExample
+from zoo.inference.results import EvaluatedModel
+from zoo.inference.task_checks import require_head
+from zoo.inference.text_results import TextResults
+from zoo.inference.text_scores import TextScores, problem_of
+from zoo.overrides import override
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+
+CLASSIFY = "classify"
+EVALUATIONS: Mapping[Problem, str] = {
+    "single_label_classification": "text-classification",
+    "regression": "regression",
+    "multi_label_classification": "multi-label",
+}
+WORDS = "token-classification"
+
+
+def require_evaluated(checkpoint: "Checkpoint", name: str, suitable: str) -> None:
+    """Check that a checkpoint is a classifier that an evaluation can measure.
+
+    Args:
+        checkpoint: the checkpoint.
+        name: name of the evaluation.
+        suitable: name of the evaluation for the problem type that the head needs.
+    """
+    require_head(checkpoint, CLASSIFY)
+    labels_words = len(checkpoint.head.outputs["logits"].split()) == 3
+    actual = WORDS if labels_words else EVALUATIONS[problem_of(checkpoint.config)]
+    if actual != suitable:
+        raise UsageError(
+            f"{checkpoint.name}, with the head {checkpoint.head_name}, is a model for {actual}, "
+            f"and not for {name}",
+            f"evaluate it with --task {actual}",
+        )
+
+
+def labels_in_data(labels: tuple[str, ...]) -> tuple[str, ...]:
+    """Return labels as the data names them: the Hub's default name ``LABEL_3`` is ``3`` there."""
+    numbers = tuple(map(str, range(len(labels))))
+    if labels == tuple(f"LABEL_{number}" for number in numbers):
+        return numbers
+    return labels
+
+
+class TextEvaluation(Evaluation):
+    """Evaluation on tables; see ``zoo.data.readers.tables`` for their formats."""
+
+    # The details have 95 % bootstrap intervals of the metrics.
+
+    results: ClassVar[TextResults]  # what logits and labels mean
+    # Name of the evaluation for the problem type that the head needs; by default this one.
+    suitable: ClassVar[str] = ""
+    scores_type: ClassVar[type[TextScores]] = TextScores
+    label_separator: str = ","
+
+    def __init__(
+        self,
+        *args: Any,
+        text: str = "text",
+        pair: str | None = None,
+        label: str = "label",
+        seed: int = 0,
+        max_seq_len: int | None = None,
+        doc_stride: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        self.columns = Columns(text, label, pair)
+        self.seed = seed
+        self.task = self.scores_type(
+            self.checkpoint, self.session, max_tokens=max_seq_len, doc_stride=doc_stride
+        )
+        config = self.checkpoint.config
+        self.model = EvaluatedModel(config, labels_in_data(config.labels))
+
+    @classmethod
+    @override
+    def require_supported(cls, checkpoint: "Checkpoint") -> None:
+        require_evaluated(checkpoint, cls.name, cls.suitable or cls.name)
+
+    @property
+    @override
+    def class_labels(self) -> Sequence[str]:
+        return self.results.class_names(self.model)
+
+    @classmethod
+    @override
+    def mistake(cls, row: Prediction) -> float | None:
+        return cls.results.mistake(row)
+
+    @override
+    def measure(self, files: Sequence[Path]) -> Result:
+        import numpy as np
+
+        samples = self.samples(lambda problems: self._read(files, problems), self._review)
+        labels = np.fromiter(
+            (self._label(sample) for sample in samples), self.results.label_dtype(self.model)
+        )
+        self.warn(self.results.warnings(self.model, labels))
+        records = (TextExample(s.text, s.pair, location=s.location) for s in samples)
+        model_results = (added for _, added in self.task.stream(records))
+        outputs = np.fromiter(
+            (
+                self.results.output_values(self.model, result)
+                for result in self.observed(samples, model_results, self._row)
+            ),
+            self.results.output_dtype(self.model),
+        )
+        predictions = {"label": labels}
+        for name in outputs.dtype.names or ():
+            predictions[name] = outputs[name]
+        metrics, details = self.results.evaluate(self.model, predictions, self.seed)
+        return Result({**metrics, "samples": len(labels)}, details)
+
+    def _read(self, files: Sequence[Path], problems: RowProblems) -> Iterator[Sample]:
+        samples = iter_samples(
+            files, self.columns, problems, unlabelled=self.results.may_be_unlabelled
+        )
+        return problems.valid(samples, self._label)
+
+    def _label(self, sample: Sample) -> Any:
+        return self.results.label(self.model, sample, self.label_separator)
+
+    def _review(self, sample: Sample) -> Reviewed:
+        return Reviewed(
+            sample.texts,
+            self.results.answer(self.model, sample, self.label_separator),
+            self.results.label_names(sample, self.label_separator),
+        )
+
+    def _row(self, sample: Sample, result: Mapping[str, Any]) -> Prediction:
+        """Return a sample with what the model predicts, for ``zoo eval --predictions``."""
+        dtype: Any = self.results.output_dtype(self.model)
+        names = [name for name, *_ in dtype]
+        output_values = self.results.output_values(self.model, result)
+        values = {
+            "label": self._label(sample),
+            **dict(zip(names, output_values, strict=True)),
+            **self.results.extra_values(self.model, result),
+        }
+        row = self.results.row(self.model, sample, values)
+        assert row is not None, "results of texts have rows"
+        return row

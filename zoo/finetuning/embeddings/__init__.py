@@ -1,0 +1,1 @@
+"""What tasks that train embeddings share: options, losses, representations, inputs and results."""

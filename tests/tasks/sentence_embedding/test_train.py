@@ -34,7 +34,6 @@ from tests.finetuning.making import (
 from tests.inference.conftest import converted
 from tests.training.runs import assert_resumes_from, finish_in_two_processes, records
 from zoo.errors import UsageError, ZooError
-from zoo.finetuning.embeddings.batch import EmbeddedBatch
 from zoo.finetuning.embeddings.losses.functions import (
     cosent,
     cosine_error,
@@ -44,7 +43,7 @@ from zoo.finetuning.embeddings.losses.functions import (
 from zoo.finetuning.embeddings.losses.multiple_negatives import MultipleNegatives
 from zoo.finetuning.embeddings.order import NoDuplicatesOrder
 from zoo.finetuning.embeddings.pooling import pool
-from zoo.finetuning.embeddings.representation import Representation
+from zoo.finetuning.embeddings.representation import EmbeddedBatch, Representation
 from zoo.finetuning.runs import FineTuneRun
 from zoo.inference.processing.pooling import pool as numpy_pool
 from zoo.objectives.base import Batch

@@ -17,7 +17,7 @@ from tests.finetuning.making import (
     training_losses,
     write_table,
 )
-from tests.finetuning.test_losses import losses_of_transformers
+from tests.finetuning.test_class_losses import losses_of_transformers
 from tests.training.runs import records
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.problems import RowProblems

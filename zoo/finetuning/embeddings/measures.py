@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from zoo.finetuning.embeddings.batch import EmbeddedBatch
-    from zoo.finetuning.embeddings.representation import Representation
+    from zoo.finetuning.embeddings.representation import EmbeddedBatch, Representation
     from zoo.finetuning.task import TaskContext
 
     Arrays = Mapping[str, NDArray[Any]]

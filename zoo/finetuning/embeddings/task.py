@@ -18,7 +18,6 @@ from zoo.data.readers.labelled import label_name, label_number
 from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.errors import UsageError, did_you_mean
-from zoo.finetuning.embeddings.batch import EmbeddedBatch, splits_micro_batches
 from zoo.finetuning.embeddings.data import TextGroup, read_text_groups, review_group
 from zoo.finetuning.embeddings.losses import loss_names, loss_type
 from zoo.finetuning.embeddings.losses.base import EmbeddingLoss
@@ -32,9 +31,11 @@ from zoo.finetuning.embeddings.report_rows import embedding_mistake
 from zoo.finetuning.embeddings.representation import (
     IDS,
     MASK,
+    EmbeddedBatch,
     Representation,
     class_logits,
     column_name,
+    splits_micro_batches,
 )
 from zoo.finetuning.labels import label_index, order_labels
 from zoo.finetuning.rows import TokenizedRows, TokenizedTexts, tokenize

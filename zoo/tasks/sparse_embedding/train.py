@@ -9,9 +9,8 @@ import numpy as np
 import torch
 
 from zoo.errors import UsageError
-from zoo.finetuning.embeddings.batch import EmbeddedBatch
 from zoo.finetuning.embeddings.options import EmbeddingOptions
-from zoo.finetuning.embeddings.representation import Representation
+from zoo.finetuning.embeddings.representation import EmbeddedBatch, Representation
 from zoo.finetuning.embeddings.task import embedding_task
 from zoo.finetuning.task import FineTuningTask, TaskContext
 from zoo.overrides import override

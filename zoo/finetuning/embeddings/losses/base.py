@@ -17,7 +17,7 @@ from zoo.training.config.finetune import TableConfig
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from zoo.finetuning.embeddings.batch import EmbeddedBatch
+    from zoo.finetuning.embeddings.representation import EmbeddedBatch
 
 # What the column of labels has: nothing, a score or a class of a pair, or a teacher's scores of a
 # text and negatives, or their margins.

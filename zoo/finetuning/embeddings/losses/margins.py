@@ -17,7 +17,7 @@ from zoo.training.config.finetune import TableConfig
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from zoo.finetuning.embeddings.batch import EmbeddedBatch
+    from zoo.finetuning.embeddings.representation import EmbeddedBatch
 
 
 def teacher_margins(sample: TextGroup) -> Any:

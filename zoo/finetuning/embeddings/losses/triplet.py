@@ -11,7 +11,7 @@ from zoo.overrides import override
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from zoo.finetuning.embeddings.batch import EmbeddedBatch
+    from zoo.finetuning.embeddings.representation import EmbeddedBatch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ its place changes here.
 
 import json
 import typing
+from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -31,16 +32,27 @@ def task_parts() -> dict[str, dict[str, Any]]:
 
 
 def embedding_losses() -> list[str]:
-    from zoo.tasks.sentence_embedding.train_options import Loss
-
-    return list(typing.get_args(Loss))
+    losses = _optional_module("zoo.finetuning.embeddings.losses")
+    if losses is not None:
+        return list(losses.BUILT_IN)
+    older = import_module("zoo.tasks.sentence_embedding.train_options")
+    return list(typing.get_args(older.Loss))
 
 
 def reranker_losses() -> dict[str, list[str]]:
     from zoo.tasks.reranker.losses import Weighting
-    from zoo.tasks.reranker.train import Kind
 
-    return {"losses": list(typing.get_args(Kind)), "weightings": list(typing.get_args(Weighting))}
+    training: Any = import_module("zoo.tasks.reranker.train")
+    names = getattr(training, "LossName", None) or training.Kind
+    return {"losses": list(typing.get_args(names)), "weightings": list(typing.get_args(Weighting))}
+
+
+def _optional_module(name: str) -> Any:
+    """Return a module, or ``None`` in versions that do not have it."""
+    try:
+        return import_module(name)
+    except ImportError:
+        return None
 
 
 def adapters() -> dict[str, list[str]]:

@@ -11,6 +11,7 @@ from zoo.data.readers.documents import ReaderConfig, read_documents
 from zoo.data.readers.labelled import Columns, read_samples
 from zoo.data.readers.problems import NoProblems
 from zoo.data.readers.tables import read_table
+from zoo.finetuning.embeddings.data import read_text_groups
 from zoo.inference.processing.inputs import read_records
 from zoo.tasks.causal_lm.data import read_completions
 from zoo.tasks.likelihood.minimal_pairs import COLUMNS as PAIR_COLUMNS
@@ -19,7 +20,6 @@ from zoo.tasks.prompt.unlabelled import read_unlabelled
 from zoo.tasks.question_answering.data import read_questions
 from zoo.tasks.reranker.data import ListColumns, read_lists
 from zoo.tasks.retrieval.data import read_texts
-from zoo.tasks.sentence_embedding.data import read_text_groups
 
 Read = Callable[[Path], Any]
 Rows = Sequence[Sequence[str]]

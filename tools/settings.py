@@ -6,6 +6,7 @@ docstring.
 """
 
 import ast
+import dataclasses
 import inspect
 import re
 import sys
@@ -26,6 +27,7 @@ from zoo.errors import UsageError
 from zoo.export.targets import BUILT_IN
 from zoo.families.distillation import DistillationRecipe, Replacement, Targets, Term
 from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, SeqLenWarmup
+from zoo.finetuning.embeddings import losses as embedding_losses
 from zoo.objectives import OBJECTIVES, objective_type
 from zoo.objectives.options import Options
 from zoo.plugins import all_families
@@ -154,6 +156,7 @@ def tables() -> Iterator[tuple[str, list[Row]]]:
     yield "## Fine-tuning", list(rows(FineTuneConfig))
     yield "### data of fine-tuning", list(rows(TableConfig, "data."))
     yield from option_tables("task_args", tasks())
+    yield "### task_args of losses of embeddings", list(embedding_loss_rows())
     yield "## Distillation", list(rows(DistillationConfig, "distillation."))
     yield "### distillation.terms", list(rows(Term, "distillation.terms.NAME."))
     yield "### distillation.replacement", list(rows(Replacement, "distillation.replacement."))
@@ -171,6 +174,22 @@ def option_tables(
         base = next((cls for cls in options.__mro__[1:] if cls in by_type), None)
         also = "" if base is None else f"\n\nIn addition to the options of {by_type[base]}."
         yield f"### {setting} of {names}{also}", list(rows(options, f"{setting}.", base))
+
+
+def embedding_loss_rows() -> Iterator[Row]:
+    """Yield the settings of losses of embeddings, each with the losses that read it."""
+    losses: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    hints: dict[str, Any] = {}
+    for name in embedding_losses.BUILT_IN:
+        loss = embedding_losses.loss_type(name)
+        comments = _commented(loss)
+        hints |= typing.get_type_hints(loss)
+        for field in dataclasses.fields(loss):
+            value = msgspec.json.encode(field.default).decode()
+            losses[field.name, value, comments[field.name]].append(f"`{name}`")
+    for (setting, value, meaning), names in losses.items():
+        text = f"{meaning}; of {', '.join(names)}"
+        yield Row(f"task_args.{setting}", kind(hints[setting]), f"`{value}`", text)
 
 
 def objectives() -> dict[str, type[Options]]:

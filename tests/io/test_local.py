@@ -27,6 +27,7 @@ from zoo.io.local import Use, require_local
 def test_paths_and_names_pass(path: str) -> None:
     require_local(path, "file")
     require_local(Path(path), "output")
+    assert "://" not in path.partition("/")[0]
 
 
 URLS = [

@@ -15,8 +15,9 @@ class EmbeddingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields
     The settings of the loss are options as well; see ``zoo.finetuning.embeddings.losses``.
     """
 
-    # The loss: its name in settings, and an ``EmbeddingLoss`` with its own settings in the options
-    # of a run. By default ``cosent`` with a column of labels, and ``multiple-negatives`` without.
+    # The loss: ``multiple-negatives``, ``cosent``, ``cosine``, ``triplet``, ``softmax``,
+    # ``margin-mse``, ``kl-div``, or a plugin's; by default ``cosent`` with a column of labels, and
+    # ``multiple-negatives`` without. In a run, an ``EmbeddingLoss`` takes the place of the name.
     loss: Any = None
     pooling: PoolingMode | None = None  # of the vectors of tokens; by default the mean
     normalize: bool | None = None  # scale embeddings to unit length

@@ -50,7 +50,7 @@ LossName = Literal["binary-cross-entropy", "cross-entropy", "list-net", "lambda"
 class RerankerOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of rerankers."""
 
-    loss: LossName = "binary-cross-entropy"
+    loss: LossName = "binary-cross-entropy"  # The loss over the texts of a query.
     # The lowest and the highest label of the data, which are mapped to 0 and 1.
     score_range: tuple[float, float] | None = None
     weighting: Weighting = "ndcg-loss2++"  # The weights of pairs in ``lambda``.

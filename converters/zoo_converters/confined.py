@@ -10,13 +10,13 @@ import resource
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import zoo
 from zoo.errors import VerificationError
+from zoo.io.scratch import memory_file
 
 BOOT = """
 import json, sys
@@ -55,7 +55,7 @@ def call_confined(
         "limits": {"memory": memory, "seconds": seconds + START_SECONDS},
     }
     environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-    with tempfile.TemporaryFile() as answer:
+    with memory_file() as answer:
         try:
             status = subprocess.run(
                 [sys.executable, "-I", "-W", "ignore", "-c", BOOT],

@@ -3,6 +3,7 @@
 import errno
 import os
 import time
+import traceback
 from collections.abc import Sequence
 
 import click
@@ -10,6 +11,7 @@ import click
 from zoo.cli import output
 from zoo.errors import SourceError, UsageError, ZooError
 from zoo.io.numbers import int_from_environment
+from zoo.io.output.full_disks import remedy
 
 INTERRUPTED = 130
 PATIENCE = 5.0  # seconds in which a launcher ends the processes of a run, if one has failed
@@ -97,6 +99,12 @@ def _others_report() -> bool:
     return False
 
 
+def _is_from_click(error: BaseException) -> bool:
+    """Return whether click raised an error, while it wrote help to standard output."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and frames[-1].filename == click.utils.__file__
+
+
 def _as_zoo_error(error: BaseException) -> ZooError:
     """Return the error for an exception of Python, which may be a bug in zoo."""
     if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
@@ -107,11 +115,14 @@ def _as_zoo_error(error: BaseException) -> ZooError:
         return blamed
     if isinstance(error, OSError) and error.errno is not None:
         name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
-        name = output.STDOUT if not name and error.errno in _UNWRITABLE else name
+        if not name and error.errno in _UNWRITABLE:
+            name = output.STDOUT if _is_from_click(error) else "a file"
         short = name if len(name) <= 300 else f"{name[:150]}...{name[-150:]}"
         what = f"{short}: {error.strerror}" if name else str(error.strerror)
-        if error.errno in _UNWRITABLE or name == output.STDOUT:
+        if name == output.STDOUT:
             return UsageError(f"cannot write {what}")
+        if error.errno in _UNWRITABLE:
+            return UsageError(f"cannot write {what}", remedy(error))
         return (UsageError if error.errno in _WRONG_NAME else SourceError)(what)
     what = f"this is a bug in zoo: {type(error).__name__}: {' '.join(str(error).split())}"
     return ZooError(what, "ZOO_DEBUG=1 shows where; please report it")

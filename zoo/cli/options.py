@@ -173,14 +173,15 @@ class InputFile(PathText):
             return super().convert(value, param, ctx)
         import shutil
         import sys
-        from tempfile import TemporaryDirectory
+
+        from zoo.io.scratch import scratch_directory, writing_scratch
 
         assert ctx is not None, "a command converts its values"
-        folder = ctx.with_resource(TemporaryDirectory(prefix="zoo-"))
+        folder = ctx.with_resource(scratch_directory(is_only_folder=False))
         stream = sys.stdin.buffer
         head = stream.readline(1 << 20)
-        path = Path(folder, f"standard-input{_ending(head)}")
-        with path.open("wb") as copy:
+        path = folder / f"standard-input{_ending(head)}"
+        with writing_scratch(), path.open("wb") as copy:
             copy.write(head)
             shutil.copyfileobj(stream, copy)
         return str(path)

@@ -3,17 +3,16 @@
 import contextlib
 import inspect
 import os
-import tempfile
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from zoo.errors import UsageError, ZooError
+from zoo.io.scratch import scratch_directory
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -89,8 +88,8 @@ def run_check(checks: "FamilyChecks", name: str, arguments: Mapping[str, Any]) -
     from zoo.conformance.tiny_model import NotApplicable
 
     check = getattr(checks, f"check_{name}")
-    with tempfile.TemporaryDirectory() as folder, _home(os.path.join(folder, "home")):
-        files = {"directory": Path(folder, "run")}
+    with scratch_directory(is_only_folder=False) as folder, _home(str(folder / "home")):
+        files = {"directory": folder / "run"}
         needed = inspect.signature(check).parameters.keys() & files.keys()
         try:
             check(**arguments, **{argument: files[argument] for argument in needed})
@@ -175,7 +174,7 @@ def check_labels(objective: str) -> Iterator[Finding]:
     """Yield what the check of labels finds for an objective that any family may learn."""
     from zoo.conformance.objective_checks import check_objective
 
-    with tempfile.TemporaryDirectory() as home, _home(home):
+    with scratch_directory(is_only_folder=False) as home, _home(str(home)):
         yield from attempt(f"label leaks of {objective}", lambda: check_objective(objective))
 
 

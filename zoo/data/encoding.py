@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -13,13 +12,14 @@ from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 from types import ModuleType
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zoo.data.sentences import sentence_spans
 from zoo.errors import UsageError
+from zoo.io.scratch import scratch_directory
 from zoo.io.untrusted import rust_parsing
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def encode_all(
     if workers == 1:
         yield from map(tokenizer.encode, chunks(documents))
         return
-    with tempfile.NamedTemporaryFile() as file, _pool(tokenizer, file, workers) as pool:
+    with scratch_directory() as scratch, _pool(tokenizer, scratch, workers) as pool:
         todo = chunks(documents)
         doing: deque[Future[EncodedDocuments]] = deque()
         try:
@@ -182,15 +182,15 @@ def encode_all(
             pool.shutdown(cancel_futures=True)
 
 
-def _pool(encoder: DocumentTokenizer, file: IO[bytes], workers: int) -> ProcessPoolExecutor:
+def _pool(encoder: DocumentTokenizer, scratch: Path, workers: int) -> ProcessPoolExecutor:
     """Return a pool of worker processes, which are started on demand."""
     # Workers read the tokenizer from a file: a large object in the pipe that starts a process would
     # block forever if the process is killed before it reads
     import multiprocessing
 
-    file.write(encoder.json)
-    file.flush()
-    arguments = file.name, replace(encoder, json=b"")
+    file = scratch / "tokenizer.json"
+    file.write_bytes(encoder.json)
+    arguments = str(file), replace(encoder, json=b"")
     context = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(workers, context, initializer=_prepare, initargs=arguments)
 

@@ -1,6 +1,5 @@
 """The tokenizer of a corpus: an existing one, or one that is trained on its texts."""
 
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ import msgspec
 from zoo.checkpoint import TOKENIZER, is_checkpoint, load_checkpoint
 from zoo.errors import UsageError
 from zoo.io.limits import MAX_NEW_VOCABULARY
+from zoo.io.scratch import scratch_directory
 from zoo.tokenizers.info import TokenizerInfo
 
 if TYPE_CHECKING:
@@ -133,8 +133,8 @@ class TokenizerToTrain:
         from zoo.tokenizers.wordpiece import DEFAULTS
 
         roles = self.family.special_tokens or DEFAULTS
-        with tempfile.TemporaryDirectory() as scratch:
-            files = SourceFiles(Path(scratch))
+        with scratch_directory() as scratch:
+            files = SourceFiles(scratch)
             train(
                 self.type,
                 self.spec,

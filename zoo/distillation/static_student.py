@@ -2,7 +2,6 @@
 
 import logging
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from zoo.families.distillation import Extraction
 from zoo.inference.processing.pooling import pool
 from zoo.inference.torch_session import TorchSession
 from zoo.io.output.atomic import atomic_directory
+from zoo.io.scratch import scratch_directory
 from zoo.tokenizers.pooling import Pooling
 from zoo.tokenizers.sentence_modules import NormalizeModule
 
@@ -49,11 +49,11 @@ def write_static_student(
     reference, checkpoint = teacher
     LOG.info("extracting vectors of tokens from %s", reference)
     session = TorchSession(checkpoint, dtype="float32", device=device)
-    with tempfile.TemporaryDirectory() as scratch:
+    with scratch_directory() as scratch:
         made = distil(
             checkpoint,
             session,
-            Path(scratch),
+            scratch,
             "float32",
             dim=fields.get("hidden_size"),
             sif_coefficient=extraction.sif_coefficient,

@@ -13,6 +13,7 @@ from zoo.finetuning.setup import finetune_setup
 from zoo.finetuning.stages import TaskStages
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory, atomic_write
+from zoo.io.output.full_disks import writing
 from zoo.overrides import override
 from zoo.plugins.tasks import training_task
 from zoo.training.config.overrides import ConfigDict
@@ -81,10 +82,22 @@ def select_median_run(path: Path, runs: Sequence[Path]) -> Path:
         for name in names
     }
     content = {"median_run": names_of[middle], "metrics": summary, "runs": values}
-    atomic_write(path / SUMMARY, encode_json(content))
-    with atomic_directory(path / MODEL, force=True, in_run=True) as staging:
-        shutil.copytree(middle / MODEL, staging, copy_function=shutil.copyfile, dirs_exist_ok=True)
+    with writing(path / SUMMARY, remains=f"the runs in {path} remain"):
+        atomic_write(path / SUMMARY, encode_json(content))
+    _copy_model(middle / MODEL, path / MODEL)
     return path / MODEL
+
+
+def _copy_model(source: Path, target: Path) -> None:
+    """Copy the model of a run; without room, the runs remain."""
+    try:
+        with atomic_directory(target, force=True, in_run=True) as staging:
+            shutil.copytree(source, staging, copy_function=shutil.copyfile, dirs_exist_ok=True)
+    except UsageError as error:
+        if not isinstance(error.__cause__, OSError):
+            raise
+        hint = f"the runs next to it remain; make room, and resume {target.parent}"
+        raise UsageError(error.what, hint) from error.__cause__
 
 
 def median_and_range(values: Sequence[float]) -> dict[str, float]:

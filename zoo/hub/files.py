@@ -8,7 +8,7 @@ from pathlib import Path
 
 from zoo.errors import SourceError, UsageError
 from zoo.io.digests.files import FileDigest
-from zoo.io.output.atomic import UNWRITABLE
+from zoo.io.output.full_disks import UNWRITABLE
 
 PIECE = 4 << 20
 SHA256_LENGTH = 64

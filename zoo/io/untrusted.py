@@ -3,11 +3,11 @@
 import contextlib
 import os
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 
 from zoo.errors import VerificationError, ZooError
+from zoo.io.scratch import memory_file
 
 
 @contextlib.contextmanager
@@ -98,9 +98,7 @@ class _StandardErrorRedirect:
 
 def _unnamed_file() -> int:
     """Return the descriptor of a new file that has no name."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("stderr")
-    with tempfile.TemporaryFile() as file:
+    with memory_file() as file:
         return os.dup(file.fileno())
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from zoo.errors import UsageError
 from zoo.io.output.atomic import atomic_write
+from zoo.io.output.full_disks import NOTHING_LEFT, writing
 from zoo.report.confusion import Counts
 from zoo.report.drawings import (
     CHARACTER,
@@ -71,7 +72,7 @@ def figure_path(path: Path, name: str) -> Path:
 
 def plot_bands(path: Path, panels: Mapping[str, Mapping[str, Band]], *, x: str) -> None:
     """Write a figure of panels, see ``draw_bands``."""
-    atomic_write(path, draw_bands(panels, x=x).encode())
+    _write(path, draw_bands(panels, x=x))
 
 
 def draw_bands(
@@ -160,7 +161,13 @@ def plot_speeds(path: Path, speeds: Mapping[str, Sequence[float]]) -> None:
             f'<path d="M{place:.1f} {down - 6:.1f}v12" class="s0 key"/>' for place in places[1:]
         ]
     text = _svg(right.right + 20, bottom + 44, "throughput and latency", drawn)
-    atomic_write(path, text.encode())
+    _write(path, text)
+
+
+def _write(path: Path, figure: str) -> None:
+    drawn = path.parent.is_dir() and any(path.parent.glob("*.svg"))
+    with writing(path, remains="earlier figures remain" if drawn else NOTHING_LEFT):
+        atomic_write(path, figure.encode())
 
 
 def _line(points: str, series: str) -> str:
@@ -174,7 +181,7 @@ def _dots(places: Iterable[tuple[float, float]], series: str) -> Iterator[str]:
 
 def _write_drawing(path: Path, drawing: Drawing) -> None:
     text = _svg(drawing.width, drawing.height, drawing.title, drawing.parts)
-    atomic_write(path, text.encode())
+    _write(path, text)
 
 
 def _svg(width: float, height: float, title: str, drawn: Sequence[str]) -> str:

@@ -1,7 +1,6 @@
 """The tokenizer of a new vocabulary: of a model, a file, or trained on texts."""
 
 import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +10,7 @@ from zoo.data.readers.documents import ReaderConfig, expand_paths, read_document
 from zoo.data.tokenizer import TRAIN, ExistingTokenizer, TokenizerToTrain, load_tokenizer
 from zoo.errors import UsageError
 from zoo.families.base import Family
+from zoo.io.scratch import scratch_directory
 from zoo.tokenizers.source_files import TOKENIZER_CONFIG, TOKENIZER_JSON
 from zoo.tokenizers.tokenizer_json import read_checked
 
@@ -63,9 +63,9 @@ def _existing(tokenizer: str, family: Family, *, offline: bool) -> NewTokenizer:
         sources = (path,) if path.exists() else ()
         return NewTokenizer(load_tokenizer(tokenizer, family, offline=offline), sources)
     read_checked(path)  # so that an error names this file, and not its copy
-    with tempfile.TemporaryDirectory(prefix="zoo-") as folder:  # files are read by their names
-        shutil.copyfile(path, Path(folder, TOKENIZER_JSON))
+    with scratch_directory() as folder:  # files are read by their names
+        shutil.copyfile(path, folder / TOKENIZER_JSON)
         settings = path.parent / TOKENIZER_CONFIG
         if settings.is_file():
-            shutil.copyfile(settings, Path(folder, TOKENIZER_CONFIG))
-        return NewTokenizer(load_tokenizer(folder, family, offline=offline), (path,))
+            shutil.copyfile(settings, folder / TOKENIZER_CONFIG)
+        return NewTokenizer(load_tokenizer(str(folder), family, offline=offline), (path,))

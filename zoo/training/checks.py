@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError, ZooError
+from zoo.io.scratch import scratch_directory
 from zoo.io.yaml import dump_yaml
 from zoo.training.config.schema import TrainConfig
 from zoo.training.logging.jsonl import METRICS_FILE
@@ -37,11 +37,11 @@ class ResumeCheck:
 
 def check_resume(values: Mapping[str, Any], *, kills: int = 2, device: str | None) -> ResumeCheck:
     """Compare an uninterrupted run with one that is killed and resumed several times."""
-    with tempfile.TemporaryDirectory(prefix="zoo-prove-") as scratch:
-        file = Path(scratch, "settings.yaml")
+    with scratch_directory() as scratch:
+        file = scratch / "settings.yaml"
         file.write_text(dump_yaml({**values, "keep_optimizer": True}), encoding="utf-8")
         more = ["--device", device] if device else []
-        whole, broken = Path(scratch, "whole"), Path(scratch, "run")
+        whole, broken = scratch / "whole", scratch / "run"
         started = time.monotonic()
         _finish([str(file), "-o", str(broken), *more])
         lasted = time.monotonic() - started

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from zoo.errors import Interrupted, UsageError
+from zoo.errors import UsageError
 from zoo.io.json import JsonStruct, encode_json, read_json_record
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.staging import discard_unused, remove_stale_staging
@@ -19,7 +19,7 @@ from zoo.training.config.schema import prefix_errors
 from zoo.training.run import Run, RunPaths
 from zoo.training.state.directory import set_aside
 from zoo.training.state.final_model import is_finished, was_stopped
-from zoo.training.state.location import resume_command, where_it_began
+from zoo.training.state.location import resume_command, resumed_by, where_it_began
 from zoo.training.state.run_manifest import MANIFEST
 
 LOG = logging.getLogger("zoo")
@@ -137,16 +137,13 @@ class MultiStageRun(Run):
             stage = replace(self, settings={}, overrides={}, output=run, file=None, force=False)
             if self.dist.is_main_process and not is_finished(run):
                 LOG.info("stage %s of %s: %s", number + 1, len(record.stages), name)
-            try:
+            with resumed_by(resume_command(self.command, path), path, STAGES):
                 if not (run / MANIFEST).is_file():
                     self.before_stage(path, record, number)
                     replace(stage, settings=self.stage_settings(path, record, number)).start()
                 elif not is_finished(run):
                     files = self.stage_files(path, record, number)
                     replace(stage, overrides=files).resume(run)
-            except Interrupted as error:
-                hint = f"{resume_command(self.command, path)} resumes it"
-                raise Interrupted(error.what, hint) from error
             self.dist.barrier()
             if was_stopped(run):  # by --max-time: the next stage needs the whole of this one
                 return RunPaths(run, run / MODEL)

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from zoo.errors import Interrupted
 from zoo.io.json import JsonStruct, encode_json, read_json_record
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.staging import discard_unused, remove_stale_staging
@@ -14,7 +13,7 @@ from zoo.training.config.schema import prefix_errors
 from zoo.training.run import Run
 from zoo.training.state.directory import set_aside
 from zoo.training.state.final_model import is_finished
-from zoo.training.state.location import resume_command, where_it_began
+from zoo.training.state.location import resume_command, resumed_by, where_it_began
 
 LOG = logging.getLogger("zoo")
 SEEDS = "seeds.json"
@@ -81,7 +80,7 @@ def _train_all(run: Run, path: Path, record: SeedRecord) -> list[Path]:
         directory = path / f"{SEED_PREFIX}{seed}"
         if run.dist.is_main_process and not is_finished(directory):
             LOG.info("run %s of %s: seed %s", len(directories) + 1, len(record.seeds), seed)
-        try:
+        with resumed_by(resume_command(run.command, path), path, SEEDS):
             if not run.has_begun(directory):
                 settings, overrides = record.settings, {"seed": seed}
                 replace(
@@ -94,8 +93,5 @@ def _train_all(run: Run, path: Path, record: SeedRecord) -> list[Path]:
                 ).start()
             elif not is_finished(directory):
                 replace(run, settings={}, overrides={}).resume(directory)
-        except Interrupted as error:
-            hint = f"{resume_command(run.command, path)} resumes it"
-            raise Interrupted(error.what, hint) from error
         directories.append(directory)
     return directories

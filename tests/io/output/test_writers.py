@@ -24,7 +24,6 @@ DOWNLOAD = "a partial download in the cache of huggingface_hub, under its lock"
 # place -> why it writes by itself
 LISTED = {
     "zoo/adapters/write.py:write_adapter": STAGED,
-    "zoo/cli/inference/eval.py:_draw": "the directory that the user names for figures",
     "zoo/cli/options.py:InputFile.convert": TEMPORARY,
     "zoo/cli/output.py:prepare": STREAM,
     "zoo/cli/output.py:abandon_stdout": STREAM,
@@ -42,6 +41,7 @@ LISTED = {
     "zoo/convert/writers.py:ZooWriter.write_manifest": STAGED,
     "zoo/convert/writers.py:_write": STAGED,
     "zoo/data/array_cache.py:cached_arrays": STAGED,
+    "zoo/data/encoding.py:_pool": TEMPORARY,
     "zoo/data/build.py:build": STAGED,
     "zoo/data/shard_writer.py:SplitWriter.__init__": STAGED,
     "zoo/data/shard_writer.py:_File.__init__": STAGED,
@@ -64,7 +64,7 @@ LISTED = {
     "zoo/export/targets/static/export.py:distil": TEMPORARY,
     "zoo/export/targets/static/export.py:export_static": STAGED,
     "zoo/export/quantization/variants.py:_Variant.write": STAGED,
-    "zoo/finetuning/runs.py:select_median_run": STAGED,
+    "zoo/finetuning/runs.py:_copy_model": STAGED,
     "zoo/io/untrusted.py:_StandardErrorRedirect.release": "an unnamed temporary file",
     "zoo/retokenization/retokenize.py:_write": STAGED,
     "zoo/retokenization/tokenizer.py:_existing": TEMPORARY,

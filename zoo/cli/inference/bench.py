@@ -19,7 +19,7 @@ from zoo.cli.options import (
     seed_option,
     shared_option,
 )
-from zoo.cli.output import result, table
+from zoo.cli.output import note, result, table
 from zoo.export.targets import ONNX
 
 if TYPE_CHECKING:
@@ -145,9 +145,6 @@ def command(
                 lines.append(f"not for --backend auto: {m.backend} in {m.dtype}, {ACCEPTED}")
         for kind, name in save_measurements(checkpoint, threads, measured).items():
             lines.append(f"--backend auto in {kind}: {name} from now on")
-    if output is not None:
-        plot_speeds(output, _speeds(measurements))
-        lines.append(f"figure: {output}")
     results = [
         {
             **measurement.to_dict(),
@@ -161,7 +158,10 @@ def command(
         for pair, error in refused.items()
     ]
     values = {"reference": ref, **batch, "results": results, "left_out": left_out}
-    result(values, lines, as_json=as_json)
+    result(values, lines, as_json=as_json)  # first: the disk of the figure may be full
+    if output is not None:
+        plot_speeds(output, _speeds(measurements))
+        note(f"figure: {output}")
 
 
 def _pairs(

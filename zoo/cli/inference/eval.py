@@ -168,22 +168,22 @@ def command(
     if record:
         entry = evaluation_record(task, files, requested, session, measured)
         record_evaluation(checkpoint.path, entry)
-    if figures is not None:
-        _draw(figures, measured)
     settings = {
         "reference": ref,
         "task": task,
         "data": [str(path) for path in data],
         **requested,
     }
-    output.finish(settings, measured)
     value = {
         **settings,
         "metrics": dict(measured.metrics),
         **measured.details,
         "recorded": record,
     }
-    result(value, _lines(measured), as_json=as_json)
+    result(value, _lines(measured), as_json=as_json)  # first: the disk of the files may be full
+    if figures is not None:
+        _draw(figures, measured)
+    output.finish(settings, measured)
 
 
 class _Output:
@@ -242,7 +242,8 @@ class _Output:
 
     def finish(self, settings: Mapping[str, Any], measured: "Result") -> None:
         """Write the report, and note where the files are."""
-        from zoo.io.output.atomic import atomic_write, writing
+        from zoo.io.output.atomic import atomic_write
+        from zoo.io.output.full_disks import writing
         from zoo.io.yaml import dump_yaml
         from zoo.report.evaluation import evaluation_page
 
@@ -285,7 +286,6 @@ def _check_options(task: str | None, suite: str | None, requested: Mapping[str, 
 def _draw(folder: Path, measured: "Result") -> None:
     from zoo.report.figures import plot_confusion, plot_reliability
 
-    folder.mkdir(parents=True, exist_ok=True)
     plot_confusion(folder / CONFUSION, measured.details["confusion"])
     plot_reliability(folder / RELIABILITY, measured.details["reliability"])
 

@@ -70,6 +70,7 @@ def command(
     from zoo.convert.cache import resolve_checkpoint
     from zoo.errors import UsageError
     from zoo.io.output.atomic import atomic_write
+    from zoo.io.output.full_disks import writing
     from zoo.io.output.overwrite import check_file
 
     if len(texts) > 2:
@@ -95,7 +96,8 @@ def command(
     )
     look = inspector.look(ref, texts, options["target"])
     if target is not None:
-        atomic_write(target, render(look).encode())
+        with writing(target):
+            atomic_write(target, render(look).encode())
     if as_json:
         result({**look.to_json(), **({"page": str(target)} if target else {})}, (), as_json=True)
     else:

@@ -24,6 +24,7 @@ from zoo.errors import VerificationError
 from zoo.finetuning.setup import FineTuneSetup
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_write
+from zoo.io.output.full_disks import writing
 from zoo.metrics.likelihood import LARGEST, perplexity
 from zoo.nn.devices import resolve_device
 from zoo.training.config.overrides import read_config_file
@@ -164,6 +165,13 @@ def _model_score(
 
 def _write(run: Path, scores: Scores) -> None:
     """Write the scores to the run, its report, and the manifest of its model."""
+    command = resume_command("distill", run)
+    remains = f"{run / MODEL} is complete; `{command}` scores it again, when there is room"
+    with writing(run / SCORES, remains=remains):
+        _write_files(run, scores)
+
+
+def _write_files(run: Path, scores: Scores) -> None:
     atomic_write(run / SCORES, encode_json(scores))
 
     def change(manifest: Manifest) -> Manifest:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from zoo.finetuning.runs import SUMMARY, median_and_range, select_median_run
 from zoo.io.json import encode_json, read_json_object
 from zoo.io.output.atomic import atomic_write
+from zoo.io.output.full_disks import writing
 
 if TYPE_CHECKING:
     from zoo.training.logging.scores import Scores
@@ -31,5 +32,6 @@ def summarize_seeds(
     }
     if spreads:
         content = {**read_json_object(path / SUMMARY), "scores": spreads}
-        atomic_write(path / SUMMARY, encode_json(content))
+        with writing(path / SUMMARY, remains=f"the runs in {path} remain"):
+            atomic_write(path / SUMMARY, encode_json(content))
     return spreads

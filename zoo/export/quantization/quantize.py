@@ -1,6 +1,5 @@
 """Quantized copies of graphs: int8 products, dynamic or static, int4 products, and int8 tables."""
 
-import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from zoo.checkpoint import DATA
 from zoo.export.graph.trace import silence
 from zoo.export.quantization.fold import load_folded
 from zoo.io.limits import MAX_ONNX_FOLDED_BYTES
+from zoo.io.scratch import scratch_directory
 
 Inputs = Mapping[str, NDArray[Any]]
 BLOCK_SIZES = (32, 64, 128)
@@ -71,8 +71,8 @@ def quantize(
     # whole table; here each row has its own, which keeps vectors of rare tokens and costs four
     # bytes a row. All int8 graphs consist of standard operators; int4 products are
     # ``com.microsoft.MatMulNBits``.
-    with tempfile.TemporaryDirectory() as scratch, silence():
-        prepared, quantized = Path(scratch, "prepared.onnx"), Path(scratch, "quantized.onnx")
+    with scratch_directory() as scratch, silence():
+        prepared, quantized = scratch / "prepared.onnx", scratch / "quantized.onnx"
         model = load_folded(source)
         version = model.ir_version
         for node in list(model.graph):
@@ -92,7 +92,8 @@ def quantize(
             _quantize_products(prepared, quantized, method, products, calibration)
         result = ir.load(quantized if products else prepared)
         ir.external_data.load_to_model(result)  # the files it refers to are temporary
-        result.ir_version = version
+    result.ir_version = version
+    with silence():
         _drop_zero_points(result.graph)
         _move_into_branches(result.graph)
         _share_tables(result.graph)

@@ -1,7 +1,6 @@
 """Quantized copies of the graphs of an export, which agree with float32 on text."""
 
 import math
-import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +30,7 @@ from zoo.families.onnx import OnnxSpec
 from zoo.inference.ort.runtime import create_session, run_graph
 from zoo.inference.ort.session import GraphSession
 from zoo.inference.session import Session
+from zoo.io.scratch import scratch_directory
 from zoo.tokenizers.sentence_modules import SENTENCE_VECTOR, TOKENS
 
 if TYPE_CHECKING:
@@ -183,8 +183,8 @@ class _Variant:
         """Return a function from quantized layers to the agreement of copies."""
 
         def measured(layers: Collection[Layer]) -> Agreement:
-            with tempfile.TemporaryDirectory() as scratch:
-                return compare(self.write(layers, Path(scratch)))
+            with scratch_directory() as scratch:
+                return compare(self.write(layers, scratch))
 
         return measured
 

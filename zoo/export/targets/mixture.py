@@ -1,6 +1,5 @@
 """Layers that stay in higher precision, where a format can hold several precisions."""
 
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING
 from zoo.errors import VerificationError
 from zoo.export.quantization.search import Layer, SearchResult, search
 from zoo.export.report import Agreement
+from zoo.io.scratch import scratch_directory
 
 if TYPE_CHECKING:
     from zoo.inference.session import Session
@@ -62,9 +62,9 @@ def find_kept(
     def measured_by(compare: "Callable[[Session], Agreement]") -> Callable[..., Agreement]:
         def measured(quantized: Collection[Layer]) -> Agreement:
             names = {name for _, name in quantized}
-            with tempfile.TemporaryDirectory() as scratch:
-                mixture.write(Path(scratch), [n for n in mixture.layers if n not in names])
-                session = opened(Path(scratch))
+            with scratch_directory() as scratch:
+                mixture.write(scratch, [n for n in mixture.layers if n not in names])
+                session = opened(scratch)
                 try:
                     return compare(session)
                 except VerificationError:  # such as outputs that are not finite

@@ -2,7 +2,6 @@
 
 import logging
 import shutil
-import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from zoo.errors import UsageError, VerificationError
 from zoo.inference.processing.records import RecordKeys, TextExample, validate_text
 from zoo.io.json import plain_text
 from zoo.io.numbers import is_number
+from zoo.io.scratch import scratch_directory
 
 LOG = logging.getLogger("zoo")
 SUFFIXES = {"csv": ".csv", "tsv": ".tsv", "parquet": PARQUET}
@@ -112,8 +112,8 @@ def spooled_records(
     file: BinaryIO, name: str, kind: str, *arguments: Any, **options: Any
 ) -> Iterator[TextExample]:
     """Yield the records of a table in a stream, which is first copied to a temporary file."""
-    with tempfile.TemporaryDirectory(prefix="zoo-") as folder:
-        path = Path(folder, f"table{SUFFIXES[kind]}")
+    with scratch_directory() as folder:
+        path = folder / f"table{SUFFIXES[kind]}"
         with path.open("wb") as copy:
             shutil.copyfileobj(file, copy)
         records = read_table_records(path, kind, *arguments, **options)

@@ -8,13 +8,17 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-from zoo.errors import UsageError
+from zoo.errors import ZooError
 from zoo.io.local import require_local
+from zoo.io.output.full_disks import cause_on_disk, unwritable, writing
 from zoo.io.output.overwrite import check_target
-from zoo.io.output.staging import remove_stale_staging, replaced_path, staged_path
+from zoo.io.output.staging import (
+    parent_directories,
+    remove_stale_staging,
+    replaced_path,
+    staged_path,
+)
 
-UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR}
-UNWRITABLE |= {errno.ENAMETOOLONG, errno.EFBIG}
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of <fcntl.h> and <linux/fs.h>
 
 
@@ -34,50 +38,45 @@ def atomic_directory(
         check_target, target, force=force, sources=list(sources), managed=managed, in_run=in_run
     )
     check()
-    created: list[Path] = []
-    staging: Path | None = None
-    published = False
-    try:
-        with contextlib.ExitStack() as stack:
-            with writing(target):
-                missing = [path for path in target.parents if not path.exists()]
-                for parent in reversed(missing):
-                    created.insert(0, parent)  # innermost first
-                    parent.mkdir(exist_ok=True)
-                with contextlib.suppress(FileNotFoundError):
-                    os.lstat(target)  # raises an error if the name is too long
-                staging = stack.enter_context(staged_path(target))
-                staging.mkdir()
+    with contextlib.ExitStack() as stack:
+        with writing(target):
+            stack.enter_context(parent_directories(target))
+            with contextlib.suppress(FileNotFoundError):
+                os.lstat(target)  # raises an error if the name is too long
+            staging = stack.enter_context(staged_path(target))
+            staging.mkdir()
+        with _naming(target, staging):
             yield staging
-            with writing(target):
-                _sync_tree(staging)
-                check()
-                _replace(staging, target)
-            published = True
-            with contextlib.suppress(OSError):  # a parent may be writable but not readable
-                _sync(target.parent)
-    except OSError as error:
-        named = isinstance(error.filename, str | os.PathLike)
-        # else the file is a source, not one of the staging directory
-        if error.errno in UNWRITABLE and (
-            staging is None or not named or Path(error.filename).is_relative_to(staging)
-        ):
-            raise _unwritable(target, error) from error
+        with writing(target):
+            _sync_tree(staging)
+            check()
+            _replace(staging, target)
+        with contextlib.suppress(OSError):  # a parent may be writable but not readable
+            _sync(target.parent)
+
+
+@contextlib.contextmanager
+def _naming(target: Path, staging: Path) -> Iterator[None]:
+    """Name the target, and not its staging directory, in errors of a block that writes there."""
+    try:
+        yield
+    except ZooError as error:
+        error.what = error.what.replace(str(staging), str(target))
         raise
-    finally:
-        if not published:
-            for parent in created:
-                with contextlib.suppress(OSError):  # another process has written to it
-                    parent.rmdir()
+    except BaseException as error:
+        # Without a cause in the staging directory, the error concerns another file, or is a bug.
+        cause = cause_on_disk(error, staging)
+        if cause is None:
+            raise
+        raise unwritable(target, cause) from cause
 
 
 def atomic_write(path: Path, content: bytes) -> None:
     """Write a file through a temporary sibling and a rename; create its directory if needed."""
     require_local(path, "output")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    remove_stale_staging(path.parent)
     try:
-        with staged_path(path) as staging:
+        remove_stale_staging(path.parent)
+        with parent_directories(path), staged_path(path) as staging:
             with staging.open("xb") as file:
                 file.write(content)
                 file.flush()
@@ -85,15 +84,6 @@ def atomic_write(path: Path, content: bytes) -> None:
             os.replace(staging, path)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-@contextlib.contextmanager
-def writing(target: Path) -> Iterator[None]:
-    """Convert errors of the operating system to a ``UsageError`` that names the target."""
-    try:
-        yield
-    except OSError as error:
-        raise _unwritable(target, error) from error
 
 
 def _sync_tree(root: Path) -> None:
@@ -146,7 +136,3 @@ def _exchange(first: Path, second: Path) -> bool:
     if code in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
         return False
     raise OSError(code, os.strerror(code), str(second))
-
-
-def _unwritable(target: Path, error: OSError) -> UsageError:
-    return UsageError(f"cannot write {target}: {error.strerror}", "nothing was left behind")

@@ -18,11 +18,12 @@ from zoo.errors import SourceError, UsageError, VerificationError, ZooError
 from zoo.io.digests.self_digest import NO_DIGEST, add_digest, read_record
 from zoo.io.json import JsonStruct, encode_json
 from zoo.io.local import require_local
-from zoo.io.output.atomic import atomic_write, writing
+from zoo.io.output.atomic import atomic_write
+from zoo.io.output.full_disks import NO_ROOM, close_quietly, writing
 from zoo.io.output.inside import open_inside
 from zoo.io.output.overwrite import check_file
 from zoo.io.output.parquet import require_pyarrow, write_parquet
-from zoo.io.output.staging import staged_path
+from zoo.io.output.staging import parent_directories, staged_path
 from zoo.io.output.tables import (
     DELIMITERS,
     PARQUET,
@@ -105,6 +106,7 @@ class ResumableOutput:
         self._part, self._file, self._encoder = part, file, encoder
         self._settings, self._hasher, self._bytes = dict(settings), blake3(), 0
         self._complete: PartRecord | None = None
+        self.saved_rows: int | None = None  # of the record on the disk
         self._recorded = time.monotonic()
 
     def write(self, row: Row) -> None:
@@ -131,15 +133,15 @@ class ResumableOutput:
         if time.monotonic() - self._recorded >= SECONDS:
             self.save()
 
-    def save(self) -> bool:
-        """Save the last mark, and return whether there is one."""
+    def save(self) -> None:
+        """Save the last mark, if there is one."""
         if self._complete is not None:
             with writing(self._part):
                 self._file.flush()
                 os.fsync(self._file.fileno())
                 atomic_write(_record_of(self._part), add_digest(encode_json(self._complete)))
+            self.saved_rows = self._complete.rows
         self._recorded = time.monotonic()
-        return self._complete is not None
 
     def restore(self) -> None:
         """Continue after the rows that are recorded."""
@@ -168,7 +170,7 @@ class ResumableOutput:
         self._file.seek(record.bytes)
         self._file.truncate()
         self.rows, self._bytes = record.rows, record.bytes
-        self._complete = record
+        self._complete, self.saved_rows = record, record.rows
         LOG.info("%s has %s rows: continuing after them", self._part, f"{self.rows:,}")
 
     def _require_rows(self, record: PartRecord) -> None:
@@ -215,7 +217,7 @@ def resumable_output(
     part = part_of(path)
     with contextlib.ExitStack() as stack:
         with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(parent_directories(path))
             file = stack.enter_context(_open(part, resume=resume))
         encoder = _encoder(path, vector_key, no_vectors, excel_safe=excel_safe)
         output = ResumableOutput(part, file, encoder, settings or {})
@@ -233,16 +235,25 @@ def resumable_output(
                     os.replace(part, path)
                 _record_of(part).unlink(missing_ok=True)
         except BaseException as error:
-            # as after Ctrl-C: the same command may end differently
-            if (
-                settings is not None
-                and (not isinstance(error, ZooError) or isinstance(error.__cause__, OSError))
-                and output.save()
-            ):
-                LOG.warning("%s keeps what is complete; --resume continues it", part)
+            cause = error.__cause__
+            may_differ = not isinstance(error, ZooError) or isinstance(cause, OSError)
+            if settings is not None and may_differ:
+                # As after Ctrl-C: the same command may end differently. A full disk may have no
+                # room for another record; then the last one is valid.
+                with contextlib.suppress(OSError, ZooError):
+                    output.save()
             else:
+                output.saved_rows = None
+            if output.saved_rows is None:
                 part.unlink(missing_ok=True)
                 _record_of(part).unlink(missing_ok=True)
+                raise
+            rows = f"{part} keeps {output.saved_rows:,} complete rows"
+            if isinstance(error, UsageError) and isinstance(cause, OSError):
+                advice = "make room" if cause.errno in NO_ROOM else "correct that"
+                hint = f"{rows}; {advice}, and --resume continues after them"
+                raise UsageError(error.what, hint) from cause
+            LOG.warning("%s; --resume continues it", rows)
             raise
 
 
@@ -255,7 +266,9 @@ def _open(part: Path, *, resume: bool) -> Iterator[BinaryIO]:
         descriptor = open_inside(part.parent, part.name, os.O_RDWR)
     except SourceError as error:
         raise UsageError(error.what, error.hint or "remove it") from error
-    with os.fdopen(descriptor, "r+b") as file:
+    with contextlib.ExitStack() as stack:
+        file = os.fdopen(descriptor, "r+b")
+        stack.callback(close_quietly, file)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -42,6 +42,21 @@ def staged_path(target: Path) -> Iterator[Path]:
                 os.close(handle)
 
 
+@contextlib.contextmanager
+def parent_directories(target: Path) -> Iterator[None]:
+    """Create the missing parents of a target, and remove them again if the block fails."""
+    missing = [path for path in target.absolute().parents if not path.exists()]
+    try:
+        for parent in reversed(missing):
+            parent.mkdir(exist_ok=True)
+        yield
+    except BaseException:
+        for parent in missing:  # the innermost first
+            with contextlib.suppress(OSError):  # another process has written to it
+                parent.rmdir()
+        raise
+
+
 def replaced_path(staging: Path, target: Path) -> Path:
     """Return the path to which a replaced directory is moved."""
     return Path(f"{staging}.old", target.name)

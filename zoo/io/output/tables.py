@@ -12,10 +12,10 @@ from typing import Any, BinaryIO
 from zoo.errors import UsageError
 from zoo.io.json import dump_json
 from zoo.io.numbers import parse_float
-from zoo.io.output.atomic import writing
+from zoo.io.output.full_disks import close_quietly, writing
 from zoo.io.output.overwrite import check_file
 from zoo.io.output.parquet import require_pyarrow, write_parquet
-from zoo.io.output.staging import staged_path
+from zoo.io.output.staging import parent_directories, staged_path
 from zoo.overrides import override
 
 Row = Mapping[str, Any]
@@ -59,9 +59,10 @@ def table_writer(
     check_table(path, force=force, sources=sources, excel_safe=excel_safe)
     with contextlib.ExitStack() as stack:
         with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(parent_directories(path))
             staging = stack.enter_context(staged_path(path))
-            file = stack.enter_context(staging.open("xb"))
+            file = staging.open("xb")
+            stack.callback(close_quietly, file)
             write = FORMATS[path.suffix.lower()](file, path, excel_safe=excel_safe)
             stack.callback(write.release)
 
@@ -174,7 +175,7 @@ class _Parquet(_Writer):
 
     @override
     def release(self) -> None:
-        self._rows.close()
+        close_quietly(self._rows)
 
 
 FORMATS: Mapping[str, type[_Writer]] = {

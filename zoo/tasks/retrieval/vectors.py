@@ -1,7 +1,6 @@
 """Embeddings of a corpus in temporary files, which are read again in blocks."""
 
 import itertools
-import tempfile
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterable, Iterator
@@ -16,6 +15,8 @@ from zoo.inference.processing.similarity import (
     score_error,
     similarity_matrix,
 )
+from zoo.io.output.full_disks import close_quietly
+from zoo.io.scratch import scratch_file, writing_scratch
 from zoo.overrides import override
 from zoo.tokenizers.pooling import Pooling, SimilarityFunction
 
@@ -36,7 +37,7 @@ class RowFile:
     """Arrays of different lengths, one after another in a temporary file."""
 
     def __init__(self) -> None:
-        self._file: Any = tempfile.TemporaryFile(prefix="zoo-search-")  # noqa: SIM115 (see close)
+        self._file: Any = scratch_file()
         self._lengths: list[int] = []
         self._like: Any = None
         self._ends: Any = None
@@ -44,12 +45,13 @@ class RowFile:
     def append(self, rows: "NDArray[Any]") -> None:
         """Add the rows of the next text, (rows, ...)."""
         self._like, self._ends = rows[:0], None
-        self._file.write(rows.tobytes())
+        with writing_scratch():
+            self._file.write(rows.tobytes())
         self._lengths.append(len(rows))
 
     def close(self) -> None:
         """Remove the file."""
-        self._file.close()
+        close_quietly(self._file)
 
     @property
     def rows(self) -> "NDArray[Any]":
@@ -59,7 +61,8 @@ class RowFile:
         total = int(self.ends[-1])
         if not total:
             return self._like  # type: ignore[no-any-return]
-        self._file.flush()
+        with writing_scratch():
+            self._file.flush()
         shape = (total, *self._like.shape[1:])
         return np.memmap(self._file, self._like.dtype, "r", shape=shape)
 

@@ -1,6 +1,7 @@
 """Where a run began, and where its data is: the paths of its settings."""
 
 import contextlib
+import os
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import msgspec
 
 from zoo.data.readers.text_io import split_name
-from zoo.errors import UsageError
+from zoo.errors import Interrupted, UsageError
 from zoo.training.config.distill import DistillTaskConfig, DistillTextConfig
 from zoo.training.config.overrides import ConfigDict, deep_merge
 from zoo.training.config.run_config import RunConfig
@@ -43,6 +44,27 @@ Locations = dict[tuple[str, str], list[str]]
 def resume_command(kind: str, path: Path) -> str:
     """Return the command that resumes a run, quoted for the shell."""
     return shlex.join(["zoo", kind, "--resume", str(path)])
+
+
+@contextlib.contextmanager
+def resumed_by(command: str, path: Path, record: str) -> Iterator[None]:
+    """Name the command that resumes all runs of a directory in errors of one of them.
+
+    Args:
+        command: the command.
+        path: directory of the runs.
+        record: name of its file that is there before the first run.
+    """
+    try:
+        yield
+    except Interrupted as error:
+        raise Interrupted(error.what, f"{command} resumes it") from error
+    except UsageError as error:
+        cause = error.__cause__
+        if not isinstance(cause, OSError) or os.listdir(path) == [record]:
+            raise
+        hint = f"{path} has what was complete; make room, and `{command}` resumes it"
+        raise UsageError(error.what, hint) from cause
 
 
 def require_new(path: Path, kind: str) -> None:

@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib import resources
@@ -22,6 +21,7 @@ from zoo.errors import VerificationError
 from zoo.inference.threads import environment_threads
 from zoo.io.cores import usable_cores
 from zoo.io.paths import home
+from zoo.io.scratch import scratch_file
 from zoo.version import package_version
 
 NODE, PYTHON = "node-llama-cpp", "llama-cpp-python"
@@ -121,7 +121,7 @@ class Llama:
             "threads": threads or environment_threads() or usable_cores(),
             "embeds": embeds,
         }
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        self._errors = scratch_file()
         found = program()
         assert found is not None, "the runtime is installed"
         given = str(file), json.dumps(settings, allow_nan=False)

@@ -1,7 +1,9 @@
 """OpenVINO IR from the ONNX graph of a model."""
 
-import tempfile
+import errno
+import os
 from collections.abc import Collection, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from zoo.errors import VerificationError
 from zoo.export.graph.onnx_file import EXTERNAL_OVER, check_opset
 from zoo.export.graph.write import write_graphs
 from zoo.export.targets.mixture import Mixture
+from zoo.io.scratch import scratch_directory
 from zoo.overrides import override
 
 MODEL = "openvino_model.xml"  # next to it are the weights, in a ``.bin``
@@ -22,21 +25,21 @@ MODEL = "openvino_model.xml"  # next to it are the weights, in a ``.bin``
 def write_ir(checkpoint: Checkpoint, folder: Path, precision: str) -> None:
     """Write the IR of a checkpoint into a new folder."""
     folder.mkdir()
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".onnx-") as scratch:
+    with scratch_directory(folder.parent) as scratch:
         spec = checkpoint.onnx_spec
         write_graphs(
             checkpoint,
             spec,
-            Path(scratch),
+            scratch,
             opset=check_opset(None),
             dtype="float32",
             cache=False,
             external_over=EXTERNAL_OVER,
         )
-        model = read_model(Path(scratch) / GRAPH)
+        model = read_model(scratch / GRAPH)
         if precision == "int8":
             compress_weights(model, quantizable(model))
-        openvino.save_model(model, str(folder / MODEL), compress_to_fp16=precision == "float16")
+        _save(model, folder / MODEL, compress_to_fp16=precision == "float16")
         del model  # it maps the files of the graph
 
 
@@ -44,21 +47,34 @@ class IrMixture(Mixture):
     """The IR of a checkpoint in float32, copies of which are compressed."""
 
     def __init__(self, checkpoint: Checkpoint, folder: str) -> None:
-        self._scratch = tempfile.TemporaryDirectory()
-        self._folder, self._source = folder, Path(self._scratch.name) / "float32"
-        write_ir(checkpoint, self._source, "float32")
-        self.layers = [name for name, *_ in quantizable(read_model(self._source / MODEL))]
+        with ExitStack() as stack:
+            self._source = stack.enter_context(scratch_directory()) / "float32"
+            self._folder = folder
+            write_ir(checkpoint, self._source, "float32")
+            self.layers = [name for name, *_ in quantizable(read_model(self._source / MODEL))]
+            self._scratch = stack.pop_all()
 
     @override
     def write(self, directory: Path, kept: Collection[str]) -> None:
         model = read_model(self._source / MODEL)
         compress_weights(model, [one for one in quantizable(model) if one[0] not in kept])
         (directory / self._folder).mkdir()
-        openvino.save_model(model, str(directory / self._folder / MODEL), compress_to_fp16=False)
+        _save(model, directory / self._folder / MODEL, compress_to_fp16=False)
 
     @override
     def close(self) -> None:
-        self._scratch.cleanup()
+        self._scratch.close()
+
+
+def _save(model: Any, path: Path, *, compress_to_fp16: bool) -> None:
+    try:
+        openvino.save_model(model, str(path), compress_to_fp16=compress_to_fp16)
+    except RuntimeError as error:
+        if "iostream" not in str(error):
+            raise
+        # OpenVINO does not say why. It has removed its files, so that the disk has room again.
+        code = errno.ENOSPC
+        raise OSError(code, os.strerror(code), str(path)) from error
 
 
 def quantizable(model: Any) -> list[tuple[str, Any, int, int]]:

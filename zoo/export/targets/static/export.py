@@ -1,6 +1,5 @@
 """Distillation of an encoder into static embeddings, and the gate: both rank texts alike."""
 
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +29,7 @@ from zoo.inference.torch_session import TorchSession
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.paths import check_unicode
+from zoo.io.scratch import scratch_directory
 from zoo.io.tensors.finite import require_finite
 from zoo.plugins import iter_families
 from zoo.tasks.sentence_embedding.predict import Embed
@@ -69,19 +69,19 @@ def export_static(
     output = atomic_directory(
         directory, force=settings.force, sources=[checkpoint.path], managed=settings.managed
     )
-    with output as staging, tempfile.TemporaryDirectory() as scratch:
+    with output as staging, scratch_directory(is_only_folder=False) as scratch:
         weights = check_weights(checkpoint)
         teacher = TorchSession(checkpoint, dtype="float32")
         dim, coefficient = (settings.options.get(n) for n in ("dim", "sif_coefficient"))
         made = distil(
             checkpoint,
             teacher,
-            Path(scratch),
+            scratch,
             precision,
             dim=DIM if dim is None else dim,
             sif_coefficient=SIF_COEFFICIENT if coefficient is None else coefficient or None,
         )
-        (staging / WEIGHTS).write_bytes((Path(scratch) / "hub" / WEIGHTS).read_bytes())
+        (staging / WEIGHTS).write_bytes((scratch / "hub" / WEIGHTS).read_bytes())
         report = TargetReport(
             target=target.name,
             title=target.title,

@@ -89,7 +89,8 @@ def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False
             tensors |= head_to_hub(weights, name, tensor, before)
     if isinstance(method, VirtualTokens):
         tensors[prompts.PROMPTS] = prompts.prompts_to_hub(method, adaptable, virtual)
-    modules = [*saved_modules(weights, whole), *copied_modules(checkpoint, whole)]
+    modules = saved_modules(weights, whole)
+    modules += copied_modules(checkpoint, whole, modules)
     prefix = prompts.PREFIX if is_virtual else PREFIX
     tensors |= saved_with_modules(checkpoint, modules, stored, prefix)
     base = adapter_record(adapter).base
@@ -151,16 +152,20 @@ def unchanged_head(checkpoint: AdaptedCheckpoint, modules: tuple[str, ...]) -> d
     return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
 
 
-def copied_modules(checkpoint: AdaptedCheckpoint, whole: Sequence[str]) -> list[str]:
-    """Return the modules whose tensors are tied to those that were trained as a whole."""
+def copied_modules(
+    checkpoint: AdaptedCheckpoint, whole: Sequence[str], modules: Sequence[str]
+) -> list[str]:
+    """Return more modules, whose tensors are tied to those that were trained as a whole."""
     # peft trains and saves copies of modules, which unties them. With equal copies of all of them,
     # the model computes the same.
-    weights, modules = checkpoint.weights, dict[str, None]()
+    weights, copied = checkpoint.weights, dict[str, None]()
+    inside = tuple(f"{module}." for module in modules)
     trained = {s for e in weights.entries() if e.target in whole for s in e.sources}
     for alias, owner in weights.aliases().items():
-        if owner in trained:
-            modules[weights.written(alias).rpartition(".")[0]] = None
-    return list(modules)
+        name = weights.written(alias)
+        if owner in trained and not name.startswith(inside):
+            copied[name.rpartition(".")[0]] = None
+    return list(copied)
 
 
 def saved_with_modules(

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import zoo.io.limits
 from zoo.plugins.entry_points import DISTRIBUTION, installed_entry_points
 
 ROOT = Path(__file__).parents[1]
@@ -42,6 +43,50 @@ def test_the_core_names_no_family() -> None:
         for path in CORE
     }
     assert len(found) > 500 and {path: names for path, names in found.items() if names} == {}
+
+
+# file -> limits that it compares itself: where nothing is refused, where the ratio of two sizes is,
+# in loops over each token, and where the numbers are options and inputs of the user
+COMPARED_LIMITS = {
+    "converters/zoo_converters/gguf.py": ("GGUF_HEADER_BYTES",),
+    "zoo/checkpoint/generation_config.py": ("BEAMS", "BEAM_TOKENS", "GENERATION_IDS", "NEW_TOKENS"),
+    "zoo/data/readers/delimited.py": ("ROW_BYTES",),
+    "zoo/data/readers/documents.py": ("DOCUMENT_CHARACTERS",),
+    "zoo/data/readers/text_io.py": ("EXPANSION", "LINE_BYTES"),
+    "zoo/data/tokenizer.py": ("NEW_VOCABULARY",),
+    "zoo/export/quantization/quantize.py": ("ONNX_FOLDED_BYTES",),
+    "zoo/hub/client.py": ("HUB_MESSAGE_BYTES",),
+    "zoo/inference/__init__.py": ("THREADS",),
+    "zoo/inference/processing/inputs.py": ("INPUT_LINE_BYTES",),
+    "zoo/inference/processing/records.py": ("TEXT_CHARACTERS",),
+    "zoo/inference/task.py": ("TEXT_CHARACTERS",),
+    "zoo/inference/threads.py": ("THREADS",),
+    "zoo/io/json.py": ("JSON_DEPTH",),
+    "zoo/io/tensors/safetensors.py": ("NAME_LENGTH",),
+    "zoo/tasks/likelihood/perplexity.py": ("TEXT_CHARACTERS",),
+    "zoo/tasks/prompt/template.py": ("CONFIG_LABELS",),
+    "zoo/tasks/reranker/train.py": ("CONFIG_LABELS",),
+    "zoo/tasks/seq2seq/train.py": ("ROW_TOKENS",),
+    "zoo/tokenizers/sentencepiece/proto.py": ("PIECE_LENGTH",),
+    "zoo/tokenizers/untrusted/definition.py": ("TOKEN_LENGTH",),
+    "zoo/tokenizers/untrusted/patterns.py": ("PATTERN_REPEAT", "PATTERN_WAYS"),
+}
+
+
+def test_sizes_in_files_are_compared_in_one_place() -> None:
+    """A reader that compares a limit itself forgets types, negative numbers or the file's size."""
+    limits = {name for name in vars(zoo.io.limits) if name.startswith("MAX_")}
+    compared = dict[str, tuple[str, ...]]()
+    for path in [*CORE, *(ROOT / "plugins").rglob("*.py")]:
+        names = set[str]()
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            for part in ast.walk(node) if isinstance(node, ast.Compare) else ():
+                name = getattr(part, "id", getattr(part, "attr", None))
+                if name in limits:
+                    names.add(name.removeprefix("MAX_"))
+        if names:
+            compared[path.relative_to(ROOT).as_posix()] = tuple(sorted(names))
+    assert compared == COMPARED_LIMITS, "call zoo.io.sizes.check_size"
 
 
 def test_the_contracts_of_imports_are_for_all_plugins() -> None:

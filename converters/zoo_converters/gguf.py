@@ -7,6 +7,7 @@ sizes that it states. The package computes the values of quantized tensors.
 import math
 import os
 import struct
+from array import array
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple
@@ -16,10 +17,12 @@ from zoo.io.files import open_regular
 from zoo.io.limits import (
     MAX_GGUF_HEADER_BYTES,
     MAX_GGUF_KEYS,
+    MAX_GGUF_STRINGS,
     MAX_NAME_LENGTH,
     MAX_TENSORS,
-    check_limit,
+    MAX_TOKENIZER_BYTES,
 )
+from zoo.io.sizes import check_size
 from zoo.io.tensors.file_array import DataFile, FileArray
 from zoo.io.tensors.formats import STORAGE, Format, TensorInfo, TensorReader
 from zoo.io.tensors.safetensors import is_sound_shape
@@ -69,6 +72,54 @@ UNREAD |= {33: "Q4_0_8_8", 36: "IQ4_NL_4_4", 37: "IQ4_NL_4_8", 38: "IQ4_NL_8_8",
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q"}
 SCALARS |= {12: "d"}
 STRING, ARRAY, BOOL = 8, 9, 7
+LENGTH_BYTES = 8  # of the length in front of a string
+
+
+class HeaderArray(Sequence[Any]):
+    """An array of a header, in about the memory that it takes in the file."""
+
+    # A list takes eight bytes for an item, and up to fifty more for the item itself.
+
+    @override
+    def __repr__(self) -> str:
+        return f"an array of {len(self):,}"
+
+
+class NumberArray(HeaderArray):
+    """An array of numbers."""
+
+    def __init__(self, code: str, content: bytearray) -> None:
+        import numpy
+
+        self._values = numpy.frombuffer(content, f"<{code}")
+
+    @override
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @override
+    def __getitem__(self, index: Any) -> Any:
+        return self._values[index].tolist()  # Python's numbers
+
+
+class StringArray(HeaderArray):
+    """An array of strings, each of which is decoded when it is read."""
+
+    def __init__(self, content: bytearray, ends: "array[int]") -> None:
+        self._content, self._ends = content, ends
+
+    @override
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @override
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        end = self._ends[index]
+        place = index % len(self)
+        start = self._ends[place - 1] if place else 0
+        return self._content[start:end].decode("utf-8")
 
 
 class StoredTensor(NamedTuple):
@@ -126,9 +177,9 @@ class GgufReader(TensorReader):
     def read(self, name: str) -> "NDArray[np.generic[Any]]":
         stored = self._stored[name]
         if stored.kind in PLAIN:
-            array = self._plain(name).read()
-            array.flags.writeable = False
-            return array
+            values = self._plain(name).read()
+            values.flags.writeable = False
+            return values
         return self._dequantized(stored)
 
     @override
@@ -187,8 +238,9 @@ class _Header:
                 f"{self._path} is of version {version} of GGUF", "convert it with llama.cpp first"
             )
         tensors, keys = self._number("Q"), self._number("Q")
-        check_limit(self._path, "number of tensors", tensors, MAX_TENSORS)
-        check_limit(self._path, "number of keys", keys, MAX_GGUF_KEYS)
+        room = self._rest // LENGTH_BYTES  # each begins with the length of its name
+        check_size(self._path, "number of tensors", tensors, MAX_TENSORS, room=room)
+        check_size(self._path, "number of keys", keys, MAX_GGUF_KEYS, room=room)
         metadata = {}
         for _ in range(keys):
             name = self._string()
@@ -205,7 +257,7 @@ class _Header:
     def _tensor(self) -> tuple[str, int, tuple[int, ...], int]:
         """Return name, type, shape and offset of a tensor."""
         name, axes = self._string(), self._number("I")
-        check_limit(self._path, "length of a tensor's name", len(name), MAX_NAME_LENGTH)
+        check_size(self._path, "length of a tensor's name", len(name), MAX_NAME_LENGTH)
         if not 1 <= axes <= MOST_AXES:
             raise _damaged(self._path, f"{name!r:.100} has {axes} axes")
         shape = tuple(reversed([self._number("Q") for _ in range(axes)]))
@@ -247,22 +299,45 @@ class _Header:
             raise _damaged(self._path, f"{name!r:.100} has rows of {shape[-1]}, in {known}")
         return math.prod(shape) // block * size
 
-    def _value(self, kind: int, *, nested: bool = False) -> Any:
+    def _value(self, kind: int) -> Any:
         if kind in SCALARS:
             return self._number(SCALARS[kind])
         if kind == STRING:
             return self._string()
-        if kind == ARRAY and not nested:
-            inner, count = self._number("I"), self._number("Q")
-            least = struct.calcsize(SCALARS[inner]) if inner in SCALARS else 8
-            self._require(count * least)
-            if inner in SCALARS:
-                return list(struct.unpack(f"<{count}{SCALARS[inner]}", self._bytes(count * least)))
-            return [self._value(inner, nested=True) for _ in range(count)]
+        if kind == ARRAY:
+            return self._array(self._number("I"), self._number("Q"))
         raise _damaged(self._path, f"its header has a value of the type {kind}")
 
+    def _array(self, kind: int, count: int) -> HeaderArray:
+        least = struct.calcsize(SCALARS[kind]) if kind in SCALARS else LENGTH_BYTES
+        room = self._rest // least
+        limit = MAX_GGUF_HEADER_BYTES if kind in SCALARS else MAX_GGUF_STRINGS
+        check_size(self._path, "length of an array of its header", count, limit, room=room)
+        if kind in SCALARS:
+            content = bytearray(count * least)
+            self._rest -= len(content)
+            if self._file.readinto(content) != len(content):  # type: ignore[attr-defined]
+                raise _damaged(self._path, "it ends in its header")
+            return NumberArray(SCALARS[kind], content)
+        if kind != STRING and count:
+            raise _damaged(self._path, f"its header has an array of the type {kind}")
+        joined, ends = bytearray(), array("Q")
+        for _ in range(count):
+            text = self._bytes(int.from_bytes(self._bytes(LENGTH_BYTES), "little"))
+            text.decode("utf-8")  # an error names the file now, and not when a string is used
+            joined += text
+            ends.append(len(joined))
+        return StringArray(joined, ends)
+
     def _string(self) -> str:
-        return self._bytes(self._number("Q")).decode("utf-8")
+        length = check_size(
+            self._path,
+            "length of a string of its header",
+            self._number("Q"),
+            MAX_TOKENIZER_BYTES,
+            room=self._rest,
+        )
+        return self._bytes(length).decode("utf-8")
 
     def _number(self, code: str) -> Any:
         (value,) = struct.unpack(f"<{code}", self._bytes(struct.calcsize(code)))

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from zoo.errors import UsageError, VerificationError
 from zoo.io.files import open_regular
-from zoo.io.limits import MAX_STORAGE_USES, check_limit
+from zoo.io.limits import MAX_STORAGE_USES
+from zoo.io.sizes import check_size
 from zoo.io.tensors.file_array import DataFile, FileArray
 from zoo.io.tensors.formats import STORAGE, Format, TensorInfo, TensorReader
 from zoo.io.tensors.safetensors import LFS_POINTER, METADATA, is_sound_name, is_sound_shape
@@ -104,7 +105,7 @@ class Hdf5Reader(TensorReader):
             name: _info(path, name, array) for name, array in self._arrays.items()
         }
         claimed = sum(info.nbytes for info in self.tensors.values())
-        check_limit(
+        check_size(
             path, "size of its arrays in bytes", claimed, MAX_STORAGE_USES * max(self._size, 4096)
         )
         for name, array in self._arrays.items():

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from zoo.io.limits import MAX_HDF5_CHUNK_BYTES, MAX_HDF5_DEPTH, MAX_HDF5_OBJECTS, MAX_NAME_LENGTH
+from zoo.io.sizes import size_problem
 from zoo_converters.confined import forbid_files, limit_resources
 
 BLOCK = 1 << 24  # bytes decoded at a time
@@ -63,14 +64,12 @@ class _Walk:
     def _group(self, group: Any, prefix: str, depth: int) -> "Iterator[tuple[str, Any]]":
         import h5py
 
-        if depth > MAX_HDF5_DEPTH:
-            raise ValueError(f"more than {MAX_HDF5_DEPTH} groups inside each other")
-        if len(self._visited) + len(group) > MAX_HDF5_OBJECTS:
-            raise ValueError(f"it holds more than {MAX_HDF5_OBJECTS:,} arrays and groups")
+        _require("number of groups inside each other", depth, MAX_HDF5_DEPTH)
+        objects = len(self._visited) + len(group)
+        _require("number of arrays and groups", objects, MAX_HDF5_OBJECTS)
         for key in group:
             path = prefix + key
-            if len(path) > MAX_NAME_LENGTH:
-                raise ValueError(f"the name {path[:40]!r}... has {len(path)} characters")
+            _require(f"length of the name {path[:40]!r}...", len(path), MAX_NAME_LENGTH)
             if not isinstance(group.get(key, getlink=True), h5py.HardLink):
                 raise ValueError(f"{path} is a link to another place")
             item = group[key]
@@ -92,6 +91,12 @@ class _Walk:
             raise ValueError(f"{path} is the same object as {first_path}")
 
 
+def _require(quantity: str, value: int, limit: int) -> None:
+    problem = size_problem(quantity, value, limit)
+    if problem is not None:
+        raise ValueError(problem)
+
+
 def _check_array(path: str, array: Any) -> None:
     """Check that an array is stored in this file with supported filters."""
     settings = array.id.get_create_plist()
@@ -108,11 +113,7 @@ def _check_array(path: str, array: Any) -> None:
         size = array.dtype.itemsize
         for length in array.chunks:
             size *= length
-        if size > MAX_HDF5_CHUNK_BYTES:
-            raise ValueError(
-                f"{path} is stored in chunks of {size:,} bytes, and at most "
-                f"{MAX_HDF5_CHUNK_BYTES:,} are accepted"
-            )
+        _require(f"size of a chunk of {path} in bytes", size, MAX_HDF5_CHUNK_BYTES)
 
 
 def _offset(file: Any, array: Any) -> int | None:

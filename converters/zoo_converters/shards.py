@@ -6,8 +6,9 @@ from pathlib import Path
 
 from zoo.errors import VerificationError
 from zoo.io.json import read_json_object
-from zoo.io.limits import MAX_INDEX_BYTES, MAX_TENSORS, check_limit
+from zoo.io.limits import MAX_INDEX_BYTES, MAX_TENSORS
 from zoo.io.paths import safe_join
+from zoo.io.sizes import check_size
 
 
 def choose(names: Sequence[str], stem: str, suffix: str) -> tuple[str, ...]:
@@ -80,7 +81,7 @@ def read_index(path: Path) -> Index:
         or not all(type(name) is str for name in shards.values())
     ):
         raise VerificationError(f"{path} has no weight_map of tensors to files", "fetch it again")
-    check_limit(path, "number of tensors", len(shards), MAX_TENSORS)
+    check_size(path, "number of tensors", len(shards), MAX_TENSORS)
     files = {name: safe_join(path.parent, name, path.name) for name in set(shards.values())}
     return Index(path, {tensor: files[name] for tensor, name in shards.items()})
 

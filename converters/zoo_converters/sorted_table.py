@@ -14,6 +14,7 @@ from typing import Any
 from zoo.io.crc32c import unmasked
 from zoo.io.limits import MAX_NAME_LENGTH
 from zoo.io.protobuf import varint
+from zoo.io.sizes import size_problem
 
 MAGIC = 0xDB4775248B80FB57
 FOOTER = 48
@@ -77,8 +78,9 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         size, at = varint(block, at)
         if shared > len(key) or at + unshared + size > end:
             raise ValueError("an entry leads out of its block")
-        if shared + unshared > MAX_NAME_LENGTH:
-            raise ValueError(f"a key has {shared + unshared:,} bytes")
+        problem = size_problem("length of a key", shared + unshared, MAX_NAME_LENGTH)
+        if problem is not None:
+            raise ValueError(problem)
         key = key[:shared] + block[at : at + unshared]
         yield key, block[at + unshared : at + unshared + size]
         at += unshared + size

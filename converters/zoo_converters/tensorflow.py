@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from zoo.errors import UsageError, VerificationError
 from zoo.io.crc32c import unmasked
 from zoo.io.files import open_regular, read_regular
-from zoo.io.limits import MAX_SHAPES_BYTES, MAX_TABLE_BYTES, MAX_TABLE_TENSORS, check_limit
+from zoo.io.limits import MAX_SHAPES_BYTES, MAX_TABLE_BYTES, MAX_TABLE_TENSORS
 from zoo.io.protobuf import as_bytes, as_int, fields
+from zoo.io.sizes import check_size
 from zoo.io.tensors.file_array import DataFile, FileArray
 from zoo.io.tensors.formats import STORAGE, Format, TensorInfo, TensorReader
 from zoo.io.tensors.safetensors import MAX_RANK, METADATA, is_sound_name, is_sound_shape
@@ -199,7 +200,7 @@ def _read_index(path: Path, shards: int, checksum: Checksum) -> dict[str, Entry]
         _check_header(name, header, shards)
         entries = {}
         for count, (key, value) in enumerate(rows):
-            check_limit(path, "number of tensors", count + 1, MAX_TABLE_TENSORS)
+            check_size(path, "number of tensors", count + 1, MAX_TABLE_TENSORS)
             entries[_name(key)] = _entry(value)
         return entries
     except (ValueError, IndexError, KeyError, struct.error) as error:

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 from zoo.errors import SourceError, VerificationError
 from zoo.io.files import open_regular
 from zoo.io.limits import MAX_PICKLE_BYTES, MAX_STORAGE_USES
+from zoo.io.sizes import size_problem
 from zoo.io.tensors.formats import STORAGE, TensorInfo
 from zoo.io.tensors.safetensors import LFS_POINTER, METADATA, is_sound_name
 from zoo_converters.pickle_scan import scan
@@ -70,8 +71,10 @@ def inspect(path: Path, *, ignore_crc: bool = False, of_run: bool = False) -> Co
             if layout.big_endian:
                 _check_widths(views)
             claimed = sum(view.info.nbytes for view in views.values())
-            if claimed > MAX_STORAGE_USES * size:
-                raise Refused(f"its tensors claim {claimed} bytes of a {size}-byte file")
+            limit = MAX_STORAGE_USES * size
+            problem = size_problem("size of its tensors in bytes", claimed, limit)
+            if problem is not None:
+                raise Refused(problem)
         except OSError as error:
             raise SourceError(f"{path}: {error.strerror}") from error
         except Refused as error:

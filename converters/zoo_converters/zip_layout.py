@@ -11,6 +11,7 @@ import zipfile
 from typing import Any, BinaryIO, NamedTuple
 
 from zoo.io.limits import MAX_ZIP_DIRECTORY_BYTES
+from zoo.io.sizes import size_problem
 from zoo_converters.pickle_values import Refused
 
 END = struct.Struct("<4s4H2LH")
@@ -75,11 +76,9 @@ def _directory(file: BinaryIO, size: int) -> int:
             length, begin = end64[8], end64[9]
     if begin + length != directory_end:
         raise Refused("its ZIP directory is not where it should be")
-    if length > MAX_ZIP_DIRECTORY_BYTES:
-        raise Refused(
-            f"its ZIP directory has {length:,} bytes, and at most {MAX_ZIP_DIRECTORY_BYTES:,} "
-            "are accepted"
-        )
+    problem = size_problem("length of its ZIP directory", length, MAX_ZIP_DIRECTORY_BYTES)
+    if problem is not None:
+        raise Refused(problem)
     return int(begin)
 
 

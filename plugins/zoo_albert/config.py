@@ -5,6 +5,7 @@ from typing import Any
 from zoo.families.config import Activation, ConfigMap
 from zoo.families.encoder import FIXED, KEYS, EncoderConfig
 from zoo.io import limits
+from zoo.io.sizes import size_problem
 
 
 class AlbertConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,8 +32,10 @@ class AlbertConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fiel
         super().__post_init__()
         if self.num_groups > self.num_layers:
             raise ValueError(f"num_groups {self.num_groups} is not in 1 to {self.num_layers}")
-        if self.num_layers * self.blocks_in_group > limits.MAX_CONFIG_COUNT:
-            raise ValueError(f"num_layers of blocks_in_group are over {limits.MAX_CONFIG_COUNT:,}")
+        blocks = self.num_layers * self.blocks_in_group
+        problem = size_problem("number of blocks of all groups", blocks, limits.MAX_CONFIG_COUNT)
+        if problem is not None:
+            raise ValueError(problem)
 
     @property
     def order(self) -> list[int]:

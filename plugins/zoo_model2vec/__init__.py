@@ -112,20 +112,19 @@ class Model2Vec(Family):
 
 def unknown_token_id(files: "SourceFiles") -> int | None:
     """Return the id of the unknown token of a tokenizer, which model2vec leaves out."""
+    from zoo.tokenizers.tokenizer_json import read_definition
+
     if not files.has("tokenizer.json"):
         return None
-    definition = files.json("tokenizer.json")
-    model = definition.get("model")
-    if not isinstance(model, dict):
-        return None
-    if isinstance(number := model.get("unk_id"), int):  # of Unigram
+    definition = read_definition(files)
+    model, added = definition["model"], definition.get("added_tokens") or ()
+    number: int | None = model.get("unk_id")
+    if number is not None:  # of Unigram
         return number
-    added = definition.get("added_tokens") or ()
-    ids = {t.get("content"): t.get("id") for t in added if isinstance(t, dict)}
-    vocabulary = model.get("vocab")
-    ids |= vocabulary if isinstance(vocabulary, dict) else {}
-    number = ids.get(model.get("unk_token"))
-    return number if isinstance(number, int) else None
+    ids = {token["content"]: token["id"] for token in added}
+    if isinstance(model["vocab"], dict):
+        ids |= model["vocab"]
+    return ids.get(model.get("unk_token"))
 
 
 @hookimpl

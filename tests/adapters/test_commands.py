@@ -254,7 +254,7 @@ def test_adapters_are_listed_and_described(adapted: Adapted, tmp_path: Path) -> 
     [
         ({"method": "vera"}, "no adapter is called 'vera'"),
         ({"rnak": 4}, "no setting 'rnak'; did you mean rank"),
-        ({"rank": 0}, "rank is 0, not positive"),
+        ({"rank": 0}, "rank is 0, and at least 1 is needed"),
     ],
 )
 def test_adapters_with_unknown_settings_are_broken(

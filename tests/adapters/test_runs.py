@@ -342,7 +342,7 @@ def test_a_preset_freezes_no_layers_next_to_an_adapter(tmp_path: Path) -> None:
         ({"method": "lora", "r": 4}, "no setting 'r'; did you mean rank"),
         ({"method": "lora", "rnak": 4}, "no setting 'rnak'; did you mean rank"),
         ({"rank": 4}, "adapter has settings and no method"),
-        ({"method": "lora", "rank": 0}, "rank is 0, not positive"),
+        ({"method": "lora", "rank": 0}, "rank is 0, and at least 1 is needed"),
         (
             {"method": "lora", "target_modules": ["qeury"]},
             "no linear map of bert is called 'qeury'; did you mean query",

@@ -3,6 +3,7 @@
 import json
 import re
 import struct
+import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,9 @@ def test_values_are_those_of_the_package(tmp_path: Path, alignment: int | None) 
     arrays = save(tmp_path / "model.gguf", alignment=alignment)
     with Gguf().open(tmp_path, Gguf().find(["config.json", "model.gguf"])) as reader:
         assert isinstance(reader, GgufReader)
-        assert reader.metadata["numbers"] == [1, 2, 3] and reader.metadata["words"] == ["a", "ä"]
+        assert list(reader.metadata["numbers"]) == [1, 2, 3]
+        assert list(reader.metadata["words"]) == ["a", "ä"]
+        assert reader.metadata["words"][-1:] == ["ä"]
         assert reader.metadata["test.number"] == 0.5 and reader.metadata["test.flag"] is True
         assert reader.tensors.keys() == arrays.keys()
         for name, expected in arrays.items():
@@ -365,18 +368,26 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "version": (header(version=1), "version 1"),
     "many tensors": (header(tensors=1 << 62), "number of tensors"),
     "many keys": (header(keys=1 << 62), "number of keys"),
-    "long string": (header(keys=1, rest=text(b"a", 1 << 63)), "ends in its header"),
+    "long string": (header(keys=1, rest=text(b"a", 1 << 63)), "length of a string of its header"),
     "long array": (
         header(keys=1, rest=text(b"a") + struct.pack("<IIQ", 9, 4, 1 << 62)),
-        "ends in its header",
+        "length of an array of its header",
     ),
     "many strings": (
         header(keys=1, rest=text(b"a") + struct.pack("<IIQ", 9, 8, 1 << 40)),
-        "ends in its header",
+        "length of an array of its header",
+    ),
+    "more numbers than bytes": (
+        header(keys=1, rest=text(b"a") + struct.pack("<IIQ", 9, 4, 9) + bytes(32)),
+        "length of an array of its header is 9, and the file has room for at most 8",
+    ),
+    "more strings than bytes": (
+        header(keys=1, rest=text(b"a") + struct.pack("<IIQ", 9, 8, 5) + bytes(39)),
+        "length of an array of its header is 5, and the file has room for at most 4",
     ),
     "nested arrays": (
         header(keys=1, rest=text(b"a") + struct.pack("<IIQ", 9, 9, 1) + bytes(64)),
-        "value of the type 9",
+        "array of the type 9",
     ),
     "unknown value": (header(keys=1, rest=text(b"a") + struct.pack("<I", 77)), "of the type 77"),
     "bytes in a name": (header(keys=1, rest=text(b"\xff") + bytes(9)), "not UTF-8"),
@@ -421,6 +432,34 @@ def test_hostile_headers_are_refused(case: str, tmp_path: Path) -> None:
     with pytest.raises(VerificationError, match=reason) as caught:
         Gguf().open(tmp_path, ["model.gguf"])
     assert "\n" not in str(caught.value)
+
+
+# type of the items -> number of them in 20 MB
+ARRAYS = {7: 20 << 20, 1: 20 << 20, 3: 10 << 20, 6: 5 << 20, 10: 5 << 19}
+
+
+@pytest.mark.parametrize("kind", ARRAYS)
+def test_arrays_of_numbers_take_the_memory_of_the_file(kind: int, tmp_path: Path) -> None:
+    content = text(b"a") + struct.pack("<IIQ", 9, kind, ARRAYS[kind]) + bytes(20 << 20)
+    assert memory_of(header(keys=1, rest=content), tmp_path) < 25 << 20
+
+
+@pytest.mark.parametrize("word", [b"", b"ab", "é".encode() * 20])
+def test_arrays_of_strings_take_the_memory_of_the_file(word: bytes, tmp_path: Path) -> None:
+    count = (1 << 20) // (8 + len(word))
+    content = text(b"a") + struct.pack("<IIQ", 9, 8, count) + text(word) * count
+    assert memory_of(header(keys=1, rest=content), tmp_path) < 3 << 19
+
+
+def memory_of(content: bytes, folder: Path) -> int:
+    """Return the most memory that reading a header takes at once, in bytes."""
+    (folder / "model.gguf").write_bytes(content)
+    tracemalloc.start()
+    with Gguf().open(folder, ["model.gguf"]) as reader:
+        peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert repr(reader.metadata["a"]) == f"an array of {len(reader.metadata['a']):,}"
+    return peak
 
 
 # key -> value in place of what a sound file has; ``None`` leaves it out

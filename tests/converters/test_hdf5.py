@@ -212,9 +212,9 @@ def bombs(folder: Path) -> dict[str, str]:
     return {
         "links": "is the same object as",
         "deep": "more than 32 groups",
-        "many": "more than 20,000 arrays and groups",
+        "many": "number of arrays and groups is",
         "name": "has 2000 characters",
-        "chunk": "x is stored in chunks of 3,221,225,472 bytes",
+        "chunk": "size of a chunk of x in bytes is 3,221,225,472",
         "packed": "size of its arrays in bytes is 33,554,432",
         "absent": "x has a shape but no data",
         "reference": "x holds object",

@@ -117,7 +117,7 @@ def end_of_archive(directory: int, begin: int, locator: int) -> bytes:
         ),
         (
             lambda: bytes(100 << 20) + end_of_archive(100 << 20, 30, 30 + (100 << 20)),
-            "its ZIP directory has",
+            "length of its ZIP directory is",
         ),
     ],
     ids=["locator", "sign", "directory", "wrap", "entries"],

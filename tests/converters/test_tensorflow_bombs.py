@@ -87,11 +87,11 @@ HOSTILE: dict[
                 + [(1000 + k, b"a", entry()) for k in range(100_000)]
             )
         ),
-        "a key has 1,001 bytes",
+        "length of a key is 1,001",
     ),
     "keys that share much": (
         lambda: table(block([(0, b"", HEADER), (0, b"a" * (1 << 20), entry())])),
-        "a key has 1,048,576 bytes",
+        "length of a key is 1,048,576",
     ),
     "keys that repeat": (
         lambda: rows((b"a", entry()), (b"a", entry((4,), 16))),

@@ -148,6 +148,34 @@ def test_what_is_refused(tmp_path: Path, file: str, change: Any, message: str) -
     assert not (tmp_path / "model").exists()
 
 
+ODD_TYPES: dict[str, list[Any]] = {
+    "added_tokens": [7, "x", [7], {"a": 1}, [{"content": [1]}], [{"content": "a", "id": []}]],
+    "model": [None, 7, [], {}],
+    "unk_token": [7, [1], {"a": 1}],
+    "vocab": [7, "x", {"a": [1]}, {"a": "b"}, {"a": True}, {"a": -1}],
+    "unk_id": [[1], "x", 10**30],
+}
+
+
+@pytest.mark.parametrize(
+    ("part", "value"), [(part, value) for part, values in ODD_TYPES.items() for value in values]
+)
+def test_odd_types_in_a_tokenizer(part: str, value: Any, tmp_path: Path) -> None:
+    of_model2vec(tmp_path / "hub")
+    path = tmp_path / "hub" / "tokenizer.json"
+    definition = json.loads(path.read_text())
+    if part in ("added_tokens", "model"):
+        definition[part] = value
+    elif part == "unk_id":
+        definition["model"] = {"type": "Unigram", "vocab": [["a", 0.0]], "unk_id": value}
+    else:
+        definition["model"][part] = value
+    path.write_text(json.dumps(definition))
+    with pytest.raises(VerificationError, match=r"tokenizer\.json"):
+        converted(tmp_path / "hub", tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
 def test_other_pooling_is_not_a_static_embedding(tmp_path: Path) -> None:
     """Training may give a table other modules, which neither library has for it."""
     family = get_family("model2vec")

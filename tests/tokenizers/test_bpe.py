@@ -239,7 +239,7 @@ def test_tokenizer_json_keeps_options_without_configuration(
 BROKEN: dict[str, tuple[dict[str, Content], str]] = {
     "a merge of three": ({"merges.txt": "a b c\n"}, r"merges.txt, line 1: 'a b c' is not a pair"),
     "a merge of unknown tokens": ({"merges.txt": "qqq zzz\n"}, r"merges.txt: "),
-    "a word for an id": ({"vocab.json": '{"a": "b"}'}, r"vocab.json: 'a' = 'b' is not a token id"),
+    "a word for an id": ({"vocab.json": '{"a": "b"}'}, r"vocab.json: id of the token 'a' is 'b'"),
     "one id twice": (
         {"vocab.json": '{"a": 1, "b": 1}'},
         r"'b' = 1 is also the id of 'a'",

@@ -206,6 +206,15 @@ def test_what_is_not_implemented_is_refused_by_name(
     assert str(tmp_path) in caught.value.what and "\n" not in str(caught.value)
 
 
+def test_many_modules_are_refused_before_they_are_read(tmp_path: Path) -> None:
+    files = of_dense()
+    listed: Any = files["modules.json"]
+    dropout = {"path": "3_Dropout", "type": "sentence_transformers.models.Dropout"}
+    files["modules.json"] = [*listed, *[dropout] * 100_000]
+    with pytest.raises(VerificationError, match=r"modules\.json: number of modules is 100,003"):
+        read_pooling(SourceFiles(write(tmp_path, files)))
+
+
 def test_defaults_of_dense_are_the_library_s(tmp_path: Path) -> None:
     pooling = read_pooling(SourceFiles(write(tmp_path, of_dense(activation_function=None))))
     dense = DenseModule(in_features=8, out_features=4)

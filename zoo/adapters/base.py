@@ -1,10 +1,14 @@
 """Base class of adapter methods. Importing it imports no torch."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import msgspec
+
+from zoo.io.limits import MAX_ADAPTER_SIZE
+from zoo.io.sizes import size_problem
 
 if TYPE_CHECKING:
     from torch import nn
@@ -56,8 +60,16 @@ class AdapterMethod(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """
 
 
-def check_positive(method: msgspec.Struct, *names: str) -> None:
-    """Check that settings are above 0; raises ``ValueError``."""
+def check_sizes(method: msgspec.Struct, *names: str) -> None:
+    """Check that settings are sizes that an adapter can have; raises ``ValueError``."""
     for name in names:
-        if getattr(method, name) <= 0:
+        problem = size_problem(name, getattr(method, name), MAX_ADAPTER_SIZE, least=1)
+        if problem is not None:
+            raise ValueError(problem)
+
+
+def check_positive(method: msgspec.Struct, *names: str) -> None:
+    """Check that factors are above 0 and finite; raises ``ValueError``."""
+    for name in names:
+        if not 0 < getattr(method, name) < math.inf:
             raise ValueError(f"{name} is {getattr(method, name)}, not positive")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from zoo.adapters.base import AdapterMethod, check_positive
+from zoo.adapters.base import AdapterMethod, check_positive, check_sizes
 from zoo.errors import UsageError
 from zoo.overrides import override
 
@@ -33,7 +33,8 @@ class BottleneckMethod(AdapterMethod, frozen=True, kw_only=True, forbid_unknown_
     scaling: float = 1.0  # factor of its output
 
     def __post_init__(self) -> None:
-        check_positive(self, "reduction_factor", "scaling")
+        check_sizes(self, "reduction_factor")
+        check_positive(self, "scaling")
 
     @property
     def act(self) -> str:

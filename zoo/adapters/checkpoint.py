@@ -22,6 +22,7 @@ from zoo.checkpoint.digests import check_digests
 from zoo.checkpoint.module_weights import module_weight_files
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.io.tensors.finite import require_finite
+from zoo.io.tensors.formats import FLOAT_DTYPES
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -161,7 +162,15 @@ def adapter_file(adapter: Checkpoint) -> Path:
 
 
 def require_finite_tensors(tensors: "Mapping[str, Tensor | NDArray[Any]]", file: Path) -> None:
-    """Check that the tensors of an adapter's file are numbers."""
+    """Check that the tensors of an adapter's file are floating-point numbers, all finite."""
+    for name, tensor in tensors.items():
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if dtype not in FLOAT_DTYPES:
+            raise VerificationError(
+                f"{file}: {name} is of the dtype {dtype}, and the tensors of an adapter are "
+                f"{', '.join(FLOAT_DTYPES)}",
+                "train the adapter again",
+            )
     require_finite(tensors, file, "train the adapter again")
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor, nn
 
-from zoo.errors import VerificationError, first_names
+from zoo.errors import UsageError, VerificationError, first_names
 from zoo.nn.adapters import AdaptedLinear, LinearAdapter
+from zoo.nn.layers.skip_init import init_empty_weights
 
 if TYPE_CHECKING:
     from zoo.adapters.base import AdapterMethod
@@ -26,8 +27,27 @@ def add_stored_adapter(
     file: Path,
 ) -> None:
     """Add an adapter to a model, with the values of its file; every tensor of it is used."""
-    before = model.state_dict().keys()
+    require_same_tensors(method, adaptable, tensors, file)
     method.add_to(model, adaptable)
+    # the names were compared above; what is missing are the weights of the model itself
+    model.load_state_dict(tensors, strict=False, assign=True)
+
+
+def require_same_tensors(
+    method: "AdapterMethod",
+    adaptable: "AdaptableModel",
+    tensors: Mapping[str, Tensor],
+    file: Path,
+) -> None:
+    """Check that tensors are all that an adapter with these settings has, in their shapes."""
+    # The model that is compared with is empty: settings may ask for more memory than there is.
+    with init_empty_weights():
+        model = adaptable.family.model(adaptable.config, adaptable.head)
+        before = model.state_dict().keys()
+        try:
+            method.add_to(model, adaptable)
+        except UsageError as error:  # the settings are those of a file
+            raise VerificationError(f"{file}: {error.what}", error.hint) from error
     places = {name: t for name, t in model.state_dict().items() if name not in before}
     wrong = [name for name in places if name not in tensors]
     wrong += [name for name in tensors if name not in places]
@@ -37,8 +57,6 @@ def add_stored_adapter(
             f"{file}: the tensors do not match its settings: {first_names(sorted(wrong))}",
             "restore it from a copy",
         )
-    # the names were compared above; what is missing are the weights of the model itself
-    model.load_state_dict(tensors, strict=False, assign=True)
 
 
 def adapted_modules(model: nn.Module) -> Iterator[tuple[str, nn.Linear, LinearAdapter]]:

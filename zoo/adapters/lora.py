@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import msgspec
 
-from zoo.adapters.base import AdapterMethod, check_positive
+from zoo.adapters.base import AdapterMethod, check_positive, check_sizes
 from zoo.adapters.targets import as_names
 from zoo.overrides import override
 
@@ -35,7 +35,8 @@ class LoRA(AdapterMethod, frozen=True, kw_only=True, forbid_unknown_fields=True)
     target_modules: tuple[str, ...] | str | None = None
 
     def __post_init__(self) -> None:
-        check_positive(self, "rank", "alpha")
+        check_sizes(self, "rank")
+        check_positive(self, "alpha")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout}, which is not in [0, 1)")
 

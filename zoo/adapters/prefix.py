@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from zoo.adapters.base import check_positive
+from zoo.adapters.base import check_sizes
 from zoo.adapters.virtual_tokens import VirtualTokens
 from zoo.errors import UsageError
 from zoo.families.base import DECODER_TOKENS
@@ -35,7 +35,7 @@ class PrefixTuning(VirtualTokens, frozen=True, kw_only=True, forbid_unknown_fiel
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.encoder_hidden_size is not None:
-            check_positive(self, "encoder_hidden_size")
+            check_sizes(self, "encoder_hidden_size")
             if not self.prefix_projection:
                 raise ValueError("encoder_hidden_size is of a projection: set prefix_projection")
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from zoo.adapters.base import AdapterMethod, check_positive
+from zoo.adapters.base import AdapterMethod, check_sizes
 from zoo.errors import UsageError
 from zoo.overrides import override
 
@@ -22,7 +22,7 @@ class VirtualTokens(AdapterMethod, frozen=True, kw_only=True, forbid_unknown_fie
     num_virtual_tokens: int = 20  # number of virtual tokens
 
     def __post_init__(self) -> None:
-        check_positive(self, "num_virtual_tokens")
+        check_sizes(self, "num_virtual_tokens")
 
     def axis(self, limits: Mapping[str, int]) -> str:
         """Return the axis of the inputs that has less room."""

@@ -9,7 +9,8 @@ from blake3 import blake3
 from zoo.io.digests.files import FileDigest
 from zoo.io.digests.self_digest import NO_DIGEST, add_digest
 from zoo.io.json import JsonStruct, encode_json
-from zoo.io.limits import MAX_JSON_BYTES, check_limit
+from zoo.io.limits import MAX_JSON_BYTES
+from zoo.io.sizes import check_size
 from zoo.tokenizers.cross_encoder import PairSettings
 from zoo.tokenizers.info import TokenizerInfo
 from zoo.tokenizers.pooling import Pooling
@@ -191,5 +192,5 @@ class WeightsIndex(msgspec.Struct):
 def encode_manifest(manifest: Manifest) -> bytes:
     """Return a manifest as JSON, with its digest."""
     text = encode_json(msgspec.structs.replace(manifest, digest=NO_DIGEST))
-    check_limit(MANIFEST, "size of the JSON file in bytes", len(text), MAX_JSON_BYTES)
+    check_size(MANIFEST, "size of the JSON file in bytes", len(text), MAX_JSON_BYTES)
     return add_digest(text)

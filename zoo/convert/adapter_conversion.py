@@ -12,17 +12,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from zoo.adapters.base import AdapterMethod
+from zoo.adapters.checkpoint import require_finite_tensors
 from zoo.adapters.layers import adapted_modules, add_stored_adapter
 from zoo.adapters.registry import adapter_settings
 from zoo.adapters.targets import AdaptableModel
 from zoo.adapters.write import base_record, write_adapter
 from zoo.checkpoint import FORMAT_VERSION, AdapterRecord, Checkpoint, ModelFile, SourceRecord
-from zoo.convert.dtypes import cast
+from zoo.convert.dtypes import cast, numpy_dtype
 from zoo.convert.tokenizer import SourceTokenizer
 from zoo.errors import VerificationError, first_names
 from zoo.families.config import Config
 from zoo.families.vocabulary import vocabulary_tensors
 from zoo.io.tensors.finite import require_finite
+from zoo.io.tensors.formats import DTYPE_NAMES, FLOAT_DTYPES, TensorReader
 from zoo.nn.adapters import Bottleneck
 from zoo.nn.adapters.prefix import PrefixEncoder
 from zoo.nn.layers.skip_init import init_empty_weights
@@ -64,13 +66,27 @@ def adaptable_model(family: "Family", config: Config, head: str) -> AdaptableMod
         return AdaptableModel.of(family.model(config, head), family, config, head)
 
 
-def check_tensors(
-    method: AdapterMethod, adaptable: AdaptableModel, tensors: Mapping[str, Tensor], file: Path
-) -> None:
-    """Check that the tensors are all that the method has, in their shapes."""
-    with init_empty_weights():
-        model = adaptable.family.model(adaptable.config, adaptable.head)
-        add_stored_adapter(method, model, adaptable, tensors, file)
+def read_floats(reader: TensorReader, file: Path) -> dict[str, Tensor]:
+    """Return all tensors of an adapter's file, in float32."""
+    tensors = dict[str, Tensor]()
+    for name, info in reader.tensors.items():
+        dtype = DTYPE_NAMES[info.dtype]
+        if dtype not in FLOAT_DTYPES:
+            raise VerificationError(
+                f"{file}: {name} is of the dtype {dtype}, and the tensors of an adapter are "
+                f"{', '.join(FLOAT_DTYPES)}",
+                "save it in one of these",
+            )
+        if not info.shape or 0 in info.shape:
+            raise VerificationError(
+                f"{file}: {name} has the shape {info.shape}, which holds no vector or matrix",
+                "save the adapter again",
+            )
+        array = reader.read(name).view(numpy_dtype(info.dtype))
+        with np.errstate(over="ignore"):  # require_finite_tensors reports it
+            tensors[name] = torch.from_numpy(array.astype(np.float32))
+    require_finite_tensors(tensors, file)
+    return tensors
 
 
 def require_finite_effect(

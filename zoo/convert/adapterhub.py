@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import torch
 from torch import Tensor
 
 from zoo.adapters.base import AdapterMethod
 from zoo.adapters.bottleneck import ATTENTION, BottleneckMethod
-from zoo.adapters.checkpoint import require_finite_tensors
 from zoo.adapters.houlsby import Houlsby
+from zoo.adapters.layers import require_same_tensors
 from zoo.adapters.parallel import Parallel
 from zoo.adapters.pfeiffer import Pfeiffer
 from zoo.adapters.prefix import PrefixTuning
@@ -21,11 +20,11 @@ from zoo.checkpoint import Checkpoint, SourceRecord
 from zoo.convert.adapter_conversion import (
     AdapterReport,
     adaptable_model,
-    check_tensors,
     map_head,
+    read_floats,
     write_read,
 )
-from zoo.convert.peft.config import method_of
+from zoo.convert.peft.config import check_types, method_of
 from zoo.convert.peft.layout import ENDINGS, PREFIX
 from zoo.convert.peft.prompts import prefix_owner
 from zoo.convert.peft.read import map_updates
@@ -163,7 +162,7 @@ def read_adapterhub(
     else:
         method, ours = map_as_in_peft(file, described, known, adaptable, tensors)
     whole = map_head(file, base, config, head, of_head)
-    check_tensors(method, adaptable, ours, file)
+    require_same_tensors(method, adaptable, ours, file)
     settings = (name for name in (CONFIG, HEAD_CONFIG) if (source / name).is_file())
     own_files = () if tokenizer is None else tokenizer.files
     files |= {name: hash_file(source / name) for name in (*settings, *own_files)}
@@ -207,12 +206,14 @@ def settings_of(
         if unknown or (wanted is not None and value not in wanted):
             raise unknown_setting(file, name, value, "zoo has LoRA and (IA)^3 as in peft")
     if config.get("composition_mode", "add") == "add":
-        return {
+        settings = {
             "peft_type": "LORA",
             "r": config.get("r", 8),
             "lora_alpha": config.get("alpha", 8),
             "lora_dropout": config.get("dropout", 0.0),
         }
+        check_types(file, settings)
+        return settings
     if config.get("alpha", 1) != 1:
         raise unknown_setting(file, "alpha", config["alpha"], "the factors of (IA)^3 have none")
     return {"peft_type": "IA3"}
@@ -275,9 +276,7 @@ def read_tensors(
             if file_format.executable and not allow_pickle:
                 raise pickle_refused(str(source), [name])
             with file_format.open(source, [name]) as reader:
-                arrays = {key: reader.read(key) for key in reader.tensors}
-            tensors = {key: torch.from_numpy(a.astype(np.float32)) for key, a in arrays.items()}
-            require_finite_tensors(tensors, source / name)
+                tensors = read_floats(reader, source / name)
             return {name: hash_file(source / name)}, tensors
     return {}, {}
 
@@ -352,7 +351,14 @@ def map_bottlenecks(
             up = places.get(f"{module}.adapter_up.{p}")
             if up not in ours:
                 raise VerificationError(f"{file}: {module}{SCALING} is of no bottleneck")
-            ours[up] = ours[up] * (factor[:, None] if p == "weight" else factor)  # rows
+            rows = ours[up].shape[0]
+            if factor.shape not in ((1,), (rows,)):
+                raise VerificationError(
+                    f"{file}: {module}{SCALING} has the shape {tuple(factor.shape)}, and a "
+                    f"bottleneck of width {rows} has one factor or {rows}",
+                    "save the adapter again",
+                )
+            ours[up] = ours[up] * (factor[:, None] if p == "weight" else factor)
     return ours
 
 

@@ -1,5 +1,6 @@
 """Checkpoints of one file that describes its model: the side files that its header stands for."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ def with_derived_files(source: CheckpointDir) -> CheckpointDir:
         return source
     with file_format.open(source.model_directory, file_format.find(names)) as reader:
         header = _header(reader)
+        _check_tables(header)
         derived = (
             {} if has_tokenizer(source.files) else tokenizer_files(header.metadata, header.location)
         )
@@ -58,7 +60,6 @@ def _header(reader: "TensorReader") -> RuntimeHeader:
 
 def _configuration(header: RuntimeHeader, target: str) -> dict[str, bytes]:
     """Return the configuration and the settings of pooling."""
-    _check_tables(header)
     for family in iter_families():
         hub = family.config_of_runtime(target, header)
         if hub is not None:
@@ -77,8 +78,9 @@ def _configuration(header: RuntimeHeader, target: str) -> dict[str, bytes]:
 def _check_tables(header: RuntimeHeader) -> None:
     """Check that tokens and positions of the header have embeddings."""
     tokens = header.metadata.get(f"{PREFIX}tokens")
+    has_list = isinstance(tokens, Sequence) and not isinstance(tokens, str)
     stated = {
-        "token_embd.weight": len(tokens) if isinstance(tokens, list) else 0,
+        "token_embd.weight": len(tokens or "") if has_list else 0,
         "position_embd.weight": header.count("context_length", 0),
     }
     for name, count in stated.items():

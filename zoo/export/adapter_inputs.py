@@ -81,9 +81,9 @@ def adapter_names(adapters: Sequence[Checkpoint]) -> list[str]:
 def adapter_arrays(adapter: Checkpoint) -> dict[str, NDArray[np.float32]]:
     """Return the tensors of an adapter by the names of the graph's inputs."""
     file = adapter_file(adapter)
-    tensors = {name: array.astype(np.float32) for name, array in load_file(file).items()}
+    tensors = load_file(file)
     require_finite_tensors(tensors, file)
-    return tensors
+    return {name: array.astype(np.float32) for name, array in tensors.items()}
 
 
 def write_adapters(adapters: Sequence[Checkpoint], export: Path) -> None:

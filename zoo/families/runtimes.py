@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError
+from zoo.io.limits import MAX_CONFIG_LABELS
+from zoo.io.sizes import check_size
 from zoo.overrides import override
 from zoo.weights import Concat, Op, Rule, WeightMap
 from zoo.weights.ops import SAME, Shape
@@ -130,11 +132,14 @@ class RuntimeHeader:
 
     def labels(self) -> dict[str, Any]:
         """Return the Hub's key of the names of a classifier's outputs, or of their number."""
-        named = self._value("classifier.output_labels", [])
-        if isinstance(named, list) and named and all(isinstance(n, str) for n in named):
-            return {"id2label": {str(i): name for i, name in enumerate(named)}}
-        rows = self.shapes.get("cls.output.weight", (2,))[0]
-        return {"id2label": {str(i): f"LABEL_{i}" for i in range(rows)}}
+        from zoo.tokenizers.gguf import list_of
+
+        names = list_of(self._value("classifier.output_labels"), (str,), self.location)
+        if not names:
+            rows = self.shapes.get("cls.output.weight", (2,))[0]
+            check_size(self.location, "number of labels", rows, MAX_CONFIG_LABELS)
+            names = [f"LABEL_{number}" for number in range(rows)]
+        return {"id2label": {str(number): name for number, name in enumerate(names)}}
 
     def _value(self, key: str, default: Any = None) -> Any:
         return self.metadata.get(f"{self.architecture}.{key}", default)

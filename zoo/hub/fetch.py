@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from zoo.errors import SourceError, VerificationError
 from zoo.hub.files import hash_download, map_os_errors
-from zoo.io.limits import MAX_HUB_FILE_BYTES, check_limit
+from zoo.io.limits import MAX_HUB_FILE_BYTES
 from zoo.io.local import require_local
 from zoo.io.locks import file_lock
 from zoo.io.progress import Advance, progress
+from zoo.io.sizes import check_size
 
 if TYPE_CHECKING:
     from zoo.hub.lockfile import Lock
@@ -131,7 +132,7 @@ class _Checkout:
         for name in names:
             if name not in self.listing:
                 raise SourceError(f"{self.repo} has no file {name} at {self.commit[:12]}")
-            check_limit(
+            check_size(
                 f"{self.repo} {name}", "length", self.listing[name].bytes, MAX_HUB_FILE_BYTES
             )
         missing = sum(self.listing[name].bytes for name in names if self._path(name) is None)

@@ -13,8 +13,9 @@ from zoo.hub.client import HubCall
 from zoo.hub.errors import HubRequest, without_token
 from zoo.hub.metadata import RemoteFile
 from zoo.hub.retry import with_retries
-from zoo.io.limits import MAX_HUB_LISTED_FILES, MAX_HUB_LISTING_BYTES, check_limit
+from zoo.io.limits import MAX_HUB_LISTED_FILES, MAX_HUB_LISTING_BYTES
 from zoo.io.paths import safe_join
+from zoo.io.sizes import check_size
 from zoo.io.terminal import escape_controls
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -54,7 +55,7 @@ def _list_files(repo: str, revision: str) -> tuple[str, dict[str, RemoteFile]]:
             raise ValueError(f"{info.sha!r} is not a commit")
         source = f"the file list of {repo}"
         siblings = info.siblings or []
-        check_limit(source, "number of files", len(siblings), MAX_HUB_LISTED_FILES)
+        check_size(source, "number of files", len(siblings), MAX_HUB_LISTED_FILES)
         files = {}
         for file in siblings:
             _check_file_name(file.rfilename, source)

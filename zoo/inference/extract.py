@@ -16,6 +16,7 @@ from zoo.adapters.write import base_record, write_adapter
 from zoo.checkpoint import AdapterRecord, Checkpoint
 from zoo.errors import UsageError
 from zoo.inference.load_model import load_model
+from zoo.io.sizes import size_problem
 from zoo.io.tensors.finite import require_finite
 from zoo.nn.layers.skip_init import init_empty_weights
 
@@ -63,6 +64,10 @@ def extract(
     with init_empty_weights():
         empty = family.model(config, head)
     adaptable = AdaptableModel.of(empty, family, config, head)
+    largest = max(min(site.entry.shape) for site in adaptable.sites)
+    problem = size_problem("--rank", rank, largest, least=1)
+    if problem is not None:
+        raise UsageError(f"{problem}: no matrix of {tuned.path} has a larger rank")
     method = LoRA(rank=rank, alpha=float(rank), target_modules=targets).resolved(adaptable)
     after = {name: t.double() for name, t in load_model(tuned).state_dict().items()}
     places = base.sources_in(config, head)

@@ -9,8 +9,9 @@ import numpy as np
 from zoo.errors import NonFiniteError, VerificationError
 from zoo.inference.nan_weights import holds_nan
 from zoo.io.files import read_regular
-from zoo.io.limits import MAX_ONNX_ATTRIBUTES, MAX_ONNX_FILE_BYTES, MAX_ONNX_NODES, check_limit
+from zoo.io.limits import MAX_ONNX_ATTRIBUTES, MAX_ONNX_FILE_BYTES, MAX_ONNX_NODES
 from zoo.io.protobuf import Value, as_bytes, fields
+from zoo.io.sizes import check_size
 from zoo.io.untrusted import parsing
 
 # field numbers in onnx.proto
@@ -92,7 +93,7 @@ class _Scan:
 
     def node(self, content: memoryview) -> None:
         self.nodes += 1
-        check_limit(self.path, "number of nodes", self.nodes, MAX_ONNX_NODES)
+        check_size(self.path, "number of nodes", self.nodes, MAX_ONNX_NODES)
         operators = {_text(value) for number, value in _fields(content) if number == _NODE_OPERATOR}
         if refused := operators & REFUSED:
             self._refuse(f"the operator {', '.join(sorted(refused))}")
@@ -105,7 +106,7 @@ class _Scan:
 
     def attribute(self, content: memoryview, operators: set[str]) -> None:
         self.attributes += 1
-        check_limit(self.path, "number of attributes", self.attributes, MAX_ONNX_ATTRIBUTES)
+        check_size(self.path, "number of attributes", self.attributes, MAX_ONNX_ATTRIBUTES)
         for number, value in _fields(content):
             if number in (_ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS):
                 # the body of ``Scan``, or a branch of ``If``

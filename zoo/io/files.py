@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from zoo.errors import SourceError, VerificationError
-from zoo.io.limits import check_limit
 from zoo.io.local import require_local
+from zoo.io.sizes import check_size
 from zoo.overrides import override
 
 _observers: list[tuple[frozenset[str], Callable[[int], None]]] = []  # of ``count_reads``
@@ -82,7 +82,7 @@ def read_regular(path: Path, kind: str, limit: int) -> bytes:
     """Return the content of a regular file that is not larger than a limit."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        check_limit(path, f"size of the {kind} in bytes", size, limit)
+        check_size(path, f"size of the {kind} in bytes", size, limit)
         with reading(path):
             content = file.read(size + 1)  # read(n) allocates n bytes, however few there are
     if len(content) > size:

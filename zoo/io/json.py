@@ -19,8 +19,8 @@ from zoo.io.limits import (
     MAX_JSON_BYTES,
     MAX_JSON_DEPTH,
     MAX_JSON_VALUES,
-    check_limit,
 )
+from zoo.io.sizes import check_size
 
 Record = TypeVar("Record")
 
@@ -205,7 +205,7 @@ class JsonItems:
     def _append(self, data: bytes) -> None:
         buffer = self._item if self._in_array and self._depth > 2 else self._rest
         buffer += data
-        check_limit(self.path, "size of a JSON value in bytes", len(buffer), self.max_bytes)
+        check_size(self.path, "size of a JSON value in bytes", len(buffer), self.max_bytes)
 
     def _split(self, data: bytes) -> Generator[Any, None, bytes]:
         """Yield the items that end in some bytes, and return an unfinished string at the end."""
@@ -242,10 +242,10 @@ def _check_structure(data: bytes, name: "str | Path", max_values: int) -> None:
         return  # even if none of these characters were inside a string
     skeleton = _STRING.sub(b"", data)
     values = skeleton.count(b"[") + skeleton.count(b"{") + skeleton.count(b",") + 1
-    check_limit(name, "number of JSON values", values, max_values)
+    check_size(name, "number of JSON values", values, max_values)
     brackets = skeleton.translate(None, _BRACKETS)
     depth = max(accumulate(map(_LEVELS.__getitem__, brackets)), default=0)
-    check_limit(name, "nesting of JSON", depth, MAX_JSON_DEPTH)
+    check_size(name, "nesting of JSON", depth, MAX_JSON_DEPTH)
 
 
 def _unique(name: "str | Path", unique_keys: bool, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -261,7 +261,7 @@ def _unique(name: "str | Path", unique_keys: bool, pairs: list[tuple[str, Any]])
 
 
 def _integer(name: "str | Path", digits: str) -> int:
-    check_limit(name, "number of digits of an integer", len(digits), MAX_INTEGER_DIGITS)
+    check_size(name, "number of digits of an integer", len(digits), MAX_INTEGER_DIGITS)
     return int(digits)
 
 

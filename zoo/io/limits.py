@@ -3,10 +3,6 @@
 # Every reader takes its limits from this module. A limit is well above the values of published
 # checkpoints, and low enough that a file at the limit is read in bounded time and memory.
 
-import os
-
-from zoo.errors import VerificationError
-
 # JSON and YAML. The largest published configuration has some 100 KB, the largest tokenizer.json
 # some 60 MB (a million pieces with their scores).
 MAX_JSON_BYTES = 16 << 20  # configurations, manifests, lock files
@@ -23,6 +19,7 @@ MAX_YAML_DEPTH = 32
 MAX_CONFIG_NUMBER = 2**31 - 1  # of a size, such as vocab_size: token ids are 32-bit integers
 MAX_CONFIG_COUNT = 10_000  # of modules: layers, heads, groups of layers
 MAX_CONFIG_LABELS = 1_000_000  # outputs of a classification head
+MAX_MODULES = 100  # of a sentence encoder; published ones have up to five
 
 # Tokenizers. Published ones have at most a million tokens, of at most 512 characters.
 MAX_TOKEN_ID = (1 << 24) - 1
@@ -46,6 +43,7 @@ MAX_HEADER_BYTES = 16 << 20  # of a safetensors file, where a tensor takes about
 MAX_HEADER_VALUES = 2_000_000  # of a safetensors header, where a tensor has about ten
 MAX_GGUF_HEADER_BYTES = 1 << 28  # of a GGUF file, whose header has the vocabulary
 MAX_GGUF_KEYS = 10_000  # of its header, which has about 30
+MAX_GGUF_STRINGS = 2_000_000  # of an array of its header, such as tokens or merges
 MAX_INDEX_BYTES = 1 << 24  # of an index of shards in JSON, where a tensor takes about 100
 MAX_SHAPES_BYTES = 1 << 20  # of a list of shapes, where a tensor takes about 10
 MAX_PICKLE_BYTES = 1 << 23  # where a tensor takes about 150
@@ -57,6 +55,9 @@ MAX_TABLE_TENSORS = 50_000
 MAX_HDF5_OBJECTS = 20_000  # arrays and groups
 MAX_HDF5_DEPTH = 32  # groups inside each other
 MAX_HDF5_CHUNK_BYTES = 1 << 25
+
+# Adapters. Published ones have ranks up to 256 and at most a few hundred virtual tokens.
+MAX_ADAPTER_SIZE = 1 << 16  # a rank, a number of virtual tokens, the width of a projection
 
 # ONNX graphs. The largest export, a decoder of 24 layers, has about 5,000 nodes.
 MAX_ONNX_FILE_BYTES = 1 << 31  # of a graph; where a protobuf ends
@@ -105,12 +106,3 @@ HUB_SLOW_SECONDS = 60  # ... over an answer that takes longer than this
 # Plugins.
 MAX_PLUGIN_CHECK_SECONDS = 300.0  # to check a plugin
 MAX_PLUGIN_FULL_CHECK_SECONDS = 7200.0  # ... with training and the reference library
-
-
-def check_limit(path: "str | os.PathLike[str]", quantity: str, value: int, limit: int) -> None:
-    """Raise an error if a quantity of a file is above its limit."""
-    if value > limit:
-        raise VerificationError(
-            f"{path}: {quantity} is {value:,}, and at most {limit:,} is accepted",
-            "do not use this file, unless you know why it is so large",
-        )

@@ -14,8 +14,8 @@ from zoo.io.limits import (
     MAX_YAML_BYTES,
     MAX_YAML_DEPTH,
     MAX_YAML_VALUES,
-    check_limit,
 )
+from zoo.io.sizes import check_size
 from zoo.io.untrusted import parsing
 
 _DIRECTIVE = re.compile(r"^%", re.MULTILINE)
@@ -50,7 +50,7 @@ def parse_yaml(text: str, name: "str | Path") -> Any:
     # composes nested values by recursion, and deep nesting would crash the process.
     import yaml
 
-    check_limit(name, "length of the YAML text", len(text), MAX_YAML_BYTES)
+    check_size(name, "length of the YAML text", len(text), MAX_YAML_BYTES)
     if _DIRECTIVE.search(text):
         raise VerificationError(f"{name}: YAML directives (%) are not accepted")
     _check_events(_events(text, name), name)
@@ -87,9 +87,9 @@ def _check_events(events: Iterator[Any], name: "str | Path") -> None:
             values += 1
             sizes.update({event.anchor: 1} if event.anchor is not None else {})
             if event.implicit[0] and _NUMBER.fullmatch(event.value):
-                check_limit(name, "length of a number", len(event.value), MAX_INTEGER_DIGITS)
-        check_limit(name, "nesting of YAML", len(started), MAX_YAML_DEPTH)
-        check_limit(name, "number of YAML values", values, MAX_YAML_VALUES)
+                check_size(name, "length of a number", len(event.value), MAX_INTEGER_DIGITS)
+        check_size(name, "nesting of YAML", len(started), MAX_YAML_DEPTH)
+        check_size(name, "number of YAML values", values, MAX_YAML_VALUES)
         if getattr(event, "tag", None) is not None:
             raise VerificationError(f"{name}: YAML tags ({event.tag[:40]}) are not accepted")
 

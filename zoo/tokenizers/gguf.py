@@ -10,7 +10,8 @@ from typing import Any
 
 from zoo.errors import VerificationError
 from zoo.io.json import dump_json
-from zoo.io.limits import MAX_PIECE_LENGTH
+from zoo.io.limits import MAX_PIECE_LENGTH, MAX_TOKEN_ID
+from zoo.io.sizes import check_size
 from zoo.tokenizers.config_files import DECODER, FLAGS
 from zoo.tokenizers.sentencepiece import proto
 from zoo.tokenizers.sentencepiece.model import VocabLayout, build_model
@@ -91,6 +92,15 @@ def pooling_mode(metadata: Mapping[str, Any]) -> str | None:
     return next((mode for mode, known in POOLINGS.items() if known == number), None)
 
 
+def list_of(value: Any, kinds: tuple[type, ...], location: str) -> list[Any] | None:
+    """Return the items of an array of a header if all are of some types, or ``None``."""
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return None
+    check_size(location, "length of an array of its tokenizer", len(value), MAX_TOKEN_ID + 1)
+    items = list(value)
+    return items if all(type(item) in kinds for item in items) else None
+
+
 @dataclass(frozen=True)
 class _Vocabulary:
     """The tokens of a header, with their kinds."""
@@ -102,12 +112,12 @@ class _Vocabulary:
 
     @classmethod
     def read(cls, metadata: Mapping[str, Any], location: str) -> "_Vocabulary":
-        tokens = metadata.get(f"{PREFIX}tokens")
-        if not isinstance(tokens, list) or not all(isinstance(text, str) for text in tokens):
+        tokens = list_of(metadata.get(f"{PREFIX}tokens"), (str,), location)
+        if tokens is None:
             raise VerificationError(f"{location}: {PREFIX}tokens is not a list of tokens")
-        kinds = metadata.get(f"{PREFIX}token_type", [int(Kind.NORMAL)] * len(tokens))
-        numbers = isinstance(kinds, list) and all(type(kind) is int for kind in kinds)
-        if not numbers or len(kinds) != len(tokens):
+        usual = [int(Kind.NORMAL)] * len(tokens)
+        kinds = list_of(metadata.get(f"{PREFIX}token_type", usual), (int,), location)
+        if kinds is None or len(kinds) != len(tokens):
             raise VerificationError(
                 f"{location}: {PREFIX}token_type is not a list of {len(tokens)} kinds of tokens"
             )
@@ -186,10 +196,9 @@ def _wordpiece(header: _Vocabulary, config: dict[str, Any]) -> dict[str, bytes]:
 
 def _byte_level(header: _Vocabulary, config: dict[str, Any]) -> dict[str, bytes]:
     """Return vocabulary and merges of a byte-level BPE model."""
-    merges = header.metadata.get(f"{PREFIX}merges")
-    if not isinstance(merges, list) or not all(
-        isinstance(pair, str) and len(pair.split(" ")) == 2 and pair.split() == pair.split(" ")
-        for pair in merges
+    merges = list_of(header.metadata.get(f"{PREFIX}merges"), (str,), header.location)
+    if merges is None or not all(
+        len(pair.split(" ")) == 2 and pair.split() == pair.split(" ") for pair in merges
     ):
         raise VerificationError(f"{header.location}: {PREFIX}merges is not a list of pairs")
     vocabulary = {
@@ -212,12 +221,8 @@ def _byte_level(header: _Vocabulary, config: dict[str, Any]) -> dict[str, bytes]
 def _unigram(header: _Vocabulary, config: dict[str, Any]) -> dict[str, bytes]:
     """Return the definition of a unigram model of SentencePiece."""
     origin, count = header.location, len(header.tokens)
-    scores = header.metadata.get(f"{PREFIX}scores")
-    if (
-        not isinstance(scores, list)
-        or len(scores) != count
-        or not all(type(score) in (int, float) and math.isfinite(score) for score in scores)
-    ):
+    scores = list_of(header.metadata.get(f"{PREFIX}scores"), (int, float), origin)
+    if scores is None or len(scores) != count or not all(map(math.isfinite, scores)):
         raise VerificationError(f"{origin}: {PREFIX}scores is not a list of {count} numbers")
     unknown = header.role("unk")
     if unknown is None and Kind.UNKNOWN in header.kinds:
@@ -231,12 +236,12 @@ def _unigram(header: _Vocabulary, config: dict[str, Any]) -> dict[str, bytes]:
     while pieces and pieces[-1].kind == Kind.UNUSED:
         pieces.pop()
     for number, piece in enumerate(pieces):
-        if not piece.text or len(piece.text.encode()) > MAX_PIECE_LENGTH or "\0" in piece.text:
+        length = len(piece.text.encode())
+        check_size(origin, f"length of its token {number}", length, MAX_PIECE_LENGTH, least=1)
+        if "\0" in piece.text:
             raise VerificationError(f"{origin}: its token {number} is {piece.text!r:.100}")
-    charsmap = header.metadata.get(f"{PREFIX}precompiled_charsmap", [])
-    if not isinstance(charsmap, list) or not all(
-        type(value) is int and -128 <= value < 256 for value in charsmap
-    ):
+    charsmap = list_of(header.metadata.get(f"{PREFIX}precompiled_charsmap", []), (int,), origin)
+    if charsmap is None or not all(-128 <= value < 256 for value in charsmap):
         raise VerificationError(f"{origin}: {PREFIX}precompiled_charsmap is not a list of bytes")
     model = PieceModel(
         tuple(pieces),

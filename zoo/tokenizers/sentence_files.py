@@ -9,6 +9,8 @@ import msgspec
 
 from zoo.errors import UsageError, VerificationError
 from zoo.io.file_keys import FileKeys, Precedence, carried, honoured, refused, written_anew
+from zoo.io.limits import MAX_MODULES
+from zoo.io.sizes import check_size
 from zoo.tokenizers.module_files import (
     MODULE_KEYS,
     PACKAGES,
@@ -443,6 +445,7 @@ def _modules(files: SourceFiles) -> list[tuple[str, str]]:
     origin = str(files.path(MODULES))
     if not isinstance(content, list) or not all(isinstance(module, dict) for module in content):
         raise VerificationError(f"{origin} is not a list of modules")
+    check_size(origin, "number of modules", len(content), MAX_MODULES)
     modules = []
     for module in content:
         kind, folder = module.get("type"), module.get("path")

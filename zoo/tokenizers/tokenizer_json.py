@@ -32,12 +32,19 @@ def load(files: SourceFiles) -> "Tokenizer":
     return parse(files.bytes(TOKENIZER_JSON), files.path(TOKENIZER_JSON))
 
 
+def read_definition(files: SourceFiles) -> dict[str, Any]:
+    """Return the checked contents of ``tokenizer.json``."""
+    content, path = files.bytes(TOKENIZER_JSON), files.path(TOKENIZER_JSON)
+    stored = parse_json(content, path, max_values=MAX_TOKENIZER_VALUES)
+    return check_definition(stored, path, len(content))
+
+
 def parse(content: bytes, path: Path) -> "Tokenizer":
     """Return the tokenizer of a ``tokenizer.json``, without truncation or padding."""
     from tokenizers import Tokenizer
 
     stored = parse_json(content, path, max_values=MAX_TOKENIZER_VALUES)
-    definition = check_definition(stored, path)
+    definition = check_definition(stored, path, len(content))
     same = definition == stored
     text = decode_text(content, path) if same else dump_json(definition, ensure_ascii=False)
     with rust_parsing(path, "a tokenizer"):

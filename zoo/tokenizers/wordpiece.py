@@ -134,7 +134,7 @@ def _vocabulary(files: SourceFiles) -> dict[str, int]:
     while lines and not lines[-1]:
         lines.pop()
     vocabulary = {token: number for number, token in enumerate(lines)}
-    check_ids(vocabulary, files.path(VOCABULARY))
+    check_ids(vocabulary, files.path(VOCABULARY), len(lines))
     return vocabulary
 
 

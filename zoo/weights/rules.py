@@ -13,6 +13,7 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any, Self
 
 from zoo.io import limits
+from zoo.io.sizes import check_size
 from zoo.weights.ops import SAME, Op, Shape
 
 if TYPE_CHECKING:
@@ -237,7 +238,7 @@ class WeightMap:
         """Yield all combinations of the placeholders' values."""
         names = {key for text in templates for _, key, _, _ in Formatter().parse(text) if key}
         combinations = math.prod(self.counts[key] for key in names - {"p"})
-        limits.check_limit(
+        check_size(
             "the configuration", f"number of {templates[0]}", combinations, limits.MAX_TENSORS
         )
         values: dict[str, Sequence[str]] = {

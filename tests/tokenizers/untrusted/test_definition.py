@@ -137,8 +137,8 @@ HOSTILE: dict[str, tuple[Change, str]] = {
         "precompiled_charsmap is malformed",
     ),
     "has two tokens on one id": (vocabulary(c=0), "'c' = 0 is also the id of"),
-    "has a negative id": (vocabulary(c=-1), "'c' = -1 is not a token id"),
-    "has an id that is true": (vocabulary(c=True), "'c' = True is not a token id"),
+    "has a negative id": (vocabulary(c=-1), "id of the token 'c' is -1"),
+    "has an id that is true": (vocabulary(c=True), "id of the token 'c' is True"),
     "has sparse ids": (vocabulary(c=10**9), "id of the token 'c' is 1,000,000,000"),
     "has a long token": (vocabulary(**{"c" * 5000: 9}), "length of the token 'cccc"),
     "has a prefix that merges lack": (
@@ -210,6 +210,12 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     ),
     "has a type that does not exist": (normalizers({"type": "Reverse"}), "not a tokenizer"),
     "is a list": (lambda v: v.update(model=[]), "has no model"),
+    "has an id for which it is too small": (vocabulary(c=16_777_214), "has room for at most"),
+    "adds an id for which it is too small": (
+        lambda v: v.update(added_tokens=[added(16_777_214, "c")]),
+        "has room for at most",
+    ),
+    "has an id above all limits": (vocabulary(c=10**30), "at most 16,777,215 is accepted"),
 }
 
 

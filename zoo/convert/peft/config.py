@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from zoo.adapters.base import AdapterMethod
 from zoo.adapters.dora import DoRA
 from zoo.adapters.ia3 import IA3
@@ -15,6 +17,8 @@ from zoo.convert.peft import prompts
 from zoo.convert.peft.layout import PEFT_CONFIG, TASK_TYPES
 from zoo.errors import UsageError, VerificationError
 from zoo.io.json import read_json
+from zoo.io.limits import MAX_ADAPTER_SIZE, MAX_CONFIG_COUNT
+from zoo.io.sizes import check_size
 from zoo.weights import Transpose
 
 # keys of peft's configuration that say nothing about the values, or what the tensors say as well
@@ -34,6 +38,39 @@ READ = frozenset(
     )
 )
 SOUND_INIT = (True, False, None, "gaussian", "eva", "orthogonal")  # of unchanged base weights
+
+
+class _SettingTypes(msgspec.Struct):
+    """Types of the values in ``adapter_config.json`` that decide what an adapter computes."""
+
+    r: int = 8
+    lora_alpha: float = 8
+    lora_dropout: float = 0.0
+    use_rslora: bool = False
+    use_dora: bool = False
+    target_modules: list[str] | str | None = None
+    feedforward_modules: list[str] | str | None = None
+    modules_to_save: list[str] | None = None
+    rank_pattern: dict[str, int] | None = None
+    alpha_pattern: dict[str, float] | None = None
+    task_type: str | None = None
+    auto_mapping: dict[str, Any] | None = None
+    num_transformer_submodules: int | None = None
+    num_attention_heads: int | None = None
+    num_layers: int | None = None
+
+
+def check_types(file: Path, settings: Mapping[str, Any]) -> None:
+    """Check the types of the settings of an adapter, and the sizes that they declare."""
+    try:
+        typed = msgspec.convert(settings, _SettingTypes)
+    except msgspec.ValidationError as error:
+        raise VerificationError(f"{file}: {error}", "correct it") from error
+    check_size(file, "r", typed.r, MAX_ADAPTER_SIZE, least=1)
+    for name, rank in (typed.rank_pattern or {}).items():
+        check_size(file, f"the rank of {name!r:.100}", rank, MAX_ADAPTER_SIZE, least=1)
+    for name in ("num_transformer_submodules", "num_attention_heads", "num_layers"):
+        check_size(file, name, settings.get(name) or 0, MAX_CONFIG_COUNT)
 
 
 def peft_config(method: AdapterMethod, adaptable: AdaptableModel) -> dict[str, Any]:
@@ -130,6 +167,7 @@ def read_peft_config(source: Path) -> dict[str, Any]:
                 f"{file}: {key} is {value!r:.60}, which zoo does not read",
                 "merge the adapter in peft, and convert the model",
             )
+    check_types(file, settings)
     if settings.get("bias", "none") != "none":
         raise UsageError(
             f"{file}: bias is {settings['bias']!r}, and zoo's adapters train no biases",
@@ -172,32 +210,27 @@ def method_of(
             f"{source} only changes heads and poolers, which zoo's adapters train as a whole",
             "merge the adapter in peft, and convert the model",
         )
-    listed = settings.get("target_modules")
+    listed = as_names(settings.get("target_modules"))
     # peft also lists modules of a head that is trained as a whole
     known = adaptable.names
-    targets = [
-        target
-        for target in (listed if isinstance(listed, list) else ())
-        if any(matches(name, target) for name in known)
-    ]
+    targets = [target for target in listed if any(matches(name, target) for name in known)]
     named = part_names(adaptable, targets)
     chosen = tuple(sorted(targets if named == wanted else wanted))
     try:
         if settings["peft_type"] == "LORA":
             method: type[LoRA] = DoRA if settings.get("use_dora") else LoRA
             return method(
-                rank=int(settings.get("r", 8)),
+                rank=settings.get("r", 8),
                 alpha=float(settings.get("lora_alpha", 8)),
                 dropout=float(settings.get("lora_dropout", 0.0)),
-                use_rslora=bool(settings.get("use_rslora", False)),
+                use_rslora=settings.get("use_rslora", False),
                 target_modules=chosen,
             )
         # The shapes of the tensors say which inputs are scaled; the names are patterns in peft.
         scaled = {name for name, is_scaled_input in modules.items() if is_scaled_input}
-        listed_inputs = settings.get("feedforward_modules")
-        inputs = tuple(sorted(listed_inputs)) if isinstance(listed_inputs, list) else ()
+        inputs = tuple(sorted(as_names(settings.get("feedforward_modules"))))
         if set(inputs) <= set(chosen) and part_names(adaptable, inputs) == scaled:
             return IA3(target_modules=chosen, feedforward_modules=inputs)
         return IA3(target_modules=tuple(sorted(wanted)), feedforward_modules=tuple(sorted(scaled)))
-    except (TypeError, ValueError) as error:
+    except ValueError as error:
         raise VerificationError(f"{source / PEFT_CONFIG}: {error}", "correct it") from error

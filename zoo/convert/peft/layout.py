@@ -24,6 +24,8 @@ ENDINGS = {
     "lora_magnitude_vector": ".lora_magnitude_vector",
     "ia3_l": ".ia3_l",
 }
+# our name of a tensor -> number of its axes
+AXES = {"lora_A": 2, "lora_B": 2, "lora_magnitude_vector": 1, "ia3_l": 2}
 
 
 def is_by_row(kind: str, shape: tuple[int, ...]) -> bool:

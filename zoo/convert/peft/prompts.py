@@ -13,6 +13,8 @@ from zoo.adapters.targets import AdaptableModel
 from zoo.adapters.virtual_tokens import VirtualTokens
 from zoo.convert.peft.layout import TASK_TYPES
 from zoo.errors import UsageError, VerificationError
+from zoo.io.limits import MAX_ADAPTER_SIZE
+from zoo.io.sizes import check_size
 from zoo.nn.adapters.prefix import PrefixEncoder, prefix_layers
 from zoo.nn.adapters.prompt import token_embeddings
 
@@ -128,11 +130,21 @@ def prompts_from_hub(
     source: Path, settings: Mapping[str, Any], adaptable: AdaptableModel, prompts: Tensor
 ) -> tuple[VirtualTokens, dict[str, Tensor]]:
     """Return the method of peft's configuration, and its tensors by our names."""
-    count = settings.get("num_virtual_tokens")
+    stated = settings.get("num_virtual_tokens")
+    rows = len(prompts)
+    count = check_size(
+        source,
+        "num_virtual_tokens",
+        stated,
+        MAX_ADAPTER_SIZE,
+        least=1,
+        room=rows,
+        hint="correct it",
+    )
     modules = settings.get("num_transformer_submodules") or 1
-    if not isinstance(count, int) or count < 1 or modules not in (1, 2):
+    if modules not in (1, 2):
         raise VerificationError(
-            f"{source}: num_virtual_tokens or num_transformer_submodules are wrong", "correct them"
+            f"{source}: num_transformer_submodules is {modules!r:.100}, not 1 or 2", "correct it"
         )
     if settings["peft_type"] == PREFIX_TUNING:
         prefix = PrefixTuning(num_virtual_tokens=count).resolved(adaptable)
@@ -141,8 +153,8 @@ def prompts_from_hub(
         return prefix, {f"{owner}adapter.embedding": values}
     prompt = PromptTuning(num_virtual_tokens=count, init="random").resolved(adaptable)
     # of an encoder-decoder peft stores as many for the decoder, and does not read them
-    rows = prompts[:count] if len(prompts) == count * modules else prompts
-    return prompt, {"embeddings.tokens.adapter.prompt": rows.clone()}
+    first = prompts[:count] if rows == count * modules else prompts
+    return prompt, {"embeddings.tokens.adapter.prompt": first.clone()}
 
 
 def _prefix_values(

@@ -6,26 +6,24 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from zoo.adapters.base import AdapterMethod
-from zoo.adapters.checkpoint import require_finite_tensors
-from zoo.adapters.layers import ADAPTER_PART
+from zoo.adapters.layers import ADAPTER_PART, require_same_tensors
 from zoo.adapters.targets import AdaptableModel, Site, matches
 from zoo.checkpoint import CONFIG, Checkpoint, SourceRecord
 from zoo.checkpoint.module_weights import module_weight_files, read_module_weights
 from zoo.convert.adapter_conversion import (
     AdapterReport,
     adaptable_model,
-    check_tensors,
     map_head,
+    read_floats,
     with_saved_rows,
     write_read,
 )
 from zoo.convert.peft import prompts
 from zoo.convert.peft.config import head_of, method_of, read_peft_config
-from zoo.convert.peft.layout import ENDINGS, PEFT_CONFIG, PEFT_WEIGHTS, PREFIX, is_by_row
+from zoo.convert.peft.layout import AXES, ENDINGS, PEFT_CONFIG, PEFT_WEIGHTS, PREFIX, is_by_row
 from zoo.convert.peft.updates import with_one_rank, with_whole_modules
 from zoo.convert.tokenizer import read_own_tokenizer
 from zoo.errors import UsageError, VerificationError, did_you_mean
@@ -33,6 +31,8 @@ from zoo.families.config import Config
 from zoo.hub.source import CheckpointDir
 from zoo.io.digests.files import hash_file
 from zoo.io.json import read_json
+from zoo.io.limits import MAX_CONFIG_LABELS
+from zoo.io.sizes import size_problem
 from zoo.io.tensors.safetensors import SafetensorsReader
 from zoo.tokenizers import read_pooling
 from zoo.tokenizers.cross_encoder import (
@@ -78,9 +78,8 @@ def read_peft(
         raise UsageError(
             f"{source} has no {PEFT_WEIGHTS}", "save it with safe_serialization=True in peft"
         )
-    with SafetensorsReader([file]):  # checks the header
-        tensors = load_file(file)
-    require_finite_tensors(tensors, file)
+    with SafetensorsReader([file]) as reader:
+        tensors = read_floats(reader, file)
     for name in tensors:
         for part, (why, hint) in UNREAD_TENSORS.items():
             if part in name:
@@ -94,12 +93,12 @@ def read_peft(
     tokenizer = read_own_tokenizer(CheckpointDir(source, str(source)), base, config)
     weights, adaptable = family.weights(config, head), adaptable_model(family, config, head)
     if not prompts.is_prompt(settings):
-        settings, tensors = with_one_rank(source / PEFT_CONFIG, settings, tensors)
+        settings, tensors = with_one_rank(source / PEFT_CONFIG, settings, weights, tensors)
         tensors = with_whole_modules(file, settings, base, adaptable, tensors)
     method, ours, rest = map_adapter(source, settings, weights, adaptable, tensors)
     require_tied(file, settings, weights, rest)
     whole = map_head(file, base, config, head, rest)
-    check_tensors(method, adaptable, ours, file)
+    require_same_tensors(method, adaptable, ours, file)
     sentence, modules, names = sentence_fields(source, base, config, head)
     read_files = dict.fromkeys((PEFT_CONFIG, PEFT_WEIGHTS, *names))
     if tokenizer is not None:
@@ -194,8 +193,10 @@ def with_head_labels(
     if labels is not None:
         return msgspec.structs.replace(config, labels=tuple(labels))
     shapes = {name: tuple(tensor.shape) for name, tensor in by_hub_names(tensors).items()}
-    counts = dict.fromkeys((len(config.labels), *(s[0] for s in shapes.values() if s)))
+    counts = dict.fromkeys((len(config.labels), *(shape[0] for shape in shapes.values())))
     for count in counts:
+        if size_problem("number of labels", count, MAX_CONFIG_LABELS, least=1):
+            continue  # another tensor's rows
         names = config.labels
         if count != len(names):
             names = tuple(f"LABEL_{number}" for number in range(count))
@@ -269,6 +270,11 @@ def map_updates(
                 f"{file}: {key} is of {module}, which is not a linear map of "
                 f"{adaptable.family.name} with the head {adaptable.head}",
                 did_you_mean(module, list(places)) or "name the head with --head",
+            )
+        if tensor.dim() != AXES[kind]:
+            raise VerificationError(
+                f"{file}: {key} has the shape {tuple(tensor.shape)}, and not {AXES[kind]} axes",
+                "save the adapter again",
             )
         site, number, target = places[module]
         modules[target] = kind == "ia3_l" and not is_by_row(kind, tensor.shape)

@@ -5,7 +5,6 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -17,22 +16,20 @@ from zoo.convert.adapter_conversion import read_base_tensors
 from zoo.convert.peft.layout import ENDINGS, PREFIX
 from zoo.errors import UsageError, VerificationError
 from zoo.nn.adapters import DoRAAdapter, IA3Adapter, LinearAdapter, LoRAAdapter
-from zoo.weights import TensorMapping
+from zoo.nn.layers.skip_init import init_empty_weights
+from zoo.weights import TensorMapping, WeightMap
 
 PLAIN_NAME = re.compile(r"[\w.]+")  # of a module, as a key of rank_pattern
 
 
 def with_one_rank(
-    file: Path, settings: dict[str, Any], tensors: dict[str, Tensor]
+    file: Path, settings: dict[str, Any], weights: WeightMap, tensors: dict[str, Tensor]
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return settings and tensors of the same updates without patterns of rank and alpha."""
     # All have the largest rank, by rows and columns of zeros, and B has the ratio of the factors.
-    try:
-        ranks = msgspec.convert(settings.get("rank_pattern") or {}, dict[str, int])
-        alphas = msgspec.convert(settings.get("alpha_pattern") or {}, dict[str, float])
-        usual = msgspec.convert(settings.get("lora_alpha", 8), float) or 1.0
-    except msgspec.ValidationError as error:
-        raise VerificationError(f"{file}: rank or alpha: {error}", "correct it") from error
+    ranks: Mapping[str, int] = settings.get("rank_pattern") or {}
+    alphas: Mapping[str, float] = settings.get("alpha_pattern") or {}
+    usual = float(settings.get("lora_alpha", 8)) or 1.0
     if not ranks and not alphas:
         return settings, tensors
     for name in (*ranks, *alphas):
@@ -44,17 +41,30 @@ def with_one_rank(
             )
     power = 0.5 if settings.get("use_rslora") else 1
     a, b = ENDINGS["lora_A"], ENDINGS["lora_B"]
-    modules = [n.removesuffix(a) for n in tensors if n.endswith(a)]
+    shapes = {
+        weights.written(source).removesuffix(WEIGHT): shape
+        for entry in weights.entries()
+        for source, shape in zip(entry.sources, entry.source_shapes, strict=True)
+    }
+    # a module that is missing here is an error of the account of tensors
+    names = [name.removesuffix(a) for name in tensors if name.endswith(a)]
+    modules = [
+        name for name in names if name.removeprefix(PREFIX) in shapes and name + b in tensors
+    ]
     most = max((len(tensors[module + a]) for module in modules), default=1)
     changed = dict(tensors)
     for module in modules:
-        if module + b not in tensors:
-            continue  # the account of tensors says so
         rank = len(tensors[module + a])
         told = next((r for name, r in ranks.items() if matches(module, name)), settings.get("r", 8))
-        if rank != told or not rank:
+        # rows and columns of zeros are only added to what has the width of the base's matrix
+        ends = (*tensors[module + a].shape[1:], *tensors[module + b].shape[:-1])
+        is_update = sorted(ends) == sorted(shapes[module.removeprefix(PREFIX)])
+        if rank != told or tensors[module + b].shape[-1] != rank or not is_update:
+            found = [tuple(tensors[module + end].shape) for end in (a, b)]
             raise VerificationError(
-                f"{file}: the rank of {module} is {told}, and its tensors have {rank}", "correct it"
+                f"{file}: the rank of {module} is {told}, and its tensors have the shapes "
+                f"{found[0]} and {found[1]}",
+                "correct it",
             )
         alpha = next((value for name, value in alphas.items() if matches(module, name)), usual)
         factor = alpha / usual * (most / rank) ** power
@@ -92,13 +102,14 @@ def with_whole_modules(
                 f"{file}: it changes {module}, which is not a matrix of {base.path}",
                 "give the base that it was trained from",
             )
-        layer = layer_of(settings, update, weight)
+        with init_empty_weights():  # the settings may declare more than the file holds
+            layer = layer_of(file, settings, update, weight)
         shapes = {name: tensor.shape for name, tensor in layer.state_dict().items()}
         if {name: tensor.shape for name, tensor in update.items()} != shapes:
             raise VerificationError(
                 f"{file}: the tensors of {module} do not match its settings", "save it again"
             )
-        layer.load_state_dict(update)
+        layer.load_state_dict(update, assign=True)
         merged = layer.requires_grad_(False).merge(weight, bias)
         for p, tensor in zip(("weight", "bias"), merged, strict=True):
             if tensor is not None:
@@ -125,17 +136,20 @@ def weights_of(
 
 
 def layer_of(
-    settings: Mapping[str, Any], update: Mapping[str, Tensor], weight: Tensor
+    file: Path, settings: Mapping[str, Any], update: Mapping[str, Tensor], weight: Tensor
 ) -> LinearAdapter:
     """Return the layer of an update of a matrix, (out, in), without its values."""
     size, width = weight.shape
     rows = {"0": range(size)}
     if "ia3_l.0" in update:
         return IA3Adapter(rows, size, width, scales_input=update["ia3_l.0"].shape == (1, width))
-    method = LoRA(
-        rank=int(settings.get("r", 8)),
-        alpha=float(settings.get("lora_alpha", 8)),
-        use_rslora=bool(settings.get("use_rslora", False)),
-    )
+    try:
+        method = LoRA(
+            rank=settings.get("r", 8),
+            alpha=float(settings.get("lora_alpha", 8)),
+            use_rslora=settings.get("use_rslora", False),
+        )
+    except ValueError as error:
+        raise VerificationError(f"{file}: {error}", "correct it") from error
     kind = DoRAAdapter if settings.get("use_dora") else LoRAAdapter
     return kind(rows, size, width, rank=method.rank, scaling=method.scaling)

@@ -15,7 +15,7 @@ from zoo.adapters.checkpoint import (
     has_own_tokenizer,
     require_finite_tensors,
 )
-from zoo.adapters.layers import ADAPTER_PART
+from zoo.adapters.layers import ADAPTER_PART, require_same_tensors
 from zoo.adapters.targets import Part, Site
 from zoo.adapters.virtual_tokens import VirtualTokens
 from zoo.checkpoint import FORMAT_VERSION, Checkpoint
@@ -23,7 +23,6 @@ from zoo.checkpoint.digests import check_digests
 from zoo.convert.adapter_conversion import (
     AdapterReport,
     adaptable_model,
-    check_tensors,
     read_base_tensors,
     require_finite_effect,
     saved_modules,
@@ -69,7 +68,7 @@ def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False
     require_finite_tensors(stored, adapter_file(adapter))
     places = {entry.target: entry.shape for entry in weights.entries()}
     own = {name: tensor for name, tensor in stored.items() if places.get(name) != tensor.shape}
-    check_tensors(method, adaptable, own, adapter_file(adapter))
+    require_same_tensors(method, adaptable, own, adapter_file(adapter))
     require_finite_effect(method, adaptable, own, checkpoint.base, adapter_file(adapter))
     task = TASK_TYPES.get(checkpoint.head_name)
     stored = unchanged_head(checkpoint, SAVED_MODULES.get(str(task), ())) | stored

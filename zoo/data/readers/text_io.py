@@ -10,6 +10,7 @@ from pathlib import Path
 from zoo.errors import SourceError, VerificationError
 from zoo.io.files import open_regular
 from zoo.io.limits import FREE_EXPANSION_BYTES, MAX_EXPANSION, MAX_LINE_BYTES, MAX_ROW_BYTES
+from zoo.io.sizes import check_size
 
 NAMED = re.compile(r"((?:glue/)?[\w.+-]+)=(.+)")  # a data set's name, and its file
 READ_BYTES = 1 << 20
@@ -53,11 +54,9 @@ def _texts(file: Path, rows: bool) -> Iterator[str]:
             held = after
         else:
             held += piece
-        if rows and len(held) > MAX_ROW_BYTES:
-            raise VerificationError(
-                f"{file}: the line at byte {offset:,} has more than {MAX_ROW_BYTES:,} bytes",
-                "each line must be a row",
-            )
+        if rows:
+            line = f"length of the line at byte {offset:,} in bytes"
+            check_size(file, line, len(held), MAX_ROW_BYTES, hint="each line must be a row")
         while not rows and len(held) > MAX_LINE_BYTES:
             end, start = _cut(held)
             yield _decoded(file, held[:end], offset)

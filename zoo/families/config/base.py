@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from zoo.io import limits
+from zoo.io.sizes import size_problem
 
 Problem = Literal["single_label_classification", "multi_label_classification", "regression"]
 # as in transformers, and in ``zoo.nn.layers.activations``
@@ -63,10 +64,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         for name, token in tokens.items():
             if token is not None and not 0 <= token < self.vocab_size:
                 raise ValueError(f"{name} {token} is outside the vocabulary of {self.vocab_size}")
-        if not self.labels:
-            raise ValueError("labels are none at all")
-        if len(self.labels) > limits.MAX_CONFIG_LABELS:
-            raise ValueError(f"labels are {len(self.labels):,}, over {limits.MAX_CONFIG_LABELS:,}")
+        count = len(self.labels)
+        problem = size_problem("number of labels", count, limits.MAX_CONFIG_LABELS, least=1)
+        if problem is not None:
+            raise ValueError(problem)
         width, heads = values.get("hidden_size"), values.get("num_heads")
         if width and heads and "head_size" not in values and width % heads:
             raise ValueError(f"hidden_size {width} does not split into num_heads {heads}")

@@ -22,6 +22,7 @@ from zoo.io import limits
 from zoo.io.file_keys import FileKeys, carried, honoured, refused
 from zoo.io.json import dump_json
 from zoo.io.numbers import parse_int
+from zoo.io.sizes import check_size
 from zoo.renamed import RenamedMethods
 from zoo.tokenizers.cross_encoder import CROSS_ENCODER_KEYS
 
@@ -287,7 +288,7 @@ def _labels(hub: Mapping[str, Any], location: str) -> dict[str, Any]:
             raise VerificationError(
                 f"{location}: num_labels = {shown(count)} is not a positive number"
             )
-        limits.check_limit(location, "num_labels", count, limits.MAX_CONFIG_LABELS)
+        check_size(location, "num_labels", count, limits.MAX_CONFIG_LABELS)
         fields["labels"] = tuple(f"LABEL_{i}" for i in range(count))
     if hub.get("problem_type") is not None:
         fields["problem"] = _typed(

@@ -8,8 +8,8 @@ from io import BufferedReader
 from pathlib import Path
 
 from zoo.errors import SourceError
-from zoo.io.limits import check_limit
 from zoo.io.paths import safe_join
+from zoo.io.sizes import check_size
 
 _FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _LINK = {errno.ELOOP, errno.EMLINK, errno.ENOTDIR}  # what systems answer for a link
@@ -58,7 +58,7 @@ def read_inside(directory: Path, name: str, kind: str, limit: int) -> bytes:
     """Return the content of a file of a directory, of at most ``limit`` bytes."""
     with reader_inside(directory, name) as file:
         size = os.fstat(file.fileno()).st_size
-        check_limit(directory / name, f"size of the {kind} in bytes", size, limit)
+        check_size(directory / name, f"size of the {kind} in bytes", size, limit)
         return file.read(size)
 
 

@@ -70,6 +70,7 @@ UNREAD = {
 }
 FLOAT8 = frozenset(("F8_E4M3", "F8_E5M2"))
 FLOATING = frozenset(("F64", "F32", "F16", "BF16", *FLOAT8))
+FLOAT_DTYPES = ("float64", "float32", "float16", "bfloat16")  # names of those to compute in
 
 
 def widest_dtype(codes: Iterable[str]) -> str:

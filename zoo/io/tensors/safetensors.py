@@ -12,6 +12,7 @@ from zoo.io import limits
 from zoo.io.files import open_regular, reading
 from zoo.io.json import dump_json, parse_json
 from zoo.io.limits import MAX_NAME_LENGTH
+from zoo.io.sizes import check_size
 from zoo.io.tensors.file_array import DataFile, FileArray
 from zoo.io.tensors.file_range import blocks
 from zoo.io.tensors.formats import STORAGE, UNREAD, TensorInfo, TensorReader
@@ -40,7 +41,7 @@ def read_header(path: Path) -> tuple[dict[str, TensorInfo], dict[str, int], dict
     header = parse_json(raw, what, max_values=limits.MAX_HEADER_VALUES, unique_keys=True)
     if not isinstance(header, dict):
         raise _damaged(path, "its header is not a JSON object")
-    limits.check_limit(path, "number of tensors", len(header), limits.MAX_TENSORS)
+    check_size(path, "number of tensors", len(header), limits.MAX_TENSORS)
     metadata = header.pop(METADATA, None) or {}
     if not isinstance(metadata, dict) or any(type(v) is not str for v in metadata.values()):
         raise _damaged(path, "its metadata are not strings")
@@ -57,7 +58,7 @@ def _header_length(path: Path, raw: bytes, size: int) -> int:
     length: int = LENGTH.unpack(raw)[0]
     if not 0 < length <= size - LENGTH.size:
         raise _damaged(path, f"its header claims {length} bytes of a {size}-byte file")
-    limits.check_limit(path, "length of the header", length, limits.MAX_HEADER_BYTES)
+    check_size(path, "length of the header", length, limits.MAX_HEADER_BYTES)
     return length
 
 

@@ -23,7 +23,7 @@ def from_merges(files: SourceFiles, **options: Any) -> "Tokenizer":
     if not has_merges(files):
         raise other_kind(files, f"{VOCAB_JSON} with {MERGES}")
     vocabulary = files.json(VOCAB_JSON)
-    check_ids(vocabulary, files.path(VOCAB_JSON))
+    check_ids(vocabulary, files.path(VOCAB_JSON), len(files.bytes(VOCAB_JSON)))
     path, merges = files.path(MERGES), []
     for number, line in enumerate(files.text(MERGES).split("\n"), 1):
         line = line.removesuffix("\r")

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zoo.io.limits import MAX_TOKENIZER_GROWTH, check_limit
+from zoo.io.limits import MAX_TOKENIZER_GROWTH
+from zoo.io.sizes import check_size
 from zoo.io.untrusted import rust_parsing
 from zoo.tokenizers.sentencepiece.proto import PieceModel
 from zoo.tokenizers.tokenizer_json import definition_of
@@ -42,7 +43,7 @@ class NormalizationOptions:
             steps.append(normalizers.Lowercase())
         if charsmap:
             growth = check_charsmap(charsmap, Path(origin))  # which the library does not check
-            check_limit(origin, "length of a replacement in bytes", growth, MAX_TOKENIZER_GROWTH)
+            check_size(origin, "length of a replacement in bytes", growth, MAX_TOKENIZER_GROWTH)
             with rust_parsing(origin, "a map of characters"):
                 step = normalizers.Precompiled(charsmap)
                 composes = step.normalize_str("e\u0301") == "\u00e9"

@@ -4,7 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from zoo.errors import VerificationError
-from zoo.io.limits import MAX_ADDED_TOKENS, check_limit
+from zoo.io.limits import MAX_ADDED_TOKENS
+from zoo.io.sizes import check_size
 from zoo.tokenizers.config_files import TokenizerFilesConfig, special
 from zoo.tokenizers.consistency import check_same_tokenization
 from zoo.tokenizers.sentencepiece.model import VocabLayout, build_model
@@ -157,7 +158,7 @@ def _sentinels(files: SourceFiles, settings: TokenizerFilesConfig, default: int)
         raise VerificationError(
             f"{files.path(TOKENIZER_CONFIG)}: extra_ids = {count} is not a number"
         )
-    check_limit(files.path(TOKENIZER_CONFIG), "extra_ids", count, MAX_ADDED_TOKENS)
+    check_size(files.path(TOKENIZER_CONFIG), "extra_ids", count, MAX_ADDED_TOKENS)
     return count
 
 

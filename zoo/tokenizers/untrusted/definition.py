@@ -17,8 +17,8 @@ from zoo.io.limits import (
     MAX_TOKENIZER_GROWTH,
     MAX_TOKENIZER_STEPS,
     MAX_WORD_LENGTH,
-    check_limit,
 )
+from zoo.io.sizes import check_size
 from zoo.tokenizers.untrusted.patterns import check_pattern
 
 Definition = dict[str, Any]
@@ -33,8 +33,8 @@ _CHARSMAP = "precompiled_charsmap"
 _MODEL_TEXTS = ("unk_token", "continuing_subword_prefix", "end_of_word_suffix")
 
 
-def check_definition(definition: Any, path: Path) -> Definition:
-    """Check the parsed content of a ``tokenizer.json``."""
+def check_definition(definition: Any, path: Path, size: int) -> Definition:
+    """Check the parsed content of a ``tokenizer.json`` of ``size`` bytes."""
     # The library does not validate the file: matching a regular expression may take unbounded time,
     # a replacement may lengthen a text a million times, padding to 3,000,000,000 tokens aborts the
     # process, and ids in a template are not looked up. Such files are refused here. Legacy layouts
@@ -44,44 +44,46 @@ def check_definition(definition: Any, path: Path) -> Definition:
     model = definition.get("model")
     if not isinstance(model, dict):
         raise VerificationError(f"{path} has no model")
-    _check_model(model, path)
-    _check_added(definition.get("added_tokens"), path)
+    _check_model(model, path, size)
+    _check_added(definition.get("added_tokens"), path, size)
     steps = {part: list(_steps(definition.get(part), part, path)) for part in _STEPS}
     for part in ("normalizer", "pre_tokenizer", "decoder"):
         # the factor by which all steps of a part may lengthen a text
         growth = math.prod(_growth(step, path) for step in steps[part])
-        check_limit(path, f"growth of a text in {part}", growth, MAX_TOKENIZER_GROWTH)
+        check_size(path, f"growth of a text in {part}", growth, MAX_TOKENIZER_GROWTH)
     _check_templates(steps["post_processor"], path)
     return {**definition, "truncation": None, "padding": None}
 
 
 def check_token(token: str, path: Path) -> None:
     """Check the length of a token."""
-    if len(token) > MAX_TOKEN_LENGTH:
-        check_limit(path, f"length of the token {token[:20]!r}...", len(token), MAX_TOKEN_LENGTH)
+    if len(token) > MAX_TOKEN_LENGTH:  # a message for each of a million tokens takes a second
+        check_size(path, f"length of the token {token[:20]!r}...", len(token), MAX_TOKEN_LENGTH)
 
 
-def check_ids(vocabulary: Mapping[str, Any], path: Path) -> None:
-    """Check that the ids of a vocabulary are unique integers within limits."""
-    tokens: dict[int, str] = {}
+def check_ids(vocabulary: Mapping[str, Any], path: Path, size: int) -> None:
+    """Check that the ids of a vocabulary, of a file of ``size`` bytes, are unique and in bounds."""
+    # The largest id decides how many rows an embedding table has. A token takes several bytes, so
+    # that only a file with gaps between its ids has one above its size.
+    largest, tokens = min(MAX_TOKEN_ID, size), dict[int, str]()
     for token, number in vocabulary.items():
         check_token(token, path)
-        if type(number) is not int or number < 0:
-            raise VerificationError(f"{path}: {token!r} = {number!r:.100} is not a token id")
-        if number > MAX_TOKEN_ID:
-            check_limit(path, f"id of the token {token!r}", number, MAX_TOKEN_ID)
+        if type(number) is not int or not 0 <= number <= largest:
+            check_size(path, f"id of the token {token!r:.100}", number, MAX_TOKEN_ID, room=size)
         if tokens.setdefault(number, token) != token:
             raise VerificationError(
                 f"{path}: {token!r} = {number} is also the id of {tokens[number]!r}"
             )
 
 
-def _check_model(model: Mapping[str, Any], path: Path) -> None:
+def _check_model(model: Mapping[str, Any], path: Path, size: int) -> None:
     vocabulary = model.get("vocab")
     if isinstance(vocabulary, dict):
-        check_ids(vocabulary, path)
+        check_ids(vocabulary, path, size)
     elif isinstance(vocabulary, list):
         _check_pieces(vocabulary, path)
+        if model.get("unk_id") is not None:
+            check_size(path, "unk_id", model["unk_id"], MAX_TOKEN_ID, room=len(vocabulary) - 1)
     else:
         raise VerificationError(f"{path}: its model has no vocabulary")
     for name in _MODEL_TEXTS:
@@ -106,7 +108,7 @@ def _check_model(model: Mapping[str, Any], path: Path) -> None:
         )
     longest = model.get("max_input_chars_per_word")
     if isinstance(longest, int):
-        check_limit(path, "max_input_chars_per_word", longest, MAX_WORD_LENGTH)
+        check_size(path, "max_input_chars_per_word", longest, MAX_WORD_LENGTH)
 
 
 def _check_pieces(pieces: list[Any], path: Path) -> None:
@@ -123,12 +125,12 @@ def _check_pieces(pieces: list[Any], path: Path) -> None:
         check_token(piece[0], path)
 
 
-def _check_added(added: Any, path: Path) -> None:
+def _check_added(added: Any, path: Path, size: int) -> None:
     if added is None:
         return
     if not isinstance(added, list) or not all(isinstance(token, dict) for token in added):
         raise VerificationError(f"{path}: added_tokens is not a list of tokens")
-    check_limit(path, "number of added tokens", len(added), MAX_ADDED_TOKENS)
+    check_size(path, "number of added tokens", len(added), MAX_ADDED_TOKENS)
     characters, ids = 0, dict[str, Any]()
     for token in added:
         content = token.get("content")
@@ -138,8 +140,8 @@ def _check_added(added: Any, path: Path) -> None:
             raise VerificationError(f"{path}: the added token {content!r:.100} has two ids")
         ids[content] = token.get("id")
         characters += len(content)
-    check_limit(path, "length of all added tokens", characters, MAX_ADDED_CHARACTERS)
-    check_ids(ids, path)
+    check_size(path, "length of all added tokens", characters, MAX_ADDED_CHARACTERS)
+    check_ids(ids, path, size)
 
 
 def _steps(value: Any, part: str, path: Path) -> Iterator[dict[str, Any]]:
@@ -152,7 +154,7 @@ def _steps(value: Any, part: str, path: Path) -> Iterator[dict[str, Any]]:
         if not isinstance(step, dict):
             raise VerificationError(f"{path}: a step of {part} is not a JSON object")
         count += 1
-        check_limit(path, f"number of steps of {part}", count, MAX_TOKENIZER_STEPS)
+        check_size(path, f"number of steps of {part}", count, MAX_TOKENIZER_STEPS)
         inner = step.get(_STEPS[part])
         if inner is None:
             yield step
@@ -248,7 +250,7 @@ def _check_templates(steps: list[dict[str, Any]], path: Path) -> None:
                 count += 2
         if "single" in step or "pair" in step or "special_tokens" in step:
             count += _check_template(step, path)
-    check_limit(path, "number of tokens around a text", count, MAX_TEMPLATE_TOKENS)
+    check_size(path, "number of tokens around a text", count, MAX_TEMPLATE_TOKENS)
 
 
 def _check_template(step: Mapping[str, Any], path: Path) -> int:
@@ -262,7 +264,7 @@ def _check_template(step: Mapping[str, Any], path: Path) -> int:
         pieces = step.get(name) or []
         if not isinstance(pieces, list):
             raise VerificationError(f"{path}: {name} of post_processor is not a list")
-        check_limit(path, f"length of {name} of post_processor", len(pieces), MAX_TEMPLATE_TOKENS)
+        check_size(path, f"length of {name} of post_processor", len(pieces), MAX_TEMPLATE_TOKENS)
         parsed = [_template_piece(piece, path) for piece in pieces]
         if sorted(text for kind, text in parsed if kind == "Sequence") != texts:
             raise VerificationError(

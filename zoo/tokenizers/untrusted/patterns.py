@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zoo.errors import VerificationError
-from zoo.io.limits import MAX_PATTERN_LENGTH, MAX_PATTERN_REPEAT, MAX_PATTERN_WAYS, check_limit
+from zoo.io.limits import MAX_PATTERN_LENGTH, MAX_PATTERN_REPEAT, MAX_PATTERN_WAYS
+from zoo.io.sizes import check_size
 
 _CLASS_ESCAPES = frozenset("sSdDwWhHrntfvae")
 _ANCHOR_ESCAPES = frozenset("bBAzZG")
@@ -50,7 +51,7 @@ def check_pattern(text: str, path: Path) -> Pattern:
     #
     # A time limit in a subprocess would slow down every load of a tokenizer, and only test
     # particular texts.
-    check_limit(path, "length of a regular expression", len(text), MAX_PATTERN_LENGTH)
+    check_size(path, "length of a regular expression", len(text), MAX_PATTERN_LENGTH)
     try:
         parser = _Parser(text)
         pattern = parser.alternatives()

@@ -149,9 +149,11 @@ def test_pretrained_model_equals_the_reference(plugin: Installed) -> None:
 
 
 def test_code_of_the_page_is_that_of_the_examples() -> None:
+    root = EXAMPLES.parents[1]
     files = [*EXAMPLES.rglob("*.py"), *EXAMPLES.rglob("pyproject.toml")]
+    files += (root / "plugins").rglob("*.py")
     code = "\n".join(path.read_text("utf-8") for path in files)
-    page = (EXAMPLES.parents[1] / "docs" / "add-a-family.md").read_text("utf-8")
+    page = (root / "docs" / "add-a-family.md").read_text("utf-8")
     blocks = re.findall(r"```(?:python|toml)\n(.*?)```", page, re.DOTALL)
     excerpts = [part for block in blocks for part in re.split(r"(?m)^\.\.\.\n", block)]
     assert len(excerpts) > 10

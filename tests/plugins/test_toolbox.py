@@ -36,7 +36,7 @@ def test_everything_is_listed(toolbox: Installed) -> None:
         "checkpoints": ["paraphrase-minilm-l3-v2"],
         "recipes": ["soft-labels"],
         "loggers": ["csv"],
-        "objectives": ["masked-lm+word-order"],
+        "objectives": ["masked-lm+same-document", "masked-lm+word-order"],
         "tasks": ["count-regression", "next-token"],
         "commands": ["tokens"],
         "targets": ["program"],
@@ -117,6 +117,15 @@ def test_objective_logger_and_recipe(toolbox: Installed) -> None:
     toolbox.zoo("distill", *recipe, *DATA, *SET, "--device", "cpu", "-o", "student")
     log = [json.loads(line) for line in (toolbox.folder / "student/metrics.jsonl").open()]
     assert {name for record in log for name in record["losses"]} == {"kl"}
+
+
+def test_objective_of_sentence_pairs(toolbox: Installed) -> None:
+    named = ("--objective", "masked-lm+same-document", "--report-to", "jsonl")
+    toolbox.zoo("pretrain", "bert", *named, *DATA, *NEW, "-o", "pairs")
+    log = [json.loads(line) for line in (toolbox.folder / "pairs/metrics.jsonl").open()]
+    (*_, last) = [record for record in log if record["split"] == "validation"]
+    assert last["losses"].keys() == {"masked-lm", "same-document"}
+    assert last["losses"]["same-document"] > 0 and "pair_accuracy" in last["metrics"]
 
 
 def test_task(toolbox: Installed) -> None:

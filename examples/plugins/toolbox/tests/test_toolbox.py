@@ -2,12 +2,14 @@
 
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from zoo_toolbox.csv_logger import CsvLogger
 from zoo_toolbox.npz import Npz
+from zoo_toolbox.same_document import document_pairs
 from zoo_toolbox.word_order import WordOrderOptions, select_trigrams
 
 from zoo.errors import UsageError, VerificationError
@@ -76,6 +78,25 @@ def test_trigrams_are_apart_and_within_segments() -> None:
     assert select_trigrams(np.zeros(9, np.int64), 0.5, np.random.default_rng(0)).shape == (0, 3)
     with pytest.raises(ValueError, match="shuffle_prob"):
         WordOrderOptions(shuffle_prob=1.5)
+
+
+def test_pairs_are_of_one_document_or_of_two() -> None:
+    """Four documents of 1 to 4 sentences, which have 3 tokens each."""
+    split: Any = SimpleNamespace(
+        sentences=np.arange(0, 33, 3), documents=np.array([0, 1, 3, 6, 10])
+    )
+    document = np.repeat(np.arange(4), np.diff(split.documents))
+    rng = np.random.default_rng(0)
+    labels = set()
+    for _ in range(20):
+        pairs = list(document_pairs(split, 128, rng.random))
+        assert [first for first, *_ in pairs] == [3, 9, 12, 18, 21, 24]
+        for first, end, other, other_end, label in pairs:
+            assert end - first == other_end - other == 3
+            one, two = document[first // 3], document[other // 3]
+            assert (one == two and first < other) if label == 0 else one != two
+            labels.add(label)
+    assert labels == {0, 1}
 
 
 def test_a_resumed_run_continues_the_table(tmp_path: Path) -> None:

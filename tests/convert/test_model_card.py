@@ -115,7 +115,7 @@ def test_the_card_of_a_trained_model_has_its_training(hub_checkpoint: Make, tmp_
     assert metadata["pipeline_tag"] == "fill-mask"
     for row in ("| seed | 1 |", "| tokens | 12,345 |", "| learning_rate | 0.0001 |"):
         assert row in text
-    assert "| rows, train | 1,000 |" in text and "| data, train | a\\|b &lt;script> |" in text
+    assert "| rows, train | 1,000 |" in text and "| data, train | `a`&#124;`b <script>` |" in text
     assert "$ zoo pretrain bert '--set=data.train=[a b.tsv, c/d]' runs\n" in text
     assert "huggingface.co" not in text and "secret" not in text
 

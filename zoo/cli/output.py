@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO, TypeVar
 
+from zoo.io.page_text import markdown_table
 from zoo.io.progress import enable_progress, shows_progress
 from zoo.io.terminal import escape_controls, escape_json, terminal_width, wrap
 
@@ -269,8 +270,7 @@ def fields(values: Mapping[str, str], indent: str = "") -> list[str]:
 
 def markdown(rows: Sequence[Sequence[str]], header: Sequence[str]) -> list[str]:
     """Return the lines of a Markdown table."""
-    every = [header, ["---"] * len(header), *rows]
-    return [f"| {' | '.join(row)} |" for row in every]
+    return list(markdown_table(rows, header))
 
 
 def fail(

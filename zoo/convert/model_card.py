@@ -6,15 +6,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from zoo.convert.infer_head import ConversionPlan
 from zoo.convert.open import OpenCheckpoint
 from zoo.convert.report import ConversionReport
 from zoo.convert.usage import UsedModel, usage
 from zoo.hub.upload.plan import LICENCE_ID
+from zoo.io.page_text import (
+    hub_link,
+    is_hub_repo,
+    markdown_block,
+    markdown_code,
+    markdown_front,
+    markdown_table,
+    markdown_text,
+    shell_line,
+)
 from zoo.io.tensors.formats import DTYPE_NAMES
-from zoo.io.terminal import escape_controls
 from zoo.metrics import METRICS
 from zoo.plugins.tasks import built_in_tasks
 from zoo.version import __version__
@@ -29,6 +36,7 @@ MODEL_CARD = "README.md"
 # between the values of a setting such as `data.train=[/a/b, c]`
 SIGNS = re.compile(r"(:\s+|[=,\[\]{}'\"]+\s*)")
 MOST_LABELS = 20  # that are named
+TRAINING_COMMANDS = ("pretrain", "finetune", "distill")  # that a card shows, to be run again
 Rows = list[tuple[str, ...]]
 
 
@@ -57,19 +65,11 @@ def model_card(
         "SentenceTransformer" if pooling is None else pooling.model_type,
     )
     results = list(_results(manifest, training)) if manifest is not None and same_head else []
-    repo, _ = _origin(opened)
-    if repo is not None:
-        name = _text(repo.rpartition("/")[2])
-    else:
-        purpose = f" for {task.name.replace('-', ' ')}" if task else ""
-        name = f"{_text(opened.family.name)}{purpose}"
-    metadata = card_metadata(opened, model, report, results, name)
-    front = yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True) if metadata else ""
+    name = card_name(opened.family.name, task, _origin(opened)[0])
     lines = [
-        "---",
-        f"{front}---",
+        *markdown_front(card_metadata(opened, model, report, results, name)),
         "",
-        f"# {name}",
+        f"# {markdown_text(name)}",
         "",
         *_summary(opened, plan, report, task),
         *usage(model),
@@ -78,6 +78,13 @@ def model_card(
         *table_lines("## Origin", _origin_rows(opened, plan, report)),
     ]
     return ("\n".join(lines) + "\n").encode()
+
+
+def card_name(family: str, task: "TaskSpec | None", repo: str | None) -> str:
+    """Return the name of a model: of its repository, or of its family and task."""
+    if repo is not None:
+        return repo.rpartition("/")[2]
+    return f"{family} for {task.name.replace('-', ' ')}" if task else family
 
 
 def task_of_head(family: "Family", head_name: str, trained: Any = None) -> "TaskSpec | None":
@@ -147,7 +154,7 @@ def card_metadata(
 
 
 def _dataset(record: "EvaluationRecord") -> str:
-    return _text(", ".join(sorted(record.data))) or "evaluation data"
+    return ", ".join(sorted(record.data)) or "evaluation data"
 
 
 def base_model(opened: OpenCheckpoint) -> str | None:
@@ -155,7 +162,7 @@ def base_model(opened: OpenCheckpoint) -> str | None:
     value: Any = opened.checkpoint.manifest.training if opened.checkpoint else None
     for key in ("init_from", "models", "model", "source", "repo"):
         value = value.get(key) if isinstance(value, Mapping) else None
-    return value if isinstance(value, str) else None
+    return value if isinstance(value, str) and is_hub_repo(value) else None
 
 
 def _origin(opened: OpenCheckpoint) -> tuple[str | None, str | None]:
@@ -180,10 +187,10 @@ def _summary(
         yield f"Task: {task.name}. {task.summary}"
     labels = getattr(plan.config, "labels", ())
     if labels and "classify" in opened.family.heads()[plan.head].tasks:
-        shown = ", ".join(f"`{_text(label)}`" for label in labels[:MOST_LABELS])
+        shown = ", ".join(markdown_code(label) for label in labels[:MOST_LABELS])
         yield f"Labels: {shown}{', ...' if len(labels) > MOST_LABELS else ''}."
     start = base_model(opened)
-    trained = f", trained from [{start}](https://huggingface.co/{start})" if start else ""
+    trained = f", trained from {hub_link(start)}" if start else ""
     yield (
         f"A model of the family {opened.family.name} with the head {plan.head} and "
         f"{report.parameters:,} parameters{trained}."
@@ -196,14 +203,14 @@ def _origin_rows(opened: OpenCheckpoint, plan: ConversionPlan, report: Conversio
     if opened.checkpoint and (licence := opened.checkpoint.manifest.base_licence):
         rows += [("licence of the base model", licence)]
     if repo is not None:
-        rows += [("source", f"[{repo}](https://huggingface.co/{repo})")]
+        rows += [("source", hub_link(repo))]
         rows += [("commit", revision)] if revision else []
     rows += [("dtype", ", ".join(report.dtypes))]
-    if repo is not None:
+    if repo is not None and is_hub_repo(repo):
         # writes the same weights from the source
-        words = ["zoo convert", repo, *([f"--revision {revision}"] if revision else [])]
-        words += [f"--head {plan.head}", f"--dtype {DTYPE_NAMES[report.main_dtype]}"]
-        rows += [("command", f"`{' '.join([*words, '--to hub -o DIR'])}`")]
+        words = ["zoo", "convert", repo, *(["--revision", revision] if revision else [])]
+        words += ["--head", plan.head, "--dtype", DTYPE_NAMES[report.main_dtype]]
+        rows += [("command", markdown_code(shell_line([*words, "--to", "hub", "-o", "DIR"])))]
     return [*rows, ("written by", f"plm-zoo {__version__}")]
 
 
@@ -225,8 +232,9 @@ def _training(training: Mapping[str, Any]) -> Iterator[str]:
             rows.append((f"data, {split}", names))
     yield from table_lines("## Training", rows)
     command = training.get("command")
-    if isinstance(command, str):
-        yield from ("", "```console", f"$ {escape_controls(_short_command(command))}", "```")
+    words = _short_words(command) if isinstance(command, str) else []
+    if words[:1] == ["zoo"] and words[1:2] and words[1] in TRAINING_COMMANDS:
+        yield from ("", *markdown_block("console", [f"$ {shell_line(words)}"]))
 
 
 def without_directories(record: Any) -> Any:
@@ -245,11 +253,15 @@ def without_directories(record: Any) -> Any:
 
 def _short_command(command: str) -> str:
     """Return a command in which only the last part of absolute paths is left."""
+    return shlex.join(_short_words(command))
+
+
+def _short_words(command: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError:  # of a manifest that was written by hand
         words = command.split()
-    return shlex.join("".join(map(_value, SIGNS.split(word))) for word in words)
+    return ["".join(map(_value, SIGNS.split(word))) for word in words]
 
 
 def _results(manifest: "Manifest", training: Mapping[str, Any]) -> "Iterator[EvaluationRecord]":
@@ -275,10 +287,8 @@ def _evaluations(records: "Sequence[EvaluationRecord]") -> Iterator[str]:
         settings = [f"{name} {value}" for name, value in _flat("", record.settings)]
         computed = [f"{record.backend}, {record.dtype}"] if record.backend else []
         note = "; ".join([*settings, *computed])
-        yield from (
-            "",
-            _text(f"{record.task} on {_dataset(record)}{f' ({note})' if note else ''}:"),
-        )
+        on = f"{markdown_text(record.task)} on {markdown_text(_dataset(record))}"
+        yield from ("", f"{on} ({markdown_text(note)}):" if note else f"{on}:")
         rows = []
         for name, value in record.metrics.items():
             if (interval := record.intervals.get(name)) is not None:
@@ -311,12 +321,4 @@ def table_lines(
     """Yield the lines of a table of names and values; none without rows."""
     if rows:
         yield from ("", title, "") if title else ("",)
-        yield "|" + "".join(f" {name} |" if name else " |" for name in header)
-        yield "|" + " --- |" * len(header)
-        yield from ("| " + " | ".join(map(_text, row)) + " |" for row in rows)
-
-
-def _text(text: str) -> str:
-    """Return text of a manifest on one line, with the signs of tables and HTML escaped."""
-    line = escape_controls(" ".join(text.split()))
-    return line.replace("|", "\\|").replace("<", "&lt;")
+        yield from markdown_table(rows, header)

@@ -2,6 +2,7 @@
 
 # tests/convert/test_usage.py runs them.
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -9,7 +10,10 @@ from zoo.families.base import GENERATING, Family, Head
 from zoo.families.config import Config
 from zoo.families.tasks import TaskSpec
 from zoo.hub.upload.plan import PLACEHOLDER as REPO
+from zoo.io.page_text import markdown_block, shell_line
 
+# Text that a shell takes as it is between double quotes.
+_IN_QUOTES = re.compile(r"[\w <>\[\]|.,:/-]*")
 TEXTS = ("A text.", "Another text.")
 PIPELINES = {  # tag of the Hub -> what a pipeline of transformers takes
     "text-classification": '"A text."',
@@ -70,7 +74,7 @@ def usage(model: UsedModel) -> Iterator[str]:
     yield from ("", "## Usage")
     for program, language, lines in programs:
         if lines:
-            yield from ("", f"With {program}:", "", f"```{language}", *lines, "```")
+            yield from ("", f"With {program}:", "", *markdown_block(language, lines))
 
 
 def zoo_snippet(model: UsedModel, reference: str = REPO) -> list[str]:
@@ -82,8 +86,9 @@ def zoo_snippet(model: UsedModel, reference: str = REPO) -> list[str]:
     examples = [line.strip() for line in task.examples.splitlines()]
     masks = task.pipeline_tag == "fill-mask" and model.mask_token
     masked = f" with a {model.mask_token} in it" if masks else ""
-    own = f'{start}"A text{masked}."'
-    first = next((line for line in examples if line.startswith(start)), own)
+    text = f"A text{masked}."
+    quoted = f'"{text}"' if _IN_QUOTES.fullmatch(text) else shell_line([text])
+    first = next((line for line in examples if line.startswith(start)), f"{start}{quoted}")
     return [f"$ {first.replace('REF', reference, 1)}"]
 
 

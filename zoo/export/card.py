@@ -3,12 +3,17 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
-from zoo.convert.model_card import pipeline_tag, table_lines, task_of_head
+from zoo.convert.model_card import card_name, pipeline_tag, table_lines, task_of_head
 from zoo.convert.usage import UsedModel, zoo_snippet
 from zoo.hub.upload.plan import LICENCE_ID, PLACEHOLDER
 from zoo.io.numbers import format_bytes
+from zoo.io.page_text import (
+    hub_link,
+    is_hub_repo,
+    markdown_block,
+    markdown_front,
+    markdown_text,
+)
 from zoo.version import __version__
 
 if TYPE_CHECKING:
@@ -45,7 +50,7 @@ def card_head(checkpoint: "Checkpoint", library: str, title: str, *, quantized: 
     if (licence := checkpoint.manifest.licence) and LICENCE_ID.fullmatch(licence):
         metadata["license"] = licence
     repo = _repo(checkpoint)
-    if repo:
+    if repo and is_hub_repo(repo):
         metadata["base_model"] = repo
         if quantized:
             metadata["base_model_relation"] = "quantized"
@@ -53,13 +58,10 @@ def card_head(checkpoint: "Checkpoint", library: str, title: str, *, quantized: 
     if tag := _tag(checkpoint):
         metadata["pipeline_tag"] = tag
     task = _task(checkpoint)
-    name = checkpoint.family.name + (f" for {task.name.replace('-', ' ')}" if task else "")
-    name = repo.rpartition("/")[2] if repo else name
     return [
-        "---",
-        f"{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)}---",
+        *markdown_front(metadata),
         "",
-        f"# {name}, {title}",
+        f"# {markdown_text(card_name(checkpoint.family.name, task, repo))}, {title}",
         "",
         *([f"Task: {task.name}. {task.summary}"] if task else []),
     ]
@@ -77,13 +79,13 @@ def zoo_usage(checkpoint: "Checkpoint") -> list[str]:
         info.special.get("mask") if info else None,
     )
     lines = zoo_snippet(model) or [f"$ zoo info {PLACEHOLDER}"]
-    return ["", "## Usage", "", "With zoo:", "", "```console", *lines, "```"]
+    return ["", "## Usage", "", "With zoo:", "", *markdown_block("console", lines)]
 
 
 def source_link(checkpoint: "Checkpoint") -> str:
     """Return the phrase that links to the repository of the weights; empty without one."""
     repo = _repo(checkpoint)
-    return f" of [{repo}](https://huggingface.co/{repo})" if repo else ""
+    return f" of {hub_link(repo)}" if repo else ""
 
 
 def _repo(checkpoint: "Checkpoint") -> str | None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from zoo.io.page_text import readable_values
 from zoo.look.inspection import (
     Floats,
     Look,
@@ -23,7 +24,7 @@ def render(look: Look) -> str:
     about = f"{look.family} with head {look.head}, {layers} layers of width {width}"
     # the last parts of a path say which model it is
     title = "/".join(look.model.rstrip("/").split("/")[-2:])
-    return html.render("look.html", title=title, about=about, data=page_data(look))
+    return html.render("look.html", title=title, about=about, data=readable_values(page_data(look)))
 
 
 def page_data(look: Look) -> dict[str, Any]:

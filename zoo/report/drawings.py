@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 
+from zoo.io.page_text import html_text
 from zoo.report.confusion import Counts, shorten_name, worst_labels
 from zoo.report.svg import LEFT, Axis, Plot
 
@@ -35,9 +35,9 @@ class Drawing:
         """Return the drawing as an HTML ``figure``, not much larger than its units."""
         size = f"0 0 {self.width:.0f} {self.height:.0f}"
         return (
-            f"<figure><figcaption>{escape(self.title)}</figcaption>"
+            f"<figure><figcaption>{html_text(self.title)}</figcaption>"
             f'<svg viewBox="{size}" style="max-width:{1.15 * self.width:.0f}px" role="img" '
-            f'aria-label="{escape(self.title)}">{self.content}</svg></figure>'
+            f'aria-label="{html_text(self.title)}">{self.content}</svg></figure>'
         )
 
 
@@ -150,4 +150,4 @@ def labels_drawing(labels: Mapping[str, tuple[int, int]], most: int) -> Drawing:
 
 def drawn_name(name: str) -> str:
     """Return a name for SVG, with the middle left out if it is long."""
-    return escape(shorten_name(name, MOST_CHARACTERS))
+    return html_text(shorten_name(name, MOST_CHARACTERS))

@@ -1,12 +1,12 @@
 """Figures as SVG files of their own, for light and dark pages; axes of ``zoo.report.svg``."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from html import escape
 from pathlib import Path
 
 from zoo.errors import UsageError
 from zoo.io.output.atomic import atomic_write
 from zoo.io.output.full_disks import NOTHING_LEFT, writing
+from zoo.io.page_text import html_text
 from zoo.report.confusion import Counts
 from zoo.report.drawings import (
     CHARACTER,
@@ -189,6 +189,6 @@ def _svg(width: float, height: float, title: str, drawn: Sequence[str]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'width="{1.5 * width:.0f}" height="{1.5 * height:.0f}" role="img" '
-        f'aria-label="{escape(title)}">\n<style>{STYLE}</style>\n'
+        f'aria-label="{html_text(title)}">\n<style>{STYLE}</style>\n'
         f'<rect width="100%" height="100%" class="page"/>\n{"".join(drawn)}\n</svg>\n'
     )

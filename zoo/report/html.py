@@ -1,7 +1,9 @@
 """HTML pages from the Jinja2 templates in ``zoo/report/templates``."""
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from zoo.io.page_text import readable_values
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -12,6 +14,8 @@ def render(template: str, **values: object) -> str:
     # ``page.html`` is the frame that every page extends, ``parts.html`` has the macros that pages
     # share, and each other file is a page. A page is one file: styles and scripts are inserted, and
     # it has no links.
+    # The environment escapes each value like ``html_text``: control characters by ``_readable``,
+    # and the signs of HTML by itself. Values of scripts take ``readable_values``.
     return _environment().get_template(template).render(values)
 
 
@@ -23,7 +27,13 @@ def _environment() -> "Environment":
         loader=PackageLoader("zoo.report"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_readable,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+
+
+def _readable(value: Any) -> Any:
+    """Return a value without control characters; HTML of this package stays as it is."""
+    return value if hasattr(value, "__html__") else readable_values(value)

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
+
+from zoo.io.page_text import html_text
 
 WIDTH, HEIGHT = 420, 236
 LEFT, RIGHT, TOP, BOTTOM = 54, 400, 22, 200  # of the plot
@@ -47,12 +48,12 @@ def line_chart(
         *(draw_mark(*mark, plot) for mark in inside),
         *(_curve(line, plot) for line in lines),
     ]
-    names = [escape(line.name) for line in lines if line.name]
+    names = [html_text(line.name) for line in lines if line.name]
     keys = "".join(f'<span class="{name}">{name}</span>' for name in names)
     legend = f'<span class="legend">{keys}</span>' if keys else ""
     return (
-        f"<figure><figcaption>{escape(title)}{legend}</figcaption>"
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)} by step">'
+        f"<figure><figcaption>{html_text(title)}{legend}</figcaption>"
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html_text(title)} by step">'
         f"{''.join(drawn)}</svg></figure>"
     )
 
@@ -74,11 +75,11 @@ def scatter_chart(
         drawn.append(
             f'<g class="{colour}"><circle cx="{across:.1f}" cy="{down:.1f}" r="5"/></g>'
             f'<text x="{across + (-9 if end else 9):.1f}" y="{down + 4:.1f}"{anchor}>'
-            f"{escape(name)}</text>"
+            f"{html_text(name)}</text>"
         )
     return (
-        f"<figure><figcaption>{escape(title)}</figcaption>"
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">'
+        f"<figure><figcaption>{html_text(title)}</figcaption>"
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html_text(title)}">'
         f"{''.join(drawn)}</svg></figure>"
     )
 
@@ -133,7 +134,7 @@ class Plot:
 
     def grid(self, unit: str, across_unit: str) -> str:
         """Return grid, ticks and units of both axes."""
-        drawn = [f'<text x="{self.left}" y="{self.top - 11}" class="unit">{escape(unit)}</text>']
+        drawn = [f'<text x="{self.left}" y="{self.top - 11}" class="unit">{html_text(unit)}</text>']
         for value in self.y.ticks():
             _, down = self.place((self.x.low, value))
             drawn.append(
@@ -154,7 +155,8 @@ class Plot:
         ]
         drawn.append(f'<path class="axis" d="M{self.left} {self.bottom}H{self.right}"/>')
         drawn.append(
-            f'<text x="{self.right}" y="{self.bottom + 32}" class="end unit">{escape(unit)}</text>'
+            f'<text x="{self.right}" y="{self.bottom + 32}" class="end unit">'
+            f"{html_text(unit)}</text>"
         )
         return "".join(drawn)
 
@@ -207,14 +209,14 @@ def draw_mark(step: int, text: str, plot: Plot) -> str:
     return (
         f'<path class="mark" d="M{across:.1f} {plot.top}V{plot.bottom}"/>'
         f'<text x="{across + (-4 if end else 4):.1f}" y="{plot.top + 9}" class="mark{anchor}">'
-        f"{escape(text)}</text>"
+        f"{html_text(text)}</text>"
     )
 
 
 def _curve(line: Series, plot: Plot) -> str:
     coordinates = [(*plot.place(point), *point) for point in downsample(line.points)]
     path = " ".join(f"{across:.1f},{down:.1f}" for across, down, _, _ in coordinates)
-    name = escape(line.name) + (" dense" if len(coordinates) > DENSE else "")
+    name = html_text(line.name) + (" dense" if len(coordinates) > DENSE else "")
     few = len(coordinates) <= FEW
     drawn = "" if few else f'<polyline class="{name}" points="{path}"/>'
     if len(coordinates) > DOTS and line.name != "validation":
@@ -225,4 +227,4 @@ def _curve(line: Series, plot: Plot) -> str:
         f"<title>step {step:,.0f}: {value:.5g}</title></circle>"
         for across, down, step, value in coordinates
     )
-    return f'{drawn}<g class="{escape(line.name)}">{dots}</g>'
+    return f'{drawn}<g class="{html_text(line.name)}">{dots}</g>'

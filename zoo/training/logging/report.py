@@ -1,7 +1,6 @@
 """``report.html``: the report of a run in one self-contained file."""
 
 import math
-import shlex
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 from zoo.io.numbers import format_count
 from zoo.io.output.atomic import atomic_write
+from zoo.io.page_text import shell_line
 from zoo.report import html
 from zoo.report.mistakes import mistake_values
 from zoo.report.svg import Point, Series, line_chart
@@ -25,8 +25,10 @@ def write_report(run: Path) -> Path:
     """Write ``report.html`` into a run's directory, replacing an earlier one as a whole."""
     history = RunHistory.read(run)
     path = run / REPORT
-    command = shlex.join(history.manifest.get("command") or ())
+    command = shell_line(list(map(str, history.manifest.get("command") or ())))
     directory = history.manifest.get("working_directory", "")
+    if command and directory:  # it also works in another directory
+        command = f"{shell_line(['cd', directory])} && {command}"
     names = (history.config.get(name) for name in ("family", "size", "objective", "task"))
     done, total = history.steps, history.config.get("max_steps", 0)
     progress = f"{done:,} of {total:,} steps" if total else f"{done:,} steps"
@@ -40,8 +42,7 @@ def write_report(run: Path) -> Path:
         found=None if history.mistakes is None else mistake_values(history.mistakes),
         validation=_validation(history),
         scores=_scores(history.scores),
-        # quoted for the shell; it also works in another directory
-        command=f"cd {shlex.quote(directory)} && {command}" if command and directory else command,
+        command=command,
         settings=history.config_text.strip(),
         settings_file=SETTINGS,
         kind=history.manifest.get("kind", "pretrain"),

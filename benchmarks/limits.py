@@ -14,7 +14,6 @@ import contextlib
 import io
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -87,10 +86,6 @@ class Version:
         self.bounds = bounds
         self.env = {"ZOO_HOME": str(folder / "home"), "OMP_NUM_THREADS": "1"}
         folder.mkdir()
-        help_text = subprocess.run(
-            [self.python, "-P", "-m", "zoo", "eval", "--help"], capture_output=True, check=True
-        )
-        self.eval_option = "--data" if b"--data" in help_text.stdout else "--eval"
 
     def zoo(self, *arguments: object) -> Process:
         """Run a command; a failure ends the benchmark."""
@@ -151,21 +146,20 @@ def write_paragraphs(path: Path, size: int) -> Path:
     return path
 
 
-def cases(sizes: Sizes, data: Path, folder: Path, eval_option: str) -> Iterator[Case]:
+def cases(sizes: Sizes, data: Path, folder: Path) -> Iterator[Case]:
     """Yield the cases of a version, in an order in which later ones use what earlier ones wrote.
 
     Args:
         sizes: how large the inputs are.
         data: directory of the inputs, which all versions share.
         folder: directory of the models and runs of a version.
-        eval_option: option of ``zoo eval`` that names its data.
     """
     base = folder / "base" / "model"
     small = folder / "small"
     classify = ("--task", "text-classification")
     yield Case(
         f"table with {sizes.blank_bytes / 1e6:g} MB of blank lines: `zoo eval`",
-        ("eval", small / "model", *classify, eval_option, data / "blank.tsv", "--no-record"),
+        ("eval", small / "model", *classify, "--eval", data / "blank.tsv", "--no-record"),
         [
             ("pretrain", "bert", *BASE, *TRAINING, "-o", folder / "base"),
             (
@@ -178,7 +172,7 @@ def cases(sizes: Sizes, data: Path, folder: Path, eval_option: str) -> Iterator[
         run, labels = folder / f"evaluated-{count}", data / f"labels-{count}.tsv"
         yield Case(
             f"{count:,} labels: `zoo eval`",
-            ("eval", run / "model", *classify, eval_option, labels, "--no-record"),
+            ("eval", run / "model", *classify, "--eval", labels, "--no-record"),
             [("finetune", base, *classify, "--train", labels, *TRAINING, "-o", run)],
         )
     for count in sizes.trained_labels:
@@ -193,7 +187,7 @@ def cases(sizes: Sizes, data: Path, folder: Path, eval_option: str) -> Iterator[
         ("finetune", base, *words, *TRAINING, "-o", folder / "words"),
     )
     corpus = folder / "corpus"
-    pairs = ("--data", corpus, "--set", "objective_args.dupe_factor=10")
+    pairs = ("--train", corpus, "--set", "objective_args.dupe_factor=10")
     pretrain = ("pretrain", "bert", *BASE, *pairs, *TRAINING, "-o")
     text = f"sentence pairs of {sizes.text_bytes / 1e6:g} MB of text, 10 times: `zoo pretrain`"
     build = ("corpus", "build", data / "paragraphs.txt", "--tokenizer", base, "-o", corpus)
@@ -220,7 +214,7 @@ def measure(
         data = Path(scratch, "data")
         write_data(sizes, data)
         known = {name: Version(path, Path(scratch, name), bounds) for name, path in pythons.items()}
-        rows = [[*cases(sizes, data, v.folder, v.eval_option)] for v in known.values()]
+        rows = [[*cases(sizes, data, v.folder)] for v in known.values()]
         for row in zip(*rows, strict=True):
             for (name, version), case in zip(known.items(), row, strict=True):
                 done = version.measure(case)

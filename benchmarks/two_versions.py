@@ -92,7 +92,7 @@ def contenders(python: str, folder: Path, work: Path) -> dict[str, Callable[[], 
         shutil.rmtree(out, ignore_errors=True)
         return run_process([python, "-P", "-m", "zoo", *map(str, arguments)], variables)
 
-    training = (env.steps, STEPS, "--data", file, "--offline", "--device", "cpu", "-o", out)
+    training = (env.steps, STEPS, "--train", file, "--offline", "--device", "cpu", "-o", out)
 
     def pretrain(family: str) -> Callable[[], Process]:
         former = {**FORMER_ROWS, **FORMER_RECIPES[family]} if env.steps == "--max-steps" else {}

@@ -82,11 +82,7 @@ def test_options_exist(name: str) -> None:
     lines = [line for line in page(name).splitlines() if not FOREIGN.search(line)]
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", "\n".join(lines)))
     parameters = [parameter for _, command in commands() for parameter in command.params]
-    known = {
-        name
-        for part in parameters
-        for name in [*part.opts, *part.secondary_opts, *getattr(part, "former", ())]
-    }
+    known = {name for part in parameters for name in [*part.opts, *part.secondary_opts]}
     assert sorted(named - known - {"--help"}) == []
 
 

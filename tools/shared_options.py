@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from zoo.cli import cli
-from zoo.cli.options import SHARED, RenamedOption
+from zoo.cli.options import SHARED
 
 PAGE = Path(__file__).parents[1] / "docs" / "command-line.md"
 
@@ -53,22 +53,7 @@ def shared_table() -> list[str]:
     return ["| option | meaning | commands |", "|---|---|---|", *rows]
 
 
-def former_table() -> list[str]:
-    """Return the table of former names."""
-    rows: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for name, option in options():
-        for former in option.former if isinstance(option, RenamedOption) else ():
-            commands_ = rows[former, max(option.opts, key=len)]
-            if name not in commands_:
-                commands_.append(name)
-    lines = [
-        f"| `{former}` | `{present}` | {', '.join(f'`{name}`' for name in names)} |"
-        for (former, present), names in rows.items()
-    ]
-    return ["| former name | name | commands |", "|---|---|---|", *lines]
-
-
-TABLES = {"shared options": shared_table, "former names": former_table}
+TABLES = {"shared options": shared_table}
 
 
 def written(text: str) -> str:

@@ -1,8 +1,6 @@
-"""One name for one thing in all commands, former names, and the table of the documentation."""
+"""One name for one thing in all commands, and the table of the documentation."""
 
 from collections import defaultdict
-from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -12,22 +10,9 @@ from tests.interfaces import ROOT, commands
 from tests.warm import zoo
 from tools.shared_options import PAGE, written
 from zoo.cli import COMMANDS, GROUPS, cli
-from zoo.cli.options import SHARED, RenamedOption, shared_option
+from zoo.cli.options import SHARED
 from zoo.plugins.tasks import built_in_tasks
 
-# former names, which work in this release; those of `zoo run` are of each of its tasks
-FORMER = {
-    "zoo pretrain": {"--data": "--train", "--eval-data": "--eval"},
-    "zoo distill": {"--data": "--train", "--eval-data": "--eval"},
-    "zoo check accumulation": {"--data": "--train", "--eval-data": "--eval"},
-    "zoo check resume": {"--data": "--train", "--eval-data": "--eval"},
-    "zoo corpus build": {"--eval-data": "--eval", "--text-field": "--text"},
-    "zoo compare": {"-o": "--figures", "--output": "--figures"},
-    "zoo bench": {"-o": "--figures", "--output": "--figures"},
-    "zoo retokenize": {"--data": "--train"},
-    "zoo eval": {"--data": "--eval", "--seq-len": "--max-seq-len"},
-    "zoo run": {"--max-tokens": "--max-seq-len"},
-}
 # things that have one name, as in transformers where it has them -> names that they had or could
 # have; a command has none of these
 THINGS = {
@@ -53,15 +38,6 @@ def options() -> list[tuple[str, click.Option]]:
         for option in command.params
         if isinstance(option, click.Option)
     ]
-
-
-def test_former_names_are_listed() -> None:
-    found: dict[str, dict[str, str]] = defaultdict(dict)
-    for name, option in options():
-        if isinstance(option, RenamedOption):
-            command = "zoo run" if name.startswith("zoo run ") else name
-            found[command] |= {former: max(option.opts, key=len) for former in option.former}
-    assert {name: names for name, names in found.items() if names} == FORMER
 
 
 def test_no_command_has_another_name_for_a_thing() -> None:
@@ -95,64 +71,6 @@ def test_shared_options_are_those_of_the_table() -> None:
         )
     ]
     assert different == []
-
-
-@click.command()
-@shared_option("eval_data", multiple=True, former=("--old", "-x"))
-@shared_option("text", default="text", former=("--field",))
-@shared_option("label", required=True, former=("--gold",))
-def command(**values: Any) -> None:
-    click.echo(repr(sorted(values.items())))
-
-
-@pytest.mark.parametrize(
-    ("words", "values", "warnings"),
-    [
-        ("--label a", ((), "a", "text"), 0),
-        ("--gold=a --field b", ((), "a", "b"), 2),
-        ("--gold a --old 1 -x 2 --eval 3", (("3", "1", "2"), "a", "text"), 3),
-        ("--label --gold --text=--old", ((), "--gold", "--old"), 0),
-    ],
-)
-def test_a_former_name_is_an_option_with_a_warning(
-    words: str, values: tuple[object, ...], warnings: int
-) -> None:
-    done = CliRunner().invoke(command, words.split())
-    names = ("eval_data", "label", "text")
-    assert done.stdout == f"{list(zip(names, values, strict=True))!r}\n"
-    lines = done.stderr.splitlines()
-    assert len(lines) == warnings
-    assert [line for line in lines if "is now called --" not in line] == []
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("", "Missing option '--label'"),
-        ("--gold a --label b", "--label is given twice; give it once"),
-        ("--gold", "'--gold' requires an argument"),
-    ],
-)
-def test_a_former_name_is_checked_like_the_option(words: str, message: str) -> None:
-    done = CliRunner().invoke(command, words.split())
-    assert done.exit_code == 2 and message in done.stderr
-
-
-def test_a_command_takes_former_names(tmp_path: Path) -> None:
-    """The notice is one line, and standard output is that of the present name."""
-    missing = str(tmp_path / "missing.txt")
-    former = zoo("pretrain", "bert", "--data", missing, "-o", str(tmp_path / "run"))
-    present = zoo("pretrain", "bert", "--train", missing, "-o", str(tmp_path / "run"))
-    notice, *rest = former.stderr.splitlines()
-    assert notice.startswith("warning: --data is now called --train, ")
-    assert rest == present.stderr.splitlines() and former.returncode == present.returncode == 4
-
-
-def test_an_option_and_its_former_name_are_given_once(tmp_path: Path) -> None:
-    done = zoo("bench", "a-model", "-o", "a.svg", "--figures", "b")
-    assert done.returncode == 2 and "--figures is given twice" in done.stderr
-    done = zoo("bench", "a-model", "-o", "a.svg", "-o", "b.svg")
-    assert done.returncode == 2 and "-o is given twice" in done.stderr
 
 
 @pytest.mark.parametrize("words", ["convert a-model", "export a-model --onnx", "plugins new name"])

@@ -509,7 +509,7 @@ def test_encoder_of_a_whole_model_is_converted(tmp_path: Path) -> None:
         convert(CheckpointDir(tmp_path / "hub", "hub"), tmp_path / "ours", force=True)
 
 
-@pytest.mark.long  # tests/inference/tasks exports the encoder, and tests/export the decoder
+@pytest.mark.long  # tests/tasks exports the encoder, and tests/export the decoder
 @pytest.mark.parametrize("head", ["encoder", "sequence-classification"])
 def test_export(head: str, tmp_path: Path) -> None:
     config = replace(SMALL, **LATER, num_layers=2, num_decoder_layers=1)

@@ -104,29 +104,6 @@ def test_every_record_of_every_window_is_returned(encoder: Model, count: int) ->
     assert len(list(task.run(as_records(["a"] * count)))) == count
 
 
-def test_a_task_with_the_names_of_version_0_2_runs(encoder: Model) -> None:
-    with pytest.warns(DeprecationWarning, match="now called"):
-
-        class Old(Embed):
-            window = 2
-
-            def admit(self, record: Any) -> None:
-                super().admit(record)  # type: ignore[misc]
-                if record.text == "b":
-                    raise UsageError("no b")
-
-            def render(self, added: dict[str, Any]) -> dict[str, Any]:
-                return {"width": len(added["embedding"])}
-
-    task = Old(encoder.checkpoint, encoder.session)
-    with pytest.warns(DeprecationWarning, match="admit is now called validate"):
-        results = list(task.run(as_records(["a", "a", "a"])))
-        with pytest.raises(UsageError, match="no b"):
-            list(task.run(as_records(["a", "b"])))
-    size = encoder.checkpoint.config.hidden_size  # type: ignore[attr-defined]
-    assert (task.chunk_size, results) == (2, [{"text": "a", "width": size}] * 3)
-
-
 @pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")
 def test_numbers_that_are_none_name_the_text(small: Small) -> None:
     model, _ = small("BertModel")

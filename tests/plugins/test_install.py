@@ -37,7 +37,7 @@ def zoo_loggers():
 """
 
 
-def make_wheel(folder: Path, source: str, version: str = "1.2", entry: str = "[zoo]") -> Path:
+def make_wheel(folder: Path, source: str, version: str = "1.2", entry: str = "[zoo.api1]") -> Path:
     """Write a wheel of the distribution ``zoo-mine`` with the module ``zoo_mine``."""
     info = f"zoo_mine-{version}.dist-info"
     files = {

@@ -35,7 +35,7 @@ def distribution(folder: Path, name: str, entry: str, module: str, source: str) 
     info = folder / f"{name.replace('-', '_')}-1.2.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
-    (info / "entry_points.txt").write_text(f"[zoo]\n{entry} = {module}\n")
+    (info / "entry_points.txt").write_text(f"[zoo.api1]\n{entry} = {module}\n")
     (folder / f"{module}.py").write_text(source)
 
 
@@ -74,19 +74,6 @@ def test_third_party_family_is_listed(tmp_path: Path) -> None:
     built_in = next(plugin for plugin in plugins if plugin["name"] == "bert")
     assert len(built_in["record_sha256"]) == 64
     assert built_in["location"] == str(Path(__file__).parents[2] / "plugins" / "zoo_bert")
-
-
-@pytest.mark.parametrize("group", ["zoo", "zoo.api1"])
-def test_either_group_declares_plugins(tmp_path: Path, group: str) -> None:
-    """``zoo`` is an older name of version 1, which built-in plugins of old installations have."""
-    distribution(tmp_path, "zoo-mine", "mine", "zoo_mine", HEALTHY.format(name="mine"))
-    distribution(tmp_path, "plm-zoo", "bert", "zoo_bert", "")
-    (tmp_path / "zoo_bert.py").unlink()
-    for info in tmp_path.glob("*.dist-info"):
-        points = (info / "entry_points.txt").read_text()
-        (info / "entry_points.txt").write_text(points.replace("[zoo]", f"[{group}]"))
-    families = json.loads(zoo(tmp_path, "families", "--json").stdout)["families"]
-    assert list(families) == ["bert", "mine"]
 
 
 def test_a_source_tree_has_a_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ def install(site: Path, entry: str, module: str, source: str) -> None:
     info = site / f"{module}-1.2.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.2\n")
-    (info / "entry_points.txt").write_text(f"[zoo]\n{entry} = {module}\n")
+    (info / "entry_points.txt").write_text(f"[zoo.api1]\n{entry} = {module}\n")
     (site / f"{module}.py").write_text(source)
 
 

@@ -12,8 +12,6 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from zoo.renamed import renamed_arguments, warn_of_argument
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -33,7 +31,6 @@ VectorType = Literal["float32", "float16", "int8"]
 Scoring = Literal["likelihood", "normalized", "generate"]
 
 
-@renamed_arguments(adapters="adapter")
 def load(
     ref: str | PathLike[str],
     *,
@@ -487,7 +484,6 @@ class Model:
         aggregate: "Aggregate" = "none",
         doc_stride: int | None = None,
         max_seq_len: int | None = None,
-        max_tokens: int | None = None,
     ) -> list[dict[str, Any]]:
         """Return the labels that the head predicts for texts or for tokens.
 
@@ -497,7 +493,6 @@ class Model:
                 ``simple``, ``first``, ``average`` or ``max``.
             doc_stride: number of tokens that windows over a long text share; ``None`` to truncate.
             max_seq_len: length that texts are truncated to, or of windows; by default the limit.
-            max_tokens: the former name of ``max_seq_len``.
 
         Returns:
             for each text ``text`` and, see ``zoo.inference.text_scores.TextScores``:
@@ -508,7 +503,7 @@ class Model:
             >>> model.classify(["What a film!"])[0]["label"]  # doctest: +SKIP
             'positive'
         """
-        options = _renamed({"max_seq_len": max_seq_len, "max_tokens": max_tokens})
+        options = _task_options({"max_seq_len": max_seq_len})
         return self._run("classify", texts, aggregate=aggregate, doc_stride=doc_stride, **options)
 
     def answer(
@@ -790,7 +785,7 @@ class Model:
             >>> model.run("ordinal-regression", ["A fine film."])  # doctest: +SKIP
             [{'text': 'A fine film.', 'label': '4', 'rank': 2.7, 'scores': {...}}]
         """
-        return self._run(task, texts, **_renamed(options))
+        return self._run(task, texts, **_task_options(options))
 
     def run_table(
         self,
@@ -874,11 +869,9 @@ class Model:
         return list(task.run(as_records(texts), arrays=arrays))
 
 
-def _renamed(options: "Mapping[str, Any]") -> dict[str, Any]:
-    """Return options of a task by the names of its class; the former name is said to be one."""
+def _task_options(options: "Mapping[str, Any]") -> dict[str, Any]:
+    """Return the options that are set, by the names of the arguments of a task's class."""
     values = {name: value for name, value in options.items() if value is not None}
-    if "max_tokens" in values:
-        warn_of_argument("max_tokens", "max_seq_len", calls=3)
     if "max_seq_len" in values:
         values["max_tokens"] = values.pop("max_seq_len")
     return values

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.api import Backend, Model
 from zoo.errors import UsageError, did_you_mean
 from zoo.io.paths import as_paths
-from zoo.plugins.tasks import evaluation_task, find_task
-from zoo.renamed import renamed_arguments, warn_of_argument
+from zoo.plugins.tasks import evaluation_task
 
 if TYPE_CHECKING:
     from zoo.evaluation.base import Evaluation, Result
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 LOADED = ("backend", "device", "dtype", "threads", "revision", "adapter")  # only for references
 
 
-@renamed_arguments(data="eval")
 def evaluate(
     model: str | PathLike[str] | Model,
     *,
@@ -72,7 +70,6 @@ def evaluate(
     """
     kind: type[Evaluation] = evaluation_task(task)
     files = [Path(path) for path in as_paths(eval)]
-    options = _renamed(task, options)
     _require_known(kind, options)
     options = {**kind.split_names(files, options)[1], **options}
     compute: dict[str, Any] = {"device": device, "dtype": dtype, "threads": threads}
@@ -98,18 +95,6 @@ def evaluate(
         model = Model(checkpoint, session)
     evaluation = kind(model.checkpoint, model.session, **options)
     return evaluation.evaluate(files, on_prediction=on_prediction)
-
-
-def _renamed(task: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return options by their present names; a former name gives a warning."""
-    present = {
-        former.removeprefix("--").replace("-", "_"): option.name
-        for option in find_task(task, "evaluate").eval_options
-        for former in option.former
-    }
-    for name in options.keys() & present.keys():
-        warn_of_argument(name, present[name], calls=4)
-    return {present.get(name, name): value for name, value in options.items()}
 
 
 def _require_known(kind: "type[Evaluation]", options: dict[str, Any]) -> None:

@@ -1,12 +1,11 @@
 """Options shared by several commands: one name for one thing."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
-from click.core import ParameterSource
 
 from zoo.cli import output
 from zoo.cli.completion import SHARED_TYPES
@@ -209,53 +208,11 @@ class KeptFile(PathText):
 REFERENCE, PATH = ReferenceType(), PathText()
 
 
-class RenamedOption(click.Option):
-    """Option that also takes its former names, which help does not list."""
-
-    def __init__(self, *args: Any, former: Sequence[str] = (), **attributes: Any) -> None:
-        super().__init__(*args, **attributes)
-        # a parameter for each name, which only the parser knows
-        self.former = {
-            name: click.Option(
-                [f"{self.name}_{number}", name], multiple=self.multiple, nargs=self.nargs
-            )
-            for number, name in enumerate(former)
-        }
-
-    @override
-    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        super().add_to_parser(parser, ctx)
-        for option in self.former.values():
-            option.add_to_parser(parser, ctx)
-
-    @override
-    def consume_value(
-        self, ctx: click.Context, opts: Mapping[str, Any]
-    ) -> tuple[Any, ParameterSource]:
-        used = {name: o.name for name, o in self.former.items() if o.name in opts}
-        name = max(self.opts, key=len)
-        for former in () if ctx.resilient_parsing else used:
-            output.note(
-                f"warning: {former} is now called {name}, its only name in the next release"
-            )
-        keys = [key for key in (self.name, *used.values()) if key in opts]
-        if not used or not keys:
-            return super().consume_value(ctx, opts)
-        if len(keys) > 1 and not self.multiple:
-            raise click.UsageError(f"{name} is given twice; give it once", ctx)
-        values = [opts[key] for key in keys if key is not None]
-        return (
-            [part for value in values for part in value] if self.multiple else values[0],
-            ParameterSource.COMMANDLINE,
-        )
-
-
 class SharedOption(NamedTuple):
     """An option that several commands have."""
 
     # ``SHARED`` declares what several commands have, and ``python -m tools.shared_options`` writes
-    # the table of the documentation from it. An option that was renamed takes its former names for
-    # one release, with a line on standard error.
+    # the table of the documentation from it.
 
     flags: tuple[str, ...]  # names on the command line
     metavar: str  # placeholder of the value in help, or empty for a flag
@@ -347,7 +304,7 @@ def shared_option(
     elif not isinstance(attributes.get("type"), click.Choice):  # help lists its choices
         attributes.setdefault("metavar", metavar)
     flags = (*flags, *synonyms)
-    return click.option(*flags, name, cls=RenamedOption, help=description or meaning, **attributes)
+    return click.option(*flags, name, help=description or meaning, **attributes)
 
 
 def common_options(function: Function) -> Function:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from zoo.cli.completion import COLUMN
-from zoo.cli.options import FiniteRange, IntegerRange, PathOrText, PathText, RenamedOption
+from zoo.cli.options import FiniteRange, IntegerRange, PathOrText, PathText
 from zoo.families.tasks import Part, TaskOption, TaskSpec
 from zoo.plugins.tasks import find_tasks, public_tasks
 
@@ -33,9 +33,8 @@ def task_option(option: TaskOption) -> click.Option:
     flag: dict[str, Any] = {"type": kind, "metavar": metavar}
     if option.type is bool:
         flag = {} if "/" in option.flags else {"is_flag": True}
-    return RenamedOption(
+    return click.Option(
         [option.name, *option.flags.split(" ")],
-        former=option.former,
         default=option.default,
         show_default=option.default is not None,
         multiple=option.multiple,

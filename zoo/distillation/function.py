@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.io.paths import as_paths
-from zoo.renamed import renamed_arguments
 
 if TYPE_CHECKING:
     from zoo.training.logging.scores import Scores
@@ -26,7 +25,6 @@ class Distilled:
     scores: "Scores | None"  # of the student and its teachers; ``None`` if they were not measured
 
 
-@renamed_arguments(data="train")
 def distill(
     teacher: Paths,
     student: str | PathLike[str],

@@ -12,7 +12,6 @@ from zoo.errors import UsageError
 from zoo.families.adapters import AdapterTargets
 from zoo.families.config import Config, ConfigMap, TranslatedConfig
 from zoo.families.presets import SHARED, Preset
-from zoo.renamed import RenamedMethods
 from zoo.tokenizers.train import TokenizerTrainSpec
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def unsupported_on_hub(config: Any, head: str) -> str | None:
     return None
 
 
-class Family(RenamedMethods, ABC):
+class Family(ABC):
     """A model family: its names, shapes and formulas. It opens no file.
 
     The package of a family has the same modules in every plugin: ``config`` with ``SIZES``,
@@ -142,7 +141,6 @@ class Family(RenamedMethods, ABC):
             is a part.
     """
 
-    renamed_methods: ClassVar[Mapping[str, str]] = {"from_hf": "from_hub", "to_hf": "to_hub"}
     name: ClassVar[str]
     package: ClassVar[str] = ""
     model_types: ClassVar[tuple[str, ...]]

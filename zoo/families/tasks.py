@@ -31,7 +31,6 @@ class TaskOption:
         multiple: whether the option may be repeated.
         setting: for fine-tuning, the setting that the option stands for, such as
             ``data.negatives``.
-        former: former names of the option, which are still accepted.
     """
 
     name: str
@@ -46,7 +45,6 @@ class TaskOption:
     metavar: str | None = None
     multiple: bool = False
     setting: str = ""
-    former: tuple[str, ...] = ()
 
     @property
     def flags(self) -> str:

@@ -19,7 +19,6 @@ from zoo.inference.processing.table_records import InputColumns
 from zoo.inference.task_checks import max_length, require_finite, require_head, token_limits
 from zoo.io.limits import MAX_TEXT_CHARACTERS
 from zoo.overrides import override
-from zoo.renamed import RenamedMethods
 from zoo.tokenizers import Encoded
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ class EncodedExample(NamedTuple):
     row_id: int = 0
 
 
-class Task(RenamedMethods, ABC):
+class Task(ABC):
     """A task over a session: one result per record, in input order.
 
     Args:
@@ -90,12 +89,6 @@ class Task(RenamedMethods, ABC):
         VerificationError: the checkpoint has no tokenizer.
     """
 
-    renamed_methods: ClassVar[Mapping[str, str]] = {
-        "admit": "validate",
-        "render": "to_json",
-        "run_window": "run_chunk",
-        "window": "chunk_size",
-    }
     name: ClassVar[str]  # the head of the checkpoint must list it, or be one of ``heads``
     # that the task supports in every family, which need not list it
     heads: ClassVar[tuple[str, ...]] = ()
@@ -172,7 +165,7 @@ class Task(RenamedMethods, ABC):
         """Tokenize texts or pairs of texts; here with truncation."""
         return self.tokenizer.encode(texts, max_tokens=self.max_tokens)
 
-    def check(self, item: EncodedExample) -> None:
+    def check(self, item: EncodedExample) -> None:  # noqa: B027 (optional)
         """Check one input; a ``UsageError`` names the record."""
 
     def require_tokens(self, item: EncodedExample) -> None:

@@ -4,8 +4,8 @@ Vaswani et al. 2017, "Attention Is All You Need", arXiv:1706.03762.
 """
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,6 @@ from zoo.nn.layers.dropout import Dropout
 from zoo.nn.layers.embedding import FixedEmbedding
 from zoo.nn.packed_attention import DocumentOffsets
 from zoo.overrides import override
-from zoo.renamed import RenamedMethods
 
 if TYPE_CHECKING:
     import numpy as np
@@ -139,7 +138,7 @@ class Embeddings(nn.Module):
         return self.positions(position_ids + self.position_offset)  # type: ignore[no-any-return]
 
 
-class Attention(RenamedMethods, nn.Module):
+class Attention(nn.Module):
     """Multi-head attention without its input projections (arXiv:1706.03762, section 3.2).
 
     Args:
@@ -151,8 +150,6 @@ class Attention(RenamedMethods, nn.Module):
     Attributes:
         out: the output projection, which a subclass sets.
     """
-
-    renamed_methods: ClassVar[Mapping[str, str]] = {"mix": "attend"}
 
     out: nn.Linear
 

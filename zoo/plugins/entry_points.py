@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 API = 1  # version of the hooks and of the classes that plugins subclass
 GROUP = f"zoo.api{API}"
-CURRENT = ("zoo", GROUP)  # groups for this version; "zoo" was the first name of version 1
-PLUGINS = re.compile(r"zoo(?:\.api([0-9]{1,4}))?")  # groups of plugins, for any version
+PLUGINS = re.compile(r"zoo\.api([0-9]{1,4})")  # groups of plugins, for any version
 DISTRIBUTION = "plm-zoo"
 SETTINGS = "plugins.yaml"  # in $ZOO_HOME: the plugins that are enabled and disabled
 _FOLDER = re.compile(r"([^-]+)(?:-(.+?))?(?:-py[\d.]+)?\.(?:dist|egg)-info")
@@ -27,16 +26,15 @@ class EntryPoints(NamedTuple):  # a dataclass would take as long to import as al
 
     def of(self, kind: str = "") -> dict[str, str]:
         """Return name -> value of the entry points for this version of the plugin API."""
-        suffix = f".{kind}" if kind else ""
-        parts = [self.groups.get(group + suffix, {}) for group in CURRENT]
-        return {name: value for part in parts for name, value in part.items()}
+        group = f"{GROUP}.{kind}" if kind else GROUP
+        return dict(self.groups.get(group, {}))
 
     def plugins(self) -> dict[str, tuple[str, int]]:
         """Return name -> module and API version of the plugins; this version precedes others."""
         found: dict[str, tuple[str, int]] = {}
-        for group, entries in sorted(self.groups.items()):  # "zoo.api1" replaces "zoo"
+        for group, entries in sorted(self.groups.items()):
             if match := PLUGINS.fullmatch(group):
-                api = int(match[1] or 1)
+                api = int(match[1])
                 found |= {n: (m, api) for n, m in entries.items() if api == API or n not in found}
         return found
 

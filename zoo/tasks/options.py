@@ -18,7 +18,6 @@ MAX_SEQ_LEN = TaskOption(
     int,
     minimum=3,
     metavar="N",
-    former=("--seq-len",),
 )
 DOC_STRIDE = TaskOption(
     "doc_stride",

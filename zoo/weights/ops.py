@@ -1,12 +1,11 @@
 """Invertible rearrangements between one or several Hub tensors and one of ours."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from zoo.overrides import override
-from zoo.renamed import RenamedMethods
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,13 +16,12 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 
 
-class Op(RenamedMethods, ABC):
+class Op(ABC):
     """An invertible rearrangement of Hub tensors into one of ours."""
 
     # They move bytes without changing a value, so they work on dtypes that numpy cannot compute
     # with, and ``to_hub(from_hub(x)) == x`` holds bit for bit.
 
-    renamed_methods: ClassVar[Mapping[str, str]] = {"to_ours": "from_hub", "to_hf": "to_hub"}
     parts: int = 1  # number of Hub tensors
 
     @abstractmethod

@@ -1,6 +1,6 @@
 """The command ``zoo run``: input sources, output formats and errors.
 
-The results of the tasks are tested in ``tests/inference/tasks``; one value of each is checked here.
+The results of the tasks are tested in ``tests/tasks``; one value of each is checked here.
 """
 
 import json

@@ -15,7 +15,7 @@ from zoo.tasks import make_evaluation
 TASK = "multiple-choice"
 
 
-# exporting takes longest; tests/inference/tasks compares the scores of a graph, too
+# exporting takes longest; tests/tasks compares the scores of a graph, too
 @pytest.mark.parametrize("backend", ["cpu", pytest.param("onnx", marks=pytest.mark.long)])
 @pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")
 def test_accuracy(small: Small, tmp_path: Path, backend: str) -> None:

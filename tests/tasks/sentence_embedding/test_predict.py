@@ -116,14 +116,6 @@ def test_a_batch_has_at_most_so_many_texts(
     np.testing.assert_allclose([r["embedding"] for r in results], expected, atol=1e-6)
 
 
-def test_a_former_name_is_taken_with_a_notice(encoder: Model) -> None:
-    (now,) = encoder.run("embed", [SENTENCES[0] * 9], max_seq_len=6)
-    with pytest.warns(FutureWarning, match="max_tokens is now called max_seq_len") as caught:
-        (then,) = encoder.run("embed", [SENTENCES[0] * 9], max_tokens=6)
-    assert [w.filename for w in caught if w.category is FutureWarning] == [__file__]
-    np.testing.assert_array_equal(then["embedding"], now["embedding"])
-
-
 MODES = ["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 
 

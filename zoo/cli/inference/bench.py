@@ -79,7 +79,6 @@ Examples:
     "figures",
     "Draw throughput and latency, as SVG.",
     type=LocalPath("output"),
-    former=("-o", "--output"),
 )
 @seed_option
 @hub_options

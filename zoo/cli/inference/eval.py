@@ -71,7 +71,6 @@ columns are named, or counted from 1 in a file without a header.""",
     required=True,
     multiple=True,
     type=InputFile(),
-    former=("--data",),
 )
 @adapter_option
 @count_option("--limit", "Number of examples.  [default: all]")

@@ -159,7 +159,6 @@ def task_command(name: str) -> click.Command:
             "max_seq_len",
             "Truncate texts to this number of tokens.",
             type=IntegerRange(1),
-            former=("--max-tokens",),
         ),
         count_option("--max-batch-tokens", "Maximum number of tokens per batch, with padding."),
         shared_option(

@@ -42,7 +42,7 @@ Examples:
     metavar="REF|FILE|train",
     required=True,
 )
-@data_option("train", "Text to train the tokenizer on; may be repeated.", former=("--data",))
+@data_option("train", "Text to train the tokenizer on; may be repeated.")
 @count_option("--vocab-size", "Size of a tokenizer to train.  [default: the model's]")
 @click.option(
     "--lowercase/--cased", default=None, help="Whether a trained tokenizer lower-cases texts."

@@ -31,7 +31,6 @@ for all of them."""
     "figures",
     "Draw the validation losses, as SVG: a panel for each objective.",
     type=LocalPath("output"),
-    former=("-o", "--output"),
 )
 @common_options
 def command(runs: tuple[Path, ...], figures: Path | None, as_json: bool) -> None:

@@ -94,7 +94,6 @@ a document per row, every other file is text. .gz and .zst are decompressed."""
     "Column of the text in a table, or its key in JSON lines.",
     default="text",
     show_default=True,
-    former=("--text-field",),
 )
 @click.option(
     "--eval-fraction",
@@ -107,7 +106,6 @@ a document per row, every other file is text. .gz and .zst are decompressed."""
 @data_option(
     "eval_data",
     "Held-out texts instead of a fraction; may be repeated.",
-    former=("--eval-data",),
 )
 @seed_option
 @count_option("--workers", "Number of tokenizer processes.")

@@ -92,12 +92,10 @@ The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists 
 @data_option(
     "train",
     "Training text, or a built corpus; with --task, labelled data.",
-    former=("--data",),
 )
 @data_option(
     "eval_data",
     "Held-out text for evaluation; with --task, labelled data.",
-    former=("--eval-data",),
 )
 @click.option("--objective", type=OBJECTIVE, metavar="O", help="Objective of the student on text.")
 @shared_option("task", "Task on labelled data, as in zoo finetune.")

@@ -63,12 +63,10 @@ skip_invalid_option = shared_option("skip_invalid", is_flag=True, default=None)
 
 
 def data_option(
-    name: str, description: str, *, metavar: str = "PATH", former: tuple[str, ...] = ()
+    name: str, description: str, *, metavar: str = "PATH"
 ) -> Callable[[Function], Function]:
     """Return ``--train`` or ``--eval``, which may be repeated."""
-    return shared_option(
-        name, description, multiple=True, type=KeptFile(), metavar=metavar, former=former
-    )
+    return shared_option(name, description, multiple=True, type=KeptFile(), metavar=metavar)
 
 
 adapter_option = shared_option(
@@ -129,8 +127,8 @@ def run_options(function: Function) -> Function:
                 help="Checkpoint to initialise the weights from.",
             ),
             adapter_option,
-            data_option("train", "Training text, or a built corpus.", former=("--data",)),
-            data_option("eval_data", "Held-out text for evaluation.", former=("--eval-data",)),
+            data_option("train", "Training text, or a built corpus."),
+            data_option("eval_data", "Held-out text for evaluation."),
             text_of_table_option,
             shared_option(
                 "tokenizer",

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from reprlib import repr as shown
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -23,7 +23,6 @@ from zoo.io.file_keys import FileKeys, carried, honoured, refused
 from zoo.io.json import dump_json
 from zoo.io.numbers import parse_int
 from zoo.io.sizes import check_size
-from zoo.renamed import RenamedMethods
 from zoo.tokenizers.cross_encoder import CROSS_ENCODER_KEYS
 
 
@@ -43,7 +42,7 @@ class TranslatedConfig:
 
 
 @dataclass(frozen=True)
-class ConfigMap(RenamedMethods):
+class ConfigMap:
     """Translates a family's Hub ``config.json`` in both directions by one table.
 
     In all attributes, a key of a nested object is written ``group.key``.
@@ -69,7 +68,6 @@ class ConfigMap(RenamedMethods):
     # or *unknown*. Ignored and unknown keys are kept, so that a conversion back to the Hub's layout
     # is lossless.
 
-    renamed_methods: ClassVar[Mapping[str, str]] = {"to_ours": "from_hub", "to_hf": "to_hub"}
     keys: Mapping[str, str]
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     ignored: Mapping[str, str] = field(default_factory=dict)

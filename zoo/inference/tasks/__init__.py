@@ -1,1 +1,0 @@
-"""Former place of the base class of tasks, which is in ``zoo.inference.task``."""

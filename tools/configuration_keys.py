@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from zoo.checkpoint.generation_config import GENERATION_KEYS
+from zoo.checkpoint.generation_config import GENERATION_KEYS, GENERATION_PRECEDENCE
 from zoo.families.base import Family
-from zoo.families.config.keys import common_keys
+from zoo.families.config.keys import CONFIG_PRECEDENCE, common_keys
 from zoo.io.file_keys import FileKeys, Precedence, refused
 from zoo.plugins import get_family, installed
 from zoo.tokenizers.colbert_files import METADATA_KEYS, PYLATE_KEYS
+from zoo.tokenizers.cross_encoder import CROSS_ENCODER_PRECEDENCE
 from zoo.tokenizers.keys import (
     SPECIAL_TOKENS_MAP_KEYS,
     TOKENIZER_CONFIG_KEYS,
@@ -46,9 +47,12 @@ writes this page from the tables by which zoo reads the files.
 Unknown keys of `tokenizer_config.json` are carried.
 """
 PRECEDENCE: tuple[Precedence, ...] = (
+    *CONFIG_PRECEDENCE,
+    *GENERATION_PRECEDENCE,
     *TOKENIZER_PRECEDENCE,
     *SENTENCE_PRECEDENCE,
     *MODULE_PRECEDENCE,
+    *CROSS_ENCODER_PRECEDENCE,
 )
 STATED_TWICE = """\
 ## Keys that state one fact

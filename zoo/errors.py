@@ -81,7 +81,7 @@ def did_you_mean(name: str, known: "list[str] | tuple[str, ...]", count: int = 3
     import difflib
 
     folded = {k.lower(): k for k in sorted(known)}
-    # Below this similarity, other words of the field are taken for typing errors: esm for elmo.
+    # Below this similarity, the name of another architecture is taken for a typing error.
     close = [folded[k] for k in difflib.get_close_matches(name.lower(), folded, count, 0.6)]
     if not close:
         return ""

@@ -1,13 +1,15 @@
 """Errors of checkpoints that cannot be converted: what was found, and what to do."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
-from tests.checkpoints import Make
+from tests.checkpoints import SMALL, Make
 from zoo.checkpoint import load_checkpoint
 from zoo.convert import convert
 from zoo.convert.cache import resolve_checkpoint
@@ -40,10 +42,10 @@ def error_of(source: Path) -> ZooError:
 
 def test_fewer_names_than_labels(hub_checkpoint: Make) -> None:
     source = hub_checkpoint("BertForSequenceClassification", num_labels=3)
-    edit(source, num_labels=3, id2label={"0": "good", "1": "bad"})
+    edit(source, num_labels=4, id2label={"0": "good", "1": "bad"})
     message = str(error_of(source))
-    assert "num_labels is 3, and id2label names 2; the tensors do not match" in message
-    assert message.endswith("name each output in id2label, or leave id2label out")
+    assert "num_labels is 4, and id2label names 2; the tensors do not match" in message
+    assert message.endswith("correct num_labels and id2label, or leave one of them out")
     # what the message says works
     edit(source, id2label={"0": "good", "1": "bad", "2": "mixed"})
     report = convert(CheckpointDir(source, str(source)), None, dry_run=True)
@@ -184,3 +186,52 @@ def test_an_unknown_model_type(hub_checkpoint: Make, model_type: str, near: str)
     message = str(error_of(source))
     assert f"no installed family has model_type {model_type!r}; " in message and near in message
     assert "`zoo plugins install` adds families, `zoo plugins new` writes one" in message
+
+
+OUTPUT_HEADS = {
+    "GPT2LMHeadModel": "causal-lm",
+    "BartForConditionalGeneration": "seq2seq-lm",
+}
+OUTPUTS = {  # class -> configuration, and the tensor of its output layer
+    "BertForMaskedLM": ({}, "cls.predictions.decoder.weight"),
+    "DistilBertForMaskedLM": ({"dim": 32, "hidden_dim": 48}, "vocab_projector.weight"),
+    "ElectraForMaskedLM": ({"embedding_size": 16}, "generator_lm_head.weight"),
+    "DebertaV2ForMaskedLM": ({}, "cls.predictions.decoder.weight"),
+    "GPT2LMHeadModel": ({"n_embd": 32, "n_inner": 48}, "lm_head.weight"),
+    "BartForConditionalGeneration": ({"d_model": 32}, "lm_head.weight"),
+}
+SIZES = {"encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "n_heads": 4, "n_head": 4}
+
+
+@pytest.mark.parametrize("stated", [True, False])
+@pytest.mark.parametrize("architecture", OUTPUTS)
+def test_hints_for_tied_output_layers_help(
+    hub_checkpoint: Make, tmp_path: Path, architecture: str, stated: bool
+) -> None:
+    """A tie of two matrices that differ, and an output layer that is neither tied nor there."""
+    changes, output = OUTPUTS[architecture]
+    ids = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "forced_eos_token_id": None}
+    if "Bart" in architecture:
+        ids["decoder_start_token_id"] = 3
+    source = hub_checkpoint(architecture, tokenizer=False, **{**SIZES, **changes, **ids})
+    tensors = load_file(source / "model.safetensors")
+    assert output not in tensors
+    if stated:
+        embeddings = next(t for n, t in tensors.items() if t.shape[0] == SMALL["vocab_size"])
+        tensors[output] = torch.randn_like(embeddings)
+        save_file(tensors, source / "model.safetensors", {"format": "pt"})
+    edit(source, tie_word_embeddings=stated)
+    if architecture.startswith("Deberta") and not stated:
+        assert "tie_word_embeddings = False is not implemented; only True" in str(error_of(source))
+        return
+    with pytest.raises(ZooError) as caught:
+        convert(CheckpointDir(source, "source"), tmp_path / "model")
+    remedy = re.search("set tie_word_embeddings to (true|false)|--head none", str(caught.value))
+    assert remedy is not None, caught.value
+    head = "none" if remedy[1] is None else None
+    if head is None:
+        edit(source, tie_word_embeddings=remedy[1] == "true")
+    convert(CheckpointDir(source, "source"), tmp_path / "model", head=head)
+    assert load_checkpoint(tmp_path / "model").head_name == (
+        head or OUTPUT_HEADS.get(architecture, "masked-lm")
+    )

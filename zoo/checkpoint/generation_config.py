@@ -11,7 +11,7 @@ from typing import Any, Literal, get_type_hints
 import msgspec
 
 from zoo.errors import UsageError, VerificationError, did_you_mean
-from zoo.io.file_keys import FileKeys, Treatment, carried, honoured, refused
+from zoo.io.file_keys import FileKeys, Precedence, Treatment, carried, honoured, refused
 from zoo.io.limits import MAX_BEAM_TOKENS, MAX_BEAMS, MAX_GENERATION_IDS, MAX_NEW_TOKENS
 
 GENERATION_CONFIG = "generation_config.json"
@@ -300,6 +300,7 @@ def _typed(settings: Mapping[str, Any]) -> dict[str, Any]:
     return typed
 
 
+FROM_MODEL, FORCE_BOS = "_from_model_config", "force_bos_token_to_be_generated"
 _RULE = "a rule of generation, as in transformers"
 _LENGTH = "a length of what is generated"
 _SAMPLING = "a setting of sampling, where `do_sample` is true"
@@ -357,14 +358,17 @@ GENERATION_KEYS: FileKeys = {
         ),
         carried(_OUTPUTS),
     ),
-    "_from_model_config": carried("says that the keys come from `config.json`"),
+    FORCE_BOS: carried(
+        "an older form of `forced_bos_token_id`, and read as such where the keys come from "
+        "`config.json`; elsewhere, transformers ignores it as well"
+    ),
+    FROM_MODEL: carried("says that the keys come from `config.json`"),
     "transformers_version": carried("provenance"),
     "_commit_hash": carried("provenance"),
     "stop_strings": refused("ends at strings; `zoo` ends at tokens"),
     "token_healing": refused("changes the prompt"),
     "guidance_scale": refused("mixes in scores without the prompt"),
     "watermarking_config": refused("favours tokens by a secret key"),
-    "force_bos_token_to_be_generated": refused("is an older form of `forced_bos_token_id`"),
     "assistant_ensemble_weight": refused("mixes in scores of another model"),
     **dict.fromkeys(
         (
@@ -374,11 +378,23 @@ GENERATION_KEYS: FileKeys = {
         refused(_GONE),
     ),
 }
+GENERATION_PRECEDENCE = (
+    Precedence(
+        "settings of generation, such as `bos_token_id`, `eos_token_id` and `max_length`",
+        ("`generation_config.json`", "`config.json`"),
+        "the latter counts only where there is no `generation_config.json`, for all settings",
+    ),
+    Precedence(
+        "the first token of a target",
+        (f"`{FORCE_BOS}`", "`forced_bos_token_id`"),
+        f"the former, where it is true and the keys come from `config.json`, or from a file with "
+        f"`{FROM_MODEL}`, means `bos_token_id`; in other files it is not read",
+    ),
+)
 # values of refused keys that mean "not used", next to null
 _UNUSED: Mapping[str, tuple[Any, ...]] = {
     "stop_strings": ([], ""),
     "token_healing": (False,),
-    "force_bos_token_to_be_generated": (False,),
     "guidance_scale": (1, 1.0),
     "penalty_alpha": (0, 0.0),
     "diversity_penalty": (0, 0.0),
@@ -392,14 +408,21 @@ def generation_of_model_config(hub: Mapping[str, Any], path: Path) -> dict[str, 
     """Return the settings of generation in ``config.json``, where older checkpoints have them."""
     # As in transformers, they count only where there is no ``generation_config.json``
     known = {key: value for key, value in hub.items() if key in GENERATION_KEYS}
-    settings = checked_generation_config(known, path)
+    settings = checked_generation_config({**known, FROM_MODEL: True}, path)
     kept = {k: v for k, v in settings.items() if GENERATION_KEYS[k].treatment is Treatment.HONOURED}
-    return {"_from_model_config": True, **kept} if kept else {}
+    return {FROM_MODEL: True, **kept} if kept else {}
 
 
 def checked_generation_config(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Return the settings of a file; ``null`` means not set."""
     settings = {}
+    if values.get(FROM_MODEL) and values.get(FORCE_BOS):
+        if values.get("bos_token_id") is None:
+            raise VerificationError(
+                f"{path}: {FORCE_BOS} is true, and no bos_token_id says which token that is",
+                "state bos_token_id, or leave the key out",
+            )
+        values = {**values, "forced_bos_token_id": values["bos_token_id"]}
     for key, value in values.items():
         entry = GENERATION_KEYS.get(key)
         if value is None:

@@ -157,7 +157,7 @@ def _tie_hint(opened: OpenCheckpoint, plan: ConversionPlan, alias: str) -> str:
     else:
         tied = alias in weights.aliases()
     if tied:
-        return "the model has one tensor for both; nothing was written"
+        return "the model has one tensor for both; --head none converts it without its head"
     return "set tie_word_embeddings to false in config.json if they are not"
 
 

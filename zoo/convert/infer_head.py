@@ -1,5 +1,6 @@
 """Choice of the head whose rules match every tensor of the checkpoint."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -8,8 +9,8 @@ import msgspec
 
 from zoo.convert.hub_files import require_hub_class
 from zoo.convert.open import OpenCheckpoint
-from zoo.errors import UsageError, did_you_mean, first_names
-from zoo.families.config import Config
+from zoo.errors import UsageError, VerificationError, did_you_mean, first_names
+from zoo.families.config import Config, default_labels
 from zoo.io.tensors.formats import DTYPE_NAMES, FLOAT8
 from zoo.plugins.tasks import model_fields
 from zoo.weights import MappingReport, Rule, TensorMapping, WeightMap, check_counts, match_tensors
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from zoo.tokenizers.cross_encoder import PairSettings
     from zoo.tokenizers.sentence_modules import ActivationName
 
+LOG = logging.getLogger("zoo")
 SHOWN = 6
+TIE = "tie_word_embeddings"
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,28 @@ def plan_conversion(
     opened: OpenCheckpoint, requested: str | None, *, init: bool = False
 ) -> ConversionPlan:
     """Choose the head, and match all tensors to its parameters."""
+    # Names of another number than the outputs do not count, as in the Hub's library
+    try:
+        return _plan_head(opened, requested, init=init)
+    except VerificationError:
+        if opened.num_labels is None:
+            raise
+        labels = default_labels(opened.num_labels)
+        unnamed = replace(opened, config=msgspec.structs.replace(opened.config, labels=labels))
+        try:
+            plan = _plan_head(unnamed, requested, init=init)
+        except VerificationError:
+            plan = None
+        if plan is None:
+            raise
+        LOG.info(
+            "%s: %s: the outputs are called %s and so on",
+            *(opened.source.directory, opened.doubt, labels[0]),
+        )
+        return plan
+
+
+def _plan_head(opened: OpenCheckpoint, requested: str | None, *, init: bool) -> ConversionPlan:
     # By default, the head is the one whose rules match every tensor. If several do, the class name
     # in the Hub's configuration decides. For a requested head, only tensors of other heads are
     # ignored
@@ -93,6 +118,8 @@ def plan_conversion(
         plan = _plan(opened, named[0])
         if plan.mapping.complete:
             return plan
+        if _lacks_tied_output(plan):  # the backbone's rules would fit, without the named head
+            _require_complete(plan)
     return _best(opened, [_plan(opened, head) for head in candidates])
 
 
@@ -198,14 +225,34 @@ def _require_complete(plan: ConversionPlan, requested: str | None = None) -> Non
     )
 
 
+def _lacks_tied_output(plan: ConversionPlan) -> bool:
+    """Return whether only an output layer is missing, which a tie would make of the embeddings."""
+    mapping, family = plan.mapping, plan.opened.family
+    if plan.opened.checkpoint or not mapping.missing:
+        return False
+    if mapping.unexpected or mapping.shape_mismatches:
+        return False
+    try:
+        tied = family.from_hub({**family.to_hub(plan.config), TIE: True}).config
+    except VerificationError:
+        return False
+    aliases = family.weights(tied, plan.head).aliases()
+    return all(name in aliases for name in mapping.missing)
+
+
 def _remedy(plan: ConversionPlan, requested: str | None) -> str:
     """Return the remedy for tensors that do not match; empty if none is known."""
     opened = plan.opened
     other_problems = plan.mapping.unexpected or plan.mapping.shape_mismatches
     if requested is not None and plan.mapping.missing and not other_problems:
         return f"--init-head starts {requested} from random weights"
+    if _lacks_tied_output(plan):
+        return (
+            f"set {TIE} to true in {opened.family.config_files[0]} if the token embeddings are the "
+            "output layer, as in files without one; --head none leaves the head out"
+        )
     if opened.doubt and plan.mapping.shape_mismatches:
-        return "name each output in id2label, or leave id2label out"
+        return "correct num_labels and id2label, or leave one of them out"
     if requested is None and opened.checkpoint is None:
         trunk = _plan(opened, "none", ignored=_other_heads(opened, "none")).mapping
         if trunk.complete:

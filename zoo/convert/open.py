@@ -60,6 +60,7 @@ class OpenCheckpoint:
     # optional parts that the configuration declares
     declared_optional: frozenset[str] = frozenset()
     doubt: str = ""  # see ``TranslatedConfig``
+    num_labels: int | None = None  # see ``TranslatedConfig``
     # see ``ModelFile.generation``
     generation: Mapping[str, Any] = field(default_factory=dict)
     # in the zoo's layout; ``None`` for the Hub's
@@ -226,6 +227,7 @@ def open_source(
             unknown=translation.unknown,
             declared_optional=translation.declared_optional,
             doubt=translation.doubt,
+            num_labels=translation.num_labels,
             generation=_generation(family, present, hub),
             side_files=(config_name, *(n for side in SIDE_FILES for n in present.matching(side))),
             naming_scheme=file_format.naming_scheme,

@@ -97,7 +97,8 @@ IGNORED: Mapping[str, str] = {
     "encoder_layerdrop": "a training setting; all layers run",
     "decoder_layerdrop": "a training setting; all layers run",
     "classif_dropout": "an earlier name of `classifier_dropout`, which transformers ignores",
-    "force_bos_token_to_be_generated": "an earlier form of `forced_bos_token_id`",
+    "force_bos_token_to_be_generated": "an earlier form of `forced_bos_token_id`, and read as such "
+    "if there is no `generation_config.json`",
     "save_step": "provenance",
 }
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from zoo.errors import VerificationError
-from zoo.io.file_keys import FileKeys, honoured
+from zoo.io.file_keys import FileKeys, Precedence, honoured
 from zoo.io.json import JsonStruct
 from zoo.tokenizers.module_files import (
     PACKAGES,
@@ -40,6 +40,18 @@ CROSS_ENCODER_KEYS: FileKeys = {
     GROUP: honoured(f"its `{KEY}` makes the score of a single logit: a function of `torch.nn`"),
     OLD_KEY: honoured(f"an older name of `{GROUP}.{KEY}`"),
 }
+CROSS_ENCODER_PRECEDENCE = (
+    Precedence(
+        "the function of a score",
+        (
+            f"`{KEY}` of `{SETTINGS}`",
+            f"`{GROUP}.{KEY}` of `config.json`",
+            f"`{OLD_KEY}` of `config.json`",
+        ),
+        "the first needs `modules.json`. Without any, files of a cross-encoder mean a sigmoid of "
+        "a single logit",
+    ),
+)
 # keys of the file about the model, as the library writes them
 TEXT: Mapping[str, Any] = {
     "transformer_task": "sequence-classification",

@@ -93,6 +93,14 @@ TOKENIZER_CONFIG_KEYS: FileKeys = {
 }
 TOKENIZER_PRECEDENCE = (
     Precedence(
+        "a special token",
+        (
+            "`special_tokens_map.json`",
+            "`tokenizer_config.json`",
+        ),
+        "the first is not read where `tokenizer_config.json` has `added_tokens_decoder`",
+    ),
+    Precedence(
         "the kind of a tokenizer",
         (
             "`tokenizer_class` of `tokenizer_config.json`",

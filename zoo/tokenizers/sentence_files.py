@@ -141,6 +141,14 @@ SENTENCE_PRECEDENCE = (
         "length of a query, whatever the others are",
     ),
     Precedence(
+        "the prompt of a query or document",
+        (
+            "the prompt of the role: `query`; `document`, `passage` or `corpus`",
+            "`default_prompt_name`",
+        ),
+        "a query or document without a prompt of its role has none; other texts have the default",
+    ),
+    Precedence(
         "lower case of a sentence encoder",
         (
             f"`do_lower_case` of `{SENTENCE}`",

@@ -1,7 +1,7 @@
 """Configurations of models, and their translation to and from the Hub's keys."""
 
 from zoo.families.config.base import Activation, AnyConfig, Config, Problem
-from zoo.families.config.config_map import ConfigMap, TranslatedConfig
+from zoo.families.config.config_map import ConfigMap, TranslatedConfig, default_labels
 from zoo.families.config.keys import same_names
 
 __all__ = [
@@ -11,5 +11,6 @@ __all__ = [
     "ConfigMap",
     "Problem",
     "TranslatedConfig",
+    "default_labels",
     "same_names",
 ]

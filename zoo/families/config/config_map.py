@@ -39,6 +39,8 @@ class TranslatedConfig:
     # a contradiction of the file about the outputs, which explains tensors of another shape; empty
     # for none
     doubt: str = ""
+    # ``num_labels``, where it is another number than the names of ``id2label``
+    num_labels: int | None = None
 
 
 @dataclass(frozen=True)
@@ -130,9 +132,12 @@ class ConfigMap:
         known |= {*self._spellings, *CROSS_ENCODER_KEYS}
         unknown = tuple(key for key in extra if key not in known)
         doubt, count = "", hub.get("num_labels")
-        if hub.get("id2label") and count not in (None, len(config.labels)):
-            doubt = f"num_labels is {shown(count)}, and id2label names {len(config.labels)}"
-        return TranslatedConfig(config, extra, unknown, doubt=doubt)
+        if not hub.get("id2label") or count in (None, len(config.labels)):
+            return TranslatedConfig(config, extra, unknown)
+        doubt = f"num_labels is {shown(count)}, and id2label names {len(config.labels)}"
+        is_number = isinstance(count, int) and 0 < count <= limits.MAX_CONFIG_LABELS
+        number = count if is_number else None
+        return TranslatedConfig(config, extra, unknown, doubt=doubt, num_labels=number)
 
     def to_hub(self, config: Config, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Translate to the Hub's keys.
@@ -267,6 +272,11 @@ def _typed(kind: type[Config], name: str, value: Any, location: str) -> Any:
     return converted
 
 
+def default_labels(count: int) -> tuple[str, ...]:
+    """Return the names of outputs that have none, as in the Hub's library."""
+    return tuple(f"LABEL_{number}" for number in range(count))
+
+
 def _labels(hub: Mapping[str, Any], location: str) -> dict[str, Any]:
     """Return the fields of id2label, num_labels and problem_type, common to all families."""
     fields: dict[str, Any] = {}
@@ -280,14 +290,14 @@ def _labels(hub: Mapping[str, Any], location: str) -> dict[str, Any]:
         if sorted(by_id) != list(range(len(by_id))):
             raise VerificationError(f"{location}: id2label has gaps: {sorted(by_id)}")
         fields["labels"] = tuple(by_id[i] for i in range(len(by_id)))
-    elif "num_labels" in hub:
+    elif hub.get("num_labels") is not None:
         count = hub["num_labels"]
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise VerificationError(
                 f"{location}: num_labels = {shown(count)} is not a positive number"
             )
         check_size(location, "num_labels", count, limits.MAX_CONFIG_LABELS)
-        fields["labels"] = tuple(f"LABEL_{i}" for i in range(count))
+        fields["labels"] = default_labels(count)
     if hub.get("problem_type") is not None:
         fields["problem"] = _typed(
             Config, "problem", hub["problem_type"], f"{location}: problem_type"

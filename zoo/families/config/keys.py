@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from zoo.io.file_keys import FileKey, FileKeys, carried, honoured, refused, written_anew
+from zoo.io.file_keys import FileKey, FileKeys, Precedence, carried, honoured, refused, written_anew
 from zoo.io.json import dump_json
 from zoo.tokenizers.cross_encoder import CROSS_ENCODER_KEYS
 
@@ -95,9 +95,48 @@ NOT_IMPLEMENTED: Mapping[str, tuple[Any, ...]] = {
 # Keys of labels, which have one meaning in every family.
 LABELS: Mapping[str, str] = {
     "id2label": "the names of the outputs",
-    "num_labels": "the number of outputs where `id2label` is absent",
+    "num_labels": "the number of outputs, if the weights do not have that of `id2label`",
     "problem_type": "the loss and the score of a classifier",
 }
+
+
+CONFIG_PRECEDENCE = (
+    Precedence(
+        "the number of outputs",
+        ("the weights", "`num_labels`", "`id2label`"),
+        "names of another number than `num_labels` are kept if the weights have that number. "
+        "Otherwise the outputs are called `LABEL_0` and so on, with a notice, and transformers "
+        "cannot open the former. `label2id` and `_num_labels` are not read",
+    ),
+    Precedence(
+        "the dtype of the weights",
+        ("the files of the weights", "`dtype`", "`torch_dtype`"),
+        "nothing is rounded. transformers loads the weights in the dtype that is stated; `--dtype` "
+        "does so here",
+    ),
+    Precedence(
+        "tied weights",
+        ("the weights", "`tie_word_embeddings`"),
+        "a contradiction is refused, and the error says which value fits the file. transformers "
+        "warns, and draws an output layer that is not there at random",
+    ),
+    Precedence(
+        "a size, by two names",
+        ("a family's own name, such as `d_model`", "the common one, such as `hidden_size`"),
+        "a contradiction is refused",
+    ),
+    Precedence(
+        "the padding token of the model",
+        ("`pad_token_id` of `config.json`", "`pad_token` of the tokenizer"),
+        "positions that skip padding, and decoders that read the last token, follow the former. "
+        "Rows are padded by either, and outputs do not depend on it",
+    ),
+    Precedence(
+        "the token whose state a classifier reads",
+        ("`eos_token_id` of `config.json`", "`eos_token` of the tokenizer"),
+        "of encoder-decoders; the tokenizer's own token has no part in it",
+    ),
+)
 
 
 def refused_except(accepted: Collection[Any]) -> FileKey:

@@ -106,12 +106,13 @@ def test_targets_are_those_of_the_teachers_beam_search(task: str, tmp_path: Path
     content = (whole / "targets" / "train.jsonl").read_bytes()
     assert record["files"]["train.jsonl"]["blake3"] == blake3(content).hexdigest()
     assert record["generation"] == {**targets, "length_penalty": 1.0}
-    broken = tmp_path / "broken"
-    shutil.copytree(whole, broken, symlinks=True)
-    (broken / "model").unlink()
-    cut(broken / "fine-tuning", 2)
-    DistillRun({}, DistContext.initialize("cpu")).resume(broken)
-    assert_same(whole / "fine-tuning", broken / "fine-tuning")
+    unbroken = tmp_path / "unbroken"
+    shutil.copytree(whole, unbroken, symlinks=True)
+    (whole / "model").unlink()
+    cut(whole / "fine-tuning", 2)
+    DistillRun({}, DistContext.initialize("cpu")).resume(whole)
+    # The run that is resumed has the path of the one that was not broken, which files name.
+    assert_same(unbroken / "fine-tuning", whole / "fine-tuning")
 
 
 def test_a_run_is_scored_by_what_both_models_generate(tmp_path: Path) -> None:

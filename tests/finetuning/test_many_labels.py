@@ -1,14 +1,15 @@
 """Tests of the cost of ordering many labels, by the number of comparisons."""
 
 from types import SimpleNamespace
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import pytest
 
 from zoo.data.readers.labelled import Sample
 from zoo.errors import UsageError
 from zoo.finetuning.labels import label_order, order_labels
-from zoo.tasks.text_classification.evaluate import TextClassificationEvaluation
+from zoo.inference.results import EvaluatedModel
+from zoo.inference.text_results import label_number_of
 
 COUNT = 1000
 
@@ -59,10 +60,9 @@ def test_labels_are_matched_in_linear_time() -> None:
 
 
 def test_labels_of_samples_are_found_in_linear_time() -> None:
-    evaluation: Any = object.__new__(TextClassificationEvaluation)
     config = SimpleNamespace(labels=tuple(names()))
-    evaluation.checkpoint = SimpleNamespace(config=config)
+    model = EvaluatedModel(config, config.labels)
     sample = cast("Sample", None)  # for messages only
-    found = [evaluation.number_of(name, sample) for name in names()]
+    found = [label_number_of(model, name, sample) for name in names()]
     assert Counted.comparisons < 10 * COUNT
     assert found == list(range(COUNT))

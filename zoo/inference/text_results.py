@@ -1,10 +1,11 @@
 """Results of tasks that score whole texts: a class, several classes, or a number of each."""
 
+# ``zoo run`` imports these classes before it has looked at the model: what imports NumPy is
+# imported where it is used.
+
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
-
-import numpy as np
 
 from zoo.data.readers.label_warnings import warn_of_absent_labels, warn_of_equal_numbers
 from zoo.data.readers.labelled import (
@@ -19,16 +20,6 @@ from zoo.data.readers.problems import RowError
 from zoo.inference.processing.numbers import sigmoid, softmax
 from zoo.inference.processing.pooling import activate
 from zoo.inference.results import Prediction, ResultContext, TaskResults, text_columns
-from zoo.metrics.classification import (
-    ClassCounts,
-    class_scores,
-    classification_metrics,
-    confusion_cells,
-    multi_label_metrics,
-    reliability,
-)
-from zoo.metrics.intervals import bootstrap_classification, bootstrap_samples
-from zoo.metrics.ranks import regression_metrics
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -110,6 +101,7 @@ class TextResults(TaskResults[Sample]):
         Returns:
             the metrics; and details, which have 95 % bootstrap intervals of the metrics.
         """
+        from zoo.metrics.intervals import bootstrap_samples
 
         def metrics_of_rows(rows: "NDArray[Any]") -> dict[str, float]:
             return self.metrics(context, {name: v[rows] for name, v in predictions.items()})
@@ -137,11 +129,11 @@ class ClassResults(TextResults):
 
     @override
     def label_dtype(self, context: ResultContext) -> "DTypeLike":
-        return np.int64
+        return "i8"
 
     @override
     def output_dtype(self, context: ResultContext) -> "DTypeLike":
-        return [("prediction", np.int64), ("probability", np.float64)]
+        return [("prediction", "i8"), ("probability", "f8")]
 
     @override
     def label_names(self, sample: Sample, separator: str) -> tuple[str, ...]:
@@ -163,6 +155,8 @@ class ClassResults(TextResults):
 
     @override
     def metrics(self, context: ResultContext, predictions: "Arrays") -> dict[str, float]:
+        from zoo.metrics.classification import ClassCounts, classification_metrics
+
         counts = ClassCounts.of(
             predictions["label"], predictions["prediction"], len(context.labels)
         )
@@ -183,13 +177,22 @@ class ClassResults(TextResults):
     @override
     def warnings(self, context: ResultContext, labels: "NDArray[Any]") -> list[str]:
         names = context.config.labels
-        return warn_of_absent_labels(names, {names[number] for number in np.unique(labels)})
+        present = {names[number] for number in set(labels.tolist())}
+        return warn_of_absent_labels(names, present)
 
     @override
     def evaluate(
         self, context: ResultContext, predictions: "Arrays", seed: int
     ) -> tuple[dict[str, float], dict[str, Any]]:
         """Return the metrics, with calibration, scores of each label and the confusion matrix."""
+        from zoo.metrics.classification import (
+            ClassCounts,
+            class_scores,
+            confusion_cells,
+            reliability,
+        )
+        from zoo.metrics.intervals import bootstrap_classification
+
         labels = context.config.labels
         actual = predictions["label"]
         predicted = predictions["prediction"]
@@ -226,16 +229,16 @@ class NumberResults(TextResults):
             return {"scores": dict(zip(labels, logits.tolist(), strict=True))}
         activation = checkpoint.model.score_activation
         if activation is not None:
-            logits = activate(logits.astype(np.float64), activation)
+            logits = activate(logits.astype("f8"), activation)
         return {"score": float(logits[0])}
 
     @override
     def label_dtype(self, context: ResultContext) -> "DTypeLike":
-        return np.float64
+        return "f8"
 
     @override
     def output_dtype(self, context: ResultContext) -> "DTypeLike":
-        return [("prediction", np.float64)]
+        return [("prediction", "f8")]
 
     @override
     def label(self, context: ResultContext, sample: Sample, separator: str) -> float:
@@ -255,6 +258,8 @@ class NumberResults(TextResults):
 
     @override
     def metrics(self, context: ResultContext, predictions: "Arrays") -> dict[str, float]:
+        from zoo.metrics.ranks import regression_metrics
+
         return regression_metrics(predictions["prediction"], predictions["label"])
 
     @override
@@ -292,11 +297,11 @@ class SeveralClassesResults(TextResults):
 
     @override
     def label_dtype(self, context: ResultContext) -> "DTypeLike":
-        return np.dtype((bool, (len(context.labels),)))
+        return ("?", (len(context.labels),))
 
     @override
     def output_dtype(self, context: ResultContext) -> "DTypeLike":
-        return [("prediction", bool, (len(context.labels),)), ("probability", np.float64)]
+        return [("prediction", "?", (len(context.labels),)), ("probability", "f8")]
 
     @override
     def label_names(self, sample: Sample, separator: str) -> tuple[str, ...]:
@@ -307,9 +312,11 @@ class SeveralClassesResults(TextResults):
         return tuple(sorted(self.label_names(sample, separator)))  # in any order
 
     @override
-    def label(self, context: ResultContext, sample: Sample, separator: str) -> "NDArray[np.bool_]":
+    def label(self, context: ResultContext, sample: Sample, separator: str) -> "NDArray[Any]":
         """Return which labels a sample has, (labels,)."""
-        flags: NDArray[np.bool_] = np.zeros(len(context.labels), bool)
+        import numpy as np
+
+        flags: NDArray[Any] = np.zeros(len(context.labels), bool)
         for name in split_labels(sample, separator):
             flags[label_number_of(context, name, sample)] = True
         return flags
@@ -335,6 +342,8 @@ class SeveralClassesResults(TextResults):
 
     @override
     def metrics(self, context: ResultContext, predictions: "Arrays") -> dict[str, float]:
+        from zoo.metrics.classification import multi_label_metrics
+
         return multi_label_metrics(predictions["prediction"], predictions["label"])
 
     @override

@@ -3,13 +3,10 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from zoo.data.readers.labelled import Sample
 from zoo.inference.processing.numbers import softmax
 from zoo.inference.results import Prediction, ResultContext
 from zoo.inference.text_results import ClassResults, TextResults
-from zoo.metrics.ordinal import ordinal_metrics
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -49,6 +46,8 @@ class OrdinalResults(ClassResults):
     def metrics(
         self, context: ResultContext, predictions: "Mapping[str, NDArray[Any]]"
     ) -> dict[str, float]:
+        from zoo.metrics.ordinal import ordinal_metrics
+
         return ordinal_metrics(predictions["prediction"], predictions["label"])
 
     @override
@@ -67,7 +66,7 @@ class OrdinalResults(ClassResults):
         return float(row["distance"] + row["probability"])
 
     @override
-    def warnings(self, context: ResultContext, labels: "NDArray[np.integer[Any]]") -> list[str]:
+    def warnings(self, context: ResultContext, labels: "NDArray[Any]") -> list[str]:
         return []
 
     @override

@@ -25,7 +25,7 @@ from tests.finetuning.making import (
 from tests.inference.conftest import converted
 from zoo.cli import cli
 from zoo.convert.cache import resolve_checkpoint
-from zoo.errors import UsageError, VerificationError
+from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.inference.load_model import load_model
 from zoo.objectives.base import Batch
 from zoo.training.state.checkpoints import list_checkpoints
@@ -380,6 +380,31 @@ def test_options_of_whole_models_are_refused(hub_checkpoint: Make, tmp_path: Pat
         zoo("convert", base, "--base", base, "-o", tmp_path / "ours")
     with pytest.raises(UsageError, match="give an output directory"):
         zoo("convert", theirs, "--base", base)
+
+
+def test_an_adapter_in_a_subfolder_is_found(hub_checkpoint: Make, tmp_path: Path) -> None:
+    """As in repositories with a folder for each language or step. The hint's command works."""
+    base, theirs = lora_of(hub_checkpoint, tmp_path)
+    repository = tmp_path / "repository"
+    folder = repository / "de" / "last"
+    folder.parent.mkdir(parents=True)
+    theirs.rename(folder)
+    for arguments in (
+        ("convert", repository, "-o", tmp_path / "ours"),
+        ("convert", repository, "--base", base, "-o", tmp_path / "ours"),
+        ("run", "classify", repository, "a b"),
+        ("run", "classify", base, "a b", "--adapter", repository),
+        ("adapter", "info", repository),
+    ):
+        with pytest.raises((UsageError, SourceError)) as caught:
+            zoo(*arguments)
+        hint = f"its folder de/last is an adapter: `zoo convert {folder} --base REF -o DIR`"
+        assert hint in str(caught.value)
+    zoo("convert", folder, "--base", base, "-o", repository / "ours")
+    with pytest.raises(UsageError, match=r"its folders de/last, ours are adapters: `zoo convert"):
+        zoo("adapter", "info", repository)
+    with pytest.raises(UsageError, match="give the directory of an adapter"):
+        zoo("adapter", "info", base.parent / "source")
 
 
 PARTS = {"0": "query", "1": "key", "2": "value"}  # of the fused matrix

@@ -1,5 +1,6 @@
 """Adapters on disk, and a model with adapters as one checkpoint."""
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from zoo.checkpoint import (
 )
 from zoo.checkpoint.digests import check_digests
 from zoo.checkpoint.module_weights import module_weight_files
-from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.errors import SourceError, UsageError, VerificationError, first_names
 from zoo.io.tensors.finite import require_finite
 from zoo.io.tensors.formats import FLOAT_DTYPES
 from zoo.overrides import override
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from zoo.families.onnx import OnnxSpec
+
+
+FOREIGN_CONFIG = "adapter_config.json"  # of peft, and of AdapterHub's library
+SHOWN_FOLDERS = 5
 
 
 @dataclass(frozen=True)
@@ -111,15 +116,40 @@ class AdaptedCheckpoint(Checkpoint):
             check_digests(adapter.path)
 
 
+def hint_of_subfolders(path: Path) -> str:
+    """Return what to do with a directory whose subfolders are adapters; empty for none."""
+    # The Hub has such repositories: one folder for each language, layer or training step.
+    own = {file.parent for file in path.glob(f"*/{ADAPTER}")}
+    patterns = (f"*/{FOREIGN_CONFIG}", f"*/*/{FOREIGN_CONFIG}")
+    foreign = {file.parent for pattern in patterns for file in path.glob(pattern)} - own
+    folders = sorted(own | foreign)
+    if not folders:
+        return ""
+    first = folders[0]
+    names = first_names([str(folder.relative_to(path)) for folder in folders], SHOWN_FOLDERS)
+    are = (
+        f"its folder {names} is an adapter"
+        if len(folders) == 1
+        else f"its folders {names} are adapters"
+    )
+    if first in own:
+        return f"{are}: give {first}"
+    command = shlex.join(["zoo", "convert", str(first), "--base", "REF", "-o", "DIR"])
+    return f"{are}: `{command}` converts {'it' if len(folders) == 1 else 'one'}"
+
+
 def load_adapter(path: Path) -> Checkpoint:
     """Read the records of an adapter."""
     if not path.is_dir():
         why = "a file" if path.is_file() else "not there"
         raise SourceError(f"{path} is not an adapter: it is {why}", "give its directory")
     if not is_checkpoint(path):
+        is_foreign = (path / FOREIGN_CONFIG).is_file()
         raise UsageError(
             f"{path} is not an adapter: it has no {MANIFEST}",
-            f"`zoo convert {path} -o DIR` converts one of peft",
+            f"`zoo convert {path} -o DIR` converts one of peft"
+            if is_foreign
+            else hint_of_subfolders(path) or "give the directory of an adapter",
         )
     adapter = load_checkpoint(path)
     if not adapter.is_adapter:

@@ -149,11 +149,11 @@ def _missing_config(directory: Path, name: str) -> SourceError:
     has_one = (trained / name).is_file()
     if not has_one and (unread := _unread(directory)):
         return unread
-    hint = (
-        f"give {trained}, the model of this run"
-        if has_one
-        else "give the directory of a checkpoint"
-    )
+    if has_one:
+        return SourceError(f"{directory} {problem}", f"give {trained}, the model of this run")
+    from zoo.adapters.checkpoint import hint_of_subfolders
+
+    hint = hint_of_subfolders(directory) or "give the directory of a checkpoint"
     return SourceError(f"{directory} {problem}", hint)
 
 

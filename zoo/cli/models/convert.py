@@ -76,6 +76,7 @@ def command(ref: str, output: Path | None, as_json: bool, **options: Any) -> Non
     parameter of the model is filled; otherwise the exit code is 3 and nothing is written. The
     source is rebuilt from the result and compared bit for bit before the result is published.
     """
+    from zoo.adapters.checkpoint import hint_of_subfolders
     from zoo.convert import convert
     from zoo.errors import UsageError
     from zoo.hub.reference import resolve
@@ -87,7 +88,10 @@ def command(ref: str, output: Path | None, as_json: bool, **options: Any) -> Non
         _convert_adapter(ref, base, output, options, as_json=as_json)
         return
     if base is not None:
-        raise UsageError(f"{ref} is not an adapter", "leave --base out")
+        raise UsageError(
+            f"{ref} is not an adapter",
+            hint_of_subfolders(Path(ref).expanduser()) or "leave --base out",
+        )
     hub = {name: options.pop(name) for name in ("offline", "lock")}
     revision, tokenizer, labels = (options.pop(k) for k in ("revision", "tokenizer", "labels"))
     model_type = options.pop("model_type")

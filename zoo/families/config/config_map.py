@@ -135,7 +135,8 @@ class ConfigMap:
         if not hub.get("id2label") or count in (None, len(config.labels)):
             return TranslatedConfig(config, extra, unknown)
         doubt = f"num_labels is {shown(count)}, and id2label names {len(config.labels)}"
-        is_number = isinstance(count, int) and 0 < count <= limits.MAX_CONFIG_LABELS
+        is_number = isinstance(count, int) and not isinstance(count, bool)
+        is_number = is_number and 0 < count <= limits.MAX_CONFIG_LABELS
         number = count if is_number else None
         return TranslatedConfig(config, extra, unknown, doubt=doubt, num_labels=number)
 

@@ -62,12 +62,14 @@ def write_adapter(
     training: Mapping[str, Any] | None = None,
     modules: "ModuleWeights | None" = None,
     tokenizer: bytes | None = None,
+    account: Mapping[str, Any] | None = None,
 ) -> None:
     """Write an adapter.
 
     Args:
         source: where the weights are from; ``None`` if they were computed here.
         modules: weights of the modules of a sentence encoder; ``None`` for the base's.
+        account: what was not read of the source, for the manifest.
         tokenizer: contents of ``tokenizer.json``; ``None`` for the base's.
     """
     # Arithmetic may overflow: factors that are multiplied into tensors, and casts to float32.
@@ -89,6 +91,7 @@ def write_adapter(
             dtypes={"F32": len(tensors)},
             source=source,
             licence=record.base.licence,
+            account=dict(account or {}),
             training=None if training is None else dict(training),
             adapter=record,
         )

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from zoo.checkpoint import Checkpoint, check_tokenizer, is_checkpoint, load_checkpoint
 from zoo.checkpoint.digests import check_digests
+from zoo.checkpoint.records import MappingRecord
 from zoo.convert.checks.round_trip import bitwise_equal
 from zoo.convert.infer_head import identity_map
-from zoo.errors import PluginError, UsageError, VerificationError
+from zoo.errors import PluginError, UsageError, VerificationError, first_names
 from zoo.export.targets import ONNX
 from zoo.io.digests.checks import Check, run_check
 from zoo.io.progress import progress
@@ -98,7 +99,9 @@ def check_mapping(checkpoint: Checkpoint) -> str:
         mapping = match_tensors(identity_map(checkpoint.weights), reader.tensors)
         mapping.raise_if_incomplete(str(checkpoint.path), "convert it again")
     check_tokenizer(checkpoint)
-    return f"{len(mapping.copies)} tensors, none missing, none left over"
+    unread = checkpoint.read_part("account", MappingRecord).unread_files
+    left = f"; not read of the source: {first_names(sorted(unread))}" if unread else ""
+    return f"{len(mapping.copies)} tensors, none missing, none left over{left}"
 
 
 def check_round_trip(checkpoint: Checkpoint) -> str:

@@ -1,7 +1,7 @@
 """What conversions of adapters share: mapped tensors, the directory, the report."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,11 @@ from zoo.adapters.write import base_record, write_adapter
 from zoo.checkpoint import FORMAT_VERSION, AdapterRecord, Checkpoint, ModelFile, SourceRecord
 from zoo.convert.dtypes import cast, numpy_dtype
 from zoo.convert.tokenizer import SourceTokenizer
+from zoo.convert.unread_files import find_unread_files
 from zoo.errors import VerificationError, first_names
 from zoo.families.config import Config
 from zoo.families.vocabulary import vocabulary_tensors
+from zoo.hub.source import CheckpointDir
 from zoo.io.tensors.finite import require_finite
 from zoo.io.tensors.formats import DTYPE_NAMES, FLOAT_DTYPES, TensorReader
 from zoo.nn.adapters import Bottleneck
@@ -46,6 +48,8 @@ class AdapterReport:
     tensors: int  # number of tensors of the adapter
     head: list[str]  # modules of the Hub's library that were trained as a whole
     base: str
+    # file with weights or labels that was not read -> the reason
+    unread_files: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report for JSON."""
@@ -56,6 +60,7 @@ class AdapterReport:
         head = f", and of the head: {', '.join(self.head)}" if self.head else ""
         return [
             f"{self.method} adapter of {self.base}: {self.tensors} tensors{head}",
+            *(f"not read: {name}: {reason}" for name, reason in self.unread_files.items()),
             f"wrote {self.path}",
         ]
 
@@ -291,6 +296,8 @@ def write_read(
     # ``None`` for the base's
     config, head = adaptable.config, adaptable.head
     same_head = head == base.head_name
+    names = CheckpointDir(source, str(source)).all_names()
+    unread = find_unread_files(names, record.files)
     info = base.model.tokenizer if tokenizer is None else tokenizer.info
     if sentence is None:
         sentence = sentence_fields_of(base) if same_head else {}
@@ -313,9 +320,11 @@ def write_read(
         source=record,
         modules=modules,
         tokenizer=None if tokenizer is None else tokenizer.json,
+        account={"unread_files": unread} if unread else None,
     )
     weights = base.family.weights(config, head)
-    return AdapterReport(path, method.name, read, saved_modules(weights, list(whole)), reference)
+    modules_of_head = saved_modules(weights, list(whole))
+    return AdapterReport(path, method.name, read, modules_of_head, reference, unread)
 
 
 def sentence_fields_of(base: Checkpoint) -> dict[str, Any]:

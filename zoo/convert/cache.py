@@ -15,7 +15,7 @@ from zoo.io.paths import touch_and_evict, use_cached
 from zoo.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from zoo.checkpoint import Checkpoint
     from zoo.hub.source import CheckpointDir
@@ -56,8 +56,10 @@ def resolve_checkpoint(
         if checkpoint.is_adapter:
             return with_its_base(checkpoint, head=head, offline=offline, lock=lock)
         if head in (None, checkpoint.head_name):
-            stored = reference.kind != "path"
-            return _stored(checkpoint, lock, text) if stored else checkpoint
+            if reference.kind == "path":
+                return checkpoint
+            _warn_of_unread_parts(text, checkpoint, None)
+            return _stored(checkpoint, lock, text)
     source, target = None, reference.stored
     if reference.path is not None:
         source = _with_digests(locate_or_download(reference, offline=offline, lock=lock))
@@ -80,7 +82,23 @@ def resolve_checkpoint(
                 raise
     if reference.path is not None:
         touch_and_evict(target)
-    return _stored(load_checkpoint(target), lock, text)
+    checkpoint = load_checkpoint(target)
+    _warn_of_unread_parts(text, checkpoint, source)
+    return _stored(checkpoint, lock, text)
+
+
+def _warn_of_unread_parts(
+    text: str, checkpoint: "Checkpoint", source: "CheckpointDir | None"
+) -> None:
+    """Say which parts of a model are in its directory, and are not in the conversion."""
+    from zoo.checkpoint.records import MappingRecord
+    from zoo.convert.unread_files import find_unread_files, unread_parts
+
+    unread: Mapping[str, str] = checkpoint.read_part("account", MappingRecord).unread_files
+    if source is not None and source.repo is None:  # files that were added since
+        unread = find_unread_files(source.all_names(), source.digests)
+    for name in unread_parts(unread):
+        LOG.warning("warning: %s: %s is not read: %s", text, name, unread[name])
 
 
 def _copy_export(source: "CheckpointDir", target: Path) -> None:

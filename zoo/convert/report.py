@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from zoo.convert.infer_head import ConversionPlan
 from zoo.convert.open import OpenCheckpoint
+from zoo.convert.unread_files import find_unread_files
 from zoo.io.digests.files import FileDigest
 from zoo.io.tensors.formats import DTYPE_NAMES, TensorReader, widest_dtype
 from zoo.weights import MappingReport
@@ -65,6 +66,9 @@ class ConversionReport:
     files: Mapping[str, FileDigest] = field(default_factory=dict)
     # folder of a module of a sentence encoder -> its tensors, which are copied
     modules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    weight_files: tuple[str, ...] = ()  # files with the tensors of the source
+    # file with weights or labels that is not read -> the reason
+    unread_files: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -86,6 +90,12 @@ class ConversionReport:
         rounds = layout.dtype and any(widest_dtype(c.codes) != c.new for c in changes.values())
         manifest = opened.checkpoint.manifest if opened.checkpoint else None
         row = opened.source.row
+        weight_files = [str(path) for path in opened.reader.files]
+        of_modules = [str(path) for reader in modules.values() for path in reader.files]
+        directory = f"{opened.source.directory}/"
+        weight_files = [path.removeprefix(directory) for path in weight_files]
+        read = [*opened.files_read(), *weight_files]
+        read += [path.removeprefix(directory) for path in of_modules]
         written = [*(copy.entry for copy in copies), *plan.mapping.initialized]
         return cls(
             reference=opened.source.reference,
@@ -106,6 +116,8 @@ class ConversionReport:
             unknown=opened.unknown,
             licence=manifest.licence if manifest else (row.licence if row else None),
             tokenizer=tokenizer,
+            weight_files=tuple(weight_files),
+            unread_files=find_unread_files(opened.source.all_names(), read),
             modules={folder: tuple(sorted(reader.tensors)) for folder, reader in modules.items()},
         )
 
@@ -166,6 +178,7 @@ class ConversionReport:
                 else {}
             ),
             "unknown_config_keys": list(self.unknown),
+            "unread_files": dict(self.unread_files),
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -212,7 +225,11 @@ class ConversionReport:
             yield f"  old names    {len(mapping.renamed)}, such as {old} for {new}"
         yield from _listed("initialised", {e.target: "" for e in mapping.initialized}, "")
         yield from _listed("absent", {name: "the file has none" for name in mapping.absent}, ": ")
-        yield "  left over    none: every tensor is accounted for"
+        files = ", ".join(self.weight_files[:2])
+        if len(self.weight_files) > 2:
+            files = f"{len(self.weight_files)} files"
+        yield f"  left over    none: every tensor of {files} is accounted for"
+        yield from _listed("not read", self.unread_files, ": ")
         reason = "not known to the family, carried along unchanged"
         yield from _listed("config keys", dict.fromkeys(self.unknown, reason), ": ")
         if not self.tokenizer:

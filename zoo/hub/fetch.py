@@ -33,6 +33,7 @@ class DownloadResult:
     repo: str
     revision: str  # commit hash
     files: "Mapping[str, FileDigest]"  # file name -> digest, of every requested file
+    listing: tuple[str, ...]  # names of all files of the commit, requested or not
 
 
 def fetch(
@@ -65,7 +66,7 @@ def fetch(
             files |= checkout.obtain_all([name for name in more if name not in files])
         if lock:
             lock.add(repo, branch, checkout.commit, files)
-    return DownloadResult(checkout.directory, repo, checkout.commit, files)
+    return DownloadResult(checkout.directory, repo, checkout.commit, files, tuple(listed))
 
 
 def _open(repo: str, revision: str, root: Path, offline: bool, lock: "Lock | None") -> "_Checkout":

@@ -40,6 +40,7 @@ class CheckpointDir:
     # name -> contents of the side files that the weights describe, see
     # ``zoo.convert.self_contained``
     derived: Mapping[str, bytes] = field(default_factory=dict)
+    listing: tuple[str, ...] = ()  # all files of a repository, downloaded or not
 
     def names(self) -> list[str]:
         """Return the names in ``model_directory`` that may be read and begin with ``stem``."""
@@ -73,6 +74,17 @@ class CheckpointDir:
             return []
         graphs = (path for pattern in IN_FOLDERS for path in self.directory.glob(pattern))
         return sorted(path.relative_to(self.directory).as_posix() for path in graphs)
+
+    def all_names(self) -> list[str]:
+        """Return all files next to those that are read: of the repository, or two levels deep."""
+        # Of a directory with several checkpoints, the user names a file or the stem of one.
+        if self.file is not None or self.stem is not None:
+            return []
+        if self.repo is not None:
+            return list(self.listing)
+        paths = (path for depth in ("*", "*/*") for path in self.directory.glob(depth))
+        names = (path.relative_to(self.directory).as_posix() for path in paths if path.is_file())
+        return sorted(name for name in names if not name.startswith("."))
 
     @cached_property
     def files(self) -> "SourceFiles":
@@ -160,6 +172,7 @@ def locate_or_download(
         row=reference.row,
         model_type=model_type,
         is_export=is_export,
+        listing=fetched.listing,
     )
 
 

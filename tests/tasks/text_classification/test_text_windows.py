@@ -76,7 +76,7 @@ def token_logits(source: Path) -> "np.ndarray[Any, Any]":
 def test_a_token_has_the_label_of_the_window_with_most_context(small: Small) -> None:
     model, source = small("BertForTokenClassification", num_labels=3, hub=NAMES)
     expected = softmax(token_logits(source))
-    options: Any = {"doc_stride": STRIDE, "max_tokens": LENGTH}
+    options: Any = {"doc_stride": STRIDE, "max_seq_len": LENGTH}
     result, short = model.classify([LONG, "c"], **options)
     assert [t["start"] for t in result["tokens"]] == list(range(0, 2 * 13, 2))
     assert [t["label"] for t in result["tokens"]] == [

@@ -25,8 +25,10 @@ explained by whoever makes it. ``--only PART`` collects or compares one part, an
 
 The names come from the registries of the installed version (``names.py``). A task, loss, setting,
 recipe, adapter, target, objective or family without a case ends the program: add a case to the
-module of its part. A command that fails is recorded with its exit code and message, and listed
-under ``refused``.
+module of its part. A command that fails is recorded with its exit code and message, and listed at
+the end. Where a command fails that other results need, such as a pretraining, the part ends early,
+``failed`` names it, and the exit code is 1. With ``--only``, a record of the same commit that is
+there keeps its other parts, so that a part can be repeated.
 
 ``--runs`` keeps all runs of the old commit, with their optimizers. ``--resume`` cuts copies of one
 run of each task, loss and command after the first checkpoint, resumes them by the new commit, and

@@ -10,6 +10,7 @@ import tools.same_results
 from tools.same_results.collecting import PARTS, RESUMED, collect
 from tools.same_results.comparing import compare, read
 from tools.same_results.environment import CommandError
+from tools.same_results.records import refusals
 
 
 def main() -> int:
@@ -42,9 +43,25 @@ def main() -> int:
         )
     except CommandError as error:
         raise SystemExit(f"same_results: {error}") from error
+    if options.only and options.output.exists():
+        record = updated(read(options.output), record)
     write(record, options.output)
-    print(f"{len(record['refused'])} commands were refused; {options.output} lists them")
-    return 0
+    refused = refusals(record["parts"])
+    for part, keys in refused.items():
+        print(f"{part}: {len(keys)} commands were refused: {', '.join(keys)}")
+    for part, reason in record["failed"].items():
+        print(f"{part} ended early: {reason}")
+    return int(bool(record["failed"]))
+
+
+def updated(record: Any, newer: Any) -> Any:
+    """Return a record with the parts of a newer one of the same commit."""
+    for name in ("commit", "environment"):
+        if record[name] != newer[name]:
+            raise SystemExit(f"same_results: the record has another {name}: {record[name]}")
+    failed = {part: why for part, why in record["failed"].items() if part not in newer["parts"]}
+    parts = {**record["parts"], **newer["parts"]}
+    return {**newer, "parts": parts, "failed": {**failed, **newer["failed"]}}
 
 
 def write(record: Any, file: Path) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -78,14 +79,18 @@ def commit_of(source: Path) -> str:
 def collect_part(context: Context, name: str, part: Callable[[Context], Results]) -> dict[str, Any]:
     """Return the results of a part."""
     results: dict[str, Any] = {}
-    start = last = time.perf_counter()
-    for key, result in part(context):
-        if key in results:
-            raise SystemExit(f"same_results: {name} has {key} twice")
-        results[key] = result
-        now = time.perf_counter()
-        print(f"{now - last:6.1f} s  {name}: {key}", file=sys.stderr, flush=True)
-        last = now
+    start = time.perf_counter()
+    last = start
+    try:
+        for key, result in part(context):
+            assert key not in results, f"{name} has {key} twice"
+            results[key] = result
+            now = time.perf_counter()
+            print(f"{now - last:6.1f} s  {name}: {key}", file=sys.stderr, flush=True)
+            last = now
+    except Exception as error:  # The other parts go on.
+        traceback.print_exc()
+        context.failures[name] = context.clean(f"{type(error).__name__}: {error}")
     print(f"{last - start:6.1f} s  {name}, {len(results)} results", file=sys.stderr, flush=True)
     return results
 
@@ -129,7 +134,7 @@ def collect(
         return {
             "commit": commit_of(source),
             "environment": {**machine, **facts},
-            "refused": sorted(context.refusals),
+            "failed": context.failures,
             "parts": parts,
         }
 

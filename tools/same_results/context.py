@@ -25,7 +25,7 @@ SMALL = (
     "seq_len_warmup=null",
     "eval_sequences=4",
 )
-SIZES = {"elmo": ("config.lstm_size=32", "seq_len=20")}
+SIZES = {"elmo": ("config.lstm_size=64", "seq_len=20", "global_batch_tokens=80")}
 Results = Iterator[tuple[str, Any]]
 Names = dict[str, Any]  # see ``names.py``
 
@@ -33,6 +33,12 @@ Names = dict[str, Any]  # see ``names.py``
 def settings_of(*pairs: str) -> list[str]:
     """Return ``--set`` before each setting."""
     return [word for pair in pairs for word in ("--set", pair)]
+
+
+def small_settings(family: str = "", *, without: str = "") -> list[str]:
+    """Return ``--set`` and settings of pretraining, without one of them, such as ``vocab_size``."""
+    values = dict(text.split("=") for text in (*SMALL, *SIZES.get(family, ())))
+    return settings_of(*(f"{name}={value}" for name, value in values.items() if name != without))
 
 
 class Context:
@@ -52,7 +58,8 @@ class Context:
         self.clean = Cleaner({"WORK": work, "SOURCE": source})
         program = Path(__file__).with_name("names.py")
         self.names: Names = json.loads(env.program(program))
-        self.refusals: list[str] = []
+        self.failures: dict[str, str] = {}  # part that ended -> why
+        (work / "outputs").mkdir()
         self._models: dict[str, Path] = {}
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self._lock = threading.Lock()
@@ -79,8 +86,7 @@ class Context:
         """Return the run of a tiny model of a family."""
 
         def pretrain(path: Path) -> None:
-            settings = settings_of(*SMALL, *SIZES.get(family, ()))
-            options = (*settings, *SHORT, *EVERY_STEP, "--keep-optimizer", "-o", path)
+            options = (*small_settings(family), *SHORT, *EVERY_STEP, "--keep-optimizer", "-o", path)
             self.env.zoo("pretrain", family, "--train", self.files["texts"], *options)
 
         return self.once(f"pretrained/{family}", pretrain)
@@ -105,36 +111,35 @@ class Context:
 
         return self.once(f"hub/{family}", convert)
 
-    def refusal(self, key: str, done: "CompletedProcess[str]") -> dict[str, Any]:
+    def refusal(self, done: "CompletedProcess[str]") -> dict[str, Any]:
         """Return the exit code and the message of a command that failed."""
         lines = self.clean(done.stderr).strip().splitlines()
         errors = [number for number, line in enumerate(lines) if line.startswith("error:")]
         first = errors[-1] if errors else -1
         message = " ".join(line.strip() for line in lines[first:])
-        self.refusals.append(f"{key}: exit code {done.returncode}, {message}")
         return {"exit code": done.returncode, "message": message}
 
-    def attempt(self, key: str, *arguments: object) -> dict[str, Any] | None:
+    def attempt(self, *arguments: object) -> dict[str, Any] | None:
         """Run a command; return ``None``, or why it was refused."""
         done = self.env.run(*arguments)
-        return self.refusal(key, done) if done.returncode else None
+        return self.refusal(done) if done.returncode else None
 
-    def output(self, key: str, *arguments: object) -> Any:
+    def output(self, *arguments: object) -> Any:
         """Return a digest of what a command prints, or why it was refused."""
         done = self.env.run(*arguments)
         if done.returncode:
-            return self.refusal(key, done)
+            return self.refusal(done)
         return digest(self.clean(done.stdout))
 
-    def json(self, key: str, *arguments: object) -> Any:
+    def json(self, *arguments: object) -> Any:
         """Return the object that a command prints with ``--json``, or why it was refused."""
         done = self.env.run(*arguments, "--json")
         if done.returncode:
-            return self.refusal(key, done)
+            return self.refusal(done)
         return json.loads(self.clean(done.stdout))
 
-    def trained(self, key: str, run: Path, *arguments: object) -> dict[str, Any]:
+    def trained(self, run: Path, *arguments: object) -> dict[str, Any]:
         """Run a command that trains; return the record of its run, or why it was refused."""
         run.parent.mkdir(parents=True, exist_ok=True)
-        refusal = self.attempt(key, *arguments, "-o", run)
+        refusal = self.attempt(*arguments, "-o", run)
         return refusal or run_record(run, self.clean)

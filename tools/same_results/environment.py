@@ -58,9 +58,7 @@ class Environment:
         trace: TracebackType | None,
     ) -> None:
         for process in self._waiting:
-            assert process.stdin is not None
-            process.stdin.close()  # it ends at the end of its input
-            process.wait()
+            process.communicate()  # it ends at the end of its input
 
     @property
     def steps(self) -> str:
@@ -96,7 +94,12 @@ class Environment:
                 "errors": str(errors),
             }
             print(json.dumps(order), file=waiting.stdin, flush=True)
-            code = int(waiting.stdout.readline())
+            answer = waiting.stdout.readline()
+            if not answer:
+                self._thread.process = None
+                code = waiting.wait()
+                raise CommandError(f"the process that runs commands ended with exit code {code}")
+            code = int(answer)
             return subprocess.CompletedProcess(
                 words,
                 code,

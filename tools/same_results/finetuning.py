@@ -65,13 +65,11 @@ def command(context: Context, task: str, case: Case) -> list[Any]:
 
 def evaluated(context: Context, task: str, model: Any, data: Any, *options: Any) -> Any:
     """Return the metrics of an evaluation, and digests of its predictions and of its keys."""
-    key = f"eval {task}"
-    predictions = context.work / f"{task}-{model.parent.name}.jsonl"
+    predictions = context.work / "outputs" / f"{task}-{model.parent.name}.jsonl"
     words = ("eval", model, "--task", task, "--eval", data, *options)
-    result = context.json(key, *words, "--no-record", "--predictions", predictions)
+    result = context.json(*words, "--no-record", "--predictions", predictions)
     if "exit code" in result and "predictions" in result["message"]:
-        context.refusals.pop()
-        result = context.json(key, *words, "--no-record")
+        result = context.json(*words, "--no-record")
     if "exit code" in result:
         return result
     rows = context.clean(predictions.read_text()) if predictions.exists() else ""

@@ -153,6 +153,21 @@ class Cleaner:
         return text
 
 
+def refusals(parts: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return part -> the keys of its commands that were refused."""
+    refused = {}
+    for part, results in parts.items():
+        keys = [key for key, value in results.items() if is_refusal(value)]
+        if keys:
+            refused[part] = sorted(keys)
+    return refused
+
+
+def is_refusal(result: Any) -> bool:
+    """Return whether a result is the exit code and the message of a command."""
+    return isinstance(result, dict) and "exit code" in result
+
+
 def require_cases(noun: str, names: Iterable[str], cases: Iterable[str]) -> None:
     """Check that every name of a registry has a case; a missing one ends the program."""
     missing = sorted(set(names) - set(cases))

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from tools.same_results.context import (
     EVERY_STEP,
     SHORT,
-    SMALL,
     Context,
     Names,
     Results,
     settings_of,
+    small_settings,
 )
 from tools.same_results.finetuning import Case, command
 from tools.same_results.records import digest_of, layout, require_cases, sorted_keys, tensors_digest
@@ -65,26 +65,26 @@ def trained(context: Context, method: str, family: str, *settings: str) -> Resul
     run = context.work / "adapters" / name.replace(" ", "-")
     options = ("--adapter", method, *settings_of(*(f"adapter.{text}" for text in settings)))
     case = Case(case.table, case.columns, case.settings, family, options)
-    record = context.trained(name, run, *command(context, task, case))
+    record = context.trained(run, *command(context, task, case))
     yield name, record
     if "exit code" in record:
         return
     adapter = run / "model"
     hub, merged = run.with_suffix(".hub"), run.with_suffix(".merged")
-    refusal = context.attempt(f"hub {name}", "convert", adapter, "--to", "hub", "-o", hub)
+    refusal = context.attempt("convert", adapter, "--to", "hub", "-o", hub)
     yield f"hub {name}", refusal or [tensors_digest(hub), digest_of(layout(hub, context.clean))]
     if family != "bert":
         return
     if refusal is None:
         again = run.with_suffix(".again")
         base = ("--base", context.model(family))
-        refusal = context.attempt(f"again {name}", "convert", hub, *base, "-o", again)
+        refusal = context.attempt("convert", hub, *base, "-o", again)
         yield f"again {name}", refusal or tensors_digest(again)
-    refusal = context.attempt(f"merge {name}", "adapter", "merge", adapter, "-o", merged)
+    refusal = context.attempt("adapter", "merge", adapter, "-o", merged)
     yield f"merge {name}", refusal or tensors_digest(merged)
     words = ("classify", adapter, "the good day", "a weak day 3")
-    yield f"run {name}", context.output(f"run {name}", "run", *words)
-    info = context.json(f"info {name}", "adapter", "info", adapter)
+    yield f"run {name}", context.output("run", *words)
+    info = context.json("adapter", "info", adapter)
     yield f"info {name}", digest_of(sorted_keys(info))
 
 
@@ -94,8 +94,8 @@ def pretrained(context: Context, method: str) -> Results:
     run = context.work / "adapters" / f"pretrain-{method}"
     init = ("pretrain", "--init-from", context.model("gpt"), "--adapter", method)
     data = ("--train", context.files["texts"])
-    small = settings_of(*(text for text in SMALL if not text.startswith("vocab_size")))
-    yield key, context.trained(key, run, *init, *data, *small, *EVERY_STEP, *SHORT)
+    small = small_settings(without="vocab_size")
+    yield key, context.trained(run, *init, *data, *small, *EVERY_STEP, *SHORT)
 
 
 def extracted(context: Context) -> Results:
@@ -106,7 +106,7 @@ def extracted(context: Context) -> Results:
     context.env.zoo(*command(context, task, case), "-o", tuned)
     adapter = context.work / "adapters" / "extracted"
     words = ("adapter", "extract", context.model("bert"), tuned / "model", "--rank", 2)
-    refusal = context.attempt(key, *words, "-o", adapter)
+    refusal = context.attempt(*words, "-o", adapter)
     yield key, refusal or [tensors_digest(adapter), digest_of(layout(adapter, context.clean))]
-    listed = context.json("list", "adapter", "list", context.work / "adapters")
+    listed = context.json("adapter", "list", context.work / "adapters")
     yield "list", digest_of(listed)

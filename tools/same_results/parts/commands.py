@@ -242,5 +242,5 @@ def answer(context: Context, command: str, folder: Path) -> list[Any]:
 def keys_of(context: Context, command: str, done: Any) -> Any:
     """Return a digest of the keys of an object, or why the command was refused."""
     if done.returncode:
-        return context.refusal(f"keys: {command}", done)
+        return context.refusal(done)
     return digest_of(sorted_keys(json.loads(context.clean(done.stdout))))

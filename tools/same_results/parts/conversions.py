@@ -25,11 +25,8 @@ def collect(context: Context) -> Results:
 def converted(context: Context, golden: Path, folder: Path) -> dict[str, Any]:
     """Return digests of a golden file's model after conversion, and after export to the Hub."""
     head = hub_directory(golden, folder / "source")
-    key = f"convert {golden.parent.name}/{golden.stem}"
     ours, hub = folder / "ours", folder / "hub"
-    refusal = context.attempt(
-        key, "convert", folder / "source", "-o", ours, "--head", head, "--offline"
-    )
+    refusal = context.attempt("convert", folder / "source", "-o", ours, "--head", head, "--offline")
     if refusal is not None:  # for example an untied head whose configuration declares it tied
         return refusal
     context.env.zoo("convert", ours, "--to", "hub", "-o", hub)
@@ -62,4 +59,4 @@ def adapter_converted(context: Context, key: str, adapter: Path) -> Any:
     out = context.work / "conversions" / key
     out.parent.mkdir(parents=True, exist_ok=True)
     words = ("convert", adapter / "adapter", "--base", adapter / "base", "--allow-pickle")
-    return context.attempt(key, *words, "-o", out) or tensors_digest(out)
+    return context.attempt(*words, "-o", out) or tensors_digest(out)

@@ -5,7 +5,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.same_results.context import CPU, SMALL, Context, Names, Results, settings_of
+from tools.same_results.context import (
+    CPU,
+    Context,
+    Names,
+    Results,
+    settings_of,
+    small_settings,
+)
 from tools.same_results.finetuning import Case, command
 from tools.same_results.records import (
     digest,
@@ -67,7 +74,7 @@ RECIPES: Mapping[str, str] = {
     "sequence": "sources",
 }
 STEPS = ("--max-steps", 4, *CPU, *settings_of("logging_steps=1"))
-ON_TEXT = settings_of(*(text for text in SMALL if not text.startswith("vocab")), "save_steps=2")
+ON_TEXT = [*small_settings(without="vocab_size"), "--set", "save_steps=2"]
 ON_TABLE = settings_of("batch_size=8", "eval_steps=2", "save_steps=2")
 
 
@@ -153,7 +160,7 @@ def losses(context: Context) -> Results:
             recipe.write_text(f"objective_weight: 0.5\nterms:\n  term: {{{values}}}\n")
             run = recipe.with_suffix("")
             words = ("distill", *data_options(context, data), "--recipe", recipe, "--no-score")
-            yield name, context.trained(name, run, *words, *STEPS)
+            yield name, context.trained(run, *words, *STEPS)
 
 
 def recipes(context: Context) -> Results:
@@ -164,7 +171,7 @@ def recipes(context: Context) -> Results:
         run = context.work / "distilled" / f"recipe-{name}"
         options = data_options(context, RECIPES[name])
         words = ("distill", *options, "--recipe", name, "--no-score", *STEPS)
-        yield f"recipe {name}", context.trained(f"recipe {name}", run, *words)
+        yield f"recipe {name}", context.trained(run, *words)
 
 
 def others(context: Context) -> Results:
@@ -176,15 +183,15 @@ def others(context: Context) -> Results:
         words = ("distill", *data_options(context, data), "--no-score", *STEPS)
         key = f"cache of {data}"
         run = folder / f"cached-{data}"
-        yield key, context.trained(key, run, *words, "--cache-teacher", cache)
+        yield key, context.trained(run, *words, "--cache-teacher", cache)
     key = "two teachers"
     words = ("distill", "--teacher", teacher(context, TABLE), *table, "--no-score", *STEPS)
-    yield key, context.trained(key, folder / "two", *words)
+    yield key, context.trained(folder / "two", *words)
     key = "seeds"
     words = ("distill", *table, "--seeds", 2, "--no-score", *STEPS)
-    yield key, context.trained(key, folder / "seeds", *words)
+    yield key, context.trained(folder / "seeds", *words)
     run = folder / "scored"
-    result = context.json("scores", "distill", *table, *STEPS, "-o", run)
+    result = context.json("distill", *table, *STEPS, "-o", run)
     yield "keys of scores", digest_of(sorted_keys(result))
     yield "scores", scores_of(run)
     yield "scored run", run_record(run, context.clean)

@@ -134,7 +134,7 @@ def collect(context: Context) -> Results:
         for variant, case in variants.items():
             key = f"{task} {variant}"
             run = context.work / "embeddings" / task / variant.replace(" ", "-")
-            record = context.trained(key, run, *command(context, task, case))
+            record = context.trained(run, *command(context, task, case))
             yield key, record
             if "exit code" in record:
                 continue
@@ -144,9 +144,9 @@ def collect(context: Context) -> Results:
                 data = context.files[case.table]
                 yield f"eval {key}", evaluated(context, task, model, data, *case.columns)
                 query = ("rerank", model, "--query", "a good day", *texts)
-                yield f"rerank {key}", context.output(key, "run", *query)
+                yield f"rerank {key}", context.output("run", *query)
             if task != "late-interaction":
-                yield f"embed {key}", context.output(key, "run", "embed", model, *texts)
+                yield f"embed {key}", context.output("run", "embed", model, *texts)
     yield from converted(context)
 
 
@@ -161,8 +161,8 @@ def converted(context: Context) -> Results:
         hub = context.work / "embeddings" / f"{task}-hub"
         again = context.work / "embeddings" / f"{task}-again"
         model = context.work / "embeddings" / task / variant / "model"
-        refusal = context.attempt(key, "convert", model, "--to", "hub", "-o", hub)
+        refusal = context.attempt("convert", model, "--to", "hub", "-o", hub)
         yield key, refusal or layout(hub, context.clean)
         if refusal is None:
-            refusal = context.attempt(key, "convert", hub, "-o", again)
+            refusal = context.attempt("convert", hub, "-o", again)
             yield f"{key} and back", refusal or tensors_digest(again)

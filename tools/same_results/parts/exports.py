@@ -123,14 +123,14 @@ def exported(context: Context, target: str, model: str, *options: Any) -> Result
     unverified = ("--unverified",) if target == "gguf" else ()
     source = model_of(context, model)
     arguments = ("export", source, "--to", target, *words, *LOOSE, *unverified, "-o", out)
-    result = context.json(name, *arguments)
+    result = context.json(*arguments)
     if "exit code" in result:
         yield name, result
         return
     yield name, export_record(context, out, result)
     task, *task_options = COMMANDS[model]
     if target != "gguf":
-        yield f"run {name}", context.output(f"run {name}", "run", task, out, *TEXTS, *task_options)
+        yield f"run {name}", context.output("run", task, out, *TEXTS, *task_options)
 
 
 def export_record(context: Context, out: Path, result: Any) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def of_adapters(context: Context) -> Results:
         out = context.work / "exports" / name.replace(" ", "-")
         adapter = ("--adapter", run / "model", *options)
         arguments = ("export", context.model("bert"), *adapter, *LOOSE, "-o", out)
-        result = context.json(name, *arguments)
+        result = context.json(*arguments)
         if "exit code" in result:
             yield name, result
             continue

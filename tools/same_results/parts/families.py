@@ -59,7 +59,7 @@ def collect(context: Context) -> Results:
         yield f"pretrain {family}", run_record(context.pretrained(family), context.clean)
         hub, backbone = context.hub(family), context.backbone(family)
         yield f"hub {family}", tensors_digest(hub)
-        yield f"hub config {family}", digest((hub / "config.json").read_text())
+        yield f"hub files {family}", files_digest(hub)
         yield f"backbone {family}", tensors_digest(backbone)
         yield from outputs(context, family, facts["tasks"])
         yield from heads(context, family, facts["heads"])
@@ -72,10 +72,16 @@ def static(context: Context, family: str) -> Results:
     steps = ("--max-steps", 4, "--set", "logging_steps=1", "--no-score")
     key = f"distill {family}"
     data = ("--train", context.files["sentences"], "--offline", "--device", "cpu")
-    yield key, context.trained(key, run, "distill", *words, *data, *steps)
+    yield key, context.trained(run, "distill", *words, *data, *steps)
     for backend in ("cpu", "onnx"):
         words = ("run", "embed", run / "model", "--backend", backend, *TEXTS)
-        yield f"embed {family} {backend}", context.output(key, *words)
+        yield f"embed {family} {backend}", context.output(*words)
+
+
+def files_digest(hub: Path) -> str:
+    """Return a digest of the configurations of a model in the layout of the Hub."""
+    files = sorted(path for path in hub.glob("*.json") if path.name != "zoo.json")
+    return digest("".join(f"{path.name}\n{path.read_text()}\n" for path in files))
 
 
 def outputs(context: Context, family: str, tasks: list[str]) -> Results:
@@ -90,7 +96,7 @@ def outputs(context: Context, family: str, tasks: list[str]) -> Results:
         for backend in ("cpu", "onnx"):
             key = f"run {name} {family} {backend}"
             words = ("run", name, model, "--backend", backend, *texts, *options)
-            yield key, context.output(key, *words)
+            yield key, context.output(*words)
 
 
 def masked_texts(model: Path) -> tuple[str, ...]:
@@ -109,4 +115,4 @@ def heads(context: Context, family: str, names: list[str]) -> Results:
         model = Case(case.table, case.columns, case.settings, family)
         key = f"finetune {family} {head}"
         run = context.work / "families" / family / head
-        yield key, context.trained(key, run, *command(context, task, model))
+        yield key, context.trained(run, *command(context, task, model))

@@ -1,15 +1,16 @@
 """Every pretraining objective, optimizer and learning-rate schedule, and what follows a run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from tools.same_results.context import (
+    CPU,
     EVERY_STEP,
     SHORT,
-    SMALL,
     Context,
     Names,
     Results,
     settings_of,
+    small_settings,
 )
 from tools.same_results.records import digest_of, require_cases, sorted_keys
 
@@ -47,51 +48,52 @@ def check(names: Names) -> None:
 
 
 def collect(context: Context) -> Results:
-    """Yield a run of each, and the examples that objectives make."""
-    names = context.names
-    for objective in names["objectives"]:
-        family = OBJECTIVES[objective]
-        words: Sequence[object] = (
-            family,
-            "--objective",
-            objective,
-            "--train",
-            context.files["texts"],
-        )
-        yield from pretrained(context, f"objective {objective}", *words)
-        sizes = settings_of(
-            *(text for text in SMALL if "eval" not in text and "global" not in text)
-        )
-        examples = ("examples", *words, *sizes, "--count", 2, "--offline")
-        key = f"examples {objective}"
-        result = context.json(key, *examples)
-        yield key, result if "exit code" in result else digest_of(result)
-    data = ("gpt", "--train", context.files["texts"])
-    for optimizer in names["optimizers"]:
-        words = settings_of(f"optimizer.name={optimizer}", *MORE.get(optimizer, ()))
-        yield from pretrained(context, f"optimizer {optimizer}", *data, *words)
+    """Yield the results of each name, then of other settings of runs."""
+    for objective in context.names["objectives"]:
+        yield from objective_results(context, objective)
+    for optimizer in context.names["optimizers"]:
+        settings = settings_of(f"optimizer.name={optimizer}", *MORE.get(optimizer, ()))
+        yield from pretrained(context, f"optimizer {optimizer}", "gpt", *settings)
     start = ("lr_scheduler.min_lr_ratio=0", "lr_scheduler.warmup_steps=1")
-    for schedule in names["schedules"]:
-        settings = (*start, *MORE.get(schedule, ()))
-        words = settings_of(f"lr_scheduler.name={schedule}", *settings)
-        yield from pretrained(context, f"schedule {schedule}", *data, *words)
-    words = settings_of("ema_decay=0.9", "gradient_checkpointing=true", "micro_batch_tokens=128")
-    yield from pretrained(context, "settings", *data, *words)
+    for schedule in context.names["schedules"]:
+        name = f"lr_scheduler.name={schedule}"
+        settings = settings_of(name, *start, *MORE.get(schedule, ()))
+        yield from pretrained(context, f"schedule {schedule}", "gpt", *settings)
+    yield from other_runs(context)
+
+
+def objective_results(context: Context, objective: str) -> Results:
+    """Yield a run with an objective, and the examples that it makes."""
+    family = OBJECTIVES[objective]
+    yield from pretrained(context, f"objective {objective}", family, "--objective", objective)
+    key = f"examples {objective}"
+    words = (family, "--objective", objective, "--train", context.files["texts"])
+    sizes = settings_of("vocab_size=400", "seq_len=20")
+    result = context.json("examples", *words, *sizes, "--count", 2, "--offline")
+    yield key, result if "exit code" in result else digest_of(result)
+
+
+def other_runs(context: Context) -> Results:
+    """Yield runs with other settings, several seeds, and the last checkpoint of another run."""
+    settings = settings_of("ema_decay=0.9", "gradient_checkpointing=true", "micro_batch_tokens=128")
+    yield from pretrained(context, "settings", "gpt", *settings)
     warmup = settings_of("seq_len_warmup.seq_len=16", "seq_len_warmup.fraction=0.5")
-    yield from pretrained(context, "sequence warm-up", *data, *warmup, warmup=True)
-    yield from pretrained(context, "bfloat16", *data, *settings_of("precision=bfloat16"))
-    yield from pretrained(context, "seeds", *data, "--seeds", 2)
-    result = context.json("compare", "compare", context.work / "objectives" / "seeds")
+    yield from pretrained(context, "sequence warm-up", "gpt", *warmup, warmup=True)
+    yield from pretrained(context, "bfloat16", "gpt", *settings_of("precision=bfloat16"))
+    yield from pretrained(context, "seeds", "gpt", "--seeds", 2)
+    result = context.json("compare", context.work / "objectives" / "seeds")
     yield "compare", digest_of(sorted_keys(result))
-    words = ("--continue-from", context.pretrained("gpt"), "--max-steps", 6)
-    run = context.work / "objectives" / "continued"
     key = "continued"
-    yield key, context.trained(key, run, "pretrain", *words, "--offline", "--device", "cpu")
+    run = context.work / "objectives" / key
+    words = ("pretrain", "--continue-from", context.pretrained("gpt"), "--max-steps", 6, *CPU)
+    yield key, context.trained(run, *words)
 
 
-def pretrained(context: Context, key: str, *words: object, warmup: bool = False) -> Results:
+def pretrained(
+    context: Context, key: str, family: str, *words: object, warmup: bool = False
+) -> Results:
     """Yield a run of pretraining."""
     run = context.work / "objectives" / key.replace(" ", "-")
-    small = [text for text in SMALL if not (warmup and text.startswith("seq_len_warmup"))]
-    options = (*settings_of(*small), *EVERY_STEP, *SHORT)
-    yield key, context.trained(key, run, "pretrain", *options, *words)
+    small = small_settings(family, without="seq_len_warmup" if warmup else "")
+    options = (*small, *EVERY_STEP, *SHORT, "--train", context.files["texts"])
+    yield key, context.trained(run, "pretrain", family, *words, *options)

@@ -9,13 +9,12 @@ from tools.same_results.context import (
     CPU,
     EVERY_STEP,
     SHORT,
-    SMALL,
     Context,
     Results,
-    settings_of,
+    small_settings,
 )
 from tools.same_results.environment import Environment
-from tools.same_results.parts.families import outputs
+from tools.same_results.parts.families import files_digest, outputs
 from tools.same_results.records import (
     digest,
     digest_of,
@@ -80,12 +79,11 @@ def family_results(context: Context, family: str, facts: dict[str, Any]) -> Resu
     yield f"facts {family}", facts
     yield f"pretrain {family}", run_record(context.pretrained(family), context.clean)
     yield f"hub {family}", tensors_digest(context.hub(family))
-    config = (context.hub(family) / "config.json").read_text()
-    yield f"hub config {family}", digest(config)
+    yield f"hub files {family}", files_digest(context.hub(family))
     yield from outputs(context, family, facts["tasks"])
     out = context.work / "plugins" / f"{family}-onnx"
     key = f"export {family}"
-    refusal = context.attempt(key, "export", context.model(family), "-o", out)
+    refusal = context.attempt("export", context.model(family), "-o", out)
     yield key, refusal or digest_of(layout(out, context.clean))
 
 
@@ -94,7 +92,7 @@ def toolbox(context: Context) -> Results:
     folder = context.work / "plugins"
     bert, gpt = context.model("bert"), context.model("gpt")
     texts = context.files["texts"]
-    small = (*settings_of(*SMALL), *EVERY_STEP, *SHORT)
+    small = (*small_settings(), *EVERY_STEP, *SHORT)
     key = "objective and logger"
     run = folder / "word-order"
     words: tuple[object, ...] = (
@@ -105,29 +103,29 @@ def toolbox(context: Context) -> Results:
         "--train",
         texts,
     )
-    yield key, context.trained(key, run, "pretrain", "bert", *words, *small)
+    yield key, context.trained(run, "pretrain", "bert", *words, *small)
     yield "csv", digest((run / "metrics.csv").read_text())
     key = "recipe"
     words = ("--teacher", bert, "--student", "bert", "--recipe", "soft-labels", "--train", texts)
-    settings = [text for text in SMALL if not text.startswith("vocab")]
-    more = ("--no-score", "--max-steps", 2, *CPU, *settings_of(*settings))
-    yield key, context.trained(key, folder / "soft-labels", "distill", *words, *more)
-    yield "command", context.output("command", "tokens", bert, "the good day")
+    settings = small_settings(without="vocab_size")
+    more = ("--no-score", "--max-steps", 2, *CPU, *settings)
+    yield key, context.trained(folder / "soft-labels", "distill", *words, *more)
+    yield "command", context.output("tokens", bert, "the good day")
     words = ("next-token", gpt, "Alice was", "the", "--top-k", 3)
-    yield "task of zoo run", context.output("task of zoo run", "run", *words)
+    yield "task of zoo run", context.output("run", *words)
     yield from counts(context, folder)
     key = "target"
     out = folder / "program"
     backbone = context.backbone("bert")
-    result = context.json(key, "export", backbone, "--to", "program", "-o", out)
+    result = context.json("export", backbone, "--to", "program", "-o", out)
     yield key, result if "exit code" in result else digest_of(layout(out, context.clean))
     words = ("embed", out, "the good day")
-    yield "run of the target", context.output("run of the target", "run", *words)
+    yield "run of the target", context.output("run", *words)
     yield "format", npz(context, folder)
     for command in ("", "run", "export", "finetune", "eval", "pretrain"):
         words = (command, "--help") if command else ("--help",)
         key = f"help {command}".strip()
-        yield key, context.output(key, *words)
+        yield key, context.output(*words)
 
 
 def counts(context: Context, folder: Path) -> Results:
@@ -145,17 +143,17 @@ def counts(context: Context, folder: Path) -> Results:
         "--train",
         table,
     )
-    yield key, context.trained(key, run, *words, *EVERY_STEP, *SHORT, "--set", "batch_size=8")
+    yield key, context.trained(run, *words, *EVERY_STEP, *SHORT, "--set", "batch_size=8")
     model = run / "model"
     key = "task of zoo eval"
-    result = context.json(key, "eval", model, "--task", "count", "--eval", table, "--no-record")
+    result = context.json("eval", model, "--task", "count", "--eval", table, "--no-record")
     yield key, rounded(result.get("metrics", result))
     key = "run of the task"
-    yield key, context.output(key, "run", "count-regression", model, "dog dog", "dog")
+    yield key, context.output("run", "count-regression", model, "dog dog", "dog")
     key = "export of the task"
     out = folder / "counts-onnx"
     words = ("export", model, "--onnx", "--int8", "--eval", table, "--max-drop", 1, "-o", out)
-    result = context.json(key, *words)
+    result = context.json(*words)
     yield key, digest_of(sorted_keys(result))
 
 
@@ -170,4 +168,4 @@ def npz(context: Context, folder: Path) -> Any:
     (hub / "model.safetensors").unlink()
     np.savez(hub / "model.npz", **weights)
     out = folder / "from-npz"
-    return context.attempt("format", "convert", hub, "-o", out) or tensors_digest(out)
+    return context.attempt("convert", hub, "-o", out) or tensors_digest(out)

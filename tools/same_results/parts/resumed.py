@@ -54,7 +54,7 @@ def collect(context: Context, runs: Path) -> Results:
         shutil.copytree(runs / name, run, symlinks=True)
         command = cut(run)
         words = (command, "--resume", run, "--offline", "--device", "cpu")
-        yield name, context.attempt(name, *words) or run_record(run, context.clean)
+        yield name, context.attempt(*words) or run_record(run, context.clean)
 
 
 def cut(run: Path) -> str:

@@ -276,7 +276,7 @@ def collect(context: Context) -> Results:
             key = f"finetune {task} {variant}".strip()
             name = f"{task}-{variant}".strip("-").replace(" ", "-")
             run = context.work / "finetuned" / name
-            yield key, context.trained(key, run, *command(context, task, case))
+            yield key, context.trained(run, *command(context, task, case))
     yield from evaluations(context)
     yield from outputs(context)
 
@@ -303,10 +303,10 @@ def outputs(context: Context) -> Results:
         key = f"run {name}"
         words = [context.files.get(str(option), option) for option in options]
         arguments = ("run", command_name, resolved(context, model), *words)
-        yield key, context.output(key, *arguments)
-        result = context.json(key, *arguments)
+        yield key, context.output(*arguments)
+        result = context.json(*arguments)
         yield f"keys of {key}", digest_of(sorted_keys(result))
-        table = context.work / f"run-{name}.jsonl"
+        table = context.work / "outputs" / f"run-{name}.jsonl"
         context.env.run(*arguments, "-o", table)
         yield f"file of {key}", digest(table.read_text()) if table.exists() else None
 

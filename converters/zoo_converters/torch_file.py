@@ -19,6 +19,7 @@ from zoo_converters.pickle_values import Refused, Storage, Tensor
 from zoo_converters.zip_layout import Record, read_zip
 
 SERIALIZATION_ID = ".data/serialization_id"  # a digest that torch.save adds
+ALIGNMENT = ".storage_alignment"
 MAX_HEAD_STEPS = 1000  # instructions of the small pickles at the start of a stream
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 COUNT = struct.Struct("<q")
@@ -134,6 +135,8 @@ def _read_zip(path: Path, file: BinaryIO, size: int, ignore_crc: bool, of_run: b
             )
     if SERIALIZATION_ID in records and not content(SERIALIZATION_ID, 64).isascii():
         raise Refused(f"its record {SERIALIZATION_ID!r} is not text")  # torch.load decodes it
+    if ALIGNMENT in records and not content(ALIGNMENT, 64).isdigit():
+        raise Refused(f"its record {ALIGNMENT!r} is not a number")  # torch.load parses it
     byte_order = content("byteorder", 16) if "byteorder" in records else b"little"
     if byte_order not in (b"little", b"big"):
         raise Refused(f"it has the unknown byte order {byte_order!r}")

@@ -261,6 +261,22 @@ def test_flipped_bit_of_an_archive_is_detected(tmp_path: Path) -> None:
             assert "--ignore-crc" in str(caught.value)
 
 
+@pytest.mark.parametrize("record", [".storage_alignment", ".data/serialization_id"])
+def test_records_that_torch_parses_are_checked(record: str, tmp_path: Path) -> None:
+    torch.save({"a": torch.ones(3)}, tmp_path / NAME)
+    data = bytearray((tmp_path / NAME).read_bytes())
+    with zipfile.ZipFile(tmp_path / NAME) as archive:
+        entry = archive.getinfo(f"pytorch_model/{record}")
+    header = data[entry.header_offset :][:30]
+    start = entry.header_offset + 30 + sum(struct.unpack("<2H", header[26:]))
+    data[start] = 0xFF
+    (tmp_path / NAME).write_bytes(data)
+    with pytest.raises((ValueError, UnicodeDecodeError)):
+        torch.load(tmp_path / NAME)
+    with pytest.raises(VerificationError, match=record):
+        inspect(tmp_path / NAME, ignore_crc=True)
+
+
 def read_all(folder: Path) -> None:
     with BIN.open(folder, (NAME,)) as reader:
         for name in reader.tensors:

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.fuzz.campaign import Summary, campaign, lines, plan, summarise
 from tests.fuzz.case import Outcome
 from tests.fuzz.readers import all_readers
-from tests.fuzz.table import READERS
+from tests.fuzz.table import CHECKS, READERS
 from tests.reporting import VARIABLE, record
 
 
@@ -85,6 +85,10 @@ def _write(options: argparse.Namespace, summaries: Mapping[str, Summary], second
     readers = json.loads(path.read_text()) if path.exists() else {}
     readers |= {name: summary.figures() for name, summary in summaries.items()}
     path.write_text(json.dumps(dict(sorted(readers.items())), indent=1) + "\n")
+    path = options.output / CHECKS
+    checks = json.loads(path.read_text()) if path.exists() else {}
+    checks |= {name: dict(summary.checks.most_common()) for name, summary in summaries.items()}
+    path.write_text(json.dumps(dict(sorted(checks.items())), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -50,7 +51,8 @@ class Summary:
         refused: number of cases that ended with a documented error.
         failures: outcomes of the other cases.
         seconds: CPU time of all cases.
-        slowest, peak: maximum CPU time in seconds and memory in bytes of one case.
+        slowest, peak, size: maximum CPU time in seconds, memory and bytes of files of one case.
+        checks: place of a check in the source -> number of cases that it refused.
     """
 
     cases: int = 0
@@ -60,6 +62,8 @@ class Summary:
     seconds: float = 0
     slowest: float = 0
     peak: int = 0
+    size: int = 0
+    checks: Counter[str] = field(default_factory=Counter)
 
     def figures(self) -> dict[str, float]:
         """Return the figures for the table of readers."""
@@ -70,6 +74,9 @@ class Summary:
             "failures": len(self.failures),
             "slowest": round(self.slowest, 1),
             "peak": self.peak >> 20,
+            "size": self.size,
+            "checks": len(self.checks),
+            "at_one_check": max(self.checks.values(), default=0),
         }
 
     def add(self, outcome: Outcome) -> None:
@@ -77,10 +84,12 @@ class Summary:
         self.seconds += outcome.seconds
         self.slowest = max(self.slowest, outcome.seconds)
         self.peak = max(self.peak, outcome.peak)
+        self.size = max(self.size, outcome.size)
         if outcome.failure:
             self.failures.append(outcome)
         elif outcome.code:
             self.refused += 1
+            self.checks[outcome.check] += 1
         else:
             self.accepted += 1
 
@@ -224,13 +233,15 @@ def summarise(outcomes: Iterable[Outcome]) -> dict[str, Summary]:
 
 def lines(summaries: Mapping[str, Summary]) -> list[str]:
     """Return a table of the summaries as text."""
-    form = "{:<18} {:>7} {:>8} {:>8} {:>8} {:>9} {:>8} {:>8}"
-    head = ("reader", "cases", "accepted", "refused", "failures", "CPU s", "slowest", "peak MB")
+    form = "{:<18} {:>7} {:>8} {:>8} {:>8} {:>9} {:>8} {:>8} {:>7} {:>9}"
+    names = ("reader", "cases", "accepted", "refused", "failures", "CPU s", "slowest", "peak MB")
+    head = (*names, "checks", "most at 1")
     table = [form.format(*head)]
     for name, summary in summaries.items():
         figures = (summary.cases, summary.accepted, summary.refused, len(summary.failures))
         times = (f"{summary.seconds:.1f}", f"{summary.slowest:.2f}", summary.peak >> 20)
-        table.append(form.format(name, *figures, *times))
+        most = max(summary.checks.values(), default=0)
+        table.append(form.format(name, *figures, *times, len(summary.checks), most))
     return table
 
 

@@ -16,14 +16,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 from typing import IO, Any
+from unittest import mock
 
 from tests.fuzz.reader import Reader, copy
+from zoo.errors import ZooError
 
 CPU_SECONDS = 15
 WALL_SECONDS = 90
 ADDRESS_SPACE = 2 << 30  # in addition to the parent's, which has imported torch
 RESIDENT = 700 << 20  # in addition to an idle fork's
 REFUSED = (2, 3, 4)
+VALUES = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`|\S*[0-9/]\S*""")  # in messages
+# functions that raise the errors of many readers
+SHARED_CHECKS = ("zoo/io/sizes.py", "zoo/io/untrusted.py", "zoo/data/readers/problems.py")
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
@@ -40,6 +45,8 @@ class Outcome:
         stderr: standard error of the last command, shortened.
         seconds: CPU time.
         peak: resident memory in bytes, in addition to an idle fork's.
+        check: place in the source of the check that refused the files, or empty.
+        size: bytes of all files of the case.
     """
 
     reader: str
@@ -51,6 +58,20 @@ class Outcome:
     stderr: str
     seconds: float
     peak: int
+    check: str = ""
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Result of the commands of a case; for the attributes, see ``Outcome``."""
+
+    code: int
+    failure: str
+    stderr: str
+    seconds: float
+    peak: int
+    check: str
 
 
 class Runner:
@@ -74,26 +95,37 @@ class Runner:
         copy(self.examples / reader.name, folder)
         mutation = reader.mutate(folder / "scene", random)
         commands = reader.commands(random)
+        size = _size(folder / "scene")
+        done = self.execute(reader, folder, commands)
+        outcome = Outcome(
+            reader.name,
+            seed,
+            number,
+            mutation,
+            done.code,
+            done.failure,
+            done.stderr,
+            done.seconds,
+            done.peak,
+            done.check,
+            size,
+        )
+        if done.failure and self.keep is not None:
+            _keep(self.keep, folder, outcome, commands)
+        return outcome
+
+    def execute(self, reader: Reader, folder: Path, commands: list[list[str]]) -> Execution:
+        """Run commands in the scene of a folder, and check what they do."""
         status, usage = self._fork(reader, folder, commands)
         verdict = _verdict(folder, status)
         peak = max(0, usage.ru_maxrss * 1024 - self.resident)
         failure = verdict["failure"]
         if not failure and peak > RESIDENT:
             failure = f"{peak >> 20} MB of memory"
-        outcome = Outcome(
-            reader.name,
-            seed,
-            number,
-            mutation,
-            verdict["code"],
-            failure,
-            verdict["stderr"],
-            round(usage.ru_utime + usage.ru_stime, 3),
-            peak,
+        seconds = round(usage.ru_utime + usage.ru_stime, 3)
+        return Execution(
+            verdict["code"], failure, verdict["stderr"], seconds, peak, verdict["check"]
         )
-        if failure and self.keep is not None:
-            _keep(self.keep, folder, outcome, commands)
-        return outcome
 
     def _fork(
         self, reader: Reader, folder: Path, commands: list[list[str]]
@@ -120,14 +152,16 @@ class Runner:
         os.environ["ZOO_HOME"] = str(scene / "home")
         os.environ["HOME"] = str(scene)
         os.environ["TMPDIR"] = str(folder)
+        caught = list[BaseException]()
         for command in commands:
             before = _files(scene)
-            code = run_zoo(command, folder)
+            code = run_zoo(command, folder, caught)
             stderr = (folder / "err").read_text("utf-8", "backslashreplace")
             if code:
+                check = place_of_check(caught)
                 failure = refusal_fault(code, stderr, scene, reader.names())
                 failure = failure or _left_behind(scene, before, reader.may_leave(stderr))
-                _write(folder, code, failure, stderr)
+                _write(folder, code, failure, stderr, check)
                 return
             if CONTROL.search(stderr):
                 _write(folder, code, "control characters on standard error", stderr)
@@ -177,9 +211,50 @@ def _files(folder: Path) -> set[Path]:
     return set(folder.rglob("*"))
 
 
-def run_zoo(arguments: Sequence[str], folder: Path) -> int:
-    """Run a command as ``python -m zoo`` does, with standard streams in files."""
-    from zoo.cli import main
+def _size(folder: Path) -> int:
+    """Return the bytes of all regular files, without links."""
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return sum(path.stat().st_size for path in files)
+
+
+def place_of_check(caught: Sequence[BaseException]) -> str:
+    """Return file, line and function that raised the error of a command, if it is zoo's own."""
+    if not caught:
+        return ""
+    frames = traceback.extract_tb(caught[-1].__traceback__)
+    own = [frame for frame in frames if "/zoo/" in frame.filename or "/zoo_" in frame.filename]
+    # a check that many readers call is told apart by its caller
+    places = [frame for frame in own if not frame.filename.endswith(SHARED_CHECKS)]
+    if not places:
+        return type(caught[-1]).__name__
+    path = Path(places[-1].filename)
+    root = next(name for name in ("zoo", "converters", "plugins") if name in path.parts)
+    relative = "/".join(path.parts[path.parts.index(root) :])
+    place = f"{relative}:{places[-1].lineno} {places[-1].name}"
+    cause = caught[-1].__cause__
+    if cause is None or isinstance(cause, ZooError):
+        return place
+    # a library has checks of its own, which its messages tell apart
+    words = re.sub(r"[^A-Za-z ]+", " ", VALUES.sub("", str(cause))).split()
+    return f"{place}: {type(cause).__name__}: {' '.join(words[:6])}"
+
+
+def run_zoo(
+    arguments: Sequence[str], folder: Path, caught: list[BaseException] | None = None
+) -> int:
+    """Run a command as ``python -m zoo`` does, with standard streams in files.
+
+    Args:
+        caught: is extended by the error that ends the command.
+    """
+    from zoo.cli import failure, main
+
+    report = failure.report
+
+    def noting(error: BaseException, arguments: Sequence[str]) -> int:
+        if caught is not None:
+            caught.append(error)
+        return report(error, arguments)
 
     for number, name in enumerate(("in", "out", "err")):
         path = folder / name
@@ -188,7 +263,8 @@ def run_zoo(arguments: Sequence[str], folder: Path) -> int:
         os.close(handle)
     sys.stdin, sys.stdout, sys.stderr = _stream(0, "r"), _stream(1, "w"), _stream(2, "w")
     try:
-        main(list(arguments))
+        with mock.patch.object(failure, "report", noting):
+            main(list(arguments))
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
     except BaseException:
@@ -203,9 +279,10 @@ def _stream(handle: int, mode: str) -> IO[str]:
     return open(handle, mode, closefd=False)
 
 
-def _write(folder: Path, code: int, failure: str, stderr: str) -> None:
+def _write(folder: Path, code: int, failure: str, stderr: str, check: str = "") -> None:
     short = stderr if len(stderr) < 2000 else stderr[:1000] + " [...] " + stderr[-1000:]
-    text = json.dumps({"code": code, "failure": failure, "stderr": short})
+    record = {"code": code, "failure": failure, "stderr": short, "check": check}
+    text = json.dumps(record)
     (folder / "verdict").write_text(text)
 
 
@@ -218,7 +295,7 @@ def _verdict(folder: Path, status: int) -> dict[str, Any]:
     error = folder / "err"
     text = error.read_text("utf-8", "replace")[-1000:] if error.exists() else ""
     why = "hangs" if status in (-signal.SIGKILL, -signal.SIGXCPU) else f"ends by {status}"
-    return {"code": status, "failure": why, "stderr": text}
+    return {"code": status, "failure": why, "stderr": text, "check": ""}
 
 
 def _wait(child: int) -> tuple[int, resource.struct_rusage]:

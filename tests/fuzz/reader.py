@@ -24,6 +24,7 @@ class Reader(ABC):
         targets: glob patterns of the files to mutate, relative to the example.
         also_named: names that an error may contain instead of a file name.
         unusual: replace a target by a FIFO, a device or a directory in some cases, or remove it.
+        kinds: kinds of files, one of which a case has; empty if all cases have the same files.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Reader(ABC):
     targets: Sequence[str]
     also_named: ClassVar[Sequence[str]] = ()
     unusual: ClassVar[bool] = True
+    kinds: Sequence[str] = ()
 
     def names(self) -> list[str]:
         """Return names that an error may contain besides existing files: also missing targets."""
@@ -67,8 +69,14 @@ class Reader(ABC):
         """Recompute digests that an attacker would update."""
         return
 
+    def choose(self, folder: Path, kind: str) -> None:
+        """Keep the files of one of ``kinds``."""
+        return
+
     def mutate(self, folder: Path, random: Random) -> str:
         """Mutate one file of the example in place; return a description."""
+        if self.kinds:
+            self.choose(folder, random.choice(self.kinds))
         pattern = random.choice(self.targets)
         path = random.choice(sorted(p for p in folder.glob(pattern) if p.is_file()))
         name = str(path.relative_to(folder))

@@ -15,6 +15,7 @@ from tests.reporting import PROMISES
 ROOT = Path(__file__).parents[2]
 RESULTS, PAGE = ROOT / "tests" / "results", ROOT / "docs" / "reliability.md"
 READERS, LIMITS = "readers.json", "limits.json"
+CHECKS, SIZES = "checks.json", "sizes.json"
 BEGIN, END = "<!-- {}: written by python -m tests.fuzz.table -->", "<!-- end of {} -->"
 
 
@@ -24,7 +25,10 @@ def main() -> None:
 
 def page(text: str, results: Path) -> str:
     """Return the page with updated tables."""
-    tables = (("promises", promises), ("limits", limits), ("readers", readers))
+    tables = (
+        *(("promises", promises), ("limits", limits)),
+        *(("readers", readers), ("sizes", sizes)),
+    )
     for name, rows in ((name, make(results)) for name, make in tables):
         begin, end = BEGIN.format(name), END.format(name)
         before, _, rest = text.partition(begin)
@@ -72,11 +76,32 @@ def readers(results: Path) -> list[str]:
             f"{row['failures']:,}",
             f"{row['slowest']:.1f} s",
             f"{row['peak']} MB",
+            f"{row['checks']:,}" if "checks" in row else "",
+            f"{row['at_one_check']:,}" if "checks" in row else "",
         )
         for name, row in figures.items()
     ]
     header = ("reader", "cases", "equal values", "refused", "failures", "most CPU", "most memory")
-    return _table(header, rows)
+    return _table((*header, "checks that refused", "most at one"), rows)
+
+
+def sizes(results: Path) -> list[str]:
+    """Return the table of bytes in, memory and seconds out, from ``tests.fuzz.sizes``."""
+    path = results / SIZES
+    figures = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    rows = []
+    for name, kinds in figures.items():
+        cells = [f"`{name}`"]
+        for kind in ("declared", "grown"):
+            row = kinds.get(kind)
+            values = ("", "", "")
+            if row is not None:
+                seconds = f"{row['seconds']:.1f} s"
+                values = (f"{row['size']:,}", f"{row['peak'] / 1e6:.0f} MB", seconds)
+            cells += values
+        rows.append(cells)
+    header = ("bytes that declare much", "memory", "CPU", "bytes that hold much", "memory", "CPU")
+    return _table(("reader", *header), rows)
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

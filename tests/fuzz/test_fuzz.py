@@ -11,27 +11,43 @@ from random import Random
 import pytest
 
 from tests.fuzz.campaign import campaign, plan, summarise
-from tests.fuzz.case import Runner, refusal_fault
+from tests.fuzz.case import Runner, place_of_check, refusal_fault
 from tests.fuzz.octets import BYTES
 from tests.fuzz.reader import Reader
 from tests.fuzz.readers import all_readers
 from tests.fuzz.records import dump_message, message_mutation, parse_message
 from tests.fuzz.trees import dump, json_mutation, parse
+from zoo.errors import VerificationError
+from zoo.io.files import read_regular
+from zoo.io.json import JsonStruct, parse_json_record
 
-CASES = 250
+
+class Named(JsonStruct):
+    a: str
 
 
-def failures(cases: int, seed: int, keep: Path) -> list[str]:
-    """Run cases of all readers; return the commands that repeat the failures."""
-    planned = plan(list(all_readers().values()), cases)
-    outcomes = campaign(planned, seed=seed, seconds=1200, jobs=1, keep=keep)
+# readers of directories and tables that other libraries write
+NEWER = (
+    *("peft", "adapterhub", "gguf", "gguf-quantized", "model2vec", "modules", "colbert", "setfit"),
+    *("trec", "beir", "parquet-lists", "openvino", "ctranslate2"),
+)
+
+
+@pytest.mark.parametrize(
+    "cases", [pytest.param(8, id="few"), pytest.param(50, id="fifty", marks=pytest.mark.long)]
+)
+def test_damaged_and_hostile_files_are_read_or_refused(cases: int, tmp_path: Path) -> None:
+    planned = [(name, number) for number in range(cases) for name in NEWER]
+    outcomes = campaign(planned, seed=cases, seconds=1200, jobs=1, keep=tmp_path)
     summaries = summarise(outcomes)
-    assert sum(summary.cases for summary in summaries.values()) == len(planned)
-    return [
+    assert {name: summary.cases for name, summary in summaries.items()} == dict.fromkeys(
+        NEWER, cases
+    )
+    assert [
         f"python -m tests.fuzz --reader {o.reader} --seed {o.seed} --case {o.number}: {o.failure}"
         for summary in summaries.values()
         for o in summary.failures
-    ]
+    ] == []
 
 
 # Behaviour of the fuzzer
@@ -117,6 +133,25 @@ def test_a_refusal_is_one_line_that_names_the_file(
     (tmp_path / "model.bin").touch()
     assert fault in refusal_fault(code, stderr, tmp_path)
     assert bool(fault) == bool(refusal_fault(code, stderr, tmp_path))
+
+
+def test_a_check_is_told_by_its_place_and_by_what_a_library_says() -> None:
+    caught = list[BaseException]()
+    for content in (b"{", b"[]", b'{"a": 1}', b"\xff"):
+        with pytest.raises(VerificationError) as error:
+            parse_json_record(content, "file.json", Named)
+        caught.append(error.value)
+    checks = [place_of_check([error]) for error in caught]
+    assert len(set(checks)) == 4
+    assert checks[0].startswith("zoo/io/json.py:") and "parse_json: JSONDecodeError" in checks[0]
+    assert place_of_check([]) == "" and place_of_check([SystemExit(2)]) == "SystemExit"
+
+
+def test_checks_of_sizes_are_told_apart_by_their_callers(tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(bytes(9))
+    with pytest.raises(VerificationError) as error:
+        read_regular(tmp_path / "large", "file", 8)
+    assert place_of_check([error.value]).startswith("zoo/io/files.py:")
 
 
 def test_a_case_is_the_same_each_time_it_is_run(tmp_path: Path) -> None:

@@ -42,6 +42,11 @@ NUMBERS = (
     2**63,
     2**64,
     -(2**63),
+    # declared sizes: of gigabytes, the largest token id, and more than any integer of a machine
+    10**6,
+    2**24 - 2,
+    2**62,
+    10**30,
 )
 PATHS = ("../../escape", "/dev/zero")
 TEXTS = (

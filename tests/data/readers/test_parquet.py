@@ -120,6 +120,9 @@ def test_numbers_and_metadata_that_do_not_fit(tmp_path: Path) -> None:
     for features in unnamed:
         write_parquet(path, columns, features)
         assert [sample.label for sample in read_samples([path], Columns())] == [0, 5]
+    truths = {"text": ["a", "b"], "label": [True, False]}
+    write_parquet(path, truths, {"label": class_label("x", "y")})
+    assert [sample.label for sample in read_samples([path], Columns())] == [True, False]
     texts = {"text": ["a"], "label": ["good"]}
     write_parquet(path, texts, {"label": class_label("x", "y")})
     assert [sample.label for sample in read_samples([path], Columns())] == ["good"]

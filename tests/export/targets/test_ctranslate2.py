@@ -1,5 +1,6 @@
 """CTranslate2: every family that declares its names, in every precision, against torch."""
 
+import json
 import runpy
 from pathlib import Path
 
@@ -9,13 +10,14 @@ import pytest
 
 from tests.export.targets.conftest import Small
 from zoo.checkpoint import load_checkpoint
-from zoo.errors import UsageError
+from zoo.errors import UsageError, VerificationError
 from zoo.export.quantization.search import DropError
 from zoo.export.quantization.variants import QuantizationPlan
 from zoo.export.session import open_session
 from zoo.export.targets import find_target
 from zoo.export.targets.base import ExportSettings
 from zoo.inference import load_session
+from zoo.io.digests.files import hash_file
 
 TARGET = find_target("ctranslate2")
 ENCODERS: dict[str, dict[str, int]] = {"BertModel": {}, "RobertaModel": {}, "DistilBertModel": {}}
@@ -92,3 +94,18 @@ def test_what_it_cannot_hold(
 ) -> None:
     with pytest.raises(UsageError, match=f"CTranslate2 cannot hold .*{reason}"):
         TARGET.export(small(architecture, **changes), tmp_path / "export", ExportSettings())
+
+
+@pytest.mark.parametrize("name", ["encoder/layernorm_embedding/gamma", "encoder/layer_0/"])
+def test_files_that_lack_a_variable_are_refused(name: str, small: Small, tmp_path: Path) -> None:
+    """Its exceptions of C++ arrive as several of Python's."""
+    TARGET.export(small("BertModel"), tmp_path / "export", ExportSettings())
+    file = tmp_path / "export" / "ctranslate2" / "model.bin"
+    file.write_bytes(file.read_bytes().replace(name.encode(), b"x" * len(name)))
+    manifest = json.loads((tmp_path / "export" / "zoo.json").read_text())
+    digest = hash_file(file)
+    manifest["files"]["ctranslate2/model.bin"] = {"bytes": digest.bytes, "blake3": digest.blake3}
+    (tmp_path / "export" / "zoo.json").write_text(json.dumps({**manifest, "digest": ""}))
+    with pytest.raises(VerificationError, match="refuses it") as error:
+        open_session(load_checkpoint(tmp_path / "export"))
+    assert str(file.parent) in str(error.value)

@@ -8,7 +8,35 @@ from tests.fuzz.reader import Reader
 
 @cache
 def all_readers() -> Mapping[str, Reader]:
-    from tests.fuzz.readers import configs, models, runs, shared, tables, texts, tokenizers, weights
+    from tests.fuzz.readers import (
+        adapters,
+        configs,
+        encoders,
+        models,
+        parquet,
+        retrieval,
+        runs,
+        runtimes,
+        shared,
+        tables,
+        texts,
+        tokenizers,
+        weights,
+    )
 
-    modules = (weights, configs, tokenizers, models, texts, runs, tables, shared)
+    modules = (
+        weights,
+        configs,
+        tokenizers,
+        models,
+        parquet,
+        retrieval,
+        texts,
+        runs,
+        runtimes,
+        tables,
+        shared,
+        adapters,
+        encoders,
+    )
     return {reader.name: reader for module in modules for reader in module.READERS}

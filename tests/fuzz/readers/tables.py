@@ -67,9 +67,7 @@ class Table(Reader):
     targets: Sequence[str] = ("table.*",)
     task = "text-classification"
     family = "bert"
-    formats: ClassVar[Sequence[str]] = (
-        *(".jsonl", ".tsv", ".csv", ".parquet", ".jsonl.gz", ".tsv.gz"),
-    )
+    kinds: Sequence[str] = (*(".jsonl", ".tsv", ".csv", ".parquet", ".jsonl.gz", ".tsv.gz"),)
 
     def rows(self) -> Rows:
         return [{"text": text, "label": ("no", "yes")[k % 2]} for k, text in enumerate(TEXTS * 2)]
@@ -83,7 +81,7 @@ class Table(Reader):
         for path in (scene / RUN).iterdir():
             if path.name != "model" and path.is_file():
                 path.unlink()
-        for suffix in self.formats:
+        for suffix in self.kinds:
             self._write(scene / f"table{suffix}", rows)
 
     def _write(self, path: Path, rows: Rows) -> None:
@@ -108,15 +106,11 @@ class Table(Reader):
             return (*BYTES, *[change_line] * len(BYTES))
         return by_suffix(path)
 
-    def mutate(self, folder: Path, random: Random) -> str:
-        """Mutate one file, and remove the others."""
-        suffix = random.choice(self.formats)
+    def choose(self, folder: Path, kind: str) -> None:
         for path in folder.glob("table.*"):
-            if path.name != f"table{suffix}":
+            if path.name != f"table{kind}":
                 path.unlink()
-        done = super().mutate(folder, random)
-        (folder.parent / "table").write_text(f"table{suffix}")
-        return done
+        (folder.parent / "table").write_text(f"table{kind}")
 
     def words(self, table: str) -> list[str]:
         return ["eval", MODEL, "--task", self.task, "--eval", table, "--json", "--no-record"]
@@ -142,7 +136,7 @@ class Choices(Table):
     name = "choices"
     weight = 1
     task = "multiple-choice"
-    formats = (".jsonl", ".parquet")
+    kinds = (".jsonl", ".parquet")
 
     def rows(self) -> Rows:
         return [
@@ -160,7 +154,7 @@ class TextToText(Table):
     name = "seq2seq"
     weight = 1
     family, task = "t5", "seq2seq"
-    formats = (".jsonl", ".tsv", ".csv", ".parquet")
+    kinds = (".jsonl", ".tsv", ".csv", ".parquet")
 
     def rows(self) -> Rows:
         return [{"text": text, "label": text[:5].strip()} for text in TEXTS]
@@ -175,7 +169,7 @@ class Squad(Table):
     name = "squad"
     weight = 1
     task = "question-answering"
-    formats = (".json",)
+    kinds = (".json",)
 
     def rows(self) -> Rows:
         return [

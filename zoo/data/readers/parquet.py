@@ -110,7 +110,7 @@ def _decode(feature: Any, value: Any, location: str) -> Any:
         fields = feature.get("feature", feature)
         fields = fields if isinstance(fields, dict) else {}
         return {key: _decode(fields.get(key), item, location) for key, item in value.items()}
-    if not isinstance(feature, tuple) or not isinstance(value, int):
+    if not isinstance(feature, tuple) or type(value) is not int:
         return value
     if value == NO_CLASS:
         return None

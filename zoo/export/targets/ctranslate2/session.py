@@ -50,6 +50,7 @@ class CTranslate2Session(TargetSession):
         self, checkpoint: Checkpoint, folder: Path, precision: str, threads: int | None
     ) -> None:
         super().__init__(checkpoint, "ctranslate2", precision)
+        self._folder = folder
         with failures(f"{folder}: CTranslate2 {ctranslate2.__version__} refuses it"):
             self._model = self.kind(
                 str(folder),
@@ -79,7 +80,7 @@ class EncoderSession(CTranslate2Session):
         tokens, lengths = _view(arrays["input_ids"]), _view(row_lengths(arrays))
         types = arrays.get(TYPES)
         more = {} if types is None or not types.any() else {TYPES: types.tolist()}
-        with failures():
+        with failures(f"{self._folder}: CTranslate2 fails"):
             output = self._model.forward_batch(tokens, lengths, **more)
         return {name: np.array(getattr(output, name)) for name in names}
 
@@ -94,7 +95,7 @@ class GeneratorSession(CTranslate2Session):
         self, arrays: "Mapping[str, NDArray[np.int64]]", names: Sequence[str]
     ) -> "Mapping[str, NDArray[Any]]":
         tokens, lengths = _view(arrays["input_ids"]), _view(row_lengths(arrays))
-        with failures():
+        with failures(f"{self._folder}: CTranslate2 fails"):
             return {LOGITS: np.array(self._model.forward_batch(tokens, lengths))}
 
     @override
@@ -119,7 +120,7 @@ class TranslatorSession(CTranslate2Session):
         ]
         config: Any = self._config
         logits = np.empty((*target.shape, config.vocab_size), np.float32)
-        with failures():
+        with failures(f"{self._folder}: CTranslate2 fails"):
             results = self._model.translate_batch(
                 sources,
                 [tokens.target(row.tolist()) for row in target],
@@ -141,11 +142,12 @@ class TranslatorSession(CTranslate2Session):
 
 
 @contextmanager
-def failures(doing: str = "CTranslate2 fails") -> "Iterator[None]":
+def failures(doing: str) -> "Iterator[None]":
     """Turn the errors of CTranslate2 into one line."""
     try:
         yield
-    except (RuntimeError, ValueError) as error:
+    # exceptions of C++ by pybind11, such as IndexError for std::out_of_range
+    except (RuntimeError, ValueError, LookupError, ArithmeticError, MemoryError) as error:
         line = " ".join(str(error).split())
         raise VerificationError(f"{doing}: {line:.300}", "export it again") from error
 

@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
-
 from zoo.checkpoint import Checkpoint
-from zoo.errors import VerificationError
+from zoo.io.json import read_json_record
+from zoo.io.limits import MAX_TOKENIZER_BYTES, MAX_TOKENIZER_VALUES
 from zoo.tokenizers.source_files import SourceFiles
 from zoo.tokenizers.tokenizer_json import load
 
@@ -54,7 +53,5 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def _read(file: Path, kind: type[Read]) -> Read:
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=kind)
-    except (OSError, ValueError, msgspec.DecodeError) as error:
-        raise VerificationError(f"{file} cannot be read: {error}", "export it again") from error
+    limits = {"max_bytes": MAX_TOKENIZER_BYTES, "max_values": MAX_TOKENIZER_VALUES}
+    return read_json_record(file, kind, **limits)

@@ -42,8 +42,16 @@ class OpenVinoSession(TargetSession):
                 "export it again",
             )
         self._taken = sorted(names)
-        self._compiled = openvino.Core().compile_model(model, "CPU", settings)
+        self._file = folder / MODEL
+        try:
+            self._compiled = openvino.Core().compile_model(model, "CPU", settings)
+        except RuntimeError as error:
+            raise self._failure(error) from error
         self._request = self._compiled.create_infer_request()
+
+    def _failure(self, error: RuntimeError) -> VerificationError:
+        line = " ".join(str(error).split())
+        return VerificationError(f"{self._file}: OpenVINO fails: {line:.300}", "export it again")
 
     @override
     def compute(
@@ -53,7 +61,6 @@ class OpenVinoSession(TargetSession):
             inputs = {name: arrays[name] for name in self._taken}
             self._request.infer(inputs, share_inputs=True, share_outputs=True)
         except RuntimeError as error:
-            line = " ".join(str(error).split())
-            raise VerificationError(f"OpenVINO fails: {line:.300}") from error
+            raise self._failure(error) from error
         # a tensor is overwritten by the next run
         return {name: self._request.get_tensor(name).data.copy() for name in names}

@@ -112,7 +112,7 @@ def read_model(path: Path) -> Any:
     """Read a graph or IR."""
     try:
         return openvino.Core().read_model(str(path))
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:  # or its message, which may not be UTF-8
         line = " ".join(str(error).split())
         raise VerificationError(
             f"{path}: OpenVINO {openvino.__version__.partition('-')[0]} refuses it: {line:.300}",

@@ -127,7 +127,7 @@ def test_front_matter_has_the_values_and_no_other_keys(text: str) -> None:
     assert (front[0], front[-1]) == ("---", "---") and "---" not in front[1:-1]
     read = yaml.safe_load("\n".join(front[1:-1]))
     assert read == {"license": "mit", "name": shown(text), "list": [{"a": shown(text)}]}
-    assert all(line.isprintable() for line in front)
+    assert [line for line in front if not line.isprintable()] == []
 
 
 REPOS = ["org/name", "a_b/c_d", "Org-1/n.a.m.e", "o/_name_".replace("_", "x")]

@@ -22,7 +22,7 @@ from zoo.io import limits
 from zoo.io.file_keys import FileKeys, carried, honoured, refused
 from zoo.io.json import dump_json
 from zoo.io.numbers import parse_int
-from zoo.io.sizes import check_size
+from zoo.io.sizes import check_size, size_problem
 from zoo.tokenizers.cross_encoder import CROSS_ENCODER_KEYS
 
 
@@ -135,9 +135,8 @@ class ConfigMap:
         if not hub.get("id2label") or count in (None, len(config.labels)):
             return TranslatedConfig(config, extra, unknown)
         doubt = f"num_labels is {shown(count)}, and id2label names {len(config.labels)}"
-        is_number = isinstance(count, int) and not isinstance(count, bool)
-        is_number = is_number and 0 < count <= limits.MAX_CONFIG_LABELS
-        number = count if is_number else None
+        problem = size_problem("num_labels", count, limits.MAX_CONFIG_LABELS, least=1)
+        number = count if problem is None else None
         return TranslatedConfig(config, extra, unknown, doubt=doubt, num_labels=number)
 
     def to_hub(self, config: Config, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def test_a_file_instead_of_a_directory(hub_checkpoint: Make, tmp_path: Path) -> 
 
 def test_an_unknown_model_type(hub_checkpoint: Make, tmp_path: Path) -> None:
     edit_config(hub_checkpoint(), model_type="berd")
-    refused(tmp_path, "source", 2, "'berd'", "did you mean bert")
+    refused(tmp_path, "source", 2, "'berd'", "its class BertForPreTraining is one of bert")
 
 
 def test_no_model_type(hub_checkpoint: Make, tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_evaluations_are_those_of_zoo_eval(
         tmp_path / "run", settings(pretrained()[0], table, task=task, **WINDOWS, **SHORT, **data)
     )
     (record,) = (r for r in records(run, "validation") if r["step"] == SHORT["max_steps"])
-    options: Any = {"task": task, "data": table, "seq_len": LENGTH, "doc_stride": STRIDE}
+    options: Any = {"task": task, "eval": table, "max_seq_len": LENGTH, "doc_stride": STRIDE}
     result = zoo.evaluate(run / "model", **options)
     assert record["metrics"] == pytest.approx({k: result.metrics[k] for k in record["metrics"]})
     cut = zoo.evaluate(run / "model", **{**options, "doc_stride": None})

@@ -201,7 +201,7 @@ QUESTIONS = [
     ("What?", " ".join(["Alice ran after it across the field, and down the hole."] * 3)),
     ("the", "the cat sat on the mat and the dog"),
 ]
-WINDOW = {"max_tokens": 40, "doc_stride": 9, "max_answer_len": 20}
+WINDOW = {"max_seq_len": 40, "doc_stride": 9, "max_answer_len": 20}
 OPTIONS = [f"--{name.replace('_', '-')}={value}" for name, value in WINDOW.items()]
 
 

@@ -193,7 +193,7 @@ def with_zoo(
     task: Task, side: str, files: Sequence[Path], seed: int, scratch: Path, options: Any
 ) -> Result:
     """Train with zoo. Only steps are timed, and trained are the parameters of the optimizer."""
-    from zoo.convert.cache import resolve_checkpoint
+    from zoo.conversion.cache import resolve_checkpoint
     from zoo.finetuning.runs import FineTuneRun
     from zoo.inference.load_model import load_model
     from zoo.nn.stacks import stacks

@@ -50,8 +50,8 @@ def main() -> None:
 
 def measured(options: argparse.Namespace) -> Iterator[list[str]]:
     """Yield the row of each kind of run."""
-    from zoo.convert.cache import resolve_checkpoint
-    from zoo.export.session import open_session
+    from zoo.conversion.cache import resolve_checkpoint
+    from zoo.exporting.session import open_session
 
     checkpoint = resolve_checkpoint(options.model)
     batches = list(encoded(checkpoint, options.texts))

@@ -186,7 +186,7 @@ def draw(family: Family, config: Any, head: str) -> list[tuple[str, Any]]:
 
 def check(name: str, source: Path, folder: Path) -> None:
     """Compare the exported checkpoint with the source, tensor by tensor."""
-    from zoo.convert.open import open_source
+    from zoo.conversion.open import open_source
     from zoo.hub.source import CheckpointDir
 
     case = CASES[name]

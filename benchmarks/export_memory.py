@@ -17,7 +17,7 @@ import msgspec
 
 from benchmarks._common import machine, run_process, table
 from zoo.checkpoint import WEIGHTS
-from zoo.export.startup import StartupSettings
+from zoo.exporting.startup import StartupSettings
 
 ROWS, TOKENS = 1, 64  # of the batch
 MAKE = """
@@ -58,7 +58,7 @@ def main() -> None:
         rows = []
         for name, argv in (
             ("export", zoo),
-            (f"{ROWS} x {TOKENS} tokens", [sys.executable, "-m", "zoo.export.startup", batch]),
+            (f"{ROWS} x {TOKENS} tokens", [sys.executable, "-m", "zoo.exporting.startup", batch]),
         ):
             measured = run_process(argv)
             rows.append(

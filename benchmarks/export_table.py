@@ -25,11 +25,11 @@ import torch
 from benchmarks._common import Timing, alternate, machine, table, versions
 from tests.inference.making import store
 from zoo.checkpoint import Checkpoint, load_checkpoint
-from zoo.export.export import export_onnx
-from zoo.export.quantization.quantize import Quantization
-from zoo.export.quantization.variants import QuantizationPlan, size_of
-from zoo.export.report import Difference
-from zoo.export.validate import difference
+from zoo.exporting.export import export_onnx
+from zoo.exporting.quantization.quantize import Quantization
+from zoo.exporting.quantization.variants import QuantizationPlan, size_of
+from zoo.exporting.report import Difference
+from zoo.exporting.validate import difference
 from zoo.families.base import Family
 from zoo.families.random_inputs import axis_lengths, random_inputs
 from zoo.inference import Session, load_session

@@ -249,7 +249,7 @@ def train_from_random_weights(
     task: Task, train: Path, run: Path, seed: int, options: argparse.Namespace
 ) -> Path:
     """Train a model of the same family, shape and tokenizer from random weights."""
-    from zoo.convert.cache import resolve_checkpoint
+    from zoo.conversion.cache import resolve_checkpoint
 
     checkpoint = resolve_checkpoint(str(options.model))
     shape = {name: getattr(checkpoint.config, name, None) for name in SHAPE}

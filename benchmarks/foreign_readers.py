@@ -42,14 +42,14 @@ from tokenizers import (
 
 import zoo
 from zoo.checkpoint import load_checkpoint
-from zoo.convert import convert
+from zoo.conversion import convert
 from zoo.data.corpus_cache import SAMPLE
-from zoo.export.export import export_onnx
-from zoo.export.quantization.quantize import Quantization
-from zoo.export.quantization.variants import QuantizationPlan
+from zoo.exporting.export import export_onnx
+from zoo.exporting.quantization.quantize import Quantization
+from zoo.exporting.quantization.variants import QuantizationPlan
 from zoo.hub.source import CheckpointDir
-from zoo.tokenizers import hub_pooling_files
-from zoo.tokenizers.pooling import Pooling
+from zoo.sentence_models import hub_pooling_files
+from zoo.sentence_models.pooling import Pooling
 
 FOLDER = Path(__file__).parent
 TEXTS = ["The river was cold.", "Alice ran across the field after the white rabbit."]

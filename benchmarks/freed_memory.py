@@ -58,8 +58,8 @@ def main() -> None:
 
 def encode(options: argparse.Namespace) -> dict[str, Any]:
     """Return the CPU time of one side, and a digest of the hidden states."""
-    from zoo.convert.cache import resolve_checkpoint
-    from zoo.export.session import open_session
+    from zoo.conversion.cache import resolve_checkpoint
+    from zoo.exporting.session import open_session
 
     side, dtype = options.side
     checkpoint = resolve_checkpoint(options.model)

@@ -22,8 +22,8 @@ import torch
 
 from benchmarks._common import Timing, alternate, machine, table, versions, zoo
 from benchmarks.generate import contenders, pair, prompts, sides
-from zoo.convert.cache import resolve_checkpoint
-from zoo.export.session import open_session
+from zoo.conversion.cache import resolve_checkpoint
+from zoo.exporting.session import open_session
 from zoo.inference.generation.config import GenerationConfig
 from zoo.inference.generation.decoder import Decoder, pad
 from zoo.inference.generation.generate import generate

@@ -34,8 +34,8 @@ def main() -> None:
 
 def measured(model: str, texts: Path, threads: int, rounds: int) -> str:
     """Return the table of both kinds of scales."""
-    from zoo.convert.cache import resolve_checkpoint
-    from zoo.export.session import open_session
+    from zoo.conversion.cache import resolve_checkpoint
+    from zoo.exporting.session import open_session
 
     checkpoint = resolve_checkpoint(model)
     batches = list(encoded(checkpoint, texts))

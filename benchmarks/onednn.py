@@ -31,8 +31,8 @@ def main() -> None:
 
 def measured(model: str, texts: Path, threads: int, rounds: int) -> str:
     """Return the table of both libraries."""
-    from zoo.convert.cache import resolve_checkpoint
-    from zoo.export.session import open_session
+    from zoo.conversion.cache import resolve_checkpoint
+    from zoo.exporting.session import open_session
 
     checkpoint = resolve_checkpoint(model)
     batches = list(encoded(checkpoint, texts))

@@ -3,7 +3,7 @@
     python -m benchmarks.onnx_operators [--width 384] [--rows 512] [--threads 1]
 
 A sum and a norm are two operators, or one that is made from them (``SkipLayerNormalization``);
-a product's bias and an activation likewise. ``zoo.export.graph.fuse`` and
+a product's bias and an activation likewise. ``zoo.exporting.graph.fuse`` and
 ``zoo.inference.ort.runtime`` use what is faster. The results of both must be equal to 1e-5.
 """
 

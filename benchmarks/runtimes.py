@@ -163,7 +163,7 @@ def title(backend: str, dtype: str) -> str:
 
 def installed() -> list[str]:
     """Return the packages of the runtimes that are installed."""
-    from zoo.export.targets import BUILT_IN, find_target
+    from zoo.exporting.targets import BUILT_IN, find_target
 
     targets = (find_target(name) for name in BUILT_IN if name != "onnx")
     return [t.package for t in targets if t.package and t.writer_problem() is None]
@@ -173,13 +173,13 @@ def zoo_sides(source: Path, threads: int) -> "Iterator[tuple[str, Embed]]":
     """Yield the sides of zoo by name; exports are made once, in a cache."""
     from zoo.api import Model
     from zoo.checkpoint import load_checkpoint
-    from zoo.convert.cache import resolve_checkpoint
+    from zoo.conversion.cache import resolve_checkpoint
     from zoo.errors import ZooError
-    from zoo.export.quantization.quantize import Quantization
-    from zoo.export.quantization.variants import QuantizationPlan
-    from zoo.export.session import open_session
-    from zoo.export.targets import find_target
-    from zoo.export.targets.base import ExportSettings
+    from zoo.exporting.quantization.quantize import Quantization
+    from zoo.exporting.quantization.variants import QuantizationPlan
+    from zoo.exporting.session import open_session
+    from zoo.exporting.targets import find_target
+    from zoo.exporting.targets.base import ExportSettings
     from zoo.io.paths import home
 
     checkpoint = resolve_checkpoint(str(source))
@@ -317,7 +317,7 @@ def best_lines(seconds: Mapping[str, Sequence[float]]) -> list[str]:
 def count_tokens(source: Path, texts: Sequence[str]) -> int:
     """Return the number of tokens of texts."""
     from zoo.checkpoint import load_text_tokenizer
-    from zoo.convert.cache import resolve_checkpoint
+    from zoo.conversion.cache import resolve_checkpoint
 
     tokenizer = load_text_tokenizer(resolve_checkpoint(str(source)))
     return sum(len(encoded.ids) for encoded in tokenizer.encode(texts, max_tokens=512))

@@ -19,13 +19,17 @@ from zoo.checkpoint.generation_config import GENERATION_KEYS
 from zoo.families.base import Family
 from zoo.families.config.keys import common_keys
 from zoo.plugins import get_family
+from zoo.sentence_models.module_files import MODULE_KEYS
+from zoo.sentence_models.sentence_transformers_files import (
+    MODULES_KEYS,
+    SENTENCE_KEYS,
+    SETTINGS_KEYS,
+)
 from zoo.tokenizers.keys import (
     SPECIAL_TOKENS_MAP_KEYS,
     TOKENIZER_CONFIG_KEYS,
     TOKENIZER_JSON_KEYS,
 )
-from zoo.tokenizers.module_files import MODULE_KEYS
-from zoo.tokenizers.sentence_files import MODULES_KEYS, SENTENCE_KEYS, SETTINGS_KEYS
 
 ROOT = Path(__file__).parents[1]
 # ELMo and model2vec are read from other libraries' files, and the Hub has no class for them.

@@ -54,7 +54,7 @@ COMPARED_LIMITS = {
     "zoo/data/readers/documents.py": ("DOCUMENT_CHARACTERS",),
     "zoo/data/readers/text_io.py": ("EXPANSION", "LINE_BYTES"),
     "zoo/data/tokenizer.py": ("NEW_VOCABULARY",),
-    "zoo/export/quantization/quantize.py": ("ONNX_FOLDED_BYTES",),
+    "zoo/exporting/quantization/quantize.py": ("ONNX_FOLDED_BYTES",),
     "zoo/hub/client.py": ("HUB_MESSAGE_BYTES",),
     "zoo/inference/__init__.py": ("THREADS",),
     "zoo/inference/processing/inputs.py": ("INPUT_LINE_BYTES",),

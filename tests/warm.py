@@ -175,8 +175,8 @@ def _import_all() -> None:
                 importlib.import_module(module.name)
     # hundreds of regular expressions, which the first model of transformers compiles
     importlib.import_module(CONVERSION_MAPPING).get_checkpoint_conversion_mapping("bert")
-    with importlib.import_module("zoo.export.graph.trace").silence():
-        fill_tables(importlib.import_module("zoo.export.graph.onnx_file").DEFAULT_OPSET)
+    with importlib.import_module("zoo.exporting.graph.trace").silence():
+        fill_tables(importlib.import_module("zoo.exporting.graph.onnx_file").DEFAULT_OPSET)
 
 
 def _use_huge_pages() -> None:

@@ -14,20 +14,20 @@ from zoo.families.base import Family
 from zoo.families.config.keys import CONFIG_PRECEDENCE, common_keys
 from zoo.io.file_keys import FileKeys, Precedence, refused
 from zoo.plugins import get_family, installed
-from zoo.tokenizers.colbert_files import METADATA_KEYS, PYLATE_KEYS
-from zoo.tokenizers.cross_encoder import CROSS_ENCODER_PRECEDENCE
+from zoo.sentence_models.colbert_files import METADATA_KEYS, PYLATE_KEYS
+from zoo.sentence_models.cross_encoder_files import CROSS_ENCODER_PRECEDENCE
+from zoo.sentence_models.module_files import MODULE_KEYS, MODULE_PRECEDENCE, REFUSED_MODULES
+from zoo.sentence_models.sentence_transformers_files import (
+    MODULES_KEYS,
+    SENTENCE_KEYS,
+    SENTENCE_PRECEDENCE,
+    SETTINGS_KEYS,
+)
 from zoo.tokenizers.keys import (
     SPECIAL_TOKENS_MAP_KEYS,
     TOKENIZER_CONFIG_KEYS,
     TOKENIZER_JSON_KEYS,
     TOKENIZER_PRECEDENCE,
-)
-from zoo.tokenizers.module_files import MODULE_KEYS, MODULE_PRECEDENCE, REFUSED_MODULES
-from zoo.tokenizers.sentence_files import (
-    MODULES_KEYS,
-    SENTENCE_KEYS,
-    SENTENCE_PRECEDENCE,
-    SETTINGS_KEYS,
 )
 
 PAGE = Path(__file__).parents[1] / "docs" / "configuration-files.md"

@@ -23,16 +23,16 @@ from benchmarks.embed import packaged_model
 from tests.fuzz.readers.examples import bert_files
 from tests.inference.making import store
 from zoo.checkpoint import Checkpoint, load_checkpoint
-from zoo.convert import convert
+from zoo.conversion import convert
 from zoo.errors import ZooError
-from zoo.export.targets import BUILT_IN, find_target
-from zoo.export.targets.base import ExportSettings, ExportTarget
+from zoo.exporting.targets import BUILT_IN, find_target
+from zoo.exporting.targets.base import ExportSettings, ExportTarget
 from zoo.families.base import Family
 from zoo.families.random_inputs import randomize_weights
 from zoo.hub.source import CheckpointDir
 from zoo.plugins import get_family, iter_families
+from zoo.sentence_models.pooling import Pooling
 from zoo.tokenizers.info import TokenizerInfo
-from zoo.tokenizers.pooling import Pooling
 
 PAGE = Path(__file__).parents[1] / "docs" / "runtime-table.md"
 YES = "yes"

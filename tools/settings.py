@@ -24,7 +24,7 @@ import msgspec
 from zoo.cli.models.export import command as export_command
 from zoo.data.readers.documents import ReaderConfig
 from zoo.errors import UsageError
-from zoo.export.targets import BUILT_IN
+from zoo.exporting.targets import BUILT_IN
 from zoo.families.distillation import DistillationRecipe, Replacement, Targets, Term
 from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, SeqLenWarmup
 from zoo.finetuning.embeddings import losses as embedding_losses

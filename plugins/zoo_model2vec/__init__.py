@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from zoo.families.recipe import Recipe
     from zoo.io.tensors.formats import TensorInfo
+    from zoo.sentence_models.pooling import Pooling
     from zoo.tokenizers import SourceFiles
-    from zoo.tokenizers.pooling import Pooling
 
 TABLES = ("embeddings", "embedding.weight")  # in model2vec, and in sentence-transformers
 MAX_TOKENS = 512  # of a text, where model2vec's configuration does not say it
@@ -72,7 +72,7 @@ class Model2Vec(Family):
     def sentence_settings(
         self, hub: Mapping[str, Any], pooling: "Pooling | None", location: str
     ) -> "Pooling | None":
-        from zoo.tokenizers.pooling import Pooling
+        from zoo.sentence_models.pooling import Pooling
 
         if not hub:
             return pooling

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from tests.adapters.test_peft import logits_of_inputs, zoo
 from tests.inference.conftest import converted
 from zoo.checkpoint import load_checkpoint
-from zoo.convert.cache import resolve_checkpoint
+from zoo.conversion.cache import resolve_checkpoint
 from zoo.errors import UsageError, VerificationError
 from zoo.inference.load_model import load_model
 

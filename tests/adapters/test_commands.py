@@ -22,9 +22,9 @@ from zoo.adapters.write import write_adapter
 from zoo.checkpoint import load_checkpoint
 from zoo.cli import cli
 from zoo.conformance.verify import verify
-from zoo.convert.cache import resolve_adapted, resolve_checkpoint
+from zoo.conversion.cache import resolve_adapted, resolve_checkpoint
 from zoo.errors import SourceError, UsageError, VerificationError, ZooError
-from zoo.export.fastest import fastest_backend, save_speeds
+from zoo.exporting.fastest import fastest_backend, save_speeds
 from zoo.inference.load_model import load_adapted_model, load_model
 from zoo.inference.merge import merge
 

@@ -14,9 +14,9 @@ from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import finetune, settings, texts, write_table
 from zoo.checkpoint import load_checkpoint
 from zoo.conformance.verify import verify
-from zoo.convert.cache import resolve_checkpoint
+from zoo.conversion.cache import resolve_checkpoint
 from zoo.errors import UsageError, VerificationError
-from zoo.export.adapter_inputs import write_adapters
+from zoo.exporting.adapter_inputs import write_adapters
 
 
 def flat(rows: list[list[float]]) -> list[float]:

@@ -22,7 +22,7 @@ from tests.inference.conftest import converted
 from zoo.adapters.layers import require_same_tensors
 from zoo.adapters.lora import LoRA
 from zoo.checkpoint import load_checkpoint
-from zoo.convert.adapter_conversion import adaptable_model
+from zoo.conversion.adapter_conversion import adaptable_model
 from zoo.errors import VerificationError, ZooError
 from zoo.io.limits import MAX_ADAPTER_SIZE
 from zoo.plugins import get_family

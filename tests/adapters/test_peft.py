@@ -24,7 +24,7 @@ from tests.finetuning.making import (
 )
 from tests.inference.conftest import converted
 from zoo.cli import cli
-from zoo.convert.cache import resolve_checkpoint
+from zoo.conversion.cache import resolve_checkpoint
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.inference.load_model import load_model
 from zoo.objectives.base import Batch

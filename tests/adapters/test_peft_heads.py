@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tests.adapters.test_peft import FAMILIES, IA3_TARGETS, LORA_TARGETS, base_of, randomize, zoo
 from tests.checkpoints import Make
-from zoo.convert.cache import resolve_checkpoint
+from zoo.conversion.cache import resolve_checkpoint
 from zoo.inference.load_model import load_model
 
 # architecture, method, task type in peft and modules that are trained as a whole

@@ -21,7 +21,7 @@ from tests.checkpoints import VOCABULARY, Make
 from tests.inference.conftest import converted
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.cli import cli
-from zoo.convert.cache import resolve_checkpoint
+from zoo.conversion.cache import resolve_checkpoint
 from zoo.errors import UsageError, VerificationError, ZooError
 from zoo.inference.load_model import load_model
 

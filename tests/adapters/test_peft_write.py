@@ -15,7 +15,7 @@ from tests.adapters.making import write_random_adapter
 from tests.adapters.test_peft import FAMILIES, base_of, zoo
 from tests.checkpoints import Make
 from zoo.checkpoint import load_checkpoint
-from zoo.convert.cache import resolve_checkpoint
+from zoo.conversion.cache import resolve_checkpoint
 from zoo.errors import UsageError, VerificationError
 from zoo.inference.load_model import load_model
 

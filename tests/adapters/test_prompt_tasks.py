@@ -16,7 +16,7 @@ from tests.finetuning.making import finetune, labelled, settings, texts, write_t
 from tests.training.runs import assert_resumes_from, finish_in_two_processes, records
 from zoo.adapters.write import base_record, write_adapter
 from zoo.checkpoint import AdapterRecord, load_checkpoint
-from zoo.convert.cache import resolve_adapted
+from zoo.conversion.cache import resolve_adapted
 from zoo.errors import UsageError
 from zoo.finetuning.runs import FineTuneRun
 from zoo.inference.extract import extract

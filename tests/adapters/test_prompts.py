@@ -17,7 +17,7 @@ from tests.checkpoints import VOCABULARY, Make
 from tests.inference.conftest import converted
 from zoo.adapters.registry import parse_adapter
 from zoo.adapters.targets import AdaptableModel
-from zoo.convert.cache import resolve_checkpoint
+from zoo.conversion.cache import resolve_checkpoint
 from zoo.errors import UsageError, VerificationError, ZooError
 from zoo.inference.load_model import load_model
 

@@ -15,7 +15,7 @@ from tests.finetuning.making import HERE, finetune, labelled, settings, setup_of
 from tests.training.runs import assert_resumes_from, finish_in_two_processes, records
 from zoo.adapters.registry import METHODS
 from zoo.checkpoint import load_checkpoint, weights_digest
-from zoo.convert.cache import resolve_adapted, resolve_checkpoint
+from zoo.conversion.cache import resolve_adapted, resolve_checkpoint
 from zoo.errors import UsageError, VerificationError
 from zoo.finetuning.config import finetune_config
 from zoo.finetuning.runs import FineTuneRun

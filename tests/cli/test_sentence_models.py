@@ -13,9 +13,9 @@ from tests.tasks.reranker.test_rerank import sparse
 from zoo.cli import cli, failure
 from zoo.errors import ZooError
 from zoo.io.paths import home
-from zoo.tokenizers.pooling import Pooling
-from zoo.tokenizers.sentence_files import hub_pooling_files
-from zoo.tokenizers.sentence_modules import DenseModule, PoolingModule
+from zoo.sentence_models.modules import DenseModule, PoolingModule
+from zoo.sentence_models.pooling import Pooling
+from zoo.sentence_models.sentence_transformers_files import hub_pooling_files
 
 __all__ = ["hub_checkpoint"]
 Case = tuple[tuple[str, ...], str]

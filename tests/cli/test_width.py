@@ -19,7 +19,7 @@ from pathlib import Path
 import click
 import pytest
 
-from tests.export.conftest import with_tokenizer
+from tests.exporting.conftest import with_tokenizer
 from tests.hub.hub_server import Hub
 from tests.once import written_once
 from tests.training.runs import options

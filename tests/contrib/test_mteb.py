@@ -19,8 +19,8 @@ from tests.inference.conftest import Small, small
 from tests.tasks.sentence_embedding.test_predict import pooled
 from zoo.contrib.mteb import Encoder
 from zoo.errors import UsageError
+from zoo.sentence_models.pooling import Pooling
 from zoo.tasks import make_evaluation
-from zoo.tokenizers.pooling import Pooling
 
 __all__ = ["Make", "hub_checkpoint", "small"]
 pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")

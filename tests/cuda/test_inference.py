@@ -10,9 +10,9 @@ import torch
 
 from benchmarks.generate import prompts, spread
 from tests.inference.making import draw_batch, make_checkpoint
-from zoo.export.export import export_onnx
-from zoo.export.graph.write import example_shape
-from zoo.export.validate import compare, require_equal, run_reference
+from zoo.exporting.export import export_onnx
+from zoo.exporting.graph.write import example_shape
+from zoo.exporting.validate import compare, require_equal, run_reference
 from zoo.inference import load_session
 from zoo.inference.generation.config import GenerationConfig
 from zoo.inference.generation.decoder import pad

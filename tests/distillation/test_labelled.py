@@ -16,7 +16,7 @@ from tests.tasks.question_answering.test_train import questions_about_letters
 from tests.tasks.token_classification.test_train import tagged
 from tests.training.runs import records
 from zoo.adapters.checkpoint import AdaptedCheckpoint
-from zoo.convert.cache import resolve_checkpoint
+from zoo.conversion.cache import resolve_checkpoint
 from zoo.data.readers.problems import InvalidRows
 from zoo.distillation.scoring.score import score_run
 from zoo.errors import UsageError

@@ -16,7 +16,7 @@ from zoo.checkpoint import load_checkpoint
 from zoo.distillation.teachers.onnx_teacher import UnpackedTexts
 from zoo.distillation.teachers.teacher import MovedOutput
 from zoo.errors import UsageError
-from zoo.export.export import export_onnx
+from zoo.exporting.export import export_onnx
 from zoo.training.build import prepare_run
 from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext

@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark as long what repeats a test with another head, size, task or version."""
     of_families = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
     for item in of_families:
-        if item.name == "test_export":  # tests/export has the graphs of every head
+        if item.name == "test_export":  # tests/exporting has the graphs of every head
             item.add_marker(pytest.mark.long)
         params = item.callspec.params if hasattr(item, "callspec") else {}
         kit = item.cls.__name__ if isinstance(item, pytest.Function) and item.cls else None

@@ -20,7 +20,7 @@ from zoo.conformance.hf_reference import (
     compare_models,
     reference_model,
 )
-from zoo.convert import convert
+from zoo.conversion import convert
 from zoo.families.base import Family
 from zoo.families.random_inputs import random_inputs, randomize_weights
 from zoo.hub.source import CheckpointDir

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.families import parity
 from zoo.checkpoint import load_checkpoint
-from zoo.convert import convert
+from zoo.conversion import convert
 from zoo.errors import VerificationError
 from zoo.families.random_inputs import random_inputs
 from zoo.hub.source import CheckpointDir

@@ -13,7 +13,7 @@ from tests import warm
 from tests.distillation.making import make_setup
 from tests.finetuning.making import SETTINGS, finetune, settings, texts, write_table
 from tests.inference.making import make_checkpoint
-from zoo.export.export import export_onnx
+from zoo.exporting.export import export_onnx
 from zoo.plugins import get_family
 from zoo.training.config.overrides import deep_merge
 

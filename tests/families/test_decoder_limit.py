@@ -22,8 +22,8 @@ from zoo.conformance.family_checks import FamilyChecks
 from zoo.conformance.verify import verify
 from zoo.distillation.scoring.score import score_run
 from zoo.errors import UsageError
-from zoo.export.export import export_onnx
-from zoo.export.validate import run_reference
+from zoo.exporting.export import export_onnx
+from zoo.exporting.validate import run_reference
 from zoo.families.random_inputs import axis_lengths
 from zoo.inference import load_session
 from zoo.inference.likelihood import Seq2SeqLikelihood

@@ -16,9 +16,9 @@ from tests.families.elmo_files import published
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.cli import main
 from zoo.conformance.golden import Golden
-from zoo.convert import convert
-from zoo.export.export import export_onnx
-from zoo.export.report import ExportReport
+from zoo.conversion import convert
+from zoo.exporting.export import export_onnx
+from zoo.exporting.report import ExportReport
 from zoo.hub.source import CheckpointDir
 from zoo.inference import load_session
 from zoo.inference.bench import measure

@@ -25,7 +25,7 @@ from zoo.checkpoint import load_checkpoint, load_text_tokenizer
 from zoo.errors import UsageError
 from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig
 from zoo.inference.torch_session import TorchSession
-from zoo.look.inspection import Inspector
+from zoo.inspection.inspection import Inspector
 from zoo.objectives.base import Batch
 from zoo.objectives.losses.sampled_softmax import SampledOptions
 from zoo.training.config.overrides import deep_merge

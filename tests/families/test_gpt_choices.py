@@ -11,7 +11,7 @@ from torch import Tensor
 from tests.families.parity import random_model
 from tests.inference.making import make_checkpoint
 from zoo.conformance.hf_reference import Difference, reference_model
-from zoo.export.export import export_onnx
+from zoo.exporting.export import export_onnx
 from zoo.families.random_inputs import random_inputs
 from zoo_gpt import Gpt
 from zoo_gpt.config import SIZES, GptConfig

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from tests.tokenizers.trained import words
 from zoo.cli.inference.run import command
-from zoo.convert import convert
+from zoo.conversion import convert
 from zoo.hub.source import CheckpointDir
 
 TEXTS = ["The quick brown fox", "it was the best of times , it was", "zzz caf\u00e9 !"]

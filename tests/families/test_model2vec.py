@@ -16,8 +16,8 @@ from zoo.api import load
 from zoo.errors import UsageError, VerificationError
 from zoo.hub.select_files import files_to_download
 from zoo.plugins import get_family
-from zoo.tokenizers import hub_pooling_files
-from zoo.tokenizers.pooling import Pooling
+from zoo.sentence_models import hub_pooling_files
+from zoo.sentence_models.pooling import Pooling
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefgh", "##a", "##b"]
 TEXTS = ["a b c", "H g", "d e f g h a b", "c cab", "a b " * 20]

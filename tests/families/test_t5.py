@@ -22,9 +22,9 @@ from zoo.conformance.hf_reference import (
     named_outputs,
     reference_model,
 )
-from zoo.convert import convert
+from zoo.conversion import convert
 from zoo.errors import VerificationError
-from zoo.export.export import export_onnx
+from zoo.exporting.export import export_onnx
 from zoo.families.random_inputs import random_inputs
 from zoo.hub.source import CheckpointDir
 from zoo.inference.load_model import load_model
@@ -509,7 +509,7 @@ def test_encoder_of_a_whole_model_is_converted(tmp_path: Path) -> None:
         convert(CheckpointDir(tmp_path / "hub", "hub"), tmp_path / "ours", force=True)
 
 
-@pytest.mark.long  # tests/tasks exports the encoder, and tests/export the decoder
+@pytest.mark.long  # tests/tasks exports the encoder, and tests/exporting the decoder
 @pytest.mark.parametrize("head", ["encoder", "sequence-classification"])
 def test_export(head: str, tmp_path: Path) -> None:
     config = replace(SMALL, **LATER, num_layers=2, num_decoder_layers=1)

@@ -341,7 +341,7 @@ def test_an_interruption_leaves_nothing(
 
 def test_threads_find_imported_what_they_use() -> None:
     """An interrupted import keeps its lock; a thread with the same import would deadlock."""
-    code = "import sys, zoo.convert.conversion; sys.exit('blake3' not in sys.modules)"
+    code = "import sys, zoo.conversion.convert; sys.exit('blake3' not in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

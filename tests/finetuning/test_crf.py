@@ -19,10 +19,10 @@ from tests.finetuning.making import (
 from tests.tasks.token_classification.test_train import TASK, tagged
 from tests.training.runs import records
 from zoo.checkpoint import load_checkpoint
-from zoo.convert import convert
+from zoo.conversion import convert
 from zoo.data.readers.labelled import Columns
 from zoo.errors import UsageError
-from zoo.export.export import export_onnx
+from zoo.exporting.export import export_onnx
 from zoo.hub.source import CheckpointDir
 from zoo.tasks import make_evaluation
 from zoo.tasks.token_classification.data import read_words

@@ -16,9 +16,9 @@ import transformers
 from tests.finetuning.making import finetune, labelled, settings, texts, write_table
 from tests.tasks.token_classification.test_train import tagged
 from zoo.api import Model, load
-from zoo.convert import convert
+from zoo.conversion import convert
 from zoo.errors import UsageError
-from zoo.export.export import export_onnx
+from zoo.exporting.export import export_onnx
 from zoo.hub.source import CheckpointDir
 from zoo.plugins import all_families, get_family
 

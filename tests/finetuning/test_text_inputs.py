@@ -31,7 +31,7 @@ from tests.finetuning.making import (
 )
 from tests.finetuning.test_errors import refused
 from tests.training.runs import records
-from zoo.convert import convert
+from zoo.conversion import convert
 from zoo.errors import UsageError
 from zoo.finetuning.config import finetune_config
 from zoo.hub.source import CheckpointDir

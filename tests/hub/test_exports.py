@@ -9,14 +9,14 @@ import pytest
 from click.testing import CliRunner
 
 import zoo
-from tests.export.conftest import with_tokenizer
+from tests.exporting.conftest import with_tokenizer
 from tests.hub.hub_server import Hub
 from zoo.checkpoint import encode_manifest, load_checkpoint
 from zoo.cli import cli
 from zoo.conformance.verify import verify
-from zoo.convert import convert
+from zoo.conversion import convert
 from zoo.errors import VerificationError
-from zoo.export.export import export_onnx
+from zoo.exporting.export import export_onnx
 from zoo.hub.source import CheckpointDir
 from zoo.hub.upload.plan import plan_upload
 from zoo.io.paths import store

@@ -20,9 +20,9 @@ from zoo.checkpoint.records import SourceRecord
 from zoo.cli import cli
 from zoo.cli.models.push import command
 from zoo.conformance.verify import verify
-from zoo.convert import convert
+from zoo.conversion import convert
 from zoo.errors import ZooError
-from zoo.export.export import export_onnx
+from zoo.exporting.export import export_onnx
 from zoo.hub.reference import resolve
 from zoo.hub.source import CheckpointDir, locate_or_download
 from zoo.inference import load_session

@@ -11,7 +11,7 @@ import pytest
 from tests.checkpoints import Make, hub_checkpoint
 from zoo.api import Model
 from zoo.checkpoint import Checkpoint, load_checkpoint
-from zoo.convert import convert
+from zoo.conversion import convert
 from zoo.hub.source import CheckpointDir
 from zoo.inference import load_session
 

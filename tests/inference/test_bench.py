@@ -13,9 +13,9 @@ from tests.inference.making import make_checkpoint
 from tests.warm import zoo
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.errors import UsageError, VerificationError, ZooError
-from zoo.export.fastest import fastest_backend, save_speeds
-from zoo.export.session import open_session
-from zoo.export.startup import StartupSettings, measure_startup
+from zoo.exporting.fastest import fastest_backend, save_speeds
+from zoo.exporting.session import open_session
+from zoo.exporting.startup import StartupSettings, measure_startup
 from zoo.inference import load_session
 from zoo.inference.bench import WARM_UP, default_new_tokens, default_seq_len, measure
 from zoo.inference.torch_session import TorchSession

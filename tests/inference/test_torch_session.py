@@ -214,7 +214,7 @@ def test_arrays_may_be_read_only_or_of_another_integer_type(checkpoint: Checkpoi
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
     code = (
-        "import sys, zoo.inference.validate_inputs, zoo.families.onnx, zoo.export.report;"
+        "import sys, zoo.inference.validate_inputs, zoo.families.onnx, zoo.exporting.report;"
         "print(*{'torch', 'numpy', 'onnx', 'onnxruntime'} & set(sys.modules))"
     )
     done = subprocess.run(

@@ -19,7 +19,7 @@ from zoo.metrics.retrieval import (
     retrieval_scores,
     triplet_accuracy,
 )
-from zoo.tokenizers.pooling import SIMILARITIES, SimilarityFunction
+from zoo.sentence_models.pooling import SIMILARITIES, SimilarityFunction
 
 FUNCTIONS = SIMILARITIES["SentenceTransformer"]
 Floats = NDArray[np.floating[Any]]

@@ -20,11 +20,11 @@ from tests.families import parity
 from tests.nn.test_decoder import SHAPE
 from zoo.conformance.family_checks import FamilyChecks
 from zoo.errors import VerificationError
-from zoo.export.graph.attention import transpose_keys
-from zoo.export.graph.fuse import fuse
-from zoo.export.graph.onnx_file import DEFAULT_OPSET
-from zoo.export.graph.parts import with_cache
-from zoo.export.graph.trace import trace
+from zoo.exporting.graph.attention import transpose_keys
+from zoo.exporting.graph.fuse import fuse
+from zoo.exporting.graph.onnx_file import DEFAULT_OPSET
+from zoo.exporting.graph.parts import with_cache
+from zoo.exporting.graph.trace import trace
 from zoo.families.base import Head
 from zoo.families.causal import CausalFamily, causal_heads
 from zoo.families.config import Config, ConfigMap, same_names

@@ -16,7 +16,7 @@ from tests.objectives.words import vocabulary
 from tests.training.runs import run_training
 from zoo.checkpoint import load_checkpoint
 from zoo.conformance.hf_reference import reference_model
-from zoo.convert import convert
+from zoo.conversion import convert
 from zoo.data.rng import generator
 from zoo.errors import UsageError
 from zoo.families.random_inputs import randomize_weights

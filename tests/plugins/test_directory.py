@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from tests.checkpoints import Make, hub_checkpoint
 from zoo.cli import cli
-from zoo.convert.inspect import find_config
+from zoo.conversion.inspect import find_config
 from zoo.errors import UsageError
 from zoo.hub.reference import resolve
 from zoo.hub.source import locate_or_download

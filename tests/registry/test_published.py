@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.registry.published import WIDTHS, Published, published, span
-from zoo.convert.inspect import model_type_of
+from zoo.conversion.inspect import model_type_of
 from zoo.hub import registry
 from zoo.hub.source import CheckpointDir
 from zoo.plugins import get_family

@@ -8,7 +8,7 @@ import pytest
 
 from tests.inference.making import make_checkpoint
 from tools.card_in_node import snippet_of
-from zoo.export.export import export_onnx
+from zoo.exporting.export import export_onnx
 
 NODE = shutil.which("node")
 

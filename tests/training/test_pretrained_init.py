@@ -18,7 +18,7 @@ from tests.checkpoints import VOCABULARY, Make, hub_checkpoint
 from tests.training.runs import SMALL, assert_same, cut, records
 from zoo.checkpoint import load_checkpoint
 from zoo.cli.training.corpus import command as corpus_command
-from zoo.convert.cache import resolve_checkpoint
+from zoo.conversion.cache import resolve_checkpoint
 from zoo.errors import UsageError, VerificationError
 from zoo.io.tensors.safetensors import SafetensorsReader
 from zoo.objectives.base import Batch

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tools.figures.drawing import Canvas, Colour, token_width
-from zoo.look.examples import ShownDocument, ShownExample, show_examples
+from zoo.inspection.examples import ShownDocument, ShownExample, show_examples
 
 # a tokenizer of whole words: what an objective does is easier to see than in pieces of words
 TEXT = """\

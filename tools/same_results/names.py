@@ -62,9 +62,8 @@ def adapters() -> dict[str, list[str]]:
 
 
 def targets() -> dict[str, list[str]]:
-    from zoo.export.targets import BUILT_IN, find_target
-
-    return {name: list(find_target(name).precisions) for name in BUILT_IN}
+    room = _optional_module("zoo.exporting.targets") or import_module("zoo.export.targets")
+    return {name: list(room.find_target(name).precisions) for name in room.BUILT_IN}
 
 
 def families() -> dict[str, list[str]]:

@@ -20,11 +20,11 @@ from zoo.checkpoint import (
     weights_digest,
 )
 from zoo.checkpoint.digests import check_digests
-from zoo.checkpoint.module_weights import module_weight_files
 from zoo.errors import SourceError, UsageError, VerificationError, first_names
 from zoo.io.tensors.finite import require_finite
 from zoo.io.tensors.formats import FLOAT_DTYPES
 from zoo.overrides import override
+from zoo.sentence_models.module_weights import module_weight_files
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -26,13 +26,13 @@ from zoo.io.digests.files import hash_folder
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.tensors.finite import require_finite
-from zoo.tokenizers.sentence_modules import MODULE_WEIGHTS
+from zoo.sentence_models.modules import MODULE_WEIGHTS
 from zoo.version import __version__
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from zoo.checkpoint.module_weights import ModuleWeights
+    from zoo.sentence_models.module_weights import ModuleWeights
 
 
 NOTHING_WRITTEN = "nothing was written"

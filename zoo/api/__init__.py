@@ -69,8 +69,8 @@ def load(
         >>> model.checkpoint.head_name  # doctest: +SKIP
         'none'
     """
-    from zoo.convert.cache import resolve_adapted
-    from zoo.export.session import open_session
+    from zoo.conversion.cache import resolve_adapted
+    from zoo.exporting.session import open_session
     from zoo.io.paths import as_paths
 
     checkpoint = resolve_adapted(fspath(ref), as_paths(adapter), revision=revision, offline=offline)

@@ -83,8 +83,8 @@ def evaluate(
         if given_twice := [name for name in LOADED if values[name] is not None]:
             raise UsageError(f"a loaded model already has its {given_twice[0]}", "leave it out")
     else:
-        from zoo.convert.cache import resolve_adapted
-        from zoo.export.session import open_session
+        from zoo.conversion.cache import resolve_adapted
+        from zoo.exporting.session import open_session
 
         checkpoint = resolve_adapted(
             fspath(model), as_paths(adapter), revision=revision, offline=offline

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from zoo.checkpoint.digests import check_manifest
-from zoo.checkpoint.module_weights import module_weight_files, read_module_weights
 from zoo.checkpoint.records import (
     CONFIG,
     FORMAT_VERSION,
@@ -29,11 +28,12 @@ from zoo.io.json import read_json_record
 from zoo.io.paths import safe_join
 from zoo.io.tensors.safetensors import SafetensorsReader
 from zoo.plugins import get_family
+from zoo.sentence_models.module_weights import module_weight_files, read_module_weights
 from zoo.weights import WeightMap
 
 if TYPE_CHECKING:
-    from zoo.checkpoint.module_weights import ModuleWeights
     from zoo.families.onnx import OnnxSpec
+    from zoo.sentence_models.module_weights import ModuleWeights
 
 ONNX = "onnx"  # target of exports whose record names none
 Record = TypeVar("Record", bound=msgspec.Struct)

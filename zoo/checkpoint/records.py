@@ -11,10 +11,10 @@ from zoo.io.digests.self_digest import NO_DIGEST, add_digest
 from zoo.io.json import JsonStruct, encode_json
 from zoo.io.limits import MAX_JSON_BYTES
 from zoo.io.sizes import check_size
-from zoo.tokenizers.cross_encoder import PairSettings
+from zoo.sentence_models.cross_encoder_files import PairSettings
+from zoo.sentence_models.modules import ActivationName
+from zoo.sentence_models.pooling import Pooling
 from zoo.tokenizers.info import TokenizerInfo
-from zoo.tokenizers.pooling import Pooling
-from zoo.tokenizers.sentence_modules import ActivationName
 
 CONFIG, MANIFEST, TOKENIZER = "config.json", "zoo.json", "tokenizer.json"
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"

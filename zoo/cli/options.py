@@ -11,7 +11,7 @@ from zoo.cli import output
 from zoo.cli.completion import SHARED_TYPES
 from zoo.cli.output import only_results
 from zoo.errors import did_you_mean
-from zoo.export.targets import BUILT_IN, target_names
+from zoo.exporting.targets import BUILT_IN, target_names
 from zoo.io.local import Use, require_local
 from zoo.io.numbers import parse_float, parse_int
 from zoo.overrides import override

@@ -10,7 +10,7 @@ from zoo.conformance.generation_checks import TARGET, GenerationChecks
 from zoo.conformance.hf_reference import reference_class, reference_start
 from zoo.conformance.tiny_model import require, require_finite
 from zoo.conformance.weight_checks import WeightChecks
-from zoo.convert.model_tensors import differing_tensors
+from zoo.conversion.model_tensors import differing_tensors
 from zoo.errors import UsageError, ZooError
 from zoo.families.random_inputs import random_inputs
 from zoo.nn.layers.skip_init import SkipInit

@@ -233,7 +233,7 @@ class FamilyChecks(
     def check_export(self, directory: Path) -> None:
         """Check that a pretrained model is exported to ONNX graphs with the outputs of torch."""
         from zoo.checkpoint import load_checkpoint
-        from zoo.export.export import export_onnx
+        from zoo.exporting.export import export_onnx
 
         self._require_recipe()
         smoke_train(self.family, self.config, directory / "run")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.conformance.tiny_model import TOLERANCE, TinyModel, largest_difference, require
-from zoo.export.graph.parts import NEW, with_cache
+from zoo.exporting.graph.parts import NEW, with_cache
 from zoo.families.onnx import LOGITS, OnnxSpec
 from zoo.families.random_inputs import random_inputs
 from zoo.inference.generation.decoder import Decoder, pad

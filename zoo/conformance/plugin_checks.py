@@ -113,7 +113,7 @@ def _use(named: NamedObject) -> None:
     import click
 
     from zoo.evaluation.base import Evaluation
-    from zoo.export.targets.base import ExportTarget
+    from zoo.exporting.targets.base import ExportTarget
     from zoo.families.tasks import Part
     from zoo.finetuning.task import FineTuningTask
     from zoo.inference.task import Task

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.errors import UsageError, VerificationError
-from zoo.export.graph.trace import Example
+from zoo.exporting.graph.trace import Example
 from zoo.families.base import Family
 from zoo.families.random_inputs import random_inputs, randomize_weights
 from zoo.nn.layers.skip_init import SkipInit

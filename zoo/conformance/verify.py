@@ -7,10 +7,10 @@ from pathlib import Path
 from zoo.checkpoint import Checkpoint, check_tokenizer, is_checkpoint, load_checkpoint
 from zoo.checkpoint.digests import check_digests
 from zoo.checkpoint.records import MappingRecord
-from zoo.convert.checks.round_trip import bitwise_equal
-from zoo.convert.infer_head import identity_map
+from zoo.conversion.checks.round_trip import bitwise_equal
+from zoo.conversion.infer_head import identity_map
 from zoo.errors import PluginError, UsageError, VerificationError, first_names
-from zoo.export.targets import ONNX
+from zoo.exporting.targets import ONNX
 from zoo.io.digests.checks import Check, run_check
 from zoo.io.progress import progress
 from zoo.weights import match_tensors
@@ -85,7 +85,7 @@ def verify_model(path: Path, *, reference: bool) -> Iterator[Check]:
 
 def check_adapter(checkpoint: Checkpoint) -> str:
     """Check that an adapter fits its base, which has the digest of its record."""
-    from zoo.convert.cache import with_its_base
+    from zoo.conversion.cache import with_its_base
     from zoo.inference.load_model import load_model
 
     model = load_model(with_its_base(checkpoint, offline=True))
@@ -149,8 +149,8 @@ def check_graphs(checkpoint: Checkpoint) -> str:
 
 def check_runtime_files(checkpoint: Checkpoint) -> str:
     """Check the digests of the files of an export, and that its runtime opens them."""
-    from zoo.export.session import open_session
-    from zoo.export.targets import find_target
+    from zoo.exporting.session import open_session
+    from zoo.exporting.targets import find_target
 
     session = open_session(checkpoint)
     return f"{find_target(session.backend).title} opens them"

@@ -15,7 +15,7 @@ from zoo.conformance.hf_reference import (
     reference_tensors,
 )
 from zoo.conformance.tiny_model import TinyModel, require
-from zoo.convert.model_tensors import differing_tensors, repeated_targets
+from zoo.conversion.model_tensors import differing_tensors, repeated_targets
 from zoo.families.random_inputs import randomize_weights
 from zoo.io.tensors.formats import TensorInfo
 from zoo.nn.layers.skip_init import init_empty_weights

@@ -15,7 +15,7 @@ from blake3 import blake3
 
 from zoo.errors import UsageError
 from zoo.inference.processing.similarity import pairwise_similarity, similarity_matrix
-from zoo.tokenizers.pooling import Pooling
+from zoo.sentence_models.pooling import Pooling
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -19,7 +19,7 @@ from zoo.distillation.setup import distill_setup
 from zoo.distillation.static_student import FOLDER, write_static_student
 from zoo.distillation.targets import require_generation, targets_data, write_targets
 from zoo.errors import UsageError
-from zoo.export.targets.static.export import static_family
+from zoo.exporting.targets.static.export import static_family
 from zoo.families.distillation import DistillationRecipe
 from zoo.overrides import override
 from zoo.plugins import all_families

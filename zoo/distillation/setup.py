@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import msgspec
 from torch import Tensor, nn
 
-from zoo.convert.cache import resolve_checkpoint
+from zoo.conversion.cache import resolve_checkpoint
 from zoo.data.corpus import TRAIN
 from zoo.data.tokenizer import ExistingTokenizer
 from zoo.distillation.initial_weights import copy_teacher_weights, teacher_weights

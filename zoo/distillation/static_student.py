@@ -11,17 +11,17 @@ import numpy as np
 
 from zoo.checkpoint import Checkpoint
 from zoo.checkpoint.digests import update_manifest
-from zoo.export.targets.static.export import distil
+from zoo.exporting.targets.static.export import distil
 from zoo.families.distillation import Extraction
-from zoo.inference.processing.pooling import pool
 from zoo.inference.torch_session import TorchSession
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.scratch import scratch_directory
-from zoo.tokenizers.pooling import Pooling
-from zoo.tokenizers.sentence_modules import NormalizeModule
+from zoo.sentence_models.modules import NormalizeModule
+from zoo.sentence_models.numpy_modules import pool
+from zoo.sentence_models.pooling import Pooling
 
 if TYPE_CHECKING:
-    from zoo.export.targets.static.vectors import Pool
+    from zoo.exporting.targets.static.vectors import Pool
 
 LOG = logging.getLogger("zoo")
 FOLDER = "static"  # of the student, in the directory of a run

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from zoo.families.runtimes import RuntimeHeader, RuntimeModel
     from zoo.io.tensors.formats import TensorInfo
     from zoo.nn.logits_processor import LogitsProcessor
+    from zoo.sentence_models.pooling import Pooling
     from zoo.tokenizers import SourceFiles, TextTokenizer
-    from zoo.tokenizers.pooling import Pooling
     from zoo.weights import WeightMap
     from zoo.weights.releases import ReleaseTensor
 

@@ -70,7 +70,7 @@ def finetune_config(
         raise UsageError("the settings name no training data", "name a file with --train")
     requested = {**requested, "data": task.data.find_dataset_files(requested["data"])}
     if "family" not in requested:
-        from zoo.convert.cache import resolve_checkpoint
+        from zoo.conversion.cache import resolve_checkpoint
 
         reference = (requested.get("init_from") or {}).get("model")
         if not isinstance(reference, str):

@@ -10,7 +10,8 @@ from zoo.checkpoint.records import MANIFEST, Manifest
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.io.digests.self_digest import read_record
 from zoo.plugins import all_families, all_formats, built_in_formats
-from zoo.tokenizers import MODULE_FILES, POOLING_FILES, TOKENIZER_FILES
+from zoo.sentence_models import MODULE_FILES, POOLING_FILES
+from zoo.tokenizers import TOKENIZER_FILES
 
 if TYPE_CHECKING:
     from zoo.io.tensors.formats import Format

@@ -38,7 +38,7 @@ class CheckpointDir:
     is_export: bool = False  # whether the files are those of an export in a repository
     file: str | None = None  # the only file that is read, which describes its model
     # name -> contents of the side files that the weights describe, see
-    # ``zoo.convert.self_contained``
+    # ``zoo.conversion.self_contained``
     derived: Mapping[str, bytes] = field(default_factory=dict)
     listing: tuple[str, ...] = ()  # all files of a repository, downloaded or not
 
@@ -57,7 +57,8 @@ class CheckpointDir:
     @cached_property
     def folder(self) -> str:
         """Folder of configuration, weights and tokenizer; empty for the directory itself."""
-        from zoo.tokenizers import SourceFiles, backbone_folder
+        from zoo.sentence_models import backbone_folder
+        from zoo.tokenizers import SourceFiles
 
         return backbone_folder(SourceFiles(self.directory, self._only()))
 

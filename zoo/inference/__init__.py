@@ -82,7 +82,7 @@ def dtype_name(dtype: str | None) -> str | None:
     """Return the long name of a dtype: ``float16`` for ``fp16``, or ``int8`` and ``int4``."""
     if dtype in QUANTIZED:
         return dtype
-    from zoo.convert.dtypes import parse_dtype  # zoo.convert is slow to import
+    from zoo.conversion.dtypes import parse_dtype  # zoo.conversion is slow to import
     from zoo.io.tensors.formats import DTYPE_NAMES
 
     code = parse_dtype(dtype)

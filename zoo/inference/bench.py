@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from zoo.errors import UsageError, VerificationError
 from zoo.families.onnx import EMBEDDING
 from zoo.inference.exported import read_export_info
-from zoo.inference.processing.pooling import pool
 from zoo.io.progress import progress
-from zoo.tokenizers.pooling import Pooling
+from zoo.sentence_models.numpy_modules import pool
+from zoo.sentence_models.pooling import Pooling
 
 if TYPE_CHECKING:
     import numpy as np

@@ -18,9 +18,9 @@ from zoo.data.readers.labelled import (
 )
 from zoo.data.readers.problems import RowError
 from zoo.inference.processing.numbers import sigmoid, softmax
-from zoo.inference.processing.pooling import activate
 from zoo.inference.results import Prediction, ResultContext, TaskResults, text_columns
 from zoo.overrides import override
+from zoo.sentence_models.numpy_modules import activate
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray

@@ -15,8 +15,8 @@ from zoo.inference.text_results import (
 )
 from zoo.inference.windowed import WindowedTask
 from zoo.overrides import override
+from zoo.sentence_models.cross_encoder_files import PairSettings
 from zoo.tokenizers import Encoded
-from zoo.tokenizers.cross_encoder import PairSettings
 
 if TYPE_CHECKING:
     import numpy as np

@@ -98,6 +98,14 @@ def dump_json(value: Any, **options: Any) -> str:
         return json.dumps(_without_nan(value), allow_nan=False, **options)
 
 
+def encode_hub_json(value: Any) -> bytes:
+    """Return a file of the Hub's layout: indented by two spaces, with a final newline.
+
+    NaN and infinities are null.
+    """
+    return dump_json(value, indent=2, ensure_ascii=False).encode() + b"\n"
+
+
 def _without_nan(value: Any) -> Any:
     """Return a value with ``None`` in place of floats that are not finite."""
     if isinstance(value, dict):

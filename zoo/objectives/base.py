@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from zoo.families.config import Config
     from zoo.nn.heads import VocabularyProjection
     from zoo.objectives.examples.vocabulary import TokenizerView
-    from zoo.tokenizers.pooling import Pooling
+    from zoo.sentence_models.pooling import Pooling
 
 Array = NDArray[np.int64]
 

@@ -22,9 +22,8 @@ from zoo.checkpoint import (
     load_checkpoint,
 )
 from zoo.checkpoint.generation_config import TOKEN_KEYS
-from zoo.checkpoint.module_weights import module_weight_files
-from zoo.convert.dtypes import numpy_dtype
-from zoo.convert.safetensors_writer import write_weights
+from zoo.conversion.dtypes import numpy_dtype
+from zoo.conversion.safetensors_writer import write_weights
 from zoo.data.tokenizer import ExistingTokenizer
 from zoo.errors import UsageError, VerificationError
 from zoo.families.random_inputs import random_inputs
@@ -37,6 +36,7 @@ from zoo.io.progress import progress
 from zoo.io.tensors.formats import STORAGE, TensorInfo, TensorReader, TensorToWrite
 from zoo.retokenization.match import RowPlan, Vocabulary, plan_rows
 from zoo.retokenization.rows import new_values
+from zoo.sentence_models.module_weights import module_weight_files
 from zoo.version import __version__
 
 if TYPE_CHECKING:

@@ -4,16 +4,9 @@
 
 from zoo.tokenizers.bpe.byte_level import byte_level_bpe_tokenizer, fairseq_bpe_tokenizer
 from zoo.tokenizers.bpe.word_level import word_bpe_tokenizer
-from zoo.tokenizers.colbert_files import hub_pooling_files, module_folders, read_pooling
 from zoo.tokenizers.config_files import tokenizer_class
 from zoo.tokenizers.hub_files import hub_token_ids, hub_tokenizer_files
 from zoo.tokenizers.info import check_template, check_vocabulary, tokenizer_info
-from zoo.tokenizers.sentence_files import (
-    MODULE_FILES,
-    POOLING_FILES,
-    backbone_folder,
-    module_kinds,
-)
 from zoo.tokenizers.sentencepiece.proto import piece_model
 from zoo.tokenizers.sentencepiece.tokenizer import is_sentencepiece, sentencepiece_tokenizer
 from zoo.tokenizers.source_files import TOKENIZER_FILES, SourceFiles, has_tokenizer
@@ -26,27 +19,20 @@ __all__ = [
     "CLS_SEP",
     "CLS_SEP_SEP",
     "EOS_ONLY",
-    "MODULE_FILES",
-    "POOLING_FILES",
     "TOKENIZER_FILES",
     "Encoded",
     "SourceFiles",
     "Template",
     "TextTokenizer",
-    "backbone_folder",
     "byte_level_bpe_tokenizer",
     "check_template",
     "check_vocabulary",
     "fairseq_bpe_tokenizer",
     "has_tokenizer",
-    "hub_pooling_files",
     "hub_token_ids",
     "hub_tokenizer_files",
     "is_sentencepiece",
-    "module_folders",
-    "module_kinds",
     "piece_model",
-    "read_pooling",
     "sentencepiece_tokenizer",
     "stored_kind",
     "tokenizer_class",

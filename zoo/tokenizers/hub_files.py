@@ -4,8 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from zoo.io.json import encode_hub_json
 from zoo.tokenizers.info import TokenizerInfo
-from zoo.tokenizers.module_files import encode
 from zoo.tokenizers.source_files import SPECIAL_TOKENS, TOKENIZER_CONFIG, TOKENIZER_JSON
 from zoo.tokenizers.template import sets_token_types
 from zoo.tokenizers.wordpiece import OPTIONS
@@ -46,11 +46,11 @@ def hub_tokenizer_files(
         **roles,
     }
     if info.sections:
-        tokenizer_json = encode({**tokenizer, **info.sections})
+        tokenizer_json = encode_hub_json({**tokenizer, **info.sections})
     return {
         TOKENIZER_JSON: tokenizer_json,
-        TOKENIZER_CONFIG: encode(config),
-        SPECIAL_TOKENS: encode(roles),
+        TOKENIZER_CONFIG: encode_hub_json(config),
+        SPECIAL_TOKENS: encode_hub_json(roles),
     }
 
 

@@ -96,7 +96,7 @@ def _lines(run: Path) -> int:
 
 def _compare(whole: Path, broken: Path) -> int:
     """Compare all files of two runs, and count the tensors of their last checkpoints."""
-    from zoo.convert.checks.round_trip import bitwise_equal
+    from zoo.conversion.checks.round_trip import bitwise_equal
     from zoo.io.tensors.safetensors import SafetensorsReader
     from zoo.training.state.checkpoints import list_checkpoints
     from zoo.training.state.equal_files import differing_files

@@ -10,7 +10,7 @@ import transformers
 
 from tests.checkpoints import Make
 from tests.warm import zoo
-from zoo.convert import convert
+from zoo.conversion import convert
 from zoo.hub.source import CheckpointDir
 
 TEXT = "a b [MASK] c"

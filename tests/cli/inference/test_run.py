@@ -16,12 +16,12 @@ import transformers
 
 from tests.checkpoints import Make
 from tests.warm import zoo
-from zoo.convert import convert
+from zoo.conversion import convert
 from zoo.errors import UsageError
 from zoo.hub.source import CheckpointDir
 from zoo.plugins.tasks import find_task
-from zoo.tokenizers import hub_pooling_files
-from zoo.tokenizers.pooling import Pooling
+from zoo.sentence_models import hub_pooling_files
+from zoo.sentence_models.pooling import Pooling
 
 TASKS = {
     "embed": "BertModel",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.warm import zoo
-from zoo.look.examples import ShownDocument
+from zoo.inspection.examples import ShownDocument
 
 WORDS = [
     "the",

@@ -21,7 +21,7 @@ from tests.families.further_version import FurtherVersionTests
 from tests.families.parity import assert_equal, assert_equal_at_all_lengths, random_model
 from tests.inference.making import make_checkpoint
 from zoo.checkpoint import load_checkpoint
-from zoo.export.export import export_onnx
+from zoo.exporting.export import export_onnx
 from zoo.families.random_inputs import random_inputs
 from zoo.inference import load_session
 from zoo.testing.conformance import FamilyTests

@@ -19,9 +19,9 @@ from zoo.checkpoint import load_checkpoint
 from zoo.checkpoint.generation_config import GENERATION_KEYS, generation_config
 from zoo.cli import main
 from zoo.cli.inference.run import command
-from zoo.convert.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import UsageError, VerificationError
-from zoo.export.export import export_onnx
+from zoo.exporting.export import export_onnx
 from zoo.hub.source import CheckpointDir
 
 __all__ = ["hub"]

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from torch import Tensor
 from transformers.generation import logits_process
 
-from tests.export.conftest import Exported, exported_once
+from tests.exporting.conftest import Exported, exported_once
 from tests.inference.generation import conftest as gpt
 from tests.inference.generation import test_encoder_decoder as t5
 from tests.inference.making import store

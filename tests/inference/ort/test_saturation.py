@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
-from zoo.export.quantization.quantize import Quantization, quantize
+from zoo.exporting.quantization.quantize import Quantization, quantize
 from zoo.inference.ort.runtime import create_session, run_graph
 from zoo.inference.ort.saturation import saturates
 

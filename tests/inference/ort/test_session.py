@@ -17,7 +17,7 @@ from tests import warm
 from tests.inference.making import draw_batch
 from zoo.checkpoint import Checkpoint, encode_manifest, load_checkpoint
 from zoo.errors import UsageError, VerificationError
-from zoo.export.session import open_session
+from zoo.exporting.session import open_session
 from zoo.inference import BackendWarning, load_session
 from zoo.inference.ort.runtime import create_session
 from zoo.io.digests.files import hash_file
@@ -219,7 +219,7 @@ def _modules(checkpoint: Checkpoint) -> set[bytes]:
     """Return the modules that a process imports to run a checkpoint in ONNX Runtime."""
     code = (
         "import sys; from pathlib import Path;"
-        "from zoo.export.session import open_session;"
+        "from zoo.exporting.session import open_session;"
         "from zoo.checkpoint import load_checkpoint;"
         "session = open_session(load_checkpoint(Path(sys.argv[1])), 'onnx');"
         "session.run({'input_ids': [[1, 2]]}); print(*sys.modules)"
@@ -234,7 +234,7 @@ def _modules(checkpoint: Checkpoint) -> set[bytes]:
 def test_two_processes_that_export_at_once(source: Checkpoint) -> None:
     code = (
         "import sys; from pathlib import Path; import numpy as np;"
-        "from zoo.export.session import open_session;"
+        "from zoo.exporting.session import open_session;"
         "from zoo.checkpoint import load_checkpoint;"
         "session = open_session(load_checkpoint(Path(sys.argv[1])), 'onnx', threads=1);"
         "print(session.run({'input_ids': np.arange(8).reshape(2, 4)})['pooler_output'].sum())"

@@ -12,7 +12,7 @@ from zoo.inference.processing.similarity import (
     pairwise_similarity,
     similarity_matrix,
 )
-from zoo.tokenizers.pooling import SimilarityFunction
+from zoo.sentence_models.pooling import SimilarityFunction
 
 FUNCTIONS = get_args(SimilarityFunction)
 

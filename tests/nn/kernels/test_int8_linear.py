@@ -9,7 +9,7 @@ from torch import nn
 
 from tests.inference.making import make_checkpoint
 from zoo.errors import UsageError
-from zoo.export.session import open_session
+from zoo.exporting.session import open_session
 from zoo.inference import load_session
 from zoo.nn.kernels.int8_linear import Int8Linear, largest_weight, quantize_linear_maps
 from zoo.plugins import get_family

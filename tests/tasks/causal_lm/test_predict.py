@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.cli.inference.run import command
-from zoo.convert import convert
+from zoo.conversion import convert
 from zoo.errors import UsageError
-from zoo.export.session import open_session
+from zoo.exporting.session import open_session
 from zoo.hub.source import CheckpointDir
 from zoo.inference.task import TaskWarning
 from zoo.io.terminal import escape_controls

@@ -12,6 +12,7 @@ from tests.checkpoints import Make
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import HERE, finetune, setup_of, write_table
 from tests.inference.conftest import converted
+from tests.sentence_models.test_colbert_files import of_pylate, of_stanford
 from tests.tasks.sentence_embedding.test_train import table, tree_of
 from tests.tasks.sentence_embedding.test_training_losses import (
     assert_equal,
@@ -21,10 +22,9 @@ from tests.tasks.sentence_embedding.test_training_losses import (
     trained_module,
     wide,
 )
-from tests.tokenizers.test_colbert_files import of_pylate, of_stanford
 from tests.training.runs import records
 from zoo.checkpoint import load_checkpoint
-from zoo.convert.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import ZooError
 from zoo.finetuning.runs import FineTuneRun, select_median_run
 from zoo.hub.source import CheckpointDir

@@ -14,9 +14,9 @@ from tests.tasks.seq2seq.test_predict import hub
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.cli.inference.run import command
-from zoo.convert import convert
+from zoo.conversion import convert
 from zoo.errors import UsageError
-from zoo.export.session import open_session
+from zoo.exporting.session import open_session
 from zoo.hub.source import CheckpointDir
 from zoo.inference.task import TaskWarning
 

@@ -16,7 +16,7 @@ from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.cli.inference.run import command
 from zoo.errors import UsageError
-from zoo.export.session import open_session
+from zoo.exporting.session import open_session
 
 __all__ = ["hub_checkpoint", "source"]
 Row = dict[str, Any]

@@ -16,7 +16,7 @@ from tests.finetuning.making import HERE, write_table
 from tests.training.runs import assert_equal_files, cut
 from zoo.api import Model
 from zoo.cli.models.info import command as info
-from zoo.convert.cache import resolve_checkpoint
+from zoo.conversion.cache import resolve_checkpoint
 from zoo.errors import UsageError
 from zoo.finetuning.runs import FineTuneRun
 from zoo.finetuning.setup import finetune_setup

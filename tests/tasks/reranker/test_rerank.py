@@ -14,7 +14,7 @@ from tests.closeness import assert_same, assert_within, subtracted
 from tests.inference.conftest import converted
 from zoo.api import Model, load
 from zoo.cli.inference.run import command
-from zoo.convert.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import UsageError
 from zoo.hub.source import CheckpointDir
 from zoo.hub.upload.plan import PLACEHOLDER

@@ -15,8 +15,8 @@ from tests.tasks.sentence_embedding.test_predict import pooled
 from zoo.errors import UsageError
 from zoo.inference.processing.similarity import similarity_rows
 from zoo.metrics.retrieval import NAMES, retrieval_scores
+from zoo.sentence_models.pooling import Pooling
 from zoo.tasks import make_evaluation
-from zoo.tokenizers.pooling import Pooling
 
 TASK = "sentence-embedding"
 pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")

@@ -16,10 +16,10 @@ from tests.inference.conftest import converted
 from zoo.api import load
 from zoo.checkpoint import load_checkpoint
 from zoo.checkpoint.digests import check_digests
-from zoo.convert.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import SourceError, VerificationError
-from zoo.finetuning.embeddings.pooling import SentenceModules, load_modules
 from zoo.hub.source import CheckpointDir
+from zoo.sentence_models.torch_modules import SentenceModules, load_modules
 
 TEXTS = ["a b c", "j i", "d e f g h i j a b", "c"]
 PROMPTS = {"query": "a b ", "document": "c d e "}

@@ -17,8 +17,8 @@ from zoo.api import Model, load
 from zoo.errors import UsageError
 from zoo.inference.processing.records import as_records
 from zoo.inference.task import TaskWarning
+from zoo.sentence_models.pooling import Pooling
 from zoo.tasks.sentence_embedding.predict import Embed
-from zoo.tokenizers.pooling import Pooling
 
 __all__ = ["source"]
 SENTENCES = [

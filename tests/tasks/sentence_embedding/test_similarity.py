@@ -16,7 +16,7 @@ from tests.tasks.sentence_embedding.test_predict import pooled
 from zoo.cli.inference.run import command
 from zoo.errors import UsageError
 from zoo.inference.task import TaskWarning
-from zoo.tokenizers.pooling import Pooling
+from zoo.sentence_models.pooling import Pooling
 
 PAIRS = [("a b", "a b"), ("a b", "c d e ab"), ("", "j"), ("a " * 60, "b")]
 pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")

@@ -42,15 +42,15 @@ from zoo.finetuning.embeddings.losses.functions import (
 )
 from zoo.finetuning.embeddings.losses.multiple_negatives import MultipleNegatives
 from zoo.finetuning.embeddings.order import NoDuplicatesOrder
-from zoo.finetuning.embeddings.pooling import pool
 from zoo.finetuning.embeddings.representation import EmbeddedBatch, Representation
 from zoo.finetuning.runs import FineTuneRun
-from zoo.inference.processing.pooling import pool as numpy_pool
 from zoo.objectives.base import Batch
+from zoo.sentence_models.module_files import MODES
+from zoo.sentence_models.numpy_modules import pool as numpy_pool
+from zoo.sentence_models.pooling import Pooling
+from zoo.sentence_models.sentence_transformers_files import hub_pooling_files
+from zoo.sentence_models.torch_modules import pool
 from zoo.tasks import make_evaluation
-from zoo.tokenizers.module_files import MODES
-from zoo.tokenizers.pooling import Pooling
-from zoo.tokenizers.sentence_files import hub_pooling_files
 from zoo.training.build import build_model
 from zoo.training.distributed.context import DistContext
 

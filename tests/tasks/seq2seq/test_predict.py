@@ -14,10 +14,10 @@ from tests.tokenizers.texts import prose
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.cli.inference.run import command
-from zoo.convert import convert
+from zoo.conversion import convert
 from zoo.errors import UsageError
-from zoo.export.export import export_onnx
-from zoo.export.session import open_session
+from zoo.exporting.export import export_onnx
+from zoo.exporting.session import open_session
 from zoo.hub.source import CheckpointDir
 from zoo.inference.task import TaskWarning
 

@@ -184,9 +184,9 @@ def test_every_encoder_has_a_head_for_embeddings(family: str) -> None:
 def test_the_model_is_exported_and_not_converted_to_the_hub(
     pretrained: Pretrained, tmp_path: Path
 ) -> None:
-    from zoo.convert import convert
-    from zoo.export.export import export_onnx
-    from zoo.export.session import open_session
+    from zoo.conversion import convert
+    from zoo.exporting.export import export_onnx
+    from zoo.exporting.session import open_session
     from zoo.hub.source import CheckpointDir
 
     source, _ = pretrained("BertModel")
@@ -207,7 +207,7 @@ def test_without_its_classifier_the_model_is_a_sentence_encoder(
 ) -> None:
     from sentence_transformers import SentenceTransformer
 
-    from zoo.convert import convert
+    from zoo.conversion import convert
     from zoo.hub.source import CheckpointDir
 
     source, _ = pretrained("BertModel")

@@ -22,7 +22,7 @@ from tests.tasks.sentence_embedding.test_training_losses import (
 )
 from tests.training.runs import records
 from zoo.checkpoint import load_checkpoint
-from zoo.convert.conversion import convert
+from zoo.conversion.convert import convert
 from zoo.errors import ZooError
 from zoo.hub.source import CheckpointDir
 from zoo.tasks.sparse_embedding.train import SparseRepresentation

@@ -20,13 +20,13 @@ from zoo.cli.options import (
     shared_option,
 )
 from zoo.cli.output import note, result, table
-from zoo.export.targets import ONNX
+from zoo.exporting.targets import ONNX
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.errors import ZooError
-    from zoo.export.report import Agreement
-    from zoo.export.startup import Startup
+    from zoo.exporting.report import Agreement
+    from zoo.exporting.startup import Startup
     from zoo.inference import Need, Session
     from zoo.inference.bench import Measurement
 
@@ -111,8 +111,8 @@ def command(
     import msgspec
 
     from zoo.checkpoint import check_tokenizer
-    from zoo.convert.cache import resolve_checkpoint
-    from zoo.export.session_agreement import ACCEPTED, agrees, session_agreements
+    from zoo.conversion.cache import resolve_checkpoint
+    from zoo.exporting.session_agreement import ACCEPTED, agrees, session_agreements
     from zoo.inference.bench import default_new_tokens, default_seq_len, measure
     from zoo.inference.merge import as_whole_model
     from zoo.report.figures import figure_path, plot_speeds
@@ -134,7 +134,7 @@ def command(
     for (name, kind), error in refused.items():
         lines.append(f"left out: {f'{name} in {kind}' if kind else name}: {error}")
     if batch["new_tokens"] or not default_new_tokens(checkpoint, None):
-        from zoo.export.fastest import save_measurements
+        from zoo.exporting.fastest import save_measurements
 
         measured = []
         for (_, kind), m, found in zip(sessions, measurements, agreements, strict=True):
@@ -167,7 +167,7 @@ def _pairs(
     checkpoint: "Checkpoint", backends: "Sequence[str]", dtypes: "Sequence[str]"
 ) -> list[Pair]:
     """Return all pairs of a backend and a dtype; ``None`` is the default of the backend."""
-    from zoo.convert.dtypes import NAMES
+    from zoo.conversion.dtypes import NAMES
     from zoo.inference import QUANTIZED, dtype_name, has_graph_alone
     from zoo.inference.exported import read_export_info
 
@@ -183,7 +183,7 @@ def _pairs(
 
 def _runtimes(checkpoint: "Checkpoint") -> "Iterator[str]":
     """Yield the installed runtimes, other than ONNX Runtime, that can hold a model."""
-    from zoo.export.targets import find_target, target_names
+    from zoo.exporting.targets import find_target, target_names
 
     model = (checkpoint.config, checkpoint.head_name, checkpoint.model.pooling)
     for name in target_names():
@@ -204,8 +204,8 @@ def _open(
 ) -> "tuple[dict[Pair, Session], dict[Pair, ZooError]]":
     """Return sessions, and the reasons why the other pairs have none."""
     from zoo.errors import UsageError
-    from zoo.export.quantization.search import DropError
-    from zoo.export.session import open_session
+    from zoo.exporting.quantization.search import DropError
+    from zoo.exporting.session import open_session
     from zoo.inference import check_threads
 
     check_threads(threads)
@@ -229,7 +229,7 @@ def _startup(
     path: str, backend: str, dtype: str | None, threads: int | None, batch: dict[str, int]
 ) -> "Startup":
     """Return what a new process takes for its first batch."""
-    from zoo.export.startup import StartupSettings, measure_startup
+    from zoo.exporting.startup import StartupSettings, measure_startup
 
     sizes = {name: batch[name] for name in ("batch_size", "seq_len", "new_tokens")}
     return measure_startup(

@@ -122,11 +122,11 @@ def command(
     from dataclasses import replace
 
     from zoo.checkpoint.digests import check_manifest
-    from zoo.convert.cache import resolve_adapted
+    from zoo.conversion.cache import resolve_adapted
     from zoo.data.readers.documents import expand_paths
     from zoo.errors import UsageError
     from zoo.evaluation.record import evaluation_record, is_recordable, record_evaluation
-    from zoo.export.session import open_session
+    from zoo.exporting.session import open_session
     from zoo.io.progress import progress_of_files
 
     compute = {name: options.pop(name) for name in ("backend", "device", "dtype", "threads")}
@@ -367,10 +367,10 @@ def _print_glue(
     as_json: bool,
 ) -> None:
     """Evaluate the models of GLUE's tasks, and print their scores and the average."""
-    from zoo.convert.cache import resolve_checkpoint
+    from zoo.conversion.cache import resolve_checkpoint
     from zoo.data.readers.glue import GLUE
     from zoo.errors import UsageError
-    from zoo.export.session import open_session
+    from zoo.exporting.session import open_session
     from zoo.tasks.glue import evaluate_glue, glue_models
 
     if len(data) != 1:

@@ -67,7 +67,7 @@ def command(
     what each layer predicts through the model's head, and the mix of layers where the model has
     one. It is one file without network access. --json prints all numbers exactly instead.
     """
-    from zoo.convert.cache import resolve_checkpoint
+    from zoo.conversion.cache import resolve_checkpoint
     from zoo.errors import UsageError
     from zoo.io.output.atomic import atomic_write
     from zoo.io.output.full_disks import writing
@@ -83,8 +83,8 @@ def command(
     )
     from zoo.checkpoint import load_text_tokenizer
     from zoo.inference.torch_session import TorchSession
-    from zoo.look.inspection import Inspector
-    from zoo.look.page import render
+    from zoo.inspection.inspection import Inspector
+    from zoo.inspection.page import render
 
     session = TorchSession(checkpoint, device=options["device"])
     inspector = Inspector(

@@ -212,8 +212,8 @@ def _stream(
 def _prepared(
     name: str, ref: str, texts: tuple[str, ...], options: dict[str, Any], *, digests: bool = False
 ) -> "tuple[Task, TaskInput]":
-    from zoo.convert.cache import resolve_adapted
-    from zoo.export.session import open_session
+    from zoo.conversion.cache import resolve_adapted
+    from zoo.exporting.session import open_session
     from zoo.tasks import make_task
     from zoo.tasks.table import open_input
 

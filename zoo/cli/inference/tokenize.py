@@ -26,7 +26,7 @@ def command(refs: tuple[str, ...], text: str, offline: bool, as_json: bool) -> N
     Only the tokenizer of a model is downloaded. --json also has ids, and the start and end of each
     token in characters.
     """
-    from zoo.look.tokens import text_tokenizer
+    from zoo.inspection.tokens import text_tokenizer
 
     if text == "-":
         text = sys.stdin.buffer.read().decode("utf-8", "replace").rstrip("\r\n")

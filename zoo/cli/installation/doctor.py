@@ -75,7 +75,7 @@ def command(as_json: bool) -> None:
 
 def _runtimes() -> dict[str, str]:
     """Return the built-in export targets that are backends -> how they run here, or why not."""
-    from zoo.export.targets import BUILT_IN, ONNX, find_target
+    from zoo.exporting.targets import BUILT_IN, ONNX, find_target
 
     states = {}
     for target in (find_target(name) for name in BUILT_IN if name != ONNX):

@@ -106,7 +106,7 @@ def _summary(adapter: "Checkpoint") -> dict[str, Any]:
 def info(path: Path, as_json: bool) -> None:
     """Describe an adapter: its method, its settings, its base, and whether that is available."""
     from zoo.adapters.checkpoint import load_adapter
-    from zoo.convert.cache import base_problem
+    from zoo.conversion.cache import base_problem
 
     adapter = load_adapter(path)
     value = _summary(adapter)
@@ -164,7 +164,7 @@ def merge(
     is written. The largest change of a weight is printed.
     """
     from zoo.adapters.checkpoint import AdaptedCheckpoint
-    from zoo.convert.cache import resolve_adapted
+    from zoo.conversion.cache import resolve_adapted
     from zoo.io.output.overwrite import check_target
 
     check_target(output, force=force, sources=[Path(path) for path in paths])
@@ -214,7 +214,7 @@ def extract(
     an update cannot change, such as norms and embeddings. A head that REF lacks becomes the
     adapter's.
     """
-    from zoo.convert.cache import resolve_checkpoint
+    from zoo.conversion.cache import resolve_checkpoint
     from zoo.io.output.overwrite import check_target
 
     check_target(output, force=force)

@@ -77,7 +77,7 @@ def command(ref: str, output: Path | None, as_json: bool, **options: Any) -> Non
     source is rebuilt from the result and compared bit for bit before the result is published.
     """
     from zoo.adapters.checkpoint import hint_of_subfolders
-    from zoo.convert import convert
+    from zoo.conversion import convert
     from zoo.errors import UsageError
     from zoo.hub.reference import resolve
     from zoo.hub.source import locate_or_download
@@ -124,7 +124,7 @@ def command(ref: str, output: Path | None, as_json: bool, **options: Any) -> Non
 def _has_adapter(ref: str) -> bool:
     """Return whether a reference is a directory with an adapter, of zoo or of another library."""
     from zoo.checkpoint import is_checkpoint, load_checkpoint
-    from zoo.convert.adapter_layouts import is_foreign_adapter
+    from zoo.conversion.adapter_layouts import is_foreign_adapter
 
     path = Path(ref).expanduser()
     if is_checkpoint(path):
@@ -136,7 +136,7 @@ def _convert_adapter(
     ref: str, base: str | None, output: Path | None, options: dict[str, Any], *, as_json: bool
 ) -> None:
     """Convert an adapter of another library, or write one in its layout."""
-    from zoo.convert.adapter_layouts import read_adapter_of, write_adapter_for
+    from zoo.conversion.adapter_layouts import read_adapter_of, write_adapter_for
     from zoo.errors import UsageError
     from zoo.io.output.overwrite import check_target
 

@@ -74,7 +74,7 @@ def describe_export(checkpoint: "Checkpoint", *, verbose: bool) -> list[str]:
 
 def describe_target(checkpoint: "Checkpoint", *, verbose: bool) -> list[str]:
     """Return the lines on an export to a runtime other than ONNX Runtime."""
-    from zoo.export.targets.backend import read_target_info
+    from zoo.exporting.targets.backend import read_target_info
 
     info = read_target_info(checkpoint)
     facts = _facts(checkpoint, f"{info.title or info.target} export")
@@ -218,7 +218,7 @@ def tasks_of(checkpoint: "Checkpoint") -> list[str]:
     """Return the tasks that a model serves; of an export, those that its runtime runs."""
     if not checkpoint.is_export:
         return list(checkpoint.tasks)
-    from zoo.export.targets import backend  # loads numpy
+    from zoo.exporting.targets import backend  # loads numpy
 
     return backend.tasks_of(checkpoint)
 
@@ -288,8 +288,8 @@ def _nested(values: Mapping[str, Any]) -> list[str]:
 
 def _run_command(checkpoint: "Checkpoint") -> str:
     """Return a command that runs the model."""
-    from zoo.convert.model_card import task_of_head
-    from zoo.convert.usage import UsedModel, zoo_snippet
+    from zoo.conversion.model_card import task_of_head
+    from zoo.conversion.usage import UsedModel, zoo_snippet
 
     info, training = checkpoint.model.tokenizer, checkpoint.manifest.training or {}
     task = task_of_head(checkpoint.family, checkpoint.head_name, training.get("task"))

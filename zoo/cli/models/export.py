@@ -20,15 +20,15 @@ from zoo.cli.options import (
     shared_option,
 )
 from zoo.cli.output import result
-from zoo.export.targets import ONNX
+from zoo.exporting.targets import ONNX
 from zoo.overrides import override
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from zoo.checkpoint import Checkpoint
-    from zoo.export.quantization.variants import QuantizationPlan
-    from zoo.export.targets.base import ExportTarget
+    from zoo.exporting.quantization.variants import QuantizationPlan
+    from zoo.exporting.targets.base import ExportTarget
 
 COLUMNS = ("text", "pair", "label")
 BLOCK_SIZE = 32  # default
@@ -211,9 +211,9 @@ def command(
     encoder and decoder.
     """
     from zoo.checkpoint import check_tokenizer
-    from zoo.convert.cache import resolve_adapted
+    from zoo.conversion.cache import resolve_adapted
     from zoo.errors import UsageError
-    from zoo.export.targets import find_target
+    from zoo.exporting.targets import find_target
     from zoo.hub.reference import resolve
     from zoo.io.output.overwrite import check_target
 
@@ -240,7 +240,7 @@ def command(
     check_tokenizer(checkpoint)
     if licence is not None:
         checkpoint = checkpoint.with_licence(licence)
-    from zoo.export.targets.base import ExportSettings
+    from zoo.exporting.targets.base import ExportSettings
     from zoo.inference.merge import as_whole_model  # imports torch
 
     if not as_inputs:
@@ -285,8 +285,8 @@ def _quantization(
 ) -> "QuantizationPlan | None":
     """Return how quantized models are made and compared, or ``None`` for none."""
     from zoo.errors import UsageError
-    from zoo.export.quantization.quantize import Quantization
-    from zoo.export.quantization.variants import QuantizationPlan
+    from zoo.exporting.quantization.quantize import Quantization
+    from zoo.exporting.quantization.variants import QuantizationPlan
     from zoo.tasks.metric import task_metric
 
     _require_used({"block_size": block_size}, int4, "--int4")

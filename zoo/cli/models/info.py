@@ -112,7 +112,7 @@ def _checkpoint(path: Path) -> Described:
 
 
 def _directory(reference: "Reference") -> Described:
-    from zoo.convert import convert
+    from zoo.conversion import convert
     from zoo.hub.source import locate_or_download
     from zoo.io.output.overwrite import HUB_RECORD
 
@@ -141,7 +141,7 @@ def _row(reference: "Reference") -> Described:
 def _repository(reference: "Reference", *, offline: bool, lock: "Lock | None") -> Described:
     from zoo.checkpoint import MANIFEST, Manifest
     from zoo.cli.models import describe
-    from zoo.convert.inspect import find_config
+    from zoo.conversion.inspect import find_config
     from zoo.errors import SourceError
     from zoo.hub import fetch
     from zoo.hub.select_files import config_files, export_files, matching

@@ -73,7 +73,7 @@ def command(
     Tokens that both vocabularies have keep their rows of embeddings, by what they spell, and every
     row is accounted for. The result is a model; train it further with zoo pretrain --init-from.
     """
-    from zoo.convert.cache import resolve_checkpoint
+    from zoo.conversion.cache import resolve_checkpoint
     from zoo.io.output.overwrite import check_target
     from zoo.retokenization.retokenize import RECORD, retokenize
     from zoo.retokenization.tokenizer import new_tokenizer

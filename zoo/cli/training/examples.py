@@ -74,7 +74,7 @@ def command(
     shown = {name: SETTINGS[name] for name in SHOWN}
     overrides = overrides_from_options(ctx, shown, options)
     from zoo.cli.preflight import check_settings
-    from zoo.look.examples import show_examples
+    from zoo.inspection.examples import show_examples
     from zoo.training.config.schema import pretrain_config
     from zoo.training.setup import pretrain_setup
 

@@ -132,10 +132,10 @@ def command(
     negatives for `zoo finetune`. A margin leaves out texts that are as close as the query's own
     text, which are often answers that nobody marked.
     """
-    from zoo.convert.cache import resolve_checkpoint
+    from zoo.conversion.cache import resolve_checkpoint
     from zoo.data.readers.documents import expand_paths
     from zoo.errors import UsageError
-    from zoo.export.session import open_session
+    from zoo.exporting.session import open_session
     from zoo.finetuning.embeddings.data import read_text_groups
     from zoo.io.output.tables import table_writer
     from zoo.tasks.retrieval.data import read_texts

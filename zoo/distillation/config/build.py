@@ -25,8 +25,8 @@ from zoo.distillation.recipes import (
     with_stage_changes,
 )
 from zoo.errors import UsageError
-from zoo.export.targets.static import Static
-from zoo.export.targets.static.export import static_family
+from zoo.exporting.targets.static import Static
+from zoo.exporting.targets.static.export import static_family
 from zoo.families.base import Family
 from zoo.families.distillation import DistillationRecipe
 from zoo.finetuning.config import finetune_config
@@ -229,7 +229,7 @@ def _validated(
 
 def resolve_teacher(requested: ConfigDict, *, offline: bool) -> "Checkpoint":
     """Return the checkpoint of the first teacher."""
-    from zoo.convert.cache import resolve_checkpoint
+    from zoo.conversion.cache import resolve_checkpoint
     from zoo.errors import SourceError
 
     teachers = (requested.get("distillation") or {}).get("teachers")

@@ -40,7 +40,7 @@ def named_student(
     name: str, teacher: "Checkpoint", *, offline: bool
 ) -> tuple[Family, Config | None]:
     """Return the family of a student, and the configuration of a pretrained one."""
-    from zoo.convert.cache import resolve_checkpoint
+    from zoo.conversion.cache import resolve_checkpoint
 
     if name in all_families():
         return get_family(name), None

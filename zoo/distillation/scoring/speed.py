@@ -7,7 +7,7 @@ from functools import partial
 
 from zoo.checkpoint import Checkpoint
 from zoo.errors import ZooError
-from zoo.export.session import open_session
+from zoo.exporting.session import open_session
 from zoo.inference import Session
 from zoo.inference.bench import default_seq_len, random_batch, time_in_turn
 from zoo.nn.devices import cuda_problem

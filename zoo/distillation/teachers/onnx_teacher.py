@@ -15,7 +15,7 @@ from zoo.distillation.losses.base import DistillationLoss, LogitsLoss
 from zoo.distillation.outputs import ModelOutput, first_tokens, real_tokens
 from zoo.distillation.teachers.teacher import Teacher, teacher_batch
 from zoo.errors import UsageError
-from zoo.export.session import open_session
+from zoo.exporting.session import open_session
 from zoo.families.onnx import LOGITS
 from zoo.finetuning.objective import FineTuning
 from zoo.inference import QUANTIZED

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from zoo.adapters.checkpoint import AdaptedCheckpoint
 from zoo.checkpoint import CONFIG, DATA, WEIGHTS, Checkpoint
-from zoo.checkpoint.module_weights import module_weight_files
 from zoo.distillation.outputs import ModelOutput
 from zoo.errors import UsageError
 from zoo.finetuning.labels import label_order
@@ -25,6 +24,7 @@ from zoo.nn.kernels.row_chunks import Logits
 from zoo.objectives.base import TrainingObjective
 from zoo.objectives.masked import model_inputs
 from zoo.overrides import override
+from zoo.sentence_models.module_weights import module_weight_files
 
 GRAPH_SUFFIX, SAFETENSORS = ".onnx", ".safetensors"
 PREFIX = "teacher:"  # of tensors that replace the student's for teachers

@@ -23,7 +23,7 @@ from zoo.io.file_keys import FileKeys, carried, honoured, refused
 from zoo.io.json import dump_json
 from zoo.io.numbers import parse_int
 from zoo.io.sizes import check_size, size_problem
-from zoo.tokenizers.cross_encoder import CROSS_ENCODER_KEYS
+from zoo.sentence_models.cross_encoder_files import CROSS_ENCODER_KEYS
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 from zoo.io.file_keys import FileKey, FileKeys, Precedence, carried, honoured, refused, written_anew
 from zoo.io.json import dump_json
-from zoo.tokenizers.cross_encoder import CROSS_ENCODER_KEYS
+from zoo.sentence_models.cross_encoder_files import CROSS_ENCODER_KEYS
 
 # Settings of generation, see ``zoo.checkpoint.generation_config``.
 GENERATION: Mapping[str, str] = dict.fromkeys(

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 
 from zoo.objectives.options import Options
-from zoo.tokenizers.pooling import Pooling, PoolingMode, SimilarityFunction
-from zoo.tokenizers.sentence_modules import AnyModule
+from zoo.sentence_models.modules import AnyModule
+from zoo.sentence_models.pooling import Pooling, PoolingMode, SimilarityFunction
 
 
 class EmbeddingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -22,7 +22,7 @@ class EmbeddingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields
     pooling: PoolingMode | None = None  # of the vectors of tokens; by default the mean
     normalize: bool | None = None  # scale embeddings to unit length
     # modules after the backbone, such as pooling and Dense, in place of ``pooling``, ``normalize``
-    # and ``include_prompt``; see ``zoo.tokenizers.sentence_modules``
+    # and ``include_prompt``; see ``zoo.sentence_models.modules``
     modules: tuple[AnyModule, ...] = ()
     lowercase: bool | None = None  # lower-case the texts
     include_prompt: bool | None = None  # pool the tokens of a prompt, as by default

@@ -15,8 +15,8 @@ from zoo.finetuning.task import FineTuningTask, TaskContext
 from zoo.inference.processing.similarity import pairwise_similarity, similarity_rows
 from zoo.nn.dtypes import at_least_float32
 from zoo.objectives.base import Outputs
-from zoo.tokenizers.pooling import Pooling
-from zoo.tokenizers.sentence_modules import SENTENCE_VECTOR
+from zoo.sentence_models.modules import SENTENCE_VECTOR
+from zoo.sentence_models.pooling import Pooling
 from zoo.training.config.finetune import FineTuneConfig
 from zoo.training.distributed.gather import gather_rows, process_count
 

@@ -26,7 +26,6 @@ from zoo.finetuning.embeddings.losses.functions import cut, pair_features
 from zoo.finetuning.embeddings.measures import SCORES, TEXT_NUMBERS, Measure
 from zoo.finetuning.embeddings.options import EmbeddingOptions
 from zoo.finetuning.embeddings.order import NoDuplicatesOrder, text_numbers
-from zoo.finetuning.embeddings.pooling import SentenceModules, load_modules
 from zoo.finetuning.embeddings.report_rows import embedding_mistake
 from zoo.finetuning.embeddings.representation import (
     IDS,
@@ -49,12 +48,13 @@ from zoo.finetuning.task import (
     TaskLoss,
     TaskModel,
 )
-from zoo.inference.processing.pooling import count_prompt_tokens
 from zoo.inference.results import Prediction, ResultContext, TaskResults
 from zoo.nn.dtypes import at_least_float32
 from zoo.objectives.base import LossOutput, Outputs, TrainedModel
 from zoo.objectives.options import parse_options
 from zoo.overrides import override
+from zoo.sentence_models.numpy_modules import count_prompt_tokens
+from zoo.sentence_models.torch_modules import SentenceModules, load_modules
 from zoo.tokenizers import TextTokenizer
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
 

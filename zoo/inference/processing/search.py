@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import UsageError
-from zoo.inference.processing.pooling import unit
 from zoo.inference.processing.similarity import similarity_matrix
-from zoo.tokenizers.pooling import SimilarityFunction
+from zoo.sentence_models.numpy_modules import unit
+from zoo.sentence_models.pooling import SimilarityFunction
 
 if TYPE_CHECKING:
     import numpy as np

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from zoo.tokenizers.pooling import SimilarityFunction
+from zoo.sentence_models.pooling import SimilarityFunction
 
 if TYPE_CHECKING:
     import numpy as np

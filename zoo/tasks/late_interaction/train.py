@@ -17,18 +17,18 @@ from zoo.finetuning.rows import TokenizedRows
 from zoo.finetuning.task import TaskContext
 from zoo.nn.dtypes import at_least_float32
 from zoo.overrides import override
-from zoo.tasks.retrieval.vectors import TokenVectors
-from zoo.tokenizers import TextTokenizer
-from zoo.tokenizers.colbert_files import is_of_pylate
-from zoo.tokenizers.pooling import Pooling, QueryExpansion
-from zoo.tokenizers.sentence_files import SETTINGS
-from zoo.tokenizers.sentence_modules import (
+from zoo.sentence_models.colbert_files import is_of_pylate
+from zoo.sentence_models.modules import (
     TOKENS,
     AnyModule,
     DenseModule,
     MaskModule,
     NormalizeModule,
 )
+from zoo.sentence_models.pooling import Pooling, QueryExpansion
+from zoo.sentence_models.sentence_transformers_files import SETTINGS
+from zoo.tasks.retrieval.vectors import TokenVectors
+from zoo.tokenizers import TextTokenizer
 from zoo.training.config.finetune import FineTuneConfig
 
 if TYPE_CHECKING:

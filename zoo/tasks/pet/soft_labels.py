@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from zoo.checkpoint import load_text_tokenizer
-from zoo.convert.cache import resolve_checkpoint
+from zoo.conversion.cache import resolve_checkpoint
 from zoo.data.readers.labelled import Columns, label_name, read_samples
 from zoo.inference import load_session
 from zoo.inference.processing.numbers import softmax

@@ -11,9 +11,9 @@ from zoo.inference.processing.similarity import text_similarity
 from zoo.inference.task import EncodedExample, Task
 from zoo.inference.text_scores import TextScores
 from zoo.overrides import override
+from zoo.sentence_models.pooling import Pooling
 from zoo.tasks.retrieval.scoring import refuse_corpus_prompt
 from zoo.tasks.sentence_embedding.predict import Embed
-from zoo.tokenizers.pooling import Pooling
 
 if TYPE_CHECKING:
     import numpy as np

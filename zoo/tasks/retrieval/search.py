@@ -11,10 +11,10 @@ from zoo.inference.processing.records import TextExample, as_records
 from zoo.inference.processing.search import QUERIES
 from zoo.inference.task import EncodedExample, Task
 from zoo.overrides import override
+from zoo.sentence_models.pooling import Pooling
 from zoo.tasks.retrieval.scoring import require_ranker
 from zoo.tasks.retrieval.vectors import CorpusVectors, corpus_vectors
 from zoo.tasks.sentence_embedding.predict import Embed
-from zoo.tokenizers.pooling import Pooling
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint

@@ -18,7 +18,7 @@ from zoo.inference.processing.similarity import (
 from zoo.io.output.full_disks import close_quietly
 from zoo.io.scratch import scratch_file, writing_scratch
 from zoo.overrides import override
-from zoo.tokenizers.pooling import Pooling, SimilarityFunction
+from zoo.sentence_models.pooling import Pooling, SimilarityFunction
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,20 +8,20 @@ from zoo.errors import UsageError
 from zoo.families.onnx import EMBEDDING
 from zoo.inference.processing.batching import Batch
 from zoo.inference.processing.numbers import short_floats
-from zoo.inference.processing.pooling import (
+from zoo.inference.processing.records import TextExample, validate_text
+from zoo.inference.task import BatchTask, EncodedExample, EncodedTexts, warn_user
+from zoo.inference.task_checks import token_limits
+from zoo.overrides import override
+from zoo.sentence_models.modules import TOKENS
+from zoo.sentence_models.numpy_modules import (
     Features,
     count_prompt_tokens,
     pool,
     run_modules,
     unit,
 )
-from zoo.inference.processing.records import TextExample, validate_text
-from zoo.inference.task import BatchTask, EncodedExample, EncodedTexts, warn_user
-from zoo.inference.task_checks import token_limits
-from zoo.overrides import override
+from zoo.sentence_models.pooling import Pooling, QueryExpansion
 from zoo.tokenizers import Encoded
-from zoo.tokenizers.pooling import Pooling, QueryExpansion
-from zoo.tokenizers.sentence_modules import TOKENS
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,7 +12,6 @@ from zoo.data.readers.review import Reviewed
 from zoo.errors import UsageError
 from zoo.finetuning.embeddings.data import TextGroup, review_group
 from zoo.finetuning.embeddings.options import EmbeddingOptions, stored_options
-from zoo.finetuning.embeddings.pooling import SentenceModules, load_modules
 from zoo.finetuning.embeddings.representation import Representation
 from zoo.finetuning.embeddings.task import EmbeddingInputs, EmbeddingModel, SentenceEncoder
 from zoo.finetuning.rows import TokenizedRows
@@ -20,6 +19,7 @@ from zoo.finetuning.task import FineTuningTask, TaskContext, TaskData, TaskInput
 from zoo.inference.results import ResultContext, TaskResults
 from zoo.objectives.base import Outputs
 from zoo.overrides import override
+from zoo.sentence_models.torch_modules import SentenceModules, load_modules
 from zoo.tasks.sentences.data import read_sentences
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
 

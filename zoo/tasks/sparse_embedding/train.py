@@ -14,9 +14,9 @@ from zoo.finetuning.embeddings.representation import EmbeddedBatch, Representati
 from zoo.finetuning.embeddings.task import embedding_task
 from zoo.finetuning.task import FineTuningTask, TaskContext
 from zoo.overrides import override
+from zoo.sentence_models.modules import SpladePoolingModule
+from zoo.sentence_models.pooling import Pooling
 from zoo.tasks.retrieval.vectors import SparseVectors
-from zoo.tokenizers.pooling import Pooling
-from zoo.tokenizers.sentence_modules import SpladePoolingModule
 from zoo.training.config.finetune import FineTuneConfig
 
 if TYPE_CHECKING:

@@ -263,7 +263,7 @@ def pretrain_config(
         else:
             struct_type = EpochsConfig
     if "family" not in requested and requested.get("init_from"):
-        from zoo.convert.cache import resolve_checkpoint
+        from zoo.conversion.cache import resolve_checkpoint
 
         model = _converted(requested["init_from"], InitConfig, "settings: init_from").model
         found = resolve_checkpoint(model, offline=offline).family

@@ -34,7 +34,7 @@ from zoo.io.output.overwrite import check_target
 from zoo.io.output.staging import staged_path
 from zoo.io.tensors.finite import require_finite
 from zoo.objectives.base import TrainedModel
-from zoo.tokenizers.sentence_modules import MODULE_WEIGHTS
+from zoo.sentence_models.modules import MODULE_WEIGHTS
 from zoo.training.state.checkpoints import DISK_FULL_HINT, RESTORE_HINT, write_tensors
 from zoo.version import __version__
 

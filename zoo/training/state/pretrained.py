@@ -192,7 +192,7 @@ def resolve_init_checkpoint(reference: str, family: "Family", *, offline: bool) 
     """Return the checkpoint of a reference, converted first if necessary."""
     from zoo.adapters.checkpoint import AdaptedCheckpoint, whole_model_hint
     from zoo.checkpoint import check_tokenizer
-    from zoo.convert.cache import resolve_checkpoint
+    from zoo.conversion.cache import resolve_checkpoint
 
     checkpoint = resolve_checkpoint(reference, offline=offline)
     if isinstance(checkpoint, AdaptedCheckpoint):

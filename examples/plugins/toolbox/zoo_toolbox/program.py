@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from zoo.errors import VerificationError
-from zoo.export.targets.base import ExportTarget, Precision
-from zoo.export.targets.session import TargetSession
+from zoo.exporting.targets.base import ExportTarget, Precision
+from zoo.exporting.targets.session import TargetSession
 from zoo.families.random_inputs import random_inputs
 from zoo.inference.load_model import load_model
 from zoo.overrides import override
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.families.base import Family
     from zoo.inference.session import Session
-    from zoo.tokenizers.pooling import Pooling
+    from zoo.sentence_models.pooling import Pooling
 
 FILE = "model.pt2"
 TRACED = [8, 5]  # tokens of the rows of the traced batch

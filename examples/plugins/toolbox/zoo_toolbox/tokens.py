@@ -23,7 +23,7 @@ def command(
 ) -> None:
     """Split each TEXT into the tokens of the model REF."""
     from zoo.checkpoint import load_text_tokenizer
-    from zoo.convert.cache import resolve_checkpoint
+    from zoo.conversion.cache import resolve_checkpoint
 
     checkpoint = resolve_checkpoint(ref, revision=revision, offline=offline, lock=lock)
     encoded = load_text_tokenizer(checkpoint).encode(texts, max_tokens=None)

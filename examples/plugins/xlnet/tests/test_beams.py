@@ -10,7 +10,7 @@ from zoo_xlnet.config import SIZES
 
 from zoo.conformance.hf_reference import reference_model
 from zoo.errors import UsageError
-from zoo.export.graph.trace import trace
+from zoo.exporting.graph.trace import trace
 from zoo.families.random_inputs import randomize_weights
 
 HEAD = "beam-question-answering"

@@ -1,0 +1,113 @@
+"""Fused layers are counted, so that a rule that no longer matches is noticed."""
+
+from collections import Counter
+from pathlib import Path
+
+import onnx_ir as ir
+import onnxruntime
+import pytest
+import torch
+
+from tests.exporting.graph.test_key_value_cache import made
+from tests.inference.making import make_checkpoint
+from tests.once import written_once
+from zoo.checkpoint import Checkpoint, load_checkpoint
+from zoo.exporting.export import export_onnx
+from zoo.exporting.graph.fuse import fuse, fused_operators, order_gelu
+from zoo.exporting.graph.onnx_file import DEFAULT_OPSET
+from zoo.exporting.graph.parts import GraphToTrace, with_cache
+from zoo.exporting.graph.trace import trace
+from zoo.families.random_inputs import random_inputs
+from zoo.inference.exported import check_files
+from zoo.inference.load_model import load_model
+from zoo.nn.generation import GenerationMixin
+from zoo.plugins import get_family
+
+LAYERS = 2
+GELU = {"Gelu": LAYERS, "MultiHeadAttention": LAYERS}
+CACHED = ("second", "plain")  # a GPT and a T5, see ``made``
+ENCODERS = ("electra", "distilbert", "deberta", "roberta", "albert", "modernbert")
+PAIRS = ["tokens", "tokens"]
+LONG = pytest.mark.long  # repeats the rules of the first case on other blocks
+
+
+def test_an_encoder_is_fused_and_compared(tmp_path: Path) -> None:
+    checkpoint = make_checkpoint(tmp_path / "model", num_layers=LAYERS)
+    report = export_onnx(checkpoint, tmp_path / "export", optimize=True)
+    (graph,) = report.graphs.values()
+    assert graph.fused == GELU
+    assert report.max_rel <= 1e-5 and len(report.checks) >= 3
+    assert check_files(load_checkpoint(tmp_path / "export")) == 1
+    assert f"{LAYERS} MultiHeadAttention" in "\n".join(report.lines())
+
+
+def parts(checkpoint: Checkpoint) -> list[GraphToTrace]:
+    model = load_model(checkpoint, torch.float32)
+    spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+    example = random_inputs(spec, checkpoint.config, (8, 5))
+    if isinstance(model, GenerationMixin):
+        return with_cache(model, spec, example)
+    return [GraphToTrace("graph", model, example, spec)]
+
+
+def traced(name: str) -> list[ir.Model]:
+    """Return the graphs of a family as they are before fusion; of a decoder, it is the last."""
+
+    def write(folder: Path) -> None:
+        if name in CACHED:
+            checkpoint = made(name, folder / "model", layers=LAYERS)
+        else:
+            family = get_family(name)
+            checkpoint = make_checkpoint(folder / "model", family=family, num_layers=LAYERS)
+        for number, part in enumerate(parts(checkpoint)):
+            program = trace(part.module, part.example, part.spec, DEFAULT_OPSET)
+            ir.save(program.model, folder / f"{number}.onnx")
+
+    return [ir.load(path) for path in sorted(written_once(f"traced-{name}", write).glob("*.onnx"))]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        *(pytest.param(name, GELU, marks=LONG) for name in ENCODERS),
+        ("second", {"FastGelu": 2, "MultiHeadAttention": 2}),
+        # an encoder of one layer, a decoder of two
+        ("plain", {"MultiHeadAttention": 5, "SkipSimplifiedLayerNormalization": 8}),
+    ],
+)
+def test_fused_operators_of_families(name: str, expected: dict[str, int]) -> None:
+    total: Counter[str] = Counter()
+    for model in traced(name):
+        total.update(fused_operators(fuse(model)))
+    assert dict(total) == expected
+
+
+def test_layers_share_a_mask_of_local_attention() -> None:
+    """It has no dimension of heads, and distances are not stored as numbers."""
+    (model,) = traced("modernbert")
+    made = ((node.op_type, value) for node in model.graph for value in node.outputs)
+    shaped = [(operator, value, [*map(str, value.shape or ())]) for operator, value in made]
+    pairs = [(operator, value, axes) for operator, value, axes in shaped if axes[-2:] == PAIRS]
+    masks = [axes for operator, _, axes in pairs if operator == "Where"]
+    assert masks == [["batch", "1", *PAIRS]]
+    assert [v for _, v, _ in pairs if v.dtype not in (ir.DataType.BOOL, ir.DataType.FLOAT)] == []
+
+
+@pytest.mark.parametrize(
+    ("activation", "operator"), [("gelu", "BiasGelu"), ("gelu_new", "FastGelu")]
+)
+def test_onnxruntime_fuses_activations_of_plain_graphs(
+    activation: str, operator: str, tmp_path: Path
+) -> None:
+    checkpoint = make_checkpoint(tmp_path / "model", num_layers=1, activation=activation)
+    (part,) = parts(checkpoint)
+    model = trace(part.module, part.example, part.spec, DEFAULT_OPSET).model
+    counts = []
+    for number in range(2):
+        ir.save(model, tmp_path / "graph.onnx")
+        options = onnxruntime.SessionOptions()
+        options.optimized_model_filepath = str(tmp_path / f"optimized-{number}.onnx")
+        onnxruntime.InferenceSession(tmp_path / "graph.onnx", options, ["CPUExecutionProvider"])
+        counts.append(fused_operators(ir.load(options.optimized_model_filepath)).get(operator, 0))
+        order_gelu(model)
+    assert counts == [0, 1]

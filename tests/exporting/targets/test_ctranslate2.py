@@ -1,0 +1,111 @@
+"""CTranslate2: every family that declares its names, in every precision, against torch."""
+
+import json
+import runpy
+from pathlib import Path
+
+import ctranslate2
+import numpy as np
+import pytest
+
+from tests.exporting.targets.conftest import Small
+from zoo.checkpoint import load_checkpoint
+from zoo.errors import UsageError, VerificationError
+from zoo.exporting.quantization.search import DropError
+from zoo.exporting.quantization.variants import QuantizationPlan
+from zoo.exporting.session import open_session
+from zoo.exporting.targets import find_target
+from zoo.exporting.targets.base import ExportSettings
+from zoo.inference import load_session
+from zoo.io.digests.files import hash_file
+
+TARGET = find_target("ctranslate2")
+ENCODERS: dict[str, dict[str, int]] = {"BertModel": {}, "RobertaModel": {}, "DistilBertModel": {}}
+ENCODERS |= {"ElectraModel": {"embedding_size": 32}}
+DECODERS: dict[str, dict[str, int]] = {"GPT2LMHeadModel": {}}
+
+
+@pytest.mark.parametrize("architecture", [*ENCODERS, *DECODERS])
+def test_it_computes_what_torch_does(architecture: str, small: Small, tmp_path: Path) -> None:
+    checkpoint = small(architecture, **{**ENCODERS, **DECODERS}[architecture])
+    report = TARGET.export(checkpoint, tmp_path / "export", ExportSettings())
+    assert report.validated and report.max_rel is not None and report.max_rel < 1e-5
+    assert report.tokenizer is not None and report.tokenizer.different == []
+    assert sum(f"  {report.tokenizer.texts} texts, up to" in line for line in report.lines()) == 1
+    export = open_session(load_checkpoint(tmp_path / "export"))
+    inputs = {
+        "input_ids": np.arange(8, 16).reshape(2, 4),
+        "attention_mask": np.array([[0, 1, 1, 1]] * 2),
+    }
+    with pytest.raises(UsageError, match="padding on the right"):
+        export.run(inputs)
+
+
+def test_its_own_program_reads_the_files(small: Small, tmp_path: Path) -> None:
+    checkpoint = small("BertModel")
+    TARGET.export(checkpoint, tmp_path / "export", ExportSettings())
+    encoder = ctranslate2.Encoder(str(tmp_path / "export" / "ctranslate2"))
+    output = encoder.forward_batch([["[CLS]", "a", "b", "[SEP]"]])
+    ids = np.array([[2, 5, 6, 3]])
+    expected = load_session(checkpoint).run({"input_ids": ids})["pooler_output"]
+    np.testing.assert_allclose(np.array(output.pooler_output), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("architecture", ["BertModel", "GPT2LMHeadModel"])
+def test_the_program_of_the_card_runs(architecture: str, small: Small, tmp_path: Path) -> None:
+    export, program = tmp_path / "export", tmp_path / "program.py"
+    TARGET.export(small(architecture), export, ExportSettings())
+    _, code = (export / "README.md").read_text("utf-8").split("```python\n")
+    program.write_text(code.partition("```")[0].replace("DIR", str(export)))
+    assert runpy.run_path(str(program))["model"].compute_type == "float32"
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16", "int8"])
+def test_precisions(precision: str, small: Small, tmp_path: Path) -> None:
+    checkpoint = small("BertModel")
+    plan = QuantizationPlan((), max_drop=0.5)
+    settings = ExportSettings(precision=precision, quantization=plan)
+    report = TARGET.export(checkpoint, tmp_path / "export", settings)
+    limit = TARGET.precisions[precision].tolerance or np.inf
+    assert report.max_rel is not None and 1e-5 < report.max_rel < limit
+    exact = TARGET.export(checkpoint, tmp_path / "exact", ExportSettings())
+    assert report.bytes < 0.8 * exact.bytes
+    assert open_session(load_checkpoint(tmp_path / "export")).dtype == precision
+
+
+def test_int8_that_loses_too_much_is_not_written(small: Small, tmp_path: Path) -> None:
+    plan = QuantizationPlan((), max_drop=0.0)
+    settings = ExportSettings(precision="int8", quantization=plan)
+    with pytest.raises(DropError, match="int8 changes the cosine by"):
+        TARGET.export(small("BertModel"), tmp_path / "export", settings)
+    assert not (tmp_path / "export").exists()
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes", "reason"),
+    [
+        ("BertForMaskedLM", {}, "has no layers for this head"),
+        ("ElectraModel", {"embedding_size": 16}, "no projection from narrower embeddings"),
+        ("BertModel", {"hidden_act": "mish"}, "no activation function mish"),
+    ],
+)
+def test_what_it_cannot_hold(
+    architecture: str, changes: dict[str, object], reason: str, small: Small, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=f"CTranslate2 cannot hold .*{reason}"):
+        TARGET.export(small(architecture, **changes), tmp_path / "export", ExportSettings())
+
+
+@pytest.mark.parametrize("name", ["encoder/layernorm_embedding/gamma", "encoder/layer_0/"])
+def test_files_that_lack_a_variable_are_refused(name: str, small: Small, tmp_path: Path) -> None:
+    """Its exceptions of C++ arrive as several of Python's."""
+    TARGET.export(small("BertModel"), tmp_path / "export", ExportSettings())
+    file = tmp_path / "export" / "ctranslate2" / "model.bin"
+    file.write_bytes(file.read_bytes().replace(name.encode(), b"x" * len(name)))
+    manifest = json.loads((tmp_path / "export" / "zoo.json").read_text())
+    digest = hash_file(file)
+    manifest["files"]["ctranslate2/model.bin"] = {"bytes": digest.bytes, "blake3": digest.blake3}
+    (tmp_path / "export" / "zoo.json").write_text(json.dumps({**manifest, "digest": ""}))
+    with pytest.raises(VerificationError, match="refuses it") as error:
+        open_session(load_checkpoint(tmp_path / "export"))
+    assert str(file.parent) in str(error.value)

@@ -1,0 +1,86 @@
+"""Adapters in the layouts of other libraries: which one a directory has, and its base."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zoo.adapters.checkpoint import (
+    AdaptedCheckpoint,
+    adapter_method_of,
+    load_adapter,
+)
+from zoo.checkpoint import is_checkpoint
+from zoo.conversion.cache import resolve_adapted, resolve_base, resolve_checkpoint
+from zoo.conversion.peft.layout import PEFT_CONFIG
+from zoo.errors import UsageError
+from zoo.io.json import read_json
+
+if TYPE_CHECKING:
+    from zoo.conversion.adapter_conversion import AdapterReport
+
+
+def is_foreign_adapter(path: Path) -> bool:
+    """Return whether a directory holds an adapter of another library."""
+    return (path / PEFT_CONFIG).is_file() and not is_checkpoint(path)
+
+
+def read_adapter_of(
+    source: Path,
+    base: str | None,
+    path: Path,
+    *,
+    head: str | None,
+    labels: Sequence[str] | None,
+    force: bool,
+    offline: bool,
+    allow_pickle: bool = False,
+) -> "AdapterReport":
+    """Convert an adapter of another library."""
+    if is_checkpoint(source):
+        raise UsageError(
+            f"{source} is an adapter of zoo already",
+            f"`zoo adapter merge {source} -o DIR` makes a whole model, "
+            "and --to hub writes it for peft"
+            if adapter_method_of(load_adapter(source)).can_merge
+            else "`zoo run` and `zoo export` apply it with --adapter",
+        )
+    from zoo.conversion.adapterhub import is_adapterhub, read_adapterhub  # imports torch
+    from zoo.conversion.peft.config import read_peft_config
+    from zoo.conversion.peft.read import read_peft
+
+    of_hub = is_adapterhub(described := read_json(source / PEFT_CONFIG))
+    if of_hub:
+        named = described.get("model_name") if isinstance(described, dict) else None
+    else:
+        named = read_peft_config(source).get("base_model_name_or_path")
+    reference = base or named
+    if not isinstance(reference, str) or not reference:
+        raise UsageError(
+            f"{source} is an adapter that does not name its base", "give it as --base REF"
+        )
+    if base is None:
+        hint = "give the model that it was trained from as --base REF"
+        model = resolve_base(source, reference, hint, offline=offline)
+    else:
+        model = resolve_checkpoint(base, offline=offline)
+    if model.is_export:
+        raise UsageError(
+            f"{reference} is an export, whose weights an adapter cannot change",
+            "give --base the model that it was made from",
+        )
+    read = partial(read_adapterhub, allow_pickle=allow_pickle) if of_hub else read_peft
+    return read(source, reference, model, path, head=head, labels=labels, force=force)
+
+
+def write_adapter_for(
+    source: Path, base: str | None, path: Path, *, force: bool, offline: bool
+) -> "AdapterReport":
+    """Write an adapter in the layout of peft."""
+    if not is_checkpoint(source):
+        raise UsageError(f"{source} is in the layout of peft already", "leave --to out")
+    checkpoint = resolve_adapted(base, [source], offline=offline)
+    assert isinstance(checkpoint, AdaptedCheckpoint), "there is an adapter"
+    from zoo.conversion.peft.write import write_peft  # imports torch
+
+    return write_peft(checkpoint, path, force=force)

@@ -1,0 +1,48 @@
+"""Verification of a finished directory before it is published, by reading it back."""
+
+from pathlib import Path
+
+from zoo.conversion.infer_head import ConversionPlan, plan_conversion
+from zoo.conversion.open import open_source
+from zoo.conversion.tokenizer import SourceTokenizer, read_source_tokenizer, unique_vocabulary
+from zoo.errors import VerificationError, ZooError
+from zoo.hub.source import CheckpointDir
+from zoo.io.untrusted import parsing
+
+
+def check_readable(
+    staging: Path, published: Path, plan: ConversionPlan, tokenizer: SourceTokenizer | None
+) -> None:
+    """Open a finished directory and compare its contents with the plan."""
+    try:
+        opened = open_source(CheckpointDir(staging, str(published)))
+        with opened.reader:
+            read = plan_conversion(opened, plan.head)
+            for name in plan.config.__struct_fields__:
+                actual, expected = getattr(read.config, name), getattr(plan.config, name)
+                if actual != expected:
+                    raise VerificationError(f"{name} is {actual!r:.80}, not {expected!r:.80}")
+            if opened.pooling != plan.opened.pooling:
+                raise VerificationError(f"pooling is {opened.pooling}, not {plan.opened.pooling}")
+            if tokenizer is not None and opened.family.text_tokenizer(plan.config) is None:
+                found = read_source_tokenizer(read.opened, None, read.config)
+                if found is None:
+                    raise VerificationError("the tokenizer is missing")
+                if _vocabulary(found.json, staging) != _vocabulary(tokenizer.json, staging):
+                    raise VerificationError("the tokenizer has a different vocabulary")
+    except ZooError as error:
+        reason = error.what.replace(str(staging), published.name)
+        raise VerificationError(
+            f"{plan.opened.source.directory}: the result of its conversion cannot be read back: "
+            f"{reason}",
+            "nothing was written",
+        ) from error
+
+
+def _vocabulary(json: bytes, staging: Path) -> dict[str, int]:
+    from tokenizers import Tokenizer as Backend
+
+    path = staging / "tokenizer.json"
+    with parsing(path, "a tokenizer"):
+        backend = Backend.from_str(json.decode())
+    return unique_vocabulary(backend, str(path))

@@ -1,0 +1,104 @@
+"""Casts of stored tensors with numpy and ml_dtypes, without torch."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from zoo.conversion.checks.round_trip import bitwise_equal
+from zoo.errors import UsageError, VerificationError, did_you_mean
+from zoo.io.tensors.file_range import blocks
+from zoo.io.tensors.formats import DTYPE_NAMES, FLOAT8, FLOATING, STORAGE, widest_dtype
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from zoo.io.tensors.file_array import FileArray
+
+    Array = NDArray[np.generic[Any]]
+
+# dtype name -> safetensors code
+NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+NAMES |= {"fp64": "F64", "fp32": "F32", "fp16": "F16", "bf16": "BF16"}
+EXTENDED = {"BF16", *FLOAT8}  # codes that only ml_dtypes has a dtype for, not numpy
+
+
+def parse_dtype(text: str | None) -> str | None:
+    """Return the safetensors code of a dtype name."""
+    if text is None:
+        return None
+    if text not in NAMES:
+        raise UsageError(
+            f"no dtype is called {text!r}",
+            did_you_mean(text, list(NAMES)) or f"known: {', '.join(NAMES)}",
+        )
+    return NAMES[text]
+
+
+def cast(array: "Array", stored: str, target: str | None, name: str) -> "Array":
+    """Cast an array in memory, rounding to nearest even."""
+    if output_dtype(stored, target) == stored:
+        return array
+    import numpy as np
+
+    values = array.view(numpy_dtype(stored))
+    with np.errstate(over="ignore"):
+        result = values.astype(numpy_dtype(output_dtype(stored, target)))
+    wide = values.astype(np.float64, copy=False) if stored in EXTENDED else values
+    if not np.array_equal(np.isfinite(wide), np.isfinite(result.astype(np.float64, copy=False))):
+        raise VerificationError(
+            f"{name} has values that do not fit into {DTYPE_NAMES[target or stored]}",
+            "choose bfloat16 or float32",
+        )
+    return result.view(STORAGE[output_dtype(stored, target)])
+
+
+def cast_pieces(
+    array: "Array | FileArray", stored: str, target: str | None, name: str
+) -> "Iterator[Array | FileArray]":
+    """Cast an array in pieces, and yield them."""
+    if output_dtype(stored, target) == stored:
+        yield array
+        return
+    for (block,) in blocks(array):
+        yield cast(block, stored, target, name)
+
+
+def widened(arrays: "Sequence[Array | FileArray]", codes: Sequence[str]) -> "Sequence[Any]":
+    """Return arrays in the smallest dtype that holds the values of all exactly."""
+    if len(set(codes)) == 1:
+        return arrays
+    import numpy as np
+
+    widest = widest_dtype(codes)
+    return [
+        cast(np.ascontiguousarray(array), code, widest, "")
+        for array, code in zip(arrays, codes, strict=True)
+    ]
+
+
+def equal_values(
+    first: "Array | FileArray", first_code: str, second: "Array | FileArray", second_code: str
+) -> bool:
+    """Return whether two arrays are equal bit for bit, in the wider dtype if they differ in it."""
+    if first_code == second_code:
+        return bitwise_equal(first, second)
+    if not {first_code, second_code} <= FLOATING:
+        return False
+    return bitwise_equal(*widened((first, second), (first_code, second_code)))
+
+
+def output_dtype(stored: str, target: str | None) -> str:
+    """Return the safetensors code of a tensor after the cast; integer dtypes are unchanged."""
+    return target if target and stored in FLOATING else stored
+
+
+def numpy_dtype(code: str) -> "np.dtype[Any]":
+    """Return the numpy or ml_dtypes dtype for arithmetic on a safetensors code."""
+    import numpy as np
+
+    if code not in EXTENDED:
+        return np.dtype(STORAGE[code])
+    import ml_dtypes
+
+    dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, DTYPE_NAMES[code]))
+    return dtype

@@ -1,0 +1,324 @@
+"""Model card of a directory in the Hub's layout: what the model does, its use and its results."""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from zoo.conversion.infer_head import ConversionPlan
+from zoo.conversion.open import OpenCheckpoint
+from zoo.conversion.report import ConversionReport
+from zoo.conversion.usage import UsedModel, usage
+from zoo.hub.upload.plan import LICENCE_ID
+from zoo.io.page_text import (
+    hub_link,
+    is_hub_repo,
+    markdown_block,
+    markdown_code,
+    markdown_front,
+    markdown_table,
+    markdown_text,
+    shell_line,
+)
+from zoo.io.tensors.formats import DTYPE_NAMES
+from zoo.metrics import METRICS
+from zoo.plugins.tasks import built_in_tasks
+from zoo.version import __version__
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Manifest
+    from zoo.checkpoint.records import EvaluationRecord
+    from zoo.families.base import Family
+    from zoo.families.tasks import TaskSpec
+
+MODEL_CARD = "README.md"
+# between the values of a setting such as `data.train=[/a/b, c]`
+SIGNS = re.compile(r"(:\s+|[=,\[\]{}'\"]+\s*)")
+MOST_LABELS = 20  # that are named
+TRAINING_COMMANDS = ("pretrain", "finetune", "distill")  # that a card shows, to be run again
+Rows = list[tuple[str, ...]]
+
+
+def model_card(
+    opened: OpenCheckpoint,
+    plan: ConversionPlan,
+    report: ConversionReport,
+    mask_token: str | None = None,
+) -> bytes:
+    """Return the model card of a conversion to the Hub's layout."""
+    # https://huggingface.co/docs/hub/model-cards describes the YAML at the top. Cards have no date
+    # and no local path, so that a conversion that is repeated writes the same bytes. Digests of
+    # files and what became of each tensor are in the manifest of the model in zoo's layout.
+    manifest = opened.checkpoint.manifest if opened.checkpoint else None
+    same_head = opened.checkpoint is not None and opened.checkpoint.head_name == plan.head
+    training = (manifest.training if manifest and same_head else None) or {}
+    task = task_of_head(opened.family, plan.head, training.get("task"))
+    pooling = opened.pooling
+    model = UsedModel(
+        opened.family,
+        plan.config,
+        plan.head,
+        task,
+        pooling is not None,
+        mask_token,
+        "SentenceTransformer" if pooling is None else pooling.model_type,
+    )
+    results = list(_results(manifest, training)) if manifest is not None and same_head else []
+    name = card_name(opened.family.name, task, _origin(opened)[0])
+    lines = [
+        *markdown_front(card_metadata(opened, model, report, results, name)),
+        "",
+        f"# {markdown_text(name)}",
+        "",
+        *_summary(opened, plan, report, task),
+        *usage(model),
+        *_evaluations(results),
+        *(_training(manifest.training) if manifest is not None and manifest.training else ()),
+        *table_lines("## Origin", _origin_rows(opened, plan, report)),
+    ]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def card_name(family: str, task: "TaskSpec | None", repo: str | None) -> str:
+    """Return the name of a model: of its repository, or of its family and task."""
+    if repo is not None:
+        return repo.rpartition("/")[2]
+    return f"{family} for {task.name.replace('-', ' ')}" if task else family
+
+
+def task_of_head(family: "Family", head_name: str, trained: Any = None) -> "TaskSpec | None":
+    """Return the task of a head: the one it was trained for, or the first that fits."""
+    head, specs = family.heads()[head_name], built_in_tasks()
+    axes = head.outputs.values()
+    fitting = [
+        spec
+        for spec in specs.values()
+        if spec.command in head.tasks and (not spec.output or spec.output in axes)
+    ]
+    named = [spec for spec in fitting if spec.name == trained]
+    tagged = [spec for spec in fitting if spec.pipeline_tag]
+    return next(iter([*named, *tagged, *fitting]), None)
+
+
+def pipeline_tag(family: "Family", head_name: str, *, pooled: bool) -> str | None:
+    """Return the Hub's name of the task of a head; ``pooled`` for a sentence encoder."""
+    if pooled and "embed" in family.heads()[head_name].tasks:
+        return "sentence-similarity"
+    task = task_of_head(family, head_name)
+    return (task.pipeline_tag or None) if task else None
+
+
+def card_metadata(
+    opened: OpenCheckpoint,
+    model: UsedModel,
+    report: ConversionReport,
+    results: "Sequence[EvaluationRecord]",
+    name: str,
+) -> dict[str, Any]:
+    """Return the YAML of a card: licence, library, task, base model and results."""
+    metadata: dict[str, Any] = {}
+    if report.licence and LICENCE_ID.fullmatch(report.licence):
+        metadata["license"] = report.licence
+    if (base := base_model(opened)) is not None:
+        metadata["base_model"] = base
+    if opened.family.weight_format == "safetensors":
+        metadata["library_name"] = "sentence-transformers" if model.pooled else "transformers"
+    if tag := model.pipeline_tag:
+        metadata["pipeline_tag"] = tag
+    if results:
+        from huggingface_hub import EvalResult
+        from huggingface_hub.repocard_data import eval_results_to_model_index
+
+        known = {metric.name for metric in METRICS} | {"loss", "perplexity", "bits_per_byte"}
+        entries = [
+            EvalResult(
+                task_type=tag or results[0].task,
+                task_name=record.task,
+                dataset_type=_dataset(record),  # not a data set of the Hub: the file that was read
+                dataset_name=_dataset(record),
+                metric_type=metric,
+                metric_value=value,
+                metric_name=metric.replace("_", " "),
+            )
+            for record in results
+            for metric, value in record.metrics.items()
+            if metric in known
+        ]
+        names = dict.fromkeys(entry.metric_type for entry in entries)
+        metadata |= {
+            "metrics": list(names),
+            "model-index": eval_results_to_model_index(name, entries),
+        }
+    return metadata
+
+
+def _dataset(record: "EvaluationRecord") -> str:
+    return ", ".join(sorted(record.data)) or "evaluation data"
+
+
+def base_model(opened: OpenCheckpoint) -> str | None:
+    """Return the repository of the model that was trained further, if any."""
+    value: Any = opened.checkpoint.manifest.training if opened.checkpoint else None
+    for key in ("init_from", "models", "model", "source", "repo"):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, str) and is_hub_repo(value) else None
+
+
+def _origin(opened: OpenCheckpoint) -> tuple[str | None, str | None]:
+    """Return the repository and the commit of the weights."""
+    if opened.checkpoint is None:
+        return opened.source.repo, opened.source.revision
+    source = opened.checkpoint.manifest.source
+    return (source.repo, source.revision) if source else (None, None)
+
+
+def _summary(
+    opened: OpenCheckpoint,
+    plan: ConversionPlan,
+    report: ConversionReport,
+    task: "TaskSpec | None",
+) -> Iterator[str]:
+    """Yield a paragraph: what the model does, what it is, what it was trained from."""
+    pooled = opened.pooling is not None
+    if pooled:
+        yield "Encodes texts as vectors whose similarity reflects their meaning."
+    elif task is not None:
+        yield f"Task: {task.name}. {task.summary}"
+    labels = getattr(plan.config, "labels", ())
+    if labels and "classify" in opened.family.heads()[plan.head].tasks:
+        shown = ", ".join(markdown_code(label) for label in labels[:MOST_LABELS])
+        yield f"Labels: {shown}{', ...' if len(labels) > MOST_LABELS else ''}."
+    start = base_model(opened)
+    trained = f", trained from {hub_link(start)}" if start else ""
+    yield (
+        f"A model of the family {opened.family.name} with the head {plan.head} and "
+        f"{report.parameters:,} parameters{trained}."
+    )
+
+
+def _origin_rows(opened: OpenCheckpoint, plan: ConversionPlan, report: ConversionReport) -> Rows:
+    repo, revision = _origin(opened)
+    rows: Rows = [("licence", report.licence or "not stated")]
+    if opened.checkpoint and (licence := opened.checkpoint.manifest.base_licence):
+        rows += [("licence of the base model", licence)]
+    if repo is not None:
+        rows += [("source", hub_link(repo))]
+        rows += [("commit", revision)] if revision else []
+    rows += [("dtype", ", ".join(report.dtypes))]
+    if repo is not None and is_hub_repo(repo):
+        # writes the same weights from the source
+        words = ["zoo", "convert", repo, *(["--revision", revision] if revision else [])]
+        words += ["--head", plan.head, "--dtype", DTYPE_NAMES[report.main_dtype]]
+        rows += [("command", markdown_code(shell_line([*words, "--to", "hub", "-o", "DIR"])))]
+    return [*rows, ("written by", f"plm-zoo {__version__}")]
+
+
+def _training(training: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the settings that matter, the data and the command of a training."""
+    data = training.get("data")
+    data = data if isinstance(data, Mapping) else {}
+    rows: Rows = []
+    for key in ("objective", "steps", "tokens", "seed"):
+        if key in training:
+            rows.append((key, _value(training[key])))
+    settings = training.get("settings")
+    rows += [*_flat("", settings)] if isinstance(settings, Mapping) else []
+    if isinstance(data.get("rows"), Mapping):
+        rows += [(f"rows, {split}", _value(count)) for split, count in data["rows"].items()]
+    for split in ("train", "eval"):
+        if isinstance(data.get(split), Mapping) and data[split]:
+            names = ", ".join(PurePath(str(name)).name for name in data[split])
+            rows.append((f"data, {split}", names))
+    yield from table_lines("## Training", rows)
+    command = training.get("command")
+    words = _short_words(command) if isinstance(command, str) else []
+    if words[:1] == ["zoo"] and words[1:2] and words[1] in TRAINING_COMMANDS:
+        yield from ("", *markdown_block("console", [f"$ {shell_line(words)}"]))
+
+
+def without_directories(record: Any) -> Any:
+    """Return a nested record in which only the last part of absolute paths is left."""
+    if isinstance(record, Mapping):
+        return {
+            key: _short_command(value)
+            if key == "command" and isinstance(value, str)
+            else without_directories(value)
+            for key, value in record.items()
+        }
+    if isinstance(record, list | tuple):
+        return [without_directories(value) for value in record]
+    return _value(record) if isinstance(record, str) else record
+
+
+def _short_command(command: str) -> str:
+    """Return a command in which only the last part of absolute paths is left."""
+    return shlex.join(_short_words(command))
+
+
+def _short_words(command: str) -> list[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError:  # of a manifest that was written by hand
+        words = command.split()
+    return ["".join(map(_value, SIGNS.split(word))) for word in words]
+
+
+def _results(manifest: "Manifest", training: Mapping[str, Any]) -> "Iterator[EvaluationRecord]":
+    """Yield the evaluations of a model; without any, the best one of its training."""
+    from zoo.checkpoint.records import EvaluationRecord
+
+    yield from manifest.evaluations
+    metrics, data = training.get("metrics"), training.get("data")
+    if manifest.evaluations or not isinstance(metrics, Mapping) or not metrics:
+        return
+    held = data.get("eval") if isinstance(data, Mapping) else None
+    names = [PurePath(str(name)).name for name in held] if isinstance(held, Mapping) else []
+    values = {str(k): float(v) for k, v in metrics.items() if isinstance(v, int | float)}
+    digests: Any = dict.fromkeys(names or ["held-out part of the training data"])
+    yield EvaluationRecord(task=str(training.get("task", "")), data=digests, metrics=values)
+
+
+def _evaluations(records: "Sequence[EvaluationRecord]") -> Iterator[str]:
+    """Yield a table of the metrics on each data set, with their intervals."""
+    for number, record in enumerate(records):
+        if number == 0:
+            yield from ("", "## Evaluation")
+        settings = [f"{name} {value}" for name, value in _flat("", record.settings)]
+        computed = [f"{record.backend}, {record.dtype}"] if record.backend else []
+        note = "; ".join([*settings, *computed])
+        on = f"{markdown_text(record.task)} on {markdown_text(_dataset(record))}"
+        yield from ("", f"{on} ({markdown_text(note)}):" if note else f"{on}:")
+        rows = []
+        for name, value in record.metrics.items():
+            if (interval := record.intervals.get(name)) is not None:
+                rows.append((name, f"{value:.4f}", f"{interval[0]:.4f} to {interval[1]:.4f}"))
+            else:
+                rows.append((name, f"{value:,.0f}" if value.is_integer() else f"{value:.4f}", ""))
+        yield from table_lines("", rows, ("metric", "value", "95 % interval"))
+
+
+def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the path and the text of each value of a nested record."""
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _flat(f"{prefix} {key}".strip(), part)
+    elif isinstance(value, list | tuple):
+        yield prefix, ", ".join(_value(part) for part in value)
+    elif value is not None:
+        yield prefix, _value(value)
+
+
+def _value(value: Any) -> str:
+    """Return a value as text, of an absolute path its last part."""
+    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return PurePath(text).name if text.startswith(("/", "~")) else text
+
+
+def table_lines(
+    title: str, rows: Sequence[tuple[str, ...]], header: Sequence[str] = ("", "")
+) -> Iterator[str]:
+    """Yield the lines of a table of names and values; none without rows."""
+    if rows:
+        yield from ("", title, "") if title else ("",)
+        yield from markdown_table(rows, header)

@@ -1,0 +1,246 @@
+"""Opening of a checkpoint directory in the Hub's layout or the zoo's."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from zoo.checkpoint import Checkpoint, load_checkpoint
+from zoo.checkpoint.generation_config import (
+    GENERATION_CONFIG,
+    checked_generation_config,
+    generation_of_model_config,
+)
+from zoo.conversion.dtypes import widened
+from zoo.conversion.inspect import class_names, find_config
+from zoo.conversion.runtime_reader import RuntimeReader
+from zoo.conversion.self_contained import with_derived_files
+from zoo.errors import UsageError, VerificationError
+from zoo.families.base import GENERATING, POOLING_HEAD, Family
+from zoo.families.config import Config
+from zoo.hub.select_files import CONFIG, SIDE_FILES, choose_format
+from zoo.hub.source import CheckpointDir
+from zoo.io.tensors.formats import SelectedReader, TensorReader
+from zoo.sentence_models.colbert_files import PROJECTION, is_stanford
+from zoo.sentence_models.pooling import Pooling
+from zoo.tokenizers import SourceFiles
+from zoo.tokenizers.info import TokenizerInfo
+from zoo.weights import TensorCopy, TensorMapping
+from zoo.weights.releases import RenamingReader
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.generic[Any]]  # or a FileArray
+
+
+# naming schemes that families describe by ``Family.runtime_model``
+RUNTIMES = ("gguf",)
+# targets whose exports are read like published files
+READ_BACK = (*RUNTIMES, "static")
+
+
+@dataclass(frozen=True)
+class OpenCheckpoint:
+    """An open checkpoint in the Hub's layout or the zoo's."""
+
+    source: CheckpointDir
+    family: Family
+    config: Config
+    reader: TensorReader  # of tensors under the names of the layout
+    format: str
+    quantized: tuple[str, ...] = ()  # see ``TensorReader``
+    architectures: tuple[str, ...] = ()  # of the Hub's configuration
+    # keys of the Hub's configuration that have no field, and are written back
+    extra: Mapping[str, Any] | None = None
+    unknown: tuple[str, ...] = ()  # keys of ``extra`` that the family does not declare
+    # optional parts that the configuration declares
+    declared_optional: frozenset[str] = frozenset()
+    doubt: str = ""  # see ``TranslatedConfig``
+    num_labels: int | None = None  # see ``TranslatedConfig``
+    # see ``ModelFile.generation``
+    generation: Mapping[str, Any] = field(default_factory=dict)
+    # in the zoo's layout; ``None`` for the Hub's
+    checkpoint: Checkpoint | None = None
+    side_files: tuple[str, ...] = ()  # small files that were read
+    naming_scheme: str = "hub"  # see ``Format.naming_scheme``
+    # the map from hidden states to vectors of tokens, of a checkpoint of Stanford's ColBERT
+    projection: TensorReader | None = None
+
+    def for_head(self, head: str) -> "OpenCheckpoint":
+        """Return the checkpoint with the Hub's tensor names, restricted to tensors for a head."""
+        if self.naming_scheme == "hub":
+            return self if head == POOLING_HEAD else self._without_pooling_head()
+        if self.naming_scheme in RUNTIMES:
+            model = self.family.runtime_model(self.naming_scheme, self.config, head)
+            if isinstance(model, str):  # no tensor has the name of one of this head
+                return replace(self, naming_scheme="hub")
+            reader = RuntimeReader(self.reader, model, self.family.weights(self.config, head))
+            return replace(self, reader=reader, naming_scheme="hub")
+        names = self.family.map_release_tensors(self.naming_scheme, list(self.reader.tensors), head)
+        return replace(self, reader=RenamingReader(self.reader, names), naming_scheme="hub")
+
+    def _without_pooling_head(self) -> "OpenCheckpoint":
+        """Return the checkpoint without the pooling of a classifier, for another head."""
+        # An encoder that was trained by its embeddings, with a classifier of these, stays one.
+        fields = [n for n in ("pooling", "sentence_head") if getattr(self.config, n, None)]
+        if self.checkpoint is None or not fields:
+            return self
+        config = msgspec.structs.replace(self.config, **dict.fromkeys(fields))
+        unit, model = getattr(self.config, "sentence_head", None), self.checkpoint.model
+        if unit is not None:
+            mode: Any = getattr(self.config, "pooling", None) or "cls"
+            pooling = Pooling(mode=mode, normalize=unit == "unit")
+            model = msgspec.structs.replace(model, pooling=pooling)
+        return replace(self, config=config, checkpoint=replace(self.checkpoint, model=model))
+
+    @property
+    def ignored(self) -> Mapping[str, str]:
+        """Name of a tensor that is not a weight, such as optimizer state -> reason to ignore it."""
+        return self.reader.left if isinstance(self.reader, RenamingReader) else {}
+
+    @property
+    def files(self) -> SourceFiles:
+        """Files of the tokenizer and of pooling."""
+        return self.source.files
+
+    def files_read(self) -> list[str]:
+        """Return the names of the configuration and side files that are read, each once."""
+        self.pooling  # noqa: B018 (reading it adds its files to names_read)
+        names = dict.fromkeys([*self.side_files, *sorted(self.files.names_read)])
+        return [name for name in names if name not in self.source.derived]
+
+    @property
+    def tokenizer(self) -> TokenizerInfo | None:
+        """Tokenizer record of a checkpoint in the zoo's layout."""
+        return self.checkpoint.model.tokenizer if self.checkpoint else None
+
+    @property
+    def pooling(self) -> Pooling | None:
+        """Pooling of a sentence encoder; ``None`` for other models."""
+        from zoo.sentence_models import read_pooling
+
+        if self.checkpoint:
+            return self.checkpoint.model.pooling
+        location = self.source.model_directory / self.family.config_files[0]
+        shape = None if self.projection is None else self.projection.tensors[PROJECTION].shape
+        pooling = read_pooling(self.files, shape)
+        return self.family.sentence_settings(self.extra or {}, pooling, str(location))
+
+    def zoo_tensor(self, entry: TensorMapping, names: Sequence[str]) -> "Sequence[Array]":
+        """Return the chunks of a tensor of the zoo's layout, in storage dtype."""
+        # Parts of several dtypes are read in the smallest that holds all their values
+        arrays = self._widened(names)
+        return arrays if self.checkpoint else entry.op.chunks(arrays)
+
+    def hub_tensors(self, entry: TensorMapping, names: Sequence[str]) -> "Sequence[Array]":
+        """Return the Hub's tensors from which a tensor of the zoo's layout is computed."""
+        # Tensors of several dtypes are read in the smallest that holds all their values
+        arrays = self._widened(names)
+        return entry.op.to_hub(arrays[0]) if self.checkpoint else arrays
+
+    def stored_tensors(
+        self, entry: TensorMapping, copy: TensorCopy
+    ) -> "tuple[Sequence[Array], Sequence[str]]":
+        """Return the Hub's tensors of a rule in the dtypes of the files, and these dtypes."""
+        if self.checkpoint:
+            parts = self.hub_tensors(entry, copy.names)
+            return parts, [copy.dtype] * len(parts)
+        return lazy_arrays(self.reader, copy.names), copy.dtypes
+
+    def _widened(self, names: Sequence[str]) -> "Sequence[Array]":
+        codes = [self.reader.tensors[name].dtype for name in names]
+        return widened(lazy_arrays(self.reader, names), codes)
+
+
+def lazy_arrays(reader: TensorReader, names: Sequence[str]) -> "list[Array]":
+    """Return tensors that are read on use."""
+    # A ``FileArray`` is not a numpy array, but has the methods that operations on weights use
+    return [cast("Array", reader.lazy(name)) for name in names]
+
+
+def open_source(
+    source: CheckpointDir, *, allow_pickle: bool = False, ignore_crc: bool = False
+) -> OpenCheckpoint:
+    """Open a checkpoint directory."""
+    from zoo.sentence_models.cross_encoder_files import read_cross_encoder
+
+    if source.is_converted and load_checkpoint(source.directory).export_target not in READ_BACK:
+        if source.model_type is not None:
+            raise UsageError(
+                f"{source.directory} is a converted checkpoint, whose family is known",
+                "leave out --model-type",
+            )
+        checkpoint = load_checkpoint(source.directory)
+        if not checkpoint.is_export:
+            checkpoint.require_unchanged()
+        before, path = checkpoint.manifest.source, checkpoint.path
+        listed = [CONFIG, "zoo.json", "tokenizer.json"]
+        return OpenCheckpoint(
+            source=source,
+            family=checkpoint.family,
+            config=checkpoint.config,
+            reader=checkpoint.open_weights(),
+            format="zoo",
+            extra=before.extra_config if before else None,
+            generation=checkpoint.model.generation,
+            checkpoint=checkpoint,
+            side_files=tuple(name for name in listed if (path / name).is_file()),
+        )
+    source = with_derived_files(source)
+    config_name, family, hub = find_config(source)
+    names = [*source.names(), *source.graphs()]
+    file_format, files = choose_format(names, str(source.directory), allow_pickle=allow_pickle)
+    if ignore_crc:
+        file_format = file_format.without_checksums()
+    present = source.files
+    with ExitStack() as on_error:
+        reader = file_format.open(source.model_directory, files)
+        on_error.callback(reader.close)
+        quantized = tuple(reader.quantized)
+        hub = dict(family.infer_config(hub, reader.tensors, present))
+        described = files[0] if config_name in source.derived else config_name
+        translation = family.from_hub(hub, str(source.directory / described))
+        projection = None
+        if is_stanford(class_names(hub)):
+            if PROJECTION not in reader.tensors:
+                raise VerificationError(
+                    f"{source.directory}: a model of ColBERT has {PROJECTION}, which its weights "
+                    "lack",
+                    "correct architectures in config.json if it is another model",
+                )
+            projection = SelectedReader(reader, [PROJECTION])
+            reader = SelectedReader(reader, [name for name in reader.tensors if name != PROJECTION])
+        opened = OpenCheckpoint(
+            source=source,
+            family=family,
+            config=translation.config,
+            projection=projection,
+            reader=reader,
+            format=file_format.name,
+            quantized=quantized,
+            architectures=class_names(hub),
+            extra={**translation.extra, **read_cross_encoder(present)},
+            unknown=translation.unknown,
+            declared_optional=translation.declared_optional,
+            doubt=translation.doubt,
+            num_labels=translation.num_labels,
+            generation=_generation(family, present, hub),
+            side_files=(config_name, *(n for side in SIDE_FILES for n in present.matching(side))),
+            naming_scheme=file_format.naming_scheme,
+        )
+        on_error.pop_all()
+    return opened
+
+
+def _generation(family: Family, files: SourceFiles, hub: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of generation of a published checkpoint, if the family generates."""
+    if not any(GENERATING.intersection(head.tasks) for head in family.heads().values()):
+        return {}
+    if files.has(GENERATION_CONFIG):
+        path = files.path(GENERATION_CONFIG)
+        return checked_generation_config(files.json(GENERATION_CONFIG), path)
+    return generation_of_model_config(hub, files.path(CONFIG))

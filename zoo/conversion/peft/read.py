@@ -1,0 +1,291 @@
+"""Reading of peft's adapters."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import torch
+from torch import Tensor
+
+from zoo.adapters.base import AdapterMethod
+from zoo.adapters.layers import ADAPTER_PART, require_same_tensors
+from zoo.adapters.targets import AdaptableModel, Site, matches
+from zoo.checkpoint import CONFIG, Checkpoint, SourceRecord
+from zoo.conversion.adapter_conversion import (
+    AdapterReport,
+    adaptable_model,
+    map_head,
+    read_floats,
+    with_saved_rows,
+    write_read,
+)
+from zoo.conversion.peft import prompts
+from zoo.conversion.peft.config import head_of, method_of, read_peft_config
+from zoo.conversion.peft.layout import AXES, ENDINGS, PEFT_CONFIG, PEFT_WEIGHTS, PREFIX, is_by_row
+from zoo.conversion.peft.updates import with_one_rank, with_whole_modules
+from zoo.conversion.tokenizer import read_own_tokenizer
+from zoo.errors import UsageError, VerificationError, did_you_mean
+from zoo.families.config import Config
+from zoo.hub.source import CheckpointDir
+from zoo.io.digests.files import hash_file
+from zoo.io.json import read_json
+from zoo.io.limits import MAX_CONFIG_LABELS
+from zoo.io.sizes import size_problem
+from zoo.io.tensors.safetensors import SafetensorsReader
+from zoo.sentence_models import read_pooling
+from zoo.sentence_models.cross_encoder_files import (
+    declares_cross_encoder,
+    read_cross_encoder,
+    read_pair_settings,
+    score_activation,
+)
+from zoo.sentence_models.module_weights import module_weight_files, read_module_weights
+from zoo.tokenizers.source_files import SourceFiles
+from zoo.weights import WeightMap
+
+if TYPE_CHECKING:
+    from zoo.sentence_models.module_weights import ModuleWeights
+
+# part of a tensor's name -> why zoo does not read it, and what to do
+UNREAD_TENSORS = {
+    ".lora_embedding_": (
+        "is a low-rank update of an embedding, which zoo's adapters do not hold",
+        "merge the adapter in peft, and convert the model",
+    ),
+    # peft wraps both and mixes their names up
+    ".modules_to_save.": (
+        "is in a module of modules_to_save that holds another one, and peft cannot load it either",
+        "train the adapter again with modules_to_save that name only the outer module",
+    ),
+}
+
+
+def read_peft(
+    source: Path,
+    reference: str,
+    base: Checkpoint,
+    path: Path,
+    *,
+    head: str | None = None,
+    labels: Sequence[str] | None = None,
+    force: bool = False,
+) -> AdapterReport:
+    """Convert an adapter of peft."""
+    settings = read_peft_config(source)
+    file = source / PEFT_WEIGHTS
+    if not file.is_file():
+        raise UsageError(
+            f"{source} has no {PEFT_WEIGHTS}", "save it with safe_serialization=True in peft"
+        )
+    with SafetensorsReader([file]) as reader:
+        tensors = read_floats(reader, file)
+    for name in tensors:
+        for part, (why, hint) in UNREAD_TENSORS.items():
+            if part in name:
+                raise UsageError(f"{file}: {name} {why}", hint)
+    family = base.family
+    head = head or head_of(settings, base)
+    if head not in family.heads():
+        raise UsageError(f"{family.name} has no head {head!r}", "name one with --head")
+    config = with_head_labels(source, base, head, tensors, labels)
+    config = with_saved_rows(base, config, head, by_hub_names(tensors))
+    tokenizer = read_own_tokenizer(CheckpointDir(source, str(source)), base, config)
+    weights, adaptable = family.weights(config, head), adaptable_model(family, config, head)
+    if not prompts.is_prompt(settings):
+        settings, tensors = with_one_rank(source / PEFT_CONFIG, settings, weights, tensors)
+        tensors = with_whole_modules(file, settings, base, adaptable, tensors)
+    method, ours, rest = map_adapter(source, settings, weights, adaptable, tensors)
+    require_tied(file, settings, weights, rest)
+    whole = map_head(file, base, config, head, rest)
+    require_same_tensors(method, adaptable, ours, file)
+    sentence, modules, names = sentence_fields(source, base, config, head)
+    read_files = dict.fromkeys((PEFT_CONFIG, PEFT_WEIGHTS, *names))
+    if tokenizer is not None:
+        read_files |= dict.fromkeys(tokenizer.files)
+    digests = {name: hash_file(source / name) for name in read_files}
+    record = SourceRecord(reference=str(source), format="peft", files=digests)
+    return write_read(
+        path,
+        reference,
+        base,
+        adaptable,
+        method,
+        ours,
+        whole,
+        source,
+        record,
+        read=len(tensors),
+        force=force,
+        sentence=sentence,
+        modules=modules,
+        tokenizer=tokenizer,
+    )
+
+
+def by_hub_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors by their names in the base, without peft's prefix."""
+    return {
+        name.removeprefix(PREFIX).removeprefix(prompts.PREFIX): tensor
+        for name, tensor in tensors.items()
+    }
+
+
+def require_tied(
+    file: Path, settings: Mapping[str, Any], weights: WeightMap, tensors: Mapping[str, Tensor]
+) -> None:
+    """Check that peft did not train one of two tied tensors: it replaces the module by a copy."""
+    modules = settings.get("modules_to_save") or ()
+    for alias, owner in weights.aliases().items():
+        name, copy = weights.written(owner), weights.written(alias)
+        module = name.rpartition(".")[0]
+        is_copied = any(matches(module, target) for target in modules)
+        if name in tensors and copy not in tensors and is_copied:
+            raise UsageError(
+                f"{file}: {name} is trained apart from {copy}, to which the base ties it",
+                "merge the adapter in peft, and convert the model with tie_word_embeddings false",
+            )
+
+
+def sentence_fields(
+    source: Path, base: Checkpoint, config: Config, head: str
+) -> "tuple[dict[str, Any] | None, ModuleWeights | None, list[str]]":
+    """Return what the files next to an adapter say of sentence encoders and cross-encoders."""
+    # Fields of ``config.json``, weights of modules, and the names of the files. peft itself writes
+    # no such files; fields and weights are ``None`` then, for the base's.
+    files, family = SourceFiles(source), base.family
+    config_file = family.config_files[0]
+    extra: dict[str, Any] = {}
+    if files.has(config_file):
+        extra |= family.from_hub(files.json(config_file), str(source / config_file)).extra
+    extra |= read_cross_encoder(files)
+    pooling = family.sentence_settings(extra, read_pooling(files), str(source / config_file))
+    activation = pairs = None
+    if "classify" in family.heads()[head].tasks:
+        pairs = read_pair_settings(files)
+        if len(config.labels) == 1:
+            activation = score_activation(extra, str(source / config_file))
+            if activation is None and declares_cross_encoder(files):
+                activation = "sigmoid"
+    if pooling is None and activation is None and pairs is None:
+        return None, None, []
+    fields = {"pooling": pooling, "score_activation": activation, "pairs": pairs}
+    names = [*sorted(files.names_read), *module_weight_files(pooling)]
+    return fields, read_module_weights(source, pooling), names
+
+
+def with_head_labels(
+    source: Path,
+    base: Checkpoint,
+    head: str,
+    tensors: Mapping[str, Tensor],
+    labels: Sequence[str] | None,
+) -> Config:
+    """Return the base's configuration with the labels of the adapter's head."""
+    family, config = base.family, base.config
+    if not family.heads()[head].has_labels:
+        return config
+    if labels is None and (source / CONFIG).is_file():  # written by ``zoo convert --to hub``
+        described = family.from_hub(read_json(source / CONFIG), str(source / CONFIG)).config
+        return msgspec.structs.replace(
+            config, labels=described.labels, problem=getattr(described, "problem", None)
+        )
+    if labels is not None:
+        return msgspec.structs.replace(config, labels=tuple(labels))
+    shapes = {name: tuple(tensor.shape) for name, tensor in by_hub_names(tensors).items()}
+    counts = dict.fromkeys((len(config.labels), *(shape[0] for shape in shapes.values())))
+    for count in counts:
+        if size_problem("number of labels", count, MAX_CONFIG_LABELS, least=1):
+            continue  # another tensor's rows
+        names = config.labels
+        if count != len(names):
+            names = tuple(f"LABEL_{number}" for number in range(count))
+        candidate = msgspec.structs.replace(config, labels=names)
+        if fits(family.weights(candidate, head), shapes):
+            return candidate
+    return config
+
+
+def fits(weights: WeightMap, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Return whether tensors that were trained as a whole have the shapes of the rules."""
+    wanted = {
+        weights.written(source): shape
+        for entry in weights.entries()
+        for source, shape in zip(entry.sources, entry.source_shapes, strict=True)
+    }
+    return not any(wanted[name] != shape for name, shape in shapes.items() if name in wanted)
+
+
+def map_adapter(
+    source: Path,
+    settings: Mapping[str, Any],
+    weights: WeightMap,
+    adaptable: AdaptableModel,
+    tensors: Mapping[str, Tensor],
+) -> tuple[AdapterMethod, dict[str, Tensor], dict[str, Tensor]]:
+    """Return the method, its tensors by our names, and the other tensors by the Hub's."""
+    file = source / PEFT_WEIGHTS
+    if not prompts.is_prompt(settings):
+        ours, modules, rest = map_updates(file, weights, adaptable, tensors)
+        return method_of(source, settings, modules, adaptable), ours, rest
+    rest = {name.removeprefix(prompts.PREFIX): tensor for name, tensor in tensors.items()}
+    embeddings = rest.pop(prompts.PROMPTS, None)
+    if embeddings is None or embeddings.dim() != 2:
+        raise VerificationError(
+            f"{file} has no matrix {prompts.PROMPTS}", "save it again with peft"
+        )
+    method, ours = prompts.prompts_from_hub(
+        source / PEFT_CONFIG, settings, adaptable, embeddings.float()
+    )
+    return method, ours, rest
+
+
+def map_updates(
+    file: Path, weights: WeightMap, adaptable: AdaptableModel, tensors: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], dict[str, bool], dict[str, Tensor]]:
+    """Return the tensors of updates by our names, their modules, and the other tensors.
+
+    The value of a module is whether (IA)^3 scales its inputs.
+    """
+    # Each tensor of peft belongs to a module of the Hub's library, whose weight a rule of the
+    # family maps to one of ours, or to rows of one. Updates of rows map like the rows.
+    #
+    # The other tensors have the Hub's names.
+    places = {
+        weights.written(part.name): (site, number, part.name)
+        for site in adaptable.sites
+        for number, part in site.parts.items()
+        if part.in_hub
+    }
+    ours, modules, rest = dict[str, Tensor](), dict[str, bool](), dict[str, Tensor]()
+    for key, tensor in tensors.items():
+        name = key.removeprefix(PREFIX)
+        kind = next((kind for kind, end in ENDINGS.items() if name.endswith(end)), None)
+        if not key.startswith(PREFIX) or kind is None:
+            rest[name if key.startswith(PREFIX) else key] = tensor
+            continue
+        module = name.removesuffix(ENDINGS[kind])
+        if module not in places:
+            raise VerificationError(
+                f"{file}: {key} is of {module}, which is not a linear map of "
+                f"{adaptable.family.name} with the head {adaptable.head}",
+                did_you_mean(module, list(places)) or "name the head with --head",
+            )
+        if tensor.dim() != AXES[kind]:
+            raise VerificationError(
+                f"{file}: {key} has the shape {tuple(tensor.shape)}, and not {AXES[kind]} axes",
+                "save the adapter again",
+            )
+        site, number, target = places[module]
+        modules[target] = kind == "ia3_l" and not is_by_row(kind, tensor.shape)
+        ours[f"{site.module}{ADAPTER_PART}{kind}.{number}"] = rows_from_hub(
+            site, kind, tensor.float()
+        )
+    return ours, modules, rest
+
+
+def rows_from_hub(site: Site, kind: str, tensor: Tensor) -> Tensor:
+    """Return a tensor of an adapter with the rows of our matrix."""
+    if is_by_row(kind, tensor.shape):
+        return torch.from_numpy(site.entry.op.rows_from_hub(tensor.numpy()).copy())
+    return tensor

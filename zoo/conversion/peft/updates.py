@@ -1,0 +1,155 @@
+"""Updates that zoo's adapters hold in another form than peft: of several ranks, and of heads."""
+
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.adapters.lora import LoRA
+from zoo.adapters.targets import WEIGHT, AdaptableModel, matches
+from zoo.checkpoint import Checkpoint
+from zoo.conversion.adapter_conversion import read_base_tensors
+from zoo.conversion.peft.layout import ENDINGS, PREFIX
+from zoo.errors import UsageError, VerificationError
+from zoo.nn.adapters import DoRAAdapter, IA3Adapter, LinearAdapter, LoRAAdapter
+from zoo.nn.layers.skip_init import init_empty_weights
+from zoo.weights import TensorMapping, WeightMap
+
+PLAIN_NAME = re.compile(r"[\w.]+")  # of a module, as a key of rank_pattern
+
+
+def with_one_rank(
+    file: Path, settings: dict[str, Any], weights: WeightMap, tensors: dict[str, Tensor]
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return settings and tensors of the same updates without patterns of rank and alpha."""
+    # All have the largest rank, by rows and columns of zeros, and B has the ratio of the factors.
+    ranks: Mapping[str, int] = settings.get("rank_pattern") or {}
+    alphas: Mapping[str, float] = settings.get("alpha_pattern") or {}
+    usual = float(settings.get("lora_alpha", 8)) or 1.0
+    if not ranks and not alphas:
+        return settings, tensors
+    for name in (*ranks, *alphas):
+        if not PLAIN_NAME.fullmatch(name):
+            raise UsageError(
+                f"{file}: rank_pattern or alpha_pattern has {name!r}, and zoo reads names of "
+                "modules there",
+                "merge the adapter in peft, and convert the model",
+            )
+    power = 0.5 if settings.get("use_rslora") else 1
+    a, b = ENDINGS["lora_A"], ENDINGS["lora_B"]
+    shapes = {
+        weights.written(source).removesuffix(WEIGHT): shape
+        for entry in weights.entries()
+        for source, shape in zip(entry.sources, entry.source_shapes, strict=True)
+    }
+    # a module that is missing here is an error of the account of tensors
+    names = [name.removesuffix(a) for name in tensors if name.endswith(a)]
+    modules = [
+        name for name in names if name.removeprefix(PREFIX) in shapes and name + b in tensors
+    ]
+    most = max((len(tensors[module + a]) for module in modules), default=1)
+    changed = dict(tensors)
+    for module in modules:
+        rank = len(tensors[module + a])
+        told = next((r for name, r in ranks.items() if matches(module, name)), settings.get("r", 8))
+        # rows and columns of zeros are only added to what has the width of the base's matrix
+        ends = (*tensors[module + a].shape[1:], *tensors[module + b].shape[:-1])
+        is_update = sorted(ends) == sorted(shapes[module.removeprefix(PREFIX)])
+        if rank != told or tensors[module + b].shape[-1] != rank or not is_update:
+            found = [tuple(tensors[module + end].shape) for end in (a, b)]
+            raise VerificationError(
+                f"{file}: the rank of {module} is {told}, and its tensors have the shapes "
+                f"{found[0]} and {found[1]}",
+                "correct it",
+            )
+        alpha = next((value for name, value in alphas.items() if matches(module, name)), usual)
+        factor = alpha / usual * (most / rank) ** power
+        changed[module + a] = F.pad(tensors[module + a], (0, 0, 0, most - rank))
+        changed[module + b] = F.pad(tensors[module + b].float() * factor, (0, most - rank))
+    return {**settings, "r": most}, changed
+
+
+def with_whole_modules(
+    file: Path,
+    settings: Mapping[str, Any],
+    base: Checkpoint,
+    adaptable: AdaptableModel,
+    tensors: Mapping[str, Tensor],
+) -> dict[str, Tensor]:
+    """Return tensors in which modules that are only trained as a whole have no updates."""
+    # of heads and poolers: the update is merged into the weight of the base
+    weights = adaptable.family.weights(adaptable.config, adaptable.head)
+    sites = {weights.written(name) for name in adaptable.names}
+    modules = {weights.written(source) for e in weights.entries() for source in e.sources}
+    whole = {name.removesuffix(WEIGHT) for name in modules} - sites
+    updates, changed = dict[str, dict[str, Tensor]](), dict(tensors)
+    for kind, end in ENDINGS.items():
+        for key in [key for key in tensors if key.endswith(end)]:
+            module = key.removeprefix(PREFIX).removesuffix(end)
+            if module in whole:
+                updates.setdefault(module, {})[f"{kind}.0"] = changed.pop(key).float()
+    if not updates:
+        return changed
+    stored = weights_of(base, adaptable, updates)
+    for module, update in updates.items():
+        weight, bias = (stored.get(f"{module}.{p}") for p in ("weight", "bias"))
+        if weight is None or weight.dim() != 2:
+            raise VerificationError(
+                f"{file}: it changes {module}, which is not a matrix of {base.path}",
+                "give the base that it was trained from",
+            )
+        with init_empty_weights():  # the settings may declare more than the file holds
+            layer = layer_of(file, settings, update, weight)
+        shapes = {name: tensor.shape for name, tensor in layer.state_dict().items()}
+        if {name: tensor.shape for name, tensor in update.items()} != shapes:
+            raise VerificationError(
+                f"{file}: the tensors of {module} do not match its settings", "save it again"
+            )
+        layer.load_state_dict(update, assign=True)
+        merged = layer.requires_grad_(False).merge(weight, bias)
+        for p, tensor in zip(("weight", "bias"), merged, strict=True):
+            if tensor is not None:
+                changed[f"{PREFIX}{module}.{p}"] = tensor
+    return changed
+
+
+def weights_of(
+    base: Checkpoint, adaptable: AdaptableModel, modules: Collection[str]
+) -> dict[str, Tensor]:
+    """Return the parameters of modules of the Hub's library as far as a base has them."""
+    weights = adaptable.family.weights(adaptable.config, adaptable.head)
+    entries = dict[str, TensorMapping]()
+    for entry in weights.entries():
+        if weights.written(entry.sources[0]).rpartition(".")[0] in modules:
+            entries[entry.target] = entry
+    parameters = dict[str, Tensor]()
+    arrays = read_base_tensors(base, adaptable.config, adaptable.head, entries)
+    for target, array in arrays.items():
+        sources = [weights.written(source) for source in entries[target].sources]
+        parts = [torch.from_numpy(part.copy()) for part in entries[target].op.to_hub(array)]
+        parameters |= zip(sources, parts, strict=True)
+    return parameters
+
+
+def layer_of(
+    file: Path, settings: Mapping[str, Any], update: Mapping[str, Tensor], weight: Tensor
+) -> LinearAdapter:
+    """Return the layer of an update of a matrix, (out, in), without its values."""
+    size, width = weight.shape
+    rows = {"0": range(size)}
+    if "ia3_l.0" in update:
+        return IA3Adapter(rows, size, width, scales_input=update["ia3_l.0"].shape == (1, width))
+    try:
+        method = LoRA(
+            rank=settings.get("r", 8),
+            alpha=float(settings.get("lora_alpha", 8)),
+            use_rslora=settings.get("use_rslora", False),
+        )
+    except ValueError as error:
+        raise VerificationError(f"{file}: {error}", "correct it") from error
+    kind = DoRAAdapter if settings.get("use_dora") else LoRAAdapter
+    return kind(rows, size, width, rank=method.rank, scaling=method.scaling)

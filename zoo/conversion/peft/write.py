@@ -1,0 +1,229 @@
+"""Writing of adapters that peft opens."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from zoo.adapters.checkpoint import (
+    AdaptedCheckpoint,
+    adapter_file,
+    adapter_method_of,
+    adapter_record,
+    has_own_tokenizer,
+    require_finite_tensors,
+)
+from zoo.adapters.layers import ADAPTER_PART, require_same_tensors
+from zoo.adapters.targets import Part, Site
+from zoo.adapters.virtual_tokens import VirtualTokens
+from zoo.checkpoint import FORMAT_VERSION, Checkpoint
+from zoo.checkpoint.digests import check_digests
+from zoo.conversion.adapter_conversion import (
+    AdapterReport,
+    adaptable_model,
+    read_base_tensors,
+    require_finite_effect,
+    saved_modules,
+    tied_values,
+)
+from zoo.conversion.hub_files import checkpoint_side_files, require_hub_class
+from zoo.conversion.peft import prompts
+from zoo.conversion.peft.config import peft_config
+from zoo.conversion.peft.layout import (
+    ENDINGS,
+    PEFT_CONFIG,
+    PEFT_WEIGHTS,
+    PREFIX,
+    SAVED_MODULES,
+    TASK_TYPES,
+    is_by_row,
+)
+from zoo.errors import UsageError
+from zoo.io.digests.files import hash_folder
+from zoo.io.digests.self_digest import NO_DIGEST, add_digest
+from zoo.io.json import encode_json
+from zoo.io.output.atomic import atomic_directory
+from zoo.io.output.overwrite import HUB_RECORD, HubRecord
+from zoo.io.tensors.finite import require_finite
+from zoo.plugins.tasks import model_fields
+from zoo.sentence_models.cross_encoder_files import PairSettings, hub_pair_files
+from zoo.tokenizers import TOKENIZER_FILES
+from zoo.version import __version__
+from zoo.weights import WeightMap
+
+
+def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False) -> AdapterReport:
+    """Write an adapter so that peft opens it."""
+    (adapter,) = checkpoint.adapters
+    method, weights = adapter_method_of(adapter), checkpoint.weights
+    adaptable = adaptable_model(checkpoint.family, checkpoint.config, checkpoint.head_name)
+    settings, architecture = peft_config(method, adaptable), hub_class(checkpoint)
+    check_digests(adapter.path)
+    tensors, whole, virtual = dict[str, Tensor](), list[str](), dict[str, Tensor]()
+    is_virtual = isinstance(method, VirtualTokens)
+    sites = {site.module: site for site in adaptable.sites}
+    stored = load_file(adapter_file(adapter))
+    require_finite_tensors(stored, adapter_file(adapter))
+    places = {entry.target: entry.shape for entry in weights.entries()}
+    own = {name: tensor for name, tensor in stored.items() if places.get(name) != tensor.shape}
+    require_same_tensors(method, adaptable, own, adapter_file(adapter))
+    require_finite_effect(method, adaptable, own, checkpoint.base, adapter_file(adapter))
+    task = TASK_TYPES.get(checkpoint.head_name)
+    stored = unchanged_head(checkpoint, SAVED_MODULES.get(str(task), ())) | stored
+    for name, tensor in stored.items():
+        module, is_adapter, rest = f".{name}".partition(ADAPTER_PART)
+        if is_adapter and is_virtual:
+            virtual[rest] = tensor
+        elif is_adapter:
+            site = sites[module.removeprefix(".")]
+            kind, _, number = rest.rpartition(".")
+            part = site.parts[number]
+            key = f"{PREFIX}{weights.written(hub_module(part, adapter))}{ENDINGS[kind]}"
+            tensors[key] = rows_to_hub(site, kind, tensor)
+        else:
+            whole.append(name)
+            before = prompts.PREFIX if is_virtual else PREFIX
+            tensors |= head_to_hub(weights, name, tensor, before)
+    if isinstance(method, VirtualTokens):
+        tensors[prompts.PROMPTS] = prompts.prompts_to_hub(method, adaptable, virtual)
+    modules = saved_modules(weights, whole)
+    modules += copied_modules(checkpoint, whole, modules)
+    prefix = prompts.PREFIX if is_virtual else PREFIX
+    tensors |= saved_with_modules(checkpoint, modules, stored, prefix)
+    base = adapter_record(adapter).base
+    reference = base.source.repo if base.source and base.source.repo else base.reference
+    # peft names the class of models that none of its tasks is for
+    auto_mapping = {"base_model_class": architecture, "parent_library": "transformers"}
+    described = {
+        **settings,
+        "base_model_name_or_path": reference,
+        "task_type": task,
+        "auto_mapping": None if task else auto_mapping,
+        "modules_to_save": modules or None,
+    }
+    # A network that computes a prefix, and factors of another library, may overflow.
+    require_finite(tensors, path / PEFT_WEIGHTS, "nothing was written")
+    sources = [checkpoint.base.path, adapter.path]
+    with atomic_directory(path, force=force, sources=sources) as staging:
+        save_file({k: t.contiguous() for k, t in tensors.items()}, staging / PEFT_WEIGHTS)
+        (staging / PEFT_CONFIG).write_bytes(encode_json(described))
+        for name, content in side_files(checkpoint, architecture).items():
+            (staging / name).parent.mkdir(exist_ok=True)
+            (staging / name).write_bytes(content)
+        record = HubRecord(
+            zoo=FORMAT_VERSION,
+            created_by={"plm-zoo": __version__},
+            files=hash_folder(staging),
+            digest=NO_DIGEST,
+        )
+        (staging / HUB_RECORD).write_bytes(add_digest(encode_json(record)))
+    return AdapterReport(path, method.name, len(tensors), modules, reference)
+
+
+def side_files(checkpoint: AdaptedCheckpoint, architecture: str) -> dict[str, bytes]:
+    """Return the files next to an adapter: of labels, or of sentence-transformers."""
+    model, config_file = checkpoint.model, checkpoint.family.config_files[0]
+    files = checkpoint_side_files(checkpoint, dtype="float32", architecture=architecture)
+    labels = files.pop(config_file)
+    if model.score_activation is not None:
+        files |= hub_pair_files(model.pairs or PairSettings(), model.score_activation)
+    elif model.pooling is None and model.pairs is None:
+        # next to it, transformers does not look for the base, but for the weights of a whole model
+        has_labels = checkpoint.family.heads()[checkpoint.head_name].has_labels
+        names = TOKENIZER_FILES if has_own_tokenizer(checkpoint.adapters[-1]) else ()
+        kept = {name: content for name, content in files.items() if name in names}
+        return kept | ({config_file: labels} if has_labels else {})
+    return files
+
+
+def unchanged_head(checkpoint: AdaptedCheckpoint, modules: tuple[str, ...]) -> dict[str, Tensor]:
+    """Return the base's tensors of modules of the head, by the ends of these modules' names."""
+    family, config, head = checkpoint.family, checkpoint.config, checkpoint.head_name
+    backbone = {entry.target for entry in family.weights(config, "none").entries()}
+    of_head = set[str]()
+    for entry in checkpoint.weights.entries():
+        module_parts = entry.sources[0].split(".")[:-1]
+        if entry.target not in backbone and any(part.endswith(modules) for part in module_parts):
+            of_head.add(entry.target)
+    arrays = read_base_tensors(checkpoint.base, config, head, of_head)
+    return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+
+
+def copied_modules(
+    checkpoint: AdaptedCheckpoint, whole: Sequence[str], modules: Sequence[str]
+) -> list[str]:
+    """Return more modules, whose tensors are tied to those that were trained as a whole."""
+    # peft trains and saves copies of modules, which unties them. With equal copies of all of them,
+    # the model computes the same.
+    weights, copied = checkpoint.weights, dict[str, None]()
+    inside = tuple(f"{module}." for module in modules)
+    trained = {s for e in weights.entries() if e.target in whole for s in e.sources}
+    for alias, owner in weights.aliases().items():
+        name = weights.written(alias)
+        if owner in trained and not name.startswith(inside):
+            copied[name.rpartition(".")[0]] = None
+    return list(copied)
+
+
+def saved_with_modules(
+    checkpoint: AdaptedCheckpoint,
+    modules: Sequence[str],
+    stored: Mapping[str, Tensor],
+    prefix: str,
+) -> dict[str, Tensor]:
+    """Return the other tensors of modules that peft saves: tied ones, and some of the base."""
+    weights, inside = checkpoint.weights, tuple(f"{module}." for module in modules)
+    aliases = {name for name in map(weights.written, weights.aliases()) if name.startswith(inside)}
+    arguments = (checkpoint.base, checkpoint.config, checkpoint.head_name)
+    values = tied_values(*arguments, stored, aliases)
+    unchanged = set[str]()
+    for entry in weights.entries():
+        if weights.written(entry.sources[0]).startswith(inside) and entry.target not in stored:
+            unchanged.add(entry.target)
+    tensors = {f"{prefix}{name}": value for name, value in values.items()}
+    for name, array in read_base_tensors(*arguments, unchanged).items():
+        tensors |= head_to_hub(weights, name, torch.from_numpy(array.copy()), prefix)
+    return tensors
+
+
+def hub_class(checkpoint: AdaptedCheckpoint) -> str:
+    """Return the Hub's class of a model, which computes what the model does."""
+    model = checkpoint.model
+    require_hub_class(
+        checkpoint.family,
+        checkpoint.config,
+        checkpoint.head_name,
+        fields={name: getattr(model, name) for name in model_fields()},
+        origin=str(checkpoint.path),
+    )
+    return checkpoint.family.architecture(checkpoint.config, checkpoint.head_name)
+
+
+def hub_module(part: Part, adapter: Checkpoint) -> str:
+    """Return the name of the Hub's module of a part."""
+    if not part.in_hub:
+        raise UsageError(
+            f"{adapter.path}: {part.name} is not a module of the Hub's library, and peft cannot "
+            "change it",
+            "`zoo adapter merge` makes a whole model",
+        )
+    return part.name
+
+
+def rows_to_hub(site: Site, kind: str, tensor: Tensor) -> Tensor:
+    """Return a tensor of an adapter with the rows of the Hub's matrix."""
+    if is_by_row(kind, tensor.shape):
+        return torch.from_numpy(site.entry.op.rows_to_hub(tensor.numpy()).copy())
+    return tensor
+
+
+def head_to_hub(weights: WeightMap, name: str, tensor: Tensor, before: str) -> dict[str, Tensor]:
+    """Return the Hub's tensors of one that was trained as a whole, with a prefix of names."""
+    entry = next(entry for entry in weights.entries() if entry.target == name)
+    parts = entry.op.to_hub(tensor.numpy())
+    return {
+        f"{before}{weights.written(source)}": torch.from_numpy(part.copy())
+        for source, part in zip(entry.sources, parts, strict=True)
+    }

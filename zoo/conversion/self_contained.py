@@ -1,0 +1,93 @@
+"""Checkpoints of one file that describes its model: the side files that its header stands for."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from zoo.errors import UsageError, VerificationError
+from zoo.families.runtimes import RuntimeHeader
+from zoo.hub.reference import self_contained_format
+from zoo.hub.select_files import CONFIG
+from zoo.hub.source import CheckpointDir
+from zoo.io.json import dump_json
+from zoo.plugins import iter_families
+from zoo.sentence_models import hub_pooling_files
+from zoo.sentence_models.pooling import Pooling
+from zoo.tokenizers import has_tokenizer
+from zoo.tokenizers.gguf import ARCHITECTURE, MODEL, PREFIX, pooling_mode, tokenizer_files
+
+if TYPE_CHECKING:
+    from zoo.io.tensors.formats import TensorReader
+
+
+def with_derived_files(source: CheckpointDir) -> CheckpointDir:
+    """Return a directory with the configuration and tokenizer that its weights describe.
+
+    Files of the directory have precedence; a reference to the file itself reads no others.
+    """
+    names = source.names()
+    file_format = self_contained_format(names)
+    if file_format is None:
+        return source
+    configured = source.file is None and (source.model_directory / CONFIG).is_file()
+    if configured and has_tokenizer(source.files):
+        return source
+    with file_format.open(source.model_directory, file_format.find(names)) as reader:
+        header = _header(reader)
+        _check_tables(header)
+        derived = (
+            {} if has_tokenizer(source.files) else tokenizer_files(header.metadata, header.location)
+        )
+        if not configured:
+            derived |= _configuration(header, file_format.naming_scheme)
+    return replace(source, derived=derived)
+
+
+def _header(reader: "TensorReader") -> RuntimeHeader:
+    location = str(reader.files[0])
+    for key in (ARCHITECTURE, MODEL):
+        if not isinstance(value := reader.metadata.get(key, ""), str):
+            raise VerificationError(f"{location}: {key} = {value!r:.100} is not a name")
+    return RuntimeHeader(
+        architecture=reader.metadata.get(ARCHITECTURE, ""),
+        tokenizer=reader.metadata.get(MODEL, ""),
+        metadata=reader.metadata,
+        shapes={name: info.shape for name, info in reader.tensors.items()},
+        location=location,
+    )
+
+
+def _configuration(header: RuntimeHeader, target: str) -> dict[str, bytes]:
+    """Return the configuration and the settings of pooling."""
+    for family in iter_families():
+        hub = family.config_of_runtime(target, header)
+        if hub is not None:
+            files = {CONFIG: dump_json(dict(hub)).encode()}
+            if (mode := pooling_mode(header.metadata)) is not None:
+                pooling = msgspec.convert({"mode": mode}, Pooling)
+                files |= hub_pooling_files(pooling, header.count("embedding_length"))
+            return files
+    raise UsageError(
+        f"{header.location} holds a model of the architecture {header.architecture!r:.100}, which "
+        "no installed family reads",
+        "`zoo plugins install` adds families, `zoo plugins new` writes one",
+    )
+
+
+def _check_tables(header: RuntimeHeader) -> None:
+    """Check that tokens and positions of the header have embeddings."""
+    tokens = header.metadata.get(f"{PREFIX}tokens")
+    has_list = isinstance(tokens, Sequence) and not isinstance(tokens, str)
+    stated = {
+        "token_embd.weight": len(tokens or "") if has_list else 0,
+        "position_embd.weight": header.count("context_length", 0),
+    }
+    for name, count in stated.items():
+        shape = header.shapes.get(name)
+        if shape and shape[0] < count:
+            raise VerificationError(
+                f"{header.location}: {name} has {shape[0]} rows, and the header states {count}",
+                "fetch it again",
+            )

@@ -1,0 +1,111 @@
+"""Conversion of a sentence encoder's modules: widths are checked, weights copied."""
+
+# A module with weights has a folder with the same names and tensors in both layouts.
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zoo.conversion.checks.round_trip import require_bitwise_equal
+from zoo.conversion.dtypes import cast, cast_pieces, output_dtype
+from zoo.conversion.open import OpenCheckpoint
+from zoo.conversion.safetensors_writer import Create, write_weights
+from zoo.errors import SourceError, VerificationError
+from zoo.hub.select_files import choose_format
+from zoo.io.tensors.formats import TensorInfo, TensorReader, TensorToWrite
+from zoo.io.tensors.safetensors import SafetensorsReader
+from zoo.sentence_models import module_folders
+from zoo.sentence_models.modules import same_tensors, weighted_modules
+
+if TYPE_CHECKING:
+    from zoo.conversion.infer_head import ConversionPlan
+
+
+def check_modules(plan: "ConversionPlan") -> None:
+    """Check that the modules fit the model: the output that they read, and its width."""
+    pooling, origin = plan.opened.pooling, plan.opened.source.directory
+    if pooling is None:
+        return
+    stored = plan.opened.checkpoint is not None or plan.opened.projection is not None
+    folders = {} if stored else module_folders(plan.opened.files)
+    try:
+        pooling.features(pooling.input_width(plan.config), folders)
+    except VerificationError as error:
+        raise VerificationError(f"{origin}: {error.what}", error.hint) from error
+
+
+def open_modules(opened: OpenCheckpoint, *, allow_pickle: bool) -> dict[str, TensorReader]:
+    """Open the weights of the modules: folder of a module -> reader."""
+    pooling = opened.pooling
+    wanted = weighted_modules(pooling.steps) if pooling else {}
+    if not wanted:
+        return {}
+    if opened.projection is not None:
+        ((folder, shapes),) = wanted.items()
+        found = {name: info.shape for name, info in opened.projection.tensors.items()}
+        same_tensors(found, shapes, str(opened.source.directory))
+        return {folder: opened.projection}
+    folders = {} if opened.checkpoint else module_folders(opened.files)
+    readers = {}
+    for folder, shapes in wanted.items():
+        name = folders.get(folder, folder)
+        directory = opened.files.path(name)
+        names = _names(opened, name)
+        if not names:
+            raise SourceError(f"{directory} holds no weights", "fetch the model again")
+        file_format, files = choose_format(names, str(directory), allow_pickle=allow_pickle)
+        reader = file_format.open(directory, files)
+        found = {name: info.shape for name, info in reader.tensors.items()}
+        same_tensors(found, shapes, str(directory / files[0]))
+        readers[folder] = reader
+    return readers
+
+
+def _names(opened: OpenCheckpoint, folder: str) -> list[str]:
+    """Return the names of the files of a folder that may be read."""
+    source = opened.source
+    if source.restricted:
+        start = f"{folder}/"
+        return [name.removeprefix(start) for name in source.digests if name.startswith(start)]
+    directory = opened.files.path(folder)
+    return (
+        [path.name for path in directory.iterdir() if path.is_file()] if directory.is_dir() else []
+    )
+
+
+def write_modules(
+    readers: Mapping[str, TensorReader],
+    staging: Path,
+    dtype: str | None,
+    *,
+    metadata: Mapping[str, str],
+    create: Create,
+) -> list[Path]:
+    """Write the weights of the modules, compare them with the source, and return the paths."""
+    written = []
+    for folder, reader in readers.items():
+        (staging / folder).mkdir(parents=True, exist_ok=True)
+        outputs = [_output(reader, name, dtype) for name in sorted(reader.tensors)]
+        paths = write_weights(
+            staging / folder, outputs, lambda _: None, metadata=metadata, create=create
+        )
+        with SafetensorsReader(paths) as result:
+            for name, info in reader.tensors.items():
+                new = output_dtype(info.dtype, dtype)
+                change = partial(cast, stored=info.dtype, target=new, name=name)
+                require_bitwise_equal(
+                    f"{folder}: {name}",
+                    result.read(name),
+                    reader.read(name),
+                    None if new == info.dtype else change,
+                )
+        written += paths
+    return written
+
+
+def _output(reader: TensorReader, name: str, dtype: str | None) -> TensorToWrite:
+    info = reader.tensors[name]
+    code = output_dtype(info.dtype, dtype)
+    pieces = partial(cast_pieces, stored=info.dtype, target=code, name=name)
+    return TensorToWrite(name, TensorInfo(code, info.shape), lambda: pieces(reader.lazy(name)))

@@ -1,0 +1,93 @@
+"""Tokenizer of a conversion, from the source or from another directory."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from zoo.checkpoint import TOKENIZER, check_tables, load_checkpoint
+from zoo.conversion.open import OpenCheckpoint
+from zoo.errors import SourceError, VerificationError
+from zoo.families.config import Config
+from zoo.plugins import family_of_tokenizer
+from zoo.tokenizers.info import TokenizerInfo
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
+
+    from zoo.checkpoint import Checkpoint
+    from zoo.families.base import Family
+    from zoo.hub.source import CheckpointDir
+
+# properties of a tokenizer that change how texts are read
+OF_TEXTS = ("special", "max_tokens", "truncation_side", "split_special_tokens", "token_types")
+
+
+@dataclass(frozen=True)
+class SourceTokenizer:
+    """A tokenizer in the zoo's layout."""
+
+    json: bytes
+    info: TokenizerInfo  # special tokens and maximum length
+    files: tuple[str, ...] = ()  # files that it was read from
+
+
+def read_source_tokenizer(
+    opened: OpenCheckpoint, elsewhere: "CheckpointDir | None", config: Config
+) -> SourceTokenizer | None:
+    """Return the tokenizer of the result, or ``None`` if the source has none."""
+    source = elsewhere or opened.source
+    stanford = opened.projection is not None
+    tokenizer = read_tokenizer(opened.family, source, config, stanford=stanford)
+    if tokenizer is None and elsewhere is not None:
+        raise SourceError(f"{elsewhere.directory} has no tokenizer files")
+    return tokenizer
+
+
+def read_tokenizer(
+    family: "Family", source: "CheckpointDir", config: Config, *, stanford: bool = False
+) -> SourceTokenizer | None:
+    """Return the tokenizer of a directory for a family, or ``None`` if it has no vocabulary."""
+    from zoo.sentence_models.colbert_files import register_marks
+    from zoo.tokenizers import check_vocabulary, has_tokenizer, tokenizer_info
+    from zoo.tokenizers.tokenizer_json import read_checked
+
+    if source.is_converted:
+        known = load_checkpoint(source.directory).model.tokenizer
+        path = source.directory / TOKENIZER
+        return None if known is None else SourceTokenizer(read_checked(path), known)
+    files = source.files
+    if not has_tokenizer(files):
+        return None
+    reader = family_of_tokenizer(files, family)
+    backend = reader.tokenizer(files)
+    register_marks(backend, files, stanford=stanford)
+    check_vocabulary(backend, config.vocab_size, str(source.directory))
+    unique_vocabulary(backend, str(source.directory))
+    info = tokenizer_info(files, backend, reader.special_tokens)
+    check_tables(backend, info, family, config, str(source.directory))
+    names = tuple(sorted(files.names_read))
+    return SourceTokenizer(backend.to_str(pretty=True).encode(), info, names)
+
+
+def read_own_tokenizer(
+    source: "CheckpointDir", base: "Checkpoint", config: Config
+) -> SourceTokenizer | None:
+    """Return the tokenizer next to an adapter, or ``None`` if its base's reads texts alike."""
+    if base.family.text_tokenizer(config) is not None:
+        return None
+    own = read_tokenizer(base.family, source, config)
+    if own is None or base.model.tokenizer is None:
+        return own
+    stored = base.model.tokenizer
+    same_info = all(getattr(own.info, name) == getattr(stored, name) for name in OF_TEXTS)
+    return None if same_info and own.json == base.tokenizer_file.read_bytes() else own
+
+
+def unique_vocabulary(backend: "Backend", origin: str) -> dict[str, int]:
+    """Return the vocabulary of a tokenizer, token -> id."""
+    vocabulary: dict[str, int] = backend.get_vocab()
+    tokens = dict(zip(vocabulary.values(), vocabulary, strict=True))
+    for token, number in vocabulary.items():
+        if tokens[number] != token:
+            pair = f"{token!r} and {tokens[number]!r}"
+            raise VerificationError(f"{origin}: the tokens {pair} have both the id {number}")
+    return vocabulary

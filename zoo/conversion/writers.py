@@ -1,0 +1,331 @@
+"""Writers of the two layouts of a checkpoint directory: the zoo's and the Hub's."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from zoo.checkpoint import (
+    CONFIG,
+    FORMAT_VERSION,
+    MANIFEST,
+    TOKENIZER,
+    Manifest,
+    ModelFile,
+    SourceRecord,
+    encode_manifest,
+)
+from zoo.conversion.checks.constants import constant_to_write
+from zoo.conversion.dtypes import output_dtype
+from zoo.conversion.hub_files import hub_side_files
+from zoo.conversion.infer_head import ConversionPlan
+from zoo.conversion.model_card import MODEL_CARD, model_card
+from zoo.conversion.open import OpenCheckpoint
+from zoo.conversion.report import ConversionReport
+from zoo.conversion.safetensors_writer import Create, write_weights
+from zoo.conversion.tokenizer import SourceTokenizer
+from zoo.families.base import GENERATING
+from zoo.io.digests.self_digest import NO_DIGEST, add_digest
+from zoo.io.json import encode_json
+from zoo.io.output.overwrite import HUB_RECORD, HubRecord
+from zoo.io.progress import Advance
+from zoo.io.tensors.formats import (
+    DTYPE_NAMES,
+    FLOATING,
+    Format,
+    TensorReader,
+    TensorToWrite,
+    widest_dtype,
+)
+from zoo.io.tensors.safetensors import SafetensorsReader
+from zoo.overrides import override
+from zoo.plugins import format_named
+from zoo.sentence_models.cross_encoder_files import hub_pair_files, with_activation
+from zoo.version import __version__
+from zoo.weights import TensorCopy, TensorMapping, WeightMap
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.generic[Any]]  # or a FileArray
+
+
+CODES = {DTYPE_NAMES[code]: code for code in FLOATING}
+
+
+@dataclass(frozen=True)
+class CheckpointWriter(ABC):
+    """Base class of writers: tensor names, tensors and side files of a layout."""
+
+    opened: OpenCheckpoint
+    plan: ConversionPlan
+    tokenizer: SourceTokenizer | None
+    dtype: str | None  # safetensors code that the user asked for, or ``None``
+    metadata: ClassVar[Mapping[str, str]]
+
+    @property
+    def generates(self) -> bool:
+        """Whether the head generates text."""
+        return bool(GENERATING.intersection(self.opened.family.heads()[self.plan.head].tasks))
+
+    @abstractmethod
+    def names(self, entry: TensorMapping) -> list[tuple[str, tuple[int, ...]]]:
+        """Return the name and the shape of each tensor that is written for a rule."""
+
+    def dtypes(self, copy: TensorCopy) -> list[str]:
+        """Return the safetensors code of each tensor that is written for a rule."""
+        entry = self.plan.entries[copy.entry.target]
+        return [output_dtype(copy.dtype, self.dtype)] * len(self.names(entry))
+
+    @abstractmethod
+    def chunks(self, entry: TensorMapping, names: Sequence[str], which: int) -> "Sequence[Array]":
+        """Return the chunks of the ``which``-th tensor of a rule, read from ``names``."""
+
+    @abstractmethod
+    def split(self, entry: TensorMapping, tensor: "Array") -> "Sequence[Array]":
+        """Return all tensors of a rule, computed from a tensor in the zoo's layout."""
+
+    def constants(self, dtype: str) -> list[TensorToWrite]:
+        """Return the tensors to write that follow from the configuration; by default none."""
+        return []
+
+    @abstractmethod
+    def rebuild_hub(self, entry: TensorMapping, written: "Sequence[Array]") -> "Sequence[Array]":
+        """Rebuild the Hub's tensors from the written ones."""
+
+    @abstractmethod
+    def write_side_files(self, staging: Path, report: ConversionReport) -> list[Path]:
+        """Write all files except weights and manifest; return their paths."""
+
+    def write_tensors(
+        self, staging: Path, outputs: Sequence[TensorToWrite], advance: Advance, create: Create
+    ) -> list[Path]:
+        """Write the tensors with files that ``create`` opens; return the paths of the files."""
+        return write_weights(staging, outputs, advance, metadata=self.metadata, create=create)
+
+    def open_tensors(self, files: Sequence[Path]) -> TensorReader:
+        """Open the files of ``write_tensors``."""
+        return SafetensorsReader([path for path in files if path.suffix == ".safetensors"])
+
+    def write_manifest(self, staging: Path, report: ConversionReport) -> None:  # noqa: B027 (optional)
+        """Write the manifest, if the layout has one."""
+
+
+class ZooWriter(CheckpointWriter):
+    """Writer of the zoo's layout."""
+
+    metadata: ClassVar[Mapping[str, str]] = {"format": "zoo"}
+
+    @override
+    def names(self, entry: TensorMapping) -> list[tuple[str, tuple[int, ...]]]:
+        return [(entry.target, entry.shape)]
+
+    @override
+    def chunks(self, entry: TensorMapping, names: Sequence[str], which: int) -> "Sequence[Array]":
+        return self.opened.zoo_tensor(entry, names)
+
+    @override
+    def split(self, entry: TensorMapping, tensor: "Array") -> "Sequence[Array]":
+        return (tensor,)
+
+    @override
+    def rebuild_hub(self, entry: TensorMapping, written: "Sequence[Array]") -> "Sequence[Array]":
+        return entry.op.to_hub(written[0])
+
+    @override
+    def write_side_files(self, staging: Path, report: ConversionReport) -> list[Path]:
+        model = ModelFile(
+            zoo=FORMAT_VERSION,
+            family=self.opened.family.name,
+            head=self.plan.head,
+            config=msgspec.to_builtins(self.plan.config),
+            tokenizer=self.tokenizer.info if self.tokenizer else None,
+            pooling=self.opened.pooling,
+            score_activation=self.plan.score_activation,
+            pairs=self.plan.pairs,
+            generation=dict(self.opened.generation) if self.generates else {},
+            **self.plan.fields_of_task,
+        )
+        files = {CONFIG: encode_json(model)}
+        if self.tokenizer:
+            files[TOKENIZER] = self.tokenizer.json
+        return _write(staging, files)
+
+    @override
+    def write_manifest(self, staging: Path, report: ConversionReport) -> None:
+        previous = self.opened.checkpoint.manifest.source if self.opened.checkpoint else None
+        source = self.opened.source
+        record = SourceRecord(
+            reference=previous.reference if previous else source.reference,
+            repo=previous.repo if previous else source.repo,
+            revision=previous.revision if previous else source.revision,
+            format=previous.format if previous else self.opened.format,
+            files=dict(previous.files if previous else report.sources),
+            extra_config=dict(self.opened.extra or {}),
+        )
+        manifest = Manifest(
+            zoo=FORMAT_VERSION,
+            created_by={"plm-zoo": __version__, **_plugin_version(self.opened.family.name)},
+            licence=report.licence,
+            source=record,
+            files=dict(report.files),
+            dtypes=dict(report.dtypes),
+            ties=self.opened.family.weights(self.plan.config, self.plan.head).aliases(),
+            source_dtypes=self._source_dtypes(),
+            account=report.mapping_record(),
+            round_trip=report.round_trip,
+        )
+        (staging / MANIFEST).write_bytes(encode_manifest(manifest))
+
+    def _source_dtypes(self) -> dict[str, str]:
+        """Return Hub name -> dtype, for tensors that share one of ours with different dtypes."""
+        copies = self.plan.mapping.copies
+        if (before := self.opened.checkpoint) is not None:
+            names = {name for entry in self.plan.entries.values() for name in entry.sources}
+            recorded = {} if self.dtype else before.manifest.source_dtypes
+            return {name: dtype for name, dtype in recorded.items() if name in names}
+        return {
+            source: DTYPE_NAMES[code]
+            for copy in copies
+            if len(set(copy.dtypes)) > 1
+            for source, code in zip(copy.entry.sources, copy.dtypes, strict=True)
+        }
+
+
+class HubWriter(CheckpointWriter):
+    """Writer of the Hub's layout, which ``from_pretrained`` loads without missing keys."""
+
+    metadata: ClassVar[Mapping[str, str]] = {"format": "pt"}
+
+    @override
+    def write_tensors(
+        self, staging: Path, outputs: Sequence[TensorToWrite], advance: Advance, create: Create
+    ) -> list[Path]:
+        if self._format is None:
+            return super().write_tensors(staging, outputs, advance, create)
+        return self._format.write(staging, outputs, advance)
+
+    @override
+    def open_tensors(self, files: Sequence[Path]) -> TensorReader:
+        if self._format is None:
+            return super().open_tensors(files)
+        return self._format.open(files[0].parent, [path.name for path in files])
+
+    @cached_property
+    def _format(self) -> Format | None:
+        """Format to write, or ``None`` for safetensors."""
+        name = self.opened.family.weight_format
+        return None if name == "safetensors" else format_named(name)
+
+    @override
+    def names(self, entry: TensorMapping) -> list[tuple[str, tuple[int, ...]]]:
+        shapes = dict(zip(entry.sources, entry.source_shapes, strict=True))
+        return [(self._weights.written(n), shapes[s]) for s, n in self._names(entry)]
+
+    @override
+    def dtypes(self, copy: TensorCopy) -> list[str]:
+        if self.dtype is not None:
+            return super().dtypes(copy)
+        entry = self.plan.entries[copy.entry.target]
+        if (before := self.opened.checkpoint) is None:
+            by_source = dict(zip(entry.sources, copy.dtypes, strict=True))
+        else:
+            recorded = {s: before.manifest.source_dtypes.get(s, "") for s in entry.sources}
+            codes = {s: CODES.get(name, copy.dtype) for s, name in recorded.items()}
+            # a dtype that --dtype rounded away is not restored
+            by_source = {
+                s: code if widest_dtype((code, copy.dtype)) == copy.dtype else copy.dtype
+                for s, code in codes.items()
+            }
+        return [by_source[source] for source, _ in self._names(entry)]
+
+    @override
+    def chunks(self, entry: TensorMapping, names: Sequence[str], which: int) -> "Sequence[Array]":
+        return (self._each(entry, self.opened.hub_tensors(entry, names))[which],)
+
+    @override
+    def split(self, entry: TensorMapping, tensor: "Array") -> "Sequence[Array]":
+        return self._each(entry, entry.op.to_hub(tensor))
+
+    @override
+    def constants(self, dtype: str) -> list[TensorToWrite]:
+        return [
+            constant_to_write(self._weights.written(name), constant, dtype)
+            for name, constant in self._weights.constant_tensors().items()
+            if constant.written
+        ]
+
+    @override
+    def rebuild_hub(self, entry: TensorMapping, written: "Sequence[Array]") -> "Sequence[Array]":
+        return written[: len(entry.sources)]
+
+    @cached_property
+    def _weights(self) -> WeightMap:
+        return self.opened.family.weights(self.plan.config, self.plan.head)
+
+    def _names(self, entry: TensorMapping) -> list[tuple[str, str]]:
+        """Return (source, name) of each tensor to write: the sources, then their tied copies."""
+        copies = self._weights.copies()
+        originals = [(source, source) for source in entry.sources]
+        return originals + [(source, c) for source in entry.sources for c in copies.get(source, ())]
+
+    def _each(self, entry: TensorMapping, parts: "Sequence[Array]") -> "list[Array]":
+        by_source = dict(zip(entry.sources, parts, strict=True))
+        return [by_source[source] for source, _ in self._names(entry)]
+
+    @override
+    def write_side_files(self, staging: Path, report: ConversionReport) -> list[Path]:
+        family, config, head = self.opened.family, self.plan.config, self.plan.head
+        described = family.config_files[0] == CONFIG
+        files = hub_side_files(
+            family,
+            config,
+            head,
+            dtype=DTYPE_NAMES[report.main_dtype],
+            architecture=family.architecture(config, head) if described else None,
+            extra=with_activation(self.opened.extra, self.plan.score_activation),
+            tokenizer=self.tokenizer,
+            pooling=self.opened.pooling,
+            generation=self.opened.generation,
+        )
+        if self.plan.pairs is not None:
+            files |= hub_pair_files(
+                self.plan.pairs,
+                self.plan.score_activation,
+                labels=len(config.labels),
+                extra=self.opened.extra,
+            )
+        mask = self.tokenizer.info.special.get("mask") if self.tokenizer else None
+        files[MODEL_CARD] = model_card(self.opened, self.plan, report, mask)
+        return _write(staging, files)
+
+    @override
+    def write_manifest(self, staging: Path, report: ConversionReport) -> None:
+        """Write ``.zoo.json``, by which ``--force`` recognizes the directory."""
+        created_by = {"plm-zoo": __version__, **_plugin_version(self.opened.family.name)}
+        record = HubRecord(
+            zoo=FORMAT_VERSION, created_by=created_by, files=dict(report.files), digest=NO_DIGEST
+        )
+        (staging / HUB_RECORD).write_bytes(add_digest(encode_json(record)))
+
+
+LAYOUTS: Mapping[str, type[CheckpointWriter]] = {"zoo": ZooWriter, "hub": HubWriter}
+
+
+def _write(staging: Path, files: Mapping[str, bytes]) -> list[Path]:
+    for name, data in files.items():
+        (staging / name).parent.mkdir(parents=True, exist_ok=True)
+        (staging / name).write_bytes(data)
+    return [staging / name for name in files]
+
+
+def _plugin_version(family: str) -> dict[str, str]:
+    from zoo.plugins import installed
+
+    plugin = installed().get(family)
+    return {plugin.distribution: plugin.version} if plugin else {}

@@ -1,0 +1,113 @@
+"""Files of an export other than its graphs, as readers of the Hub's layout expect them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from zoo.adapters.checkpoint import AdaptedCheckpoint
+from zoo.checkpoint import (
+    FORMAT_VERSION,
+    MANIFEST,
+    Checkpoint,
+    Manifest,
+    encode_manifest,
+)
+from zoo.conversion.hub_files import checkpoint_side_files, require_hub_class
+from zoo.conversion.model_card import MODEL_CARD, without_directories
+from zoo.errors import UsageError
+from zoo.exporting.card import export_card
+from zoo.exporting.report import ExportReport
+from zoo.io.digests.files import hash_folder
+from zoo.plugins import installed
+from zoo.plugins.tasks import model_fields
+from zoo.version import __version__
+
+
+def unreadable_elsewhere(checkpoint: Checkpoint) -> str | None:
+    """Return why programs that read the Hub's layout compute other results; ``None`` if not."""
+    # Such an export is complete for ``zoo run`` and for ONNX Runtime
+    model = checkpoint.model
+    if isinstance(checkpoint, AdaptedCheckpoint) and not checkpoint.can_merge:
+        return "the model has an adapter that no class of the Hub has"
+    try:
+        checkpoint.family.architecture(checkpoint.config, model.head)
+        require_hub_class(
+            checkpoint.family,
+            checkpoint.config,
+            model.head,
+            fields={name: getattr(model, name) for name in model_fields()},
+            origin="the model",
+        )
+    except UsageError as error:
+        return error.what
+    return None
+
+
+def write_side_files(checkpoint: Checkpoint, staging: Path, report: ExportReport) -> None:
+    """Write the files of an ONNX export next to its graphs."""
+    pooled = report.pooled
+    external = {Path(name).name: 1 for name, graph in report.graphs.items() if graph.external_data}
+    if pooled is not None and pooled.kept and pooled.graph.external_data:
+        external[Path(pooled.file).name] = 1
+    for copies in (*report.quantized.values(), *(pooled.quantized.values() if pooled else ())):
+        external |= {
+            Path(name).name: 1 for name, graph in copies.graphs.items() if graph["external_data"]
+        }
+    settings: dict[str, Any] = {"use_external_data_format": external} if external else {}
+    if report.cache and report.dtype == "float16":
+        settings["kv_cache_dtype"] = {"fp16": report.dtype}
+    write_hub_files(
+        checkpoint,
+        staging,
+        dtype=report.dtype,
+        card=export_card(checkpoint, report),
+        more={"transformers.js_config": settings} if settings else {},
+        record=report.to_dict(),
+        tensors=report.tensors,
+    )
+
+
+def write_hub_files(
+    checkpoint: Checkpoint,
+    staging: Path,
+    *,
+    dtype: str,  # of ``config.json``
+    card: bytes,  # the model card
+    record: dict[str, Any],  # of the export, for the manifest
+    tensors: Mapping[str, int],  # dtype -> number of tensors
+    more: Mapping[str, Any] | None = None,  # further keys of ``config.json``
+) -> None:
+    """Write configuration, tokenizer and pooling in the Hub's layout, and the manifest."""
+    manifest, family = checkpoint.manifest, checkpoint.family
+    known = unreadable_elsewhere(checkpoint) is None
+    files = checkpoint_side_files(
+        checkpoint,
+        dtype=dtype,
+        architecture=family.architecture(checkpoint.config, checkpoint.head_name)
+        if known
+        else None,
+        more=more,
+    )
+    files[MODEL_CARD] = card
+    for name, content in files.items():
+        (staging / name).parent.mkdir(exist_ok=True)
+        (staging / name).write_bytes(content)
+    plugin = installed().get(family.name)
+    creator = {plugin.distribution: plugin.version} if plugin else {}
+    source = manifest.source
+    if source is not None:
+        source = msgspec.structs.replace(source, reference=without_directories(source.reference))
+    described = Manifest(
+        zoo=FORMAT_VERSION,
+        created_by={"plm-zoo": __version__, **creator},
+        files=hash_folder(staging),
+        source=source,
+        licence=manifest.licence,
+        training=without_directories(manifest.training) if manifest.training else None,
+        dtypes=dict(tensors),
+        export=record,
+        model=checkpoint.model,
+    )
+    (staging / MANIFEST).write_bytes(encode_manifest(described))

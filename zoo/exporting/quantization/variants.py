@@ -1,0 +1,323 @@
+"""Quantized copies of the graphs of an export, which agree with float32 on text."""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, Self
+
+import msgspec
+
+from zoo.checkpoint import DATA, Checkpoint, variant_file
+from zoo.errors import NonFiniteError, UsageError
+from zoo.exporting.graph.onnx_file import latest_release
+from zoo.exporting.quantization.agreement import (
+    Summary,
+    TextBatch,
+    agreement,
+    embedding_agreement,
+    embedding_summary,
+    make_samples,
+    read_texts,
+    require_different_scores,
+    summaries,
+    why_no_texts,
+)
+from zoo.exporting.quantization.quantize import Quantization, quantizable, quantize
+from zoo.exporting.quantization.search import Layer, search
+from zoo.exporting.report import Agreement, ExportReport, QuantizedGraphs
+from zoo.families.onnx import OnnxSpec
+from zoo.inference.ort.runtime import create_session, run_graph
+from zoo.inference.ort.session import GraphSession
+from zoo.inference.session import Session
+from zoo.io.scratch import scratch_directory
+from zoo.sentence_models.modules import SENTENCE_VECTOR, TOKENS
+
+if TYPE_CHECKING:
+    from zoo.sentence_models.module_weights import ModuleWeights
+    from zoo.sentence_models.pooling import Pooling
+
+MAX_DROP = 0.01
+# texts and labelled samples by which layers are ordered, in batches and in number
+QUICK_BATCHES, QUICK_SAMPLES = 4, 256
+# of models that no file of texts is for
+REMEDY = {
+    "--calibration": "--int8 without static computes the scales in each run",
+    "--eval": "leave it out, and rows of random tokens are compared",
+}
+
+
+Compare = Callable[[Sequence[Path]], Agreement]  # of the files of quantized copies
+
+
+class Metric(Protocol):
+    """A metric on labelled data; higher is better."""
+
+    def measure(self, session: Session, limit: int | None = None) -> tuple[str, float]:
+        """Return name and value; see ``zoo.tasks.metric.TaskMetric``."""
+
+
+@dataclass(frozen=True)
+class QuantizationPlan:
+    """Quantized copies to write, and the texts that they are measured on."""
+
+    methods: Sequence[Quantization]  # how weights are quantized, one for each copy
+    max_drop: float = MAX_DROP  # largest accepted drop, see ``Agreement.drop``
+    # texts of the comparison, one a line; by default from the books of the package
+    eval_file: Path | None = None
+    calibration_file: Path | None = None  # texts for static scales, one a line
+    # metric on labelled data that is compared in place of the texts' agreement
+    metric: Metric | None = None
+
+    def check(self, checkpoint: Checkpoint, dtype: str, cache: bool | None) -> None:
+        """Check that the copies are possible for a model."""
+        generates = checkpoint.head.has_cache and cache is not False
+        for method in self.methods:
+            if dtype != "float32":
+                raise UsageError(
+                    f"{method.dtype} copies are made of a graph in float32, not {dtype}",
+                    "leave --dtype out",
+                )
+            if method.dtype == "int4" and checkpoint.head.has_cache and not generates:
+                raise UsageError(
+                    "int4 is for graphs with a key-value cache", "leave --no-cache out"
+                )
+            if method.dtype == "int4" and not generates:
+                raise UsageError(
+                    "int4 is for models that generate text with a key-value cache, and the head "
+                    f"{checkpoint.head_name} does not",
+                    "--int8 quantizes it",
+                )
+            if method.static and generates:
+                raise UsageError(
+                    "static scales are for graphs without a key-value cache",
+                    "--int8 without static computes them in each run",
+                )
+            if method.static and self.calibration_file is None:
+                raise UsageError("static scales need texts", "give --calibration FILE")
+        without_texts = why_no_texts(checkpoint)
+        files = {"--calibration": self.calibration_file, "--eval": self.eval_file}
+        for option, file in files.items():
+            if file is not None and without_texts is not None:
+                raise UsageError(
+                    f"{option} {file} cannot be read as tokens: {without_texts}", REMEDY[option]
+                )
+            if file is not None:
+                read_texts(file)
+
+
+def _modules(checkpoint: Checkpoint) -> "tuple[Pooling | None, ModuleWeights]":
+    """Return the modules of a sentence encoder, and their weights."""
+    return checkpoint.model.pooling, checkpoint.module_weights()
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """The graphs in float32, and what quantized copies are compared with."""
+
+    checkpoint: Checkpoint  # model of the graphs
+    cache: bool  # whether the graphs have a key-value cache
+    samples: Sequence[TextBatch]  # batches of texts
+    summaries: Sequence[Summary]  # outputs for ``samples``
+    metric: Metric | None = None  # metric on labelled data
+    limit: int | None = None  # number of its samples; ``None`` for all
+    value: float = 0.0
+
+    def compare(self, paths: Sequence[Path]) -> Agreement:
+        """Return the agreement of quantized copies with the graphs."""
+        session = GraphSession(paths, self.checkpoint, cache=self.cache)
+        spec = self.checkpoint.onnx_spec
+        actual = summaries(session.run, self.samples, spec, *_modules(self.checkpoint))
+        compared = msgspec.structs.replace(
+            agreement(self.summaries, actual, spec, self.checkpoint),
+            random_tokens=why_no_texts(self.checkpoint) is not None,
+        )
+        if self.metric is None or not math.isfinite(compared.drop):
+            return compared
+        try:
+            name, value = self.metric.measure(session, self.limit)
+        except NonFiniteError:  # on labelled data only
+            return msgspec.structs.replace(compared, drop=math.inf)
+        return compared.with_metric(name, self.value, value)
+
+    def on_fewer(self, session: Session) -> "_Reference":
+        """Return the reference on the first texts and samples."""
+        value = self.metric.measure(session, QUICK_SAMPLES)[1] if self.metric else 0.0
+        return replace(
+            self,
+            samples=self.samples[:QUICK_BATCHES],
+            summaries=self.summaries[:QUICK_BATCHES],
+            limit=QUICK_SAMPLES,
+            value=value,
+        )
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """One kind of quantized copies, while layers are searched."""
+
+    folder: Path
+    files: Sequence[str]
+    method: Quantization
+    calibration: Sequence[TextBatch]
+    external_over: int
+
+    def write(self, layers: Collection[Layer], target: Path) -> list[Path]:
+        """Write copies in which the given layers are quantized, and return their paths."""
+        paths = []
+        for file in self.files:
+            path = target / variant_file(file, self.method.dtype)
+            path.parent.mkdir(exist_ok=True)
+            quantize(
+                self.folder / file,
+                path,
+                self.method,
+                {name for graph, name in layers if graph == file},
+                calibration=[sample.inputs for sample in self.calibration],
+                external=size_of(self.folder / file) > self.external_over,
+            )
+            paths.append(path)
+        return paths
+
+    def compared_by(self, compare: Compare) -> Callable[[Collection[Layer]], Agreement]:
+        """Return a function from quantized layers to the agreement of copies."""
+
+        def measured(layers: Collection[Layer]) -> Agreement:
+            with scratch_directory() as scratch:
+                return compare(self.write(layers, scratch))
+
+        return measured
+
+
+def size_of(graph: Path) -> int:
+    """Return the size of a graph with its external data, in bytes."""
+    data = graph.with_suffix(DATA)
+    return graph.stat().st_size + (data.stat().st_size if data.is_file() else 0)
+
+
+def write_quantized(
+    checkpoint: Checkpoint,
+    folder: Path,
+    report: ExportReport,
+    plan: QuantizationPlan,
+    *,
+    external_over: int,
+) -> Mapping[str, QuantizedGraphs]:
+    """Write copies of graphs in float32, quantized so far that they agree; dtype -> description."""
+    files, cache = list(report.graphs), report.cache
+    session = GraphSession([folder / file for file in files], checkpoint, cache=cache)
+    samples = make_samples(checkpoint, read_texts(plan.eval_file))
+    value = plan.metric.measure(session)[1] if plan.metric else 0.0
+    spec = checkpoint.onnx_spec
+    expected = summaries(session.run, samples, spec, *_modules(checkpoint))
+    if plan.metric is None:
+        require_different_scores(expected)
+    reference = _Reference(checkpoint, report.cache, samples, expected, plan.metric, None, value)
+    quick = reference.on_fewer(session)
+    copies = _Copies(checkpoint, folder, files, plan, external_over, report.min_onnxruntime)
+    return copies.write(reference.compare, quick.compare)
+
+
+def write_quantized_pooled(
+    checkpoint: Checkpoint,
+    folder: Path,
+    spec: OnnxSpec,
+    report: ExportReport,
+    plan: QuantizationPlan,
+    *,
+    external_over: int,
+) -> Mapping[str, QuantizedGraphs]:
+    """Write quantized copies of a pooled graph that rank texts alike; dtype -> description."""
+    assert report.pooled is not None, "the graph was written"
+    samples = make_samples(checkpoint, read_texts(plan.eval_file))
+    reference = _Ranking.of(checkpoint, spec, folder / report.pooled.file, samples)
+    quick = replace(
+        reference,
+        samples=samples[:QUICK_BATCHES],
+        summaries=reference.summaries[:QUICK_BATCHES],
+    )
+    files, oldest = [report.pooled.file], report.min_onnxruntime
+    copies = _Copies(checkpoint, folder, files, plan, external_over, oldest)
+    return copies.write(reference.compare, quick.compare)
+
+
+@dataclass(frozen=True)
+class _Ranking:
+    """A pooled graph in float32, and how it ranks texts."""
+
+    checkpoint: Checkpoint
+    spec: OnnxSpec  # of the graph
+    samples: Sequence[TextBatch]  # batches of texts
+    summaries: Sequence[Summary]  # outputs for ``samples``
+
+    @classmethod
+    def of(
+        cls, checkpoint: Checkpoint, spec: OnnxSpec, graph: Path, samples: Sequence[TextBatch]
+    ) -> Self:
+        """Run a graph on texts."""
+        empty = cls(checkpoint, spec, samples, ())
+        return replace(empty, summaries=empty.run(graph))
+
+    def run(self, graph: Path) -> list[Summary]:
+        """Return the embeddings of the texts."""
+        session = create_session(graph)
+        name = SENTENCE_VECTOR if SENTENCE_VECTOR in self.spec.outputs else TOKENS
+        found = []
+        for sample in self.samples:
+            inputs = {key: sample.inputs[key] for key in self.spec.inputs}
+            found.append(embedding_summary(run_graph(session, inputs, [name])[name], sample.mask))
+        return found
+
+    def compare(self, paths: Sequence[Path]) -> Agreement:
+        """Return the agreement of a quantized copy with the graph."""
+        (graph,) = paths
+        pooling = self.checkpoint.model.pooling
+        assert pooling is not None, "the graph has its modules"
+        return embedding_agreement(self.summaries, self.run(graph), pooling.similarity_fn_name)
+
+
+@dataclass(frozen=True)
+class _Copies:
+    """The copies to write of graphs that belong together."""
+
+    checkpoint: Checkpoint
+    folder: Path
+    files: Sequence[str]
+    plan: QuantizationPlan
+    external_over: int
+    min_onnxruntime: str  # of the graphs
+
+    def write(self, compare: Compare, quick: Compare) -> dict[str, QuantizedGraphs]:
+        """Write the copies of each method with as many layers as agree; dtype -> description."""
+        plan, folder, reports = self.plan, self.folder, {}
+        layers = [(file, name) for file in self.files for name in quantizable(folder / file)]
+        for method in plan.methods:
+            texts = read_texts(plan.calibration_file) if method.static else []
+            calibration = make_samples(self.checkpoint, texts) if method.static else []
+            variant = _Variant(folder, self.files, method, calibration, self.external_over)
+            result = search(
+                layers,
+                variant.compared_by(compare),
+                variant.compared_by(quick),
+                plan.max_drop,
+                method.dtype,
+            )
+            paths = variant.write(result.quantized, folder)
+            data = {path: path.with_suffix(DATA) for path in paths}
+            reports[method.dtype] = QuantizedGraphs(
+                graphs={
+                    str(path.relative_to(folder)): {
+                        "external_data": file.name if file.is_file() else None
+                    }
+                    for path, file in data.items()
+                },
+                method=method.name,
+                min_onnxruntime=latest_release(self.min_onnxruntime, method.dtype),
+                bytes=sum(map(size_of, paths)),
+                bytes_before=sum(size_of(folder / file) for file in self.files),
+                layers=len(result.quantized),
+                float32_layers=[name for _, name in result.float32_layers],
+                max_drop=plan.max_drop,
+                agreement=result.agreement,
+            )
+        return reports

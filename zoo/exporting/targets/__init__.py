@@ -1,0 +1,46 @@
+"""Export targets: one folder a runtime. What they write passes the gate before it is published."""
+
+# A built-in target is a folder here and a line in ``BUILT_IN``. A plugin's is an entry point of
+# ``zoo.api1.targets`` that names a subclass of ``zoo.exporting.targets.base.ExportTarget``.
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from zoo.exporting.targets.base import ExportTarget
+
+ONNX = "onnx"
+# name -> class, in the order of help texts; the first is the default
+BUILT_IN = {
+    ONNX: "zoo.exporting.targets.onnx:Onnx",
+    "openvino": "zoo.exporting.targets.openvino:OpenVino",
+    "ctranslate2": "zoo.exporting.targets.ctranslate2:CTranslate2",
+    "gguf": "zoo.exporting.targets.gguf:Gguf",
+    "static": "zoo.exporting.targets.static:Static",
+}
+
+
+def target_names() -> list[str]:
+    """Return the names of all targets, including plugins'; imports none."""
+    from zoo.plugins.entry_point_objects import usable
+
+    return [*BUILT_IN, *usable("targets", BUILT_IN)]
+
+
+def find_target(name: str) -> "ExportTarget":
+    """Return a target by name; an unknown one is a ``UsageError`` with the nearest names."""
+    from zoo.exporting.targets.base import ExportTarget
+    from zoo.plugins.entry_point_objects import import_class
+
+    target: ExportTarget = import_class("targets", name, BUILT_IN, ExportTarget)()
+    return target
+
+
+def state_of_target(name: str) -> str:
+    """Return a text that changes with a plugin's target; empty for those that zoo brings."""
+    from zoo.plugins.discovery import record_digest
+    from zoo.plugins.entry_point_objects import find_object
+
+    if name in BUILT_IN:
+        return ""
+    named = find_object("targets", name, BUILT_IN)
+    return f"{named.origin} {record_digest(named.plugin)}"

@@ -1,0 +1,255 @@
+"""Base class of export targets, which plugins subclass."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.errors import UsageError, did_you_mean
+from zoo.io.lazy_import import import_problem
+from zoo.io.tensors.formats import DTYPE_NAMES
+from zoo.version import package_version
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+    from zoo.exporting.quantization.variants import QuantizationPlan
+    from zoo.exporting.targets.mixture import Mixture
+    from zoo.exporting.targets.report import TargetReport
+    from zoo.families.base import Family
+    from zoo.inference.session import Session
+    from zoo.sentence_models.pooling import Pooling
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How exactly a target computes in a precision.
+
+    Attributes:
+        tolerance: largest accepted difference from torch in float32, relative to the largest
+            magnitude of the output; ``None`` for a quantized model, which passes by its agreement
+            on text (``zoo export --max-drop``).
+        reason: why results differ by as much, shown in the documentation.
+    """
+
+    tolerance: float | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class ExportSettings:
+    """Settings of an export, from the options of ``zoo export``."""
+
+    precision: str | None = None  # of the target; ``None`` for its first one
+    force: bool = False  # replace an existing export
+    managed: bool = False  # replace any existing target, in a cache
+    unverified: bool = False  # publish without a comparison where the runtime is missing
+    # publish a model whose own tokenizer cuts texts differently
+    allow_tokenizer_differences: bool = False
+    # texts, metric and accepted loss of a quantized model; ``None`` for the default ones
+    quantization: "QuantizationPlan | None" = None
+    # further options that were given, those of ``ExportTarget.options`` by name
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ExportTarget(ABC):
+    """A runtime and its file format: what it holds, how it is written, how it runs.
+
+    The gate writes a model, opens it with the target's own runtime and compares the outputs with
+    torch, before anything is published; see ``zoo.exporting.targets.checked_export.export_to``.
+
+    Attributes:
+        name: name of the target, of its entry point and of the backend in ``zoo run --backend``.
+        title: name of the runtime, for messages and the documentation.
+        package: module that writes the files, and in most cases runs them; empty for none.
+        install: command that installs it.
+        extra: extra of ``plm-zoo`` that installs it; empty for none.
+        precisions: name -> precision; the first is the default.
+        options: names of further options of ``zoo export`` that the target takes.
+        reads_token_types: whether the runtime takes token types other than zero.
+        library: library of the runtime's models on the Hub, for the model card.
+        runs_weights: whether ``--backend`` exports a model and runs it: false for a target that
+            writes another model than the one that it is given.
+        generates: whether the sessions of language models generate text.
+        pools: whether the sessions of encoders return ``sentence_embedding`` only.
+        has_tokenizer: whether the runtime cuts texts itself, see ``tokens``.
+        max_drop: accepted loss of what passes by its agreement, if ``--max-drop`` does not say it.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    library: ClassVar[str] = ""
+    package: ClassVar[str] = ""
+    install: ClassVar[str] = ""
+    extra: ClassVar[str] = ""
+    precisions: ClassVar[Mapping[str, Precision]]
+    options: ClassVar[frozenset[str]] = frozenset()
+    reads_token_types: ClassVar[bool] = True
+    runs_weights: ClassVar[bool] = True
+    generates: ClassVar[bool] = False
+    pools: ClassVar[bool] = False
+    has_tokenizer: ClassVar[bool] = False
+    max_drop: ClassVar[float] = 0.01
+
+    @property
+    def folder(self) -> str:
+        """Folder of the exported directory that holds the runtime's files."""
+        return self.name
+
+    def check_precision(self, name: str | None) -> str:
+        """Return the name of a precision in any spelling; by default the first.
+
+        Args:
+            name: such as ``float16``, ``fp16`` or ``Q8_0``.
+
+        Returns:
+            one of ``precisions``.
+
+        Raises:
+            UsageError: the target has no such precision.
+        """
+        from zoo.conversion.dtypes import NAMES
+
+        known = list(self.precisions)
+        if name is None:
+            return known[0]
+        folded = name.lower()
+        folded = DTYPE_NAMES.get(NAMES.get(folded, folded.upper()), folded)  # f16 is float16
+        if folded not in known:
+            raise UsageError(
+                f"{self.title} has no precision {name!r}",
+                did_you_mean(name, known) or f"give {', '.join(known)}",
+            )
+        return folded
+
+    def writer_problem(self) -> str | None:
+        """Return why nothing can be written here; ``None`` if ``package`` is installed."""
+        return import_problem(self.package) if self.package else None
+
+    def runtime_problem(self) -> str | None:
+        """Return why the runtime cannot run here; ``None`` if it can.
+
+        By default the runtime is ``package``, which also writes its files.
+        """
+        return self.writer_problem()
+
+    def model_problem(self, family: "Family", config: Any, head: str) -> str | None:
+        """Return why the runtime, as zoo reaches it, cannot run a model that the format holds.
+
+        Such a model is written with ``--unverified`` only. By default ``None``: it can.
+
+        Args:
+            family: family of the model.
+            config: its configuration.
+            head: name of its head.
+        """
+        return None
+
+    def check_model(self, checkpoint: "Checkpoint") -> None:
+        """Check what the files need beyond family and head, such as a tokenizer.
+
+        It runs before the weights are read. By default, nothing else is needed.
+
+        Args:
+            checkpoint: the model to export.
+
+        Raises:
+            UsageError: the model lacks it.
+        """
+        return None
+
+    def runtime_install(self) -> str:
+        """Return how to install the runtime."""
+        return self.install
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of installed packages that write the files and run them.
+
+        By default the version of ``package``.
+
+        Returns:
+            package -> version; packages that are not installed are left out.
+        """
+        version = package_version(self.package) if self.package else None
+        return {} if version is None else {self.package: version}
+
+    def export(
+        self, checkpoint: "Checkpoint", directory: Path, settings: ExportSettings
+    ) -> "TargetReport":
+        """Write a model, compare it with torch in the target's runtime, and publish it.
+
+        Args:
+            checkpoint: a checkpoint with weights.
+            directory: directory to write.
+            settings: what to write, and what is accepted.
+
+        Returns:
+            the record of the export, which the manifest of the directory holds as well.
+
+        Raises:
+            UsageError: the target cannot hold the model, or its runtime is missing.
+            VerificationError: the outputs differ from torch's; nothing was written.
+        """
+        from zoo.exporting.targets.checked_export import export_to  # imports torch
+
+        return export_to(self, checkpoint, directory, settings)
+
+    @abstractmethod
+    def refusal(
+        self, family: "Family", config: Any, head: str, pooling: "Pooling | None" = None
+    ) -> str | None:
+        """Return why the target cannot hold a model; ``None`` if it can.
+
+        Args:
+            family: family of the model.
+            config: its configuration.
+            head: name of its head.
+            pooling: pooling of a sentence encoder.
+        """
+
+    @abstractmethod
+    def write(self, checkpoint: "Checkpoint", directory: Path, precision: str) -> None:
+        """Write the runtime's files into ``folder`` of a directory.
+
+        Args:
+            checkpoint: a checkpoint with weights.
+            directory: directory of the export.
+            precision: name of one of ``precisions``.
+        """
+
+    @abstractmethod
+    def open(
+        self, checkpoint: "Checkpoint", directory: Path, precision: str, threads: int | None = None
+    ) -> "Session":
+        """Open written files with the runtime.
+
+        Args:
+            checkpoint: the exported model, or its export; only its records are read.
+            directory: directory of the export.
+            precision: name of the precision that was written.
+            threads: number of CPU threads; ``None`` for the runtime's choice.
+
+        Returns:
+            a session whose inputs and outputs are those of ``Family.onnx``, or some of them; the
+            output ``sentence_embedding`` is the pooled and normalized vector of a text.
+
+        Raises:
+            VerificationError: the files are damaged.
+        """
+
+    def mixture(self, checkpoint: "Checkpoint", precision: str) -> "Mixture | None":
+        """Return what writes some layers in higher precision, for a quantized model.
+
+        ``None``, the default, is for a format with one precision for all layers.
+        """
+        return None
+
+    def tokens(
+        self, checkpoint: "Checkpoint", directory: Path, texts: list[str]
+    ) -> list[list[int]]:
+        """Return the token ids of texts, as the runtime cuts them; if ``has_tokenizer``."""
+        raise NotImplementedError
+
+    def usage(self, checkpoint: "Checkpoint") -> list[str]:
+        """Return lines of the model card that show how the runtime's own program runs the model."""
+        return []

@@ -1,0 +1,89 @@
+"""CTranslate2: encoders and decoders on CPUs, in float32, half precision and int8."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.exporting.targets.base import ExportTarget, Precision
+from zoo.overrides import override
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+    from zoo.families.base import Family
+    from zoo.inference.session import Session
+    from zoo.sentence_models.pooling import Pooling
+
+CPU = "weights have {} bits; a CPU multiplies in float32"
+
+
+class CTranslate2(ExportTarget):
+    """A model in CTranslate2's format, from the names that its family declares."""
+
+    name = "ctranslate2"
+    title = "CTranslate2"
+    library = "ctranslate2"
+    package = "ctranslate2"
+    install = "pip install ctranslate2"
+    extra = "ctranslate2"
+    precisions: ClassVar[Mapping[str, Precision]] = {
+        "float32": Precision(1e-4, "kernels add in another order"),
+        "float16": Precision(2e-2, CPU.format(11)),
+        "bfloat16": Precision(1e-1, CPU.format(8)),
+        "int8": Precision(None, "8-bit weights, a scale a row; activations are scaled by the row"),
+    }
+    generates = True
+    has_tokenizer = True
+
+    @override
+    def refusal(
+        self, family: "Family", config: Any, head: str, pooling: "Pooling | None" = None
+    ) -> str | None:
+        model = family.runtime_model(self.name, config, head)
+        return model if isinstance(model, str) else None
+
+    @override
+    def write(self, checkpoint: "Checkpoint", directory: Path, precision: str) -> None:
+        from zoo.exporting.targets.ctranslate2.write import write_model
+
+        write_model(checkpoint, directory / self.folder, precision)
+
+    @override
+    def open(
+        self, checkpoint: "Checkpoint", directory: Path, precision: str, threads: int | None = None
+    ) -> "Session":
+        from zoo.exporting.targets.ctranslate2.session import open_model
+
+        return open_model(checkpoint, directory / self.folder, precision, threads)
+
+    @override
+    def tokens(
+        self, checkpoint: "Checkpoint", directory: Path, texts: list[str]
+    ) -> list[list[int]]:
+        from zoo.exporting.targets.ctranslate2.vocabulary import encode
+
+        return encode(checkpoint, directory / self.folder, texts)
+
+    @override
+    def usage(self, checkpoint: "Checkpoint") -> list[str]:
+        if checkpoint.model.tokenizer is None:
+            return []
+        kind, result = "Encoder", "forward_batch([tokens]).last_hidden_state"
+        if "decoder_input_ids" in checkpoint.onnx_spec.inputs:
+            kind, result = (
+                "Translator",
+                "translate_batch([tokens], max_decoding_length=20)[0].hypotheses[0]",
+            )
+        elif checkpoint.head.has_cache:
+            kind, result = "Generator", "generate_batch([tokens], max_length=20)[0].sequences[0]"
+        return [
+            *("", "With CTranslate2:", "", "```python"),
+            "import ctranslate2",
+            "from tokenizers import Tokenizer",
+            "",
+            'tokenizer = Tokenizer.from_file("DIR/tokenizer.json")',
+            "tokenizer.no_padding()  # some files pad each text, and the runtime has no mask",
+            f'model = ctranslate2.{kind}("DIR/{self.folder}")',
+            'tokens = tokenizer.encode("A text.").tokens',
+            f"print(model.{result})",
+            "```",
+        ]

@@ -1,0 +1,156 @@
+"""Sessions over CTranslate2, on the CPU."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import ctranslate2
+import numpy as np
+
+from zoo.checkpoint import Checkpoint
+from zoo.errors import VerificationError
+from zoo.exporting.targets.ctranslate2.generation import (
+    GeneratorSearch,
+    Search,
+    TranslatorSearch,
+    Vocabulary,
+)
+from zoo.exporting.targets.ctranslate2.vocabulary import read_config, read_vocabulary
+from zoo.exporting.targets.session import TYPES, TargetSession, row_lengths
+from zoo.families.onnx import LOGITS
+from zoo.overrides import override
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+TARGET = "decoder_input_ids"
+# half precision is stored, and a CPU computes in float32
+COMPUTE = {"float32": "float32", "float16": "float32", "bfloat16": "float32", "int8": "int8"}
+
+
+def open_model(
+    checkpoint: Checkpoint, folder: Path, precision: str, threads: int | None
+) -> "CTranslate2Session":
+    """Open a model with the class of its architecture."""
+    kind: type[CTranslate2Session] = EncoderSession
+    if checkpoint.head.has_cache:
+        kind = TranslatorSession if TARGET in checkpoint.onnx_spec.inputs else GeneratorSession
+    return kind(checkpoint, folder, precision, threads)
+
+
+class CTranslate2Session(TargetSession):
+    """A model in CTranslate2."""
+
+    kind: ClassVar[Any]  # class of CTranslate2
+
+    def __init__(
+        self, checkpoint: Checkpoint, folder: Path, precision: str, threads: int | None
+    ) -> None:
+        super().__init__(checkpoint, "ctranslate2", precision)
+        self._folder = folder
+        with failures(f"{folder}: CTranslate2 {ctranslate2.__version__} refuses it"):
+            self._model = self.kind(
+                str(folder),
+                device="cpu",
+                compute_type=COMPUTE[precision],
+                inter_threads=1,
+                intra_threads=threads or 0,
+            )
+        tokens, config = read_vocabulary(folder), read_config(folder)
+        rows = getattr(self._config, "vocab_size", 0)
+        if len(tokens) != rows:  # it reads beyond its embeddings for the ids of others
+            raise VerificationError(
+                f"{folder} has {len(tokens):,} tokens, and the model {rows:,}", "export it again"
+            )
+        self.vocabulary = Vocabulary(tokens, config)
+
+
+class EncoderSession(CTranslate2Session):
+    """An encoder."""
+
+    kind = ctranslate2.Encoder
+
+    @override
+    def compute(
+        self, arrays: "Mapping[str, NDArray[np.int64]]", names: Sequence[str]
+    ) -> "Mapping[str, NDArray[Any]]":
+        tokens, lengths = _view(arrays["input_ids"]), _view(row_lengths(arrays))
+        types = arrays.get(TYPES)
+        more = {} if types is None or not types.any() else {TYPES: types.tolist()}
+        with failures(f"{self._folder}: CTranslate2 fails"):
+            output = self._model.forward_batch(tokens, lengths, **more)
+        return {name: np.array(getattr(output, name)) for name in names}
+
+
+class GeneratorSession(CTranslate2Session):
+    """A language model."""
+
+    kind = ctranslate2.Generator
+
+    @override
+    def compute(
+        self, arrays: "Mapping[str, NDArray[np.int64]]", names: Sequence[str]
+    ) -> "Mapping[str, NDArray[Any]]":
+        tokens, lengths = _view(arrays["input_ids"]), _view(row_lengths(arrays))
+        with failures(f"{self._folder}: CTranslate2 fails"):
+            return {LOGITS: np.array(self._model.forward_batch(tokens, lengths))}
+
+    @override
+    def generator(self) -> Search:
+        return GeneratorSearch(self._model, self.vocabulary)
+
+
+class TranslatorSession(CTranslate2Session):
+    """An encoder-decoder, whose logits are those of a search that is forced to find a target."""
+
+    kind = ctranslate2.Translator
+    min_tokens = 3  # fewer may be special tokens only, see ``Vocabulary.source``
+
+    @override
+    def compute(
+        self, arrays: "Mapping[str, NDArray[np.int64]]", names: Sequence[str]
+    ) -> "Mapping[str, NDArray[Any]]":
+        ids, target, tokens = arrays["input_ids"], arrays[TARGET], self.vocabulary
+        lengths = row_lengths(arrays)
+        sources = [
+            tokens.source(row[:length].tolist()) for row, length in zip(ids, lengths, strict=True)
+        ]
+        config: Any = self._config
+        logits = np.empty((*target.shape, config.vocab_size), np.float32)
+        with failures(f"{self._folder}: CTranslate2 fails"):
+            results = self._model.translate_batch(
+                sources,
+                [tokens.target(row.tolist()) for row in target],
+                beam_size=1,
+                max_input_length=0,
+                max_decoding_length=target.shape[1],
+                min_decoding_length=0,
+                return_logits_vocab=True,
+            )
+            for row, result in zip(logits, results, strict=True):
+                for values, found in zip(row, result.logits[0], strict=True):
+                    values[:] = found
+        return {LOGITS: logits}
+
+    @override
+    def generator(self) -> Search:
+        config: Any = self._config
+        return TranslatorSearch(self._model, self.vocabulary, config.decoder_start_token_id)
+
+
+@contextmanager
+def failures(doing: str) -> "Iterator[None]":
+    """Turn the errors of CTranslate2 into one line."""
+    try:
+        yield
+    # exceptions of C++ by pybind11, such as IndexError for std::out_of_range
+    except (RuntimeError, ValueError, LookupError, ArithmeticError, MemoryError) as error:
+        line = " ".join(str(error).split())
+        raise VerificationError(f"{doing}: {line:.300}", "export it again") from error
+
+
+def _view(array: "NDArray[np.int64]") -> Any:
+    return ctranslate2.StorageView.from_array(np.ascontiguousarray(array, np.int32))

@@ -1,0 +1,74 @@
+"""OpenVINO, for Intel's CPUs: the IR files that sentence-transformers and Optimum read."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.exporting.targets.base import ExportTarget, Precision
+from zoo.hub.upload.plan import PLACEHOLDER
+from zoo.overrides import override
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+    from zoo.exporting.targets.mixture import Mixture
+    from zoo.families.base import Family
+    from zoo.inference.session import Session
+    from zoo.sentence_models.pooling import Pooling
+
+
+class OpenVino(ExportTarget):
+    """OpenVINO IR, made from the ONNX graph without a key-value cache."""
+
+    name = "openvino"
+    title = "OpenVINO"
+    library = "openvino"
+    package = "openvino"
+    install = "pip install openvino"
+    extra = "openvino"
+    precisions: ClassVar[Mapping[str, Precision]] = {
+        "float32": Precision(1e-4, "kernels add in another order"),
+        "float16": Precision(2e-2, "weights have 11 bits; products are in float32"),
+        "int8": Precision(None, "8-bit weights, a scale a row; products are in float32"),
+    }
+
+    @override
+    def refusal(
+        self, family: "Family", config: Any, head: str, pooling: "Pooling | None" = None
+    ) -> str | None:
+        return family.runtime_refusal(self.name, config, head)
+
+    @override
+    def write(self, checkpoint: "Checkpoint", directory: Path, precision: str) -> None:
+        from zoo.exporting.targets.openvino.write import write_ir
+
+        write_ir(checkpoint, directory / self.folder, precision)
+
+    @override
+    def open(
+        self, checkpoint: "Checkpoint", directory: Path, precision: str, threads: int | None = None
+    ) -> "Session":
+        from zoo.exporting.targets.openvino.session import OpenVinoSession
+
+        return OpenVinoSession(checkpoint, directory / self.folder, precision, threads)
+
+    @override
+    def mixture(self, checkpoint: "Checkpoint", precision: str) -> "Mixture | None":
+        from zoo.exporting.targets.openvino.write import IrMixture
+
+        return IrMixture(checkpoint, self.folder)
+
+    @override
+    def usage(self, checkpoint: "Checkpoint") -> list[str]:
+        if checkpoint.model.pooling is None:
+            return []
+        return [
+            *("", "With sentence-transformers:", "", "```python"),
+            "from sentence_transformers import SentenceTransformer",
+            "",
+            "# OpenVINO's default on CPUs that have it is bfloat16",
+            'options = {"ov_config": {"INFERENCE_PRECISION_HINT": "f32"}}',
+            "model = SentenceTransformer(",
+            f'    "{PLACEHOLDER}", backend="openvino", model_kwargs=options',
+            ")",
+            "```",
+        ]

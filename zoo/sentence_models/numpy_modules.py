@@ -1,0 +1,241 @@
+"""Embeddings from the output of a model, by the modules of sentence-transformers."""
+
+# Reimers and Gurevych 2019, arXiv:1908.10084, section 3 (mean, cls, max); Muennighoff 2022,
+# arXiv:2202.08904, section 4 (weighted by position, last token). Special tokens count as tokens.
+# Where the tokens of a prompt are excluded, so are special tokens before them.
+# ``zoo.sentence_models.torch_modules`` has the same modules in torch, with gradients.
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from zoo.sentence_models.modules import (
+    SENTENCE_VECTOR,
+    TOKENS,
+    DenseModule,
+    LayerNormModule,
+    MaskModule,
+    NormalizeModule,
+    PoolingModule,
+    SpladePoolingModule,
+    module_folder,
+)
+from zoo.sentence_models.pooling import Pooling
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from zoo.tokenizers import TextTokenizer
+
+    Floats = NDArray[np.floating[Any]]
+    Mask = NDArray[np.bool_]
+    # folder of a module -> name -> weight
+    ModuleWeights = Mapping[str, Mapping[str, NDArray[Any]]]
+
+LAYER_NORM_EPS = 1e-5
+
+
+@dataclass
+class Features:
+    """What modules read and set."""
+
+    # ``token_embeddings``, (texts, tokens, width), and ``sentence_embedding``, (texts, width)
+    values: "dict[str, Floats]"
+    mask: "Mask"  # (texts, tokens), true for the tokens to read, which are adjacent in each text
+    ids: "NDArray[np.int64] | None" = None  # (texts, tokens); only ``MultiVectorMask`` reads them
+    prompt_tokens: int = 0  # number of tokens at the beginning that belong to a prompt
+    # ids of the tokens that ``MultiVectorMask`` leaves out
+    skipped: Collection[int] = field(default_factory=tuple)
+    task: str = "document"  # ``query`` or ``document``
+
+
+def run_modules(
+    features: Features, pooling: Pooling, weights: "ModuleWeights | None" = None
+) -> Features:
+    """Run the modules after the backbone; changes ``features`` and returns them."""
+    for number, module in enumerate(pooling.steps, 1):
+        tensors = (weights or {}).get(module_folder(number, module), {})
+        values = features.values
+        match module:
+            case PoolingModule():
+                mask = features.mask
+                if not module.include_prompt and features.prompt_tokens:
+                    mask = mask.copy()
+                    mask[:, : features.prompt_tokens] = False
+                values[SENTENCE_VECTOR] = pool_tokens(values[TOKENS], mask, module.modes)
+            case SpladePoolingModule():
+                values[SENTENCE_VECTOR] = splade(values[TOKENS], features.mask, module)
+            case DenseModule():
+                values[module.module_output_name] = dense(
+                    values[module.module_input_name], module, tensors
+                )
+            case NormalizeModule():
+                if module.module_input_name in values:
+                    values[module.module_output_name] = unit(values[module.module_input_name])
+            case LayerNormModule():
+                values[SENTENCE_VECTOR] = _layer_norm(values[SENTENCE_VECTOR], tensors)
+            case MaskModule():
+                features.mask = _compared(module, features)
+    return features
+
+
+def pool(
+    hidden: "Floats",
+    mask: "Mask",
+    pooling: Pooling,
+    weights: "ModuleWeights | None" = None,
+    *,
+    prompt_tokens: int = 0,
+) -> "Floats":
+    """Return the embeddings of texts, (texts, dimensions), in the dtype of ``hidden``."""
+    # hidden: (texts, tokens, hidden), or the logits of a sparse encoder; mask: (texts, tokens),
+    # true for tokens, which are adjacent. Every text has at least one.
+    features = Features({TOKENS: hidden}, mask, prompt_tokens=prompt_tokens)
+    vectors = run_modules(features, pooling, weights).values[SENTENCE_VECTOR]
+    if pooling.max_active_dims is not None:
+        vectors = largest(vectors, pooling.max_active_dims)
+    return vectors[:, : pooling.truncate_dim]
+
+
+def pool_tokens(hidden: "Floats", mask: "Mask", modes: "tuple[str, ...]") -> "Floats":
+    """Return pooled token vectors, (texts, modes times width); see ``pool``."""
+    import numpy as np
+
+    pooled = [_pool(hidden, mask, mode) for mode in modes]
+    return pooled[0] if len(pooled) == 1 else np.concatenate(pooled, axis=1)
+
+
+def _pool(hidden: "Floats", mask: "Mask", mode: str) -> "Floats":
+    import numpy as np
+
+    vectors: Floats
+    if mode in ("cls", "lasttoken"):
+        place = mask.argmax(axis=1)  # of the first token
+        if mode == "lasttoken":
+            place += mask.sum(axis=1) - 1
+        vectors = hidden[np.arange(len(hidden)), place]
+    elif mode == "max":
+        vectors = np.where(mask[:, :, None], hidden, -np.inf).max(axis=1).astype(hidden.dtype)
+    else:
+        weights = mask.astype(np.float64)  # of the tokens, (texts, tokens), zero for padding
+        if mode == "weightedmean":
+            weights *= np.arange(1, mask.shape[1] + 1)
+        total = weights.sum(axis=1, keepdims=True)
+        weights /= np.sqrt(total) if mode == "mean_sqrt_len_tokens" else total
+        vectors = np.matmul(weights.astype(hidden.dtype)[:, None, :], hidden)[:, 0]
+    return vectors
+
+
+def splade(logits: "Floats", mask: "Mask", module: SpladePoolingModule) -> "Floats":
+    """Return the weights of the words of the vocabulary, (texts, vocabulary)."""
+    import numpy as np
+
+    times = 2 if module.activation_function == "log1p_relu" else 1
+    pooled = []
+    for row, present in zip(logits, mask, strict=True):  # a text has many weights
+        known = np.maximum(row[present], 0)
+        # the logarithm is monotonic: the largest value has the largest one
+        known = known.max(axis=0) if module.pooling_strategy == "max" else known
+        for _ in range(times):
+            known = np.log1p(known)
+        pooled.append(known if module.pooling_strategy == "max" else known.sum(axis=0))
+    return np.stack(pooled)
+
+
+def dense(
+    vectors: "Floats", module: DenseModule, tensors: "Mapping[str, NDArray[Any]]"
+) -> "Floats":
+    """Return (..., out_features) of (..., in_features)."""
+    import numpy as np
+
+    known = {name: tensor.astype(vectors.dtype) for name, tensor in tensors.items()}
+    mapped = np.matmul(vectors, known["linear.weight"].T)
+    if module.bias:
+        mapped += known["linear.bias"]
+    mapped = activate(mapped, module.activation_function).astype(vectors.dtype, copy=False)
+    if not module.use_residual:
+        return mapped
+    residual = known.get("residual.weight")
+    return mapped + (vectors if residual is None else np.matmul(vectors, residual.T))
+
+
+def activate(x: "Floats", function: str) -> "Floats":
+    """Return a function of ``torch.nn`` of each number."""
+    import numpy as np
+
+    match function:
+        case "tanh":
+            return np.tanh(x)
+        case "relu":
+            return np.maximum(x, 0)
+        case "gelu":
+            erf = np.vectorize(math.erf, otypes=[np.float64])
+            return np.asarray(0.5 * x * (1 + erf(x / math.sqrt(2))))
+        case "sigmoid":
+            return _sigmoid(x)
+        case "silu":
+            return np.asarray(x * _sigmoid(x))
+        case "elu":
+            return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+        case "leaky_relu":
+            return np.where(x > 0, x, 0.01 * x)
+        case "softplus":
+            return np.logaddexp(0, x)
+    return x
+
+
+def _sigmoid(x: "Floats") -> "Floats":
+    import numpy as np
+
+    return np.asarray(0.5 * (1 + np.tanh(x / 2)))  # without overflow
+
+
+def _layer_norm(vectors: "Floats", tensors: "Mapping[str, NDArray[Any]]") -> "Floats":
+    import numpy as np
+
+    mean, variance = vectors.mean(-1, keepdims=True), vectors.var(-1, keepdims=True)
+    scaled = (vectors - mean) / np.sqrt(variance + LAYER_NORM_EPS)
+    result: Floats = (scaled * tensors["norm.weight"] + tensors["norm.bias"]).astype(vectors.dtype)
+    return result
+
+
+def _compared(module: MaskModule, features: Features) -> "Mask":
+    """Return the tokens that late interaction compares."""
+    import numpy as np
+
+    mask, ids = features.mask, features.ids
+    if ids is None:
+        return mask
+    if features.task in module.skiplist_tasks and features.skipped:
+        mask = mask & ~np.isin(ids, list(features.skipped))
+    if features.task != "query" and module.keep_only_token_ids:
+        mask = mask & np.isin(ids, list(module.keep_only_token_ids))
+    return mask
+
+
+def largest(vectors: "Floats", number: int) -> "Floats":
+    """Return vectors with their largest values, and zero in place of others."""
+    import numpy as np
+
+    if number >= vectors.shape[1]:
+        return vectors
+    kept = np.argpartition(-np.abs(vectors), number - 1, axis=1)[:, :number]
+    found = np.zeros_like(vectors)
+    np.put_along_axis(found, kept, np.take_along_axis(vectors, kept, axis=1), axis=1)
+    return found
+
+
+def count_prompt_tokens(tokenizer: "TextTokenizer", prompt: str, max_tokens: int | None) -> int:
+    """Return the number of tokens of a prompt, without a special token at its end."""
+    encoded = tokenizer.encode([prompt], max_tokens=max_tokens, offsets=False)[0]
+    return len(encoded.ids) - bool(encoded.special and encoded.special[-1])
+
+
+def unit(vectors: "Floats") -> "Floats":
+    """Normalize each row to unit length; rows of zeros are unchanged."""
+    import numpy as np
+
+    length: Floats = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return np.divide(vectors, length, where=length > 0, out=np.zeros_like(vectors))

@@ -1,0 +1,204 @@
+"""Settings of sentence encoders: modules after the backbone, prompts, similarity of embeddings."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+
+from zoo.errors import UsageError, did_you_mean
+from zoo.io.json import JsonStruct
+from zoo.sentence_models.modules import (
+    SENTENCE_VECTOR,
+    UNKNOWN,
+    AnyModule,
+    DenseModule,
+    Features,
+    MaskModule,
+    NormalizeModule,
+    PoolingMode,
+    PoolingModule,
+    SentenceModule,
+    final_features,
+)
+
+if TYPE_CHECKING:
+    from zoo.tokenizers.tokenizer import TextTokenizer
+
+__all__ = ["Pooling", "PoolingMode", "QueryExpansion", "SimilarityFunction"]
+
+SimilarityFunction = Literal["cosine", "dot", "euclidean", "manhattan", "maxsim", "meanmaxsim"]
+EncoderType = Literal["SentenceTransformer", "SparseEncoder", "MultiVectorEncoder"]
+SIMILARITIES: dict[EncoderType, tuple[SimilarityFunction, ...]] = {  # the first is the default
+    "SentenceTransformer": ("cosine", "dot", "euclidean", "manhattan"),
+    "SparseEncoder": ("dot", "cosine", "euclidean", "manhattan"),
+    "MultiVectorEncoder": ("maxsim", "meanmaxsim"),
+}
+QUERY, DOCUMENT = ("query",), ("document", "passage", "corpus")  # names of prompts in retrieval
+
+
+class QueryExpansion(JsonStruct):
+    """Mask tokens after a query, which late interaction scores (arXiv:2004.12832, section 3.2)."""
+
+    strategy: Literal["fixed", "min"]  # ``min`` does not truncate longer queries
+    length: Annotated[int, msgspec.Meta(ge=1)]  # number of tokens of a query
+    attend: bool = False  # whether the tokens of the query attend to the expansion
+    token: str | None = None  # by default the mask token
+
+    def token_id(self, tokenizer: "TextTokenizer") -> int:
+        """Return the id of the token: of the mask token, or of the last one if there is none."""
+        number = tokenizer.mask_id if self.token is None else tokenizer.token_id(self.token)
+        if number is None and self.token is None:
+            number = tokenizer.role_id("eos")
+        if number is None:
+            raise UsageError(
+                f"queries are expanded by {self.token or 'a mask token'}, which the vocabulary "
+                "lacks",
+                "convert the model with its own tokenizer",
+            )
+        return number
+
+
+class Pooling(JsonStruct):
+    """Computation of embeddings from the output of a model, as in sentence-transformers."""
+
+    # ``mean`` of the tokens, first token (``cls``), ``max``, ``mean_sqrt_len_tokens``,
+    # ``weightedmean`` (weights are positions) or ``lasttoken``
+    mode: PoolingMode = "mean"
+    normalize: bool = False  # scale the embedding to unit length
+    # maximum length of a text in tokens; ``None`` for the model's
+    max_tokens: int | None = None
+    lowercase: bool = False  # lower-case the text before tokenization
+    # whether the tokens of a prompt, and special tokens before them, are pooled
+    include_prompt: bool = True
+    # name -> text that precedes a text
+    prompts: dict[str, str] = msgspec.field(default_factory=dict)
+    default_prompt_name: str | None = None  # name of the prompt of a text for which none is chosen
+    # similarity of two embeddings; of distances, the negative
+    similarity_fn_name: SimilarityFunction = "cosine"
+    # number of leading dimensions of the embedding that are kept, after ``normalize``; ``None`` for
+    # all
+    truncate_dim: int | None = None
+    # file -> its keys that do not change embeddings, which conversion to the Hub's layout writes
+    # back
+    extra: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    # modules after the backbone, in place of ``mode``, ``include_prompt`` and ``normalize``, which
+    # describe the usual two; see ``steps``
+    modules: tuple[AnyModule, ...] = ()
+    # vectors of texts, weights of the vocabulary's words, or vectors of tokens
+    model_type: EncoderType = "SentenceTransformer"
+    # output of the model that the modules read
+    output: Literal["last_hidden_state", "logits"] = "last_hidden_state"
+    # number of the largest weights of a sparse embedding that are kept; ``None`` for all
+    max_active_dims: int | None = None
+    query_length: int | None = None  # maximum length of queries; ``None`` for ``max_tokens``
+    document_length: int | None = None  # maximum length of documents
+    query_expansion: QueryExpansion | None = None
+
+    @property
+    def steps(self) -> tuple[AnyModule, ...]:
+        """Modules after the backbone, in order."""
+        if self.modules:
+            return self.modules
+        pooling = PoolingModule(modes=(self.mode,), include_prompt=self.include_prompt)
+        return (pooling, NormalizeModule()) if self.normalize else (pooling,)
+
+    @property
+    def normalizes(self) -> bool:
+        """Whether embeddings of texts have unit length before they are truncated."""
+        last = [step for step in self.steps if not isinstance(step, NormalizeModule)]
+        after = self.steps[self.steps.index(last[-1]) + 1 :] if last else self.steps
+        found = [step for step in after if isinstance(step, NormalizeModule)]
+        return any(step.module_output_name == SENTENCE_VECTOR for step in found)
+
+    @property
+    def pools_prompt(self) -> bool:
+        """Whether all tokens of a prompt are pooled."""
+        pooled = [step for step in self.steps if isinstance(step, PoolingModule)]
+        return all(step.include_prompt for step in pooled)
+
+    def skipped_tokens(self, tokenizer: "TextTokenizer") -> list[int]:
+        """Return the ids of the tokens that late interaction leaves out."""
+        masks = [step for step in self.steps if isinstance(step, MaskModule)]
+        known = (tokenizer.token_id(word) for mask in masks for word in mask.skiplist_words)
+        return [number for number in known if number is not None]
+
+    def limit(self, role: str | None) -> int | None:
+        """Return the maximum length of a ``query``, ``document`` or other text in tokens."""
+        own = {"query": self.query_length, "document": self.document_length}.get(role or "")
+        expansion = self.query_expansion if role == "query" else None
+        if expansion is not None and expansion.strategy == "fixed":
+            return expansion.length
+        if expansion is not None and own is not None:
+            return max(own, expansion.length)
+        return self.max_tokens if own is None else own
+
+    def input_width(self, config: Any) -> int:
+        """Return the width of the output that the modules read, for the model's configuration."""
+        field = "vocab_size" if self.output == "logits" else "hidden_size"
+        width: int = getattr(config, field, UNKNOWN)
+        return width
+
+    def features(self, width: int, folders: Mapping[str, str] | None = None) -> Features:
+        """Return the features after all modules, of an output of the model of a width.
+
+        Errors name the folders of modules; see ``final_features``.
+        """
+        return final_features(self.steps, width, folders)
+
+    def describe(self) -> str:
+        """Return the modules in words, such as ``mean, normalized``."""
+        words = {"Normalize": "normalized", "SpladePooling": "SPLADE", "MultiVectorMask": "mask"}
+        parts = [
+            "+".join(step.modes)
+            if isinstance(step, PoolingModule)
+            else f"dense {step.out_features}"
+            if isinstance(step, DenseModule)
+            else words.get(step.kind, step.kind.lower())
+            for step in self.steps
+        ]
+        return ", ".join(parts) or "none"
+
+    def prompt(self, name: str | None = None) -> str:
+        """Return the text of a prompt, by default of the default prompt, if any."""
+        return find_prompt(self.prompts, name, self.default_prompt_name)
+
+    def query_prompt(self) -> str:
+        """Return the prompt of a query in retrieval; empty if there is none."""
+        return self._first(QUERY)
+
+    def document_prompt(self) -> str:
+        """Return the prompt of a text that is retrieved; empty if there is none."""
+        # A prompt without text does not hide the next one: sentence-transformers writes an empty
+        # ``document`` next to the ``passage`` of a model
+        return self._first(DOCUMENT)
+
+    def _first(self, names: tuple[str, ...]) -> str:
+        return next((self.prompts[name] for name in names if self.prompts.get(name)), "")
+
+    def dimension(self, width: int) -> int:
+        """Return the size of an embedding, of an output of the model of a width."""
+        found = self.features(width)
+        name = SENTENCE_VECTOR if SENTENCE_VECTOR in found else next(iter(found))
+        size = found[name].width
+        return size if self.truncate_dim is None else min(self.truncate_dim, size)
+
+
+def find_prompt(prompts: Mapping[str, str], name: str | None, default: str | None) -> str:
+    """Return the text of a prompt; without a name, of the default one, if any."""
+    if name is None:
+        return prompts.get(default or "", "")
+    if name in prompts:
+        return prompts[name]
+    known = ", ".join(prompts)
+    listed = f"its prompts are {known}" if known else "it has none"
+    raise UsageError(
+        f"the model has no prompt {name!r:.100}: {listed}",
+        did_you_mean(name, list(prompts)) or "give the text itself",
+    )
+
+
+def is_usual(steps: tuple[SentenceModule, ...]) -> bool:
+    """Return whether modules are one mode of pooling, and perhaps the usual normalization."""
+    first, *others = steps or (None,)
+    usual = isinstance(first, PoolingModule) and len(first.modes) == 1
+    return usual and others in ([], [NormalizeModule()])

@@ -3,7 +3,7 @@
 import io
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,6 +20,9 @@ from zoo_converters.zip_layout import Record, read_zip
 
 SERIALIZATION_ID = ".data/serialization_id"  # a digest that torch.save adds
 ALIGNMENT = ".storage_alignment"
+VERSIONS = (".data/version", "version")  # torch reads the first one that an archive has
+# as in torch's caffe2/serialize/versions.h
+MIN_VERSION, MAX_VERSION = 1, 10
 MAX_HEAD_STEPS = 1000  # instructions of the small pickles at the start of a stream
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 COUNT = struct.Struct("<q")
@@ -133,15 +136,31 @@ def _read_zip(path: Path, file: BinaryIO, size: int, ignore_crc: bool, of_run: b
                 f"its pickle claims {storage.nbytes} bytes for storage {storage.key!r:.40}, which "
                 f"{state}"
             )
-    if SERIALIZATION_ID in records and not content(SERIALIZATION_ID, 64).isascii():
-        raise Refused(f"its record {SERIALIZATION_ID!r} is not text")  # torch.load decodes it
-    if ALIGNMENT in records and not content(ALIGNMENT, 64).isdigit():
-        raise Refused(f"its record {ALIGNMENT!r} is not a number")  # torch.load parses it
+    _check_small_records(records, content)
     byte_order = content("byteorder", 16) if "byteorder" in records else b"little"
     if byte_order not in (b"little", b"big"):
         raise Refused(f"it has the unknown byte order {byte_order!r}")
     data = {key: records[f"data/{key}"] for key in storages}
     return _Layout(root, data, zipped=True, big_endian=byte_order == b"big")
+
+
+def _check_small_records(
+    records: Mapping[str, Record], content: Callable[[str, int], bytes]
+) -> None:
+    """Check the records that torch parses before it reads tensors."""
+    if SERIALIZATION_ID in records and not content(SERIALIZATION_ID, 64).isascii():
+        raise Refused(f"its record {SERIALIZATION_ID!r} is not text")  # torch.load decodes it
+    if ALIGNMENT in records and not content(ALIGNMENT, 64).isdigit():
+        raise Refused(f"its record {ALIGNMENT!r} is not a number")  # torch.load parses it
+    version_record = next((name for name in VERSIONS if name in records), None)
+    if version_record is None:
+        raise Refused("it has no record 'version'")
+    version = content(version_record, 64).strip()
+    if not version.isdigit() or not MIN_VERSION <= int(version) <= MAX_VERSION:
+        raise Refused(
+            f"its record {version_record!r} is {version!r:.40}, and torch reads the versions "
+            f"{MIN_VERSION} to {MAX_VERSION}"
+        )
 
 
 def _read_stream(file: BinaryIO, size: int) -> _Layout:

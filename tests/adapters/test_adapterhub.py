@@ -1,6 +1,7 @@
 """Adapters of AdapterHub's library against its outputs; see ``tests/golden/make_adapterhub.py``."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from tests.adapters.test_peft import logits_of_inputs, zoo
 from tests.inference.conftest import converted
 from zoo.checkpoint import load_checkpoint
 from zoo.conversion.cache import resolve_checkpoint
-from zoo.errors import UsageError, VerificationError
+from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.inference.load_model import load_model
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "adapterhub"
@@ -174,6 +175,39 @@ def test_what_is_not_known_is_refused(
         zoo("convert", tmp_path / "theirs", "--base", base, *out)
     assert message in str(error.value)
     assert not (tmp_path / "ours").exists()
+
+
+@pytest.mark.parametrize("name", ["head_config.json", "model_head.safetensors"])
+@pytest.mark.parametrize("target", ["nowhere", None])
+def test_a_file_of_a_head_that_cannot_be_read_is_an_error(
+    name: str, target: str | None, bases: dict[str, Path], tmp_path: Path
+) -> None:
+    base, theirs, ours = bases["bert-pfeiffer"], tmp_path / "theirs", tmp_path / "ours"
+    shutil.copytree(GOLDEN / "bert-pfeiffer" / "adapter", theirs)
+    (theirs / name).unlink()
+    (theirs / name).symlink_to(target or name)  # a missing file, or a link to itself
+    with pytest.raises(SourceError, match=re.escape(str(theirs / name))):
+        zoo("convert", theirs, "--base", base, "-o", ours)
+    assert not ours.exists()
+    zoo("convert", theirs, "--base", base, "--head", "none", "-o", ours)
+    assert name not in read_file_names(ours)
+
+
+def test_a_head_without_weights_is_left_out_by_name(bases: dict[str, Path], tmp_path: Path) -> None:
+    base, theirs, ours = bases["bert-pfeiffer"], tmp_path / "theirs", tmp_path / "ours"
+    shutil.copytree(GOLDEN / "bert-pfeiffer" / "adapter", theirs)
+    (theirs / "model_head.safetensors").unlink()
+    with pytest.raises(UsageError, match=r"head_config\.json, and neither model_head"):
+        zoo("convert", theirs, "--base", base, "-o", ours)
+    zoo("convert", theirs, "--base", base, "--head", "none", "-o", ours)
+    assert "head_config.json" not in read_file_names(ours)
+
+
+def read_file_names(ours: Path) -> set[str]:
+    """Return the names of the files that an adapter was converted from."""
+    source = load_checkpoint(ours).manifest.source
+    assert source is not None
+    return set(source.files)
 
 
 def test_a_head_that_the_hub_lacks_is_left_out_by_name(

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from tests.checkpoints import Make
 from tests.processes import run_limited
@@ -63,6 +65,18 @@ def test_special_files(hub_checkpoint: Make, name: str, kind: str) -> None:
         (source / name).mkdir()
     with pytest.raises(SourceError):
         convert(CheckpointDir(source, "source"), None, dry_run=True)
+
+
+@pytest.mark.parametrize("target", ["nowhere", "model.safetensors"])
+def test_weights_that_cannot_be_read_are_not_replaced_by_others(
+    hub_checkpoint: Make, target: str
+) -> None:
+    source = hub_checkpoint()
+    torch.save(load_file(source / "model.safetensors"), source / "pytorch_model.bin")
+    (source / "model.safetensors").unlink()
+    (source / "model.safetensors").symlink_to(target)  # a missing file, or a link to itself
+    with pytest.raises(SourceError, match=r"model\.safetensors: "):
+        convert(CheckpointDir(source, "source"), None, dry_run=True, allow_pickle=True)
 
 
 @pytest.mark.parametrize(

@@ -277,6 +277,47 @@ def test_records_that_torch_parses_are_checked(record: str, tmp_path: Path) -> N
         inspect(tmp_path / NAME, ignore_crc=True)
 
 
+@pytest.mark.parametrize("content", [b"", b"x", b"0\n", b"11\n", b"-1\n", b"9" * 30, None])
+def test_versions_that_torch_refuses(content: bytes | None, tmp_path: Path) -> None:
+    torch.save({"a": torch.ones(3)}, tmp_path / NAME)
+    rewrite_version(tmp_path / NAME, content)
+    with pytest.raises((RuntimeError, IndexError)):
+        torch.load(tmp_path / NAME)
+    with pytest.raises(VerificationError, match="version"):
+        inspect(tmp_path / NAME)
+
+
+@pytest.mark.parametrize("content", [b"1", b"3\n", b"10\n"])
+def test_versions_that_torch_reads(content: bytes, tmp_path: Path) -> None:
+    torch.save({"a": torch.ones(3)}, tmp_path / NAME)
+    rewrite_version(tmp_path / NAME, content)
+    assert torch.equal(torch.load(tmp_path / NAME)["a"], torch.ones(3))
+    assert set(inspect(tmp_path / NAME).tensors) == {"a"}
+
+
+def test_the_version_among_the_data_is_read_first(tmp_path: Path) -> None:
+    torch.save({"a": torch.ones(3)}, tmp_path / NAME)
+    rewrite_version(tmp_path / NAME, b"3\n", among_data=b"11\n")
+    with pytest.raises(RuntimeError, match="version 11"):
+        torch.load(tmp_path / NAME)
+    with pytest.raises(VerificationError, match="data/version"):
+        inspect(tmp_path / NAME)
+
+
+def rewrite_version(path: Path, content: bytes | None, among_data: bytes | None = None) -> None:
+    """Replace the record with the version of an archive, or remove it."""
+    with zipfile.ZipFile(path) as archive:
+        records = {entry.filename: archive.read(entry) for entry in archive.infolist()}
+    records.pop("pytorch_model/version")
+    if content is not None:
+        records["pytorch_model/version"] = content
+    if among_data is not None:
+        records["pytorch_model/.data/version"] = among_data
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, record in records.items():
+            archive.writestr(name, record)
+
+
 def read_all(folder: Path) -> None:
     with BIN.open(folder, (NAME,)) as reader:
         for name in reader.tensors:

@@ -187,7 +187,7 @@ def campaign(
             "cases": cases[number::jobs],
             "seed": seed,
             "until": until,
-            "save_total_limit": str(keep),
+            "keep": str(keep),
         }
         worker = subprocess.Popen(
             [sys.executable, "-m", "tests.fuzz.campaign"],
@@ -248,7 +248,7 @@ def lines(summaries: Mapping[str, Summary]) -> list[str]:
 def _main() -> None:
     order = json.load(sys.stdin)
     answers = os.fdopen(os.dup(1), "w")
-    keep = Path(order["save_total_limit"])
+    keep = Path(order["keep"])
     for outcome in work(order["cases"], order["seed"], order["until"], keep):
         print(json.dumps(asdict(outcome)), file=answers, flush=True)
 

@@ -34,6 +34,7 @@ from zoo.families.config import Config
 from zoo.hub.select_files import pickle_refused
 from zoo.hub.source import CheckpointDir
 from zoo.io.digests.files import FileDigest, hash_file
+from zoo.io.files import is_named_file
 from zoo.io.json import read_json
 from zoo.nn.layers.skip_init import init_empty_weights
 from zoo.plugins import format_named
@@ -138,6 +139,11 @@ def read_adapterhub(
     of_head: dict[str, Tensor] = {}
     if head != "none":
         head_files, of_head = read_tensors(source, HEAD_WEIGHTS, allow_pickle=allow_pickle)
+        if not head_files and is_named_file(source / HEAD_CONFIG):
+            raise UsageError(
+                f"{source} has {HEAD_CONFIG}, and neither {' nor '.join(HEAD_WEIGHTS)}",
+                "save the adapter again, or convert it without its head by --head none",
+            )
         files |= head_files
     family, head = base.family, head or (base.head_name if of_head else "none")
     if head not in family.heads():
@@ -163,7 +169,9 @@ def read_adapterhub(
         method, ours = map_as_in_peft(file, described, known, adaptable, tensors)
     whole = map_head(file, base, config, head, of_head)
     require_same_tensors(method, adaptable, ours, file)
-    settings = (name for name in (CONFIG, HEAD_CONFIG) if (source / name).is_file())
+    settings = [CONFIG]
+    if head != "none" and is_named_file(source / HEAD_CONFIG):
+        settings.append(HEAD_CONFIG)
     own_files = () if tokenizer is None else tokenizer.files
     files |= {name: hash_file(source / name) for name in (*settings, *own_files)}
     record = SourceRecord(reference=str(source), format="adapterhub", files=files)
@@ -271,7 +279,7 @@ def read_tensors(
 ) -> tuple[dict[str, FileDigest], dict[str, Tensor]]:
     """Return the digest and the tensors of the first of some files that is there."""
     for name, kind in names.items():
-        if (source / name).is_file():
+        if is_named_file(source / name):
             file_format = format_named(kind)
             if file_format.executable and not allow_pickle:
                 raise pickle_refused(str(source), [name])
@@ -283,8 +291,8 @@ def read_tensors(
 
 def with_labels(source: Path, config: Config, labels: Sequence[str] | None) -> Config:
     """Return a configuration with the labels of an adapter's head."""
-    found = read_json(source / HEAD_CONFIG) if (source / HEAD_CONFIG).is_file() else {}
-    ids = found.get("label2id") if isinstance(found, dict) else None
+    head_config = read_json(source / HEAD_CONFIG) if is_named_file(source / HEAD_CONFIG) else {}
+    ids = head_config.get("label2id") if isinstance(head_config, dict) else None
     if labels is None and isinstance(ids, dict) and ids:
         if sorted(ids.values(), key=str) != sorted(range(len(ids)), key=str):
             raise VerificationError(

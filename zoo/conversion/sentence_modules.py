@@ -13,6 +13,7 @@ from zoo.conversion.open import OpenCheckpoint
 from zoo.conversion.safetensors_writer import Create, write_weights
 from zoo.errors import SourceError, VerificationError
 from zoo.hub.select_files import choose_format
+from zoo.io.files import is_named_file
 from zoo.io.tensors.formats import TensorInfo, TensorReader, TensorToWrite
 from zoo.io.tensors.safetensors import SafetensorsReader
 from zoo.sentence_models import module_folders
@@ -69,9 +70,9 @@ def _names(opened: OpenCheckpoint, folder: str) -> list[str]:
         start = f"{folder}/"
         return [name.removeprefix(start) for name in source.digests if name.startswith(start)]
     directory = opened.files.path(folder)
-    return (
-        [path.name for path in directory.iterdir() if path.is_file()] if directory.is_dir() else []
-    )
+    if not directory.is_dir():
+        return []
+    return [path.name for path in directory.iterdir() if is_named_file(path)]
 
 
 def write_modules(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from zoo.checkpoint.records import MANIFEST
 from zoo.errors import SourceError, UsageError
 from zoo.hub.reference import Reference
+from zoo.io.files import is_named_file
 
 if TYPE_CHECKING:
     from zoo.hub.registry import RegistryEntry
@@ -51,7 +52,7 @@ class CheckpointDir:
         elif self.file is not None:
             names = [self.file]
         else:
-            names = [path.name for path in self.model_directory.iterdir() if path.is_file()]
+            names = [path.name for path in self.model_directory.iterdir() if is_named_file(path)]
         return sorted(name for name in names if name.startswith(start))
 
     @cached_property
@@ -84,7 +85,8 @@ class CheckpointDir:
         if self.repo is not None:
             return list(self.listing)
         paths = (path for depth in ("*", "*/*") for path in self.directory.glob(depth))
-        names = (path.relative_to(self.directory).as_posix() for path in paths if path.is_file())
+        files = (path for path in paths if is_named_file(path))
+        names = (path.relative_to(self.directory).as_posix() for path in files)
         return sorted(name for name in names if not name.startswith("."))
 
     @cached_property

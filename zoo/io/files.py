@@ -69,6 +69,15 @@ def count_reads(paths: Collection[str], on_read: Callable[[int], None]) -> Itera
         _observers.remove(observer)
 
 
+def is_named_file(path: Path) -> bool:
+    """Return whether a name exists that is not a folder's.
+
+    ``Path.is_file`` is false for a link whose target is missing: a reader that asks it skips the
+    file. Callers of this function open the file, and ``open_regular`` says what is wrong.
+    """
+    return os.path.lexists(path) and not path.is_dir()
+
+
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Convert errors of the operating system to a ``SourceError`` that names the file."""

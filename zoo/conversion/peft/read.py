@@ -29,6 +29,7 @@ from zoo.errors import UsageError, VerificationError, did_you_mean
 from zoo.families.config import Config
 from zoo.hub.source import CheckpointDir
 from zoo.io.digests.files import hash_file
+from zoo.io.files import is_named_file
 from zoo.io.json import read_json
 from zoo.io.limits import MAX_CONFIG_LABELS
 from zoo.io.sizes import size_problem
@@ -185,7 +186,7 @@ def with_head_labels(
     family, config = base.family, base.config
     if not family.heads()[head].has_labels:
         return config
-    if labels is None and (source / CONFIG).is_file():  # written by ``zoo convert --to hub``
+    if labels is None and is_named_file(source / CONFIG):  # written by ``zoo convert --to hub``
         described = family.from_hub(read_json(source / CONFIG), str(source / CONFIG)).config
         return msgspec.structs.replace(
             config, labels=described.labels, problem=getattr(described, "problem", None)

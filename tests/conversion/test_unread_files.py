@@ -97,6 +97,29 @@ def test_a_command_that_converts_warns_of_parts(
     assert "is not read" not in caplog.text
 
 
+@pytest.mark.parametrize("option", ["--dry-run", "-o"])
+def test_a_new_head_says_which_trained_one_is_not_read(
+    option: str, source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    out = [option] if option == "--dry-run" else [option, tmp_path / "model"]
+    command = ("convert", source, "--head", "sequence-classification", "--init-head", *out)
+    outcome = zoo(*command, "--force")
+    warning = "the weights of the head sequence-classification are random: the trained head in "
+    assert f"{warning}model_head.pkl is not read" in caplog.text
+    assert "new random weights; those of model_head.pkl are not read" in outcome.stdout
+    account = json.loads(zoo(*command, "--force", "--json").stdout)["account"]
+    assert account["replaced_heads"] == ["model_head.pkl"]
+    if option == "-o":
+        assert load_checkpoint(tmp_path / "model").manifest.account == account
+    (source / "model_head.pkl").unlink()
+    caplog.clear()
+    outcome = zoo(*command, "--force")
+    assert "new random weights\n" in outcome.stdout
+    assert "random" not in caplog.text
+    account = json.loads(zoo(*command, "--force", "--json").stdout)["account"]
+    assert account["replaced_heads"] == [] != account["initialised"]
+
+
 def test_a_directory_without_such_files_has_no_such_line(
     hub_checkpoint: Make, tmp_path: Path
 ) -> None:

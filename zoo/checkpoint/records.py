@@ -95,6 +95,8 @@ class MappingRecord(msgspec.Struct):
     # change of dtype -> number of tensors
     cast: dict[str, int] = msgspec.field(default_factory=dict)
     initialised: list[str] = msgspec.field(default_factory=list)  # tensors with random weights
+    # files of the source with a trained head that was not read, where the result has a new one
+    replaced_heads: list[str] = msgspec.field(default_factory=list)
     # file of the source with weights or labels that was not read -> the reason
     unread_files: dict[str, str] = msgspec.field(default_factory=dict)
 

@@ -1,6 +1,7 @@
 """Conversion of a checkpoint: open, plan, write, verify the round trip, publish."""
 
 import itertools
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     NumpyArray = NDArray[np.generic[Any]]
     Array = NumpyArray | FileArray
 
+LOG = logging.getLogger("zoo")
+
 
 def convert(
     source: CheckpointDir,
@@ -90,6 +93,14 @@ def convert(
         layout = LAYOUTS[to](opened, plan, text, code)
         report = ConversionReport.of(opened, plan, layout, readable, modules)
         report = replace(report, licence=licence or report.licence or source_licence(source))
+        for name in report.replaced_heads:
+            LOG.warning(
+                "warning: %s: the weights of the head %s are random: the trained head in %s is not "
+                "read",
+                source.reference,
+                plan.head,
+                name,
+            )
         if dry_run:
             return report
         if path is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from zoo.conversion.infer_head import ConversionPlan
 from zoo.conversion.open import OpenCheckpoint
-from zoo.conversion.unread_files import find_unread_files
+from zoo.conversion.unread_files import find_unread_files, unread_heads
 from zoo.io.digests.files import FileDigest
 from zoo.io.tensors.formats import DTYPE_NAMES, TensorReader, widest_dtype
 from zoo.weights import MappingReport
@@ -128,6 +128,11 @@ class ConversionReport:
         return replace(self, path=path, sources=sources, files=files)
 
     @property
+    def replaced_heads(self) -> list[str]:
+        """Files with a trained head that is not read, while the result has a new one."""
+        return unread_heads(self.unread_files) if self.mapping.initialized else []
+
+    @property
     def mapped(self) -> int:
         """Number of tensors of the source that are read."""
         return sum(len(copy.names) for copy in self.mapping.copies)
@@ -171,6 +176,7 @@ class ConversionReport:
             "prefix": mapping.prefix,
             "renamed": dict(mapping.renamed),
             "initialised": [entry.target for entry in mapping.initialized],
+            "replaced_heads": self.replaced_heads,
             "absent": list(mapping.absent),
             **(
                 {"modules": {k: list(names) for k, names in self.modules.items()}}
@@ -223,7 +229,11 @@ class ConversionReport:
         if mapping.renamed:
             old, new = next(iter(mapping.renamed.items()))
             yield f"  old names    {len(mapping.renamed)}, such as {old} for {new}"
-        yield from _listed("initialised", {e.target: "" for e in mapping.initialized}, "")
+        origin = "new random weights"
+        if self.replaced_heads:
+            origin += f"; those of {', '.join(self.replaced_heads)} are not read"
+        origins = {entry.target: origin for entry in mapping.initialized}
+        yield from _listed("initialised", origins, ": ")
         yield from _listed("absent", {name: "the file has none" for name in mapping.absent}, ": ")
         files = ", ".join(self.weight_files[:2])
         if len(self.weight_files) > 2:

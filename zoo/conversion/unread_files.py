@@ -19,6 +19,8 @@ class UnreadKind:
     reason: str
     # whether it is a part of the model, whose results another program computes with it
     is_part: bool = False
+    # whether it holds the weights of a head, which a new head would replace
+    is_head: bool = False
 
     def matches(self, name: str) -> bool:
         """Return whether a file is of this kind."""
@@ -28,8 +30,14 @@ class UnreadKind:
 
 KINDS = (
     UnreadKind(
-        ("model_head.*", "config_setfit.json"),
-        "a part of a classifier that SetFit saved; the result is its encoder",
+        ("model_head.*",),
+        "the trained head of a classifier that SetFit saved; only its encoder is read",
+        is_part=True,
+        is_head=True,
+    ),
+    UnreadKind(
+        ("config_setfit.json",),
+        "the settings of a classifier that SetFit saved; only its encoder is read",
         is_part=True,
     ),
     UnreadKind(
@@ -90,6 +98,12 @@ def unread_parts(unread: Mapping[str, str]) -> list[str]:
     """Return those of the unread files that are parts of the model."""
     kinds = {name: kind_of(name) for name in unread}
     return [name for name, kind in kinds.items() if kind is not None and kind.is_part]
+
+
+def unread_heads(unread: Mapping[str, str]) -> list[str]:
+    """Return those of the unread files that hold a trained head."""
+    kinds = {name: kind_of(name) for name in unread}
+    return [name for name, kind in kinds.items() if kind is not None and kind.is_head]
 
 
 def is_weights(name: str) -> bool:

@@ -88,6 +88,11 @@ def command(ref: str, output: Path | None, as_json: bool, **options: Any) -> Non
         _convert_adapter(ref, base, output, options, as_json=as_json)
         return
     if base is not None:
+        if resolve(ref, revision=options["revision"]).path is None:
+            raise UsageError(
+                f"{ref} is not a directory, and --base is for the directory of an adapter",
+                "download the adapter, and give its directory; or leave --base out",
+            )
         raise UsageError(
             f"{ref} is not an adapter",
             hint_of_subfolders(Path(ref).expanduser()) or "leave --base out",

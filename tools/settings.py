@@ -27,7 +27,7 @@ from zoo.errors import UsageError
 from zoo.exporting.targets import BUILT_IN
 from zoo.families.distillation import DistillationRecipe, Replacement, Targets, Term
 from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, SeqLenWarmup
-from zoo.finetuning.embeddings import losses as embedding_losses
+from zoo.finetuning.embeddings.losses import EMBEDDING_LOSSES
 from zoo.objectives import OBJECTIVES, objective_type
 from zoo.objectives.options import Options
 from zoo.plugins import all_families
@@ -180,8 +180,8 @@ def embedding_loss_rows() -> Iterator[Row]:
     """Yield the settings of losses of embeddings, each with the losses that read it."""
     losses: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     hints: dict[str, Any] = {}
-    for name in embedding_losses.BUILT_IN:
-        loss = embedding_losses.loss_type(name)
+    for name in EMBEDDING_LOSSES.built_in:
+        loss = EMBEDDING_LOSSES.find(name)
         comments = _commented(loss)
         hints |= typing.get_type_hints(loss)
         for field in dataclasses.fields(loss):

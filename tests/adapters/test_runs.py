@@ -13,7 +13,7 @@ from tests.adapters.conftest import QUICK, Adapted
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import HERE, finetune, labelled, settings, setup_of
 from tests.training.runs import assert_resumes_from, finish_in_two_processes, records
-from zoo.adapters.registry import METHODS
+from zoo.adapters.registry import ADAPTERS
 from zoo.checkpoint import load_checkpoint, weights_digest
 from zoo.conversion.cache import resolve_adapted, resolve_checkpoint
 from zoo.errors import UsageError, VerificationError
@@ -34,7 +34,7 @@ DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 
 MECHANISMS = [  # others scale as they do, or have adapters in more places
     pytest.param(method, marks=pytest.mark.long if method in ("ia3", "houlsby", "parallel") else [])
-    for method in METHODS
+    for method in ADAPTERS.built_in
 ]
 
 
@@ -123,7 +123,7 @@ def test_a_run_is_continued(adapted: Adapted, tmp_path: Path) -> None:
     "method",
     [
         pytest.param(m, marks=[] if m in ("lora", "prompt", "prefix") else pytest.mark.long)
-        for m in METHODS
+        for m in ADAPTERS.built_in
     ],
 )
 def test_packed_rows_compute_the_same(
@@ -143,7 +143,8 @@ def test_packed_rows_compute_the_same(
 
 
 @pytest.mark.parametrize(
-    "method", [pytest.param(m, marks=pytest.mark.long if m != "lora" else []) for m in METHODS]
+    "method",
+    [pytest.param(m, marks=pytest.mark.long if m != "lora" else []) for m in ADAPTERS.built_in],
 )
 def test_bfloat16_trains(method: str, adapted: Adapted, tmp_path: Path) -> None:
     _, adapter = adapted(method, precision="bfloat16")
@@ -153,7 +154,7 @@ def test_bfloat16_trains(method: str, adapted: Adapted, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ADAPTERS.built_in)
 @pytest.mark.parametrize("fsdp", [False, True], ids=["ddp", "fsdp"])
 def test_two_processes_equal_one(
     method: str, fsdp: bool, pretrained: Pretrained, tmp_path: Path
@@ -194,7 +195,7 @@ OF_TEXTS = ("prompt", "prefix")  # not of rows of several documents
 SMALL = {"prefix": {"num_virtual_tokens": 4}, "parallel": {"reduction_factor": 16}}
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ADAPTERS.built_in)
 @pytest.mark.parametrize("name", sorted({*all_families()} - {"model2vec"}))  # it has no linear maps
 def test_every_family_has_default_targets(name: str, method: str) -> None:
     """An adapter adds parameters, few of them, and renames none."""

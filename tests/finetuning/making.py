@@ -82,21 +82,30 @@ def training_losses(run: Path) -> list[float]:
     return [record["loss"] for record in records(run)]
 
 
+def adamw(model: nn.Module, lr: float) -> torch.optim.Optimizer:
+    """Return torch's AdamW without weight decay."""
+    return torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.0)
+
+
 def reference_losses(
-    run: Path, model: nn.Module, batch_loss: Callable[[Batch], tuple[Tensor, float]]
+    run: Path,
+    model: nn.Module,
+    batch_loss: Callable[[Batch], tuple[Tensor, float]],
+    make_optimizer: Callable[[nn.Module, float], torch.optim.Optimizer] = adamw,
 ) -> list[float]:
-    """Train a model with torch's AdamW on the batches of a run, and return the loss of each step.
+    """Train a model with torch's optimizer on the batches of a run; return the loss of each step.
 
     Args:
         run: a finished run.
         model: the reference, with the weights that the run started from.
         batch_loss: returns the sum of the losses in a micro-batch, and what the sum of a step is
             divided by.
+        make_optimizer: returns the optimizer of a model with a learning rate.
     """
     setup = setup_of(run)
     config, loader, losses = setup.config, setup.train_dataloader(HERE), []
     rate = config.optimizer.learning_rate
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0)
+    optimizer = make_optimizer(model, rate)
     for step in range(config.max_steps):
         for group in optimizer.param_groups:
             group["lr"] = rate * lr_multiplier(config.lr_scheduler, step, config.max_steps)

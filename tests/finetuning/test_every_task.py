@@ -8,7 +8,7 @@ import pytest
 
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import assert_resumes_exactly, settings, texts, write_table
-from zoo.adapters import METHODS
+from zoo.adapters import ADAPTERS
 from zoo.plugins.tasks import public_tasks
 
 Row = Callable[[str, int], dict[str, Any]]
@@ -93,7 +93,7 @@ def test_a_task_resumes_with_equal_files(task: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.long  # tests/adapters/test_runs.py has one method
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ADAPTERS.built_in)
 def test_an_adapter_resumes_with_equal_files(
     method: str, pretrained: Pretrained, tmp_path: Path
 ) -> None:

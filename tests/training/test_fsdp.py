@@ -13,7 +13,7 @@ from tests import warm
 from tests.disks import small_disk
 from zoo.families.recipe import OptimizerConfig
 from zoo.training.optim.ema import EMA
-from zoo.training.optim.optimizers import clip_grad_norm, make_optimizer, set_hyperparams
+from zoo.training.optim.optimizers import clip_grad_norm, optimizer_method
 from zoo.training.optim.param_groups import parameter_groups
 from zoo.training.state.distributed import save_shards
 
@@ -31,13 +31,13 @@ def trained(name: Any, sharded: bool) -> list[Tensor]:
         fully_shard(model)
     decay = 0.0 if name == "adagrad" else 0.1
     config = OptimizerConfig(name=name, learning_rate=0.1, weight_decay=decay, max_grad_norm=0.5)
-    optimizer = make_optimizer(parameter_groups(model, config), config)
+    optimizer = optimizer_method(config).make(parameter_groups(model, config), config)
     average = EMA(model, 0.5)
     for step in range(4):
         optimizer.zero_grad()
         model(torch.randn(4, 6)).square().mean().backward()  # equal on both ranks
         norm = clip_grad_norm(model.parameters(), config.max_grad_norm)
-        set_hyperparams(optimizer, config, 0.1, step)
+        optimizer_method(config).set_hyperparams(optimizer, config, 0.1, step)
         optimizer.step()
         optimizer.load_state_dict(optimizer.state_dict())
         average.update(model)

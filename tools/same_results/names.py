@@ -56,9 +56,10 @@ def _optional_module(name: str) -> Any:
 
 
 def adapters() -> dict[str, list[str]]:
-    from zoo.adapters.registry import METHODS, adapter_method
-
-    return {name: fields(adapter_method(name)) for name in METHODS}
+    registry: Any = import_module("zoo.adapters.registry")
+    if hasattr(registry, "ADAPTERS"):
+        return {name: fields(registry.ADAPTERS.find(name)) for name in registry.ADAPTERS.built_in}
+    return {name: fields(registry.adapter_method(name)) for name in registry.METHODS}
 
 
 def targets() -> dict[str, list[str]]:

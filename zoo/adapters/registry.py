@@ -1,45 +1,31 @@
 """The methods by name, and their settings."""
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 import msgspec
 
 from zoo.adapters.base import AdapterMethod
 from zoo.errors import UsageError, did_you_mean
+from zoo.plugins.catalog import Catalog
 
 METHOD = "method"  # key of the method's name among its settings
-# name -> (module and class, one line for help)
-METHODS = {
-    "lora": ("zoo.adapters.lora:LoRA", "low-rank updates of linear maps"),
-    "dora": ("zoo.adapters.dora:DoRA", "low-rank updates of directions, and lengths"),
-    "ia3": ("zoo.adapters.ia3:IA3", "learned factors of activations"),
-    "prompt": ("zoo.adapters.prompt:PromptTuning", "learned embeddings before each text"),
-    "prefix": ("zoo.adapters.prefix:PrefixTuning", "learned keys and values before each text"),
-    "houlsby": (
-        "zoo.adapters.houlsby:Houlsby",
-        "small networks after attention and feed-forward network",
-    ),
-    "pfeiffer": ("zoo.adapters.pfeiffer:Pfeiffer", "small networks after the feed-forward network"),
-    "parallel": (
-        "zoo.adapters.parallel:Parallel",
-        "small networks next to the feed-forward network",
-    ),
-}
+ADAPTERS: Catalog[AdapterMethod] = Catalog(
+    "adapters",
+    "zoo.adapters.base:AdapterMethod",
+    {
+        "lora": "zoo.adapters.lora:LoRA",
+        "dora": "zoo.adapters.dora:DoRA",
+        "ia3": "zoo.adapters.ia3:IA3",
+        "prompt": "zoo.adapters.prompt:PromptTuning",
+        "prefix": "zoo.adapters.prefix:PrefixTuning",
+        "houlsby": "zoo.adapters.houlsby:Houlsby",
+        "pfeiffer": "zoo.adapters.pfeiffer:Pfeiffer",
+        "parallel": "zoo.adapters.parallel:Parallel",
+    },
+)
 # names of settings in peft -> here
 PEFT_NAMES = {"r": "rank", "lora_alpha": "alpha", "lora_dropout": "dropout"}
-
-
-def adapter_method(name: str) -> type[AdapterMethod]:
-    """Return the class of a method."""
-    if name not in METHODS:
-        raise UsageError(
-            f"no adapter is called {name!r}",
-            did_you_mean(name, list(METHODS)) or f"there are {', '.join(METHODS)}",
-        )
-    module, _, attribute = METHODS[name][0].partition(":")
-    return getattr(import_module(module), attribute)  # type: ignore[no-any-return]
 
 
 def parse_adapter(settings: Mapping[str, Any]) -> AdapterMethod:
@@ -48,9 +34,10 @@ def parse_adapter(settings: Mapping[str, Any]) -> AdapterMethod:
     name = values.pop(METHOD, None)
     if not isinstance(name, str):
         raise UsageError(
-            "adapter has settings and no method", f"--adapter names one of {', '.join(METHODS)}"
+            "adapter has settings and no method",
+            f"--adapter names one of {', '.join(ADAPTERS.names())}",
         )
-    method = adapter_method(name)
+    method = ADAPTERS.find(name)
     known = [field.encode_name for field in msgspec.structs.fields(method)]
     for key in values:
         if key not in known:

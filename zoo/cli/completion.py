@@ -67,9 +67,9 @@ def tasks(ctx: click.Context) -> Iterator[str]:
 
 def adapters(ctx: click.Context) -> Iterator[str]:
     """Yield the methods of adapters."""
-    from zoo.adapters.registry import METHODS
+    from zoo.adapters.registry import ADAPTERS
 
-    yield from METHODS
+    yield from ADAPTERS.names()
 
 
 def families(ctx: click.Context) -> Iterator[str]:

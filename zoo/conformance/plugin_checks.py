@@ -109,9 +109,10 @@ def findings(name: str, *, full: bool) -> Iterator[Finding]:
 
 
 def _use(named: NamedObject) -> None:
-    """Import an objective, a task, a command or an export target, and check its type."""
+    """Import an object of a plugin, and check its type."""
     import click
 
+    from zoo.conformance.plugin_report import CATALOGS
     from zoo.evaluation.base import Evaluation
     from zoo.exporting.targets.base import ExportTarget
     from zoo.families.tasks import Part
@@ -130,10 +131,10 @@ def _use(named: NamedObject) -> None:
                 raise broken_object(named, f"{getattr(spec, part)} is not a {base.__name__}")
         if spec.train and not isinstance(load_part(spec, "train"), FineTuningTask):
             raise broken_object(named, f"{spec.train} is not a FineTuningTask")
-    elif named.kind == "targets":
-        import_class(named.kind, named.name, {}, ExportTarget)
     else:
-        import_class(named.kind, named.name, {}, Objective)
+        bases_by_kind: dict[str, type] = {"targets": ExportTarget, "objectives": Objective}
+        bases_by_kind |= {catalog.kind: catalog.base_class() for catalog in CATALOGS}
+        import_class(named.kind, named.name, {}, bases_by_kind[named.kind])
 
 
 def _modules(plugin: PluginInfo) -> Iterable[str]:

@@ -6,16 +6,22 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from zoo.adapters import ADAPTERS
 from zoo.errors import PluginError, UsageError, ZooError, did_you_mean
+from zoo.exporting.targets import BUILT_IN as TARGETS
+from zoo.finetuning.embeddings.losses import EMBEDDING_LOSSES
 from zoo.hub.registry import read_registry
 from zoo.objectives import OBJECTIVES
 from zoo.plugins import entry_points_by_name
+from zoo.plugins.catalog import Catalog
 from zoo.plugins.discovery import PluginInfo, all_entry_points, conflict, record_digest
 from zoo.plugins.entry_point_objects import KINDS, conflicts, named_objects
 from zoo.plugins.loading import broken
 from zoo.plugins.registry import HOOKS, implementations
 from zoo.plugins.tasks import reserved_names
+from zoo.training.optim.optimizers import OPTIMIZERS
 
+CATALOGS: tuple[Catalog[Any], ...] = (ADAPTERS, EMBEDDING_LOSSES, OPTIMIZERS)
 OK, DISABLED = "ok", "disabled"
 
 
@@ -80,7 +86,13 @@ def report_plugins(names: Iterable[str] = (), commands: Collection[str] = ()) ->
     for name in names:
         require_known(name)
     reports = [_report(p) for name in names or plugins for p in plugins[name]]
-    built_in_names = {"objectives": OBJECTIVES, "tasks": reserved_names(), "commands": commands}
+    built_in_names: dict[str, Collection[str]] = {
+        "objectives": OBJECTIVES,
+        "tasks": reserved_names(),
+        "commands": commands,
+        "targets": TARGETS,
+        **{catalog.kind: catalog.built_in for catalog in CATALOGS},
+    }
     for kind, built_in in built_in_names.items():
         for plugin_name, error in conflicts(kind, built_in):
             for report in reports:

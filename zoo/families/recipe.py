@@ -102,9 +102,9 @@ class OptimizerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     # ``adamw`` (Loshchilov and Hutter 2019, arXiv:1711.05101), ``adafactor`` (see
     # ``zoo.training.optim.adafactor``), ``lamb`` (see ``zoo.training.optim.lamb``),
-    # ``stable-adamw`` (see ``zoo.training.optim.stable_adamw``) or ``adagrad`` (Duchi et al. 2011,
-    # Journal of Machine Learning Research 12).
-    name: Literal["adamw", "adafactor", "lamb", "stable-adamw", "adagrad"] = "adamw"
+    # ``stable-adamw`` (see ``zoo.training.optim.stable_adamw``), ``adagrad`` (Duchi et al. 2011,
+    # Journal of Machine Learning Research 12), or the optimizer of a plugin
+    name: str = "adamw"
     # the learning rate, which the schedule multiplies. In Adafactor, relative to the root mean
     # square of each parameter.
     learning_rate: float
@@ -131,6 +131,7 @@ class OptimizerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     layerwise_lr_decay: float = 1.0
     # largest norm of all gradients together; ``None`` for no clipping
     max_grad_norm: float | None = 1.0
+    args: dict[str, Any] = {}  # settings that only the optimizer of a plugin has
 
     def __post_init__(self) -> None:
         for name in (
@@ -145,8 +146,6 @@ class OptimizerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
                 raise ValueError(f"{name} is {value}, which is not positive and finite")
         if not 0 <= self.weight_decay < math.inf:
             raise ValueError(f"weight_decay is {self.weight_decay}, not 0 or more and finite")
-        if self.name == "adagrad" and self.weight_decay:
-            raise ValueError(f"weight_decay is {self.weight_decay}, and adagrad has none: give 0")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas are {self.betas}, and each is at least 0 and less than 1")
 

@@ -10,6 +10,7 @@ from zoo.errors import PluginError, did_you_mean
 from zoo.plugins.entry_points import (
     API,
     DISTRIBUTION,
+    MODEL_TYPES,
     installed_entry_points,
     may_be_loaded,
     requested_plugins,
@@ -95,7 +96,7 @@ def declared_model_types() -> dict[str, tuple[str, ...]]:
     names = {(p.distribution, p.module): p.name for p in installed().values()}
     declared: dict[str, tuple[str, ...]] = {}
     for points in installed_entry_points():
-        for model_type, module in points.of("model_types").items():
+        for model_type, module in points.of(MODEL_TYPES).items():
             if (name := names.get((points.distribution, module))) is not None:
                 declared[model_type] = (*declared.get(model_type, ()), name)
     return declared

@@ -1,4 +1,4 @@
-"""Objectives, tasks and commands of plugins, each named by an entry point."""
+"""Objects of plugins that are named by entry points: tasks, objectives, losses, and others."""
 
 import functools
 from collections.abc import Collection, Iterator, Mapping
@@ -8,6 +8,8 @@ from zoo.errors import PluginError, UsageError, did_you_mean
 from zoo.io.lazy_import import lazy_import
 from zoo.plugins.entry_points import (
     DISTRIBUTION,
+    GROUP,
+    MODEL_TYPES,
     contested_plugins,
     installed_entry_points,
     may_be_loaded,
@@ -23,12 +25,14 @@ KINDS = {
     "commands": "command",
     "targets": "export target",
     "embedding_losses": "embedding loss",
+    "adapters": "adapter",
+    "optimizers": "optimizer",
 }
 T = TypeVar("T")
 
 
 class NamedObject(NamedTuple):
-    """An objective, a task, a command or an export target of a plugin, not necessarily imported."""
+    """An object of a plugin that an entry point names, not necessarily imported."""
 
     # The group of the entry point is the plugins' group and the kind, such as ``zoo.api1.tasks``.
     # The name is the name on the command line, the value ``module:attribute``. They are listed
@@ -74,6 +78,27 @@ def named_objects(kind: str) -> tuple[NamedObject, ...]:
         if (plugins := sorted(filter(allowed, distribution.of().keys() - contested)))
         for name, target in distribution.of(kind).items()
     )
+
+
+def unread_entry_points() -> Iterator[str]:
+    """Yield a line for each group of entry points of a third party that nothing reads."""
+    groups = [GROUP, f"{GROUP}.{MODEL_TYPES}", *(f"{GROUP}.{kind}" for kind in KINDS)]
+    for points in installed_entry_points():
+        if points.distribution == DISTRIBUTION:
+            continue
+        origin = f"{points.distribution} {points.version}"
+        for group in points.groups:
+            if not group.startswith(f"{GROUP}."):
+                continue
+            names = ", ".join(points.groups[group])
+            if group not in groups:
+                remedy = did_you_mean(group, groups) or f"groups are {', '.join(groups)}"
+                yield f"{origin}: nothing reads the entry points {group} ({names}); {remedy}"
+            elif not points.of():
+                yield (
+                    f"{origin}: the entry points {group} ({names}) are not read, as the "
+                    f"distribution declares no plugin; add one of {GROUP} with its module"
+                )
 
 
 def _by_name(kind: str) -> dict[str, list[NamedObject]]:

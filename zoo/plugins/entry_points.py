@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 API = 1  # version of the hooks and of the classes that plugins subclass
 GROUP = f"zoo.api{API}"
+MODEL_TYPES = "model_types"  # the group of the model types that a plugin's families have
 PLUGINS = re.compile(r"zoo\.api([0-9]{1,4})")  # groups of plugins, for any version
 DISTRIBUTION = "plm-zoo"
 SETTINGS = "plugins.yaml"  # in $ZOO_HOME: the plugins that are enabled and disabled

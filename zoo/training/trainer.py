@@ -25,7 +25,7 @@ from zoo.training.loss_module import LossModule
 from zoo.training.nonfinite import all_finite, find_nonfinite
 from zoo.training.optim.ema import EMA
 from zoo.training.optim.lr_scheduler import learning_rate
-from zoo.training.optim.optimizers import clip_grad_norm, make_optimizer, set_hyperparams
+from zoo.training.optim.optimizers import clip_grad_norm, optimizer_method
 from zoo.training.optim.param_groups import parameter_groups
 
 RecurrentState = dict[str, torch.Tensor]
@@ -56,7 +56,8 @@ class Trainer:
             use_onednn(loss_module)
         self.parallel_module = parallelize(loss_module, config, dist)
         self.param_groups = parameter_groups(loss_module.model, config.optimizer)
-        self.optimizer = make_optimizer(self.param_groups, config.optimizer)
+        self.optimizer_method = optimizer_method(config.optimizer)
+        self.optimizer = self.optimizer_method.make(self.param_groups, config.optimizer)
         self.ema = None
         if config.ema_decay is not None:
             adapted = config.adapter is not None
@@ -144,7 +145,7 @@ class Trainer:
             raise self._nonfinite_error(self.step + 1, lambda: self._repeat_forward(batches))
         rate = learning_rate(self.config, self.step)
         updates = self.step - self.optimizer_began
-        set_hyperparams(self.optimizer, optimizer_config, rate, updates)
+        self.optimizer_method.set_hyperparams(self.optimizer, optimizer_config, rate, updates)
         self.optimizer.step()
         recycle_gradients(self.model)
         self.optimizer.zero_grad(set_to_none=True)

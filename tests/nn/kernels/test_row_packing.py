@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from zoo.adapters.registry import METHODS, parse_adapter
+from zoo.adapters.registry import ADAPTERS, parse_adapter
 from zoo.adapters.targets import AdaptableModel
 from zoo.families.onnx import OnnxSpec
 from zoo.families.random_inputs import random_inputs
@@ -92,7 +92,7 @@ def test_outputs_and_gradients_are_those_of_padded_rows(family: str, head: str) 
 
 
 @pytest.mark.parametrize(
-    ("family", "method"), [*(("bert", name) for name in METHODS), ("gpt", "prefix")]
+    ("family", "method"), [*(("bert", name) for name in ADAPTERS.built_in), ("gpt", "prefix")]
 )
 def test_adapted_models_compute_the_texts_of_one_row(
     family: str, method: str, monkeypatch: pytest.MonkeyPatch

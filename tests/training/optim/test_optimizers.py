@@ -1,4 +1,5 @@
 import math
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,8 +11,9 @@ import transformers
 from numpy.typing import NDArray
 from torch import nn
 
+from zoo.errors import UsageError
 from zoo.families.recipe import OptimizerConfig
-from zoo.training.optim.optimizers import clip_grad_norm, make_optimizer, set_hyperparams
+from zoo.training.optim.optimizers import clip_grad_norm, optimizer_method
 from zoo.training.optim.param_groups import parameter_groups
 
 Array = NDArray[np.float64]
@@ -42,7 +44,7 @@ def make_config(name: str, **more: Any) -> OptimizerConfig:
 
 
 def updates(model: nn.Module, config: OptimizerConfig, steps: range) -> torch.optim.Optimizer:
-    optimizer = make_optimizer(parameter_groups(model, config), config)
+    optimizer = optimizer_method(config).make(parameter_groups(model, config), config)
     go_on(model, optimizer, config, steps)
     return optimizer
 
@@ -52,7 +54,7 @@ def go_on(model: nn.Module, optimizer: Any, config: OptimizerConfig, steps: rang
         for parameter in model.parameters():
             drawn = torch.from_numpy(gradient(step, tuple(parameter.shape)))
             parameter.grad = drawn.to(parameter.dtype)
-        set_hyperparams(optimizer, config, learning_rate(step), step)
+        optimizer_method(config).set_hyperparams(optimizer, config, learning_rate(step), step)
         optimizer.step()
 
 
@@ -121,13 +123,13 @@ def stable(start: Array, gradients: list[Array]) -> Array:
 def test_stable_adamw_clips_the_update_after_a_spike() -> None:
     """A gradient a hundred times as large as those before, and one of nothing but zeros."""
     ours, config = model(), make_config("stable-adamw")
-    optimizer = make_optimizer(parameter_groups(ours, config), config)
+    optimizer = optimizer_method(config).make(parameter_groups(ours, config), config)
     starts = [p.detach().numpy().copy() for p in ours.parameters()]
     factors = [1, 1, 1, 1, 100, 0, 1]
     for step, factor in enumerate(factors):
         for parameter in ours.parameters():
             parameter.grad = factor * torch.from_numpy(gradient(step, tuple(parameter.shape)))
-        set_hyperparams(optimizer, config, learning_rate(step), step)
+        optimizer_method(config).set_hyperparams(optimizer, config, learning_rate(step), step)
         optimizer.step()
     for parameter, start in zip(ours.parameters(), starts, strict=True):
         drawn = [k * gradient(step, start.shape) for step, k in enumerate(factors)]
@@ -220,7 +222,7 @@ def test_adafactor_factors_two_dimensions_of_128(shape: tuple[int, int], factore
     weight = nn.Parameter(torch.ones(shape))
     config = make_config("adafactor", weight_decay=0.0)
     module = nn.ParameterList([weight])
-    optimizer = make_optimizer(parameter_groups(module, config), config)
+    optimizer = optimizer_method(config).make(parameter_groups(module, config), config)
     weight.grad = torch.ones_like(weight)
     optimizer.step()
     assert set(optimizer.state[weight]) == {
@@ -233,10 +235,10 @@ def test_adafactor_leaves_a_row_without_gradient_as_it_is() -> None:
     model = nn.Embedding(3, 4)
     before = model.weight.detach().clone()
     config = make_config("adafactor", weight_decay=0.0, min_dim_size_to_factor=1)
-    optimizer = make_optimizer(parameter_groups(model, config), config)
+    optimizer = optimizer_method(config).make(parameter_groups(model, config), config)
     model.weight.grad = torch.full_like(model.weight, 1e-6)
     model.weight.grad[1] = 0.0
-    set_hyperparams(optimizer, config, 0.1, 0)
+    optimizer_method(config).set_hyperparams(optimizer, config, 0.1, 0)
     optimizer.step()
     assert torch.equal(model.weight[1], before[1])
     assert model.weight.isfinite().all() and not torch.equal(model.weight[0], before[0])
@@ -246,9 +248,9 @@ def test_lamb_takes_no_ratio_of_zeros() -> None:
     model = nn.Linear(2, 2, bias=False).double()
     nn.init.zeros_(model.weight)
     config = make_config("lamb")
-    optimizer = make_optimizer(parameter_groups(model, config), config)
+    optimizer = optimizer_method(config).make(parameter_groups(model, config), config)
     model.weight.grad = torch.ones_like(model.weight)
-    set_hyperparams(optimizer, config, 0.1, 0)
+    optimizer_method(config).set_hyperparams(optimizer, config, 0.1, 0)
     optimizer.step()
     expected = torch.full_like(model.weight, -0.1 / (1 + EPS))
     torch.testing.assert_close(model.weight.detach(), expected, rtol=0, atol=1e-12)
@@ -274,11 +276,11 @@ def test_adagrad_sees_no_difference_between_a_scale_of_the_loss_and_one_of_its_s
     plain, scaled = model(), model()
     updates(plain, make_config("adagrad", initial_accumulator_value=1 / 400), range(STEPS))
     config = make_config("adagrad", initial_accumulator_value=1.0)
-    optimizer = make_optimizer(parameter_groups(scaled, config), config)
+    optimizer = optimizer_method(config).make(parameter_groups(scaled, config), config)
     for step in range(STEPS):
         for parameter in scaled.parameters():
             parameter.grad = 20 * torch.from_numpy(gradient(step, tuple(parameter.shape)))
-        set_hyperparams(optimizer, config, learning_rate(step), step)
+        optimizer_method(config).set_hyperparams(optimizer, config, learning_rate(step), step)
         optimizer.step()
     for a, b in zip(plain.parameters(), scaled.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
@@ -293,7 +295,7 @@ def test_optimizer_resumes_bit_for_bit(name: str, dtype: torch.dtype) -> None:
     saved = updates(half, config, range(3)).state_dict()
     resumed = model(dtype)
     resumed.load_state_dict(half.state_dict())
-    optimizer = make_optimizer(parameter_groups(resumed, config), config)
+    optimizer = optimizer_method(config).make(parameter_groups(resumed, config), config)
     optimizer.load_state_dict(saved)
     go_on(resumed, optimizer, config, range(3, STEPS))
     for a, b in zip(whole.parameters(), resumed.parameters(), strict=True):
@@ -316,9 +318,9 @@ def test_state_is_tensors_and_groups_have_names(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_parameter_without_a_gradient_is_left_alone(name: str) -> None:
     trained, config = model(), make_config(name)
-    optimizer = make_optimizer(parameter_groups(trained, config), config)
+    optimizer = optimizer_method(config).make(parameter_groups(trained, config), config)
     before = [parameter.detach().clone() for parameter in trained.parameters()]
-    set_hyperparams(optimizer, config, 0.1, 0)
+    optimizer_method(config).set_hyperparams(optimizer, config, 0.1, 0)
     optimizer.step()
     pairs = zip(before, trained.named_parameters(), strict=True)
     assert [name for old, (name, new) in pairs if not torch.equal(old, new)] == []
@@ -378,7 +380,6 @@ def wrong() -> Iterator[tuple[dict[str, Any], str]]:
     yield {"weight_decay": -0.1}, "weight_decay is -0.1"
     yield {"layerwise_lr_decay": 0.0}, "layerwise_lr_decay is 0"
     yield {"initial_accumulator_value": 0.0}, "initial_accumulator_value is 0"
-    yield {"name": "adagrad", "weight_decay": 0.1}, "adagrad has none"
     yield {"max_grad_norm": 0.0}, "max_grad_norm is 0"
     yield {"max_grad_norm": math.nan}, "max_grad_norm is nan"
 
@@ -389,3 +390,17 @@ def test_invalid_values_are_errors(changes: dict[str, Any], message: str) -> Non
         OptimizerConfig(**{"learning_rate": 0.1, **changes})
     with pytest.raises(msgspec.ValidationError, match=message):
         msgspec.convert({"learning_rate": 0.1, **changes}, OptimizerConfig)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"name": "adagrad", "weight_decay": 0.1}, "weight_decay is 0.1, and adagrad has none"),
+        ({"name": "adamv"}, "no optimizer is called 'adamv'; did you mean adamw"),
+        ({"args": {"beta3": 0.9}}, "adamw has no setting 'beta3' in optimizer.args"),
+    ],
+)
+def test_unknown_optimizers_and_settings_are_errors(settings: dict[str, Any], message: str) -> None:
+    config = msgspec.convert({"learning_rate": 0.1, **settings}, OptimizerConfig)
+    with pytest.raises(UsageError, match=re.escape(message)):
+        optimizer_method(config)

@@ -1,7 +1,7 @@
 """The command ``zoo plugins`` and its subcommands."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -70,6 +70,7 @@ def list_all(ctx: click.Context, as_json: bool) -> None:
 
 def _list(ctx: click.Context, as_json: bool) -> None:
     from zoo.plugins.discovery import conflict, entry_points_by_name
+    from zoo.plugins.entry_point_objects import unread_entry_points
 
     reports = _reports()
     rows = [
@@ -83,7 +84,12 @@ def _list(ctx: click.Context, as_json: bool) -> None:
         )
         for report in reports
     ]
-    value = {"plugins": [report.to_dict() for report in reports]}
+    warnings = list(unread_entry_points())
+    for warning in warnings:
+        note(f"warning: {warning}")
+    value: dict[str, Any] = {"plugins": [report.to_dict() for report in reports]}
+    if warnings:
+        value["warnings"] = warnings
     result(value, table(rows, COLUMNS, drops=DROPS, wraps=WRAPS), as_json=as_json)
     for rivals in entry_points_by_name().values():
         if error := conflict(rivals):

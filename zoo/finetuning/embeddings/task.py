@@ -19,7 +19,7 @@ from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.errors import UsageError, did_you_mean
 from zoo.finetuning.embeddings.data import TextGroup, read_text_groups, review_group
-from zoo.finetuning.embeddings.losses import loss_names, loss_type
+from zoo.finetuning.embeddings.losses import EMBEDDING_LOSSES
 from zoo.finetuning.embeddings.losses.base import EmbeddingLoss
 from zoo.finetuning.embeddings.losses.cosent import CoSENT
 from zoo.finetuning.embeddings.losses.functions import cut, pair_features
@@ -165,9 +165,9 @@ class EmbeddingData(TaskData[TextGroup]):
         if settings.data.label is None:
             return ()
         name = settings.task_args.get("loss") or default_loss(settings)
-        if not isinstance(name, str) or name not in loss_names():
+        if not isinstance(name, str) or name not in EMBEDDING_LOSSES.names():
             return ()  # The options are refused later.
-        if loss_type(name).label != "classes":
+        if EMBEDDING_LOSSES.find(name).label != "classes":
             return ()
         present = {label_name(sample.label, sample.location) for sample in samples}
         return order_labels(present, settings.data.labels, 2)
@@ -304,16 +304,16 @@ class EmbeddingModel(TaskModel):
         return msgspec.structs.replace(options, loss=loss)
 
     def _loss_class(self, task: FineTuningTask[Any], name: Any) -> type[EmbeddingLoss]:
-        names = loss_names()
+        names = EMBEDDING_LOSSES.names()
         if not isinstance(name, str) or name not in names:
             raise UsageError(
                 f"the task {task.name}: loss is {name!r}",
                 did_you_mean(str(name), names) or f"it is one of {', '.join(names)}",
             )
-        loss_class = loss_type(name)
+        loss_class = EMBEDDING_LOSSES.find(name)
         if self.representation.is_dense or loss_class.compares_any:
             return loss_class
-        suitable = [other for other in names if loss_type(other).compares_any]
+        suitable = [other for other in names if EMBEDDING_LOSSES.find(other).compares_any]
         raise UsageError(f"{task.name} has no loss {name}", f"it has {', '.join(suitable)}")
 
     def _require_read(
@@ -324,7 +324,11 @@ class EmbeddingModel(TaskModel):
         for key in arguments:
             if key in known:
                 continue
-            readers = [other for other in loss_names() if key in loss_type(other).setting_names()]
+            readers = [
+                other
+                for other in EMBEDDING_LOSSES.names()
+                if key in EMBEDDING_LOSSES.find(other).setting_names()
+            ]
             if readers:
                 raise UsageError(
                     f"the loss {name} does not read {key}",

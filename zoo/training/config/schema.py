@@ -11,7 +11,7 @@ import msgspec
 from zoo.adapters.registry import require_packed_documents, with_adapter
 from zoo.data.readers.documents import ReaderConfig
 from zoo.errors import SourceError, UsageError
-from zoo.families.recipe import Recipe
+from zoo.families.recipe import OptimizerConfig, Recipe
 from zoo.io.limits import MAX_ROW_TOKENS, MAX_RUN_NUMBER
 from zoo.training.config.checks import check_run_numbers
 from zoo.training.config.overrides import (
@@ -24,6 +24,7 @@ from zoo.training.config.overrides import (
     wrong_entry,
 )
 from zoo.training.config.synonyms import ALTERNATIVES
+from zoo.training.optim.optimizers import optimizer_method
 
 if TYPE_CHECKING:
     from zoo.families.base import Family
@@ -334,7 +335,11 @@ def _started(family: "Family", requested: ConfigDict, *, offline: bool) -> str:
 def validate_config(values: ConfigDict, config_type: type[Kind], source: str = "settings") -> Kind:
     """Convert nested settings to a configuration."""
     check_keys(values, config_type, "", source)
-    return _converted(values, config_type, source)
+    config = _converted(values, config_type, source)
+    optimizer = getattr(config, "optimizer", None)
+    if isinstance(optimizer, OptimizerConfig):
+        optimizer_method(optimizer)  # raises for an unknown name or setting
+    return config
 
 
 def _converted(tree: Any, kind: type[Kind], location: str) -> Kind:

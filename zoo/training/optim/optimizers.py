@@ -1,83 +1,182 @@
-"""Construction of optimizers, their hyperparameters per step, and gradient clipping."""
+"""The optimizers by name, and gradient clipping."""
+
+# torch and the classes of optimizers are imported when one is made.
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
+
+from zoo.errors import UsageError, did_you_mean
 from zoo.families.recipe import OptimizerConfig
+from zoo.overrides import override
+from zoo.plugins.catalog import Catalog
+from zoo.training.optim.base import OptimizerMethod
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+OPTIMIZERS: Catalog[OptimizerMethod] = Catalog(
+    "optimizers",
+    "zoo.training.optim.base:OptimizerMethod",
+    {
+        "adamw": "zoo.training.optim.optimizers:AdamW",
+        "adafactor": "zoo.training.optim.optimizers:Adafactor",
+        "lamb": "zoo.training.optim.optimizers:Lamb",
+        "stable-adamw": "zoo.training.optim.optimizers:StableAdamW",
+        "adagrad": "zoo.training.optim.optimizers:Adagrad",
+    },
+)
 
-def make_optimizer(
-    groups: Sequence[dict[str, Any]], config: OptimizerConfig
-) -> "torch.optim.Optimizer":
-    """Return an optimizer; call ``set_hyperparams`` before each step."""
-    # AdamW runs in one kernel for all parameters on CPU and CUDA. The state of AdamW, LAMB and
-    # StableAdamW is ``step``, ``exp_avg`` and ``exp_avg_sq`` for each parameter; Adagrad's ``step``
-    # and ``sum``, from the beginning; Adafactor's is in its docstring. Parameters may be
-    # ``DTensor``.
-    import torch
 
-    from zoo.training.optim.eager import eager
+def optimizer_method(config: OptimizerConfig) -> OptimizerMethod:
+    """Return the optimizer that settings name, with its own settings.
 
-    if config.name == "adafactor":
-        from zoo.training.optim.adafactor import Adafactor
+    Raises:
+        UsageError: no optimizer has this name, or it does not have these settings.
+    """
+    method = OPTIMIZERS.find(config.name)
+    names = [field.encode_name for field in msgspec.structs.fields(method)]
+    for key in config.args:
+        if key not in names:
+            own_settings = f"it has {', '.join(names)}" if names else "it has none of its own"
+            raise UsageError(
+                f"the optimizer {config.name} has no setting {key!r} in optimizer.args",
+                did_you_mean(key, names) or own_settings,
+            )
+    if config.weight_decay and not method.has_weight_decay:
+        raise UsageError(
+            f"optimizer.weight_decay is {config.weight_decay}, and {config.name} has none",
+            "give 0",
+        )
+    try:
+        return msgspec.convert(dict(config.args), method)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise UsageError(f"the optimizer {config.name}: {error}") from error
 
-        return eager(Adafactor)(
+
+class AdamW(OptimizerMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101)."""
+
+    # It runs in one kernel for all parameters on CPU and CUDA. The state of a parameter is
+    # ``step``, ``exp_avg`` and ``exp_avg_sq``, also of LAMB and StableAdamW.
+    name: ClassVar[str] = "adamw"
+
+    @override
+    def make(
+        self, groups: Sequence[dict[str, Any]], config: OptimizerConfig
+    ) -> "torch.optim.Optimizer":
+        import torch
+
+        from zoo.training.optim.eager import eager
+
+        devices = {parameter.device.type for group in groups for parameter in group["params"]}
+        fused = True if devices <= {"cpu", "cuda"} else None
+        return eager(torch.optim.AdamW)(groups, **_adam_settings(config), fused=fused)
+
+    @override
+    def set_hyperparams(
+        self, optimizer: "torch.optim.Optimizer", config: OptimizerConfig, lr: float, step: int
+    ) -> None:
+        # torch's AdamW always corrects the bias of its means m and v. Without correction, the
+        # update is lr * m / (sqrt(v) + eps), which equals the corrected formula
+        #
+        # rate * (m / c1) / (sqrt(v / c2) + e), c1 = 1 - beta1 ** t, c2 = 1 - beta2 ** t
+        #
+        # with rate = lr * c1 / sqrt(c2) and e = eps / sqrt(c2). Weight decay stays lr * decay *
+        # weight if the decay is divided by c1 / sqrt(c2). AdamW applies it before the update
+        # instead of with it, which is equivalent: m and v do not depend on the weight. Without
+        # correction, each parameter must have a gradient either in every update or in none.
+        root = 1.0
+        factor = 1.0
+        if not config.bias_correction:
+            beta1, beta2 = config.betas
+            root = math.sqrt(1 - beta2 ** (step + 1))
+            factor = (1 - beta1 ** (step + 1)) / root
+        for group in optimizer.param_groups:
+            group["lr"] = lr * group["scale"] * factor
+            group["weight_decay"] = config.weight_decay / factor if group["decayed"] else 0.0
+            group["eps"] = config.eps / root
+
+
+class Adafactor(OptimizerMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Adafactor; see ``zoo.training.optim.adafactor``."""
+
+    name: ClassVar[str] = "adafactor"
+
+    @override
+    def make(
+        self, groups: Sequence[dict[str, Any]], config: OptimizerConfig
+    ) -> "torch.optim.Optimizer":
+        from zoo.training.optim.adafactor import Adafactor as Optimizer
+        from zoo.training.optim.eager import eager
+
+        return eager(Optimizer)(
             groups,
             lr=config.learning_rate,
             min_dim_size_to_factor=config.min_dim_size_to_factor,
         )
-    if config.name == "adagrad":
+
+
+class Lamb(OptimizerMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """LAMB; see ``zoo.training.optim.lamb``."""
+
+    name: ClassVar[str] = "lamb"
+
+    @override
+    def make(
+        self, groups: Sequence[dict[str, Any]], config: OptimizerConfig
+    ) -> "torch.optim.Optimizer":
+        from zoo.training.optim.eager import eager
+        from zoo.training.optim.lamb import Lamb as Optimizer
+
+        correction = config.bias_correction
+        return eager(Optimizer)(groups, **_adam_settings(config), bias_correction=correction)
+
+
+class StableAdamW(OptimizerMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """StableAdamW; see ``zoo.training.optim.stable_adamw``."""
+
+    name: ClassVar[str] = "stable-adamw"
+
+    @override
+    def make(
+        self, groups: Sequence[dict[str, Any]], config: OptimizerConfig
+    ) -> "torch.optim.Optimizer":
+        from zoo.training.optim.eager import eager
+        from zoo.training.optim.stable_adamw import StableAdamW as Optimizer
+
+        correction = config.bias_correction
+        return eager(Optimizer)(groups, **_adam_settings(config), bias_correction=correction)
+
+
+class Adagrad(OptimizerMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Adagrad (Duchi et al. 2011, Journal of Machine Learning Research 12)."""
+
+    # The state of a parameter is ``step`` and ``sum``, from the beginning.
+    name: ClassVar[str] = "adagrad"
+    has_weight_decay: ClassVar[bool] = False
+
+    @override
+    def make(
+        self, groups: Sequence[dict[str, Any]], config: OptimizerConfig
+    ) -> "torch.optim.Optimizer":
+        import torch
+
+        from zoo.training.optim.eager import eager
+
         return eager(torch.optim.Adagrad)(
             groups,
             lr=config.learning_rate,
             initial_accumulator_value=config.initial_accumulator_value,
             eps=0.0,
         )
-    shared: dict[str, Any] = {
-        "lr": config.learning_rate,
-        "betas": config.betas,
-        "eps": config.eps,
-    }
-    if config.name == "lamb":
-        from zoo.training.optim.lamb import Lamb
-
-        return eager(Lamb)(groups, **shared, bias_correction=config.bias_correction)
-    if config.name == "stable-adamw":
-        from zoo.training.optim.stable_adamw import StableAdamW
-
-        return eager(StableAdamW)(groups, **shared, bias_correction=config.bias_correction)
-    devices = {parameter.device.type for group in groups for parameter in group["params"]}
-    return eager(torch.optim.AdamW)(groups, **shared, fused=devices <= {"cpu", "cuda"} or None)
 
 
-def set_hyperparams(
-    optimizer: "torch.optim.Optimizer", config: OptimizerConfig, lr: float, step: int
-) -> None:
-    """Set learning rate, epsilon and weight decay of the next ``optimizer.step()``."""
-    # torch's AdamW always corrects the bias of its means m and v. Without correction, the update is
-    # lr * m / (sqrt(v) + eps), which equals the corrected formula
-    #
-    # rate * (m / c1) / (sqrt(v / c2) + e), c1 = 1 - beta1 ** t, c2 = 1 - beta2 ** t
-    #
-    # with rate = lr * c1 / sqrt(c2) and e = eps / sqrt(c2). Weight decay stays lr * decay * weight
-    # if the decay is divided by c1 / sqrt(c2). AdamW applies it before the update instead of with
-    # it, which is equivalent: m and v do not depend on the weight. Without correction, each
-    # parameter must have a gradient either in every update or in none.
-    root = factor = 1.0
-    if config.name == "adamw" and not config.bias_correction:
-        beta1, beta2 = config.betas
-        root = math.sqrt(1 - beta2 ** (step + 1))
-        factor = (1 - beta1 ** (step + 1)) / root
-    for group in optimizer.param_groups:
-        group["lr"] = lr * group["scale"] * factor
-        group["weight_decay"] = config.weight_decay / factor if group["decayed"] else 0.0
-        if config.name == "adamw":
-            group["eps"] = config.eps / root
+def _adam_settings(config: OptimizerConfig) -> dict[str, Any]:
+    return {"lr": config.learning_rate, "betas": config.betas, "eps": config.eps}
 
 
 def clip_grad_norm(parameters: "Iterable[nn.Parameter]", limit: float | None) -> "Tensor":

@@ -13,8 +13,8 @@ from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
 from zoo.training.logging.aggregate import MetricSums
 from zoo.training.loss_module import LossModule
+from zoo.training.optim.base import OptimizerMethod
 from zoo.training.optim.ema import EMA
-from zoo.training.optim.optimizers import set_hyperparams
 from zoo.training.state.checkpoints import OPTIMIZER, OPTIMIZER_SHARDS, SHARDS, Tensors
 from zoo.training.state.distributed import load_shards, shard_names
 from zoo.training.state.recovery import SavedCheckpoint
@@ -30,6 +30,7 @@ class TrainerState(Protocol):
     dist: DistContext
     train_dataloader: BatchLoader
     param_groups: list[dict[str, Any]]
+    optimizer_method: OptimizerMethod
     optimizer: torch.optim.Optimizer
     ema: EMA | None
     step: int
@@ -167,7 +168,7 @@ def _allocate(trainer: TrainerState, stored: set[str]) -> None:
         for name, parameter in zip(group["names"], group["params"], strict=True):
             if name in with_state:
                 parameter.grad = torch.zeros_like(parameter)
-    set_hyperparams(trainer.optimizer, trainer.config.optimizer, 0.0, 0)
+    trainer.optimizer_method.set_hyperparams(trainer.optimizer, trainer.config.optimizer, 0.0, 0)
     trainer.optimizer.step()
     trainer.optimizer.zero_grad(set_to_none=True)
 

@@ -43,8 +43,8 @@ def both(base: Path, adapter: Path) -> AdaptedCheckpoint:
     return checkpoint
 
 
-def scores(*arguments: object) -> list[list[float]]:
-    lines = zoo("run", "classify", *arguments, *TEXTS).splitlines()
+def scores(*arguments: object, texts: Sequence[str] = TEXTS) -> list[list[float]]:
+    lines = zoo("run", "classify", *arguments, *texts).splitlines()
     return [list(json.loads(line)["scores"].values()) for line in lines]
 
 

@@ -1,6 +1,8 @@
 """One exported graph that serves many adapters, whose tensors are its inputs."""
 
+import itertools
 import json
+import shutil
 from pathlib import Path
 
 import onnxruntime
@@ -9,9 +11,14 @@ from safetensors.numpy import load_file
 
 import zoo as zoo_api
 from tests.adapters.conftest import QUICK, Adapted
+from tests.adapters.making import write_random_adapter
 from tests.adapters.test_commands import TEXTS, error_of, scores, zoo
+from tests.adapters.test_peft_tokenizer import Trained
+from tests.adapters.test_peft_tokenizer import trained as trained
+from tests.checkpoints import Make
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import finetune, settings, texts, write_table
+from tests.inference.conftest import converted
 from zoo.checkpoint import load_checkpoint
 from zoo.conformance.verify import verify
 from zoo.conversion.cache import resolve_checkpoint
@@ -23,6 +30,8 @@ def flat(rows: list[list[float]]) -> list[float]:
     return [score for row in rows for score in row]
 
 
+WORDS = ("a word b", "a term b")
+NAMES = ("words", "terms", "plain")
 METHODS = [
     pytest.param("lora", marks=pytest.mark.long),  # dora is lora with a length of each row
     *("dora", "pfeiffer", "prefix"),
@@ -91,6 +100,64 @@ def test_adapters_that_do_not_fit_are_refused(adapted: Adapted, tmp_path: Path) 
     arguments = ["run", "classify", graph, "--adapter", first, "--adapter", first, "a"]
     kind, message = error_of(arguments)
     assert kind is UsageError and "one adapter at a time" in message
+
+
+def test_adapters_of_one_name_are_refused(adapted: Adapted, tmp_path: Path) -> None:
+    base, first = adapted("lora", "first")
+    name = first.parent.name if first.name == "model" else first.name
+    shutil.copytree(first, tmp_path / "elsewhere" / name)
+    adapters = ["--adapter", first, "--adapter", tmp_path / "elsewhere" / name]
+    arguments = ["export", base, *adapters, "--adapter-inputs", "-o", tmp_path / "x"]
+    kind, message = error_of(arguments)
+    assert kind is UsageError and f"two adapters are called {name}" in message
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_graph_that_generates_has_no_adapter_inputs(hub_checkpoint: Make, tmp_path: Path) -> None:
+    ids = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), 0)
+    source = hub_checkpoint("GPT2LMHeadModel", tokenizer=False, **ids)
+    base = converted(source, tmp_path / "base")
+    write_random_adapter(base, tmp_path / "adapter", method="lora")
+    options = ["--adapter", tmp_path / "adapter", "--adapter-inputs", "-o", tmp_path / "x"]
+    kind, message = error_of(["export", base.path, *options])
+    assert kind is UsageError and "a graph that generates has no inputs" in message
+    assert "add --no-cache" in message and not (tmp_path / "x").exists()
+    zoo("export", base.path, *options, "--no-cache")
+    assert (tmp_path / "x" / "adapters" / "adapter" / "adapter.safetensors").exists()
+
+
+def test_adapters_of_one_graph_read_one_tokenizer(trained: Trained, tmp_path: Path) -> None:
+    """Three adapters have the same tensors, and tokenizers with different words or none."""
+    trained("BertForSequenceClassification", task_type="SEQ_CLS", spare=5)
+    base, theirs = tmp_path / "base", tmp_path / "theirs"
+    zoo("convert", theirs, "--base", base, "-o", tmp_path / "words")
+    text = (theirs / "tokenizer.json").read_text()
+    (theirs / "tokenizer.json").write_text(text.replace('"word"', '"term"'))
+    zoo("convert", theirs, "--base", base, "-o", tmp_path / "terms")
+    for file in theirs.glob("*token*"):
+        file.unlink()
+    zoo("convert", theirs, "--base", base, "-o", tmp_path / "plain")
+    assert [(tmp_path / name / "tokenizer.json").exists() for name in NAMES] == [True, True, False]
+    for first, second in itertools.combinations(NAMES, 2):
+        adapters = ["--adapter", tmp_path / first, "--adapter", tmp_path / second]
+        options = ["--adapter-inputs", "-o", tmp_path / "graph"]
+        kind, message = error_of(["export", base, *adapters, *options])
+        assert kind is UsageError and "tokenizer" in message
+        assert not (tmp_path / "graph").exists()
+    expected = {
+        name: flat(scores(base, "--adapter", tmp_path / name, texts=WORDS)) for name in NAMES
+    }
+    assert len({tuple(values) for values in expected.values()}) == 3
+    for first, second in itertools.product(NAMES, NAMES):
+        graph, adapter = tmp_path / f"graph-of-{first}", tmp_path / second
+        if not graph.exists():
+            zoo("export", base, "--adapter", tmp_path / first, "--adapter-inputs", "-o", graph)
+        if second == "plain" and first != second:  # the graph no longer has the base's tokenizer
+            kind, message = error_of(["run", "classify", graph, "--adapter", adapter, "a"])
+            assert kind is VerificationError and "with its base's tokenizer" in message
+            continue
+        values = flat(scores(graph, "--adapter", adapter, texts=WORDS))
+        assert values == pytest.approx(expected[second], abs=1e-5)
 
 
 def test_copies_of_adapters_are_complete(pretrained: Pretrained, tmp_path: Path) -> None:

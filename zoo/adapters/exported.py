@@ -19,13 +19,16 @@ class AdapterInputs(msgspec.Struct, frozen=True):
     base: BaseRecord
     head: str
     tensors: dict[str, list[int]]  # name of an input -> its shape
+    # whether the export has the tokenizer of an adapter, not the one of the base
+    has_own_tokenizer: bool = False
 
     @classmethod
     def of(cls, adapter: Checkpoint, record: AdapterRecord) -> "AdapterInputs":
         """Return those that an adapter fits."""
         with SafetensorsReader([adapter.path / ADAPTER]) as reader:
             shapes = {name: list(info.shape) for name, info in sorted(reader.tensors.items())}
-        return cls(record.settings, record.base, adapter.head_name, shapes)
+        has_own_tokenizer = adapter.tokenizer_file.is_file()
+        return cls(record.settings, record.base, adapter.head_name, shapes, has_own_tokenizer)
 
     def difference(self, other: "AdapterInputs") -> str | None:
         """Return in what an adapter differs from the one of a graph; ``None`` in nothing."""
@@ -43,6 +46,8 @@ class AdapterInputs(msgspec.Struct, frozen=True):
                 return f"{'it' if after is None else 'the graph'} has no {name}"
             if before != after:
                 return f"its {name} is of shape {tuple(after)}, not {tuple(before)}"
+        if self.has_own_tokenizer and not other.has_own_tokenizer:
+            return "it reads texts with its base's tokenizer, and the graph has another one"
         return None
 
 

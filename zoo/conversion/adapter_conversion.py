@@ -216,6 +216,8 @@ def map_head(
         )
     given = {*whole, *base.sources_in(config, head).values()}
     if has_new_rows:
+        unsaved = {name: axis for name, axis in of_tokens.items() if name not in whole}
+        whole |= resize_buffers(base, config, head, unsaved)
         given -= of_tokens.keys() - whole.keys()
     if missing := [e.target for e in weights.entries() if e.target not in given]:
         listed = first_names(sorted(missing))
@@ -224,6 +226,27 @@ def map_head(
             "name another head with --head",
         )
     return whole
+
+
+def resize_buffers(
+    base: Checkpoint, config: Config, head: str, axes: Mapping[str, int]
+) -> dict[str, Tensor]:
+    """Return those of a base's tensors of tokens that are buffers, with as many tokens as config.
+
+    Adapters do not hold buffers, such as a bias of logits that is not trained. New tokens have
+    zeros there, as in ``resize_token_embeddings`` of transformers.
+    """
+    with init_empty_weights():
+        buffers = dict(base.family.model(config, head).named_buffers())
+    names = axes.keys() & buffers.keys()
+    resized = {}
+    for name, array in iter_base_tensors(base, config, head, names):
+        axis = axes[name]
+        kept = array.take(range(min(array.shape[axis], config.vocab_size)), axis)
+        added = config.vocab_size - kept.shape[axis]
+        padding = [(0, added if number == axis else 0) for number in range(array.ndim)]
+        resized[name] = torch.from_numpy(np.pad(kept, padding))
+    return resized
 
 
 def tied_values(

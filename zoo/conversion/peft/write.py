@@ -47,6 +47,7 @@ from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.overwrite import HUB_RECORD, HubRecord
 from zoo.io.tensors.finite import require_finite
+from zoo.nn.layers.skip_init import init_empty_weights
 from zoo.plugins.tasks import model_fields
 from zoo.sentence_models.cross_encoder_files import PairSettings, hub_pair_files
 from zoo.tokenizers import TOKENIZER_FILES
@@ -66,6 +67,9 @@ def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False
     sites = {site.module: site for site in adaptable.sites}
     stored = load_file(adapter_file(adapter))
     require_finite_tensors(stored, adapter_file(adapter))
+    with init_empty_weights():
+        model = checkpoint.family.model(checkpoint.config, checkpoint.head_name)
+    buffers = dict(model.named_buffers())
     places = {entry.target: entry.shape for entry in weights.entries()}
     own = {name: tensor for name, tensor in stored.items() if places.get(name) != tensor.shape}
     require_same_tensors(method, adaptable, own, adapter_file(adapter))
@@ -83,7 +87,8 @@ def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False
             key = f"{PREFIX}{weights.written(hub_module(part, adapter))}{ENDINGS[kind]}"
             tensors[key] = rows_to_hub(site, kind, tensor)
         else:
-            whole.append(name)
+            if name not in buffers:  # of which no module of peft holds a copy
+                whole.append(name)
             before = prompts.PREFIX if is_virtual else PREFIX
             tensors |= head_to_hub(weights, name, tensor, before)
     if isinstance(method, VirtualTokens):

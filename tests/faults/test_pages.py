@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import gguf
 import msgspec
 import pytest
 import yaml
@@ -126,6 +127,18 @@ def test_a_model_card_has_no_structure_of_the_model(scene: Path, tmp_path: Path,
         assert [line for line in block.content.splitlines() if not CODE.match(line)] == []
         assert "evil" not in block.content
     assert_tables_are_whole(tokens)
+
+
+def test_the_metadata_of_a_gguf_file(scene: Path, tmp_path: Path) -> None:
+    """Name and licence are text, and labels are values that are read back."""
+    export = ("export", scene / "model", "--to", "gguf", "--unverified", "-o", tmp_path / "out")
+    done = warm.zoo(*export)
+    assert done.returncode == 0, done.stderr
+    fields = gguf.GGUFReader(tmp_path / "out" / "model.gguf").fields
+    for name in ("general.name", "general.license"):
+        assert "evil" in fields[name].contents() and fields[name].contents().isprintable()
+    labels = next(field for name, field in fields.items() if name.endswith("output_labels"))
+    assert tuple(labels.contents()) == LABELS
 
 
 def assert_tables_are_whole(tokens: list[Token]) -> None:

@@ -2,7 +2,9 @@
 
 Names of repositories, labels, prompts, settings and file names come from strangers. In a page they
 are text, and never headings, links, HTML, code to copy or control characters. ``zoo.io.terminal``
-does the same for a terminal, and ``zoo.io.output.tables`` for CSV.
+does the same for a terminal. Cells of CSV and TSV are values that programs read back, so they are
+quoted by ``zoo.io.output.tables`` and change only with ``--excel-safe``. Labels and tokens in a
+GGUF file are values too; its name and its licence are text.
 """
 
 import re
@@ -47,6 +49,13 @@ def readable_values(value: Any) -> Any:
 def one_line(text: str) -> str:
     """Return text on one line, without control characters."""
     return escape_controls(" ".join(text.split()))
+
+
+def curve_tag(name: str) -> str:
+    """Return a name of a curve that TensorBoard, W&B and MLflow all accept and show as it is."""
+    # MLflow refuses other characters: mlflow/utils/validation.py, without the colon, which it
+    # refuses on Windows.
+    return re.sub(r"[^\w.\-/ ]", lambda match: f"_x{ord(match[0]):x}_", one_line(name))
 
 
 def markdown_text(text: str) -> Markdown:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from zoo.io.page_text import curve_tag
 from zoo.overrides import override
 
 
@@ -71,7 +72,7 @@ class ScalarLogger(Logger, ABC):
         scalars = {f"{split}/{name}": record[name] for name in names if name in record}
         for group, prefix in (("losses", "loss/"), ("metrics", "")):
             values = record.get(group, {}).items()
-            scalars |= {f"{split}/{prefix}{name}": value for name, value in values}
+            scalars |= {curve_tag(f"{split}/{prefix}{name}"): value for name, value in values}
         self.log_scalars(scalars, record["step"])
 
     @override

@@ -1,5 +1,6 @@
 """TensorBoard event files, read by TensorBoard, and their checksums."""
 
+import re
 from contextlib import closing
 from pathlib import Path
 
@@ -54,6 +55,17 @@ def test_tensorboard_reads_the_scalars(tmp_path: Path) -> None:
     assert accumulator["speed/tokens_per_second"] == [(200, 1e5)]
     assert accumulator["speed/mfu"] == [(200, 0.5)]
     assert len(accumulator) == 9
+
+
+def test_names_of_curves_are_text(tmp_path: Path) -> None:
+    """Metrics of plugins may be called after labels of a data set."""
+    names = {"f1 of a\x1b[1m|\n`": "f1 of a_x5c_x1b_x5b_1m_x7c_ _x60_", "f1 of é_1": "f1 of é_1"}
+    with closing(TensorBoardLogger(tmp_path)) as events:
+        metrics = dict.fromkeys(names, 0.5)
+        events.log({"step": 1, "split": "validation", "metrics": metrics})
+    tags = curves(tmp_path)
+    assert tags.keys() == {f"validation/{name}" for name in names.values()}
+    assert all(re.fullmatch(r"[/\w.\- ]*", tag) for tag in tags), "as MLflow requires"
 
 
 def test_a_resumed_run_shows_no_stale_steps(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from zoo.exporting.targets.gguf.vocabulary import add_vocabulary
 from zoo.exporting.targets.mixture import Mixture
 from zoo.exporting.targets.tensors import runtime_tensors
 from zoo.families.runtimes import RuntimeModel
+from zoo.io.page_text import one_line
 from zoo.overrides import override
 from zoo.sentence_models.pooling import Pooling
 from zoo.tokenizers.gguf import POOLINGS, RANK
@@ -45,9 +46,10 @@ def write_gguf(
     kind, file_type = TYPES[precision]
     writer = gguf.GGUFWriter(file, model.architecture)
     source = checkpoint.manifest.source
-    writer.add_name(source.repo.rpartition("/")[2] if source and source.repo else "model")
+    repo = source.repo if source and source.repo else "model"
+    writer.add_name(one_line(repo.rpartition("/")[2]))
     if licence := checkpoint.manifest.licence:
-        writer.add_license(licence)
+        writer.add_license(one_line(licence))
     writer.add_file_type(file_type)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     settings = dict(model.settings)

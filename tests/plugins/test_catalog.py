@@ -1,6 +1,7 @@
 """Adapters, optimizers and losses of embeddings from a plugin: each a file and an entry point."""
 
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.finetuning.making import (
     write_table,
 )
 from tests.plugins.laying import find_again
+from tests.plugins.test_examples import EXAMPLES
 from zoo.adapters import ADAPTERS
 from zoo.errors import PluginError, UsageError
 from zoo.objectives.base import Batch
@@ -33,73 +35,20 @@ from zoo.training.optim.optimizers import OPTIMIZERS
 
 __all__ = ["hub_checkpoint", "pretrained"]  # fixtures
 
-OPTIMIZER = '''
-from typing import ClassVar
-
-from zoo.training.optim.base import OptimizerMethod
-
-
-class Momentum(OptimizerMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Gradient descent with momentum."""
-
-    name: ClassVar[str] = "momentum"
-    momentum: float = 0.9
-
-    def make(self, groups, config):
-        import torch
-
-        return torch.optim.SGD(groups, lr=config.learning_rate, momentum=self.momentum)
-'''
-ADAPTER = '''
-from typing import ClassVar
-
-from zoo.adapters.ia3 import IA3
-
-
-class Factors(IA3, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Factors of keys only."""
-
-    name: ClassVar[str] = "factors"
-    target_modules: tuple[str, ...] | str | None = ("key",)
-    feedforward_modules: tuple[str, ...] | None = ()
-'''
-LOSS = '''
-from dataclasses import dataclass
-from typing import ClassVar
-
-from zoo.finetuning.embeddings.losses.base import EmbeddingLoss, LabelContent, Measure, Negatives
-from zoo.finetuning.embeddings.measures import SCORES
-
-
-@dataclass(frozen=True, kw_only=True)
-class Power(EmbeddingLoss):
-    """A power of the difference between a cosine similarity and a score."""
-
-    name: ClassVar[str] = "power"
-    label: ClassVar[LabelContent] = "scores"
-    negatives: ClassVar[Negatives] = "none"
-    measure: ClassVar[Measure] = SCORES
-
-    exponent: float = 2.0
-
-    def sum(self, batch):
-        from torch.nn import functional as F
-
-        cosines = F.cosine_similarity(batch.vectors[0], batch.vectors[1])
-        return ((cosines - batch.labels).abs() ** self.exponent).sum()
-'''
+TOOLBOX = EXAMPLES / "toolbox" / "zoo_toolbox"
+MODULES = ("key_factors", "momentum", "power_loss")
 ENTRY_POINTS = """
 [zoo.api1]
 parts = zoo_parts
 
 [zoo.api1.adapters]
-factors = zoo_parts.adapter:Factors
+key-factors = zoo_parts.key_factors:KeyFactors
 
 [zoo.api1.optimizers]
-momentum = zoo_parts.optimizer:Momentum
+momentum = zoo_parts.momentum:Momentum
 
 [zoo.api1.embedding_losses]
-power = zoo_parts.loss:Power
+power = zoo_parts.power_loss:PowerLoss
 """
 
 
@@ -111,9 +60,9 @@ def lay_out(folder: Path, entry_points: str = ENTRY_POINTS) -> None:
     (info / "entry_points.txt").write_text(entry_points)
     package = folder / "zoo_parts"
     package.mkdir()
-    modules = {"__init__": "", "adapter": ADAPTER, "optimizer": OPTIMIZER, "loss": LOSS}
-    for name, source in modules.items():
-        (package / f"{name}.py").write_text(source)
+    (package / "__init__.py").touch()
+    for module in MODULES:
+        shutil.copy(TOOLBOX / f"{module}.py", package)
 
 
 @pytest.fixture
@@ -159,10 +108,10 @@ def test_an_optimizer_trains(pretrained: Pretrained, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("parts")
 def test_an_adapter_trains(pretrained: Pretrained, tmp_path: Path) -> None:
     model, _ = pretrained()
-    tree = settings(model, labelled(tmp_path / "t.tsv"), adapter={"method": "factors"})
+    tree = settings(model, labelled(tmp_path / "t.tsv"), adapter={"method": "key-factors"})
     run = finetune(tmp_path / "run", tree)
     manifest = json.loads((run / "model" / "zoo.json").read_text())
-    expected = {"method": "factors", "target_modules": ["key"], "feedforward_modules": []}
+    expected = {"method": "key-factors", "target_modules": ["key"], "feedforward_modules": []}
     assert manifest["adapter"]["settings"] == expected
     tensors = load_file(run / "model" / "adapter.safetensors")
     factors = {name: tensor for name, tensor in tensors.items() if "ia3_l" in name}
@@ -206,17 +155,19 @@ def test_a_loss_of_embeddings_trains(pretrained: Pretrained, tmp_path: Path) -> 
 def test_names_of_plugins_are_in_messages() -> None:
     assert OPTIMIZERS.names()[-1] == "momentum"
     assert OPTIMIZERS.from_plugin("momentum") and not OPTIMIZERS.from_plugin("adamw")
-    with pytest.raises(UsageError, match="no adapter is called 'factor'; did you mean factors"):
-        ADAPTERS.find("factor")
+    with pytest.raises(
+        UsageError, match="no adapter is called 'key-factor'; did you mean key-factors"
+    ):
+        ADAPTERS.find("key-factor")
 
 
 def test_a_class_of_another_kind_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
-    swapped = "[zoo.api1]\nparts = zoo_parts\n[zoo.api1.adapters]\npower = zoo_parts.loss:Power\n"
-    lay_out(tmp_path, swapped)
+    adapters = "[zoo.api1.adapters]\npower = zoo_parts.power_loss:PowerLoss\n"
+    lay_out(tmp_path, f"[zoo.api1]\nparts = zoo_parts\n{adapters}")
     monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
     monkeypatch.syspath_prepend(tmp_path)
     find_again()
-    with pytest.raises(PluginError, match=r"loss:Power is not a subclass of AdapterMethod"):
+    with pytest.raises(PluginError, match=r"loss:PowerLoss is not a subclass of AdapterMethod"):
         ADAPTERS.find("power")
     find_again()
 
@@ -229,7 +180,7 @@ def test_checks_know_every_kind(tmp_path: Path) -> None:
     assert (done.returncode, report["health"]) == (0, "ok"), report
     assert report["provides"] == {
         "embedding_losses": ["power"],
-        "adapters": ["factors"],
+        "adapters": ["key-factors"],
         "optimizers": ["momentum"],
     }
 

@@ -40,6 +40,9 @@ def test_everything_is_listed(toolbox: Installed) -> None:
         "tasks": ["count-regression", "next-token"],
         "commands": ["tokens"],
         "targets": ["program"],
+        "embedding_losses": ["power"],
+        "adapters": ["key-factors"],
+        "optimizers": ["momentum"],
     }
     assert toolbox.zoo("info", "paraphrase-minilm-l3-v2")["parameters"] == 17_389_824
     help_text, run_help = (toolbox.python("zoo", *words, "--help") for words in ((), ("run",)))

@@ -22,6 +22,7 @@ from tests.reporting import record
 
 __all__ = ["small_disk"]
 PAGE = 4096
+GOLDEN = Path(__file__).parents[1] / "golden" / "adapterhub"
 FULL = "No space left on device"
 FRACTIONS = (0, 0.3, 0.6, 0.9)  # of the output's size, that the disk has room for
 Words = Callable[[Path, Path], list[object]]
@@ -55,6 +56,10 @@ QUICK: dict[str, Words] = {
         *("convert", i / "adapter", "--to", "hub", "-o", disk / "out"),
     ],
     "adapter from peft": lambda i, disk: ["convert", i / "peft", "-o", disk / "out"],
+    "adapter from adapterhub": lambda i, disk: [
+        *("convert", GOLDEN / "bert-pfeiffer" / "adapter", "--base", i / "golden"),
+        *("-o", disk / "out"),
+    ],
     "gguf": unverified("model", "gguf"),
     "gguf q8_0": unverified("model", "gguf", "--dtype", "q8_0"),
     "ctranslate2": unverified("plain", "ctranslate2"),
@@ -86,6 +91,10 @@ SLOW: dict[str, Words] = {
     "openvino": unverified("model", "openvino"),
     "openvino int8": unverified("model", "openvino", "--dtype", "int8"),
     "openvino of a decoder": unverified("run/model", "openvino"),
+    "adapter inputs": lambda i, disk: [
+        *("export", i / "model", "--adapter", i / "adapter", "--adapter-inputs"),
+        *("--unverified", "-o", disk / "out"),
+    ],
     "run tsv": table("tsv"),
     "eval predictions csv": predictions("csv"),
     "eval predictions parquet": predictions("parquet"),
@@ -103,6 +112,10 @@ SLOW: dict[str, Words] = {
         *("--train", i / "texts.txt", *STEPS, "-o", disk / "out"),
     ],
     "pretrain": lambda i, disk: [*newer.pretrain(i), *GPT_SETTINGS, "-o", disk / "out"],
+    "pretrain that continues a run": lambda i, disk: [
+        *("pretrain", "--continue-from", i / "run", "--reset-optimizer", *STEPS),
+        *("-o", disk / "out"),
+    ],
 }
 CONTINUED = ("finetune", "distill", "pretrain")  # what stays is continued by --resume
 
@@ -128,6 +141,7 @@ def _write(folder: Path) -> None:
         ["convert", folder / "trained/model", "--to", "hub", "-o", folder / "peft"],
         ["adapter", "merge", folder / "trained/model", "-o", folder / "merged"],
         [*newer.pretrain(folder), *GPT_SETTINGS, "-o", folder / "run"],
+        ["convert", GOLDEN / "bert-pfeiffer" / "base", "-o", folder / "golden"],
     ):
         done = warm.zoo(*words)
         assert done.returncode == 0, done.stderr
@@ -187,6 +201,24 @@ def test_a_run_of_several_seeds_goes_on_with_room(inputs: Path, small_disk: Path
     assert (small_disk / "out" / name).read_bytes() == (whole / name).read_bytes()
 
 
+@pytest.mark.parametrize("room", [0, PAGE, 12 * PAGE])
+def test_rows_go_on_with_room(inputs: Path, small_disk: Path, room: int) -> None:
+    """The disk has no room for the record of the rows, for nothing but it, or for some rows."""
+    rows, whole = small_disk / "rows.jsonl", small_disk.parent / "whole.jsonl"
+    words = ["run", "classify", inputs / "model", "--input", inputs / "many.jsonl"]
+    assert warm.zoo(*words, "-o", whole).returncode == 0
+    fill(small_disk, room)
+    done = warm.zoo(*words, "-o", rows)
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 2 and FULL in last and str(rows) in last
+    assert not rows.exists()
+    (small_disk / "filler").unlink()
+    done = warm.zoo(*words, "-o", rows, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert rows.read_bytes() == whole.read_bytes()
+    assert [path.name for path in small_disk.iterdir()] == [rows.name]
+
+
 def test_results_are_printed_before_a_figure_fails(inputs: Path, small_disk: Path) -> None:
     fill(small_disk, 0)
     done = warm.zoo(*newer.evaluate(inputs, "--figures", str(small_disk / "figures"), "--json"))
@@ -194,11 +226,16 @@ def test_results_are_printed_before_a_figure_fails(inputs: Path, small_disk: Pat
     assert json.loads(done.stdout.splitlines()[0])["metrics"]["samples"] == 40
 
 
+# ``zoo check`` never downloads
+CHECKED = [word for word in newer.pretrain(Path())[1:] if word != "--offline"]
 TEMPORARY: dict[str, tuple[list[object], str]] = {
     "standard input": (["eval", "model", *newer.TASK, "--eval", "-"], '{"text": "a"}\n' * 9000),
     "search": (["run", "search", "plain", "a text", "--corpus", "many.jsonl"], ""),
     "static": (["export", "plain", "--to", "static", "--max-drop", "1", "-o", "{out}"], ""),
+    "check resume": (["check", "resume", *CHECKED, *GPT_SETTINGS], ""),
 }
+# bytes that the disk has room for, where it becomes full later
+ROOM = {"check resume": (PAGE, 40 * PAGE)}
 
 
 FAST = ("standard input",)
@@ -209,19 +246,21 @@ FAST = ("standard input",)
 )
 def test_a_full_disk_of_temporary_files(inputs: Path, small_disk: Path, name: str) -> None:
     words, stdin = TEMPORARY[name]
-    out = small_disk.parent / "out"
-    fill(small_disk, 2 * PAGE)
-    done = subprocess.run(
-        [sys.executable, "-m", "zoo", *(str(word).format(out=out) for word in words)],
-        input=stdin,
-        cwd=inputs,
-        env={**os.environ, "TMPDIR": str(small_disk), "ZOO_HOME": str(small_disk.parent / "home")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    last = done.stderr.splitlines()[-1]
-    assert done.returncode == 2, done.stderr
-    assert last.startswith(f"error: cannot write temporary files in {small_disk}: {FULL}")
-    assert "set TMPDIR" in last
-    assert not out.exists()
+    out, home = small_disk.parent / "out", str(small_disk.parent / "home")
+    for room in ROOM.get(name, (2 * PAGE,)):
+        emptied(small_disk)
+        fill(small_disk, room)
+        done = subprocess.run(
+            [sys.executable, "-m", "zoo", *(str(word).format(out=out) for word in words)],
+            input=stdin,
+            cwd=inputs,
+            env={**os.environ, "TMPDIR": str(small_disk), "ZOO_HOME": home},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        last = done.stderr.splitlines()[-1]
+        assert done.returncode == 2, done.stderr
+        assert last.startswith(f"error: cannot write temporary files in {small_disk}: {FULL}")
+        assert "set TMPDIR" in last
+        assert not out.exists()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError, ZooError
+from zoo.io.output.full_disks import NO_ROOM
 from zoo.io.scratch import scratch_directory
 from zoo.io.yaml import dump_yaml
 from zoo.training.config.schema import TrainConfig
@@ -43,7 +44,7 @@ def check_resume(values: Mapping[str, Any], *, kills: int = 2, device: str | Non
         more = ["--device", device] if device else []
         whole, broken = scratch / "whole", scratch / "run"
         started = time.monotonic()
-        _finish([str(file), "-o", str(broken), *more])
+        _finish([str(file), "-o", str(broken), *more], scratch)
         lasted = time.monotonic() - started
         # Both runs have the same path, which their manifests record.
         broken.rename(whole)
@@ -52,7 +53,7 @@ def check_resume(values: Mapping[str, Any], *, kills: int = 2, device: str | Non
             known = ["--resume", str(broken)] if broken.exists() else [str(file), "-o", str(broken)]
             seen.append(_kill([*known, *more], broken, within=lasted))
         known = ["--resume", str(broken)] if broken.exists() else [str(file), "-o", str(broken)]
-        _finish([*known, *more])
+        _finish([*known, *more], scratch)
         tensors = _compare(whole, broken)
         size = (whole / METRICS_FILE).stat().st_size
     return ResumeCheck(int(values["max_steps"]), tuple(seen), tensors, size)
@@ -62,10 +63,20 @@ def _command(arguments: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "zoo", "pretrain", *arguments]
 
 
-def _finish(arguments: Sequence[str]) -> None:
+def _finish(arguments: Sequence[str], scratch: Path) -> None:
+    """Run a command to its end.
+
+    Args:
+        scratch: temporary directory of both runs. If its disk is full, ``scratch_directory`` says
+            so: the command's own hint, to resume the run, is of no use for a temporary one.
+    """
     done = subprocess.run(_command(arguments), capture_output=True, text=True, check=False)
     if done.returncode:
         messages = done.stderr.strip().splitlines()
+        for code in NO_ROOM:
+            words = os.strerror(code)
+            if messages and words in messages[-1] and str(scratch.parent) in messages[-1]:
+                raise OSError(code, words, str(scratch))
         error = ZooError(messages[-1].removeprefix("error: ") if messages else "the run failed")
         error.exit_code = done.returncode  # type: ignore[misc]
         raise error

@@ -11,6 +11,8 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from tests.disks import fill
+from tests.disks import small_disk as small_disk
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import HERE, write_table
 from tests.training.runs import assert_equal_files, cut
@@ -21,6 +23,7 @@ from zoo.errors import UsageError
 from zoo.finetuning.runs import FineTuneRun
 from zoo.finetuning.setup import finetune_setup
 from zoo.inference import load_session
+from zoo.tasks.pet.soft_labels import FOLDER, TRAIN, write_soft_labels
 from zoo.training.config.finetune import FineTuneConfig
 from zoo.training.config.overrides import read_config_file
 from zoo.training.config.schema import validate_config
@@ -177,3 +180,20 @@ def test_wrong_settings_are_refused_before_a_run_begins(
     with pytest.raises(UsageError, match=message):
         run.start()
     assert not (tmp_path / "run").exists()
+
+
+def test_a_disk_without_room_for_soft_labels(
+    pretrained: Pretrained, small_disk: Path, tmp_path: Path
+) -> None:
+    model = Path(pretrained()[0])
+    models = {"pattern": (model, TEMPLATES[0])}
+    tree = settings(model, tmp_path)
+    fill(small_disk, 0)
+    with pytest.raises(UsageError, match="No space left on device") as error:
+        write_soft_labels(small_disk / FOLDER, models, tree, "cpu")
+    assert str(small_disk / FOLDER) in str(error.value)
+    assert "nothing was left behind" in str(error.value) and "make room" in str(error.value)
+    (small_disk / "filler").unlink()
+    assert list(small_disk.iterdir()) == []
+    write_soft_labels(small_disk / FOLDER, models, tree, "cpu")
+    assert len((small_disk / FOLDER / TRAIN).read_text().splitlines()) == len(TEXTS)

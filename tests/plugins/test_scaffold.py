@@ -137,7 +137,7 @@ def part(request: pytest.FixtureRequest, tmp_path: Path) -> Project:
 
 
 @pytest.mark.parametrize(
-    "part", ["objective", pytest.param("task", marks=pytest.mark.long)], indirect=True
+    "part", ["objective", pytest.param("task", marks=pytest.mark.long), "target"], indirect=True
 )
 def test_a_project_without_a_family_passes_its_checks_and_tests(part: Project) -> None:
     (plugin,) = part.zoo("plugins", "check", "mine")["plugins"]
@@ -155,7 +155,7 @@ def test_a_project_without_a_family_passes_its_checks_and_tests(part: Project) -
 
 
 def test_a_project_without_a_family_is_used_by_the_commands(tmp_path: Path) -> None:
-    objective, task = (Project(tmp_path / kind, kind) for kind in ("objective", "task"))
+    objective, task, target = (Project(tmp_path / k, k) for k in ("objective", "task", "target"))
     options = ("--device", "cpu", "-o", "run")
     smooth = ("--objective", "mine", "--set=objective_args.label_smoothing=0.2")
     objective.zoo("pretrain", "bert", *smooth, *DATA, *SET, *options)
@@ -172,9 +172,13 @@ def test_a_project_without_a_family_is_used_by_the_commands(tmp_path: Path) -> N
     assert isinstance(found["score"], float)
     metrics = task.zoo("eval", "run/model", "--task", "mine", "--eval", table)["metrics"]
     assert {"pearson", "spearman", "mse"} <= metrics.keys()
+    report = target.zoo("export", model, "--to", "mine", "--level", 1, "-o", "exported")
+    assert report["validated"] and report["files"] == ["weights.gz"]
 
 
-@pytest.mark.parametrize(("kind", "name"), [("objective", "masked-lm"), ("task", "regression")])
+@pytest.mark.parametrize(
+    ("kind", "name"), [("objective", "masked-lm"), ("task", "regression"), ("target", "gguf")]
+)
 def test_a_built_in_name_is_refused(kind: str, name: str, tmp_path: Path) -> None:
     done = warm.zoo("plugins", "new", name, "--like", kind, cwd=tmp_path)
     assert done.returncode == 2 and f"there is a built-in {kind} called {name}" in done.stderr
@@ -207,7 +211,7 @@ def test_projects_import_the_public_packages_alone(kind: str) -> None:
     ]
     packages = {str(node.module).partition(".")[0] for node in imports}
     standard = {"collections", "importlib", "pathlib", "types", "typing"}
-    assert packages <= {"zoo", "zoo_mine", "torch", *standard}
+    assert packages <= {"zoo", "zoo_mine", "torch", "msgspec", *standard}
     assert not [alias.name for node in imports for alias in node.names if alias.name[0] == "_"]
 
 
@@ -291,7 +295,9 @@ def test_choices_of_the_option_are_the_kinds() -> None:
 
 def test_code_of_the_page_is_that_of_the_projects() -> None:
     """The projects and the plugin without a family are used by other tests."""
-    code = [text for kind in KINDS for text in render(PluginNames("mine"), kind).values()]
+    code = [
+        text for kind in (*KINDS, *PARTS) for text in render(PluginNames("mine"), kind).values()
+    ]
     toolbox = ROOT / "examples" / "plugins" / "toolbox"
     files = [*toolbox.rglob("*.py"), toolbox / "pyproject.toml"]
     code += [path.read_text("utf-8") for path in files]
@@ -299,7 +305,7 @@ def test_code_of_the_page_is_that_of_the_projects() -> None:
     excerpts = re.findall(r"```(?:python|toml)\n(.*?)```", page, re.DOTALL)
     (rule,) = [part for part in excerpts if "LogitsProcessor" in part]
     excerpts.remove(rule)  # the next test runs it
-    assert len(excerpts) == 11
+    assert len(excerpts) == 12
     assert [part for part in excerpts if part not in "\n".join(code)] == []
 
 

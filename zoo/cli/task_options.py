@@ -110,13 +110,13 @@ class TaskCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse arguments, after adding the options of a plugin's task."""
         known = {parameter.name for parameter in self.params}
-        specs = _tasks_of(_value_of(args, "--task"), self.part)
+        specs = _tasks_of(value_of(args, "--task"), self.part)
         options = declared_options(self.part, specs)
         self.params += [task_option(option) for option in options if option.name not in known]
         return super().parse_args(ctx, args)
 
 
-def _value_of(args: Sequence[str], flag: str) -> str | None:
+def value_of(args: Sequence[str], flag: str) -> str | None:
     """Return the value of an option in arguments, or ``None``."""
     for k, argument in enumerate(args):
         if argument == flag:

@@ -114,7 +114,7 @@ def _use(named: NamedObject) -> None:
 
     from zoo.conformance.plugin_report import CATALOGS
     from zoo.evaluation.base import Evaluation
-    from zoo.exporting.targets.base import ExportTarget
+    from zoo.exporting.targets import target_class
     from zoo.families.tasks import Part
     from zoo.finetuning.task import FineTuningTask
     from zoo.inference.task import Task
@@ -131,8 +131,10 @@ def _use(named: NamedObject) -> None:
                 raise broken_object(named, f"{getattr(spec, part)} is not a {base.__name__}")
         if spec.train and not isinstance(load_part(spec, "train"), FineTuningTask):
             raise broken_object(named, f"{spec.train} is not a FineTuningTask")
+    elif named.kind == "targets":
+        target_class(named.name)
     else:
-        bases_by_kind: dict[str, type] = {"targets": ExportTarget, "objectives": Objective}
+        bases_by_kind: dict[str, type] = {"objectives": Objective}
         bases_by_kind |= {catalog.kind: catalog.base_class() for catalog in CATALOGS}
         import_class(named.kind, named.name, {}, bases_by_kind[named.kind])
 

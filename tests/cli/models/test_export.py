@@ -72,6 +72,25 @@ def test_only_int8_is_one_graph_that_runs(
     assert said == ["both: the graph in float32; --dtype selects int8"]
 
 
+def test_int8_is_short_for_the_dtype(model: Path, tmp_path: Path) -> None:
+    for output, options in {"short": ("--int8",), "long": ("--dtype", "int8")}.items():
+        done("export", model, *options, "-o", output)
+    listed = [
+        {path.name: path.stat().st_size for path in Path(output, "onnx").iterdir()}
+        for output in ("short", "long")
+    ]
+    assert listed[0] == listed[1] and set(listed[0]) == {"model.onnx", "model_quantized.onnx"}
+
+
+@pytest.mark.parametrize("name", ["openvino", "ctranslate2"])
+def test_int8_is_a_precision_of_other_targets(name: str, model: Path) -> None:
+    options = ("--to", name, "--max-drop", 1)
+    for output, dtype in {"short": ("--int8",), "long": ("--dtype", "int8")}.items():
+        done("export", model, *options, *dtype, "-o", f"{name}-{output}")
+        record = load_checkpoint(Path(f"{name}-{output}")).manifest.export or {}
+        assert record["dtype"] == "int8" and record["agreement"]["drop"] <= 1
+
+
 def test_a_changed_card_is_not_replaced(model: Path, small_export: Path, tmp_path: Path) -> None:
     shutil.copytree(small_export / "export", tmp_path / "graph")
     card = tmp_path / "graph" / "README.md"
@@ -84,7 +103,8 @@ def test_a_changed_card_is_not_replaced(model: Path, small_export: Path, tmp_pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--dtype", "int8"), "--int8 adds such a graph to the one in float32"),
+        (("--dtype", "float16", "--int8"), "copies are made of a graph in float32, not float16"),
+        (("--dtype", "q8"), "ONNX Runtime has no precision 'q8'"),
         (("--only", "int8", "--int4"), "--only int8 leaves out what --int4 adds"),
         (("--only", "int4"), "int4 is for models that generate text"),
     ],

@@ -216,8 +216,11 @@ def test_options_of_another_target_are_refused(encoder: Checkpoint) -> None:
     to = ("export", encoder.path, "--to", "openvino")
     cases = {
         ("--opset", 18): "--opset is not an option of --to openvino; leave it out",
-        ("--int8",): "--int8 is not an option of --to openvino; --dtype takes "
+        ("--int4",): "--int4 is not an option of --to openvino; --dtype takes "
         + ", ".join(find_target("openvino").precisions),
+        ("--int8", "static"): "--int8 static is not an option of --to openvino; leave static out",
+        ("--int8", "--dtype", "fp16"): "an export to OpenVINO has one precision, not float16 and "
+        "int8; give one of them",
         ("--max-drop", 0): "--max-drop is for quantized models; give --dtype int8, or leave it out",
         ("--dtype", "q4"): "OpenVINO has no precision 'q4'; give float32, float16, int8",
         ("--onnx",): "--onnx and --to openvino are two targets; give one of them",
@@ -236,13 +239,18 @@ def test_targets_and_precisions_are_found_by_any_spelling() -> None:
     assert [gguf.check_precision(name) for name in spellings] == names
     with pytest.raises(UsageError, match="no precision 'q4_k_m'; did you mean q4_1 or q4_0"):
         gguf.check_precision("q4_k_m")
-    with pytest.raises(UsageError, match="--only int8 writes no other"):
-        onnx.check_precision("int8")
+    assert [gguf.check_precision(name) for name in ("int8", "INT4")] == ["q8_0", "q4_0"]
+    # Quantized graphs are added to the one in float32.
+    assert onnx.resolve_precisions(["int8"]) == ("float32", "int8")
+    assert onnx.resolve_precisions(["fp16"]) == ("float16",)
 
 
 def test_targets_are_folders() -> None:
+    """A name may have hyphens; the module of its folder then has underscores."""
     folder = Path(importlib.import_module("zoo.exporting.targets").__path__[0])
-    assert {p.name for p in folder.iterdir() if (p / "__init__.py").is_file()} == {*BUILT_IN}
+    modules = {target.partition(":")[0].rpartition(".")[2] for target in BUILT_IN.values()}
+    assert {p.name for p in folder.iterdir() if (p / "__init__.py").is_file()} == modules
+    assert {name.replace("-", "_") for name in BUILT_IN} == modules
 
 
 def test_openvino_stores_rows_of_8_bits(encoder: Checkpoint, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import click
 from zoo.cli.options import common_options, output_option
 from zoo.cli.output import result
 
-KINDS = ("encoder", "decoder", "encoder-decoder", "recurrent", "objective", "task")
+KINDS = ("encoder", "decoder", "encoder-decoder", "recurrent", "objective", "task", "target")
 
 
 @click.command(
@@ -20,6 +20,7 @@ Examples:
   zoo plugins new opt --class-prefix OPT --like decoder
   zoo plugins new smooth --like objective
   zoo plugins new robust --like task
+  zoo plugins new archive --like target
 
 NAME is the model_type in the config.json of the model's checkpoints, if there are any, and
 --class-prefix begins the names of their classes, such as OPTForCausalLM. They identify
@@ -47,8 +48,10 @@ def command(
 
     The project can be installed, passes its conformance tests, and every command works with it:
     configuration, model, weight rules, recipe, registry, tests and a workflow that runs them.
-    With --like objective or --like task, it has a pretraining objective or a task NAME instead.
+    With --like objective, --like task or --like target, it has a pretraining objective, a task or
+    an export target NAME instead.
     """
+    from zoo.exporting.targets import BUILT_IN as TARGETS
     from zoo.objectives import OBJECTIVES
     from zoo.plugins.scaffold import KINDS as FAMILIES
     from zoo.plugins.scaffold import PluginNames, write_project
@@ -56,8 +59,8 @@ def command(
 
     names = PluginNames(name, class_prefix)
     directory = output or Path(names.distribution)
-    taken = {"objective": {*OBJECTIVES}, "task": reserved_names()}.get(like, set())
-    files = write_project(names, like, directory, taken)
+    reserved = {"objective": {*OBJECTIVES}, "task": reserved_names(), "target": {*TARGETS}}
+    files = write_project(names, like, directory, reserved.get(like, set()))
     values: dict[str, object] = {"path": str(directory), "files": files}
     lines = [str(directory / file) for file in files]
     if like in FAMILIES:

@@ -61,7 +61,8 @@ class Metric(Protocol):
 class QuantizationPlan:
     """Quantized copies to write, and the texts that they are measured on."""
 
-    methods: Sequence[Quantization]  # how weights are quantized, one for each copy
+    # how the weights of ONNX graphs are quantized, one for each copy
+    methods: Sequence[Quantization] = ()
     max_drop: float = MAX_DROP  # largest accepted drop, see ``Agreement.drop``
     # texts of the comparison, one a line; by default from the books of the package
     eval_file: Path | None = None

@@ -6,7 +6,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from zoo.exporting.targets.base import ExportTarget
+    from zoo.exporting.targets.base import ExportTarget, TargetOptions
 
 ONNX = "onnx"
 # name -> class, in the order of help texts; the first is the default
@@ -26,13 +26,36 @@ def target_names() -> list[str]:
     return [*BUILT_IN, *usable("targets", BUILT_IN)]
 
 
-def find_target(name: str) -> "ExportTarget":
-    """Return a target by name; an unknown one is a ``UsageError`` with the nearest names."""
+def target_class(name: str) -> "type[ExportTarget]":
+    """Return the class of a target; an unknown one is a ``UsageError`` with the nearest names."""
     from zoo.exporting.targets.base import ExportTarget
     from zoo.plugins.entry_point_objects import import_class
 
-    target: ExportTarget = import_class("targets", name, BUILT_IN, ExportTarget)()
+    target: type[ExportTarget] = import_class("targets", name, BUILT_IN, ExportTarget)
+    if name not in BUILT_IN:
+        _check_options(name, target)
     return target
+
+
+def _check_options(name: str, target: "type[ExportTarget]") -> None:
+    """Check that a plugin's target can be made without options, as a backend is."""
+    from msgspec.structs import fields
+
+    from zoo.exporting.targets.base import TargetOptions
+    from zoo.plugins.entry_point_objects import broken_object, find_object
+
+    if not issubclass(target.options_type, TargetOptions):
+        reason = "its options_type is not a subclass of TargetOptions"
+        raise broken_object(find_object("targets", name, BUILT_IN), reason)
+    for field in fields(target.options_type):
+        if field.required:
+            reason = f"its option {field.name} has no default"
+            raise broken_object(find_object("targets", name, BUILT_IN), reason)
+
+
+def find_target(name: str, options: "TargetOptions | None" = None) -> "ExportTarget":
+    """Return a target with its options, by default those of ``zoo export`` without any."""
+    return target_class(name)(options)
 
 
 def state_of_target(name: str) -> str:

@@ -1,10 +1,12 @@
 """Base class of export targets, which plugins subclass."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
 
 from zoo.errors import UsageError, did_you_mean
 from zoo.io.lazy_import import import_problem
@@ -36,11 +38,28 @@ class Precision:
     reason: str
 
 
+class TargetOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base class of the options that a target adds to ``zoo export``; it has none itself.
+
+    A subclass declares a field for each option, with a type, a default and a description::
+
+        class ZipOptions(TargetOptions, frozen=True, kw_only=True):
+            level: Annotated[int, Meta(ge=0, le=9, description="Compression level.")] = 6
+
+    ``zoo export`` then has ``--level``, with its help, its default and its bounds. A field is a
+    text, a number, a ``Literal``, a ``Path`` of a file to read, or a bool; each may be ``None``,
+    where the option is not given. A bool that may be ``None`` is a pair such as
+    ``--cache/--no-cache``.
+    """
+
+
 @dataclass(frozen=True)
 class ExportSettings:
-    """Settings of an export, from the options of ``zoo export``."""
+    """Settings of an export that all targets have, from the options of ``zoo export``."""
 
     precision: str | None = None  # of the target; ``None`` for its first one
+    # further precisions in the same directory, see ``ExportTarget.combines_precisions``
+    more_precisions: tuple[str, ...] = ()
     force: bool = False  # replace an existing export
     managed: bool = False  # replace any existing target, in a cache
     unverified: bool = False  # publish without a comparison where the runtime is missing
@@ -48,8 +67,8 @@ class ExportSettings:
     allow_tokenizer_differences: bool = False
     # texts, metric and accepted loss of a quantized model; ``None`` for the default ones
     quantization: "QuantizationPlan | None" = None
-    # further options that were given, those of ``ExportTarget.options`` by name
-    options: Mapping[str, Any] = field(default_factory=dict)
+    # models with one adapter each, whose tensors are inputs; see ``ExportTarget.keeps_adapters``
+    adapters: "Sequence[Checkpoint]" = ()
 
 
 class ExportTarget(ABC):
@@ -58,14 +77,20 @@ class ExportTarget(ABC):
     The gate writes a model, opens it with the target's own runtime and compares the outputs with
     torch, before anything is published; see ``zoo.exporting.targets.checked_export.export_to``.
 
+    Args:
+        options: options of the type ``options_type``; ``None`` for their defaults.
+
     Attributes:
+        options: options of this export.
         name: name of the target, of its entry point and of the backend in ``zoo run --backend``.
         title: name of the runtime, for messages and the documentation.
         package: module that writes the files, and in most cases runs them; empty for none.
         install: command that installs it.
         extra: extra of ``plm-zoo`` that installs it; empty for none.
         precisions: name -> precision; the first is the default.
-        options: names of further options of ``zoo export`` that the target takes.
+        precision_synonyms: further names of precisions, such as ``int8`` for ``q8_0``.
+        options_type: type of the options that the target adds to ``zoo export``.
+        combines_precisions: whether one directory holds a model in several precisions.
         reads_token_types: whether the runtime takes token types other than zero.
         library: library of the runtime's models on the Hub, for the model card.
         runs_weights: whether ``--backend`` exports a model and runs it: false for a target that
@@ -83,13 +108,24 @@ class ExportTarget(ABC):
     install: ClassVar[str] = ""
     extra: ClassVar[str] = ""
     precisions: ClassVar[Mapping[str, Precision]]
-    options: ClassVar[frozenset[str]] = frozenset()
+    precision_synonyms: ClassVar[Mapping[str, str]] = {}
+    options_type: ClassVar[type[TargetOptions]] = TargetOptions
+    combines_precisions: ClassVar[bool] = False
     reads_token_types: ClassVar[bool] = True
     runs_weights: ClassVar[bool] = True
     generates: ClassVar[bool] = False
     pools: ClassVar[bool] = False
     has_tokenizer: ClassVar[bool] = False
     max_drop: ClassVar[float] = 0.01
+    options: TargetOptions
+
+    def __init__(self, options: TargetOptions | None = None) -> None:
+        self.options = self.options_type() if options is None else options
+
+    @property
+    def keeps_adapters(self) -> bool:
+        """Whether adapters stay apart, in place of being merged into the weights."""
+        return False
 
     @property
     def folder(self) -> str:
@@ -115,12 +151,41 @@ class ExportTarget(ABC):
             return known[0]
         folded = name.lower()
         folded = DTYPE_NAMES.get(NAMES.get(folded, folded.upper()), folded)  # f16 is float16
+        folded = self.precision_synonyms.get(folded, folded)
         if folded not in known:
             raise UsageError(
                 f"{self.title} has no precision {name!r}",
                 did_you_mean(name, known) or f"give {', '.join(known)}",
             )
         return folded
+
+    def has_precision(self, name: str) -> bool:
+        """Return whether the target has a precision, in any spelling."""
+        try:
+            self.check_precision(name)
+        except UsageError:
+            return False
+        return True
+
+    def resolve_precisions(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the precisions that an export has for those that are asked for.
+
+        Args:
+            names: precisions in any spelling; none for the default one.
+
+        Returns:
+            names of ``precisions``, each once; a single one unless ``combines_precisions``.
+
+        Raises:
+            UsageError: the target has no such precision, or does not hold several.
+        """
+        resolved = tuple(dict.fromkeys(self.check_precision(name) for name in names))
+        if len(resolved) > 1 and not self.combines_precisions:
+            raise UsageError(
+                f"an export to {self.title} has one precision, not {' and '.join(resolved)}",
+                "give one of them",
+            )
+        return resolved or (self.check_precision(None),)
 
     def writer_problem(self) -> str | None:
         """Return why nothing can be written here; ``None`` if ``package`` is installed."""
@@ -253,3 +318,8 @@ class ExportTarget(ABC):
     def usage(self, checkpoint: "Checkpoint") -> list[str]:
         """Return lines of the model card that show how the runtime's own program runs the model."""
         return []
+
+
+def unused_option(option: str, ways: str) -> UsageError:
+    """Return the error for an option of quantized models without an option that makes one."""
+    return UsageError(f"{option} is for quantized models", f"give {ways}, or leave it out")

@@ -5,9 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.exporting.targets.base import ExportTarget, Precision
-from zoo.families.base import DECODER_TOKENS
 from zoo.overrides import override
-from zoo.tokenizers.gguf import POOLINGS
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
@@ -22,6 +20,8 @@ HALF_GELU = "GELU is a table of half-precision values"
 
 def refused_pooling(pooling: "Pooling") -> str | None:
     """Return what of a pooling llama.cpp does not have; ``None`` for nothing."""
+    from zoo.tokenizers.gguf import POOLINGS
+
     if pooling.modules or pooling.model_type != "SentenceTransformer":
         return "it pools token vectors, and has no further modules of sentence-transformers"
     if pooling.mode not in POOLINGS:
@@ -54,6 +54,7 @@ class Gguf(ExportTarget):
         "q4_0": Precision(None, "4-bit weights, 32 to a scale"),
         "mxfp4": Precision(None, "4-bit floating-point weights, 32 to a power of two"),
     }
+    precision_synonyms: ClassVar[Mapping[str, str]] = {"int8": "q8_0", "int4": "q4_0"}
     reads_token_types = False
     pools = True
     has_tokenizer = True
@@ -89,6 +90,8 @@ class Gguf(ExportTarget):
 
     @override
     def model_problem(self, family: "Family", config: Any, head: str) -> str | None:
+        from zoo.families.base import DECODER_TOKENS
+
         if DECODER_TOKENS in str(family.heads()[head].inputs):
             return "node-llama-cpp runs no models of an encoder and a decoder"
         return None

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.exporting.targets.base import ExportTarget, Precision
-from zoo.hub.upload.plan import PLACEHOLDER
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -61,6 +60,8 @@ class OpenVino(ExportTarget):
     def usage(self, checkpoint: "Checkpoint") -> list[str]:
         if checkpoint.model.pooling is None:
             return []
+        from zoo.hub.upload.plan import PLACEHOLDER
+
         return [
             *("", "With sentence-transformers:", "", "```python"),
             "from sentence_transformers import SentenceTransformer",

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from msgspec import Meta
 
 from zoo.errors import UsageError
-from zoo.exporting.targets.base import ExportSettings, ExportTarget, Precision
-from zoo.hub.upload.plan import PLACEHOLDER
+from zoo.exporting.targets.base import ExportSettings, ExportTarget, Precision, TargetOptions
 from zoo.overrides import override
-from zoo.sentence_models.sentence_transformers_files import STATIC
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
@@ -24,6 +24,20 @@ REASON = (
 )
 
 
+class StaticOptions(TargetOptions, frozen=True, kw_only=True):
+    """Options of the vectors; the defaults are those of the authors' library."""
+
+    dim: Annotated[int, Meta(ge=1, description="Number of principal components.")] = 256
+    sif_coefficient: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1,
+            description="Weight of rare tokens in static embeddings; 0 for equal weights.",
+        ),
+    ] = 0.0001
+
+
 class Static(ExportTarget):
     """Another model, which is made of the one that is given: the files of a ``StaticEmbedding``."""
 
@@ -36,7 +50,8 @@ class Static(ExportTarget):
         "float32": Precision(None, REASON),
         "float16": Precision(None, REASON),
     }
-    options = frozenset(("dim", "sif_coefficient"))
+    options_type: ClassVar[type[TargetOptions]] = StaticOptions
+    options: StaticOptions
     runs_weights = False
     max_drop = 0.6
 
@@ -44,6 +59,8 @@ class Static(ExportTarget):
     def refusal(
         self, family: "Family", config: Any, head: str, pooling: "Pooling | None" = None
     ) -> str | None:
+        from zoo.sentence_models.sentence_transformers_files import STATIC
+
         spec = family.onnx(config, head)
         if family.sentence_module == STATIC:
             return "it is static already"
@@ -75,6 +92,8 @@ class Static(ExportTarget):
 
     @override
     def usage(self, checkpoint: "Checkpoint") -> list[str]:
+        from zoo.hub.upload.plan import PLACEHOLDER
+
         return [
             *("", "With sentence-transformers:", "", "```python"),
             "from sentence_transformers import SentenceTransformer",

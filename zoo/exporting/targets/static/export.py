@@ -16,7 +16,7 @@ from zoo.exporting.layout import write_hub_files
 from zoo.exporting.quantization.agreement import Summary, rank_correlation, read_texts
 from zoo.exporting.quantization.variants import QuantizationPlan
 from zoo.exporting.report import Agreement, at_least_0
-from zoo.exporting.targets.base import ExportSettings, ExportTarget
+from zoo.exporting.targets.base import ExportSettings
 from zoo.exporting.targets.card import target_card
 from zoo.exporting.targets.checked_export import probe_texts, require_agreement
 from zoo.exporting.targets.report import TargetReport
@@ -43,17 +43,17 @@ from zoo.version import package_version
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from zoo.exporting.targets.static import Static
     from zoo.exporting.targets.static.vectors import Pool
     from zoo.families.base import Family
     from zoo.inference.session import Session
 
-DIM, SIF_COEFFICIENT = 256, 1e-4  # defaults of the authors' library
 UNDECIDED = np.zeros(0)
 KINDS = {"float32": np.float32, "float16": np.float16}
 
 
 def export_static(
-    target: ExportTarget, checkpoint: Checkpoint, directory: Path, settings: ExportSettings
+    target: "Static", checkpoint: Checkpoint, directory: Path, settings: ExportSettings
 ) -> TargetReport:
     """Distil a model into static embeddings, and publish them if they rank texts alike."""
     check_unicode(directory.absolute(), "the directory of the export")
@@ -72,14 +72,13 @@ def export_static(
     with output as staging, scratch_directory(is_only_folder=False) as scratch:
         weights = check_weights(checkpoint)
         teacher = TorchSession(checkpoint, dtype="float32")
-        dim, coefficient = (settings.options.get(n) for n in ("dim", "sif_coefficient"))
         made = distil(
             checkpoint,
             teacher,
             scratch,
             precision,
-            dim=DIM if dim is None else dim,
-            sif_coefficient=SIF_COEFFICIENT if coefficient is None else coefficient or None,
+            dim=target.options.dim,
+            sif_coefficient=target.options.sif_coefficient or None,
         )
         (staging / WEIGHTS).write_bytes((scratch / "hub" / WEIGHTS).read_bytes())
         report = TargetReport(

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks._common import Timing, alternate, machine, table, versions
-from zoo.conformance.hf_reference import Difference, named_outputs, reference_model
+from zoo.conformance.comparison import Difference
+from zoo.conformance.hf_reference import named_outputs, reference_model
 from zoo.families.random_inputs import random_inputs, randomize_weights
 from zoo.nn.layers.skip_init import init_empty_weights
 from zoo.plugins import get_family

@@ -85,16 +85,31 @@ def other_start(model: Any) -> None:
     model.decoder_start_token_id = model.eos_token_id
 
 
-OUTPUTS = "reference outputs of pegasus with head seq2seq-lm: logits differs by .*; the first layer"
+OUTPUTS = "reference outputs of pegasus with head seq2seq-lm: logits differs by .*"
 START = "decoder start of pegasus with head seq2seq-lm: decoder_input_ids begins with"
 # name of a fault -> the fault, and a pattern of the line that names it
 FAULTS: dict[str, tuple[Faults, str]] = {
-    "queries and keys swapped": (Faults(weights=swapped), f"{OUTPUTS} .*: decoder.layers.0"),
-    "positions off by one": (Faults(model=one_position_late), f"{OUTPUTS} .*: embeddings"),
-    "no scale of embeddings": (Faults(model=without_scale), f"{OUTPUTS} .*: embeddings"),
-    "norms after the sums": (Faults(model=post_norm), f"{OUTPUTS} .*: layers.0"),
-    "no bias of the logits": (Faults(model=without_bias), f"{OUTPUTS} .*: logits"),
-    "no causal mask": (Faults(model=not_causal), f"{OUTPUTS} .*: decoder.layers.0"),
+    "queries and keys swapped": (
+        Faults(weights=swapped),
+        rf"{OUTPUTS}decoder.layers.0.cross.out .*query and key are exchanged: .*encoder_attn",
+    ),
+    "positions off by one": (Faults(model=one_position_late), f"{OUTPUTS}positions are off by 1"),
+    "no scale of embeddings": (
+        Faults(model=without_scale),
+        f"{OUTPUTS}it computes with scale_embedding False",
+    ),
+    "norms after the sums": (
+        Faults(model=post_norm),
+        f"{OUTPUTS}layers.0.attention_norm .*are the norms in the same order",
+    ),
+    "no bias of the logits": (
+        Faults(model=without_bias),
+        f"{OUTPUTS}the first of these outputs that differs: logits; .*logits_bias has no effect",
+    ),
+    "no causal mask": (
+        Faults(model=not_causal),
+        f"{OUTPUTS}decoder.layers.0.attention.out .*reads later tokens: is the mask causal",
+    ),
     "another start token": (Faults(model=other_start), START),
 }
 

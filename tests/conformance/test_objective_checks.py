@@ -12,7 +12,8 @@ from msgspec.structs import replace as replace_struct
 from tests.conformance.faults import Checks, Faults, FaultyBert
 from tests.objectives.words import vocabulary
 from zoo.conformance import objective_checks
-from zoo.conformance.objective_checks import require_no_leak
+from zoo.conformance.objective_checks import MIN_LABELS, require_enough, require_no_leak
+from zoo.conformance.tiny_model import NotApplicable
 from zoo.data.corpus import Split
 from zoo.errors import VerificationError
 from zoo.objectives import OBJECTIVES, masked, objective_type
@@ -32,9 +33,9 @@ FAMILIES |= {name: "bart" for name, place in OBJECTIVES.items() if "infilling" i
 
 
 def texts() -> Split:
-    """Return four documents of ten sentences of random words."""
+    """Return four documents of sixty sentences of random words."""
     ids: Any = [VOCABULARY.tokenizer.token_to_id(word) for word in WORDS]
-    return Split.from_documents(np.random.default_rng(0).choice(ids, size=(4, 10, 13)).tolist())
+    return Split.from_documents(np.random.default_rng(0).choice(ids, size=(4, 60, 13)).tolist())
 
 
 def objective(name: str) -> tuple[Any, Objective]:
@@ -51,7 +52,21 @@ def _few_exchanges(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", [*OBJECTIVES, "bert-style"])
 def test_sound_objectives_pass(name: str) -> None:
-    assert require_no_leak(*objective(name), texts()) > 5
+    family, sound = objective(name)
+    labels = require_no_leak(family, sound, texts())
+    if min(sound.visible_labels.get(term, 0.0) for term in sound.loss_weights) < 1:
+        assert max(labels.values()) >= MIN_LABELS
+    assert [term for term, count in labels.items() if 0 < count < MIN_LABELS] == []
+
+
+def test_too_few_labels_are_no_result() -> None:
+    """Three labels that are visible are a leak; three that are not say nothing."""
+    measured = {"mine": {"masked-lm": 3, "next-sentence": 0}}
+    with pytest.raises(NotApplicable, match="mine: 3 labels of masked-lm; at least 30 are needed"):
+        require_enough(measured)
+    require_enough({"mine": {"masked-lm": MIN_LABELS, "next-sentence": 0}})
+    with pytest.raises(NotApplicable, match="no label of mine is a token"):
+        require_enough({"mine": {"next-sentence": 0}})
 
 
 def unchanged(ids: Any, *args: Any) -> Any:

@@ -86,16 +86,17 @@ def test_full_checks_and_those_that_do_not_apply(tmp_path: Path) -> None:
     problems = [line for line in lines if line.startswith("  problem: ")]
     failed = {line.removeprefix("  problem: ").partition(" of mine")[0] for line in problems}
     references = {"published tensors", "reference defaults", "reference outputs"}
-    references |= {"reference initialization", "dropout rates"}
-    assert failed == references and len(problems) == 5
+    references |= {"reference initialization", "dropout rates", "reference keys", "reference ties"}
+    assert failed == references and len(problems) == 7
     assert [line for line in problems if "has the model type mine, and Bert" not in line] == []
-    assert first == "mine (zoo-mine 1.2): 5 problems"
+    assert first == "mine (zoo-mine 1.2): 7 problems"
     skipped = [line for line in lines if line.startswith("  not run: ")]
     assert len(problems) + len(skipped) == len(lines)
     reasons = [line.removeprefix("  not run: ").partition(": ") for line in skipped]
     assert {(check, reason) for check, _, reason in reasons} == {
         ("export of mine", "no recipe: mine has no recipe"),
         ("label leaks of mine", "no recipe: mine has no recipe"),
+        ("objectives of mine", "no recipe: mine has no recipe"),
         (
             "reference tokenizer of mine",
             "transformers has no tokenizer class for the model type mine",
@@ -124,7 +125,7 @@ def test_full_checks_and_those_that_do_not_apply(tmp_path: Path) -> None:
 def test_full_checks_train_and_export(tmp_path: Path) -> None:
     """The recipe of the first needs a head that it lacks; the second has all heads."""
     for heads, first, failing in (
-        ("few", FEW_HEADS, {"loss decreases", "export"}),
+        ("few", FEW_HEADS, {"loss decreases", "export", "objectives"}),
         ("all", FAMILY, set()),
     ):
         site = lay_out(tmp_path / heads, {}, first=first)
@@ -132,6 +133,7 @@ def test_full_checks_train_and_export(tmp_path: Path) -> None:
         (mine,) = json.loads(done.stdout)["plugins"]
         failed = {text.partition(" of mine")[0] for text in mine["problems"]}
         references = {"published tensors", "reference defaults", "reference outputs"}
+        references |= {"reference keys", "reference ties"}
         assert failed - references == failing, mine["problems"]
         skipped = {text.partition(" of mine")[0] for text in mine["skipped"]} - {"packed rows"}
         assert skipped == {"golden file", *(["fine tuning"] if heads == "few" else [])}

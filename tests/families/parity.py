@@ -15,11 +15,8 @@ from msgspec.structs import replace
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from zoo.conformance.hf_reference import (
-    Difference,
-    compare_models,
-    reference_model,
-)
+from zoo.conformance.comparison import Difference, compare_models
+from zoo.conformance.hf_reference import reference_model
 from zoo.conversion import convert
 from zoo.families.base import Family
 from zoo.families.random_inputs import random_inputs, randomize_weights

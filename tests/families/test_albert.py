@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.families import parity
 from tests.families.reference import SMALL_SIZES, ReferenceTests
 from zoo.checkpoint import load_checkpoint
-from zoo.conformance.hf_reference import compare_with_reference
+from zoo.conformance.comparison import compare_with_reference
 from zoo.conformance.verify import verify
 from zoo.families.random_inputs import random_inputs
 from zoo.io.tensors.formats import TensorInfo

@@ -21,7 +21,8 @@ from tests.families.parity import (
     random_model,
 )
 from tests.families.reference import SMALL_SIZES
-from zoo.conformance.hf_reference import compare_with_reference, reference_model
+from zoo.conformance.comparison import compare_with_reference
+from zoo.conformance.hf_reference import reference_model
 from zoo.errors import VerificationError
 from zoo.families.config import Activation
 from zoo.families.random_inputs import random_inputs

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from tests.families.parity import random_model
 from tests.inference.making import make_checkpoint
-from zoo.conformance.hf_reference import Difference, reference_model
+from zoo.conformance.comparison import Difference
+from zoo.conformance.hf_reference import reference_model
 from zoo.exporting.export import export_onnx
 from zoo.families.random_inputs import random_inputs
 from zoo_gpt import Gpt

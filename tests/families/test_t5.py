@@ -16,12 +16,8 @@ from transformers.models.t5.modeling_t5 import T5Attention
 from tests.families import parity
 from tests.families.further_version import FurtherVersionTests
 from zoo.checkpoint import load_checkpoint
-from zoo.conformance.hf_reference import (
-    Difference,
-    compare_with_reference,
-    named_outputs,
-    reference_model,
-)
+from zoo.conformance.comparison import Difference, compare_with_reference
+from zoo.conformance.hf_reference import named_outputs, reference_model
 from zoo.conversion import convert
 from zoo.errors import VerificationError
 from zoo.exporting.export import export_onnx

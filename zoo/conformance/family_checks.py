@@ -184,7 +184,10 @@ class FamilyChecks(
         every_head = probabilities.get("dropout", 0.0) > 0
         possible = max(probabilities.values(), default=0.0) > 0
         for name, tensor in first.items():
-            require(torch.equal(tensor, second[name]), f"{name} changes from run to run")
+            require(
+                torch.equal(tensor, second[name]),
+                f"{name} changes from run to run: is dropout applied in evaluation?",
+            )
             if not tensor.is_floating_point():
                 continue  # indices need not change
             changed = not torch.equal(tensor, in_training[name])

@@ -1,16 +1,13 @@
-"""Comparison of a model with the reference library's, output by output and layer by layer."""
+"""Models of the reference library with our weights, its tensors, constants and outputs."""
 
 import contextlib
 import importlib
 import inspect
-import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from zoo.errors import UsageError, VerificationError
+from zoo.errors import UsageError, VerificationError, ZooError
 from zoo.families.base import Family
-from zoo.families.random_inputs import random_inputs
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -20,125 +17,22 @@ if TYPE_CHECKING:
     from zoo.weights import WeightMap
 
 REFERENCE = "transformers"
-Run = Callable[[], "dict[str, Tensor]"]
 
 
-@dataclass(frozen=True)
-class Difference:
-    """The difference of two tensors."""
-
-    absolute: float  # largest absolute difference of elements; infinite if the shapes differ
-    relative: float  # the same, relative to the reference's largest magnitude
-
-    @classmethod
-    def between(cls, tensor: "Tensor", reference: "Tensor") -> "Difference":
-        """Compare two tensors; a value that is not finite makes both differences infinite."""
-        same_shape = tensor.shape == reference.shape
-        absolute = (tensor - reference).abs().max().item() if same_shape else float("inf")
-        largest = reference.abs().max().item()
-        if not math.isfinite(absolute):
-            return cls(float("inf"), float("inf"))
-        return cls(absolute, absolute / largest if largest else absolute)
+class ReferenceUnavailable(UsageError):
+    """The reference cannot be compared with: it is not installed, has no class, or fails."""
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The result of a comparison."""
-
-    outputs: Mapping[str, Difference]
-    # embeddings and layers, in order -> the difference of their outputs
-    layers: Mapping[str, Difference]
-    # the first of the layers, then of the outputs, whose relative difference exceeds the tolerance;
-    # ``None`` if all agree
-    first_diverging: str | None
-
-
-def compare_with_reference(
-    family: Family,
-    config: Any,
-    head: str,
-    model: "nn.Module",
-    *,
-    inputs: "Mapping[str, Tensor] | None" = None,
-    lengths: Sequence[int] | None = None,
-    tolerance: float = 1e-5,
-) -> Comparison:
-    """Run a model and the reference library's with the same weights."""
-    # The library is optional; only this module imports it, by name.
-    reference = reference_model(family, config, head, model.state_dict())
-    return compare_models(
-        family, config, head, model, reference, inputs, lengths=lengths, tolerance=tolerance
-    )
-
-
-def compare_models(
-    family: Family,
-    config: Any,
-    head: str,
-    model: "nn.Module",
-    reference: "nn.Module",
-    inputs: "Mapping[str, Tensor] | None" = None,
-    *,
-    lengths: Sequence[int] | None = None,
-    tolerance: float = 1e-5,
-) -> Comparison:
-    """Run a model and a reference that is built already; see ``compare_with_reference``."""
-    spec = family.onnx(config, head)
-    if inputs is not None:
-        batches = [inputs]
-    else:
-        longest = min([48, *spec.limits.values()])
-        lengths = lengths or (longest, longest // 2 + 1, spec.minimums.get("tokens", 1))
-        # without a padding token, the reference cannot find the last token of a row in a batch
-        unpadded = getattr(reference.config, "pad_token_id", None) is None
-        groups = [[length] for length in lengths] if unpadded else [lengths]
-        batches = [
-            random_inputs(spec, config, rows, seed=seed, padding_side=family.padding_side)
-            for seed, rows in enumerate(groups)
-        ]
-    results = []
-    for batch in batches:
-        named, hidden = _run(model.eval(), batch)
-        arguments = family.reference_inputs(head, batch)
-        expected, states = _run_reference(reference, arguments, list(spec.outputs))
-        by_layer = _differences(hidden, dict(zip(hidden, states, strict=True)))
-        results.append((_differences(named, expected), by_layer))
-    # the largest difference of each tensor over the batches
-    outputs, layers = (
-        {
-            name: max((result[part][name] for result in results), key=lambda d: d.relative)
-            for name in results[0][part]
-        }
-        for part in (0, 1)
-    )
-    first = (name for name, d in (layers | outputs).items() if d.relative > tolerance)
-    return Comparison(outputs, layers, next(first, None))
-
-
-def reference_runs(
-    family: Family,
-    config: Any,
-    head: str,
-    model: "nn.Module",
-    reference: "nn.Module",
-    inputs: "Mapping[str, Tensor]",
-) -> "tuple[Run, Run]":
-    """Return functions that run a model and the reference in their current mode."""
-    # Both return hidden states and outputs under the same names
-    outputs = list(family.onnx(config, head).outputs)
-
-    def run() -> "dict[str, Tensor]":
-        named, layers = _run(model, inputs)
-        return {**layers, **named}
-
-    names = [name for name in run() if name not in outputs]
-
-    def run_reference() -> "dict[str, Tensor]":
-        arguments = family.reference_inputs(head, inputs)
-        named, states = _run_reference(reference, arguments, outputs)
-        return {**dict(zip(names, states, strict=True)), **named}
-
-    return run, run_reference
+@contextlib.contextmanager
+def report_reference_errors(class_name: str) -> Iterator[None]:
+    """Raise errors of the reference library within the block as ``ReferenceUnavailable``."""
+    try:
+        yield
+    except ZooError:
+        raise
+    except Exception as error:
+        message = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ReferenceUnavailable(f"{class_name} of {REFERENCE} fails with {message}") from error
 
 
 def reference_model(
@@ -153,32 +47,37 @@ def reference_model(
         state: state dict of our model; its dtype becomes the reference's.
 
     Raises:
-        UsageError: see ``reference_class``.
+        ReferenceUnavailable: see ``reference_class``.
         VerificationError: its model does not take exactly the tensors that the rules give; or see
             ``reference_class``.
     """
+    weights = hub_state(family.weights(config, head), state)
+    return build_reference(family, config, head, weights, family.to_hub(config))
+
+
+def build_reference(
+    family: Family,
+    config: Any,
+    head: str,
+    weights: "Mapping[str, Tensor]",
+    hub: Mapping[str, Any],
+) -> "nn.Module":
+    """Return the reference's model with tensors of the Hub's layout and a Hub configuration."""
     from zoo.nn.layers.skip_init import SkipInit
 
     kind = reference_class(family, config, head)
-    weights = hub_state(family.weights(config, head), state)
     dtype = next(iter(weights.values())).dtype
-    bars = importlib.import_module(f"{REFERENCE}.utils.logging")
-    shown = bars.is_progress_bar_enabled()
-    bars.disable_progress_bar()
-    try:
-        with SkipInit():
-            model, loading = kind.from_pretrained(
-                None,
-                config=kind.config_class(**family.to_hub(config)),
-                state_dict=weights,
-                dtype=dtype,
-                attn_implementation="eager",  # the plain formula, not the kernel that ours calls
-                output_loading_info=True,
-                **_parts(kind, family.onnx(config, head).outputs),
-            )
-    finally:
-        if shown:
-            bars.enable_progress_bar()
+    model_config = _make_config(kind, hub)
+    with _silent(), SkipInit(), report_reference_errors(kind.__name__):
+        model, loading = kind.from_pretrained(
+            None,
+            config=model_config,
+            state_dict=dict(weights),
+            dtype=dtype,
+            attn_implementation="eager",  # the plain formula, not the kernel that ours calls
+            output_loading_info=True,
+            **_parts(kind, family.onnx(config, head).outputs),
+        )
     wrong = {problem: names for problem, names in loading.items() if names}
     if wrong:
         raise VerificationError(f"{kind.__name__} of {REFERENCE} does not fit the rules: {wrong}")
@@ -186,6 +85,42 @@ def reference_model(
         if parameter.dtype is not dtype:  # its class chooses the dtype itself
             parameter.data = weights[name]
     return model.eval()  # type: ignore[no-any-return]
+
+
+def reference_config(family: Family, config: Any, kind: Any) -> Any:
+    """Return a configuration of the reference library's, for a class that it has.
+
+    Raises:
+        VerificationError: it refuses the keys that the family writes.
+    """
+    return _make_config(kind, family.to_hub(config))
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Show no progress bars and reports of the reference library within the block."""
+    settings = importlib.import_module(f"{REFERENCE}.utils.logging")
+    shown = settings.is_progress_bar_enabled()
+    verbosity = settings.get_verbosity()
+    settings.disable_progress_bar()
+    settings.set_verbosity_error()
+    try:
+        yield
+    finally:
+        settings.set_verbosity(verbosity)
+        if shown:
+            settings.enable_progress_bar()
+
+
+def _make_config(kind: Any, hub: Mapping[str, Any]) -> Any:
+    try:
+        return kind.config_class(**hub)
+    except Exception as error:
+        message = " ".join(f"{type(error).__name__}: {error}".split())
+        raise VerificationError(
+            f"{kind.config_class.__name__} of {REFERENCE} refuses the configuration: {message}",
+            "`to_hub` of the family has to write what its class reads",
+        ) from error
 
 
 def _parts(kind: type, outputs: Collection[str]) -> dict[str, bool]:
@@ -198,11 +133,18 @@ def _import_reference(module: str = "") -> Any:
     try:
         return importlib.import_module(REFERENCE + module)
     except ModuleNotFoundError as error:
-        raise UsageError(f"{REFERENCE} is not installed", f"pip install {REFERENCE}") from error
+        raise ReferenceUnavailable(
+            f"{REFERENCE} is not installed", f"pip install {REFERENCE}"
+        ) from error
 
 
 def reference_class(family: Family, config: Any, head: str) -> Any:
-    """Return the class of the reference library with the name that a family gives."""
+    """Return the class of the reference library with the name that a family gives.
+
+    Raises:
+        ReferenceUnavailable: it has none.
+        VerificationError: the class has another spelling or another model type.
+    """
     name = family.architecture(config, head)
     library = _import_reference()
     kind, model_type = getattr(library, name, None), family.model_type(config)
@@ -213,7 +155,7 @@ def reference_class(family: Family, config: Any, head: str) -> Any:
                 f"{family.name} has the class {name}, which {REFERENCE} spells {spellings[0]}",
                 "give its heads the prefix of the class names as it is spelled there",
             )
-        raise UsageError(f"{REFERENCE} {library.__version__} has no class {name}")
+        raise ReferenceUnavailable(f"{REFERENCE} {library.__version__} has no class {name}")
     if kind.config_class.model_type != model_type:
         raise VerificationError(
             f"{family.name} has the model type {model_type}, and {name} of {REFERENCE} has "
@@ -230,7 +172,9 @@ def reference_tokenizer_class(family: Family, config: Any) -> Any:
     model_type = family.model_type(config)
     name = names.TOKENIZER_MAPPING_NAMES.get(model_type)
     if not isinstance(name, str):  # versions before 5 have pairs of classes
-        raise UsageError(f"{REFERENCE} has no tokenizer class for the model type {model_type}")
+        raise ReferenceUnavailable(
+            f"{REFERENCE} has no tokenizer class for the model type {model_type}"
+        )
     return getattr(library, name)
 
 
@@ -243,8 +187,9 @@ def reference_tensors(family: Family, config: Any, head: str) -> "dict[str, Tens
 
     kind = reference_class(family, config, head)
     parts = _parts(kind, family.onnx(config, head).outputs)
-    with torch.device("meta"):
-        model = kind(kind.config_class(**family.to_hub(config)), **parts)
+    model_config = reference_config(family, config, kind)
+    with torch.device("meta"), report_reference_errors(kind.__name__):
+        model = kind(model_config, **parts)
     state = saved_state(model)
     return {name: TensorInfo("F32", tuple(t.shape)) for name, t in state.items()}
 
@@ -263,7 +208,9 @@ def reference_state(family: Family, config: Any, head: str) -> "Mapping[str, Ten
     """Return the initial tensors of a new model of the reference library, as it saves them."""
     kind = reference_class(family, config, head)
     parts = _parts(kind, family.onnx(config, head).outputs)
-    return saved_state(kind(kind.config_class(**family.to_hub(config)), **parts))
+    model_config = reference_config(family, config, kind)
+    with report_reference_errors(kind.__name__):
+        return saved_state(kind(model_config, **parts))
 
 
 def reference_start(family: Family, config: Any, head: str) -> int | None:
@@ -271,8 +218,9 @@ def reference_start(family: Family, config: Any, head: str) -> int | None:
     import torch
 
     kind = reference_class(family, config, head)
-    with torch.random.fork_rng(devices=[]):
-        model = kind(kind.config_class(**family.to_hub(config))).eval()
+    model_config = reference_config(family, config, kind)
+    with torch.random.fork_rng(devices=[]), report_reference_errors(kind.__name__):
+        model = kind(model_config).eval()
     if not hasattr(model, "prepare_decoder_input_ids_from_labels"):
         return None
     read: list[Tensor] = []
@@ -284,7 +232,7 @@ def reference_start(family: Family, config: Any, head: str) -> int | None:
     hook = model.get_decoder().register_forward_pre_hook(record, with_kwargs=True)
     source, labels = torch.full((1, 4), 3), torch.full((1, 3), 4)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), report_reference_errors(kind.__name__):
             model(input_ids=source, labels=labels)
     finally:
         hook.remove()
@@ -319,38 +267,43 @@ def hub_state(weights: "WeightMap", state: "Mapping[str, Tensor]") -> "dict[str,
     return {weights.written(name): tensor for name, tensor in hub.items()}
 
 
-def _run(
-    model: "nn.Module", inputs: "Mapping[str, Tensor]"
-) -> "tuple[dict[str, Tensor], dict[str, Tensor]]":
-    """Return the outputs, and the hidden states by the names of the modules that return them."""
-    import torch
-
-    from zoo.nn.capture import capture
-
-    decoder = getattr(model, "decoder", None)
-    with contextlib.ExitStack() as stack, torch.no_grad(), keep_float64():
-        captured = stack.enter_context(capture(model, hidden="all")).hidden
-        target = stack.enter_context(capture(decoder, hidden="all")).hidden if decoder else {}
-        outputs = model(**inputs)
-    layers = {f"layers.{number - 1}": captured[number] for number in sorted(captured) if number}
-    decoder_layers = {
-        f"decoder.layers.{number - 1}": target[number] for number in sorted(target) if number
-    }
-    return outputs, {"embeddings": captured[0], **layers, **decoder_layers}
-
-
-def _run_reference(
-    model: "nn.Module", inputs: "Mapping[str, Tensor]", names: Sequence[str]
+def run_reference(
+    family: Family,
+    head: str,
+    model: "nn.Module",
+    inputs: "Mapping[str, Tensor]",
+    names: Sequence[str],
 ) -> "tuple[dict[str, Tensor], Sequence[Tensor]]":
-    """Return the reference's outputs and hidden states, the decoder's after the encoder's."""
-    import torch
+    """Return the reference's outputs and hidden states, the decoder's after the encoder's.
 
-    with torch.no_grad(), keep_float64():
-        outputs = model(**inputs, output_hidden_states=True)
+    Args:
+        family: the family, which may give the reference other inputs.
+        head: name of the head.
+        model: the reference's model.
+        inputs: inputs of our model.
+        names: names of our outputs.
+
+    Raises:
+        ReferenceUnavailable: the reference fails.
+        VerificationError: it takes no argument with the name of an input.
+    """
+    arguments = family.reference_inputs(head, inputs)
+    parameters = inspect.signature(model.forward).parameters
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    unknown = sorted(arguments.keys() - parameters.keys())
+    class_name = type(model).__name__
+    if unknown and not takes_any:
+        raise VerificationError(
+            f"{class_name} of {REFERENCE} takes no {', '.join(unknown)}",
+            "override `reference_inputs` in the family",
+        )
+    with keep_float64(), report_reference_errors(class_name):
+        outputs = model(**arguments, output_hidden_states=True)
     states = outputs.get("hidden_states")
-    if states is None:  # the decoder's without its embeddings, which our capture does not record
+    if states is None and outputs.get("encoder_hidden_states") is not None:
+        # the decoder's without its embeddings, which our capture does not record
         states = (*outputs.encoder_hidden_states, *outputs.decoder_hidden_states[1:])
-    return named_outputs(outputs, names), states
+    return named_outputs(outputs, names), states or ()
 
 
 def keep_float64() -> "TorchFunctionMode":
@@ -393,9 +346,3 @@ def named_outputs(outputs: Mapping[str, Any], names: Sequence[str]) -> "dict[str
         return {name: outputs[name] for name in names}
     tensors = [value for value in outputs.values() if isinstance(value, torch.Tensor)]
     return dict(zip(names, tensors, strict=True))
-
-
-def _differences(
-    tensors: "Mapping[str, Tensor]", references: "Mapping[str, Tensor]"
-) -> dict[str, Difference]:
-    return {name: Difference.between(tensors[name], r) for name, r in references.items()}

@@ -20,17 +20,16 @@ if TYPE_CHECKING:
     from zoo.families.base import Family
     from zoo.families.config import Config
 
-VOCABULARY = 1000  # tokens of the models of quick checks
-
 
 @dataclass(frozen=True)
 class Check:
     """How a check is run: the method of ``FamilyChecks`` with its name after ``check_``."""
 
     test: str = ""  # name of the pytest test after ``test_``; by default the check's
-    # it trains, exports or compares with the reference library, on a model of full size; ``zoo
-    # plugins check`` runs it with ``--full``
+    # it trains, exports or compares with the reference library; ``zoo plugins check`` runs it with
+    # ``--full``
     slow: bool = False
+    trains: bool = False  # it trains a model of full size
     # a ``UsageError`` means that the family has no such head, or the library no such class
     optional: bool = False
     compares: bool = False  # it is a test of ``ReferenceTests``, not of ``FamilyTests``
@@ -46,6 +45,7 @@ CHECKS: Mapping[str, Check] = {
     "published_tensors": Check(slow=True, optional=True),
     "constants": Check(),
     "rules_read_tensors_once": Check(),
+    "ties": Check(),
     "exported_names_are_read": Check(),
     "tensor_round_trip": Check(),
     "state_dict_round_trip": Check(),
@@ -64,15 +64,18 @@ CHECKS: Mapping[str, Check] = {
     "unequal_sizes": Check(slow=True),
     "bfloat16": Check(),
     "gradients": Check(test="gradients_reach_every_parameter"),
-    "loss_decreases": Check(slow=True),
-    "label_leaks": Check(slow=True),
-    "export": Check(slow=True),
-    "fine_tuning": Check(slow=True, optional=True),
-    "resume": Check(slow=True, optional=True),
+    "loss_decreases": Check(slow=True, trains=True),
+    "objectives": Check(test="objectives_train", slow=True, trains=True),
+    "label_leaks": Check(slow=True, trains=True),
+    "export": Check(slow=True, trains=True),
+    "fine_tuning": Check(slow=True, trains=True, optional=True),
+    "resume": Check(slow=True, trains=True, optional=True),
     "initialization": Check(),
     "reference_outputs": Check(
         "outputs_equal_the_reference", slow=True, optional=True, compares=True
     ),
+    "reference_keys": Check("keys_change_the_outputs", slow=True, optional=True, compares=True),
+    "reference_ties": Check("ties_equal_the_reference", slow=True, optional=True, compares=True),
     "reference_initialization": Check(
         "initialization_equals_the_reference", slow=True, optional=True, compares=True
     ),
@@ -108,6 +111,8 @@ class Finding(msgspec.Struct, frozen=True):
 
 def check_family(family: "Family", *, full: bool) -> Iterator[Finding]:
     """Yield what the checks of a family find."""
+    from zoo.conformance.tiny_model import smaller
+
     try:
         heads, tiny = list(family.heads()), family.sizes()["tiny"]
     except Exception as error:
@@ -118,17 +123,47 @@ def check_family(family: "Family", *, full: bool) -> Iterator[Finding]:
         yield from builds
         return
     for slow in (False, True) if full else (False,):
-        checks = _checks(family, tiny if slow else _smaller(tiny))
         for name, check in sorted(CHECKS.items()):
             if check.slow == slow and not check.elsewhere:
-                for arguments in _calls(getattr(checks, f"check_{name}"), heads):
-                    label = f"{name.replace('_', ' ')} of {family.name}"
-                    kinds = (kind for kind in ("head", "task") if kind in arguments)
-                    label += "".join(f" with {kind} {arguments[kind]}" for kind in kinds)
-                    yield from attempt(label, partial(run_check, checks, name, arguments))
+                checks = _checks(family, tiny if check.trains else smaller(tiny))
+                yield from _run_calls(checks, name, heads)
     if full:
         reason = CHECKS["golden_file"].elsewhere
         yield Finding(f"golden file of {family.name}: {reason}", skipped=True)
+
+
+def _run_calls(checks: "FamilyChecks", name: str, heads: Sequence[str]) -> Iterator[Finding]:
+    """Yield what a check finds, for all heads and tasks, and for other configurations."""
+    from zoo.conformance.variations import describe_changes, field_changes
+
+    method = getattr(checks, f"check_{name}")
+    takes_changes = "changes" in inspect.signature(method).parameters
+    variations = field_changes(checks.family, checks.config) if takes_changes else []
+    for arguments in _calls(method, heads):
+        label = f"{name.replace('_', ' ')} of {checks.family.name}"
+        for parameter in ("head", "task"):
+            if parameter in arguments:
+                label += f" with {parameter} {arguments[parameter]}"
+        findings = list(attempt(label, partial(run_check, checks, name, arguments)))
+        yield from findings
+        if findings:
+            continue  # the other configurations would have the same problem
+        for changes in list(variations):
+            if not _reaches_head(checks, arguments["head"], changes):
+                continue
+            call = partial(run_check, checks, name, {**arguments, "changes": changes})
+            findings = list(attempt(f"{label} and {describe_changes(changes)}", call))
+            yield from findings
+            if findings:
+                variations.remove(changes)  # one head that shows a problem is enough
+
+
+def _reaches_head(checks: "FamilyChecks", head: str, changes: Mapping[str, Any]) -> bool:
+    """Return whether a changed configuration may change a model that the reference has."""
+    if "labels" in changes and not checks.family.heads()[head].has_labels:
+        return False
+    changed_config = msgspec.structs.replace(checks.config, **changes)
+    return checks.family.has_reference(changed_config, head)
 
 
 def _build(family: "Family", config: "Config", head: str) -> Iterator[Finding]:
@@ -170,12 +205,15 @@ def _calls(check: Any, heads: Sequence[str]) -> Iterator[dict[str, Any]]:
     yield values
 
 
-def check_labels(objective: str) -> Iterator[Finding]:
-    """Yield what the check of labels finds for an objective that any family may learn."""
-    from zoo.conformance.objective_checks import check_objective
+def check_objective_of_plugin(objective: str) -> Iterator[Finding]:
+    """Yield what is found for an objective that any family may learn: its labels and a run."""
+    from zoo.conformance.objective_checks import check_objective, train_objective
 
     with scratch_directory(is_only_folder=False) as home, _home(str(home)):
         yield from attempt(f"label leaks of {objective}", lambda: check_objective(objective))
+        folder = home / "run"
+        label = f"training steps of {objective}"
+        yield from attempt(label, lambda: train_objective(objective, folder))
 
 
 @contextlib.contextmanager
@@ -188,17 +226,6 @@ def _home(path: str) -> Iterator[None]:
     finally:
         del os.environ["ZOO_HOME"]
         os.environ.update({} if before is None else {"ZOO_HOME": before})
-
-
-def _smaller(config: "Config") -> "Config":
-    """Return a configuration whose checks are quick, with dropout for the check of it."""
-    values = msgspec.structs.asdict(config)
-    ids = [v for name, v in values.items() if name.endswith("_id") and isinstance(v, int)]
-    changes = {
-        "vocab_size": min(values.get("vocab_size", 0), max(VOCABULARY, *ids, 0) + 1),
-        "dropout": values.get("dropout") or 0.1,
-    }
-    return msgspec.structs.replace(config, **{n: v for n, v in changes.items() if n in values})
 
 
 def attempt(label: str, call: Any) -> Iterator[Finding]:

@@ -1,8 +1,10 @@
-"""Check that no prediction of a pretraining objective is made from its own label."""
+"""Checks of pretraining objectives: they train, and predict nothing from its own label."""
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from zoo.conformance.smoke_train import smoke_settings
+from zoo.conformance.smoke_train import smoke_objective, smoke_settings
 from zoo.conformance.tiny_model import NotApplicable, TinyModel, require
 from zoo.data.corpus import Split
 from zoo.data.rng import generator
@@ -25,7 +27,10 @@ from zoo.overrides import override
 from zoo.plugins import iter_families
 
 DOCUMENTS, DOCUMENT_TOKENS = 4, 150  # of the texts in which tokens are exchanged
-EXCHANGES = 256  # tokens that are exchanged, one at a time
+EXCHANGES = 256  # tokens that are exchanged, one at a time, in the first of these texts
+MAX_BATCHES = 12  # of pairs
+MAX_PARTS = 20  # of the documents, where the first part has too few labels
+MIN_LABELS = 30  # labels of a loss term for a statement on it
 ROWS = 64  # of a batch
 ERRORS = 4  # standard errors by which a share exceeds the declared one at random
 ROUNDING = 1e-6  # of logits in float32, relative to the largest
@@ -42,6 +47,22 @@ class Visible:
 class ObjectiveChecks(TinyModel):
     """Checks of the pretraining objectives of a family."""
 
+    def check_objectives(self, directory: Path) -> None:
+        """Check that the objectives of the family train and evaluate a model."""
+        self._require_recipe()
+        first = self.family.recipe("tiny").objective
+        smoke_objective(self.family, self.config, first, directory / first)
+        reasons = []
+        for name in self.family.objectives:
+            if name == first:
+                continue
+            try:
+                smoke_objective(self.family, self.config, name, directory / name)
+            except UsageError as error:  # it does not fit the size, or its defaults do not
+                reasons.append(f"{name}: {error}")
+        if reasons:
+            raise NotApplicable("; ".join(reasons))
+
     def check_label_leaks(self) -> None:
         """Check that no prediction of the recipe's objective depends on its own label."""
         # The objectives in ``Family.objectives`` are tried as well. Tokens of a text are exchanged
@@ -49,29 +70,62 @@ class ObjectiveChecks(TinyModel):
         # except for the share in ``Objective.visible_labels``.
         self._require_recipe()
         first, split = _smoke_objective(self.family, self.config)
-        others = [name for name in self.family.objectives if name != first.name]
-        found = require_no_leak(self.family, first, split)
-        for name in others:
-            with contextlib.suppress(
-                UsageError
-            ):  # it does not fit the size, or its defaults do not
-                found += require_no_leak(self.family, _like(first, self.family, name), split)
-        if not found:
-            raise NotApplicable(f"no label of {', '.join([first.name, *others])} is a token")
+        labels = {first.name: require_no_leak(self.family, first, split)}
+        for name in self.family.objectives:
+            if name == first.name:
+                continue
+            # one that does not fit the size, or has no default options, is left out
+            with contextlib.suppress(UsageError):
+                objective = _like(first, self.family, name)
+                labels[name] = require_no_leak(self.family, objective, split)
+        require_enough(labels)
 
 
 def check_objective(name: str) -> None:
     """Check the labels of an objective for any family, with the first that can learn it."""
+    family, objective, split = _with_some_family(name)
+    require_enough({name: require_no_leak(family, objective, split)})
+
+
+def train_objective(name: str, directory: Path) -> None:
+    """Train two steps by an objective for any family, with the first that can learn it."""
+    family, _, _ = _with_some_family(name)
+    smoke_objective(family, family.sizes()["tiny"], name, directory)
+
+
+def _with_some_family(name: str) -> tuple[Family, Objective, Split]:
+    """Return the first family that can learn an objective, the objective, and texts for it."""
     for family in iter_families():
         try:
             first, split = _smoke_objective(family, family.sizes()["tiny"])
-            objective = _like(first, family, name)
+            return family, _like(first, family, name), split
         except UsageError:
             continue
-        if not require_no_leak(family, objective, split):
-            raise NotApplicable(f"no label of {name} is a token")
-        return
     raise NotApplicable(f"no installed family can learn {name} with its default options")
+
+
+def require_enough(labels: Mapping[str, Mapping[str, int]]) -> None:
+    """Check that enough labels changed for a statement on each loss term.
+
+    Args:
+        labels: objective -> loss term -> number of labels; 0 for a term whose labels are not
+            tokens.
+
+    Raises:
+        NotApplicable: there were too few.
+    """
+    total = 0
+    too_few = []
+    for objective, counts in labels.items():
+        for term, count in counts.items():
+            total += count
+            if 0 < count < MIN_LABELS:
+                noun = "label" if count == 1 else "labels"
+                too_few.append(f"{objective}: {count} {noun} of {term}")
+    if too_few:
+        raise NotApplicable(f"{', '.join(too_few)}; at least {MIN_LABELS} are needed")
+    if not total:
+        raise NotApplicable(f"no label of {', '.join(labels)} is a token")
 
 
 def _smoke_objective(family: Family, config: Any) -> tuple[Objective, Split]:
@@ -89,15 +143,19 @@ def _like(first: Objective, family: Family, name: str) -> Objective:
     return kind(first.vocabulary, first.config, first.length)
 
 
-def require_no_leak(family: Family, objective: Objective, split: Split) -> int:
-    """Check that predictions do not depend on their labels; return how many labels changed."""
+def require_no_leak(family: Family, objective: Objective, split: Split) -> dict[str, int]:
+    """Check that predictions do not depend on their labels.
+
+    Returns:
+        loss term -> number of labels that changed with a token, without terms whose labels are all
+        visible by design.
+    """
     torch.manual_seed(0)
     model = objective.model(family, objective.config).double().eval()
     randomize_weights(model)
     measured: dict[str, Visible] = {}
-    pairs = list(_exchanged_pairs(objective, split))
-    for start in range(0, len(pairs), ROWS):
-        _measure(objective, model, pairs[start : start + ROWS], measured)
+    for pairs in _batches_of_pairs(objective, split, measured):
+        _measure(objective, model, pairs, measured)
     for term, visible in measured.items():
         declared = objective.visible_labels.get(term, 0.0)
         chance = ERRORS * (declared * (1 - declared) / max(visible.labels, 1)) ** 0.5
@@ -107,7 +165,49 @@ def require_no_leak(family: Family, objective: Objective, split: Split) -> int:
             f"their own labels, and at most {declared:.0%} should; are labels masked in the "
             "inputs, and inputs of a decoder shifted?",
         )
-    return sum(visible.labels for visible in measured.values())
+    return _count_labels(objective, measured)
+
+
+def _count_labels(objective: Objective, measured: Mapping[str, Visible]) -> dict[str, int]:
+    """Return the number of labels by loss term, without those that are visible by design."""
+    counts = {}
+    for term, visible in measured.items():
+        if objective.visible_labels.get(term, 0.0) < 1:
+            counts[term] = visible.labels
+    return counts
+
+
+def _batches_of_pairs(
+    objective: Objective, split: Split, measured: Mapping[str, Visible]
+) -> Iterator[list[tuple[Example, Example]]]:
+    """Yield batches of pairs until enough labels of each term changed, or no text is left."""
+    # An exchange that changes no value of an example rarely changes a label, so after the first
+    # pairs only those whose values differ are worth a forward pass.
+    batch: list[tuple[Example, Example]] = []
+    batches = 0
+    for tried, pair in enumerate(_exchanged_pairs(objective, split), start=1):
+        if tried <= EXCHANGES or _values_differ(*pair):
+            batch.append(pair)
+        if len(batch) < ROWS:
+            continue
+        yield batch
+        batch = []
+        batches += 1
+        # A term of which no label changed has no tokens as labels.
+        counts = [count for count in _count_labels(objective, measured).values() if count]
+        if tried >= EXCHANGES and min(counts, default=MIN_LABELS) >= MIN_LABELS:
+            return
+        if batches == MAX_BATCHES:
+            return
+    if batch:
+        yield batch
+
+
+def _values_differ(first: Example, second: Example) -> bool:
+    for name, values in first.values.items():
+        if not np.array_equal(values, second.values[name]):
+            return True
+    return False
 
 
 class _RecordedSplit(Split):
@@ -125,14 +225,23 @@ class _RecordedSplit(Split):
 
 def _exchanged_pairs(objective: Objective, split: Split) -> Iterator[tuple[Example, Example]]:
     """Yield pairs of examples: of a text, and of the text with one token exchanged."""
+    for part in range(MAX_PARTS):
+        text = _documents(split, part)
+        if text is None:
+            return
+        yield from _pairs_of_text(objective, text, EXCHANGES if part == 0 else None)
+
+
+def _pairs_of_text(
+    objective: Objective, text: Split, count: int | None
+) -> Iterator[tuple[Example, Example]]:
     # Both examples of a pair are drawn by the same random numbers. Pairs whose predictions are in
     # different places are left out, as are examples that read the token twice, which happens where
     # the second segment may be any part of the text
-    text = _beginning(split)
     (tokens,) = text.shards
     rng = generator(0, "exchanges")
     plain = objective.dataset(text, 0)
-    for place in rng.permutation(len(tokens))[:EXCHANGES].tolist():
+    for place in rng.permutation(len(tokens))[:count].tolist():
         changed = np.array(tokens)
         token = int(tokens[place])
         starts = objective.vocabulary.starts_word
@@ -153,17 +262,24 @@ def _exchanged_pairs(objective: Objective, split: Split) -> Iterator[tuple[Examp
                 break
 
 
-def _beginning(split: Split) -> Split:
-    """Return the first documents of a split, each cut after some sentences."""
+def _documents(split: Split, part: int) -> Split | None:
+    """Return a part of the first documents of a split; ``None`` where they have ended."""
+    # Each part of a document begins and ends with a sentence
     documents = []
-    for first, last in zip(split.documents[:DOCUMENTS], split.documents[1:], strict=False):
+    for first, last in itertools.pairwise(split.documents[: DOCUMENTS + 1].tolist()):
         sentences: list[list[int]] = []
-        for at in range(int(first), int(last)):
+        skipped = 0
+        for at in range(first, last):
             if sum(map(len, sentences)) >= DOCUMENT_TOKENS:
                 break
-            sentences.append(split.read(*map(int, split.sentences[at : at + 2])).tolist())
-        documents.append(sentences)
-    return Split.from_documents(documents)
+            sentence = split.read(*map(int, split.sentences[at : at + 2])).tolist()
+            if skipped < part * DOCUMENT_TOKENS:
+                skipped += len(sentence)
+            else:
+                sentences.append(sentence)
+        if sentences:
+            documents.append(sentences)
+    return Split.from_documents(documents) if documents else None
 
 
 def _is_comparable(first: Example, second: Example) -> bool:

@@ -11,7 +11,7 @@ from pkgutil import walk_packages
 import msgspec
 
 from zoo.conformance.declaration import check_declaration
-from zoo.conformance.kit import Finding, attempt, check_family, check_labels, describe
+from zoo.conformance.kit import Finding, attempt, check_family, check_objective_of_plugin, describe
 from zoo.io.json import dump_json
 from zoo.io.limits import MAX_PLUGIN_CHECK_SECONDS, MAX_PLUGIN_FULL_CHECK_SECONDS
 from zoo.plugins.discovery import PluginInfo, declared_model_types
@@ -51,6 +51,8 @@ def check_plugin(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            # the models are too small for threads, which other plugins' checks compete with
+            env={"OMP_NUM_THREADS": "1", **os.environ},
             pass_fds=[writing],  # the plugin may print, so results have a pipe of their own
         )
         os.close(writing)
@@ -103,7 +105,7 @@ def findings(name: str, *, full: bool) -> Iterator[Finding]:
             if named.plugin_name == name:
                 yield from attempt(f"{named.noun} {named.name}", lambda named=named: _use(named))
                 if full and named.kind == "objectives":
-                    yield from check_labels(named.name)
+                    yield from check_objective_of_plugin(named.name)
     for family in families:
         yield from check_family(family, full=full)
 

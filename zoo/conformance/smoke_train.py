@@ -37,6 +37,18 @@ def smoke_train(family: Family, config: Any, path: Path) -> list[float]:
     return training_losses(path)
 
 
+def smoke_objective(family: Family, config: Any, objective: str, path: Path) -> None:
+    """Train two steps by an objective with its default options, and evaluate."""
+    from zoo.training.distributed.context import DistContext
+    from zoo.training.run import PretrainRun
+
+    settings = smoke_settings(family, config)
+    if objective != family.recipe("tiny").objective:
+        settings |= {"objective": objective, "objective_args": {}}
+    settings |= {"max_steps": 2, "eval_steps": 2}
+    PretrainRun(settings, DistContext.initialize("cpu"), path).start()
+
+
 def smoke_settings(family: Family, config: Any) -> dict[str, Any]:
     """Return the settings of ``smoke_train``."""
     tiny = msgspec.to_builtins(family.sizes()["tiny"])

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
@@ -14,10 +15,28 @@ from zoo.nn.layers.skip_init import SkipInit
 
 LENGTHS = (7, 3, 1)  # tokens of the rows of a batch: odd, padded, and a single token
 TOLERANCE = 1e-12  # of differences in float64 between two ways to the same result
+VOCABULARY = 1000  # tokens of the models of checks that do not train
 
 
 class NotApplicable(UsageError):
     """A check that has nothing to check, which the tests show as skipped."""
+
+
+def smaller(config: Any) -> Any:
+    """Return a configuration whose checks are quick, with dropout for the check of it."""
+    values = msgspec.structs.asdict(config)
+    changes: dict[str, Any] = {}
+    token_ids = [0]
+    for name, value in values.items():
+        if name.endswith("_id") and isinstance(value, int):
+            token_ids.append(value)
+        if name.endswith("dropout") and (value is None or isinstance(value, float)):
+            # Without dropout, its use in evaluation would go unnoticed.
+            changes[name] = value or 0.1
+    if "vocab_size" in values:
+        smallest = max(VOCABULARY, *token_ids) + 1
+        changes["vocab_size"] = min(values["vocab_size"], smallest)
+    return msgspec.structs.replace(config, **changes)
 
 
 def require(condition: object, message: str) -> None:

@@ -8,10 +8,10 @@ import torch
 from msgspec.structs import asdict, replace
 from torch import Tensor, nn
 
+from zoo.conformance.comparison import reference_runs
 from zoo.conformance.hf_reference import (
     reference_class,
     reference_model,
-    reference_runs,
     reference_state,
 )
 from zoo.conformance.tiny_model import NotApplicable, TinyModel, require
@@ -22,7 +22,11 @@ from zoo.weights import match_tensors
 
 SCALES = (0.8, 1.25)  # of standard deviations; truncation at two makes them 0.88 times as large
 RATE = 0.2  # of dropout
-ROWS, TOKENS = 32, 12  # of the batch in which dropout is measured
+TOKENS = 12  # tokens of the rows in which dropout is measured
+ROWS = (32, 256, 1024)  # number of these rows, if fewer are not enough
+CERTAIN = 0.5  # largest error of a measurement by chance, as a fraction of the noise
+DRAWS = 4  # initial models, so that small tensors have enough values
+MIN_VALUES = 100  # values of a tensor for a statement on its standard deviation
 ERRORS = 6  # standard errors by which measurements differ at random
 
 
@@ -42,18 +46,27 @@ class TrainingChecks(TinyModel):
         if reason := exceptions.get("reference_initialization"):
             raise NotApplicable(reason)
         torch.manual_seed(0)
-        state = reference_state(self.family, self.config, head)
-        ours: Mapping[str, Tensor] = self.family.model(self.config, head).state_dict()
+        states = [reference_state(self.family, self.config, head) for _ in range(DRAWS)]
+        models = [self.family.model(self.config, head).state_dict() for _ in range(DRAWS)]
         excepted = f"reference_initialization {head}" in exceptions
         backbone = {entry.target for entry in self.family.weights(self.config, "none").entries()}
-        infos = {name: TensorInfo("F32", tuple(tensor.shape)) for name, tensor in state.items()}
+        infos = {name: TensorInfo("F32", tuple(t.shape)) for name, t in states[0].items()}
+        small_tensors = []
         for copy in match_tensors(self.family.weights(self.config, head), infos).copies:
             target = copy.entry.target
-            arrays = [state[name].detach().numpy() for name in copy.names]
-            expected = torch.from_numpy(copy.entry.op.from_hub(arrays, copy.entry.shape))
+            draws = []
+            for state in states:
+                arrays = [state[name].detach().numpy() for name in copy.names]
+                draws.append(torch.from_numpy(copy.entry.op.from_hub(arrays, copy.entry.shape)))
+            expected = torch.stack(draws)
             if excepted and target not in backbone and not _is_constant(expected):
                 continue
-            _require_same_start(target, ours[target], expected)
+            tensor = torch.stack([model[target] for model in models])
+            _require_same_start(target, tensor, expected)
+            if not _is_constant(expected) and expected.numel() < MIN_VALUES:
+                small_tensors.append(f"{expected.numel()} values of {target}")
+        if small_tensors:
+            raise NotApplicable(f"{', '.join(small_tensors)}; at least {MIN_VALUES} are needed")
 
     def check_dropout_rates(self, head: str) -> None:
         """Check that dropout adds as much noise to hidden states and outputs as the reference's."""
@@ -80,36 +93,61 @@ class TrainingChecks(TinyModel):
                 self._require_same_noise(model, config, head, " and ".join(rates))
 
     def _require_same_noise(self, model: nn.Module, config: Any, head: str, label: str) -> None:
+        # More rows are tried where the error by chance is as large as half the noise.
         reference = reference_model(self.family, config, head, model.state_dict())
+        for rows in ROWS:
+            uncertain_tensor = self._compare_noise(model, reference, config, head, label, rows)
+            if not uncertain_tensor:
+                return
+        raise NotApplicable(
+            f"with {label} {RATE}, {ROWS[-1]} rows of {uncertain_tensor} are too few"
+        )
+
+    def _compare_noise(
+        self,
+        model: nn.Module,
+        reference: nn.Module,
+        config: Any,
+        head: str,
+        label: str,
+        rows: int,
+    ) -> str:
+        """Compare the noise of both; return a tensor whose noise is not known well enough."""
         spec = self.family.onnx(config, head)
         # an output of a whole text may be that of the last token, before the padding
-        whole = any("tokens" not in axes for axes in spec.outputs.values())
-        one_by_one = whole and getattr(reference.config, "pad_token_id", None) is None
+        reads_texts = any("tokens" not in axes for axes in spec.outputs.values())
+        one_by_one = reads_texts and getattr(reference.config, "pad_token_id", None) is None
         tokens = max(TOKENS, spec.minimums.get("tokens", 1))
         inputs = random_inputs(spec, config, [tokens], padding_side=self.family.padding_side)
         if not one_by_one:
-            inputs = {name: tensor.repeat_interleave(ROWS, 0) for name, tensor in inputs.items()}
-        runs = reference_runs(self.family, config, head, model, reference, inputs)
-        ours, theirs = (
-            _noise(module, run, ROWS if one_by_one else 1)
-            for module, run in zip((model, reference), runs, strict=True)
-        )
+            inputs = {name: tensor.repeat_interleave(rows, 0) for name, tensor in inputs.items()}
+        run_model, run_library = reference_runs(self.family, config, head, model, reference, inputs)
+        repetitions = rows if one_by_one else 1
+        measured = _noise(model, run_model, repetitions)
+        expected_noise = _noise(reference, run_library, repetitions)
         # the last layer of each stack, such as ``layers.1`` and ``decoder.layers.2``
-        last = {name.rpartition(".")[0]: name for name in ours if "layers." in name}.values()
-        for name, (noise, error) in ours.items():
-            if name in last:
+        last_layers = {}
+        for name in measured:
+            if "layers." in name:
+                last_layers[name.rpartition(".")[0]] = name
+        uncertain_tensor = ""
+        for name, (noise, error) in measured.items():
+            if name in last_layers.values() or name not in expected_noise:
                 continue  # some models return it after one more dropout; the outputs show it
-            expected, its_error = theirs[name]
+            expected, its_error = expected_noise[name]
+            largest = max(noise, expected)
             chance = ERRORS * math.hypot(error, its_error)
-            bound = chance + self.dropout_difference * max(noise, expected)
             require(
-                abs(noise - expected) <= bound,
+                abs(noise - expected) <= chance + self.dropout_difference * largest,
                 f"with {label} {RATE}, dropout adds {noise:.3f} of its variance to {name}, and "
                 f"{expected:.3f} in the reference; is it applied as often?",
             )
+            if chance > CERTAIN * largest:
+                uncertain_tensor = name
+        return uncertain_tensor
 
     def _require_dropped_once(self, model: nn.Module, config: Any, head: str) -> None:
-        inputs = random_inputs(self.family.onnx(config, head), config, [TOKENS] * ROWS)
+        inputs = random_inputs(self.family.onnx(config, head), config, [TOKENS] * ROWS[0])
         names = {module: name for name, module in model.named_modules()}
         zeros: list[dict[str, float]] = []
         for training in (False, True):

@@ -1,6 +1,7 @@
 """Checks that the rules of a family's weights fit its models, and the Hub's tensors and outputs."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +9,28 @@ import numpy as np
 import torch
 from msgspec.structs import asdict, replace
 
+from zoo.conformance.causes import other_key_values
+from zoo.conformance.comparison import compare_models, compare_with_reference
+from zoo.conformance.diagnosis import explain
 from zoo.conformance.hf_reference import (
-    compare_with_reference,
+    ReferenceUnavailable,
+    build_reference,
+    hub_state,
     reference_class,
     reference_constants,
+    reference_state,
     reference_tensors,
 )
+from zoo.conformance.module_trace import ModuleDifference
 from zoo.conformance.tiny_model import TinyModel, require
-from zoo.conversion.model_tensors import differing_tensors, repeated_targets
+from zoo.conformance.variations import describe_changes, field_changes
+from zoo.conversion.model_tensors import (
+    differing_tensors,
+    repeated_targets,
+    ties_message,
+    untied_tables,
+)
+from zoo.errors import UsageError, VerificationError, ZooError
 from zoo.families.random_inputs import randomize_weights
 from zoo.io.tensors.formats import TensorInfo
 from zoo.nn.layers.skip_init import init_empty_weights
@@ -89,20 +104,132 @@ class WeightChecks(TinyModel):
         self, head: str, changes: Mapping[str, Any], lengths: Sequence[int] | None
     ) -> None:
         """Check that random weights give the outputs of the reference library's model."""
-        self._require_reference(head)
+        # ``zoo plugins check`` also runs it with other values of each field, in float64 only.
         config = replace(self.config, **changes)
+        if not self.family.has_reference(config, head):
+            raise UsageError(f"no reference has {self.family.name} with head {head}")
         model = self.family.model(config, head).double().eval()
         randomize_weights(model)
-        for dtype, bound in ((torch.float64, 1e-9), (torch.float32, 1e-5)):
+        for dtype, accepted in ((torch.float64, 1e-9), (torch.float32, 1e-5)):
             comparison = compare_with_reference(
-                self.family, config, head, model.to(dtype), lengths=lengths, tolerance=bound
+                self.family, config, head, model.to(dtype), lengths=lengths, tolerance=accepted
             )
             for name, difference in comparison.outputs.items():
-                require(
-                    difference.relative <= bound,
+                if difference.relative <= accepted:
+                    continue
+                cause = self._explain(config, head, comparison.module, lengths)
+                raise VerificationError(
                     f"{name} differs by {difference.relative:.1e} of its largest magnitude in "
-                    f"{dtype}; the first layer that does: {comparison.first_diverging}",
+                    f"{dtype}; {comparison.place}{cause}"
                 )
+
+    def _explain(
+        self,
+        config: Any,
+        head: str,
+        module: ModuleDifference | None,
+        lengths: Sequence[int] | None,
+    ) -> str:
+        """Return the likely cause of a difference, which is the same for all heads."""
+        if module is None:
+            return explain(self.family, config, head, module, lengths)
+        place = (module.module, config)
+        if place not in self._causes:
+            self._causes[place] = explain(self.family, config, head, module, lengths)
+        return self._causes[place]
+
+    @cached_property
+    def _causes(self) -> dict[tuple[str, Any], str]:
+        """Name of the first module that differs, and configuration -> likely cause."""
+        return {}
+
+    def check_reference_keys(self, head: str) -> None:
+        """Check that each key that changes the reference's outputs is refused or has its effect."""
+        # Each key that is a switch, an epsilon or the name of an activation function is changed in
+        # a ``config.json``. The family refuses it, or computes what the reference does.
+        self._require_reference(head)
+        config_class = reference_class(self.family, self.config, head).config_class
+        hub = {**config_class().to_dict(), **self.family.to_hub(self.config)}
+        for key, value in hub.items():
+            for other_value in other_key_values(key, value):
+                changed_hub = {**hub, key: other_value}
+                try:
+                    config = self.family.from_hub(changed_hub).config
+                except ZooError:
+                    continue  # it is refused, which is fine
+                # A key with the name of a field, such as the padding token, is that field.
+                field_value = getattr(config, key, other_value)
+                require(
+                    field_value == other_value,
+                    f"{key} {other_value!r} in config.json is accepted, and read as "
+                    f"{field_value!r}",
+                )
+                if self.family.has_reference(config, head):
+                    self._compare_key(head, changed_hub, config, f"{key} {other_value!r}")
+
+    def _compare_key(self, head: str, hub: Mapping[str, Any], config: Any, label: str) -> None:
+        """Compare the outputs with those of the reference with a changed ``config.json``."""
+        model = self.family.model(config, head).double().eval()
+        randomize_weights(model)
+        tensors = hub_state(self.family.weights(config, head), model.state_dict())
+        try:
+            reference = build_reference(self.family, config, head, tensors, hub)
+            comparison = compare_models(self.family, config, head, model, reference, tolerance=1e-9)
+        except ReferenceUnavailable:
+            return  # the reference does not implement the value either
+        for name, difference in comparison.outputs.items():
+            require(
+                difference.relative <= 1e-9,
+                f"with {label} in config.json, which is accepted, {name} differs by "
+                f"{difference.relative:.1e}; {comparison.place}; read the key, or refuse it",
+            )
+
+    def check_ties(self, head: str) -> None:
+        """Check that models with ``tie_word_embeddings`` have one table of tokens."""
+        for changes in ({}, *self._tie_changes()):
+            tables = untied_tables(self.family, replace(self.config, **changes), head)
+            require(not tables, ties_message(tables))
+
+    def check_reference_ties(self, head: str) -> None:
+        """Check that the rules tie the tensors that the reference's class ties, and no others."""
+        self._require_reference(head)
+        for changes in ({}, *self._tie_changes()):
+            config = replace(self.config, **changes)
+            label = f" with {describe_changes(changes)}" if changes else ""
+            if self.family.has_reference(config, head):
+                self._require_same_ties(config, head, label)
+
+    def _require_same_ties(self, config: Any, head: str, label: str) -> None:
+        weights = self.family.weights(config, head)
+        groups = _tied_groups(reference_state(self.family, config, head))
+        # Each group of the reference fills one parameter.
+        model = self.family.model(config, head)
+        parameters = {name: id(p) for name, p in model.named_parameters(remove_duplicate=False)}
+        targets = {}
+        for entry in weights.entries():
+            for source in entry.sources:
+                targets[weights.written(source)] = entry.target
+        for names in groups:
+            filled = {targets[name] for name in names if name in targets}
+            count = len({parameters.get(target) for target in filled})
+            require(
+                count < 2,
+                f"the reference ties {' and '.join(names)}{label}, and the rules fill "
+                f"{' and '.join(sorted(filled))}: declare a `TiedAlias`",
+            )
+        # Each alias and its owner are in one group of the reference.
+        group_numbers = {name: number for number, names in enumerate(groups) for name in names}
+        copies = {weights.written(name) for names in weights.copies().values() for name in names}
+        for alias, owner in weights.aliases().items():
+            alias_name, owner_name = weights.written(alias), weights.written(owner)
+            is_compared = alias_name in group_numbers and owner_name in group_numbers
+            if alias_name in copies or not is_compared:
+                continue
+            require(
+                group_numbers[alias_name] == group_numbers[owner_name],
+                f"the rules tie {alias_name} to {owner_name}{label}, and the reference has two "
+                "tensors",
+            )
 
     def check_rules_read_tensors_once(self, head: str) -> None:
         """Check that no Hub tensor is read twice, or both read and ignored."""
@@ -157,3 +284,17 @@ class WeightChecks(TinyModel):
         before, after = self.run(model, inputs), self.run(loaded, inputs)
         for name, tensor in before.items():
             require(torch.equal(tensor, after[name]), f"{name} differs after loading")
+
+    def _tie_changes(self) -> list[dict[str, Any]]:
+        """Return the changes of a configuration of the fields that say what is tied."""
+        changes = field_changes(self.family, self.config)
+        return [change for change in changes if any("tie" in name for name in change)]
+
+
+def _tied_groups(state: Mapping[str, torch.Tensor]) -> list[list[str]]:
+    """Return the names of tensors by their memory, which tied ones share."""
+    groups: dict[tuple[int, tuple[int, ...]], list[str]] = {}
+    for name, tensor in state.items():
+        if tensor.numel():
+            groups.setdefault((tensor.data_ptr(), tuple(tensor.shape)), []).append(name)
+    return list(groups.values())

@@ -1,7 +1,10 @@
 """Comparison of weight rules with the model whose tensors they fill."""
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from zoo.families.base import Family
@@ -25,6 +28,39 @@ def repeated_targets(family: "Family", config: Any, head: str) -> list[str]:
     return [name for name, count in targets.items() if count > 1]
 
 
+def untied_tables(family: "Family", config: Any, head: str) -> list[str]:
+    """Return the tables of tokens of a model that should share one, by its ``config.json``.
+
+    A model with ``tie_word_embeddings`` scores tokens by its input embeddings. If the rules fill a
+    second table of the same shape, training makes two different ones of them, and the Hub's class
+    reads only one.
+    """
+    axes_of_outputs = family.heads()[head].outputs.values()
+    scores_tokens = any("vocab_size" in axes.split() for axes in axes_of_outputs)
+    if not scores_tokens or family.to_hub(config).get("tie_word_embeddings") is not True:
+        return []
+    # A table of tokens is a matrix that grows with the vocabulary. Other tables, such as positions,
+    # may happen to have as many rows.
+    larger = replace(config, vocab_size=config.vocab_size + 1)
+    larger_shapes = {entry.target: entry.shape for entry in family.weights(larger, head).entries()}
+    tables: dict[tuple[int, ...], list[str]] = {}
+    for entry in family.weights(config, head).entries():
+        if len(entry.shape) == 2 and larger_shapes.get(entry.target) != entry.shape:
+            tables.setdefault(tuple(sorted(entry.shape)), []).append(entry.target)
+    for names in tables.values():
+        if len(names) > 1:
+            return names
+    return []
+
+
+def ties_message(names: Sequence[str]) -> str:
+    """Return the message for the result of ``untied_tables``."""
+    return (
+        f"tie_word_embeddings is true, and the rules fill {' and '.join(names)}: declare a "
+        "`TiedAlias` for the output embeddings, and give the model one parameter"
+    )
+
+
 def check_rules_of_plugin(family: "Family", config: Any, head: str) -> None:
     """Check that the rules of a third party's family fill exactly its model."""
     # Otherwise the files that a conversion writes could not be loaded. The tests check it for
@@ -40,3 +76,5 @@ def check_rules_of_plugin(family: "Family", config: Any, head: str) -> None:
         raise broken(plugin, f"two of {rules} fill {repeated[0]}")
     if names := differing_tensors(family, config, head):
         raise broken(plugin, f"{rules} and its model differ in {', '.join(names[:6])}")
+    if names := untied_tables(family, config, head):
+        raise broken(plugin, f"{rules}: {ties_message(names)}")

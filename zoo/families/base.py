@@ -136,6 +136,10 @@ class Family(ABC):
             released code. ``reference_initialization`` followed by a space and the name of a head
             is for the tensors of that head, and not the backbone's;
             ``reference_defaults`` and the name of a field for its default.
+        reference_modules: our modules -> modules of the Hub's class that return the same, such as
+            ``{"embeddings": "layer_norm_emb", "layers.{i}": "layer_norm2.{i}"}``; ``{i}`` is the
+            number of a layer. ``zoo verify`` and the checks name the first module that differs.
+            Modules with weights follow from the rules, and need no entry.
         sentence_module: class of sentence-transformers that is the model in its ``modules.json``.
             Of ``StaticEmbedding``, whose output is a vector for each text, the mean of the tokens
             is a part.
@@ -159,6 +163,7 @@ class Family(ABC):
     other_classes: ClassVar[tuple[str, ...]] = ()
     fields_by_stage: ClassVar[tuple[str, ...]] = ()
     reference_exceptions: ClassVar[Mapping[str, str]] = {}
+    reference_modules: ClassVar[Mapping[str, str]] = {}
     sentence_module: ClassVar[str] = "Transformer"
 
     def sizes(self) -> Mapping[str, Any]:

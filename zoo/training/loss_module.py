@@ -4,7 +4,10 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
+from zoo.errors import VerificationError
 from zoo.objectives.base import LossOutput, TrainingObjective
+from zoo.plugins.attribution import third_party
+from zoo.plugins.loading import broken
 
 
 class LossModule(nn.Module):
@@ -17,3 +20,21 @@ class LossModule(nn.Module):
     def forward(self, tensors: Mapping[str, Tensor]) -> LossOutput:
         """Return the loss terms and metrics of a batch's tensors."""
         return self.objective.compute_loss(self.model, tensors)
+
+
+def require_terms(objective: TrainingObjective, output: LossOutput) -> None:
+    """Check that a loss has all terms that its objective weights.
+
+    Raises:
+        PluginError: the objective of a plugin returns other terms.
+        VerificationError: a built-in one does.
+    """
+    missing = [name for name in objective.loss_weights if name not in output.sums]
+    if not missing:
+        return
+    message = (
+        f"the objective {objective.name} has loss_weights for {', '.join(missing)}, and its loss "
+        f"returns {', '.join(output.sums) or 'no term'}"
+    )
+    plugin = third_party(objective)
+    raise VerificationError(message) if plugin is None else broken(plugin, message)

@@ -9,6 +9,7 @@ import msgspec
 from blake3 import blake3
 from torch import nn
 
+from zoo.conversion.model_tensors import check_rules_of_plugin
 from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.recipe import SeqLenWarmup
@@ -179,6 +180,7 @@ def pretrain_setup(
         tokenizer, corpus.record.tokenizer, model_config.vocab_size, family.starts_word
     )
     check_memory(family, model_config, kind.head)
+    check_rules_of_plugin(family, model_config, kind.head)  # which the result is written by
     options = parse_options(kind.options_type, config.objective_args, config.objective)
     if init is not None:
         _refuse_from_scratch(kind, options)

@@ -21,7 +21,7 @@ from zoo.training.distributed.context import DistContext
 from zoo.training.distributed.parallelize import parallelize, set_requires_grad_sync
 from zoo.training.graceful_shutdown import StopSignal
 from zoo.training.logging.aggregate import MetricSums, Predictions
-from zoo.training.loss_module import LossModule
+from zoo.training.loss_module import LossModule, require_terms
 from zoo.training.nonfinite import all_finite, find_nonfinite
 from zoo.training.optim.ema import EMA
 from zoo.training.optim.lr_scheduler import learning_rate
@@ -172,6 +172,7 @@ class Trainer:
     def total_loss(self, output: LossOutput, counts: Mapping[str, float]) -> torch.Tensor:
         """Return the weighted sum of a micro-batch's terms, each divided by the step's count."""
         # DDP and FSDP average gradients over ranks, so the loss is multiplied by the world size.
+        require_terms(self.loss_module.objective, output)
         terms = [
             output.sums[term] * (weight * self.dist.world_size / (counts[term] or 1))
             for term, weight in self.loss_weights.items()

@@ -103,7 +103,7 @@ def test_values_that_are_no_numbers(hub_checkpoint: Make, tmp_path: Path) -> Non
     done = zoo("verify", tmp_path / "ours")
     assert done.returncode == 3
     assert outcomes(done.stdout)["transformers"] == "failed"
-    assert "the first layer that diverges: layers.1" in done.stdout
+    assert "the first module that differs: layers.1.ffn.down (bert.encoder" in done.stdout
 
 
 @pytest.mark.parametrize("fault", ["lost", "stray"])

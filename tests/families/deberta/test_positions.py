@@ -7,7 +7,7 @@ import torch
 
 from tests.families.deberta.versions import DEBERTA, FIRST, THIRD, VERSIONS
 from tests.families.parity import random_model
-from zoo.conformance.hf_reference import compare_with_reference
+from zoo.conformance.comparison import compare_with_reference
 from zoo.families.random_inputs import random_inputs
 from zoo.nn.layers.relative import shift
 from zoo_deberta import attention

@@ -71,6 +71,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         width, heads = values.get("hidden_size"), values.get("num_heads")
         if width and heads and "head_size" not in values and width % heads:
             raise ValueError(f"hidden_size {width} does not split into num_heads {heads}")
+        shared = values.get("num_kv_heads")
+        if heads and shared and heads % shared:
+            raise ValueError(f"num_heads {heads} is not a multiple of num_kv_heads {shared}")
 
     def refuse(self, errors: Mapping[str, bool]) -> None:
         """Raise the first of several errors whose condition is true.

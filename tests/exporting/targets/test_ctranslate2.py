@@ -2,6 +2,7 @@
 
 import json
 import runpy
+import struct
 from pathlib import Path
 
 import ctranslate2
@@ -101,11 +102,54 @@ def test_files_that_lack_a_variable_are_refused(name: str, small: Small, tmp_pat
     """Its exceptions of C++ arrive as several of Python's."""
     TARGET.export(small("BertModel"), tmp_path / "export", ExportSettings())
     file = tmp_path / "export" / "ctranslate2" / "model.bin"
-    file.write_bytes(file.read_bytes().replace(name.encode(), b"x" * len(name)))
-    manifest = json.loads((tmp_path / "export" / "zoo.json").read_text())
-    digest = hash_file(file)
-    manifest["files"]["ctranslate2/model.bin"] = {"bytes": digest.bytes, "blake3": digest.blake3}
-    (tmp_path / "export" / "zoo.json").write_text(json.dumps({**manifest, "digest": ""}))
+    replace_model(file, file.read_bytes().replace(name.encode(), b"x" * len(name)))
     with pytest.raises(VerificationError, match="refuses it") as error:
         open_session(load_checkpoint(tmp_path / "export"))
     assert str(file.parent) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("stored", "shown"),
+    [
+        (
+            struct.pack("<BIh", 2, 2, 0),
+            "0, and the checkpoint has 4",
+        ),  # it divides by the number of heads
+        (struct.pack("<BIh", 2, 2, -4), "-4, and the checkpoint has 4"),
+        (struct.pack("<BIh", 5, 2, 4), "not a number"),  # as bfloat16
+        (struct.pack("<BIh", 1, 2, 4), "not a number"),  # two bytes of a type of one
+        (struct.pack("<BIh", 9, 2, 4), "not a number"),
+        (struct.pack("<BIh", 4, 2, 0x4400), "4.0, and"),  # as float16
+    ],
+)
+def test_other_settings_than_the_checkpoint_are_refused(
+    stored: bytes, shown: str, small: Small, tmp_path: Path
+) -> None:
+    TARGET.export(small("BertModel"), tmp_path / "export", ExportSettings())
+    file = tmp_path / "export" / "ctranslate2" / "model.bin"
+    name, heads = b"encoder/num_heads\0\0", struct.pack("<BIh", 2, 2, 4)
+    data = file.read_bytes()
+    assert data.count(name + heads) == 1
+    replace_model(file, data.replace(name + heads, name + stored))
+    with pytest.raises(VerificationError, match=f"encoder/num_heads is {shown}"):
+        open_session(load_checkpoint(tmp_path / "export"))
+
+
+def test_a_model_that_is_cut_off_is_refused(small: Small, tmp_path: Path) -> None:
+    TARGET.export(small("BertModel"), tmp_path / "export", ExportSettings())
+    file = tmp_path / "export" / "ctranslate2" / "model.bin"
+    data = file.read_bytes()
+    for length in (0, 3, 20, len(data) // 2):
+        replace_model(file, data[:length])
+        with pytest.raises(VerificationError, match=r"model\.bin"):
+            open_session(load_checkpoint(tmp_path / "export"))
+
+
+def replace_model(file: Path, content: bytes) -> None:
+    """Replace a model, with its digest in the manifest, as an attacker would."""
+    file.write_bytes(content)
+    path = file.parents[1] / "zoo.json"
+    manifest = json.loads(path.read_text())
+    digest = hash_file(file)
+    manifest["files"]["ctranslate2/model.bin"] = {"bytes": digest.bytes, "blake3": digest.blake3}
+    path.write_text(json.dumps({**manifest, "digest": ""}))

@@ -16,6 +16,7 @@ from zoo.exporting.targets.ctranslate2.generation import (
     TranslatorSearch,
     Vocabulary,
 )
+from zoo.exporting.targets.ctranslate2.scan import check_settings
 from zoo.exporting.targets.ctranslate2.vocabulary import read_config, read_vocabulary
 from zoo.exporting.targets.session import TYPES, TargetSession, row_lengths
 from zoo.families.onnx import LOGITS
@@ -51,6 +52,7 @@ class CTranslate2Session(TargetSession):
     ) -> None:
         super().__init__(checkpoint, "ctranslate2", precision)
         self._folder = folder
+        check_settings(folder, checkpoint)
         with failures(f"{folder}: CTranslate2 {ctranslate2.__version__} refuses it"):
             self._model = self.kind(
                 str(folder),

@@ -188,7 +188,8 @@ class RunResults:
     """
 
     def __init__(self, path: Path | None, settings: Mapping[str, object]) -> None:
-        self.path, self.settings = path, {name: str(value) for name, value in settings.items()}
+        self.path = path
+        self.settings = {name: str(value) for name, value in settings.items()}
         self.known: dict[str, Any] = {}
         text = path.read_text("utf-8") if path is not None and path.is_file() else ""
         whole = text[: text.rfind("\n") + 1]  # a run that was killed may have left half a line
@@ -247,7 +248,8 @@ def cpu_table(
 ) -> str:
     """Time functions in alternation; return a table of their CPU time, and of more columns."""
     timings = alternate(sides, rounds=rounds, clock=time.process_time)
-    first, more = next(iter(timings.values())).median, columns or {}
+    first = next(iter(timings.values())).median
+    more = columns or {}
     rows = [
         [
             name,

@@ -104,7 +104,8 @@ def generator(
     from zoo.inference.generation.decoder import pad
     from zoo.inference.generation.generate import generate as generate_tokens
 
-    cuda, settings = device.type == "cuda", GenerationConfig(max_new_tokens=new)
+    cuda = device.type == "cuda"
+    settings = GenerationConfig(max_new_tokens=new)
     rows = prompts(count, length, 1000)
     if side == "transformers":
         return peer_generator(path, device, pad(rows, side="left", pad_id=0, device=device), new)

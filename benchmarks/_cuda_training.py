@@ -135,7 +135,9 @@ class GeneratorAndDiscriminator(nn.Module):
 
     def __init__(self, generator: Any, discriminator: Any, weight: float) -> None:
         super().__init__()
-        self.generator, self.discriminator, self.weight = generator, discriminator, weight
+        self.generator = generator
+        self.discriminator = discriminator
+        self.weight = weight
         shared, embeddings = (
             next(module for name, module in model.named_modules() if name.endswith(".embeddings"))
             for model in (generator, discriminator)
@@ -147,7 +149,8 @@ class GeneratorAndDiscriminator(nn.Module):
     def forward(self, input_ids: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """Return the loss; ``labels`` are -100 where nothing is masked."""
         outputs = self.generator(input_ids=input_ids, labels=labels)
-        masked, logits = labels != -100, outputs.logits.detach()
+        masked = labels != -100
+        logits = outputs.logits.detach()
         noise = -torch.empty_like(logits).exponential_().log()
         samples = (logits + noise).argmax(-1)
         corrupted = torch.where(masked, samples, input_ids)
@@ -181,7 +184,8 @@ def peer_model(setup: PretrainSetup, model: nn.Module) -> Any:
 
 def peer_items(setup: PretrainSetup, rows: int) -> list[Item]:
     """Return rows for transformers: blocks of the concatenated documents, without padding."""
-    length, split = setup.config.seq_len, setup.corpus.split("train")
+    length = setup.config.seq_len
+    split = setup.corpus.split("train")
     if hasattr(setup.objective, "source_target_pairs"):
         return [seq2seq_item(setup, index) for index in range(rows)]
     total = int(split.document_starts()[-1])
@@ -233,7 +237,8 @@ def train_peer(workload: Workload, device: torch.device, steps: int) -> dict[str
     setup = build(workload, compiled=False)
     model = peer_model(setup, new_model(setup)).train()
     count = workload.rows * (WARM_UP[device.type] + steps)
-    items, collate = peer_items(setup, count), peer_collator(setup)
+    items = peer_items(setup, count)
+    collate = peer_collator(setup)
     cuda = device.type == "cuda"
     speed = trainer_speed(
         model,
@@ -297,15 +302,19 @@ def peer_losses(
     inputs = {"input_ids": ids, "attention_mask": mask.long()}
     if "decoder_input_ids" in batch:
         inputs["decoder_input_ids"] = batch["decoder_input_ids"]
-    positions, labels = batch["label_positions"], batch["labels"]
+    positions = batch["label_positions"]
+    labels = batch["labels"]
     logits = parts[0](**inputs).logits.flatten(0, 1)[positions]
     losses = [float(F.cross_entropy(logits, labels))]
     if len(parts) > 1:
         samples = sample_from_logits(logits, batch["uniforms"], temperature)
-        corrupted, replaced = ids.flatten().clone(), torch.zeros_like(ids.flatten())
-        corrupted[positions], replaced[positions] = samples, (samples != labels).long()
+        corrupted = ids.flatten().clone()
+        replaced = torch.zeros_like(ids.flatten())
+        corrupted[positions] = samples
+        replaced[positions] = (samples != labels).long()
         scores = parts[1](input_ids=corrupted.view_as(ids), attention_mask=mask.long()).logits
-        real, targets = scores[mask], replaced.view_as(ids)[mask].float()
+        real = scores[mask]
+        targets = replaced.view_as(ids)[mask].float()
         losses.append(float(F.binary_cross_entropy_with_logits(real, targets)))
     return losses
 

@@ -97,7 +97,8 @@ def texts(settings: Settings, tokenizer: Any) -> tuple[Rows, tuple[str, ...]]:
 def words(settings: Settings, tokenizer: Any) -> tuple[Rows, tuple[str, ...]]:
     """Return sentences with a label at the first token of each word, and the labels' names."""
     samples = read_words([settings["train"]], Columns(**settings["columns"]))
-    labels, rows = sort_labels(name for sample in samples for name in sample.labels), []
+    labels = sort_labels(name for sample in samples for name in sample.labels)
+    rows = []
     for sample in samples:
         row = tokenizer(
             list(sample.words),
@@ -120,7 +121,8 @@ def questions(settings: Settings, tokenizer: Any) -> tuple[Rows, tuple[str, ...]
     rows = []
     for sample in read_questions([settings["train"]]):
         answer = sample.answers[0]
-        start, end = answer.answer_start, answer.answer_start + len(answer.text)
+        start = answer.answer_start
+        end = answer.answer_start + len(answer.text)
         windows = tokenizer(
             sample.question,
             sample.context,

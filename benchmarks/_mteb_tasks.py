@@ -35,7 +35,8 @@ def retrieval_scores(
                 "relevant_docs": {query: dict(grades) for query, grades in relevant.items()},
                 "top_ranked": candidates,
             }
-            self.dataset, self.data_loaded = {"default": {"test": split}}, True
+            self.dataset = {"default": {"test": split}}
+            self.data_loaded = True
 
     return _scores(encoder, LocalRetrieval())
 
@@ -55,7 +56,8 @@ def pair_scores(encoder: Any, pairs: Sequence[tuple[str, str]], labels: Sequence
         metadata = _metadata("PairClassification", "cosine_ap")
 
         def load_data(self, *_: Any, **__: Any) -> None:
-            self.dataset, self.data_loaded = {"test": Dataset.from_dict(columns)}, True
+            self.dataset = {"test": Dataset.from_dict(columns)}
+            self.data_loaded = True
 
     return _scores(encoder, LocalPairs())
 

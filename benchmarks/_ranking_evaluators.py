@@ -76,7 +76,8 @@ def compare_evaluators(
 ) -> dict[str, float]:
     """Return the largest differences from the evaluators of sentence-transformers and of MTEB."""
     judged = Judged.of(rows)
-    once, twice = OurScores(model, folder / "once"), OurScores(model, folder / "twice")
+    once = OurScores(model, folder / "once")
+    twice = OurScores(model, folder / "twice")
     found = {
         **against_library(once, judged, rows, peer),
         **against_mteb(once, judged, rows, peer),
@@ -89,7 +90,8 @@ class OurScores:
     """The metrics of ``zoo eval`` of a model, in a new folder."""
 
     def __init__(self, model: Path, folder: Path) -> None:
-        self.model, self.folder = model, folder
+        self.model = model
+        self.folder = folder
         folder.mkdir()
 
     def evaluate(self, task: str, data: Path, **options: Any) -> Scores:
@@ -126,7 +128,8 @@ def against_library(
     import sentence_transformers.sentence_transformer.evaluation as library
 
     evaluation: Any = library
-    pairs, scores = pairs_of(rows), [float(row["relatedness_score"]) for row in rows]
+    pairs = pairs_of(rows)
+    scores = [float(row["relatedness_score"]) for row in rows]
     first, second = [list(side) for side in zip(*pairs, strict=True)]
     samples = [
         {
@@ -137,7 +140,8 @@ def against_library(
         for query, own in judged.relevant.items()
     ]
     sets = {query: set(names) for query, names in judged.relevant.items()}
-    retrieval, reranking = ours.retrieval(judged), ours.reranking(judged)
+    retrieval = ours.retrieval(judged)
+    reranking = ours.reranking(judged)
     classified = apart(rows, peer)
     left, right = [list(side) for side in zip(*pairs_of(classified), strict=True)]
     binary = ours.pairs(pairs_of(classified), entailed(classified), "pair-classification")
@@ -192,7 +196,8 @@ def against_mteb(
 ) -> dict[str, list[float]]:
     """Return the differences from the tasks of MTEB, which rounds to five digits."""
     classified = apart(rows, peer)
-    pairs, labels = pairs_of(classified), entailed(classified)
+    pairs = pairs_of(classified)
+    labels = entailed(classified)
     again = OurScores(ours.model, ours.folder / "mteb")
     binary = again.pairs(pairs, labels, "pair-classification")
     wanted = {
@@ -217,7 +222,8 @@ def with_ties(
 
     evaluation: Any = library
     both = judged.twice()
-    retrieval, reranking = ours.retrieval(both[0]), ours.reranking(both[0])
+    retrieval = ours.retrieval(both[0])
+    reranking = ours.reranking(both[0])
     theirs = [
         evaluation.InformationRetrievalEvaluator(
             part.queries,
@@ -228,9 +234,11 @@ def with_ties(
         for part in both
     ]
     chosen = rows[:TIED]
-    pairs, labels = pairs_of(chosen), entailed(chosen)
+    pairs = pairs_of(chosen)
+    labels = entailed(chosen)
     # each pair has both labels in part of the data, and none of them is told from the other
-    pairs, labels = pairs * 2, [*labels, *(1 - n if k % 2 else n for k, n in enumerate(labels))]
+    pairs = pairs * 2
+    labels = [*labels, *(1 - n if k % 2 else n for k, n in enumerate(labels))]
     binary = ours.pairs(pairs, labels, "pair-classification")
     return {
         "sentence-transformers, retrieval with ties": differences(

@@ -75,7 +75,8 @@ def alternate_sides(
     module: str, sides: Mapping[str, Side], scratch: str, options: argparse.Namespace
 ) -> dict[str, SideTiming]:
     """Measure the sides in turn, in a different order in each round."""
-    timings, names = {name: SideTiming() for name in sides}, list(sides)
+    timings = {name: SideTiming() for name in sides}
+    names = list(sides)
     for turn in range(options.rounds):
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
@@ -141,10 +142,13 @@ def timed_steps(steps: int, warm_up: int, step: Callable[[int], tuple[float, int
         warm_up: number of first steps that are not timed.
         step: function of the number of a step that returns its loss and what it counts.
     """
-    losses, total, start = [], 0, 0.0
+    losses = []
+    total = 0
+    start = 0.0
     for number in range(steps):
         if number == warm_up:
-            total, start = 0, time.perf_counter()
+            total = 0
+            start = time.perf_counter()
         loss, count = step(number)
         total += count
         losses.append(loss)

@@ -38,11 +38,25 @@ from benchmarks._common import RunResults, machine, student, table, versions
 LENGTH = 64  # tokens
 # above those of long runs, since a run has few steps
 RATES = {"full": 1e-4, "head": 3e-3, "ia3": 1e-2, "prompt": 3e-2, "prefix": 2e-2}
-BOTTLENECK_RATE, LORA_RATE = 2e-3, 4e-3
+BOTTLENECK_RATE = 2e-3
+LORA_RATE = 4e-3
 PREFIX = 20  # virtual tokens
 SIDES = (
-    *("full", "head", "lora-4", "lora-8", "lora-16", "dora-8", "ia3", "prompt", "prefix"),
-    *("houlsby", "pfeiffer", "peft lora-4", "peft lora-8", "peft lora-16", "peft ia3"),
+    "full",
+    "head",
+    "lora-4",
+    "lora-8",
+    "lora-16",
+    "dora-8",
+    "ia3",
+    "prompt",
+    "prefix",
+    "houlsby",
+    "pfeiffer",
+    "peft lora-4",
+    "peft lora-8",
+    "peft lora-16",
+    "peft ia3",
     "peft prefix",
 )
 SHARED = ("rows", "eval_rows", "steps", "batch_size", "rate_factor")  # options of a side's process
@@ -85,7 +99,8 @@ def main() -> None:
     parser.add_argument("--missing", nargs="+", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.smoke:
-        options.steps, options.seeds = 2, 1
+        options.steps = 2
+        options.seeds = 1
     if options.side:
         task, side = options.side
         run_side(task, side, options)
@@ -140,9 +155,14 @@ def cells(side: str, results: Sequence[Result]) -> list[str]:
     scores = [result["score"] for result in results]
     peak = max(result["peak"] for result in results)
     return [
-        *(side, f"{mean('score'):.3f}", f"{min(scores):.3f} to {max(scores):.3f}"),
-        *(student(scores), f"{mean('trained'):,.0f}", f"{mean('bytes'):,.0f}"),
-        *(f"{mean('rate'):,.0f}", f"{peak / 2**20:,.0f}"),
+        side,
+        f"{mean('score'):.3f}",
+        f"{min(scores):.3f} to {max(scores):.3f}",
+        student(scores),
+        f"{mean('trained'):,.0f}",
+        f"{mean('bytes'):,.0f}",
+        f"{mean('rate'):,.0f}",
+        f"{peak / 2**20:,.0f}",
     ]
 
 
@@ -222,7 +242,8 @@ def with_zoo(
         "seed": seed,
         "report_to": [],
     }
-    seconds, trainers = list[float](), list[Trainer]()
+    seconds = list[float]()
+    trainers = list[Trainer]()
     step = Trainer.train_step
 
     def timed(self: Trainer, batches: Any) -> dict[str, float]:
@@ -288,7 +309,8 @@ def read_words(files: Sequence[Path], tokenizer: Any) -> Rows:
     def row(sentence: Sequence[Sequence[str]]) -> dict[str, Any]:
         words = [word for word, _ in sentence]
         encoded = tokenizer(words, is_split_into_words=True, truncation=True, max_length=LENGTH)
-        ids, before = [], None
+        ids = []
+        before = None
         for word in encoded.word_ids():
             first = word is not None and word != before
             ids.append(labels.index(sentence[word][1]) if first else -100)
@@ -320,9 +342,11 @@ def score(task: Task, output: Any, rows: Rows) -> float:
     import seqeval.metrics
     import sklearn.metrics
 
-    predicted, labels = np.argmax(output.predictions, -1), output.label_ids
+    predicted = np.argmax(output.predictions, -1)
+    labels = output.label_ids
     if rows.task_type == "TOKEN_CLS":
-        expected, found = [], []
+        expected = []
+        found = []
         for row, ids in zip(labels, predicted, strict=True):
             pairs = [(a, b) for a, b in zip(row, ids, strict=True) if a != -100]
             expected.append([rows.labels[a] for a, _ in pairs])

@@ -19,7 +19,8 @@ from torch.nn import functional as F
 from benchmarks._common import alternate, machine, table, versions
 from zoo.nn.kernels.attention import attend
 
-TOKENS, WIDTH = 8192, 64
+TOKENS = 8192
+WIDTH = 64
 TOLERANCE = 0.02  # of the norm of the difference, relative, or of the slope
 Attend = Callable[..., Tensor]
 CASES = [(torch.float32, 0.1), (torch.bfloat16, 0.1), (torch.bfloat16, 0.0)]

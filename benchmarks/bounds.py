@@ -23,7 +23,9 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks._common import machine, table, versions, zoo
 
-TEXTS, BATCH, STEPS = 96, 16, 6
+TEXTS = 96
+BATCH = 16
+STEPS = 6
 # kind -> parts of the names of its operators; the first kind that matches counts. Kernels for
 # attention compute products and softmax, ``DynamicQuantizeMatMul`` scales its inputs as well
 KINDS = {
@@ -122,7 +124,8 @@ def in_onnx_runtime(
         zoo("export", str(checkpoint.path), "--onnx", *quantized, "-o", str(directory))
     name = {"float32": "model.onnx", "int8": "model_quantized.onnx"}[dtype]
     settings = ort.SessionOptions()
-    settings.intra_op_num_threads, settings.enable_profiling = threads, True
+    settings.intra_op_num_threads = threads
+    settings.enable_profiling = True
     settings.profile_file_prefix = str(folder / dtype)
     (path,) = directory.rglob(name)
     session = ort.InferenceSession(

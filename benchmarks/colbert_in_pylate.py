@@ -73,7 +73,9 @@ def compare(
         {"query": query, "positive": a, "negative": b, "scores": [2.0 + k / 8, 1.5]}
         for k, (query, a, b) in enumerate(zip(queries[:8], equal[:8], equal[8:], strict=False))
     ]
-    made, native, back = folder / "made", folder / "native", folder / "back"
+    made = folder / "made"
+    native = folder / "native"
+    back = folder / "back"
     request = {"model": str(encoder), "settings": settings, "save": str(made), **texts}
     request["rows"] = {name: [row[name] for row in rows] for name in rows[0]}
     theirs = pylate(request, folder / "made.npz", python)
@@ -84,10 +86,29 @@ def compare(
     for name, loss in LOSSES.items():
         run = folder / name
         run_zoo(
-            *("finetune", native, "--task", TASK, "--train", table, "--eval", table, "-o", run),
-            *("--text", "query", "--pair", "positive", "--negative", "negative", "--max-steps", 4),
+            "finetune",
+            native,
+            "--task",
+            TASK,
+            "--train",
+            table,
+            "--eval",
+            table,
+            "-o",
+            run,
+            "--text",
+            "query",
+            "--pair",
+            "positive",
+            "--negative",
+            "negative",
+            "--max-steps",
+            4,
             *(("--label", "scores") if loss == "kl-div" else ()),
-            *("--set", f"task_args.loss={loss}", "--set", "batch_size=8"),
+            "--set",
+            f"task_args.loss={loss}",
+            "--set",
+            "batch_size=8",
         )
         for key, values in zip((name, f"{name}, gradient"), loss_of(run), strict=True):
             scale = max(1.0, float(np.abs(theirs[key]).max()))
@@ -144,7 +165,8 @@ def embedded(path: Path, texts: dict[str, list[str]], theirs: dict[str, Any]) ->
 def loss_of(run: Path) -> tuple[Any, Any]:
     """Return the loss of the rows of a run before training, and the gradient of the words."""
     setup: Any = setup_of(run)
-    module, rows = trained_module(setup).eval(), setup.eval_rows
+    module = trained_module(setup).eval()
+    rows = setup.eval_rows
     batch = setup.objective.collate([rows.example(k, None) for k in range(len(rows))])
     loss = setup.objective.compute_loss(module, wide(batch.tensors)).sums[TASK] / len(rows)
     named = dict(module.named_parameters())

@@ -196,7 +196,8 @@ def check(name: str, source: Path, folder: Path) -> None:
     with before.for_head(case.head).reader as theirs, after.reader as ours:
         assert theirs.tensors.keys() <= ours.tensors.keys(), "a tensor is missing"
         for tensor in theirs.tensors:
-            expected, actual = theirs.read(tensor), ours.read(tensor)
+            expected = theirs.read(tensor)
+            actual = ours.read(tensor)
             assert expected.dtype == actual.dtype, f"{tensor} differs"
             assert np.array_equal(expected, actual), f"{tensor} differs"
     shutil.rmtree(folder / "back")

@@ -43,7 +43,8 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace, megabytes: int, scratch: Path) -> None:
-    source, texts = scratch / "texts.txt", sorted(options.corpus.rglob("*.txt"))
+    source = scratch / "texts.txt"
+    texts = sorted(options.corpus.rglob("*.txt"))
     with source.open("wb") as file:
         while file.tell() < megabytes * 1_000_000:
             for text in texts:

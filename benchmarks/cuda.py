@@ -37,7 +37,8 @@ from zoo.data.corpus_cache import SAMPLE
 from zoo.errors import UsageError
 from zoo.nn.devices import resolve_device
 
-RTD, SPANS = "replaced-token-detection", "span-corruption"
+RTD = "replaced-token-detection"
+SPANS = "span-corruption"
 OWN_LOOP = "Trainer, modules of transformers"
 WORKLOADS = (
     Workload("BERT-base, 128", "bert", "base", "masked-lm", 128, 256),
@@ -54,7 +55,9 @@ SMOKE = tuple(
 )
 AGREE = 1e-4  # relative difference of results in float32
 SAME_LOSS = 1e-6  # relative difference of losses
-STEPS, AT_ONCE = 40, 4  # steps that are timed; cells that run at once before time is taken
+# steps that are timed; cells that run at once before time is taken
+STEPS = 40
+AT_ONCE = 4
 TIMEOUT = 300  # seconds of one cell
 Cell = tuple[str, str]  # name of a workload or task, and side
 Results = dict[Cell, dict[str, Any]]
@@ -136,7 +139,8 @@ def measure(cell: Cell, folder: Path, options: argparse.Namespace, steps: int) -
     """Measure one cell in this process."""
     import torch
 
-    device, (name, side) = torch.device(options.device), cell
+    device = torch.device(options.device)
+    name, side = cell
     if device.type == "cuda":
         device = torch.device("cuda", device.index or 0)
         torch.set_float32_matmul_precision("high")  # TF32, for both sides
@@ -227,7 +231,8 @@ def figures(result: Mapping[str, Any], share: float | None) -> list[str]:
     """Return tokens per second, MFU and memory of a cell as text, or the error."""
     if "error" in result:
         return [str(result["error"]), "", ""]
-    speed, memory = result["tokens_per_second"], result["memory_gib"]
+    speed = result["tokens_per_second"]
+    memory = result["memory_gib"]
     mfu = "" if share is None else f"{speed * share:.1%}"
     return [f"{speed:,.0f}", mfu, "" if memory is None else f"{memory:.1f}"]
 

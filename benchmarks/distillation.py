@@ -42,7 +42,10 @@ from benchmarks._sides import (
     timed_steps,
 )
 
-TEMPERATURE, RATE, WARM_UP, COMPARED = 2.0, 1e-4, 5, 3
+TEMPERATURE = 2.0
+RATE = 1e-4
+WARM_UP = 5
+COMPARED = 3
 TOLERANCE = 1e-4  # of losses, relative
 FULL = {"width": 256, "heads": 4, "vocab": 8192, "length": 128, "rows": 16}
 SMOKE = {"width": 32, "heads": 2, "vocab": 400, "length": 32, "rows": 4}
@@ -57,7 +60,9 @@ def main() -> None:
     add_side_options(parser, steps=40)
     options = parser.parse_args()
     if options.smoke:
-        options.steps, options.rounds, options.layers = WARM_UP + 3, 1, [2, 1]
+        options.steps = WARM_UP + 3
+        options.rounds = 1
+        options.layers = [2, 1]
     if is_side(options, {"teacher": make_teacher, **SIDES}):
         return
     with tempfile.TemporaryDirectory() as scratch:
@@ -160,7 +165,8 @@ def released(scratch: Path, options: argparse.Namespace) -> Measured:
         kind = getattr(transformers, family.architecture(config, "causal-lm"))
         hub = {**family.to_hub(config), "use_cache": False}
         models.append(kind(kind.config_class(**hub)))
-    student, other = models[0].train(), models[1].eval()
+    student = models[0].train()
+    other = models[1].eval()
     optimizer = torch.optim.AdamW(student.parameters(), lr=RATE, weight_decay=0.0)
     batches = padded_batches(setup, options.steps)
 
@@ -190,14 +196,16 @@ def padded_batches(setup: Any, steps: int) -> Iterator[tuple[Any, Any]]:
     import numpy as np
     import torch
 
-    split, length = setup.base.corpus.split("train"), setup.config.seq_len
+    split = setup.base.corpus.split("train")
+    length = setup.config.seq_len
     starts = split.document_starts()
     pieces = [
         (at, min(at + length, int(end)))
         for start, end in itertools.pairwise(starts)
         for at in range(int(start), int(end), length)
     ]
-    rows, rng = setup.config.batch_size(length), np.random.default_rng(0)
+    rows = setup.config.batch_size(length)
+    rng = np.random.default_rng(0)
     for _ in range(steps):
         chosen = [pieces[k] for k in rng.integers(len(pieces), size=rows)]
         texts = [torch.from_numpy(split.read(*piece).astype(np.int64)) for piece in chosen]
@@ -222,7 +230,8 @@ def plain(scratch: Path, options: argparse.Namespace) -> Measured:
     from torch.nn import functional as F
 
     setup, prepared = prepare(scratch, options)
-    loader, student = prepared.train_dataloader, prepared.loss_module.model.student
+    loader = prepared.train_dataloader
+    student = prepared.loss_module.model.student
     teacher = setup.objective.teachers[0].model
     optimizer = torch.optim.AdamW(student.parameters(), lr=RATE, weight_decay=0.0, fused=True)
     names = ("input_ids", "document_ids", "position_ids")

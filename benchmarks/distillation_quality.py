@@ -134,7 +134,8 @@ def write_recipe(path: Path, recipe: Recipe) -> Path:
 
 def sentences(folder: Path, options: argparse.Namespace) -> tuple[list[str], list[list[str]]]:
     """Return the table of sentence encoders."""
-    data, recipe = folder / "sentences.txt", write_recipe(folder / "sen.yaml", SENTENCE_RECIPE)
+    data = folder / "sentences.txt"
+    recipe = write_recipe(folder / "sen.yaml", SENTENCE_RECIPE)
     texts = sorted({text for name in ("sst2", "mrpc", "cola") for text in texts_of(name, options)})
     texts += sorted(set(texts_of("sick-relatedness", options)))
     data.write_text("\n".join(texts) + "\n", encoding="utf-8")
@@ -143,9 +144,19 @@ def sentences(folder: Path, options: argparse.Namespace) -> tuple[list[str], lis
         name = f"{layers} layers"
         for seed in range(options.seeds):
             run = distil(
-                *(folder / f"sentences-{layers}-{seed}", seed, options, "--teacher", options.model),
-                *("--student", "bert", "--recipe", recipe, "--train", data),
-                *("--set", f"student.num_layers={layers}"),
+                folder / f"sentences-{layers}-{seed}",
+                seed,
+                options,
+                "--teacher",
+                options.model,
+                "--student",
+                "bert",
+                "--recipe",
+                recipe,
+                "--train",
+                data,
+                "--set",
+                f"student.num_layers={layers}",
             )
             student = relatedness(run / "model", options)
             values.setdefault(name, []).append({**student, **speed(run)})
@@ -175,8 +186,15 @@ def relatedness(model: Path, options: argparse.Namespace) -> Scores:
     task = TASKS["sick-relatedness"]
     columns = [word for name, column in task.columns.items() for word in (f"--{name}", column)]
     output = zoo(
-        *("eval", model, "--task", "sentence-embedding", "--eval", options.data / task.eval),
-        *(*columns, "--no-record", "--json"),
+        "eval",
+        model,
+        "--task",
+        "sentence-embedding",
+        "--eval",
+        options.data / task.eval,
+        *columns,
+        "--no-record",
+        "--json",
     )
     return {"spearman": json.loads(output)["metrics"]["spearman"]}
 
@@ -211,9 +229,19 @@ def tasks(folder: Path, options: argparse.Namespace) -> tuple[list[str], list[li
             path = write_recipe(folder / f"{slug(side)}.yaml", {**whole, **recipe})
             runs = [
                 distil(
-                    *(folder / f"{name}-{slug(side)}-{seed}", seed, options),
-                    *("--teacher", teacher / "model", "--student", "bert", "--recipe", path),
-                    *("--set", f"student.num_layers={STUDENT_LAYERS}", "--no-score", *labelled),
+                    folder / f"{name}-{slug(side)}-{seed}",
+                    seed,
+                    options,
+                    "--teacher",
+                    teacher / "model",
+                    "--student",
+                    "bert",
+                    "--recipe",
+                    path,
+                    "--set",
+                    f"student.num_layers={STUDENT_LAYERS}",
+                    "--no-score",
+                    *labelled,
                 )
                 for seed in range(options.seeds)
             ]
@@ -236,19 +264,32 @@ def result(run: Path, metric: str) -> str:
 
 def text(folder: Path, options: argparse.Namespace) -> tuple[list[str], list[list[str]]]:
     """Return the table of masked language models."""
-    rows, corpus, history = [], options.data / "corpus", RunHistory.read(options.model)
+    rows = []
+    corpus = options.data / "corpus"
+    history = RunHistory.read(options.model)
     teacher = history.validation[-1]
     shared = [f"{name}={json.dumps(history.config[name])}" for name in TEXT_SETTINGS]
     loss = teacher["losses"]["masked-lm"]
     rows.append(["teacher", f"{loss:.3f}", f"{teacher['metrics']['accuracy']:.3f}"])
     for side in options.sides:
-        finals, changes = [], [*shared, *TEXT_SIDES[side]]
+        finals = []
+        changes = [*shared, *TEXT_SIDES[side]]
         for seed in range(options.seeds):
             run = distil(
-                *(folder / f"text-{slug(side)}-{seed}", seed, options),
-                *("--teacher", options.model / "model", "--student", "distilbert", "--no-score"),
-                *("--train", corpus / "train", "--eval", corpus / "validation"),
-                *("--max-steps", options.steps),
+                folder / f"text-{slug(side)}-{seed}",
+                seed,
+                options,
+                "--teacher",
+                options.model / "model",
+                "--student",
+                "distilbert",
+                "--no-score",
+                "--train",
+                corpus / "train",
+                "--eval",
+                corpus / "validation",
+                "--max-steps",
+                options.steps,
                 *[word for change in changes for word in ("--set", change)],
             )
             finals.append(RunHistory.read(run).validation[-1])

@@ -55,7 +55,8 @@ def run(
 
 def compare(model: Elmo, folder: Path, characters: int, *, carry: bool) -> float:
     """Return the largest absolute difference over all batches."""
-    state, worst = RecurrentState(), 0.0
+    state = RecurrentState()
+    worst = 0.0
     for sentences, expected in zip(*read(folder), strict=True):
         outputs = run(model, sentences, characters, state if carry else None)
         state = RecurrentState(state.ended)

@@ -102,7 +102,8 @@ def zoo_sides(source: Path, scratch: Path, threads: int) -> "Iterator[tuple[str,
         "--onnx",
         "--optimize",
         "--int8",
-        *("--max-drop", "0.02"),
+        "--max-drop",
+        "0.02",
         "-o",
         scratch / "fused",
     )
@@ -125,7 +126,8 @@ def peer_sides(source: Path, scratch: Path, threads: int) -> "Iterator[tuple[str
 
     yield FIRST, peer(source, 512, 32, by_length=False)
     yield "transformers, sorted, batches of 8", peer(source, 512, BATCH, by_length=True)
-    graph, int8 = scratch / "peer.onnx", scratch / "peer-int8.onnx"
+    graph = scratch / "peer.onnx"
+    int8 = scratch / "peer-int8.onnx"
     export_peer(source, graph)
     quantize_dynamic(graph, int8, per_channel=True, weight_type=QuantType.QInt8)
     levels = GraphOptimizationLevel
@@ -189,7 +191,8 @@ def graph_peer(
     from zoo.inference.ort.saturation import exact_products
 
     settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads, settings.graph_optimization_level = threads, level
+    settings.intra_op_num_threads = threads
+    settings.graph_optimization_level = level
     if exact:
         exact_products(settings)
     session = onnxruntime.InferenceSession(graph, settings, ["CPUExecutionProvider"])
@@ -218,7 +221,8 @@ def pooled_peer(source: Path, run: Callable[[Mapping[str, Any]], Any]) -> "Embed
         for start in range(0, len(texts), BATCH):
             chosen = [texts[k] for k in order[start : start + BATCH]]
             inputs = tokenizer(chosen, padding=True, truncation=True, return_tensors="np")
-            hidden, mask = run(inputs), inputs["attention_mask"][..., None]
+            hidden = run(inputs)
+            mask = inputs["attention_mask"][..., None]
             mean = (hidden * mask).sum(1) / mask.sum(1)
             rows.append(mean / np.linalg.norm(mean, axis=1, keepdims=True))
         vectors = np.empty((len(texts), rows[0].shape[1]), np.float32)
@@ -253,7 +257,8 @@ def shapes(source: Path) -> list[tuple[int, int]]:
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(source)
-    width, inner = config.hidden_size, config.intermediate_size
+    width = config.hidden_size
+    inner = config.intermediate_size
     return [(width, 3 * width), (width, width), (width, inner), (inner, width)]
 
 
@@ -290,8 +295,19 @@ def products(
         for _ in range(REPEATS):
             for x, matrix in packed:
                 torch.ops.onednn.qlinear_pointwise(
-                    *(x, 0.05, 128, matrix.integers, matrix.scales, matrix.zeros, None),
-                    *(1.0, 0, torch.float32, "none", [], ""),
+                    x,
+                    0.05,
+                    128,
+                    matrix.integers,
+                    matrix.scales,
+                    matrix.zeros,
+                    None,
+                    1.0,
+                    0,
+                    torch.float32,
+                    "none",
+                    [],
+                    "",
                 )
 
     def graph(operator: str, arrays: Sequence[tuple[Any, Any]]) -> Callable[[], object]:

@@ -38,7 +38,9 @@ from zoo.contrib.lm_eval import harness_model
 from zoo.contrib.mteb import Encoder
 
 TOLERANCE = 1e-4
-PAIRS, DOCUMENTS = 200, 50  # number of minimal pairs and of texts
+# number of minimal pairs and of texts
+PAIRS = 200
+DOCUMENTS = 50
 PACKAGES = ("lm_eval", "mteb", "sentence-transformers", "transformers", "torch")
 SICK: dict[str, Any] = {"text": "sentence_A", "pair": "sentence_B", "label": "relatedness_score"}
 PROBABILITY = "log-probabilities of minimal pairs"
@@ -167,8 +169,16 @@ def compare_embeddings(folder: Path, data: Path) -> dict[str, float]:
     run_zoo("pretrain", "bert", "--size", "tiny", "--max-steps", "30", "-o", folder / "bert")
     settings = ["--set", "max_steps=20", "--set", "data.eval_fraction=0.02"]
     run_zoo(
-        *("finetune", folder / "bert" / "model", "--task", "sentence-embedding"),
-        *("--train", train, *columns, *settings, "-o", folder / "encoder"),
+        "finetune",
+        folder / "bert" / "model",
+        "--task",
+        "sentence-embedding",
+        "--train",
+        train,
+        *columns,
+        *settings,
+        "-o",
+        folder / "encoder",
     )
     model = folder / "encoder" / "model"
     run_zoo("convert", model, "--to", "hub", "-o", folder / "encoder-hub")
@@ -177,7 +187,8 @@ def compare_embeddings(folder: Path, data: Path) -> dict[str, float]:
     with held.open(encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
     texts = [row[SICK[name]] for row in rows for name in ("text", "pair")]
-    mine, others = score_pairs(Encoder(loaded), rows), score_pairs(peer, rows)
+    mine = score_pairs(Encoder(loaded), rows)
+    others = score_pairs(peer, rows)
     command = zoo.evaluate(loaded, task="sentence-embedding", eval=held, **SICK).metrics
     names = ("spearman", "pearson")
     return {
@@ -201,7 +212,8 @@ def compare_negatives(
 
     pairs = [{"text": row[SICK["text"]], "pair": row[SICK["pair"]]} for row in rows]
     write_rows(folder / "mining.jsonl", pairs)
-    output, worst = folder / "mined.jsonl", 0.0
+    output = folder / "mined.jsonl"
+    worst = 0.0
     for form in ("triplet", "n-tuple", "labeled-pair", "labeled-list"):
         options: dict[str, Any] = {"num_negatives": 2, "relative_margin": 0.001, "range_min": 1}
         mine_hard_negatives: Any = util.mine_hard_negatives
@@ -215,8 +227,19 @@ def compare_negatives(
         ).to_list()
         words = [w for k, v in options.items() for w in (f"--{k.replace('_', '-')}", v)]
         run_zoo(
-            *("mine-negatives", model, "--input", folder / "mining.jsonl", "-o", output),
-            *("--output-format", form, "--output-scores", "--force", "--backend", "cpu", *words),
+            "mine-negatives",
+            model,
+            "--input",
+            folder / "mining.jsonl",
+            "-o",
+            output,
+            "--output-format",
+            form,
+            "--output-scores",
+            "--force",
+            "--backend",
+            "cpu",
+            *words,
         )
         mine = [json.loads(line) for line in output.read_text("utf-8").splitlines()]
         sides = [text_scores(mine), text_scores(theirs)]

@@ -19,7 +19,9 @@ from benchmarks._common import machine, run_process, table
 from zoo.checkpoint import WEIGHTS
 from zoo.exporting.startup import StartupSettings
 
-ROWS, TOKENS = 1, 64  # of the batch
+# of the batch
+ROWS = 1
+TOKENS = 64
 MAKE = """
 import sys
 from pathlib import Path
@@ -48,7 +50,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where files are written; they are removed")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
-        model, graph = Path(scratch, "model"), Path(scratch, "graph")
+        model = Path(scratch, "model")
+        graph = Path(scratch, "graph")
         names = (options.family, options.size, options.head)
         run_process([sys.executable, "-c", MAKE, *names, str(model)])
         size = (model / WEIGHTS).stat().st_size

@@ -54,10 +54,16 @@ SHAPE = {
     "lstm_size": 512,
     "projection_size": 128,
 }
-COMPARED_BATCHES, ROWS, LONGEST = 4, 8, 128  # LONGEST: tokens of a row
-TIMED_TOKENS, PROMPT, NEW_TOKENS = 64, 16, 16
+# LONGEST: tokens of a row
+COMPARED_BATCHES = 4
+ROWS = 8
+LONGEST = 128
+TIMED_TOKENS = 64
+PROMPT = 16
+NEW_TOKENS = 16
 Cells = tuple[str, ...]
-TORCH, FUSED = "torch", "fused"
+TORCH = "torch"
+FUSED = "fused"
 HEADER = {
     "float32": ("model", "MB", "difference", "agreement", "speed"),
     FUSED: ("operators", "difference", "agreement", "speed"),
@@ -169,7 +175,9 @@ def _rows(family: Family, head: str, folder: Path, rounds: int) -> tuple[Cells, 
     export_onnx(checkpoint, folder / "plain", quantization=plan)
     report = export_onnx(checkpoint, folder / "fused", optimize=True)
     graphs = _measure(checkpoint, folder, rounds)
-    plain, fused, size = graphs["float32"], graphs[FUSED], graphs["float32"].bytes
+    plain = graphs["float32"]
+    fused = graphs[FUSED]
+    size = graphs["float32"].bytes
     counts = sum((Counter(graph.fused) for graph in report.graphs.values()), Counter[str]())
     operators = ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
     quantized = [
@@ -186,7 +194,8 @@ def _rows(family: Family, head: str, folder: Path, rounds: int) -> tuple[Cells, 
 
 def _measure(checkpoint: Checkpoint, folder: Path, rounds: int) -> Mapping[str, Measured]:
     """Return the results of all graphs by name."""
-    plain, fused = load_checkpoint(folder / "plain"), load_checkpoint(folder / "fused")
+    plain = load_checkpoint(folder / "plain")
+    fused = load_checkpoint(folder / "fused")
     files = {
         dtype: [plain.path / file for file in names]
         for dtype, names in read_export_info(plain).dtypes.items()

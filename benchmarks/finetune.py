@@ -36,7 +36,10 @@ from benchmarks._sides import (
     timed_steps,
 )
 
-BATCH, LENGTH, WARM_UP, COMPARED = 32, 128, 5, 64
+BATCH = 32
+LENGTH = 128
+WARM_UP = 5
+COMPARED = 64
 TOLERANCE = 1e-4  # of the losses before training, relative
 MODULE = "benchmarks.finetune"
 
@@ -51,7 +54,8 @@ def main() -> None:
     add_side_options(parser, steps=60)
     options = parser.parse_args()
     if options.smoke:
-        options.steps, options.rounds = 2, 1
+        options.steps = 2
+        options.rounds = 1
     if is_side(options, {"model": make_model, **SIDES}):
         return
     with tempfile.TemporaryDirectory() as scratch:
@@ -161,7 +165,8 @@ def with_zoo(scratch: Path, options: argparse.Namespace) -> Measured:
     dist = DistContext.initialize("cpu")
     setup: Any = FineTuneRun.build_setup(FineTuneRun.build_config(config, {}))
     prepared = prepare_run(setup, scratch / "none", dist)
-    module, loader = prepared.loss_module, prepared.train_dataloader
+    module = prepared.loss_module
+    loader = prepared.train_dataloader
     with torch.no_grad():
         module.eval()
         sums = [sum(module(batch.tensors).sums.values()) for batch in prepared.eval_batches]

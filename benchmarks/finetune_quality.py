@@ -39,7 +39,9 @@ from typing import Any
 
 from benchmarks._common import machine, table, versions, zoo
 
-OURS, TRAINER, SCRATCH = "zoo", "Trainer", "zoo, random weights"
+OURS = "zoo"
+TRAINER = "Trainer"
+SCRATCH = "zoo, random weights"
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,8 @@ def main() -> None:
 
 def compare_sides(name: str, folder: Path, options: argparse.Namespace) -> Iterator[list[str]]:
     """Yield the rows of a task's table."""
-    task, sides = TASKS[name], make_sides(options)
+    task = TASKS[name]
+    sides = make_sides(options)
     for count in options.rows or [0]:
         train, evaluation = files(task, count, folder, options.data)
         scores: dict[str, list[Values]] = {}
@@ -204,7 +207,8 @@ def files(task: Task, count: int, folder: Path, data: Path) -> tuple[Path, Path]
         folder: folder for files that are parts of others.
         data: folder of the data.
     """
-    train, evaluation = data / task.train, data / task.eval
+    train = data / task.train
+    evaluation = data / task.eval
     if train == evaluation:
         articles = json.loads(train.read_text("utf-8"))["data"]
         parts = articles[:-HELD_OUT_ARTICLES], articles[-HELD_OUT_ARTICLES:]
@@ -281,8 +285,18 @@ def finetune(
     # the held-out tenth is not needed, but a run has an evaluation: on data that it trains on
     data = ["--train", str(train), "--eval", str(train), *columns]
     zoo(
-        *("finetune", str(model), "--task", task.name, *data, "--preset", preset),
-        *("--seed", str(seed), "--offline", "-o", str(run / "run")),
+        "finetune",
+        str(model),
+        "--task",
+        task.name,
+        *data,
+        "--preset",
+        preset,
+        "--seed",
+        str(seed),
+        "--offline",
+        "-o",
+        str(run / "run"),
         *[word for change in settings for word in ("--set", change)],
     )
     return run / "run" / "model"
@@ -314,8 +328,15 @@ def evaluate(task: Task, model: Path, data: Path) -> Values:
     """Return the metric, and the bounds of its interval."""
     columns = [word for name, column in task.columns.items() for word in (f"--{name}", column)]
     output = zoo(
-        *("eval", str(model), "--task", task.name, "--eval", str(data), *columns),
-        *("--no-record", "--json"),
+        "eval",
+        str(model),
+        "--task",
+        task.name,
+        "--eval",
+        str(data),
+        *columns,
+        "--no-record",
+        "--json",
     )
     result = json.loads(output)
     return {
@@ -344,7 +365,8 @@ def cells(values: Sequence[Values]) -> list[str]:
 
 def is_within(ours: Sequence[Values], theirs: Sequence[Values]) -> bool:
     """Return whether the ranges of both sides' seeds overlap, or ours is above."""
-    highest, lowest = max(score["value"] for score in ours), min(score["value"] for score in theirs)
+    highest = max(score["value"] for score in ours)
+    lowest = min(score["value"] for score in theirs)
     return float(highest) >= float(lowest)
 
 

@@ -65,7 +65,8 @@ QUANTIZED = {
 }
 # tasks that are also exported in float16, to a directory of their own
 IN_FLOAT16 = (ENCODER, "text-classification", "text-generation", "text2text-generation")
-TOLERANCE, FLOAT16_TOLERANCE = 1e-4, 1e-3
+TOLERANCE = 1e-4
+FLOAT16_TOLERANCE = 1e-3
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 BERT = {**SIZE, "intermediate_size": 64, "max_position_embeddings": 64, "num_labels": 3}
 GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}

@@ -117,7 +117,8 @@ def result_table(
     timings: dict[int, dict[str, Timing]], shares: dict[str, float], new_tokens: int
 ) -> str:
     """Return a table of speeds at each batch size, and of equal tokens."""
-    header, rows = ["", "equal tokens"], [[name, f"{share:.1%}"] for name, share in shares.items()]
+    header = ["", "equal tokens"]
+    rows = [[name, f"{share:.1%}"] for name, share in shares.items()]
     for batch, measured in timings.items():
         header += [f"tokens/s at batch {batch}", f"of {PEER}"]
         for row in rows:

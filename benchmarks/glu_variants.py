@@ -57,10 +57,13 @@ def main() -> None:
 
 def measure(name: str, folder: Path, seeds: int, settings: Sequence[str]) -> list[str]:
     """Return a row of the table: the runs of all seeds of a variant."""
-    config, changes = shape(name), [word for pair in settings for word in ("--set", pair)]
+    config = shape(name)
+    changes = [word for pair in settings for word in ("--set", pair)]
     fields = {"feed_forward": config.feed_forward, "intermediate_size": config.intermediate_size}
     own = [word for key, value in fields.items() for word in ("--set", f"config.{key}={value}")]
-    losses, seconds = [], []  # seconds of CPU time: a machine may have other work
+    # seconds of CPU time: a machine may have other work
+    losses = []
+    seconds = []
     for seed in range(seeds):
         run = folder / f"t5-{name}-{seed}"
         seconds.append(pretrain(run, "t5", "--seed", seed, *own, *changes)["CPU seconds"])

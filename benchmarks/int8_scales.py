@@ -67,7 +67,8 @@ def measured(model: str, texts: Path, threads: int, rounds: int) -> str:
 def one_scale(x: Tensor, matrix: kernel.PackedMatrix) -> Tensor:
     """Compute ``int8_linear`` with one scale and one zero for all rows."""
     low, high = (bound.item() for bound in torch.aminmax(x))
-    low, high = min(low, 0.0), max(high, 0.0)
+    low = min(low, 0.0)
+    high = max(high, 0.0)
     scale = (high - low) / kernel.STEPS or 1.0
     zero = round(-low / scale)
     integers = torch.add(x.new_tensor(zero + 0.5), x, alpha=1 / scale).to(torch.int16)

@@ -26,8 +26,14 @@ from benchmarks._common import Bounds, Process, machine, run_process, table, ver
 from zoo.cli import cli
 
 BASE = (
-    *("--set", "vocab_size=400", "--set", "seq_len=64", "--set", "seq_len_warmup=null"),
-    *("--set", "global_batch_tokens=512"),
+    "--set",
+    "vocab_size=400",
+    "--set",
+    "seq_len=64",
+    "--set",
+    "seq_len_warmup=null",
+    "--set",
+    "global_batch_tokens=512",
 )
 TRAINING = ("--max-steps", "1", "--offline", "--device", "cpu")
 
@@ -163,20 +169,28 @@ def cases(sizes: Sizes, data: Path, folder: Path) -> Iterator[Case]:
         [
             ("pretrain", "bert", *BASE, *TRAINING, "-o", folder / "base"),
             (
-                *("finetune", base, *classify, "--train", data / "labels-2.tsv"),
-                *(*TRAINING, "-o", small),
+                "finetune",
+                base,
+                *classify,
+                "--train",
+                data / "labels-2.tsv",
+                *TRAINING,
+                "-o",
+                small,
             ),
         ],
     )
     for count in sizes.evaluated_labels:
-        run, labels = folder / f"evaluated-{count}", data / f"labels-{count}.tsv"
+        run = folder / f"evaluated-{count}"
+        labels = data / f"labels-{count}.tsv"
         yield Case(
             f"{count:,} labels: `zoo eval`",
             ("eval", run / "model", *classify, "--eval", labels, "--no-record"),
             [("finetune", base, *classify, "--train", labels, *TRAINING, "-o", run)],
         )
     for count in sizes.trained_labels:
-        run, labels = folder / f"trained-{count}", data / f"labels-{count}.tsv"
+        run = folder / f"trained-{count}"
+        labels = data / f"labels-{count}.tsv"
         yield Case(
             f"{count:,} labels: `zoo finetune`, 1 step",
             ("finetune", base, *classify, "--train", labels, *TRAINING, "-o", run),

@@ -75,7 +75,8 @@ def score_masked_words(model: Path, texts: Path) -> dict[str, float]:
             F.cross_entropy(outputs[text], labels[text], reduction="none")
             for outputs in (logits, others)
         )
-        correct, first = (logits.argmax(-1) == labels)[text], first_tokens(text)[text]
+        correct = (logits.argmax(-1) == labels)[text]
+        first = first_tokens(text)[text]
         results.append(torch.stack([loss, other - loss, correct, first]))
     loss, gap, correct, first = torch.cat(results, dim=1)
     masked_bytes = sum(sample.masked_bytes for sample in samples)
@@ -155,8 +156,11 @@ def with_mask(tokenizer: Tokenizer, texts: Sequence[str]) -> Tokens:
     spaced = [texts[0], *(f" {text}" for text in texts[1:])]
     ids = [tokenizer.encode(text, add_special_tokens=False).ids for text in spaced]
     vocabulary = tokenizer.get_vocab()
-    before, after = [vocabulary["<s>"]], [vocabulary["</s>"]]
-    source, target, is_text = list(before), list(before), [False]
+    before = [vocabulary["<s>"]]
+    after = [vocabulary["</s>"]]
+    source = list(before)
+    target = list(before)
+    is_text = [False]
     for number, part in enumerate(ids):
         masked = number % 2 == 1
         source += [vocabulary["<mask>"]] if masked else part

@@ -39,7 +39,8 @@ from zoo.families.random_inputs import randomize_weights
 from zoo.nn.devices import describe_cuda, resolve_device
 from zoo.plugins import get_family
 
-LAYOUTS, PASSES = ("padded", "packed"), ("forward", "training")
+LAYOUTS = ("padded", "packed")
+PASSES = ("forward", "training")
 FRACTIONS = (2, 4, 8, 8)  # of a row: documents of packed rows
 BATCH_TOKENS = {"cuda": 32768, "cpu": 8192}
 AGREE = {"forward": 1e-4, "training": 1e-4}  # of the largest magnitude, in float32
@@ -67,8 +68,11 @@ def main() -> None:
         sys.exit(f"error: {error}")
     torch.set_num_threads(options.threads)
     if options.smoke:
-        options.size, options.tokens, options.rounds = "tiny", (96, 160), 1
-    until, rows = time.monotonic() + 60 * options.minutes, []
+        options.size = "tiny"
+        options.tokens = (96, 160)
+        options.rounds = 1
+    until = time.monotonic() + 60 * options.minutes
+    rows = []
     cells = product(sorted(options.tokens), options.passes, options.layouts)
     for tokens, what, layout in cells:
         cell = f"{tokens:,} tokens, {layout}, {what}"
@@ -99,7 +103,8 @@ def measure(
         raise SystemExit(f"{tokens}, {layout}, {what}: results differ by {worst:.1e}")
     half = device.type == "cuda"
     if half and what == "forward":
-        ours, theirs = ours.bfloat16(), theirs.bfloat16()
+        ours = ours.bfloat16()
+        theirs = theirs.bfloat16()
     runs = dict(zip(("zoo", "transformers"), passes(ours, theirs, batch, half=half), strict=True))
     peaks = {name: peak_mb(run, device) for name, run in runs.items()}
     timed = {name: synchronized(run, device) for name, run in runs.items()}
@@ -110,7 +115,8 @@ def measure(
 
 
 def columns(timings: dict[str, Timing], peaks: dict[str, float], worst: float) -> list[str]:
-    zoo, peer = timings["zoo"].median, timings["transformers"].median
+    zoo = timings["zoo"].median
+    peer = timings["transformers"].median
     times = (f"{zoo * 1e3:,.1f}", f"{peer * 1e3:,.1f}", f"{peer / zoo:.2f}x")
     return [*times, f"{peaks['zoo']:,.0f}", f"{peaks['transformers']:,.0f}", f"{worst:.0e}"]
 
@@ -164,7 +170,8 @@ def reference_inputs(theirs: Any, batch: Batch) -> dict[str, Any]:
     """Return the inputs of transformers: masks of documents are made here, and not timed."""
     if "attention_mask" in batch:
         return {name: batch[name] for name in ("input_ids", "attention_mask")}
-    ids, place = batch["document_ids"], torch.arange(batch["input_ids"].shape[1])
+    ids = batch["document_ids"]
+    place = torch.arange(batch["input_ids"].shape[1])
     same = (ids[:, :, None] == ids[:, None, :])[:, None]
     near = (place[:, None] - place).abs() <= theirs.config.sliding_window
     masks = {"full_attention": same, "sliding_attention": same & near.to(ids.device)}
@@ -177,7 +184,8 @@ def reference_inputs(theirs: Any, batch: Batch) -> dict[str, Any]:
 
 def forward(ours: Any, theirs: Any, batch: Batch, *, half: bool) -> tuple[Run, Run]:
     """Return functions that compute the last hidden states of the texts' tokens."""
-    inputs, real = reference_inputs(theirs, batch), batch["real"]
+    inputs = reference_inputs(theirs, batch)
+    real = batch["real"]
 
     @torch.inference_mode()
     def run_ours() -> Tensor:
@@ -192,8 +200,10 @@ def forward(ours: Any, theirs: Any, batch: Batch, *, half: bool) -> tuple[Run, R
 
 def training(ours: Any, theirs: Any, batch: Batch, *, half: bool) -> tuple[Run, Run]:
     """Return functions that do a training step, and return its loss."""
-    inputs, labels = reference_inputs(theirs, batch), batch["labels"]
-    chosen, device = labels != -100, labels.device.type
+    inputs = reference_inputs(theirs, batch)
+    labels = batch["labels"]
+    chosen = labels != -100
+    device = labels.device.type
 
     def our_loss() -> Tensor:
         scores = ours.scores(hidden_states(ours, batch)[chosen])
@@ -221,7 +231,8 @@ def training(ours: Any, theirs: Any, batch: Batch, *, half: bool) -> tuple[Run, 
 
 def difference(ours: Run, theirs: Run) -> float:
     """Return the largest difference of the results, relative to their largest magnitude."""
-    result, expected = ours().double(), theirs().double()
+    result = ours().double()
+    expected = theirs().double()
     return float((result - expected).abs().max() / expected.abs().max())
 
 

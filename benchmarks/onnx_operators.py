@@ -33,7 +33,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    node, shape = helper.make_node, [1, options.rows, options.width]
+    node = helper.make_node
+    shape = [1, options.rows, options.width]
     total = node("Add", ["x", "y"], ["sum"])
     norm = node("LayerNormalization", ["sum", "w", "b"], ["out"], epsilon=1e-6)
     rms = node("SimplifiedLayerNormalization", ["sum", "w"], ["out"], epsilon=1e-6)

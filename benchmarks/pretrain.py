@@ -38,9 +38,14 @@ from benchmarks._sides import (
 )
 from benchmarks._trainer import trainer_speed
 
-LENGTH, DOCUMENTS, BATCH, WINDOW = 128, 32, 2048, 50
+LENGTH = 128
+DOCUMENTS = 32
+BATCH = 2048
+WINDOW = 50
 CORPUS = "corpus"  # folder of the tokenized texts
-CLS, SEP = 2, 3  # ids in a newly trained tokenizer
+# ids in a newly trained tokenizer
+CLS = 2
+SEP = 3
 
 
 def main() -> None:
@@ -49,7 +54,8 @@ def main() -> None:
     add_side_options(parser, steps=60)
     options = parser.parse_args()
     if options.smoke:
-        options.steps, options.rounds = WINDOW + 1, 1
+        options.steps = WINDOW + 1
+        options.rounds = 1
     if options.steps <= WINDOW:
         parser.error(f"--steps has to be more than {WINDOW}, which are timed")
     if is_side(options, SIDES):
@@ -110,7 +116,8 @@ def trainer_on_documents(scratch: Path, options: argparse.Namespace) -> Measured
 def trainer_on_blocks(scratch: Path, options: argparse.Namespace) -> Measured:
     blocks = _blocks(scratch / CORPUS)
     examples = [{"input_ids": row, "attention_mask": [1] * LENGTH} for row in blocks]
-    corpus, rows = scratch / CORPUS, BATCH // LENGTH
+    corpus = scratch / CORPUS
+    rows = BATCH // LENGTH
     return _trainer(corpus, options.steps, examples, rows=rows, optim="adamw_torch_fused")
 
 
@@ -150,7 +157,8 @@ def plain_loop(scratch: Path, options: argparse.Namespace) -> Measured:
     blocks = torch.tensor(_blocks(scratch / CORPUS))
     model = transformers.BertForMaskedLM(_hub_config()).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
-    order, rows = torch.randperm(len(blocks)), BATCH // LENGTH
+    order = torch.randperm(len(blocks))
+    rows = BATCH // LENGTH
 
     def step(number: int) -> tuple[float, int]:
         ids = blocks[order[torch.arange(number * rows, (number + 1) * rows) % len(blocks)]]
@@ -170,7 +178,10 @@ def _mask(ids: Any) -> tuple[Any, Any]:
     """Return the inputs with masked tokens, and the positions to predict, for a whole batch."""
     import torch
 
-    special, mask, vocabulary = 5, 4, 30522  # [PAD] [UNK] [CLS] [SEP] [MASK] are the first ids
+    # [PAD] [UNK] [CLS] [SEP] [MASK] are the first ids
+    special = 5
+    mask = 4
+    vocabulary = 30522
     selected = (torch.rand(ids.shape) < 0.15) & (ids >= special)
     draw = torch.rand(ids.shape)
     inputs = torch.where(selected & (draw < 0.8), mask, ids)
@@ -199,7 +210,8 @@ def _blocks(corpus: Path) -> list[list[int]]:
     """Return the documents with special tokens, concatenated and cut into rows (run_mlm.py)."""
     from zoo.data.corpus import Corpus
 
-    split, ids = Corpus(corpus).split("train"), []
+    split = Corpus(corpus).split("train")
+    ids = []
     for start, end in itertools.pairwise(split.document_starts().tolist()):
         ids += [CLS, *split.read(start, end).tolist(), SEP]
     return [ids[at : at + LENGTH] for at in range(0, len(ids) - LENGTH + 1, LENGTH)]
@@ -209,7 +221,8 @@ def _documents(corpus: Path) -> list[dict[str, list[int]]]:
     """Return the documents with special tokens, truncated to the length of a row."""
     from zoo.data.corpus import Corpus
 
-    split, opened = Corpus(corpus).split("train"), []
+    split = Corpus(corpus).split("train")
+    opened = []
     bounds = split.document_starts().tolist()
     for start, end in itertools.pairwise(bounds):
         for at in range(start, end, LENGTH - 2):

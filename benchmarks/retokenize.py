@@ -118,7 +118,8 @@ def adapt(
     from zoo.retokenization.retokenize import retokenize
     from zoo.retokenization.tokenizer import new_tokenizer
 
-    checkpoint, text = load_checkpoint(base), [str(options.target / "train")]
+    checkpoint = load_checkpoint(base)
+    text = [str(options.target / "train")]
     made = new_tokenizer(checkpoint, "train", text, vocab_size=options.vocab_size)
     model = folder / "start"
     retokenize(checkpoint, made.tokenizer, model, seed=seed, **strategy.rows)

@@ -84,7 +84,10 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="a tiny model and a few sentences")
     options = parser.parse_args()
     if options.smoke:
-        options.count, options.rounds, options.warm_rounds, options.threads = 4, 1, 3, [1]
+        options.count = 4
+        options.rounds = 1
+        options.warm_rounds = 3
+        options.threads = [1]
 
     from zoo.data.corpus_cache import SAMPLE
 
@@ -187,7 +190,8 @@ def zoo_sides(source: Path, threads: int) -> "Iterator[tuple[str, Embed]]":
         exported = home() / "exports-of-benchmark" / f"{backend}-{dtype}"
         try:
             if backend != "cpu" and not exported.exists():
-                target, int8 = find_target(backend), [Quantization("int8")]
+                target = find_target(backend)
+                int8 = [Quantization("int8")]
                 onnx8 = backend == "onnx" and dtype == "int8"
                 plan = QuantizationPlan(int8 if onnx8 else (), max_drop=MAX_DROP)
                 settings = ExportSettings(

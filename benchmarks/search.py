@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float32]
 
-NOISE, AGREE = 0.5, 1e-5
+NOISE = 0.5
+AGREE = 1e-5
 GROWTH = 1.1  # of memory with the queries that is measured at most
 TOP_K = 10
 

@@ -41,8 +41,12 @@ from zoo.metrics.ranks import spearman
 DIMENSIONS = (384, 256, 128, 64, 32)
 COLUMNS = {"--text": "sentence_A", "--pair": "sentence_B", "--label": "relatedness_score"}
 SCALE = (1.0, 5.0)  # of the relatedness
-PUBLISHED, TUNED, MATRYOSHKA = "as published", "fine-tuned", "with Matryoshka"
-RERANKER, VECTORS, LEARNED = "reranker", "static vectors of it", "static vectors, trained"
+PUBLISHED = "as published"
+TUNED = "fine-tuned"
+MATRYOSHKA = "with Matryoshka"
+RERANKER = "reranker"
+VECTORS = "static vectors of it"
+LEARNED = "static vectors, trained"
 STATIC = "static"  # target of an export, backend, and student
 ROWS = (PUBLISHED, VECTORS, LEARNED, TUNED, RERANKER)  # of the second table
 TIMED = 200  # pairs whose scores are timed
@@ -71,8 +75,23 @@ def finetune(
     words = [word for option, column in COLUMNS.items() for word in (option, column)]
     changes = [w for name, value in settings.items() for w in ("--set", f"{name}={value}")]
     run_zoo(
-        *("finetune", model, "--task", task, "--train", train, *words, "-o", output),
-        *("--preset", "default", "--threads", "1", "--device", "cpu", "--quiet", *changes),
+        "finetune",
+        model,
+        "--task",
+        task,
+        "--train",
+        train,
+        *words,
+        "-o",
+        output,
+        "--preset",
+        "default",
+        "--threads",
+        "1",
+        "--device",
+        "cpu",
+        "--quiet",
+        *changes,
     )
     return output / "model"
 
@@ -80,8 +99,22 @@ def finetune(
 def distil(teacher: Path, train: Path, output: Path, seed: int) -> Path:
     """Train static vectors on sentences, and return their directory."""
     run_zoo(
-        *("distill", "--teacher", teacher, "--student", STATIC, "--train", train, "-o", output),
-        *("--seed", seed, "--threads", "1", "--device", "cpu", "--quiet"),
+        "distill",
+        "--teacher",
+        teacher,
+        "--student",
+        STATIC,
+        "--train",
+        train,
+        "-o",
+        output,
+        "--seed",
+        seed,
+        "--threads",
+        "1",
+        "--device",
+        "cpu",
+        "--quiet",
     )
     return output / "model"
 
@@ -140,7 +173,8 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, list[Any]]:
     def correlations(scores: Sequence[Any]) -> list[float]:
         return [100 * spearman(row, known) for row in scores]
 
-    base, static = folder / "base", folder / STATIC
+    base = folder / "base"
+    static = folder / STATIC
     run_zoo("convert", options.model, "-o", base, "--quiet")
     size = options.static_dim
     run_zoo("export", base, "--to", STATIC, "--dim", size, "-o", static, *STATIC_GATE)

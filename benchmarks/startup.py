@@ -30,7 +30,8 @@ def main() -> None:
     )
     print(machine(), versions("plm-zoo", "click", "transformers"), sep="\n", end="\n\n")
     print(compare(timings, "zoo --help"))
-    zoo, peer = timings["zoo --help"].median, timings["transformers --help"].median
+    zoo = timings["zoo --help"].median
+    peer = timings["transformers --help"].median
     met = zoo < 0.150 and peer / zoo >= 20
     print(f"\nunder 150 ms and at least 20 times as fast: {'met' if met else 'NOT met'}")
 

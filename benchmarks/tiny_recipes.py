@@ -93,7 +93,8 @@ def main() -> None:
     parser.add_argument("--figures", type=Path, help="directory for figures")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
-    rows, curves = [], {}
+    rows = []
+    curves = {}
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.keep or Path(scratch)
         texts = held_out_texts(Path(scratch))
@@ -116,7 +117,8 @@ def measure(family: str, run: Path, texts: Path, options: argparse.Namespace) ->
     changes = [word for pair in options.set for word in ("--set", pair)]
     times = pretrain(run, family, "--seed", run.name.rpartition("-")[2], *changes)
     history = RunHistory.read(run)
-    last, objective = history.validation[-1], history.config["objective"]
+    last = history.validation[-1]
+    objective = history.config["objective"]
     values = {
         **times,
         "million tokens": history.train[-1]["tokens"] / 1e6,
@@ -138,9 +140,11 @@ def pretrain(run: Path, family: str, *arguments: object) -> Values:
     """Train a run, unless it is there, and return its seconds and CPU seconds."""
     path = run.with_name(f"{run.name}.times.json")
     if not path.exists():
-        started, cpu_started = time.perf_counter(), cpu_seconds()
+        started = time.perf_counter()
+        cpu_started = cpu_seconds()
         zoo("pretrain", family, "--offline", "-o", run, *arguments)
-        seconds, in_cpu = time.perf_counter() - started, cpu_seconds() - cpu_started
+        seconds = time.perf_counter() - started
+        in_cpu = cpu_seconds() - cpu_started
         path.write_text(json.dumps({"seconds": seconds, "CPU seconds": in_cpu}))
     times: Values = json.loads(path.read_text())
     return times

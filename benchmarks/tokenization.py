@@ -33,7 +33,8 @@ NAMES = {"vocab.txt": "vocab.txt", "vocab.json": "vocab.json", "merges.txt": "me
 NAMES |= {"tokenizer.json": "tokenizer.json", "tokenizer_config.json": "tokenizer_config.json"}
 MODELS = {"xlm-roberta": "sentencepiece.bpe.model", "camembert": "sentencepiece.bpe.model"}
 MODELS |= {"deberta-v2": "spm.model"}
-ANGLES, SQUARES = ["<s>", "<pad>", "</s>", "<unk>"], ["[UNK]", "[CLS]", "[SEP]", "[PAD]"]
+ANGLES = ["<s>", "<pad>", "</s>", "<unk>"]
+SQUARES = ["[UNK]", "[CLS]", "[SEP]", "[PAD]"]
 BYTE_LEVEL = {
     "roberta": [*ANGLES, "<mask>"],
     "gpt2": ["<|endoftext|>"],

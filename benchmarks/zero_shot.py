@@ -73,7 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def fine_tune(options: argparse.Namespace, folder: Path) -> tuple[Path, float]:
     """Fine-tune on SICK's entailment; return the model and its accuracy on the trial data."""
-    sick, run = options.data / "sick", folder / "nli"
+    sick = options.data / "sick"
+    run = folder / "nli"
     task = ["--task", "text-classification", "--text", "sentence_A", "--pair", "sentence_B"]
     task += ["--label", "entailment_judgment", "--eval", sick / "SICK_trial.txt"]
     if not (run / "model").is_dir():
@@ -87,14 +88,16 @@ def measure(
     name: str, rows: Rows, model: Path, options: argparse.Namespace, folder: Path
 ) -> list[str]:
     """Return the cells of a table of texts."""
-    words, file = WORDS[name], folder / f"{name}.csv"
+    words = WORDS[name]
+    file = folder / f"{name}.csv"
     with file.open("w", newline="", encoding="utf-8") as opened:
         csv.writer(opened).writerows([("text", "label"), *rows])
     given = ["--label-words", ",".join(f"{label}={word}" for label, word in words.items())]
     for template in TEMPLATES:
         given += ["--template", template]
     record = json.loads(zoo("eval", model, "--task", "zero-shot", "--eval", file, *given, "--json"))
-    found, (low, high) = record["metrics"], record["intervals"]["accuracy"]
+    found = record["metrics"]
+    low, high = record["intervals"]["accuracy"]
     return [
         f"{name}, {len(words)} labels",
         str(len(rows)),

@@ -18,9 +18,13 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results.json"
 CHART = ROOT / "docs" / "figures" / "ratios.svg"
 PAGE = ROOT / "docs" / "results.md"
-BEGIN, END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
+BEGIN = "<!-- benchmarks: begin -->"
+END = "<!-- benchmarks: end -->"
 
-ROW, LEFT, RIGHT, TOP = 34, 300, 690, 46
+ROW = 34
+LEFT = 300
+RIGHT = 690
+TOP = 46
 TICKS = (1, 2, 5, 10, 20, 50)
 
 
@@ -40,13 +44,15 @@ def chart(rows: list[dict[str, Any]]) -> str:
 
     parts = ['<text class="title" x="16" y="24">times as fast, or as small, as the peer</text>']
     for tick in TICKS:
-        x, kind = across(tick), "one" if tick == 1 else "grid"
+        x = across(tick)
+        kind = "one" if tick == 1 else "grid"
         parts.append(
             f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{bottom}"/>'
             f'<text class="muted middle" x="{x:.1f}" y="{bottom + 16}">{tick}</text>'
         )
     for number, bar in enumerate(bars):
-        y, end = TOP + ROW * number, across(ratio(bar))
+        y = TOP + ROW * number
+        end = across(ratio(bar))
         parts.append(
             f'<text class="end" x="{LEFT - 10}" y="{y + 15}">{escape(bar["task"])}</text>'
             f'<text class="muted end" x="{LEFT - 10}" y="{y + 28}">{escape(bar["peer"])}</text>'

@@ -19,8 +19,13 @@ from typing import Any
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 BROWSER = next((path for path in map(shutil.which, NAMES) if path), None)
 FLAGS = (
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
-    *("--no-first-run", "--remote-debugging-pipe", "--disable-background-networking"),
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--remote-debugging-pipe",
+    "--disable-background-networking",
     "--force-color-profile=srgb",
 )
 KEYS = {"Enter": 13, "Tab": 9, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
@@ -40,7 +45,8 @@ class Browser:
         self._from, write = os.pipe()
 
         def connect() -> None:
-            first, second = os.dup(read), os.dup(write)
+            first = os.dup(read)
+            second = os.dup(write)
             os.dup2(first, 3)
             os.dup2(second, 4)
 
@@ -54,7 +60,9 @@ class Browser:
         )
         os.close(read)
         os.close(write)
-        self._numbers, self._rest, self._timeout = itertools.count(1), b"", timeout
+        self._numbers = itertools.count(1)
+        self._rest = b""
+        self._timeout = timeout
         self._session: str | None = None
         self.events: list[dict[str, Any]] = []
         (page,) = [
@@ -132,7 +140,8 @@ class Browser:
         """Return errors of scripts, and requests other than of the page itself."""
         found = []
         for event in self.events:
-            method, params = event.get("method"), event.get("params", {})
+            method = event.get("method")
+            params = event.get("params", {})
             if method == "Runtime.exceptionThrown":
                 found.append(json.dumps(params["exceptionDetails"])[:500])
             if method == "Log.entryAdded" and params["entry"]["level"] == "error":

@@ -34,7 +34,9 @@ def main() -> None:
     out = Path("demo").resolve()
     shutil.rmtree(out, ignore_errors=True)
     source = checkpoint()
-    model, graph, hub = out / "minilm", out / "minilm-onnx", out / "minilm-hub"
+    model = out / "minilm"
+    graph = out / "minilm-onnx"
+    hub = out / "minilm-hub"
     zoo("convert", source, "-o", model)
     zoo("verify", model)
     zoo("export", model, "--onnx", "-o", graph)

@@ -63,10 +63,20 @@ In a model, these names follow the name of the attribute that holds the module, 
 """
 
 # Sizes that occur once each, so that a number tells which field a shape has.
-HEADS, SHARED_HEADS, HEAD_SIZE = 6, 2, 101
+HEADS = 6
+SHARED_HEADS = 2
+HEAD_SIZE = 101
 WIDTH = HEADS * HEAD_SIZE
-INNER, DECODER_INNER, VOCABULARY, POSITIONS, TYPES, LABELS = 2503, 3001, 50021, 4001, 7, 11
-PROJECTED, OUTPUTS, LAYERS, KERNEL = 409, 13, 16, 19
+INNER = 2503
+DECODER_INNER = 3001
+VOCABULARY = 50021
+POSITIONS = 4001
+TYPES = 7
+LABELS = 11
+PROJECTED = 409
+OUTPUTS = 13
+LAYERS = 16
+KERNEL = 19
 SIZES = {
     1: "1",
     2: "2",
@@ -285,7 +295,8 @@ def model_tables() -> Iterator[str]:
         yield from ("", f"### {title}", "", note, "")
         yield from ("| head | parameter | shape |", "|---|---|---|")
         untied_config = msgspec.structs.replace(config, tie_embeddings=False)
-        factory, untied_factory = factory_type(config), factory_type(untied_config)
+        factory = factory_type(config)
+        untied_factory = factory_type(untied_config)
         backbone = parameters(factory.build("none"))
         untied_backbone = parameters(untied_factory.build("none"))
         for name, shape in untied_backbone.items():
@@ -313,7 +324,8 @@ def module_tables() -> Iterator[str]:
 def page() -> str:
     """Return the page."""
     with torch.device("meta"):  # Names and shapes need no memory.
-        models, parts = list(model_tables()), list(module_tables())
+        models = list(model_tables())
+        parts = list(module_tables())
     lines = [INTRODUCTION, MODELS.rstrip(), *models, "", MODULES.rstrip(), *parts, ""]
     return "\n".join(lines)
 

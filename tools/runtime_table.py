@@ -133,7 +133,8 @@ def trained_model(folder: Path) -> Checkpoint:
 def trained_row(*, measure: bool) -> tuple[str, ...]:
     """Return the row of a trained encoder."""
     family = get_family("bert")
-    config, pooling = model(family), Pooling(normalize=True)
+    config = model(family)
+    pooling = Pooling(normalize=True)
     refused = [target.refusal(family, config, "none", pooling) for target in targets()]
     assert refused == [None] * len(refused), "all targets hold it"
     cells = [measured(t, trained_model, TRAINED) if measure else YES for t in targets()]

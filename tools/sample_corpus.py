@@ -79,7 +79,8 @@ def chapters(text: str) -> Iterator[str]:
     end = min(n for n in notices if n > len(lines) / 2)
     body = "\n".join(line.rstrip() for line in lines[start + 1 : end])
     body = re.sub(r"\[(Illustration|Footnote|Transcriber)[^\]]*\]", "", body)
-    title, first = "", True
+    title = ""
+    first = True
     for part in re.split(r"\n{4,}|\n{2,}(?=CHAPTER [IVXL\d]+\b)", body):
         lines_of_part = [" ".join(p.split()) for p in re.split(r"\n{2,}", part)]
         content = "\n".join(line for line in lines_of_part if re.search(r"\w", line))
@@ -87,7 +88,8 @@ def chapters(text: str) -> Iterator[str]:
             title += content + "\n" if content and not first else ""
             continue
         yield f"{title}{content}"
-        title, first = "", False
+        title = ""
+        first = False
 
 
 if __name__ == "__main__":

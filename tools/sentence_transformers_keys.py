@@ -108,7 +108,8 @@ def installed_keys() -> dict[str, list[str]]:
     spec = util.find_spec("sentence_transformers")
     if spec is None or spec.origin is None:
         raise SystemExit("install sentence-transformers")
-    folder, files = Path(spec.origin).parent, dict[str, list[str]]()
+    folder = Path(spec.origin).parent
+    files = dict[str, list[str]]()
     for file, (paths, owner, variables) in SOURCES.items():
         trees = [ast.parse((folder / path).read_text("utf-8")) for path in paths]
         found = {key for tree in trees for key in looked_up(tree, variables)}

@@ -106,7 +106,8 @@ def problems(command: str, found: Answer) -> list[str]:
 
 def main() -> int:
     """Print the table; return 1 if an answer is wrong."""
-    rows, wrong = [], []
+    rows = []
+    wrong = []
     with tempfile.TemporaryDirectory() as name:
         prepare(Path(name))
         for command in MISTAKES:

@@ -28,7 +28,8 @@ serve(getattr(import_module(request.pop("module")), request.pop("function")), re
 """
 MAX_RESULT = 1 << 26  # bytes of JSON
 START_SECONDS = 10  # for the import of libraries from a cold disk
-DONE, REFUSED = 0, 3
+DONE = 0
+REFUSED = 3
 # variables for the dynamic loader, no secrets; HDF5 must not load plugins that a file names
 ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "HOME", "TMPDIR", "LANG", "LC_ALL")
 SETTINGS = {"HDF5_PLUGIN_PRELOAD": "::", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -102,9 +103,11 @@ def _limit(kind: int, value: int) -> None:
 def serve(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
     """Call a function in the subprocess, print its result, and exit."""
     try:
-        status, answer = DONE, json.dumps(function(**arguments))
+        status = DONE
+        answer = json.dumps(function(**arguments))
     except Exception as error:  # the exceptions of libraries are not documented
-        status, answer = REFUSED, json.dumps(str(error) or type(error).__name__)
+        status = REFUSED
+        answer = json.dumps(str(error) or type(error).__name__)
     sys.stdout.write(answer)
     sys.stdout.flush()
     os._exit(status)  # a library with corrupted memory may crash at exit

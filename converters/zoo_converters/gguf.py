@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.generic[Any]] | FileArray
 
-MAGIC, VERSIONS, ALIGNMENT, MOST_AXES = b"GGUF", (2, 3), 32, 4
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+ALIGNMENT = 32
+MOST_AXES = 4
 ALIGNMENTS = frozenset(1 << power for power in range(17))  # as llama.cpp, powers of two
 # number of the type in the file -> code of values that are stored as they are
 PLAIN = {0: "F32", 1: "F16", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 30: "BF16"}
@@ -71,7 +74,9 @@ UNREAD |= {33: "Q4_0_8_8", 36: "IQ4_NL_4_4", 37: "IQ4_NL_4_8", 38: "IQ4_NL_8_8",
 # type of a value in the header -> struct format; 8 is a string, 9 an array
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q"}
 SCALARS |= {12: "d"}
-STRING, ARRAY, BOOL = 8, 9, 7
+STRING = 8
+ARRAY = 9
+BOOL = 7
 LENGTH_BYTES = 8  # of the length in front of a string
 
 
@@ -106,7 +111,8 @@ class StringArray(HeaderArray):
     """An array of strings, each of which is decoded when it is read."""
 
     def __init__(self, content: bytearray, ends: "array[int]") -> None:
-        self._content, self._ends = content, ends
+        self._content = content
+        self._ends = ends
 
     @override
     def __len__(self) -> int:
@@ -156,7 +162,8 @@ class GgufReader(TensorReader):
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.files = path, (path,)
+        self.path = path
+        self.files = (path,)
         with open_regular(path) as file:
             self._size = file.seek(0, os.SEEK_END)
             file.seek(0)
@@ -224,7 +231,8 @@ class _Header:
     """The header of a file: keys and values, and the table of tensors."""
 
     def __init__(self, path: Path, file: BinaryIO, size: int) -> None:
-        self._path, self._file = path, file
+        self._path = path
+        self._file = file
         self._rest = min(size, MAX_GGUF_HEADER_BYTES)  # bytes that may still be read
         self._size = size
 
@@ -237,7 +245,8 @@ class _Header:
             raise VerificationError(
                 f"{self._path} is of version {version} of GGUF", "convert it with llama.cpp first"
             )
-        tensors, keys = self._number("Q"), self._number("Q")
+        tensors = self._number("Q")
+        keys = self._number("Q")
         room = self._rest // LENGTH_BYTES  # each begins with the length of its name
         check_size(self._path, "number of tensors", tensors, MAX_TENSORS, room=room)
         check_size(self._path, "number of keys", keys, MAX_GGUF_KEYS, room=room)
@@ -256,12 +265,14 @@ class _Header:
 
     def _tensor(self) -> tuple[str, int, tuple[int, ...], int]:
         """Return name, type, shape and offset of a tensor."""
-        name, axes = self._string(), self._number("I")
+        name = self._string()
+        axes = self._number("I")
         check_size(self._path, "length of a tensor's name", len(name), MAX_NAME_LENGTH)
         if not 1 <= axes <= MOST_AXES:
             raise _damaged(self._path, f"{name!r:.100} has {axes} axes")
         shape = tuple(reversed([self._number("Q") for _ in range(axes)]))
-        kind, offset = self._number("I"), self._number("Q")
+        kind = self._number("I")
+        offset = self._number("Q")
         if kind not in PLAIN and kind not in QUANTIZED:
             raise VerificationError(
                 f"{self._path}: {name!r:.100} is of the type {UNREAD.get(kind, kind)}, "
@@ -321,7 +332,8 @@ class _Header:
             return NumberArray(SCALARS[kind], content)
         if kind != STRING and count:
             raise _damaged(self._path, f"its header has an array of the type {kind}")
-        joined, ends = bytearray(), array("Q")
+        joined = bytearray()
+        ends = array("Q")
         for _ in range(count):
             text = self._bytes(int.from_bytes(self._bytes(LENGTH_BYTES), "little"))
             text.decode("utf-8")  # an error names the file now, and not when a string is used

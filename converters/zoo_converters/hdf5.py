@@ -127,7 +127,8 @@ class Hdf5Reader(TensorReader):
     def lazy(self, name: str) -> "Array | FileArray":
         import numpy as np
 
-        info, array = self.tensors[name], self._arrays[name]
+        info = self.tensors[name]
+        array = self._arrays[name]
         code = STORAGE[info.dtype]
         if not info.nbytes:
             return np.empty(info.shape, code)

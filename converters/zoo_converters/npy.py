@@ -123,10 +123,12 @@ class NpyReader(TensorReader):
         end = self._ends[int(name)]
         start = end - math.prod(self.tensors[name].shape)
         for part in self._parts:
-            begin, stop = max(start, 0), min(end, part.length)
+            begin = max(start, 0)
+            stop = min(end, part.length)
             if begin < stop:
                 yield part, begin, stop
-            start, end = start - part.length, end - part.length
+            start = start - part.length
+            end = end - part.length
 
     @override
     def close(self) -> None:

@@ -92,7 +92,8 @@ class _Machine:
         self.stack = []
 
     def since_mark(self) -> list[Any]:
-        items, self.stack = self.stack, self.marks.pop()
+        items = self.stack
+        self.stack = self.marks.pop()
         return items
 
     def take(self, count: int) -> list[Any]:

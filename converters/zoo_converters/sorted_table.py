@@ -71,7 +71,8 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     end = len(block) - 4 * (restarts + 1)
     if end < 0:
         raise ValueError("a block is shorter than its restarts")
-    at, key = 0, b""
+    at = 0
+    key = b""
     while at < end:
         shared, at = varint(block, at)
         unshared, at = varint(block, at)

@@ -144,7 +144,8 @@ class TensorFlowReader(TensorReader):
     def lazy(self, name: str) -> FileArray:
         """Return a tensor read on use, after its checksum was verified."""
         entry = self._entries[name]
-        file, info = self._files[entry.shard], entry.info
+        file = self._files[entry.shard]
+        info = entry.info
         content = FileArray.stored(file, "|u1", (info.nbytes,), entry.offset)
         if name not in self._checked and self._checksum(content) != entry.crc:
             path = self._data[entry.shard]

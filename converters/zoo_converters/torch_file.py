@@ -22,9 +22,11 @@ SERIALIZATION_ID = ".data/serialization_id"  # a digest that torch.save adds
 ALIGNMENT = ".storage_alignment"
 VERSIONS = (".data/version", "version")  # torch reads the first one that an archive has
 # as in torch's caffe2/serialize/versions.h
-MIN_VERSION, MAX_VERSION = 1, 10
+MIN_VERSION = 1
+MAX_VERSION = 10
 MAX_HEAD_STEPS = 1000  # instructions of the small pickles at the start of a stream
-MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
+MAGIC = 0x1950A86A20F9469CFC6C
+PROTOCOL = 1001
 COUNT = struct.Struct("<q")
 WRAPPERS = ("state_dict", "model")
 RUN = ("state", "model")  # keys of the state dict in a checkpoint of Composer

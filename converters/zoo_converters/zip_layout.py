@@ -64,7 +64,9 @@ def _directory(file: BinaryIO, size: int) -> int:
     end = _unpack(END, file, size, size - END.size)
     if end[0] != b"PK\5\6" or end[7]:
         raise Refused("it does not end where its ZIP archive does: it is cut off or has a tail")
-    length, begin, directory_end = end[5], end[6], size - END.size
+    length = end[5]
+    begin = end[6]
+    directory_end = size - END.size
     if size >= END.size + END64_AT.size:
         locator = _unpack(END64_AT, file, size, size - END.size - END64_AT.size)
         if locator[0] == b"PK\6\7":
@@ -73,7 +75,8 @@ def _directory(file: BinaryIO, size: int) -> int:
             expected = size - END64.size - END64_AT.size - END.size
             if end64[0] != b"PK\6\6" or directory_end != expected:
                 raise Refused("its ZIP directory is damaged")
-            length, begin = end64[8], end64[9]
+            length = end64[8]
+            begin = end64[9]
     if begin + length != directory_end:
         raise Refused("its ZIP directory is not where it should be")
     problem = size_problem("length of its ZIP directory", length, MAX_ZIP_DIRECTORY_BYTES)

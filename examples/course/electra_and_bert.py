@@ -32,8 +32,16 @@ with table.open("w", newline="", encoding="utf-8") as file:
 for family in ("bert", "electra"):
     zoo("pretrain", family, "--max-time", TIME, "--seed", "1", "-o", given.output / family)
     zoo(
-        *("finetune", given.output / family / "model", "--task", "text-classification"),
-        *("--train", table, "--seed", "1", "-o", given.output / f"{family}-books"),
+        "finetune",
+        given.output / family / "model",
+        "--task",
+        "text-classification",
+        "--train",
+        table,
+        "--seed",
+        "1",
+        "-o",
+        given.output / f"{family}-books",
     )
 
 # %% Side by side

@@ -11,7 +11,8 @@ import numpy as np
 from _common import answers, arguments, steps, zoo
 
 given = arguments(__doc__)
-run, model = given.output / "elmo", given.output / "elmo-layers"
+run = given.output / "elmo"
+model = given.output / "elmo-layers"
 
 # %% Pretrain: a forward and a backward language model, over characters
 zoo("pretrain", "elmo", *steps(given.quick, 600), "-o", run)

@@ -11,7 +11,8 @@ given = arguments(__doc__)
 SENTENCES = ["The [MASK] was dark.", "She looked at the [MASK].", "They went [MASK] the house."]
 
 # %% Two runs: one that has only begun, and one that continues it
-early, late = given.output / "early", given.output / "late"
+early = given.output / "early"
+late = given.output / "late"
 zoo("pretrain", "bert", *steps(given.quick, 150), "--keep-optimizer", "-o", early)
 more = "8" if given.quick else "900"
 zoo("pretrain", "--continue-from", early, "--max-steps", more, "-o", late)

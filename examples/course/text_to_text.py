@@ -29,8 +29,19 @@ with table.open("w", newline="", encoding="utf-8") as file:
 # %% Fine-tune, and ask
 run = given.output / "numbers"
 zoo(
-    *("finetune", spans / "model", "--task", "seq2seq", "--train", table),
-    *("--text", "source", "--label", "target", *steps(given.quick, 300), "-o", run),
+    "finetune",
+    spans / "model",
+    "--task",
+    "seq2seq",
+    "--train",
+    table,
+    "--text",
+    "source",
+    "--label",
+    "target",
+    *steps(given.quick, 300),
+    "-o",
+    run,
 )
 questions = ["write 4 2", "write 0 7"]
 for result in answers("run", "seq2seq", run / "model", *questions)["results"]:

@@ -11,18 +11,26 @@ import json
 from _common import arguments, steps, zoo
 
 given = arguments(__doc__)
-teacher, student = given.output / "teacher", given.output / "student"
+teacher = given.output / "teacher"
+student = given.output / "student"
 
 # %% A teacher, and a student with half of its layers
 zoo("pretrain", "bert", *steps(given.quick, 600), "-o", teacher)
 zoo(
-    *("distill", "--teacher", teacher / "model", "--student", "distilbert"),
-    *(*steps(given.quick, 400), "-o", student),
+    "distill",
+    "--teacher",
+    teacher / "model",
+    "--student",
+    "distilbert",
+    *steps(given.quick, 400),
+    "-o",
+    student,
 )
 
 # %% What it keeps
 scores = json.loads((student / "scores.json").read_text("utf-8"))
-small, large = scores["student"], scores["teachers"][0]
+small = scores["student"]
+large = scores["teachers"][0]
 print(f"\nparameters: {small['parameters'] / large['parameters']:.0%} of the teacher's")
 print(f"loss: {small['metrics']['loss']:.3f}, and the teacher's {large['metrics']['loss']:.3f}")
 print(f"the same prediction: {small['agreement']:.0%} of the masked words")

@@ -25,7 +25,8 @@ from zoo_albert.config import AlbertConfig
 class Pretraining(MLMWithPairHead):
     """Masked language modelling and sentence order prediction."""
 
-    pair_head, pair_output = "order", "sop_logits"
+    pair_head = "order"
+    pair_output = "sop_logits"
 
 
 class AlbertFactory(ModelFactory):

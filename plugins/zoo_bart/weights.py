@@ -13,7 +13,8 @@ def weights(config: BartConfig, head: str) -> WeightMap:
     final_norm = config.model_type == "mbart"
     backbone = seq2seq_rules(config, position_offset=POSITION_OFFSET, final_norm=final_norm)
     if head == "seq2seq-lm":
-        tied, tokens = config.tie_embeddings, f"{PREFIX}shared.weight"
+        tied = config.tie_embeddings
+        tokens = f"{PREFIX}shared.weight"
         return lm_head_rules(backbone, config, tokens, tied=tied, bias="final_logits_bias")
     if head == "sequence-classification":
         return backbone.plus(*dense_rules(config, *_TEXT_HEAD, len(config.labels)))

@@ -32,7 +32,8 @@ from zoo_bert.config import BertConfig
 class Pretraining(MLMWithPairHead):
     """Masked language modelling and next sentence prediction."""
 
-    pair_head, pair_output = "next_sentence", "seq_relationship_logits"
+    pair_head = "next_sentence"
+    pair_output = "seq_relationship_logits"
 
 
 class BertFactory(ModelFactory):

@@ -91,7 +91,8 @@ class DisentangledAttention(nn.Module):
 
     def __init__(self, config: DebertaConfig) -> None:
         super().__init__()
-        width, self.dropout = config.hidden_size, config.attention_dropout
+        width = config.hidden_size
+        self.dropout = config.attention_dropout
         self.heads = (config.num_heads, config.head_size)
         self.scale = (config.head_size * (1 + len(config.terms))) ** -0.5
         self.qkv = Projections(width, key_bias=config.key_bias)
@@ -135,7 +136,9 @@ class DisentangledAttention(nn.Module):
         """Return the projected table; for the arguments, see ``Context``."""
         if table is None or not self.terms:
             return Positions(None, None)
-        table, keys, queries = self.position_dropout(table), None, None
+        table = self.position_dropout(table)
+        keys = None
+        queries = None
         if "c2p" in self.terms:
             keys = self.qkv.part(table, 1, 2) if self.shared else self.position_key(table)
             keys = self._by_difference(keys, rows).transpose(-1, -2)
@@ -159,7 +162,8 @@ class DisentangledAttention(nn.Module):
         Returns:
             (batch, tokens, heads, head_size).
         """
-        (q, k, v), bias = qkv, mask
+        q, k, v = qkv
+        bias = mask
         if positions.keys is not None:
             bias = _sum(bias, relative_shift(q, positions.keys).transpose(0, 1))
         if positions.queries is not None:
@@ -176,7 +180,8 @@ class DisentangledAttention(nn.Module):
         """Return the attention output of all heads and rows, a group at a time."""
         count, batch, tokens = qkv.shape[1:4]
         pairs = max(1, GROUP // (2 * tokens * tokens))  # pairs of a head and a row in a group
-        heads, rows = min(pairs, count), max(1, pairs // count)
+        heads = min(pairs, count)
+        rows = max(1, pairs // count)
         mixed = qkv.new_empty(batch, tokens, *self.heads)
         for first_head in range(0, count, heads):
             some_heads = slice(first_head, first_head + heads)

@@ -44,7 +44,8 @@ class ConvolutionBlock(PostNormBlock):
 
         The enhanced mask decoder, which runs the block on other queries, has no convolution.
         """
-        y, context = super().forward(x, *attention_args), attention_args[0]
+        y = super().forward(x, *attention_args)
+        context = attention_args[0]
         assert isinstance(context, Context), "the backbone passes one"
         if context.source is not None:
             return y

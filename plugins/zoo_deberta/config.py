@@ -51,8 +51,12 @@ class DebertaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fie
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        terms, norm, buckets = self.terms, self.norm_rel_ebd, self.position_buckets
-        kernel, groups, width = self.conv_kernel_size, self.conv_groups, self.hidden_size
+        terms = self.terms
+        norm = self.norm_rel_ebd
+        buckets = self.position_buckets
+        kernel = self.conv_kernel_size
+        groups = self.conv_groups
+        width = self.hidden_size
         later = buckets > 0 or self.share_att_key or self.norms_positions or kernel > 0
         self.refuse({
             f"position_terms {self.position_terms!r} are not some of {' and '.join(TERMS)}":

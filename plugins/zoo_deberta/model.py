@@ -63,7 +63,8 @@ class Deberta(Encoder):
         layers = [*blocks(first, count=1), *blocks(count=config.num_layers - 1)]
         embeddings = make_embeddings(config, Embeddings, positions=config.position_biased_input)
         super().__init__(embeddings, layers, **head_args)
-        width, eps = config.hidden_size, config.layer_norm_eps
+        width = config.hidden_size
+        eps = config.layer_norm_eps
         self.relative = nn.Embedding(2 * config.reach, width) if config.relative_attention else None
         norm = nn.LayerNorm(width, eps=eps) if config.norms_positions else nn.Identity()
         self.relative_norm = norm
@@ -86,7 +87,8 @@ class Deberta(Encoder):
         before: list[Tensor] = []
         for layer in self.layers:
             self.keep_for_mix(before, x)
-            last_input, x = x, layer(x, context)
+            last_input = x
+            x = layer(x, context)
         return self.decode(last_input, self.mix_layers(before, x), context)
 
     def decode(self, last_input: Tensor, hidden: Tensor, context: Context) -> Tensor:

@@ -24,7 +24,8 @@ def rows_by_difference(config: DebertaConfig) -> Sequence[int]:
     """Return the table row of each difference, from ``max_positions - 1`` down to
     ``-max_positions``.
     """
-    reach, rows = config.reach, []
+    reach = config.reach
+    rows = []
     for difference in range(config.max_positions - 1, -config.max_positions - 1, -1):
         if config.position_buckets > 0:
             difference = bucket(difference, config.position_buckets, config.span)

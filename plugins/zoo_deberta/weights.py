@@ -49,7 +49,9 @@ def weights(config: DebertaConfig, head: str) -> WeightMap:
 
 def _relative(config: DebertaConfig) -> list[Rule]:
     """Return the rules of relative positions and convolution, which are not part of each block."""
-    width, encoder, rules = config.hidden_size, "deberta.encoder.", []
+    width = config.hidden_size
+    encoder = "deberta.encoder."
+    rules = []
     if config.relative_attention:
         table = encoder + "rel_embeddings.weight"
         rules.append(Rule(table, "relative.weight", (2 * config.reach, width)))
@@ -64,7 +66,8 @@ def _relative(config: DebertaConfig) -> list[Rule]:
 
 def _blocks(config: DebertaConfig) -> list[Rule]:
     """Return the rules of the blocks; version 1 stores their projections in another layout."""
-    width, attention = config.hidden_size, "layers.{i}.attention."
+    width = config.hidden_size
+    attention = "layers.{i}.attention."
     square = (width, width)
     joined, *others = block_rules(config, _BLOCK, _LAYER)
     if config.key_bias:
@@ -96,7 +99,8 @@ def _masked(base: WeightMap, config: DebertaConfig) -> WeightMap:
 
 
 def _replaced(target: str, config: DebertaConfig) -> list[Rule]:
-    width, source = config.hidden_size, "mask_predictions."
+    width = config.hidden_size
+    source = "mask_predictions."
     return [
         module_rule(source + "LayerNorm", target + ".norm", width),
         module_rule(source + "dense", target + ".dense", width, width),

@@ -48,7 +48,9 @@ class ElmoConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        filters, longest, size = self.filters, self.max_characters, self.lstm_size
+        filters = self.filters
+        longest = self.max_characters
+        size = self.lstm_size
         self.refuse({
             f"filters are {filters}, which leaves a word without a vector":
                 not filters or any(width < 1 or count < 1 for width, count in filters),

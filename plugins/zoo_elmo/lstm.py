@@ -25,8 +25,10 @@ class ProjectedLstm(nn.Module):
     def __init__(self, config: ElmoConfig, name: str, *, reverse: bool) -> None:
         super().__init__()
         self.reverse = reverse
-        self.size, outputs = config.lstm_size, config.projection_size
-        self.cell_clip, self.projection_clip = config.cell_clip, config.projection_clip
+        self.size = config.lstm_size
+        outputs = config.projection_size
+        self.cell_clip = config.cell_clip
+        self.projection_clip = config.projection_clip
         self.state_widths = {f"{name}.output": outputs, f"{name}.cell": self.size}
         self.kernel = nn.Parameter(torch.empty(2 * outputs, 4 * self.size))
         self.bias = nn.Parameter(torch.zeros(4 * self.size))
@@ -49,7 +51,8 @@ class ProjectedLstm(nn.Module):
         gates = x @ input_kernel + (self.bias + forget)  # of all words in one product
 
         def step(state: Tensors, word: Tensors) -> Tensors:
-            (output, cell), (word_gates, real) = state, word
+            output, cell = state
+            word_gates, real = word
             sums = torch.addmm(word_gates, output, recurrent_kernel)
             i, j, f, o = sums.chunk(4, dim=-1)
             new_cell = _clip(f.sigmoid() * cell + i.sigmoid() * j.tanh(), self.cell_clip)

@@ -42,7 +42,9 @@ class CharacterEncoder(nn.Module):
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
-        size, total, width = config.character_size, config.filter_count, config.projection_size
+        size = config.character_size
+        total = config.filter_count
+        width = config.projection_size
         self.characters = nn.Embedding(CHARACTERS - 1, size)
         # filters are two-dimensional in the file, with a second dimension of size 1
         self.filters = nn.ModuleList(nn.Conv2d(size, n, (seen, 1)) for seen, n in config.filters)
@@ -102,7 +104,8 @@ class Elmo(nn.Module):
                 concatenated.
             mask: (batch, tokens), bool: true for words.
         """
-        hidden_states, state = [embeddings], state or RecurrentState()
+        hidden_states = [embeddings]
+        state = state or RecurrentState()
         for layer in self.layers:
             if isinstance(layer, BidirectionalLstm):
                 hidden_states.append(layer(hidden_states[-1], mask, state))
@@ -189,7 +192,8 @@ _HEADS: dict[str, type[Elmo]] = {
 
 def build(config: ElmoConfig, head: str) -> Elmo:
     """Return a model with randomly initialized weights, as in the released code."""
-    model, draw = _HEADS[head](config), partial(_draw, config)
+    model = _HEADS[head](config)
+    draw = partial(_draw, config)
     if isinstance(model, LanguageModel | WordClassifier):
         draw(model.head)
     model.embeddings.apply(draw)

@@ -65,14 +65,16 @@ class WindowDataset(ExampleDataset):
     """Windows of both streams; the steps after the last whole window are dropped."""
 
     def __init__(self, objective: "BidirectionalLm", split: Split, seed: int) -> None:
-        self.split, self.length = split, objective.length
+        self.split = split
+        self.length = objective.length
         self.sampled = objective.options.num_sampled is not None
         self.begin, self.end = (
             objective.vocabulary.special_token_id(role) for role in ("bos", "eos")
         )
         counts = np.diff(split.documents)
         order = generator(seed, "documents").permutation(len(counts))
-        counts, first_sentences = counts[order], split.documents[:-1][order]
+        counts = counts[order]
+        first_sentences = split.documents[:-1][order]
         before = np.cumsum(counts) - counts
         self.sentences = np.arange(counts.sum()) + np.repeat(first_sentences - before, counts)
         steps = np.diff(split.sentences)[self.sentences] + 1
@@ -163,7 +165,8 @@ class BidirectionalLm(Objective):
     def collate(self, examples: Sequence[Example]) -> Batch:
         """Collate examples; the characters of each distinct word appear once."""
         arrays_of_rows = np.array([[row.arrays[name] for row in examples] for name in _ARRAYS])
-        inputs, labels = arrays_of_rows[::2], arrays_of_rows[1::2]
+        inputs = arrays_of_rows[::2]
+        labels = arrays_of_rows[1::2]
         used, indices = np.unique(inputs, return_inverse=True)
         arrays = {
             "character_ids": self.characters[used].astype(np.int64),
@@ -191,7 +194,9 @@ class BidirectionalLm(Objective):
         mask = torch.ones_like(batch["word_indices"][0], dtype=torch.bool)
         state = RecurrentState(batch)
         hidden = module.directions(module.run_lstms(embeddings, mask, state))
-        use_sample, logits, labels = model.training and "samples" in batch, {}, {}
+        use_sample = model.training and "samples" in batch
+        logits = {}
+        labels = {}
         for k, direction in enumerate(DIRECTIONS):
             sample = SampledWords(batch["samples"][k], batch["tries"][k]) if use_sample else None
             logits[direction], labels[direction] = sampled_logits(

@@ -12,7 +12,9 @@ from zoo.tokenizers.info import TokenizerInfo
 from zoo.tokenizers.tokenizer import Truncation, unreadable
 from zoo_elmo.characters import sentence_ids
 
-BEGIN, END = "<S>", "</S>"  # how results show the boundaries of a sentence
+# how results show the boundaries of a sentence
+BEGIN = "<S>"
+END = "</S>"
 WORD = re.compile(r"\S+")
 
 
@@ -36,7 +38,8 @@ class WordTokenizer(TextTokenizer):
 
     def __init__(self, max_characters: int, *, lowercase: bool = False) -> None:
         self.info = TokenizerInfo(special={"bos": BEGIN, "eos": END})
-        self.max_characters, self.lowercase = max_characters, lowercase
+        self.max_characters = max_characters
+        self.lowercase = lowercase
 
     @cached_property
     @override

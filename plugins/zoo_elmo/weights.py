@@ -45,7 +45,8 @@ def weights(config: ElmoConfig, head: str) -> WeightMap:
 
 
 def _characters(config: ElmoConfig) -> list[Rule]:
-    size, total = config.character_size, config.filter_count
+    size = config.character_size
+    total = config.filter_count
     # the file has no row for the id 0
     rules = [Rule("char_embed", "embeddings.characters.weight", (CHARACTERS - 1, size))]
     for n, (width, count) in enumerate(config.filters):
@@ -68,11 +69,13 @@ def _flipped(source: str, target: str, shape: tuple[int, ...]) -> list[Rule]:
 
 
 def _lstms(config: ElmoConfig) -> list[Rule]:
-    size, outputs = config.lstm_size, config.projection_size
+    size = config.lstm_size
+    outputs = config.projection_size
     rules = []
     for layer in range(config.lstm_layers):
         for way, name in enumerate(("left_to_right", "right_to_left")):
-            cell, target = _CELL.format(way=way, layer=layer), f"layers.{layer}.{name}"
+            cell = _CELL.format(way=way, layer=layer)
+            target = f"layers.{layer}.{name}"
             rules.append(Rule(f"{cell}/W_0", f"{target}.kernel", (2 * outputs, 4 * size)))
             rules.append(Rule(f"{cell}/B", f"{target}.bias", (4 * size,)))
             if outputs < size:

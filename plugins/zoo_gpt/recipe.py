@@ -63,7 +63,8 @@ def _second(rate: float) -> Recipe:
     tokens in all; there, the rate stays a tenth after 260 billion.
     """
     tokens = 512 * 1024
-    steps, warmup = round(300e9 / tokens), round(375e6 / tokens)
+    steps = round(300e9 / tokens)
+    warmup = round(375e6 / tokens)
     return _recipe(512, 1024, steps, warmup, rate, end=0.1, max_grad_norm=1.0, **BROWN)
 
 

@@ -17,7 +17,9 @@ _PARTS = ("attn.c_attn", "attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2"
 
 def weights(config: GptConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
-    width, backbone, labels = config.hidden_size, _backbone(config), len(config.labels)
+    width = config.hidden_size
+    backbone = _backbone(config)
+    labels = len(config.labels)
     match head:
         case "causal-lm":
             return lm_head_rules(backbone, config, _tokens(config), tied=config.tie_embeddings)
@@ -36,7 +38,9 @@ def _tokens(config: GptConfig) -> str:
 
 
 def _backbone(config: GptConfig) -> WeightMap:
-    width, inner, pre = config.hidden_size, config.inner_size, config.norm == "pre"
+    width = config.hidden_size
+    inner = config.inner_size
+    pre = config.norm == "pre"
     positions = _PREFIX + ("wpe.weight" if pre else "positions_embed.weight")
     final = [Rule(_PREFIX + "ln_f.{p}", "final_norm.{p}", (width,))] if pre else []
     return WeightMap(

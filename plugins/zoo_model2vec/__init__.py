@@ -76,7 +76,8 @@ class Model2Vec(Family):
 
         if not hub:
             return pooling
-        normalizes, limit = hub.get("normalize", False), hub.get("max_length", MAX_TOKENS)
+        normalizes = hub.get("normalize", False)
+        limit = hub.get("max_length", MAX_TOKENS)
         if not isinstance(normalizes, bool):
             raise VerificationError(f"{location}: normalize is neither true nor false")
         if limit is not None and (type(limit) is not int or limit < 1):
@@ -117,7 +118,8 @@ def unknown_token_id(files: "SourceFiles") -> int | None:
     if not files.has("tokenizer.json"):
         return None
     definition = read_definition(files)
-    model, added = definition["model"], definition.get("added_tokens") or ()
+    model = definition["model"]
+    added = definition.get("added_tokens") or ()
     number: int | None = model.get("unk_id")
     if number is not None:  # of Unigram
         return number

@@ -35,9 +35,19 @@ _ONLY: dict[str, tuple[Any, ...]] = {
     "rotary_emb_scale_base": (None,),
 }
 _SAME = (
-    *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
-    *("num_attention_heads", "global_attn_every_n_layers", "initializer_range", "pad_token_id"),
-    *("num_labels", "id2label", "label2id", "problem_type", "tie_word_embeddings"),
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "global_attn_every_n_layers",
+    "initializer_range",
+    "pad_token_id",
+    "num_labels",
+    "id2label",
+    "label2id",
+    "problem_type",
+    "tie_word_embeddings",
 )
 _RENAMED = {
     "hidden_act": "hidden_activation",

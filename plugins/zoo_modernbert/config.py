@@ -4,7 +4,8 @@ from typing import Any, Literal
 
 from zoo.families.config import Activation, Config, ConfigMap, same_names
 
-FULL, SLIDING = "full_attention", "sliding_attention"
+FULL = "full_attention"
+SLIDING = "sliding_attention"
 
 
 class ModernBertConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):

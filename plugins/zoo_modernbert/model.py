@@ -71,13 +71,15 @@ class ModernBert(Encoder):
         )
         blocks[0].attention_norm = nn.Identity()
         embeddings = make_embeddings(config, positions=False)
-        width, eps = config.hidden_size, config.layer_norm_eps
+        width = config.hidden_size
+        eps = config.layer_norm_eps
         embeddings.norm = nn.LayerNorm(width, eps=eps, bias=False)
         norm = nn.LayerNorm(width, eps=eps, bias=False)
         super().__init__(embeddings, blocks, final_norm=norm, **head_args)
         self.global_rotary = Rotary(config.head_size, config.global_rope_theta)
         self.local_rotary = Rotary(config.head_size, config.local_rope_theta)
-        self.layer_types, self.reach = config.layer_types, config.reach
+        self.layer_types = config.layer_types
+        self.reach = config.reach
 
     @override
     def attention_inputs(

@@ -16,8 +16,13 @@ from zoo.families.recipe import (
 )
 
 OPTIONS = {"mask_prob": 0.3}
-FIRST, LONGER, DECAY = 1700, 250, 50  # billions of tokens of the phases
-SHORT, LONG = 1024, 8192  # tokens of a row
+# billions of tokens of the phases
+FIRST = 1700
+LONGER = 250
+DECAY = 50
+# tokens of a row
+SHORT = 1024
+LONG = 8192
 BASE_OF_SHORT_ROWS = 10_000.0
 
 
@@ -47,7 +52,8 @@ def recipe(size: str) -> Recipe:
     if size == "tiny":
         return _tiny()
     (first, later), decay, warmup, rows = _SIZES[size]
-    batch, total = rows * SHORT, FIRST + LONGER + DECAY
+    batch = rows * SHORT
+    total = FIRST + LONGER + DECAY
     bases = ("global_rope_theta", *(["local_rope_theta"] if size.startswith("ettin") else []))
     return Recipe(
         objective="masked-lm",

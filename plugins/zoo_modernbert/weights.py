@@ -4,13 +4,15 @@ from zoo.weights import Rule, TiedAlias, WeightMap
 from zoo_modernbert.composer import old_names
 from zoo_modernbert.config import ModernBertConfig
 
-_LAYER, _OURS = "model.layers.{i}.", "layers.{i}."
+_LAYER = "model.layers.{i}."
+_OURS = "layers.{i}."
 _TOKENS = "model.embeddings.tok_embeddings.weight"
 
 
 def weights(config: ModernBertConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
-    width, inner = config.hidden_size, config.intermediate_size
+    width = config.hidden_size
+    inner = config.intermediate_size
     # the first block has no norm before its attention
     norms = [
         Rule(f"model.layers.{i}.attn_norm.weight", f"layers.{i}.attention_norm.weight", (width,))

@@ -27,7 +27,8 @@ _HEADS = {
     ),
     "question-answering": standard_head("question-answering", "T5", "MT5"),
 }
-_TIE, _SCALE = "tie_word_embeddings", "scale_decoder_outputs"
+_TIE = "tie_word_embeddings"
+_SCALE = "scale_decoder_outputs"
 
 
 class T5(Seq2SeqFamily):
@@ -61,7 +62,8 @@ class T5(Seq2SeqFamily):
         # A model with unscaled hidden states has output embeddings of its own, unless the file has
         # none: the Hub's library declares every model that it writes as tied, and distinguishes by
         # the scale. A file that declares untied embeddings must have the tensor
-        hub, untied = dict(hub), hub.get(_TIE) is False
+        hub = dict(hub)
+        untied = hub.get(_TIE) is False
         if hub.get("decoder_start_token_id") is None:
             hub.pop("decoder_start_token_id", None)
         if hub.get("model_type") == "mt5":

@@ -39,7 +39,8 @@ class RelativePositions(nn.Module):
 
     def forward(self, queries: int, keys: int) -> Tensor:
         """Return (1, heads, queries, keys); the last query has the position of the last key."""
-        longest, device = self.shape[1], self.weight.device
+        longest = self.shape[1]
+        device = self.weight.device
         key, query = (torch.arange(n, device=device) for n in (keys, queries))
         distance = (key - (query + (keys - queries))[:, None]).clamp(-longest, longest)
         by_distance = self.weight.t()[:, torch.tensor(buckets(*self.shape), device=device)]
@@ -54,7 +55,9 @@ def buckets(count: int, max_distance: int, bidirectional: bool) -> tuple[int, ..
     # Later keys use the other half of the buckets in the same way, or bucket 0 if the stack is
     # causal. The logarithms are compared as powers of integers, which do not round
     half = count // 2 if bidirectional else count
-    exact, steps = half // 2, half - half // 2  # the first buckets, and the growing ones
+    # the first buckets, and the growing ones
+    exact = half // 2
+    steps = half - half // 2
 
     def bucket(far: int) -> int:
         # log(far / exact) / log(max_distance / exact) * steps, rounded down, is the step
@@ -73,7 +76,8 @@ class Block(nn.Module):
 
     def __init__(self, config: T5Config, decoder: bool) -> None:
         super().__init__()
-        width, eps = config.hidden_size, config.layer_norm_eps
+        width = config.hidden_size
+        eps = config.layer_norm_eps
         self.attention_norm = RMSNorm(width, eps)
         attention: dict[str, Any] = {
             "hidden_size": width,

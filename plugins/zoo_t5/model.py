@@ -75,7 +75,8 @@ class Seq2SeqLM(Seq2SeqGenerationMixin, EncoderDecoder):
 
     def __init__(self, config: T5Config) -> None:
         super().__init__(config)
-        untied, size = config.output_table, (config.hidden_size, config.vocab_size)
+        untied = config.output_table
+        size = (config.hidden_size, config.vocab_size)
         self.head = nn.Linear(*size, bias=False) if untied else None
         self.scale = config.hidden_size**-0.5 if config.scale_outputs else 1.0
 
@@ -103,7 +104,9 @@ class Seq2SeqLM(Seq2SeqGenerationMixin, EncoderDecoder):
 
     @override
     def forward_with_cache(self, tokens: Tensor, state: Seq2SeqState) -> Tensor:
-        x, queries, past = self.embeddings(tokens), tokens.shape[1], state.cache.length
+        x = self.embeddings(tokens)
+        queries = tokens.shape[1]
+        past = state.cache.length
         if queries == 1:
             bias = state.bias(self.decoder.positions, self.decoder.prefix_length)
         else:
@@ -125,7 +128,8 @@ class SequenceClassification(ClassifierMixin, EncoderDecoder):
 
     def __init__(self, config: T5Config) -> None:
         super().__init__(config, mix=config.mix)
-        size, dropout = (config.hidden_size, len(config.labels)), config.classifier_dropout
+        size = (config.hidden_size, len(config.labels))
+        dropout = config.classifier_dropout
         self.head = DenseHead(*size, act="tanh", dropout=dropout, inner_dropout=dropout)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> dict[str, Tensor]:
@@ -168,7 +172,8 @@ def build(config: T5Config, head: str) -> T5Backbone:
     # to a multiple of the identity: mimetic initialization (Trockman and Kolter 2023,
     # arXiv:2305.09828), which the paper has for self-attention, and there also for the product of
     # value and output weights. Those are independent here
-    model, factor = _HEADS[head](config), config.initializer_factor
+    model = _HEADS[head](config)
+    factor = config.initializer_factor
     for module in model.modules():
         if isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=factor * module.in_features**-0.5)

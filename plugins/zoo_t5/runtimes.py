@@ -176,7 +176,8 @@ def from_gguf(header: RuntimeHeader) -> dict[str, Any] | None:
     """Return the Hub's keys of a T5, also of an mT5, which only differs by names."""
     if header.architecture not in ("t5", "t5encoder"):
         return None
-    both, layers = header.architecture == "t5", header.count("block_count")
+    both = header.architecture == "t5"
+    layers = header.count("block_count")
     return {
         "model_type": "t5",
         "architectures": ["T5ForConditionalGeneration" if both else "T5EncoderModel"],

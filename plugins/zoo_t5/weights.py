@@ -29,7 +29,8 @@ def weights(config: T5Config, head: str) -> WeightMap:
 
 def _encoder(config: T5Config, prefix: str) -> WeightMap:
     """Return the rules of the encoder."""
-    table, width = prefix + _TOKENS, config.hidden_size
+    table = prefix + _TOKENS
+    width = config.hidden_size
     return WeightMap(
         rules=[
             Rule(table, "embeddings.tokens.weight", (config.vocab_size, width)),
@@ -56,7 +57,9 @@ def _both(config: T5Config, prefix: str) -> WeightMap:
 
 def _stack(config: T5Config, hub_prefix: str, prefix: str) -> list[Rule]:
     """Return the rules of the blocks of encoder or decoder, which has cross-attention as well."""
-    width, heads, inner = config.hidden_size, config.inner_size, config.intermediate_size
+    width = config.hidden_size
+    heads = config.inner_size
+    inner = config.intermediate_size
     number, last = ("{j}", "2") if prefix else ("{i}", "1")
 
     def rule(part: str, names: str, target: str, *shape: int) -> Rule:
@@ -74,10 +77,8 @@ def _stack(config: T5Config, hub_prefix: str, prefix: str) -> list[Rule]:
         rule("1", "layer_norm", "cross_norm", width),
     ]
     up = ("wi_0 wi_1", 2 * inner) if config.gated else ("wi", inner)
-    first, table = (
-        f"{hub_prefix}block.0.layer.0.SelfAttention.{_RELATIVE}",
-        f"{prefix}positions.weight",
-    )
+    first = f"{hub_prefix}block.0.layer.0.SelfAttention.{_RELATIVE}"
+    table = f"{prefix}positions.weight"
     return [
         Rule(first, table, (config.num_buckets, config.num_heads)),
         rule("0.SelfAttention", "q k v", "attention.qkv", 3 * heads, width),

@@ -20,7 +20,8 @@ def main(arguments: list[str]) -> int:
     """Write the figures, or compare them."""
     outdated = []
     for name, draw in FIGURES.items():
-        path, drawn = FOLDER / f"{name}.svg", draw()
+        path = FOLDER / f"{name}.svg"
+        drawn = draw()
         if arguments == ["--check"]:
             outdated += [] if path.is_file() and path.read_text("utf-8") == drawn else [str(path)]
         else:

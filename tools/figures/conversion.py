@@ -34,7 +34,10 @@ BELOW: tuple[tuple[str, tuple[str, ...], Colour], ...] = (
     ),
     ("write", ("one tensor at a time,", "into a staging directory", "next to the target"), "plain"),
 )
-LEFT, STEP, WIDE, TALL = 16, 187, 167, 92
+LEFT = 16
+STEP = 187
+WIDE = 167
+TALL = 92
 
 
 def draw() -> str:

@@ -71,7 +71,9 @@ class Canvas:
         if arrow:
             (x0, y0), (x, y) = points[-2:]
             length = max(abs(x - x0), abs(y - y0))
-            a, b = 6 * (x - x0) / length, 6 * (y - y0) / length  # along the last part of the line
+            # along the last part of the line
+            a = 6 * (x - x0) / length
+            b = 6 * (y - y0) / length
             corners = ((x, y), (x - a - b / 2, y - b + a / 2), (x - a + b / 2, y - b - a / 2))
             spelled = " ".join(f"{across:g},{down:g}" for across, down in corners)
             self.parts.append(f'<polygon class="head" points="{spelled}"/>')

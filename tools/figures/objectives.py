@@ -61,7 +61,8 @@ PANELS = (
     Panel("causal-lm", "gpt", "causal-lm", 12, "predict the next word"),
     Panel("bidirectional-lm", "elmo", "bidirectional-lm", 11, "predict the words on both sides"),
 )
-LEFT, ROW = 104, 26
+LEFT = 104
+ROW = 26
 
 
 def tokenizer(family: str) -> Any:
@@ -133,7 +134,9 @@ def example(folder: Path, panel: Panel) -> ShownExample:
 
 def draw() -> str:
     """Return the figure."""
-    canvas, y, labels = Canvas(), 28.0, []
+    canvas = Canvas()
+    y = 28.0
+    labels = []
     with home() as folder:
         for panel in PANELS:
             canvas.text(16, y, panel.title, "title")

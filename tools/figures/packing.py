@@ -11,7 +11,8 @@ from zoo.data.packing import TemplateBudget, pack_documents
 SIZES = (21, 9, 30, 13, 6, 17)  # tokens of the documents
 LENGTH = 32  # tokens of a row
 COLOURS: tuple[Colour, ...] = ("blue", "green", "amber", "violet", "red", "teal")
-CELL, TALL = 11, 24
+CELL = 11
+TALL = 24
 
 
 class Documents:
@@ -70,14 +71,17 @@ def _row(canvas: Canvas, pieces: list[tuple[int, int]], y: float) -> None:
 def _mask(canvas: Canvas, rows: list[list[tuple[int, int]]]) -> None:
     """Draw the attention of the packed row that has most documents."""
     number, row = max(enumerate(rows, 1), key=lambda pair: len(pair[1]))
-    side, x, y = 9.0, 430, 74
+    side = 9.0
+    x = 430
+    y = 74
     canvas.text(x, 30, "attention of a packed row", "title")
     canvas.text(x, 50, f"Row {number}: tokens attend to their own document only,", "muted")
     canvas.text(x, 65, "and positions begin again with each document.", "muted")
     canvas.box(x, y, side * LENGTH, side * LENGTH, "plain", 2)
     ends = np.cumsum([0, *(size for size, _ in row)]).tolist()
     for (first, last), (_, document) in zip(pairwise(ends), row, strict=True):
-        at, size = side * first, side * (last - first)
+        at = side * first
+        size = side * (last - first)
         canvas.box(x + at, y + at, size, size, COLOURS[document], 2)
         canvas.text(
             x + at + size / 2, y + at + size / 2 + 4, chr(ord("A") + document), "small middle"

@@ -47,7 +47,8 @@ def compare(old: Any, new: Any, only: Sequence[str] | None = None) -> int:
         if part not in old["parts"] or part not in new["parts"]:
             print(f"{part}: only one record has this part")
             continue
-        first, second = old["parts"][part], new["parts"][part]
+        first = old["parts"][part]
+        second = new["parts"][part]
         for key in sorted(first.keys() | second.keys()):
             results += 1
             lines = list(differences(first.get(key), second.get(key), f"{part}: {key}"))

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from zoo.nn.adapters import Bottleneck
 
 NonLinearity = Literal["gelu", "gelu_new", "leaky_relu", "relu", "silu", "swish", "tanh"]
-ATTENTION, FFN = (".attention.out", ".cross.out"), (".ffn.down",)
+ATTENTION = (".attention.out", ".cross.out")
+FFN = (".ffn.down",)
 
 
 class BottleneckMethod(AdapterMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):

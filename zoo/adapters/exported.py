@@ -37,11 +37,13 @@ class AdapterInputs(msgspec.Struct, frozen=True):
         if self.head != other.head:
             return f"it has the head {other.head}, not {self.head}"
         for name in dict.fromkeys((*self.settings, *other.settings)):
-            mine, theirs = self.settings.get(name), other.settings.get(name)
+            mine = self.settings.get(name)
+            theirs = other.settings.get(name)
             if mine != theirs and name not in OF_TRAINING:
                 return f"its {name} is {theirs}, not {mine}"
         for name in dict.fromkeys((*self.tensors, *other.tensors)):
-            before, after = self.tensors.get(name), other.tensors.get(name)
+            before = self.tensors.get(name)
+            after = other.tensors.get(name)
             if before is None or after is None:
                 return f"{'it' if after is None else 'the graph'} has no {name}"
             if before != after:

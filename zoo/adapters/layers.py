@@ -71,7 +71,8 @@ def adapted_modules(model: nn.Module) -> Iterator[tuple[str, nn.Linear, LinearAd
 def merge_adapters(model: nn.Module) -> None:
     """Merge all adapters of a model into its weights, in place."""
     for _, linear, adapter in list(adapted_modules(model)):
-        weight, bias = linear.weight, linear.bias
+        weight = linear.weight
+        bias = linear.bias
         # at least in float32, so that a sum is rounded once
         wide = torch.promote_types(weight.dtype, torch.float32)
         merged = adapter.merge(weight.to(wide), None if bias is None else bias.to(wide))

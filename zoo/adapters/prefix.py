@@ -74,7 +74,8 @@ class PrefixTuning(VirtualTokens, frozen=True, kw_only=True, forbid_unknown_fiel
         if found is None:
             raise UsageError("the model has a prefix already", "give only one --adapter of these")
         attentions = found[1]
-        heads, size = attentions[0].head_counts[1], attentions[0].heads[1]
+        heads = attentions[0].head_counts[1]
+        size = attentions[0].heads[1]
         inner = (self.encoder_hidden_size or heads * size) if self.prefix_projection else None
         prefix = PrefixEncoder(self.num_virtual_tokens, len(attentions), heads, size, inner)
         attach_prefix(model, prefix, shift_positions=self.shift_positions)

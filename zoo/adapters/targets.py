@@ -128,7 +128,8 @@ def parts_of(entry: TensorMapping) -> dict[str, Part]:
         return {"0": Part(entry.target.removesuffix(WEIGHT), range(entry.shape[0]), in_hub=False)}
     if len(names) == 1:
         return {"0": Part(names[0], range(entry.shape[0]))}
-    parts, end = {}, 0
+    parts = {}
+    end = 0
     for number, (name, shape) in enumerate(zip(names, entry.source_shapes, strict=True)):
         parts[str(number)] = Part(name, range(end, end + shape[0]))
         end += shape[0]

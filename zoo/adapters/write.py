@@ -40,7 +40,8 @@ NOTHING_WRITTEN = "nothing was written"
 
 def base_record(reference: str, base: Checkpoint) -> BaseRecord:
     """Return the record of the model that an adapter changes."""
-    path, manifest = Path(reference).expanduser(), base.manifest
+    path = Path(reference).expanduser()
+    manifest = base.manifest
     return BaseRecord(
         reference=str(path.resolve()) if path.is_dir() else reference,
         weights=weights_digest(manifest.files),

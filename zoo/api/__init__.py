@@ -836,7 +836,8 @@ class Model:
         from zoo.tasks import make_task
         from zoo.tasks.table import open_input, require_output, run_options, write_results
 
-        source, path = fspath(input), Path(fspath(output))
+        source = fspath(input)
+        path = Path(fspath(output))
         require_output(task, path, force=force, resume=resume, source=source, excel_safe=excel_safe)
         given = open_input(
             task,

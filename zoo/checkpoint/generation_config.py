@@ -135,7 +135,8 @@ class GenerationConfig:
             return value is None or low <= value <= 1
 
         # a number up to this divides a length of MAX_NEW_TOKENS without overflow
-        most, decay = self.longest, self.exponential_decay_length_penalty or (0, 1.0)
+        most = self.longest
+        decay = self.exponential_decay_length_penalty or (0, 1.0)
         checks = [
             ("max_new_tokens", 1 <= (self.max_new_tokens or most) <= MAX_NEW_TOKENS, _TO_MOST),
             ("max_new_tokens", self.max_new_tokens != 0, _TO_MOST),
@@ -204,14 +205,27 @@ def cap_new_tokens(settings: GenerationConfig, decoder_limit: int | None) -> Gen
 
 _TO_MOST = f"from 1 to {MAX_NEW_TOKENS}"
 SAMPLING = (
-    *("temperature", "top_k", "top_p", "seed"),
-    *("top_h", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"),
+    "temperature",
+    "top_k",
+    "top_p",
+    "seed",
+    "top_h",
+    "min_p",
+    "typical_p",
+    "epsilon_cutoff",
+    "eta_cutoff",
 )
 BEAMS = ("length_penalty", "early_stopping")
 TOKEN_KEYS = (
-    *("bad_words_ids", "sequence_bias", "forced_bos_token_id", "forced_eos_token_id"),
-    *("suppress_tokens", "begin_suppress_tokens"),
-    *("eos_token_id", "bos_token_id", "decoder_start_token_id"),
+    "bad_words_ids",
+    "sequence_bias",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "suppress_tokens",
+    "begin_suppress_tokens",
+    "eos_token_id",
+    "bos_token_id",
+    "decoder_start_token_id",
 )
 
 
@@ -267,10 +281,8 @@ def _defaults(stored: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str,
     if defaults.get("do_sample"):
         defaults.setdefault("top_k", 50)
     merged = {**defaults, **chosen}
-    beams, samples = (
-        merged.get("num_beams", 1),
-        merged.get("do_sample", bool({*SAMPLING} & {*chosen})),
-    )
+    beams = merged.get("num_beams", 1)
+    samples = merged.get("do_sample", bool({*SAMPLING} & {*chosen}))
     off = [name for name in ("top_k", "epsilon_cutoff", "eta_cutoff") if defaults.get(name) == 0]
     off += [] if samples else [*SAMPLING, "do_sample"]
     off += BEAMS if beams == 1 else []
@@ -300,7 +312,8 @@ def _typed(settings: Mapping[str, Any]) -> dict[str, Any]:
     return typed
 
 
-FROM_MODEL, FORCE_BOS = "_from_model_config", "force_bos_token_to_be_generated"
+FROM_MODEL = "_from_model_config"
+FORCE_BOS = "force_bos_token_to_be_generated"
 _RULE = "a rule of generation, as in transformers"
 _LENGTH = "a length of what is generated"
 _SAMPLING = "a setting of sampling, where `do_sample` is true"
@@ -321,11 +334,19 @@ GENERATION_KEYS: FileKeys = {
     **{name: honoured(_SAMPLING) for name in SAMPLING if name != "seed"},
     **dict.fromkeys(
         (
-            *("repetition_penalty", "encoder_repetition_penalty", "no_repeat_ngram_size"),
-            *("encoder_no_repeat_ngram_size", "bad_words_ids", "sequence_bias"),
-            *("forced_bos_token_id", "forced_eos_token_id", "suppress_tokens"),
-            *("begin_suppress_tokens", "exponential_decay_length_penalty"),
-            *("remove_invalid_values", "renormalize_logits"),
+            "repetition_penalty",
+            "encoder_repetition_penalty",
+            "no_repeat_ngram_size",
+            "encoder_no_repeat_ngram_size",
+            "bad_words_ids",
+            "sequence_bias",
+            "forced_bos_token_id",
+            "forced_eos_token_id",
+            "suppress_tokens",
+            "begin_suppress_tokens",
+            "exponential_decay_length_penalty",
+            "remove_invalid_values",
+            "renormalize_logits",
         ),
         honoured(_RULE),
     ),
@@ -336,24 +357,40 @@ GENERATION_KEYS: FileKeys = {
     ),
     **dict.fromkeys(
         (
-            *("is_assistant", "num_assistant_tokens", "num_assistant_tokens_schedule"),
-            *("assistant_confidence_threshold", "prompt_lookup_num_tokens"),
-            *("max_matching_ngram_size", "assistant_early_exit", "assistant_lookbehind"),
-            *("target_lookbehind", "use_mtp", "speculation_type"),
+            "is_assistant",
+            "num_assistant_tokens",
+            "num_assistant_tokens_schedule",
+            "assistant_confidence_threshold",
+            "prompt_lookup_num_tokens",
+            "max_matching_ngram_size",
+            "assistant_early_exit",
+            "assistant_lookbehind",
+            "target_lookbehind",
+            "use_mtp",
+            "speculation_type",
         ),
         carried(_ASSISTED),
     ),
     **dict.fromkeys(
         (
-            *("use_cache", "cache_implementation", "cache_config", "max_cache_len"),
-            *("compile_config", "disable_compile", "continuous_batching_config"),
-            *("low_memory", "prefill_chunk_size"),
+            "use_cache",
+            "cache_implementation",
+            "cache_config",
+            "max_cache_len",
+            "compile_config",
+            "disable_compile",
+            "continuous_batching_config",
+            "low_memory",
+            "prefill_chunk_size",
         ),
         carried(_SPEED),
     ),
     **dict.fromkeys(
         (
-            *("output_attentions", "output_hidden_states", "output_scores", "output_logits"),
+            "output_attentions",
+            "output_hidden_states",
+            "output_scores",
+            "output_logits",
             "return_dict_in_generate",
         ),
         carried(_OUTPUTS),
@@ -372,8 +409,12 @@ GENERATION_KEYS: FileKeys = {
     "assistant_ensemble_weight": refused("mixes in scores of another model"),
     **dict.fromkeys(
         (
-            *("penalty_alpha", "dola_layers", "diversity_penalty", "num_beam_groups"),
-            *("constraints", "force_words_ids"),
+            "penalty_alpha",
+            "dola_layers",
+            "diversity_penalty",
+            "num_beam_groups",
+            "constraints",
+            "force_words_ids",
         ),
         refused(_GONE),
     ),

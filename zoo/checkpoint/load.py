@@ -227,7 +227,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
         raise VerificationError(f"{path} is an export in an older layout", "export it again")
     else:
         check_manifest(path)  # the digests of files do not cover the configuration within it
-        file, model = path / MANIFEST, manifest.model
+        file = path / MANIFEST
+        model = manifest.model
     _require_version(file, model.zoo)
     family = get_family(model.family, str(file))
     if model.head not in family.heads():

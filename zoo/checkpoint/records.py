@@ -16,12 +16,17 @@ from zoo.sentence_models.modules import ActivationName
 from zoo.sentence_models.pooling import Pooling
 from zoo.tokenizers.info import TokenizerInfo
 
-CONFIG, MANIFEST, TOKENIZER = "config.json", "zoo.json", "tokenizer.json"
-WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
+CONFIG = "config.json"
+MANIFEST = "zoo.json"
+TOKENIZER = "tokenizer.json"
+WEIGHTS = "model.safetensors"
+WEIGHTS_INDEX = "model.safetensors.index.json"
 ADAPTER = "adapter.safetensors"  # weights of an adapter, in place of a model's
 # Files of an ONNX export, by the names that readers of the Hub's layout look for.
 GRAPH = "onnx/model.onnx"  # of a model that is one graph
-ENCODER, DECODER = "onnx/encoder_model.onnx", "onnx/decoder_model_merged.onnx"  # of two graphs
+# of two graphs
+ENCODER = "onnx/encoder_model.onnx"
+DECODER = "onnx/decoder_model_merged.onnx"
 DATA = ".onnx_data"  # suffix of the files with the weights of ONNX graphs
 # dtype of a graph -> suffix of its file name
 VARIANTS = {"float32": "", "float16": "_fp16", "int8": "_quantized", "int4": "_q4"}

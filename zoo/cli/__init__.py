@@ -161,9 +161,11 @@ class Program(LazyGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        name, command = args[0], None
+        name = args[0]
+        command = None
         if name not in self.table and is_named("commands", name):
-            command, rest = self.get_command(ctx, name), args[1:]
+            command = self.get_command(ctx, name)
+            rest = args[1:]
         else:
             _, command, rest = super().resolve_command(ctx, args)
         if command is not None and not ctx.resilient_parsing:

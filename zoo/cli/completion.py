@@ -33,7 +33,8 @@ class NamesType(click.types.StringParamType):
     """Text whose usual values a shell completes; any other is also accepted."""
 
     def __init__(self, names: Names, *, files: bool = False) -> None:
-        self._names, self._files = names, files
+        self._names = names
+        self._files = files
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -148,7 +149,9 @@ def _named(ctx: click.Context) -> "Iterator[Family]":
     yield from found or known.values()
 
 
-FAMILY, OBJECTIVE, PRESET = NamesType(families), NamesType(objectives), NamesType(presets)
+FAMILY = NamesType(families)
+OBJECTIVE = NamesType(objectives)
+PRESET = NamesType(presets)
 RECIPE = NamesType(recipes, files=True)
 ADAPTER = NamesType(adapters)
 COLUMN = NamesType(columns)

@@ -205,7 +205,8 @@ class KeptFile(PathText):
         return super().convert(value, param, ctx)
 
 
-REFERENCE, PATH = ReferenceType(), PathText()
+REFERENCE = ReferenceType()
+PATH = PathText()
 
 
 class SharedOption(NamedTuple):

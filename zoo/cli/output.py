@@ -189,7 +189,8 @@ def table(
             break
         k = every[0].index(name)
         every = [[*row[:k], *row[k + 1 :]] for row in every]
-    widths, rights = _widths(every), list[bool]()
+    widths = _widths(every)
+    rights = list[bool]()
     for cells in zip(*every, strict=True):  # numbers below the header are aligned on the right
         present = list(filter(None, cells[1:]))
         rights.append(bool(present) and all(map(NUMBER.fullmatch, present)))
@@ -237,7 +238,8 @@ def side_by_side(names: Sequence[str], columns: Sequence[Sequence[str]]) -> list
     """Return the lines of a table of columns, each with its header first."""
     # Where it is wider than the terminal, it becomes several tables, one below the other, that all
     # begin with the column ``names``.
-    limit, lines = terminal_width(_stdout()), list[str]()
+    limit = terminal_width(_stdout())
+    lines = list[str]()
     rest = list(columns)
     while rest:
         count = len(rest)

@@ -26,7 +26,8 @@ def check_arguments(ctx: click.Context) -> None:
 
 
 def _check(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
-    kind, metavar = parameter.type, parameter.metavar or ""
+    kind = parameter.type
+    metavar = parameter.metavar or ""
     if isinstance(kind, ReferenceType):
         _check_reference(value, {*metavar.removesuffix("...").split("|")})
     elif isinstance(kind, InputFile | KeptFile):

@@ -83,7 +83,8 @@ class HarnessMethods:
         """Return the continuation of each context, up to the first of its stop sequences."""
         from zoo.inference.processing.records import as_records
 
-        model, results = self.model, [""] * len(requests)
+        model = self.model
+        results = [""] * len(requests)
         groups: dict[str, list[int]] = {}  # settings of generation as JSON -> numbers of requests
         for number, request in enumerate(requests):
             key = dump_json(generation_settings(request.args[1]), sort_keys=True)

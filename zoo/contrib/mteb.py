@@ -105,7 +105,8 @@ class Encoder:
             embeddings1: (n, hidden), or (hidden,) for one.
             embeddings2: (m, hidden), or (hidden,) for one.
         """
-        first, second = _rows(embeddings1), _rows(embeddings2)
+        first = _rows(embeddings1)
+        second = _rows(embeddings2)
         matrix = similarity_matrix(first, second, self.pooling.similarity_fn_name)
         return torch.from_numpy(matrix.astype(np.result_type(first, second, np.float32)))
 
@@ -116,7 +117,8 @@ class Encoder:
             embeddings1: (n, hidden).
             embeddings2: (n, hidden).
         """
-        first, second = _rows(embeddings1), _rows(embeddings2)
+        first = _rows(embeddings1)
+        second = _rows(embeddings2)
         pairs = pairwise_similarity(
             first.astype(np.float64), second.astype(np.float64), self.pooling.similarity_fn_name
         )

@@ -166,7 +166,9 @@ def with_saved_rows(
     base: Checkpoint, config: Config, head: str, tensors: Mapping[str, Tensor]
 ) -> Config:
     """Return a configuration with as many tokens as the embeddings that an adapter holds."""
-    weights, axes, sizes = base.family.weights(config, head), token_axes(base, config, head), set()
+    weights = base.family.weights(config, head)
+    axes = token_axes(base, config, head)
+    sizes = set()
     for entry in weights.entries():
         saved = tensors.get(weights.written(entry.sources[0]))
         axis = axes.get(entry.target)
@@ -190,7 +192,8 @@ def map_head(
 ) -> dict[str, Tensor]:
     """Return the tensors that were trained as a whole by our names."""
     # Every one of them is used, and the model has no tensor that neither they nor the base have.
-    weights, left = base.family.weights(config, head), dict(tensors)
+    weights = base.family.weights(config, head)
+    left = dict(tensors)
     of_tokens = token_axes(base, config, head)
     has_new_rows = bool(of_tokens) and config.vocab_size != base.config.vocab_size
     if has_new_rows:
@@ -317,7 +320,8 @@ def write_read(
     # sentence: fields of ``config.json`` about sentence encoders and cross-encoders; ``None`` for
     # the base's; modules: weights of its modules, ``None`` for the base's; tokenizer: its own, or
     # ``None`` for the base's
-    config, head = adaptable.config, adaptable.head
+    config = adaptable.config
+    head = adaptable.head
     same_head = head == base.head_name
     names = CheckpointDir(source, str(source)).all_names()
     unread = find_unread_files(names, record.files)

@@ -39,7 +39,8 @@ from zoo.io.json import read_json
 from zoo.nn.layers.skip_init import init_empty_weights
 from zoo.plugins import format_named
 
-CONFIG, HEAD_CONFIG = "adapter_config.json", "head_config.json"
+CONFIG = "adapter_config.json"
+HEAD_CONFIG = "head_config.json"
 WEIGHTS = {"adapter.safetensors": "safetensors", "pytorch_adapter.bin": "pytorch"}
 HEAD_WEIGHTS = {"model_head.safetensors": "safetensors", "pytorch_model_head.bin": "pytorch"}
 # values of the settings that change what a bottleneck computes, in the two forms that are read
@@ -68,9 +69,21 @@ OF_METHOD = ("non_linearity", "reduction_factor", "scaling")
 # settings of training, and of layers that ``phm_layer`` switches on
 UNREAD = frozenset(
     (
-        *("dropout", "dtype", "init_weights", "init_weights_seed", "inv_adapter_reduction_factor"),
-        *("hypercomplex_nonlinearity", "learn_phm", "factorized_phm_W", "factorized_phm_rule"),
-        *("phm_bias", "phm_c_init", "phm_dim", "phm_init_range", "phm_rank", "shared_W_phm"),
+        "dropout",
+        "dtype",
+        "init_weights",
+        "init_weights_seed",
+        "inv_adapter_reduction_factor",
+        "hypercomplex_nonlinearity",
+        "learn_phm",
+        "factorized_phm_W",
+        "factorized_phm_rule",
+        "phm_bias",
+        "phm_c_init",
+        "phm_dim",
+        "phm_init_range",
+        "phm_rank",
+        "shared_W_phm",
         "shared_phm_rule",
     )
 )
@@ -85,8 +98,18 @@ UPDATES: Mapping[str, tuple[Any, ...]] = {
 # other settings: what becomes one of peft's, settings of training, and what the tensors say
 UPDATES_READ = frozenset(
     (
-        *("alpha", "architecture", "dropout", "r", "dtype", "init_weights", "init_weights_seed"),
-        *("attn_matrices", "intermediate_lora", "leave_out", "output_lora", "selfattn_lora"),
+        "alpha",
+        "architecture",
+        "dropout",
+        "r",
+        "dtype",
+        "init_weights",
+        "init_weights_seed",
+        "attn_matrices",
+        "intermediate_lora",
+        "leave_out",
+        "output_lora",
+        "selfattn_lora",
     )
 )
 # what prefixes may have
@@ -94,8 +117,16 @@ PREFIXES: Mapping[str, Any] = {"leave_out": [], "use_gating": False, "non_linear
 # their other settings: what is read, of training, and of layers that others switch on
 PREFIXES_READ = frozenset(
     (
-        *("architecture", "prefix_length", "flat", "bottleneck_size", "encoder_prefix"),
-        *("cross_prefix", "dropout", "dtype", "init_weights", "init_weights_seed"),
+        "architecture",
+        "prefix_length",
+        "flat",
+        "bottleneck_size",
+        "encoder_prefix",
+        "cross_prefix",
+        "dropout",
+        "dtype",
+        "init_weights",
+        "init_weights_seed",
         "shared_gating",
     )
 )
@@ -107,7 +138,8 @@ PREFIX_PARTS = {
     **{f"control_trans.{k}.{p}": f"transform.{k}.{p}" for k in (0, 2) for p in ("weight", "bias")},
 }
 SCALING = ".scaling"
-DENSE, OUTPUT = ".output.dense", ".output"
+DENSE = ".output.dense"
+OUTPUT = ".output"
 PARTS = {"adapter_down.0": "down", "adapter_up": "up"}
 
 
@@ -145,7 +177,8 @@ def read_adapterhub(
                 "save the adapter again, or convert it without its head by --head none",
             )
         files |= head_files
-    family, head = base.family, head or (base.head_name if of_head else "none")
+    family = base.family
+    head = head or (base.head_name if of_head else "none")
     if head not in family.heads():
         raise UsageError(f"{family.name} has no head {head!r}", "name one with --head")
     flexible = next((name for name in of_head if name.startswith("heads.")), None)
@@ -312,7 +345,8 @@ def map_as_in_peft(
     """Return the method of LoRA or (IA)^3, and its tensors by our names."""
     # ``<module>.loras.<name>.lora_A`` is ``<module>.lora_A.weight`` in peft; the factors of (IA)^3
     # are called lora_B, and are of outputs.
-    part, renamed = f".loras.{described.get('name')}.", dict[str, Tensor]()
+    part = f".loras.{described.get('name')}."
+    renamed = dict[str, Tensor]()
     kinds = {"lora_A": "lora_A", "lora_B": "lora_B"}
     if settings["peft_type"] == "IA3":
         kinds = {"lora_B": "ia3_l"}
@@ -343,7 +377,8 @@ def map_bottlenecks(
     # names of a class with a head begin with the backbone's
     prefix = adaptable.family.weights(adaptable.config, adaptable.head).prefix or ""
     places |= {f"{prefix}{name}": ours for name, ours in places.items()}
-    ours, factors = dict[str, Tensor](), dict[str, Tensor]()
+    ours = dict[str, Tensor]()
+    factors = dict[str, Tensor]()
     for name, tensor in tensors.items():
         if name.endswith(SCALING) and described["config"].get("scaling") in LEARNED:
             factors[name.removesuffix(SCALING)] = tensor
@@ -380,7 +415,8 @@ def map_prefix(
     """Return the tensors of a prefix by our names."""
     # ``prefix_tuning.prefix_tunings.<name>.<place>.<tensor>`` is the model's, and each layer has
     # the same tensor after ``prefix_tuning.pool.``
-    part, found = f"prefix_tunings.{described.get('name')}.", dict[str, Tensor]()
+    part = f"prefix_tunings.{described.get('name')}."
+    found = dict[str, Tensor]()
     for name, tensor in tensors.items():
         rest = name.partition(part)[2]
         place = next((place for place in SELF_ATTENTION if rest.startswith(place)), None)

@@ -60,7 +60,8 @@ def resolve_checkpoint(
                 return checkpoint
             _warn_of_unread_parts(text, checkpoint, None)
             return _stored(checkpoint, lock, text)
-    source, target = None, reference.stored
+    source = None
+    target = reference.stored
     if reference.path is not None:
         source = _with_digests(locate_or_download(reference, offline=offline, lock=lock))
         target = _cache_directory(source)
@@ -202,7 +203,8 @@ def _stored(checkpoint: "Checkpoint", path: Path | None, text: str) -> "Checkpoi
     from zoo.hub.lockfile import Lock
     from zoo.io.digests.files import hash_file
 
-    lock, source = Lock.open(path), checkpoint.manifest.source
+    lock = Lock.open(path)
+    source = checkpoint.manifest.source
     if checkpoint.is_export:  # its manifest, which has the digests of all files
         repo = resolve(text.partition("@")[0], stored=False).repo
         if lock is not None and repo is not None:

@@ -129,7 +129,8 @@ def source_licence(source: CheckpointDir) -> str | None:
 
 def check_values(opened: OpenCheckpoint, plan: ConversionPlan) -> dict[str, bool]:
     """Check that tied tensors are equal, and the values of constants and of dropped buffers."""
-    reader, mapping = opened.reader, plan.mapping
+    reader = opened.reader
+    mapping = plan.mapping
     codes = {name: info.dtype for name, info in reader.tensors.items()}
     equal = {
         copy: equal_values(reader.lazy(copy), codes[copy], reader.lazy(owner), codes[owner])
@@ -183,7 +184,8 @@ class _Conversion:
     def write(self, staging: Path, published: Path) -> ConversionReport:
         digests = BackgroundHasher()
         try:
-            directory, names = self.opened.source.directory, self.opened.files_read()
+            directory = self.opened.source.directory
+            names = self.opened.files_read()
             sources = [*(directory / name for name in names), *self.opened.reader.files]
             sources += [file for reader in self.modules.values() for file in reader.files]
             for path in sources:
@@ -265,9 +267,11 @@ class _Conversion:
                 parts = zip(rebuilt, original, codes, strict=True)
                 stored = itertools.cycle(self.layout.dtypes(copy))  # one of ours may be several
                 for (part, source, code), new in zip(parts, stored, strict=False):
-                    pair, (old, into) = (source, part), (new, code)
+                    pair = (source, part)
+                    old, into = new, code
                     if self.layout.dtype:
-                        pair, (old, into) = (part, source), (code, new)
+                        pair = (part, source)
+                        old, into = code, new
                     change = partial(cast, stored=old, target=into, name=entry.target)
                     require_bitwise_equal(entry.target, *pair, None if old == into else change)
                 advance(1)

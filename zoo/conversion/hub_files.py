@@ -44,7 +44,8 @@ def hub_side_files(
         content["dtype"] = dtype
     files: dict[str, bytes] = {}
     if tokenizer is not None and family.text_tokenizer(config) is None:
-        inputs, info = tuple(family.onnx(config, head).inputs), tokenizer.info
+        inputs = tuple(family.onnx(config, head).inputs)
+        info = tokenizer.info
         if pooling is not None and family.sentence_module == STATIC:
             info = info.cut_at(pooling.max_tokens)
         files |= hub_tokenizer_files(
@@ -70,8 +71,10 @@ def checkpoint_side_files(
     more: Mapping[str, Any] | None = None,
 ) -> dict[str, bytes]:
     """Return all files of the Hub's layout except the model's weights, of a checkpoint of ours."""
-    model, source = checkpoint.model, checkpoint.manifest.source
-    info, stored = model.tokenizer, checkpoint.tokenizer_file
+    model = checkpoint.model
+    source = checkpoint.manifest.source
+    info = model.tokenizer
+    stored = checkpoint.tokenizer_file
     files = hub_side_files(
         checkpoint.family,
         checkpoint.config,

@@ -91,7 +91,9 @@ def plan_conversion(
             raise
         LOG.info(
             "%s: %s: the outputs are called %s and so on",
-            *(opened.source.directory, opened.doubt, labels[0]),
+            opened.source.directory,
+            opened.doubt,
+            labels[0],
         )
         return plan
 
@@ -209,7 +211,9 @@ def _require_complete(plan: ConversionPlan, requested: str | None = None) -> Non
     """Check that all tensors are accounted for."""
     if plan.mapping.complete:
         return
-    opened, family, causes = plan.opened, plan.opened.family, list[str]()
+    opened = plan.opened
+    family = plan.opened.family
+    causes = list[str]()
     if opened.doubt and family.heads()[plan.head].has_labels:
         causes.append(opened.doubt)
     if opened.unknown:
@@ -227,7 +231,8 @@ def _require_complete(plan: ConversionPlan, requested: str | None = None) -> Non
 
 def _lacks_tied_output(plan: ConversionPlan) -> bool:
     """Return whether only an output layer is missing, which a tie would make of the embeddings."""
-    mapping, family = plan.mapping, plan.opened.family
+    mapping = plan.mapping
+    family = plan.opened.family
     if plan.opened.checkpoint or not mapping.missing:
         return False
     if mapping.unexpected or mapping.shape_mismatches:

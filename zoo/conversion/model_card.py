@@ -89,7 +89,8 @@ def card_name(family: str, task: "TaskSpec | None", repo: str | None) -> str:
 
 def task_of_head(family: "Family", head_name: str, trained: Any = None) -> "TaskSpec | None":
     """Return the task of a head: the one it was trained for, or the first that fits."""
-    head, specs = family.heads()[head_name], built_in_tasks()
+    head = family.heads()[head_name]
+    specs = built_in_tasks()
     axes = head.outputs.values()
     fitting = [
         spec
@@ -269,7 +270,8 @@ def _results(manifest: "Manifest", training: Mapping[str, Any]) -> "Iterator[Eva
     from zoo.checkpoint.records import EvaluationRecord
 
     yield from manifest.evaluations
-    metrics, data = training.get("metrics"), training.get("data")
+    metrics = training.get("metrics")
+    data = training.get("data")
     if manifest.evaluations or not isinstance(metrics, Mapping) or not metrics:
         return
     held = data.get("eval") if isinstance(data, Mapping) else None

@@ -90,7 +90,8 @@ class OpenCheckpoint:
         if self.checkpoint is None or not fields:
             return self
         config = msgspec.structs.replace(self.config, **dict.fromkeys(fields))
-        unit, model = getattr(self.config, "sentence_head", None), self.checkpoint.model
+        unit = getattr(self.config, "sentence_head", None)
+        model = self.checkpoint.model
         if unit is not None:
             mode: Any = getattr(self.config, "pooling", None) or "cls"
             pooling = Pooling(mode=mode, normalize=unit == "unit")
@@ -177,7 +178,8 @@ def open_source(
         checkpoint = load_checkpoint(source.directory)
         if not checkpoint.is_export:
             checkpoint.require_unchanged()
-        before, path = checkpoint.manifest.source, checkpoint.path
+        before = checkpoint.manifest.source
+        path = checkpoint.path
         listed = [CONFIG, "zoo.json", "tokenizer.json"]
         return OpenCheckpoint(
             source=source,

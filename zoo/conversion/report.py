@@ -265,7 +265,8 @@ def _changes(
     # If one of our tensors is several on the Hub, and these are written, their names are yielded
     for copy in plan.mapping.copies:
         written = layout.dtypes(copy)
-        names, old = copy.names, copy.dtypes
+        names = copy.names
+        old = copy.dtypes
         if opened.checkpoint and len(written) > 1:
             names = plan.entries[copy.entry.target].sources
             old = (copy.dtype,) * len(names)

@@ -19,7 +19,8 @@ class RuntimeReader(TensorReader):
     # Tensors that the model has no rule for keep their names, so that a conversion reports them.
 
     def __init__(self, inner: TensorReader, model: RuntimeModel, weights: WeightMap) -> None:
-        self.inner, self.files = inner, inner.files
+        self.inner = inner
+        self.files = inner.files
         hub = {entry.target: entry for entry in weights.entries()}
         self._pairs: dict[str, tuple[TensorMapping, TensorMapping, int]] = {}
         self.tensors: dict[str, TensorInfo] = {}

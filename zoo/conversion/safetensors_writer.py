@@ -44,7 +44,8 @@ def write_weights(
     # Implemented here because the safetensors package needs all tensors in memory; this writer
     # takes one at a time, so that a model may be larger than memory, and hashes files while writing
     # them.
-    shards, size = [list[TensorToWrite]()], 0
+    shards = [list[TensorToWrite]()]
+    size = 0
     for out in outputs:
         if shards[-1] and size + out.info.nbytes > shard_bytes:
             shards.append([])

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 def check_modules(plan: "ConversionPlan") -> None:
     """Check that the modules fit the model: the output that they read, and its width."""
-    pooling, origin = plan.opened.pooling, plan.opened.source.directory
+    pooling = plan.opened.pooling
+    origin = plan.opened.source.directory
     if pooling is None:
         return
     stored = plan.opened.checkpoint is not None or plan.opened.projection is not None

@@ -280,7 +280,9 @@ class HubWriter(CheckpointWriter):
 
     @override
     def write_side_files(self, staging: Path, report: ConversionReport) -> list[Path]:
-        family, config, head = self.opened.family, self.plan.config, self.plan.head
+        family = self.opened.family
+        config = self.plan.config
+        head = self.plan.head
         described = family.config_files[0] == CONFIG
         files = hub_side_files(
             family,

@@ -37,8 +37,10 @@ from zoo.io.limits import (
 from zoo.io.paths import safe_join
 from zoo.tokenizers.info import TokenizerInfo
 
-MANIFEST, FORMAT_VERSION = "corpus.json", 1
-TRAIN, VALIDATION = "train", "validation"
+MANIFEST = "corpus.json"
+FORMAT_VERSION = 1
+TRAIN = "train"
+VALIDATION = "validation"
 REBUILD = "remove this corpus and build it again"
 DEFAULT_EVAL_FRACTION = 0.01
 READER_DEFAULTS = msgspec.to_builtins(ReaderConfig())
@@ -94,7 +96,9 @@ class Split:
     """
 
     def __init__(self, shards: Sequence[Tokens], sentences: Offsets, documents: Offsets) -> None:
-        self.shards, self.sentences, self.documents = list(shards), sentences, documents
+        self.shards = list(shards)
+        self.sentences = sentences
+        self.documents = documents
         self._ends = np.cumsum([len(shard) for shard in self.shards])
 
     @classmethod
@@ -197,14 +201,17 @@ class Corpus:
 
     def build_command(self, tokenizer: str, output: str) -> str:
         """Return the command that builds a corpus of the same texts with another tokenizer."""
-        settings, defaults = self.record.settings, {**READER_DEFAULTS, "seed": 0}
+        settings = self.record.settings
+        defaults = {**READER_DEFAULTS, "seed": 0}
         words = ["-o", output, "--tokenizer", tokenizer]
         for name, default in defaults.items():
             if (value := settings.get(name, default)) != default:
                 words += [OPTIONS.get(name, f"--{name.replace('_', '-')}"), str(value)]
-        held, paths = settings.get("validation", DEFAULT_EVAL_FRACTION), list(self.record.sources)
+        held = settings.get("validation", DEFAULT_EVAL_FRACTION)
+        paths = list(self.record.sources)
         if held == GIVEN:  # the sources do not say which of them
-            words, paths = [*words, "--eval", "PATH"], []
+            words = [*words, "--eval", "PATH"]
+            paths = []
         elif held != DEFAULT_EVAL_FRACTION:
             words += ["--eval-fraction", str(held)]
         exist = paths and all(map(os.path.exists, paths))

@@ -69,7 +69,8 @@ class DocumentTokenizer:
     def _ordinary(self) -> NDArray[Any]:
         """Map of token ids in a text, (vocabulary,): special tokens become the unknown token."""
         # With a vocabulary of words, a text can contain a special token as a word
-        tokenizer, named = self._tokenizer, self.info.special
+        tokenizer = self._tokenizer
+        named = self.info.special
         added = tokenizer.get_added_tokens_decoder()
         special = {number for number, token in added.items() if token.special}
         token_ids = (tokenizer.token_to_id(token) for token in named.values())
@@ -152,7 +153,8 @@ def chunks(documents: Iterable[str]) -> Iterator[list[str]]:
         size += len(document)
         if size >= CHUNK_CHARS or len(held) == CHUNK_DOCUMENTS:
             yield held
-            held, size = [], 0
+            held = []
+            size = 0
     if held:
         yield held
 

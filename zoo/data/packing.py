@@ -36,7 +36,8 @@ class ConcatenatedDocuments:
     def __init__(self, split: ReadableDocuments, seed: int) -> None:
         bounds = np.asarray(split.document_starts())
         order = generator(seed, "documents").permutation(len(bounds) - 1)
-        self.split, sizes = split, np.diff(bounds)[order]
+        self.split = split
+        sizes = np.diff(bounds)[order]
         self._ends = np.cumsum(sizes)
         self._shifts = bounds[:-1][order] - (self._ends - sizes)  # to offsets in the split
 
@@ -49,10 +50,12 @@ class ConcatenatedDocuments:
         document = int(np.searchsorted(self._ends, start, side="right"))
         pieces = []
         while start < end:
-            stop, shift = min(end, int(self._ends[document])), int(self._shifts[document])
+            stop = min(end, int(self._ends[document]))
+            shift = int(self._shifts[document])
             if start < stop:
                 pieces.append(self.split.read(start + shift, stop + shift))
-            start, document = stop, document + 1
+            start = stop
+            document = document + 1
         return np.concatenate(pieces)
 
 
@@ -73,7 +76,8 @@ class TemplateBudget(RowBudget):
     """Budget of a row whose segments each have a fixed number of special tokens."""
 
     def __init__(self, length: int, special_tokens: int) -> None:
-        self.free, self.special_tokens = length, special_tokens
+        self.free = length
+        self.special_tokens = special_tokens
 
     @override
     def capacity(self) -> int:
@@ -98,7 +102,8 @@ class PackingPlan:
     def row(self, index: int) -> list[tuple[int, int]]:
         """Return start and end of the segments of a row."""
         first, last = self.rows[index : index + 2]
-        starts, ends = self.starts[first:last], self.ends[first:last]
+        starts = self.starts[first:last]
+        ends = self.ends[first:last]
         return [(int(a), int(b)) for a, b in zip(starts, ends, strict=True)]
 
 
@@ -121,7 +126,8 @@ def pack_documents(
     starts: list[int] = []
     ends: list[int] = []
     for document in generator(seed, "documents").permutation(len(bounds) - 1).tolist():
-        at, end = int(bounds[document]), int(bounds[document + 1])
+        at = int(bounds[document])
+        end = int(bounds[document + 1])
         while at < end:
             taken = min(end - at, row.capacity())
             if taken < min(least, end - at):
@@ -141,14 +147,17 @@ class EpochShuffle:
     """Endless sequence of row indices: every epoch has each row once, in a new random order."""
 
     def __init__(self, num_rows: int, seed: int) -> None:
-        self.num_rows, self.seed = num_rows, seed
-        self._epoch, self._order = -1, np.zeros(0, dtype=np.int64)
+        self.num_rows = num_rows
+        self.seed = seed
+        self._epoch = -1
+        self._order = np.zeros(0, dtype=np.int64)
 
     def __getitem__(self, number: int) -> int:
         """Return the row at an index of the sequence."""
         epoch, place = divmod(number, self.num_rows)
         if epoch != self._epoch:
-            self._order, self._epoch = self.epoch(epoch), epoch
+            self._order = self.epoch(epoch)
+            self._epoch = epoch
         return int(self._order[place])
 
     def rows(self, epoch: int) -> NDArray[np.int64]:

@@ -23,7 +23,8 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
     # after a title (``Mr.``), a common abbreviation or an initial (``J.``, ``U.S.``) does not end a
     # sentence. The rule is for languages with spaces and capitals; for others, put each sentence on
     # a line.
-    starts, ends = [0], []
+    starts = [0]
+    ends = []
     for match in SENTENCE_END.finditer(text):
         first = match[2]
         begins = first.isupper() or first.isdigit() or first in OPENING

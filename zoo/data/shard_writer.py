@@ -18,7 +18,9 @@ class _File:
     """A file that is hashed while it is written."""
 
     def __init__(self, path: Path) -> None:
-        self.file, self.hash, self.bytes = path.open("wb"), blake3(), 0
+        self.file = path.open("wb")
+        self.hash = blake3()
+        self.bytes = 0
 
     def write(self, array: NDArray[Any]) -> None:
         data = np.ascontiguousarray(array).data.cast("B")
@@ -35,12 +37,15 @@ class SplitWriter:
     """Writes the shards and offsets of a split."""
 
     def __init__(self, root: Path, name: str, dtype: str, shard_bytes: int = SHARD_BYTES) -> None:
-        self.root, self.name, self.shard_bytes = root, name, shard_bytes
+        self.root = root
+        self.name = name
+        self.shard_bytes = shard_bytes
         self.dtype = np.dtype(dtype).newbyteorder("<")
         self.documents = self.sentences = self.tokens = 0
         self._files: dict[str, _File] = {}
         (root / name).mkdir()
-        self._sentences, self._documents = self._open("sentences.bin"), self._open("documents.bin")
+        self._sentences = self._open("sentences.bin")
+        self._documents = self._open("documents.bin")
         for file in (self._sentences, self._documents):
             file.write(np.zeros(1, "<i8"))
         self._shards: list[_File] = []

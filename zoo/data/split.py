@@ -18,19 +18,24 @@ class ValidationSplit:
     # selection.
 
     def __init__(self, documents: Iterable[str], fraction: float, seed: int) -> None:
-        self.fraction, self.seed = fraction, seed
-        self._number, self._draws = -1, np.zeros(0)
+        self.fraction = fraction
+        self.seed = seed
+        self._number = -1
+        self._draws = np.zeros(0)
         self._sure = self._lowest(documents) if fraction else -1
 
     def _lowest(self, documents: Iterable[str]) -> int:
         """Return the index of the document to hold out if none is drawn, or -1."""
-        number, lowest, least = -1, -1, 1.0
+        number = -1
+        lowest = -1
+        least = 1.0
         for number, _ in enumerate(documents):
             draw = self._draw(number, 1)[0]
             if draw < self.fraction:
                 return -1
             if draw < least:
-                lowest, least = number, draw
+                lowest = number
+                least = draw
         if number == 0:
             raise UsageError(
                 "one document cannot be split into training and validation",
@@ -55,5 +60,6 @@ class ValidationSplit:
                 self._draws = generator(self.seed, "held out", block).random(BLOCK)
                 self._number = block
             parts.append(self._draws[start : start + count])
-            first, count = first + len(parts[-1]), count - len(parts[-1])
+            first = first + len(parts[-1])
+            count = count - len(parts[-1])
         return np.concatenate(parts)

@@ -164,7 +164,8 @@ def load_tokenizer(text: str, family: "Family | None" = None, **hub: Any) -> Exi
         return ExistingTokenizer(corpus.tokenizer_json, corpus.record.tokenizer)
     if reference.path is not None and is_checkpoint(reference.path):
         checkpoint = load_checkpoint(reference.path)
-        info, stored = checkpoint.model.tokenizer, checkpoint.tokenizer_file
+        info = checkpoint.model.tokenizer
+        stored = checkpoint.tokenizer_file
         adapter = checkpoint.manifest.adapter
         if adapter is not None and info is not None and not stored.is_file():
             base = load_tokenizer(adapter.base.reference, family, **hub)

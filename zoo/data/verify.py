@@ -88,7 +88,8 @@ def check_tokenizer(corpus: Corpus) -> str:
 def check_contents(corpus: Corpus) -> str:
     """Check that offsets ascend to the counts of the manifest, and that token ids are in range."""
     for name, record in corpus.record.splits.items():
-        split, folder = corpus.split(name), corpus.path / name
+        split = corpus.split(name)
+        folder = corpus.path / name
         _check_offsets(folder / "documents.bin", split.documents, record.sentences)
         _check_offsets(folder / "sentences.bin", split.sentences, record.tokens)
         # each shard ends where a document ends

@@ -47,7 +47,8 @@ class RestartableIterable(Iterable[Item]):
     """The first items of files, which every iteration reads again instead of keeping them."""
 
     def __init__(self, read: Callable[[], Iterable[Item]], limit: int | None) -> None:
-        self._read, self._limit = read, limit
+        self._read = read
+        self._limit = limit
 
     def __iter__(self) -> Iterator[Item]:
         return itertools.islice(self._read(), self._limit)
@@ -69,8 +70,13 @@ class Samples(Iterable[Item]):
         skip: bool,
         silent: bool = False,  # log nothing about the data
     ) -> None:
-        self._read, self._review, self._limit, self._skip = read, review, limit, skip
-        self.skipped, self.notes, self._known = 0, list[str](), False
+        self._read = read
+        self._review = review
+        self._limit = limit
+        self._skip = skip
+        self.skipped = 0
+        self.notes = list[str]()
+        self._known = False
         self._silent = silent
 
     def __iter__(self) -> Iterator[Item]:
@@ -82,13 +88,15 @@ class Samples(Iterable[Item]):
         return itertools.islice(self._read(RowProblems(skip=True)), self._limit)
 
     def _first(self) -> Iterator[Item]:
-        problems, review = RowProblems(skip=self._skip), DataReview()
+        problems = RowProblems(skip=self._skip)
+        review = DataReview()
         for item in itertools.islice(self._read(problems), self._limit):
             sample: Any = item
             review.add(self._review(item), sample.location)
             yield item
         problems.require_none()
-        self._known, self.skipped = True, problems.count
+        self._known = True
+        self.skipped = problems.count
         self.notes = review.warnings("samples to evaluate", self._locate)
         if self._silent:
             return
@@ -132,7 +140,9 @@ class Evaluation(ABC):
         skip_invalid: bool = False,
     ) -> None:
         self.require_supported(checkpoint)
-        self.checkpoint, self.session, self.limit = checkpoint, session, limit
+        self.checkpoint = checkpoint
+        self.session = session
+        self.limit = limit
         self.skip_invalid = skip_invalid
         self.silent = False  # about the data, which another evaluation has told about
         self._samples: Samples[Any] | None = None
@@ -313,7 +323,8 @@ class LikelihoodEvaluation(Evaluation):
 
     def require_short(self, text: str, encoded: "Encoded") -> None:
         """Check that a text is not longer than the model allows; raises ``UsageError``."""
-        limit, tokens = self.scorer.max_tokens, len(encoded.ids) + self.scorer.added_tokens
+        limit = self.scorer.max_tokens
+        tokens = len(encoded.ids) + self.scorer.added_tokens
         if limit is not None and tokens > limit:
             raise UsageError(
                 f"a text has {tokens} tokens, and the model takes {limit}: {text[:60]!r}",

@@ -21,13 +21,16 @@ class MistakeCollector:
     def __init__(
         self, mistake: Callable[[Prediction], float | None], labels: Collection[str] = ()
     ) -> None:
-        self._mistake, self._names = mistake, dict.fromkeys(labels)
+        self._mistake = mistake
+        self._names = dict.fromkeys(labels)
         self._heap: list[tuple[float, int, Prediction]] = []
         self._samples = self._wrong = 0
         self._judged = False  # whether predictions are right or wrong
         self._cells = Counter[tuple[str, str]]()
-        self._of_label, self._wrong_of_label = Counter[str](), Counter[str]()
-        self._confidences, self._correct = array("d"), bytearray()
+        self._of_label = Counter[str]()
+        self._wrong_of_label = Counter[str]()
+        self._confidences = array("d")
+        self._correct = bytearray()
 
     def add(self, row: Prediction) -> None:
         """Count a prediction, and keep it if it is among the worst."""
@@ -43,7 +46,9 @@ class MistakeCollector:
             self._count(row)
 
     def _count(self, row: Prediction) -> None:
-        label, prediction, probability = row["label"], row["prediction"], row.get("probability")
+        label = row["label"]
+        prediction = row["prediction"]
+        probability = row.get("probability")
         several = isinstance(label, list | tuple)
         names = label if several else [label]
         if not {*names} <= self._names.keys():
@@ -66,7 +71,8 @@ class MistakeCollector:
             confusion = {label: {} for label in self._names if label in present}
             for (label, prediction), count in sorted(self._cells.items()):
                 confusion[label][prediction] = count
-        error, curve = None, list[dict[str, Any]]()
+        error = None
+        curve = list[dict[str, Any]]()
         if self._confidences:
             confidences = np.frombuffer(self._confidences)
             error, curve = reliability(confidences, np.frombuffer(self._correct, np.bool_))

@@ -94,7 +94,8 @@ class LoadBestModel(Callback):
     def on_train_end(self, trainer: "Trainer") -> None:
         if trainer.best is None or trainer.best[1] == trainer.step:
             return
-        path, config = list_checkpoints(self.run)[trainer.best[1]], trainer.config
+        path = list_checkpoints(self.run)[trainer.best[1]]
+        config = trainer.config
         meta = read_meta(path, steps=config.max_steps, settings=known_digests(config))
         best = trainer.best
         saved = SavedCheckpoint(path, meta)

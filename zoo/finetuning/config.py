@@ -121,7 +121,8 @@ def _with_label_names(requested: ConfigDict) -> ConfigDict:
     def name(label: Any) -> Any:
         return label_name(label, "settings") if isinstance(label, int) else label
 
-    data, weights = requested.get("data"), requested.get("class_weights")
+    data = requested.get("data")
+    weights = requested.get("class_weights")
     if isinstance(data, dict) and isinstance(labels := data.get("labels"), list):
         requested = {**requested, "data": {**data, "labels": list(map(name, labels))}}
     if isinstance(weights, dict):

@@ -36,7 +36,8 @@ def describe_head(checkpoint: "Checkpoint") -> str:
     """Return the head of a checkpoint in words, with the labels that it has."""
     if not checkpoint.head.has_labels:
         return checkpoint.head_name
-    problem, labels = checkpoint.config.problem, _list(checkpoint.config.labels)
+    problem = checkpoint.config.problem
+    labels = _list(checkpoint.config.labels)
     kind = "" if problem is None else f"{problem.replace('_', ' ')} "
     return f"{checkpoint.head_name} ({kind}with the labels {labels})"
 
@@ -61,7 +62,9 @@ def check_head(init: "PretrainedInit", head: str, config: "Config") -> None:
     """Check that a pretrained head that is kept has the labels of the data."""
     if not init.checkpoints or HEAD in init.init_config.new_modules:
         return
-    checkpoint, reference, labels = init.checkpoints["model"], init.init_config.model, config.labels
+    checkpoint = init.checkpoints["model"]
+    reference = init.init_config.model
+    labels = config.labels
     if checkpoint.head_name != head or serves_other_task(checkpoint, head, config.problem):
         return  # the head is new
     before = checkpoint.config.labels

@@ -125,7 +125,8 @@ def known_labels(
     if resumed is not None:
         return tuple((resumed[1].data or {}).get("labels") or ())
     labels = () if init is None else kept_labels(init, head, task.problem)
-    requested, unnamed = run.data.labels or (), unnamed_labels(len(labels))
+    requested = run.data.labels or ()
+    unnamed = unnamed_labels(len(labels))
     return tuple(requested) if labels == unnamed and len(requested) == len(labels) else labels
 
 

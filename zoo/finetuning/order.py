@@ -31,10 +31,12 @@ class ProportionalMixture(EpochShuffle):
 
     def _part(self, number: int, start: int, count: int) -> Rows:
         """Return some rows of the endless sequence of a dataset."""
-        members, pieces = self.members[number], list[Rows]()
+        members = self.members[number]
+        pieces = list[Rows]()
         while count:
             turn, place = divmod(start, len(members))
             order = generator(self.seed, "mixture", number, turn).permutation(members)
             pieces.append(order[place : place + count])
-            start, count = start + len(pieces[-1]), count - len(pieces[-1])
+            start = start + len(pieces[-1])
+            count = count - len(pieces[-1])
         return np.concatenate(pieces)

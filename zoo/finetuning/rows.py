@@ -79,8 +79,11 @@ def tokenize(
 ) -> TokenizedTexts:
     """Tokenize texts or pairs of texts; ``inputs`` has the name of the ids first."""
     # ``read`` is called with the index and the encoding of each text, including its offsets.
-    types, truncated, lengths = "token_type_ids" in inputs, 0, []
-    ids, kinds = list[NDArray[Any]](), list[NDArray[Any]]()
+    types = "token_type_ids" in inputs
+    truncated = 0
+    lengths = []
+    ids = list[NDArray[Any]]()
+    kinds = list[NDArray[Any]]()
     for start, chunk in chunks(texts):
         encoded = _encode(chunk, tokenizer, max_tokens, offsets=read is not None)
         lengths += [len(text.ids) for text in encoded]
@@ -100,12 +103,14 @@ def tokenize(
 
 def chunks(texts: Sequence[Text]) -> Iterator[tuple[int, list[Text]]]:
     """Yield the texts that are tokenized together, and the index of the first."""
-    chunk, characters = list[Text](), 0
+    chunk = list[Text]()
+    characters = 0
     for number, text in enumerate(texts):
         size = len(text) if isinstance(text, str) else sum(map(len, text))
         if chunk and (len(chunk) == CHUNK or characters + size > CHUNK_CHARACTERS):
             yield number - len(chunk), chunk
-            chunk, characters = [], 0
+            chunk = []
+            characters = 0
         chunk.append(text)
         characters += size
     if chunk:
@@ -160,7 +165,9 @@ def pad_and_stack(
     """Return a batch of rows, each sequence padded on the right to the longest one."""
     # ``masks`` has the attention mask, if any, of each array of tokens. If a row has several texts,
     # one after another, ``lengths`` are (rows, texts), and tensors are (rows, texts, tokens).
-    first, tensors, tokens = examples[0], {}, 0
+    first = examples[0]
+    tensors = {}
+    tokens = 0
     for name, array in first.arrays.items():
         rows = [row.arrays[name] for row in examples]
         sizes = np.array([len(row) for row in rows]) if lengths is None else lengths

@@ -20,7 +20,8 @@ from zoo.training.config.overrides import ConfigDict
 from zoo.training.logging.run_history import RunHistory
 from zoo.training.multi_stage import MultiStageRun, StagesRecord
 
-MODEL, SUMMARY = "model", "summary.json"
+MODEL = "model"
+SUMMARY = "summary.json"
 
 
 class FineTuneRun(MultiStageRun):

@@ -155,7 +155,8 @@ class FineTuneSetup(RunSetup):
     def require_same_data(self, run: Path, record: RunManifest) -> None:
         before = record.data or {}
         for split in ("train", "eval", "unlabelled"):
-            files, now = before.get(split, {}), self.data.get(split, {})
+            files = before.get(split, {})
+            now = self.data.get(split, {})
             changed = [name for name in {**files, **now} if files.get(name) != now.get(name)]
             if changed and list(files.values()) != list(now.values()):  # not only moved
                 raise UsageError(
@@ -166,7 +167,8 @@ class FineTuneSetup(RunSetup):
     @override
     def plan(self) -> dict[str, str]:
         # the samples were logged when they were read
-        config, rows = self.config, self.objective.train_order(self.train_rows).num_rows
+        config = self.config
+        rows = self.objective.train_order(self.train_rows).num_rows
         passes = config.max_steps * config.batch_size / rows
         steps = f"{config.max_steps:,} of {config.batch_size:,} rows"
         return {"steps": f"{steps}, {passes:,.3g} passes over the data"}
@@ -294,8 +296,10 @@ class SplitProblems:
     # As a context manager, it refuses all of them at the end, unless ``skip`` is set.
 
     def __init__(self, *, skip: bool) -> None:
-        self.skip, self.dropped = skip, frozenset[str]()
-        self.train, self.evaluation = RowProblems(skip=skip), RowProblems(skip=skip)
+        self.skip = skip
+        self.dropped = frozenset[str]()
+        self.train = RowProblems(skip=skip)
+        self.evaluation = RowProblems(skip=skip)
 
     @property
     def counts(self) -> dict[str, int]:

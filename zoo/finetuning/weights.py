@@ -31,10 +31,13 @@ def load_backbone(
     """Load a checkpoint into a model whose head may be new; return which parameters stay new."""
     # The highest ``reinit_layers`` layers and the modules named in ``new_modules`` keep their new
     # weights.
-    checkpoint, reference = init.checkpoints["model"], init.init_config.model
-    model, filled = network.module, dict[int, Tensor]()
+    checkpoint = init.checkpoints["model"]
+    reference = init.init_config.model
+    model = network.module
+    filled = dict[int, Tensor]()
     skip = new_modules(init, network, reinit_layers)
-    before, size = checkpoint.config.vocab_size, network.config.vocab_size
+    before = checkpoint.config.vocab_size
+    size = network.config.vocab_size
     unused = copy_weights(
         reference, checkpoint, network, filled, skip=skip, new_rows=max(0, size - before)
     )
@@ -53,7 +56,8 @@ def load_backbone(
     missing.validate(new, reference, f"the head {network.head}")
     if announce:
         if new:
-            state, modules = model.state_dict(), ", ".join(missing.modules(new))
+            state = model.state_dict()
+            modules = ", ".join(missing.modules(new))
             count = sum(state[name].numel() for name in new)
             LOG.info("new weights: %s (%s)", modules, f"{count:,}")
         else:

@@ -39,7 +39,8 @@ def tokenize_windows(
     """Tokenize texts or pairs of texts, and split them into windows."""
     # Returns the tokens of all windows of a text, one after the other; and of each text the numbers
     # of tokens of its windows, (windows,), int64.
-    ids, kinds = list[NDArray[Any]](), list[NDArray[Any]]()
+    ids = list[NDArray[Any]]()
+    kinds = list[NDArray[Any]]()
     lengths = np.empty(len(texts), object)
     for start, chunk in chunks(texts):
         encoded = tokenizer.encode(chunk, max_tokens=None, offsets=read is not None)

@@ -98,7 +98,8 @@ class HubCall:
 
     def _steady(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         """Yield chunks; raise an error if they arrive too slowly."""
-        begin, received = time.monotonic(), 0
+        begin = time.monotonic()
+        received = 0
         with map_errors(self.request):
             for chunk in chunks:
                 received += len(chunk)

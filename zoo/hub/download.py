@@ -66,7 +66,8 @@ class Transfer(HubCall):
 
     def progressed(self) -> bool:
         """Return ``True`` if a relevant part of the file arrived since the last call."""
-        before, self._seen = self._seen, self.partial_bytes()
+        before = self._seen
+        self._seen = self.partial_bytes()
         return self._seen - before > self.remote.bytes / PROGRESS
 
     @override
@@ -95,7 +96,8 @@ class Transfer(HubCall):
         response.headers["X-Linked-Size"] = str(self.remote.bytes)
         if response.request.method != "GET" or not response.is_success:
             return
-        begin, size = 0, self.remote.bytes
+        begin = 0
+        size = self.remote.bytes
         if response.status_code == 206:
             stated = re.match(r"bytes ([0-9]+)-", response.headers.get("content-range", ""))
             begin = self.partial_bytes()

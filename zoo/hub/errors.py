@@ -92,10 +92,12 @@ def error_of_status(response: httpx2.Response, request: HubRequest) -> SourceErr
         message = one_line(error.server_message or "")
     except Exception:  # an unexpected body
         pass
-    status, headers = response.status_code, response.headers
+    status = response.status_code
+    headers = response.headers
     answer = f"{endpoint()} answered {status} when asked for {request}"
     if status == 429:
-        limit, wait = parse_ratelimit_headers(headers), _retry_after(headers)
+        limit = parse_ratelimit_headers(headers)
+        wait = _retry_after(headers)
         if wait is None and limit is not None and limit.remaining == 0:
             wait = float(limit.reset_in_seconds)
         when = f"in {wait:.0f} s" if wait else "later"

@@ -158,7 +158,8 @@ class _Checkout:
         from zoo.hub.errors import HubRequest
         from zoo.hub.metadata import repo_folder
 
-        request, remote = HubRequest(self.repo, self.commit, name), self.listing[name]
+        request = HubRequest(self.repo, self.commit, name)
+        remote = self.listing[name]
         with file_lock(repo_folder(self.repo) / "download.lock"):
             digest = self._cached_digest(name)
             if digest is None and self._path(name) is None:

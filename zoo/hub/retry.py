@@ -38,7 +38,8 @@ def with_retries(
     request: Callable[[], Result], progressed: Callable[[], bool] = lambda: False
 ) -> Result:
     """Return the result of a request, repeated after transient failures."""
-    failures, waited = 0, 0.0
+    failures = 0
+    waited = 0.0
     while True:
         try:
             return request()

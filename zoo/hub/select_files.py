@@ -19,10 +19,15 @@ if TYPE_CHECKING:
 CONFIG = "config.json"
 SHOWN = 6
 ADAPTER = (
-    *("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"),
-    *("adapter.safetensors", "pytorch_adapter.bin"),
+    "adapter_config.json",
+    "adapter_model.safetensors",
+    "adapter_model.bin",
+    "adapter.safetensors",
+    "pytorch_adapter.bin",
 )
-ONNX, OPENVINO, CTRANSLATE2 = "*/*.onnx", "*/openvino_model*.xml", "*/model.bin"
+ONNX = "*/*.onnx"
+OPENVINO = "*/openvino_model*.xml"
+CTRANSLATE2 = "*/model.bin"
 IN_FOLDERS = (ONNX, OPENVINO, CTRANSLATE2)  # files of other runtimes
 _SAVE = "and save it with `save_pretrained`"
 # file names -> what they are, and how to get a model from it

@@ -148,7 +148,8 @@ def locate_or_download(
         )
     select = _selection(reference, allow_pickle=allow_pickle, tokenizer_alone=tokenizer_alone)
     selection = _ExportSelection(select) if exports else None
-    revision, locked = reference.revision, Lock.open(lock)
+    revision = reference.revision
+    locked = Lock.open(lock)
     try:
         fetched = fetch(
             reference.repo,
@@ -163,7 +164,8 @@ def locate_or_download(
         if reference.row is not None:
             ways += f"; `zoo pretrain {reference.row.family}` trains a model of this family"
         raise type(error)(error.what, f"{error.hint}, {ways}") from error
-    digests, is_export = dict(fetched.files), selection is not None and selection.is_export
+    digests = dict(fetched.files)
+    is_export = selection is not None and selection.is_export
     if not is_export:
         digests.pop(MANIFEST, None)
     return CheckpointDir(
@@ -183,7 +185,8 @@ class _ExportSelection:
     """Selection of the files of an export, which its manifest lists, or else of weights."""
 
     def __init__(self, weights: Select) -> None:
-        self._weights, self.is_export = weights, False
+        self._weights = weights
+        self.is_export = False
 
     def select(self, names: Sequence[str]) -> Sequence[str]:
         return [MANIFEST] if MANIFEST in names else self._weights(names)

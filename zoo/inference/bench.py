@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 WARM_UP = 2
 PERCENTILES = (50, 95, 99)  # of the latency
-DEFAULT_SEQ_LEN, DEFAULT_NEW_TOKENS = 128, 32
+DEFAULT_SEQ_LEN = 128
+DEFAULT_NEW_TOKENS = 32
 TOLERANCE = {
     "float64": 1e-3,
     "float32": 1e-3,
@@ -234,8 +235,10 @@ def _difference(
             for o in (expected, outputs)
         )
     for name in expected.keys() & outputs.keys():
-        a, b = expected[name], outputs[name]
+        a = expected[name]
+        b = outputs[name]
         if a.shape[:2] == mask.shape:
-            a, b = a[mask], b[mask]
+            a = a[mask]
+            b = b[mask]
         differences.append(np.abs(a - b).max() / np.abs(a).max())
     return float(np.max(differences))  # np.max propagates NaN

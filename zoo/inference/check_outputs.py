@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FLOATS = ("tensor(float)", "tensor(float16)", "tensor(double)")
-IDS, TYPES = "input_ids", "token_type_ids"
+IDS = "input_ids"
+TYPES = "token_type_ids"
 REMEDY = "export the model again"
 
 

@@ -20,8 +20,10 @@ class CompletionTokenizer:
     """Tokenizes documents, and prompts with completions."""
 
     def __init__(self, tokenizer: TextTokenizer, max_tokens: int) -> None:
-        self.tokenizer, self.max_tokens = tokenizer, max_tokens
-        eos, bos = tokenizer.role_id("eos"), tokenizer.role_id("bos")
+        self.tokenizer = tokenizer
+        self.max_tokens = max_tokens
+        eos = tokenizer.role_id("eos")
+        bos = tokenizer.role_id("bos")
         self.after = [] if eos is None else [eos]
         self.before = self.after[:1] if bos is None or eos is None else [bos]
 

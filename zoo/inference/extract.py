@@ -60,7 +60,9 @@ def extract(
             f"{tuned.family.name}",
             "give two models of one family",
         )
-    family, config, head = tuned.family, tuned.config, tuned.head_name
+    family = tuned.family
+    config = tuned.config
+    head = tuned.head_name
     with init_empty_weights():
         empty = family.model(config, head)
     adaptable = AdaptableModel.of(empty, family, config, head)
@@ -79,7 +81,9 @@ def extract(
     _require_same_shapes(base, tuned, before, after)
     for checkpoint, weights in ((base, before), (tuned, after)):
         require_finite(weights, checkpoint.path, "give a model whose weights are finite")
-    tensors, errors, squares = dict[str, Tensor](), dict[str, float](), dict[str, float]()
+    tensors = dict[str, Tensor]()
+    errors = dict[str, float]()
+    squares = dict[str, float]()
     lost = 0.0
     for site in adaptable.sites_of(as_names(method.target_modules)):
         name = f"{site.module}.weight"
@@ -130,8 +134,10 @@ def _add_update(
     u, s, v = torch.linalg.svd(difference, full_matrices=False)
     kept = min(rank, len(s))
     root = s[:kept].sqrt()
-    a, b = difference.new_zeros(rank, v.shape[1]), difference.new_zeros(len(u), rank)
-    a[:kept], b[:, :kept] = root[:, None] * v[:kept], u[:, :kept] * root
+    a = difference.new_zeros(rank, v.shape[1])
+    b = difference.new_zeros(len(u), rank)
+    a[:kept] = root[:, None] * v[:kept]
+    b[:, :kept] = u[:, :kept] * root
     prefix = f"{site.module}.adapter"
     tensors[f"{prefix}.lora_A.{number}"] = a.float()
     tensors[f"{prefix}.lora_B.{number}"] = b.float()

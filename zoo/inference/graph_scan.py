@@ -15,14 +15,28 @@ from zoo.io.sizes import check_size
 from zoo.io.untrusted import parsing
 
 # field numbers in onnx.proto
-_MODEL_GRAPH, _MODEL_OPSET, _MODEL_TRAINING, _MODEL_FUNCTIONS = 7, 8, 20, 25
+_MODEL_GRAPH = 7
+_MODEL_OPSET = 8
+_MODEL_TRAINING = 20
+_MODEL_FUNCTIONS = 25
 _OPSET_DOMAIN = 1
-_GRAPH_NODE, _GRAPH_INITIALIZER, _GRAPH_SPARSE = 1, 5, 15
-_NODE_OPERATOR, _NODE_ATTRIBUTE, _NODE_DOMAIN = 4, 5, 7
-_ATTRIBUTE_TENSOR, _ATTRIBUTE_TENSORS, _ATTRIBUTE_SPARSE = 5, 10, (22, 23)
-_ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS = 6, 11
-_TENSOR_TYPE, _TENSOR_NAME, _TENSOR_RAW = 2, 8, 9
-_TENSOR_EXTERNAL, _ENTRY_KEY, _ENTRY_VALUE = 13, 1, 2
+_GRAPH_NODE = 1
+_GRAPH_INITIALIZER = 5
+_GRAPH_SPARSE = 15
+_NODE_OPERATOR = 4
+_NODE_ATTRIBUTE = 5
+_NODE_DOMAIN = 7
+_ATTRIBUTE_TENSOR = 5
+_ATTRIBUTE_TENSORS = 10
+_ATTRIBUTE_SPARSE = (22, 23)
+_ATTRIBUTE_GRAPH = 6
+_ATTRIBUTE_GRAPHS = 11
+_TENSOR_TYPE = 2
+_TENSOR_NAME = 8
+_TENSOR_RAW = 9
+_TENSOR_EXTERNAL = 13
+_ENTRY_KEY = 1
+_ENTRY_VALUE = 2
 
 _FLOATS: dict[int, np.dtype[np.floating[Any]]] = {
     1: np.dtype("<f4"),
@@ -121,7 +135,9 @@ class _Scan:
                 self.tensor(_bytes(value))
 
     def tensor(self, content: memoryview) -> None:
-        kind, name, raw = 0, "", memoryview(b"")
+        kind = 0
+        name = ""
+        raw = memoryview(b"")
         for number, value in _fields(content):
             if number == _TENSOR_TYPE and isinstance(value, int):
                 kind = value

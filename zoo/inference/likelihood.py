@@ -32,7 +32,9 @@ class Continuation(Encoded):
         leading: Sequence[int] = (),  # special tokens of a target, which are not scored
     ) -> None:
         self.truncated = 0 if limit is None else max(0, len(context) - limit)
-        self.context, self.ids, self.leading = list(context[self.truncated :]), ids, leading
+        self.context = list(context[self.truncated :])
+        self.ids = ids
+        self.leading = leading
 
 
 class LikelihoodScorer(Scorer):
@@ -76,7 +78,8 @@ class CausalLikelihood(CausalScorer, LikelihoodScorer):
         for context, whole in zip(contexts, wholes, strict=True):
             ids = whole[len(context) :]
             if not context:
-                context, ids = [self.start_id], ids[1:] if ids[:1] == [self.start_id] else ids
+                context = [self.start_id]
+                ids = ids[1:] if ids[:1] == [self.start_id] else ids
             room = None if self.max_tokens is None else max(self.max_tokens + 1 - len(ids), 1)
             continuations.append(Continuation(context, ids, room))
         return continuations
@@ -148,7 +151,8 @@ class Seq2SeqLikelihood(LikelihoodScorer):
         import numpy as np
 
         before = [self.start_id, *tokens.leading]
-        most, count = self.decoder_limit, len(before) - 1 + len(tokens.ids)
+        most = self.decoder_limit
+        count = len(before) - 1 + len(tokens.ids)
         if most is not None and count > most:
             raise UsageError(
                 f"a target has {count} tokens, and the decoder takes {most}", "shorten it"

@@ -64,7 +64,8 @@ def load_adapted_model(
     merge: bool = True,
 ) -> nn.Module:
     """Build the model of a base and its adapters, by default in the stored dtype."""
-    base, family = checkpoint.base, checkpoint.family
+    base = checkpoint.base
+    family = checkpoint.family
     with init_empty_weights():
         model = family.model(checkpoint.config, checkpoint.head_name)
     checkpoint.require_unchanged()
@@ -140,7 +141,8 @@ def _match(model: nn.Module, infos: Mapping[str, TensorInfo], source: str) -> di
     for name, tensor in state.items():
         groups.setdefault(id(tensor), []).append(name)
     names: dict[str, str] = {}
-    missing, twice = [], []
+    missing = []
+    twice = []
     for group in groups.values():
         owners = [name for name in group if name in shapes]
         missing += [] if owners else group[:1]

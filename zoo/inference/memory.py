@@ -5,7 +5,8 @@ import functools
 import sys
 
 # names of glibc's mallopt
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+M_TRIM_THRESHOLD = -1
+M_MMAP_THRESHOLD = -3
 KEPT = 1 << 30  # bytes at the end of the heap that are not returned to the system
 LARGEST = 1 << 25  # bytes of a block that is allocated on the heap, the most that glibc accepts
 

@@ -107,15 +107,15 @@ def merged_tensors(
 ) -> tuple[MergeReport, dict[str, torch.Tensor]]:
     """Return the tensors of a merged model, each once, and what changed."""
     model = load_adapted_model(checkpoint)
-    base, places = (
-        checkpoint.base,
-        checkpoint.base.sources_in(checkpoint.config, checkpoint.head_name),
-    )
+    base = checkpoint.base
+    places = checkpoint.base.sources_in(checkpoint.config, checkpoint.head_name)
     state = model.state_dict(keep_vars=True)
     stored = {name for name in base_names(base) if name in places}
     tensors: dict[str, torch.Tensor] = {}
     seen: dict[int, str] = {}
-    changed, largest, largest_in = 0, 0.0, ""
+    changed = 0
+    largest = 0.0
+    largest_in = ""
     from_base = {places[name]: name for name in stored}
     before = dict(read_tensors(base))
     # the names that the base stores come first, so that a tied tensor keeps its owner
@@ -139,7 +139,8 @@ def merged_tensors(
             change = float(difference.abs().max())
             changed += change > 0 or old.shape != tensor.shape
             if change > largest:
-                largest, largest_in = change, name
+                largest = change
+                largest_in = name
     tied = sorted(checkpoint.weights.aliases())
     require_ties(checkpoint, tensors)
     return MergeReport(path, changed, largest, largest_in, tied), tensors

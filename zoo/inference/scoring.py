@@ -88,7 +88,8 @@ class Scorer(ABC):
     ) -> None:
         from zoo.checkpoint import load_text_tokenizer
 
-        self.checkpoint, self.session = checkpoint, session
+        self.checkpoint = checkpoint
+        self.session = session
         self.tokenizer = tokenizer or load_text_tokenizer(checkpoint)
         self.max_tokens = min(token_limits(checkpoint), default=None)
         size = getattr(checkpoint.config, "vocab_size", 1)
@@ -181,9 +182,11 @@ def pad_rows(
     import numpy as np
 
     shape = (len(rows), max(map(len, rows)))
-    ids, mask = np.full(shape, fill, np.int64), np.zeros(shape, np.int64)
+    ids = np.full(shape, fill, np.int64)
+    mask = np.zeros(shape, np.int64)
     for values, flags, row in zip(ids, mask, rows, strict=True):
-        values[: len(row)], flags[: len(row)] = row, 1
+        values[: len(row)] = row
+        flags[: len(row)] = 1
     return ids, mask
 
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 # Weights that torch quantizes as it loads them, and that exports hold quantized; int4 only
 # in exports. Neither is a dtype of checkpoints.
-INT8, INT4 = "int8", "int4"
+INT8 = "int8"
+INT4 = "int4"
 QUANTIZED = (INT8, INT4)
 
 

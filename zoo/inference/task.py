@@ -44,9 +44,11 @@ warnings.filterwarnings("always", category=TaskWarning, append=True)
 
 def warn_user(message: str) -> None:
     """Warn of something in the line of the user's code that called this package."""
-    frame, level = sys._getframe(1), 2
+    frame = sys._getframe(1)
+    level = 2
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "zoo":
-        frame, level = frame.f_back, level + 1
+        frame = frame.f_back
+        level = level + 1
     warnings.warn(message, TaskWarning, stacklevel=level)
 
 
@@ -119,7 +121,9 @@ class Task(ABC):
             from zoo.checkpoint import load_text_tokenizer
 
             tokenizer = load_text_tokenizer(checkpoint)
-        self.checkpoint, self.session, self.tokenizer = checkpoint, session, tokenizer
+        self.checkpoint = checkpoint
+        self.session = session
+        self.tokenizer = tokenizer
         self.max_tokens = max_length(max_tokens, self.limits())
         self.max_batch_tokens = max_batch_tokens or self.max_batch_tokens
         self.batch_size = batch_size
@@ -265,7 +269,8 @@ class Task(ABC):
         self, records: Iterable[TextExample], before: int
     ) -> Iterator[list[EncodedExample]]:
         """Tokenize the input in chunks; records before an invalid one are yielded first."""
-        source, error = iter(records), None
+        source = iter(records)
+        error = None
         while error is None:
             chunk: list[TextExample] = []
             try:

@@ -103,7 +103,8 @@ class TextScores(WindowedTask):
 
     @override
     def split(self, item: EncodedExample) -> list[EncodedExample]:
-        text, pair = item.record.text, item.record.pair
+        text = item.record.text
+        pair = item.record.pair
         if pair is None or not self.both_orders:
             return super().split(item)
         return [item, item._replace(encoded=self.encode([(pair, text)])[0])]

@@ -61,7 +61,8 @@ class TorchSession(Session):
         accepted = inspect.signature(self.model.forward).parameters
         mask = accepted.get("attention_mask")
         self._mask_is_optional = mask is not None and mask.default is None
-        self.backend, self.device = self._device.type, str(self._device)
+        self.backend = self._device.type
+        self.device = str(self._device)
         self.dtype = dtype if dtype == INT8 else str(precision).removeprefix("torch.")
         if self.dtype == INT8:
             quantize_linear_maps(self.model)
@@ -70,7 +71,8 @@ class TorchSession(Session):
             getattr(self.model, "optimize_for_inference", bool)()  # optional, see Decoder
             if is_faster():
                 use_onednn(self.model)
-        self.inputs, self.outputs = tuple(self._spec.inputs), tuple(self._spec.outputs)
+        self.inputs = tuple(self._spec.inputs)
+        self.outputs = tuple(self._spec.outputs)
         self.layers = 1 + len(layers_in_order(self.model))
 
     @override

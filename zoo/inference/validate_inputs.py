@@ -46,7 +46,8 @@ def check_inputs(
             table = getattr(config, TABLES.get(name, ""), None)
             if table is None:
                 continue
-            low, high = int(values.min()), int(values.max())
+            low = int(values.min())
+            high = int(values.max())
             if low < 0 or high >= table:
                 raise UsageError(
                     f"the input {name} holds {low if low < 0 else high}, where values from 0 to "

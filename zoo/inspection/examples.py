@@ -85,7 +85,8 @@ class ShownExample:
 
 def show_examples(setup: PretrainSetup, count: int) -> Iterator[ShownExample]:
     """Yield examples of the training split, the first ones of the run's order of rows."""
-    objective, seed = setup.objective, setup.config.seed
+    objective = setup.objective
+    seed = setup.config.seed
     rows = build_dataset(setup, TRAIN, 1)
     torch.manual_seed(seed)
     model: Any = objective.model(setup.family, setup.model_config).eval()
@@ -95,7 +96,8 @@ def show_examples(setup: PretrainSetup, count: int) -> Iterator[ShownExample]:
         with torch.no_grad():
             read = objective.forward(model, batch.tensors).inputs
         inputs = {k: v[0].numpy() for k, v in read.items()}
-        documents, padding = [], 0
+        documents = []
+        padding = 0
         names = [name for name in example.arrays if name.endswith("input_ids")]
         for name in names:
             numbers = example.arrays[f"{name.removesuffix('input_ids')}document_ids"]
@@ -120,7 +122,8 @@ def _document(
     read: dict[str, Any],
     setup: PretrainSetup,
 ) -> ShownDocument:
-    ids, start = example.arrays[name], int(places[0])
+    ids = example.arrays[name]
+    start = int(places[0])
     labels: dict[int, list[str]] = {}
     plane, at = example.positions.get("label_positions", ("", np.zeros(0, np.int64)))
     if plane == name:

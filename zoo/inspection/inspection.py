@@ -191,7 +191,9 @@ class Inspector:
                 "look at its base",
             )
         limits = token_limits(checkpoint)
-        self.checkpoint, self.session, self.tokenizer = checkpoint, session, tokenizer
+        self.checkpoint = checkpoint
+        self.session = session
+        self.tokenizer = tokenizer
         # of what the model predicts: words, where it reads characters
         self.vocabulary = load_vocabulary(checkpoint) or tokenizer
         self.max_tokens = max_length(max_tokens or min([MAX_TOKENS, *limits]), limits)
@@ -212,7 +214,8 @@ class Inspector:
                 self._view(text, tokens, target)
                 for text, tokens in zip(texts, encoded, strict=True)
             ]
-        name, head = self.checkpoint.family.name, self.checkpoint.head_name
+        name = self.checkpoint.family.name
+        head = self.checkpoint.head_name
         mixes = []
         for module in self.model.modules():
             if isinstance(module, ScalarMix) and (module.weights is None or module.gamma is None):
@@ -224,8 +227,10 @@ class Inspector:
 
     def _view(self, text: str, encoded: "Encoded", target: str | None) -> TextView:
         inputs = self._inputs(encoded)
-        tokens, shown = list(encoded.tokens), self._shown(encoded, text)
-        decoder, decoder_tokens = None, list[str]()
+        tokens = list(encoded.tokens)
+        shown = self._shown(encoded, text)
+        decoder = None
+        decoder_tokens = list[str]()
         if "decoder_input_ids" in self.session.inputs:
             decoder = self.model.get_submodule("decoder")
             ids = self._target_ids(inputs, target)
@@ -351,7 +356,8 @@ class Inspector:
 
     def _predicted(self, name: str, logits: list[Tensor]) -> Predictions:
         """Return the best predictions of each layer for logits, (1, tokens, vocabulary) each."""
-        tokens, probabilities = [], []
+        tokens = []
+        probabilities = []
         for layer in logits:
             best = layer[0].double().softmax(-1).topk(min(self.top_k, layer.shape[-1]))
             probabilities.append(best.values.cpu().numpy())

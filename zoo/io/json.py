@@ -48,7 +48,8 @@ class JsonStruct(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_
 @functools.cache
 def _default_values(record_type: type[JsonStruct]) -> dict[str, Any]:
     """Return name of a field -> its default, for the fields that have one."""
-    names, defaults = record_type.__struct_fields__, record_type.__struct_defaults__
+    names = record_type.__struct_fields__
+    defaults = record_type.__struct_defaults__
     with_default = names[len(names) - len(defaults) :]
     pairs = zip(with_default, defaults, strict=True)
     return {name: default for name, default in pairs if default is not msgspec.NODEFAULT}
@@ -193,10 +194,14 @@ class JsonItems:
     # place of each item that is an object or an array.
 
     def __init__(self, path: Path, key: str, *, max_bytes: int, max_values: int) -> None:
-        self.path, self.max_bytes, self.max_values = path, max_bytes, max_values
+        self.path = path
+        self.max_bytes = max_bytes
+        self.max_values = max_values
         self._begins = re.compile(rb'"' + re.escape(key.encode()) + rb'"\s*:\s*\Z')
-        self._rest, self._item = bytearray(), bytearray()
-        self._depth, self._in_array = 0, False
+        self._rest = bytearray()
+        self._item = bytearray()
+        self._depth = 0
+        self._in_array = False
 
     def __iter__(self) -> Iterator[Any]:
         held = b""
@@ -218,9 +223,11 @@ class JsonItems:
     def _split(self, data: bytes) -> Generator[Any, None, bytes]:
         """Yield the items that end in some bytes, and return an unfinished string at the end."""
         # Brackets in strings do not count
-        start, end = 0, len(data)
+        start = 0
+        end = len(data)
         for match in _STRING_OR_BRACKET.finditer(data):
-            position, level = match.start(), _LEVELS.get(match[0][0])
+            position = match.start()
+            level = _LEVELS.get(match[0][0])
             if match[0] == b'"':  # its end is not read yet
                 end = position
                 break

@@ -82,7 +82,8 @@ def progress_of_chunks(
         def passed(chunks: Iterable[Item]) -> Iterator[Item]:
             nonlocal read
             for chunk in chunks:
-                count, read = read, 0
+                count = read
+                read = 0
                 yield chunk
                 advance(count)
 
@@ -93,7 +94,10 @@ class Phase:
     """A phase, and how much of it is done: a label, a total if it is known, and a unit."""
 
     def __init__(self, label: str, total: int | None, unit: str) -> None:
-        self.label, self.total, self.unit, self.done = label, total or None, unit, 0
+        self.label = label
+        self.total = total or None
+        self.unit = unit
+        self.done = 0
         self._began = time.monotonic()
 
     def advance(self, amount: int) -> None:
@@ -110,7 +114,8 @@ class Phase:
         if self.unit == "bytes":
             scale, name = next((s, n) for s, n in BYTES if max(done, self.total or 0) >= s)
             of = "" if self.total is None else f" of {self.total / scale:,.1f}"
-            count, speed = f"{done / scale:,.1f}{of} {name}", f"{rate / 1e6:,.1f} MB/s"
+            count = f"{done / scale:,.1f}{of} {name}"
+            speed = f"{rate / 1e6:,.1f} MB/s"
         else:
             of = "" if self.total is None else f" of {self.total:,}"
             count = f"{done:,}{of} {self.unit}".rstrip()

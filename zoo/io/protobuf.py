@@ -3,7 +3,10 @@
 import struct
 from collections.abc import Iterator
 
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+VARINT = 0
+FIXED64 = 1
+BYTES = 2
+FIXED32 = 5
 LENGTHS = {FIXED64: 8, FIXED32: 4}
 
 Value = int | bytes
@@ -14,10 +17,12 @@ def fields(content: bytes) -> Iterator[tuple[int, Value]]:
     # Implemented here because the ``protobuf`` package needs compiled message classes and parses a
     # whole message at once; TensorFlow's index entries and SentencePiece models have a few fields
     # of interest. The wire format is described in https://protobuf.dev/programming-guides/encoding.
-    at, end = 0, len(content)
+    at = 0
+    end = len(content)
     while at < end:
         key, at = varint(content, at)
-        number, wire = key >> 3, key & 7
+        number = key >> 3
+        wire = key & 7
         if number == 0:
             raise ValueError("a field has the number 0")
         if wire == VARINT:
@@ -37,7 +42,8 @@ def fields(content: bytes) -> Iterator[tuple[int, Value]]:
 
 def varint(content: bytes, at: int) -> tuple[int, int]:
     """Decode a varint; return its value and the offset of the byte after it."""
-    value, shift = 0, 0
+    value = 0
+    shift = 0
     for place in range(at, at + 10):
         byte = content[place]
         value |= (byte & 0x7F) << shift

@@ -49,6 +49,7 @@ class _Interrupt:
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
             leave_lost_terminal()
-        before, self._last = self._last, time.monotonic()
+        before = self._last
+        self._last = time.monotonic()
         if self._last - before > REPEAT:
             raise KeyboardInterrupt

@@ -55,7 +55,8 @@ class _StandardErrorRedirect:
         self._holders = 0
         self._drop = False
         self._terminal: int | None = None
-        self._file, self._process = -1, -1
+        self._file = -1
+        self._process = -1
 
     def hold(self) -> None:
         """Start the redirection."""
@@ -70,7 +71,8 @@ class _StandardErrorRedirect:
             except OSError:  # it is closed
                 return
             if self._process != os.getpid():  # a child has its parent's position in the file
-                self._file, self._process = _unnamed_file(), os.getpid()
+                self._file = _unnamed_file()
+                self._process = os.getpid()
             os.dup2(self._file, 2)
 
     def release(self, *, drop: bool) -> None:
@@ -93,7 +95,8 @@ class _StandardErrorRedirect:
                 if not self._drop:
                     with contextlib.suppress(OSError):
                         os.write(2, written)
-            self._terminal, self._drop = None, False
+            self._terminal = None
+            self._drop = False
 
 
 def _unnamed_file() -> int:

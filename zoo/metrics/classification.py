@@ -105,7 +105,8 @@ def multi_label_metrics(
     """Return ``f1_micro``, ``f1_macro`` and ``exact_match`` of flags, (n, labels) each."""
     # As in ``f1_score`` of scikit-learn for several labels, ``f1_macro`` is the mean over all
     # labels, and a label with neither samples nor predictions counts as 0.
-    hits, total = (predictions & labels).sum(0), predictions.sum(0) + labels.sum(0)
+    hits = (predictions & labels).sum(0)
+    total = predictions.sum(0) + labels.sum(0)
     per_label = np.divide(2 * hits, total, out=np.zeros(len(hits)), where=total > 0)
     return {
         "f1_micro": float(2 * hits.sum() / max(1, total.sum())),

@@ -7,7 +7,10 @@ Entity = tuple[str, int, int]  # type, first word, last word
 OUTSIDE = "O"
 ONE_TYPE = "_"  # of labels that have none, as in seqeval
 # Prefixes by the position of a word in its entity; ``M`` is ``I`` in the scheme BMES.
-BEGIN, SINGLE, LAST, INSIDE = ("B",), ("S", "U"), ("E", "L"), ("I", "M")
+BEGIN = ("B",)
+SINGLE = ("S", "U")
+LAST = ("E", "L")
+INSIDE = ("I", "M")
 PREFIXES = (*BEGIN, *SINGLE, *LAST, *INSIDE)
 
 
@@ -31,7 +34,9 @@ def entities(labels: Sequence[str]) -> set[Entity]:
     # or a word that is an entity, and also at any other prefix after another type, ``O`` or the end
     # of an entity
     spans: set[Entity] = set()
-    entity_type, first, ended = "", 0, False
+    entity_type = ""
+    first = 0
+    ended = False
     for position, name in enumerate([*labels, OUTSIDE]):  # which ends an entity at the last word
         prefix, current = split_tag(name)
         begins = ended or prefix in (*BEGIN, *SINGLE) or current != entity_type
@@ -39,14 +44,16 @@ def entities(labels: Sequence[str]) -> set[Entity]:
             spans.add((entity_type, first, position - 1))
             entity_type = ""
         if prefix != OUTSIDE and not entity_type:
-            entity_type, first = current, position
+            entity_type = current
+            first = position
         ended = prefix in (*SINGLE, *LAST)
     return spans
 
 
 def entity_counts(actual: Sequence[str], predicted: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """Return the numbers of correct, predicted and actual entities of a sentence, by type."""
-    true, guessed = entities(actual), entities(predicted)
+    true = entities(actual)
+    guessed = entities(predicted)
     counts = [Counter(kind for kind, _, _ in spans) for spans in (true & guessed, guessed, true)]
     kinds = {kind for count in counts for kind in count}
     return {kind: tuple(count[kind] for count in counts) for kind in kinds}

@@ -10,7 +10,9 @@ from zoo.metrics.classification import ClassCounts, Ints, classification_metrics
 
 Floats = NDArray[np.floating[Any]]
 
-RESAMPLES, COVERAGE = 1000, 0.95  # of bootstrap intervals
+# of bootstrap intervals
+RESAMPLES = 1000
+COVERAGE = 0.95
 DRAWN = 1 << 21  # numbers of bootstrap draws that are held at once
 
 
@@ -48,7 +50,8 @@ def bootstrap_classification(
     # have a multinomial distribution over them. Memory is bounded by ``DRAWN``, and grows neither
     # with the square of the labels nor with the samples
     labels, predictions, counts = cells.T
-    rng, total = np.random.default_rng(seed), int(counts.sum())
+    rng = np.random.default_rng(seed)
+    total = int(counts.sum())
     hit = labels == predictions
     at_once = max(1, DRAWN // max(len(cells), classes))
     parts: list[dict[str, Any]] = []

@@ -9,8 +9,15 @@ from zoo.metrics.ranks import roc_auc
 
 Floats = NDArray[np.floating[Any]]
 NAMES = (
-    *("average_precision", "accuracy", "accuracy_threshold"),
-    *("f1", "precision", "recall", "f1_threshold", "matthews_correlation", "area_under_curve"),
+    "average_precision",
+    "accuracy",
+    "accuracy_threshold",
+    "f1",
+    "precision",
+    "recall",
+    "f1_threshold",
+    "matthews_correlation",
+    "area_under_curve",
 )
 
 
@@ -24,10 +31,13 @@ def pair_classification_metrics(scores: Floats, labels: NDArray[np.bool_]) -> di
     # The threshold is the best one for the data itself, as in ``BinaryClassificationEvaluator`` of
     # sentence-transformers: pairs of equal scores are on one side of it.
     order = np.argsort(-scores, kind="stable")
-    ranked, hits = scores[order], labels[order].cumsum()
+    ranked = scores[order]
+    hits = labels[order].cumsum()
     last = np.append(ranked[1:] != ranked[:-1], True)  # a threshold is after the last of a tie
     found = np.arange(1, len(scores) + 1)[last]
-    hits, levels, positives = hits[last], ranked[last], int(labels.sum())
+    hits = hits[last]
+    levels = ranked[last]
+    positives = int(labels.sum())
     halfway = (levels[:-1] + levels[1:]) / 2
     thresholds = np.append(np.where(halfway > levels[1:], halfway, levels[:-1]), levels[-1])
     accuracies = (hits + (len(scores) - positives) - (found - hits)) / len(scores)
@@ -47,7 +57,8 @@ def pair_classification_metrics(scores: Floats, labels: NDArray[np.bool_]) -> di
     }
     f1 = 2 * hits / (found + max(positives, 1))
     best = int(f1.argmax())
-    true, chosen = int(hits[best]), int(found[best])
+    true = int(hits[best])
+    chosen = int(found[best])
     count = len(scores)
     scale = chosen * (count - chosen) * positives * (count - positives)
     metrics |= {

@@ -104,7 +104,8 @@ class Places(NamedTuple):
     def reciprocal_rank(self, cutoff: int | None = None) -> float:
         """Return the expectation of 1 / rank of the first relevant text; 0 after a cutoff."""
         best = int(self.ahead.argmin())
-        before, tied = int(self.ahead[best]), int(self.tied[best])
+        before = int(self.ahead[best])
+        tied = int(self.tied[best])
         return expected_reciprocal_rank(before, tied, int(self.relevant_tied[best]), cutoff)
 
     def first(self) -> float:

@@ -24,7 +24,8 @@ def normalize_answer(text: str) -> str:
 
 def token_f1(prediction: str, answer: str, *, empty: bool) -> float:
     """Return the F1 of the words of a prediction, in any order."""
-    predicted, actual = normalize_answer(prediction).split(), normalize_answer(answer).split()
+    predicted = normalize_answer(prediction).split()
+    actual = normalize_answer(answer).split()
     # two texts without words match in the script of 2.0; the script of 1.1 finds no common word
     if empty and not (predicted and actual):
         return float(predicted == actual)
@@ -67,7 +68,9 @@ class ScoredAnswers:
         # If some questions have no answers, there are also means over the questions with answers
         # and over the rest. A mean over no question is 0
         rows = np.arange(len(self.exact)) if rows is None else rows
-        exact, f1, answerable = self.exact[rows], self.f1[rows], self.answerable[rows]
+        exact = self.exact[rows]
+        f1 = self.f1[rows]
+        answerable = self.answerable[rows]
         parts = {"": np.ones(len(rows), bool)}
         if not self.answerable.all():
             parts |= {"has_answer_": answerable, "no_answer_": ~answerable}

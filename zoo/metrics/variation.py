@@ -14,7 +14,8 @@ Floats = NDArray[np.float64]
 def bootstrap_rows(correct: NDArray[np.bool_], seed: int, resamples: int = RESAMPLES) -> Floats:
     """Return the accuracy of each setting for samples drawn with replacement, (draws, settings)."""
     # correct: whether each sample is right in each setting, (settings, samples)
-    rng, count = np.random.default_rng(seed), correct.shape[1]
+    rng = np.random.default_rng(seed)
+    count = correct.shape[1]
     drawn = np.empty((resamples, len(correct)))
     for number in range(resamples):
         drawn[number] = correct[:, rng.integers(count, size=count)].mean(1)

@@ -217,7 +217,9 @@ class _Hooks:
         hidden: dict[int, list[int]],
         attention: dict[str, dict[int, list[int]]],
     ) -> None:
-        self.model, self.hidden, self.attention = model, hidden, attention
+        self.model = model
+        self.hidden = hidden
+        self.attention = attention
         self.captured = Captured()
         self.layers = layers_in_order(model)
         self.wants_attention = any(attention.values())

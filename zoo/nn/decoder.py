@@ -112,7 +112,8 @@ class CausalBackbone(Encoder):
         With a cache, ``input_ids`` are the tokens that it does not hold yet, and it is extended
         by them; ``attention_mask``, (batch, past + tokens), covers the cached tokens as well.
         """
-        past, tokens = cache.length if cache else 0, input_ids.shape[1]
+        past = cache.length if cache else 0
+        tokens = input_ids.shape[1]
         keys = position_ids
         if position_ids is None:
             keys = position_ids_from_mask(attention_mask, past + tokens, input_ids.device)

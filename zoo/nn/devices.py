@@ -19,7 +19,8 @@ def resolve_device(backend: str, name: str | None) -> torch.device:
         return device
     if problem := cuda_problem():
         raise UsageError(f"CUDA is not available: {problem}")
-    index, count = device.index or 0, torch.cuda.device_count()
+    index = device.index or 0
+    count = torch.cuda.device_count()
     if index >= count:
         last = f"the last one is cuda:{count - 1}"
         raise UsageError(f"there is no device {device}", last if count > 1 else "there is cuda:0")

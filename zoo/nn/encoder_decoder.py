@@ -89,7 +89,8 @@ class CrossAttention(Attention):
         bias: bool = True,
         num_kv_heads: int | None = None,
     ) -> None:
-        size, kv_heads = head_size or hidden_size // num_heads, num_kv_heads or num_heads
+        size = head_size or hidden_size // num_heads
+        kv_heads = num_kv_heads or num_heads
         super().__init__(num_heads, size, dropout, scale)
         if num_heads % kv_heads:
             raise ValueError(f"{kv_heads} heads of keys and values do not divide {num_heads} heads")
@@ -246,7 +247,8 @@ class Decoder(nn.Module):
     ) -> None:
         super().__init__()
         self.embeddings = embeddings
-        self.layers, self.final_norm = nn.ModuleList(layers), final_norm
+        self.layers = nn.ModuleList(layers)
+        self.final_norm = final_norm
 
     def forward(
         self,
@@ -284,8 +286,10 @@ class EncoderDecoder(Encoder):
         **encoder_args: Any,
     ) -> None:
         super().__init__(embeddings, layers, **encoder_args)
-        self.decoder, self.decoder_start_token_id = decoder, decoder_start_token_id
-        self.eos_token_id, self.wraps_source = eos_token_id, wraps_source
+        self.decoder = decoder
+        self.decoder_start_token_id = decoder_start_token_id
+        self.eos_token_id = eos_token_id
+        self.wraps_source = wraps_source
 
     @override
     def forward(  # type: ignore[override]
@@ -343,7 +347,8 @@ class EncoderDecoder(Encoder):
         """Run the decoder: (batch, decoder_tokens), int64, to (batch, decoder_tokens, hidden)."""
         # tokens: those that are not in the cache; position_ids: (batch, decoder_tokens), int64,
         # from 0 in each document of a packed row, ``None`` where each row is one document
-        past, keys = cache.length if cache else 0, position_ids
+        past = cache.length if cache else 0
+        keys = position_ids
         if keys is None:
             keys = torch.arange(past + tokens.shape[1], device=tokens.device)[None]
         positions = Positions(keys[:, past:], keys)

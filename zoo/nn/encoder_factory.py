@@ -141,8 +141,10 @@ class ModelFactory:
     mixing_heads: ClassVar[tuple[str, ...]] = ("sequence-classification", "token-classification")
 
     task_heads: ClassVar[tuple[str, ...]] = (
-        *("sequence-classification", "token-classification"),
-        *("multiple-choice", "question-answering"),
+        "sequence-classification",
+        "token-classification",
+        "multiple-choice",
+        "question-answering",
     )
 
     model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
@@ -155,7 +157,8 @@ class ModelFactory:
     }
 
     def __init__(self, config: Any) -> None:
-        self.config, self.width = config, config.hidden_size
+        self.config = config
+        self.width = config.hidden_size
         classifier_dropout = getattr(config, "classifier_dropout", None)
         self.dropout = config.dropout if classifier_dropout is None else classifier_dropout
 

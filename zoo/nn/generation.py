@@ -37,7 +37,9 @@ class DecodeState:
         mask: Tensor | None,
         cross_attention_cache: Sequence[KeysAndValues] = (),
     ) -> None:
-        self.cache, self.mask, self.cross_attention_cache = cache, mask, list(cross_attention_cache)
+        self.cache = cache
+        self.mask = mask
+        self.cross_attention_cache = list(cross_attention_cache)
         self._source_rows: Tensor | None = None  # for each row, its row in the prefill's batch
 
     def select(self, rows: Tensor) -> None:

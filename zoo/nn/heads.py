@@ -37,7 +37,8 @@ class Pooler(nn.Linear):
 
     def __init__(self, hidden_size: int, act: str = "tanh", dropout: float = 0.0) -> None:
         super().__init__(hidden_size, hidden_size)
-        self.dropout, self.act = Dropout(dropout), activation(act)
+        self.dropout = Dropout(dropout)
+        self.act = activation(act)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Pool (batch, tokens, hidden) to (batch, hidden)."""
@@ -104,7 +105,8 @@ class DenseHead(nn.Module):
         inner_dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.dropout, self.inner_dropout = Dropout(dropout), Dropout(inner_dropout)
+        self.dropout = Dropout(dropout)
+        self.inner_dropout = Dropout(inner_dropout)
         self.dense = nn.Linear(hidden_size, hidden_size)
         self.act = activation(act)
         self.out = nn.Linear(hidden_size, outputs)

@@ -16,7 +16,8 @@ class LayerCache:
     """
 
     def __init__(self, max_new_tokens: int = 0) -> None:
-        self.length, self._reserve = 0, max_new_tokens
+        self.length = 0
+        self._reserve = max_new_tokens
         self._keys: Tensor | None = None
         self._values: Tensor | None = None
 
@@ -42,7 +43,8 @@ class LayerCache:
         Returns:
             views of the storage, (batch, heads, length, head_size) each.
         """
-        before, self.length = self.length, self.length + keys.shape[2]
+        before = self.length
+        self.length = self.length + keys.shape[2]
         self._keys = self._fit(self._keys, keys, before)
         self._values = self._fit(self._values, values, before)
         self._keys[:, :, before : self.length] = keys

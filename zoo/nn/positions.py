@@ -55,13 +55,17 @@ class Rotation(NamedTuple):
     def apply(self, x: Tensor) -> Tensor:
         """Rotate pairs of components of queries or keys, (batch, heads, tokens, head width)."""
         # Components beyond the pairs stay as they are.
-        cos, sin = self.cos.to(x.dtype), self.sin.to(x.dtype)
+        cos = self.cos.to(x.dtype)
+        sin = self.sin.to(x.dtype)
         pairs = cos.shape[-1]
-        turned, rest = x[..., : 2 * pairs], x[..., 2 * pairs :]
+        turned = x[..., : 2 * pairs]
+        rest = x[..., 2 * pairs :]
         if self.interleaved:
-            first, second = turned[..., 0::2], turned[..., 1::2]
+            first = turned[..., 0::2]
+            second = turned[..., 1::2]
         else:
-            first, second = turned[..., :pairs], turned[..., pairs:]
+            first = turned[..., :pairs]
+            second = turned[..., pairs:]
         parts = first * cos - second * sin, second * cos + first * sin
         joined = torch.stack(parts, -1).flatten(-2) if self.interleaved else torch.cat(parts, -1)
         return torch.cat((joined, rest), dim=-1) if rest.shape[-1] else joined
@@ -97,11 +101,9 @@ class WavelengthScaling:
 
     def __call__(self, frequencies: Tensor) -> Tensor:
         """Return the scaled frequencies of all pairs of components, (pairs,)."""
-        original, low, high = (
-            self.original_max_positions,
-            self.low_freq_factor,
-            self.high_freq_factor,
-        )
+        original = self.original_max_positions
+        low = self.low_freq_factor
+        high = self.high_freq_factor
         wavelengths = 2 * math.pi / frequencies
         scaled = torch.where(wavelengths > original / low, frequencies / self.factor, frequencies)
         share = (original / wavelengths - low) / (high - low)
@@ -132,7 +134,9 @@ class Rotary(nn.Module):
         scaling: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         super().__init__()
-        self.width, self.base, self.interleaved = width, base, interleaved
+        self.width = width
+        self.base = base
+        self.interleaved = interleaved
         self.scaling = scaling
 
     def forward(self, position_ids: Tensor) -> Rotation:

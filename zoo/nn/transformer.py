@@ -59,7 +59,8 @@ class Embeddings(nn.Module):
         position_table: "NDArray[np.float32] | None" = None,
     ) -> None:
         super().__init__()
-        self.scale, self.position_offset = scale, position_offset
+        self.scale = scale
+        self.position_offset = position_offset
         self.tokens: Any = Embedding(vocab_size, hidden_size) if vocab_size else None
         self.positions: Any = None
         if position_table is not None:
@@ -157,7 +158,9 @@ class Attention(nn.Module):
         self, num_heads: int, head_size: int, dropout: float, scale: float | None = None
     ) -> None:
         super().__init__()
-        self.heads, self.dropout, self.scale = (num_heads, head_size), dropout, scale
+        self.heads = (num_heads, head_size)
+        self.dropout = dropout
+        self.scale = scale
 
     def split(self, x: Tensor, parts: int) -> list[Tensor]:
         """Split a joint projection into its parts and their heads, as views.
@@ -231,7 +234,8 @@ class SelfAttention(Attention):
     ) -> None:
         size = head_size or hidden_size // num_heads
         super().__init__(num_heads, size, dropout, scale)
-        self.causal, inner = causal, num_heads * size
+        self.causal = causal
+        inner = num_heads * size
         kv_heads = num_kv_heads or num_heads
         if num_heads % kv_heads:
             raise ValueError(f"{kv_heads} heads of keys and values do not divide {num_heads} heads")
@@ -259,14 +263,17 @@ class SelfAttention(Attention):
         Returns:
             (batch, tokens, hidden).
         """
-        joint, counts = self.qkv(x), self.head_counts  # one product for all three
+        # one product for all three
+        joint = self.qkv(x)
+        counts = self.head_counts
         if len({*counts}) == 1:
             q, k, v = self.split(joint, 3)
         else:
             heads = joint.unflatten(-1, (-1, self.heads[1])).transpose(1, 2)
             q, k, v = heads.split(counts, dim=1)
         if rotation is not None:
-            q, k = rotation.apply(q), rotation.apply(k)
+            q = rotation.apply(q)
+            k = rotation.apply(k)
         if cache is not None:
             k, v = cache.extend(k, v)
         if (shared := counts[0] // counts[1]) > 1:  # heads of queries for one of keys and values

@@ -346,7 +346,9 @@ class Objective(TrainingObjective):
     def __init__(
         self, vocabulary: "TokenizerView", config: "Config", length: int, options: Any = None
     ) -> None:
-        self.vocabulary, self.config, self.length = vocabulary, config, length
+        self.vocabulary = vocabulary
+        self.config = config
+        self.length = length
         self.options: Any = self.options_type() if options is None else options
 
     @property

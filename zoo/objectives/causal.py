@@ -35,7 +35,9 @@ class TransitionDocuments:
     """The documents of a split as transitions from one token to the next."""
 
     def __init__(self, split: "Split", before: Ids, after: Ids) -> None:
-        self.split, self.before, self.after = split, before, after
+        self.split = split
+        self.before = before
+        self.after = after
         self._tokens = split.document_starts()
         steps = np.diff(self._tokens) + (len(before) + len(after) - 1)
         self._steps: Offsets = np.cumsum([0, *np.maximum(steps, 0)], dtype=np.int64)
@@ -51,7 +53,8 @@ class TransitionDocuments:
         first, behind = (int(place) for place in self._tokens[document : document + 2])
         # positions in the document including its special tokens
         a, b = (int(place - self._steps[document]) for place in (start, end + 1))
-        shift, size = len(self.before), behind - first
+        shift = len(self.before)
+        size = behind - first
         text = slice(min(max(a - shift, 0), size), min(max(b - shift, 0), size))
         pieces = [self.before[a:b]]
         if text.start < text.stop:
@@ -65,7 +68,8 @@ class CausalDataset(ExampleDataset):
     """Packed rows of transitions."""
 
     def __init__(self, objective: "CausalLanguageModelling", split: "Split", seed: int) -> None:
-        self.length, self.pad = objective.length, objective.vocabulary.pad_id
+        self.length = objective.length
+        self.pad = objective.vocabulary.pad_id
         self.steps = TransitionDocuments(split, *boundary_tokens(objective.vocabulary))
         measure = partial(TemplateBudget, self.length, special_tokens=0)
         self.layout = pack_documents(self.steps, length=self.length, new_row=measure, seed=seed)

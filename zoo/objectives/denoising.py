@@ -130,7 +130,8 @@ class ReplaceSpans(DenoisingObjective):
         noise = num_noise_tokens(tokens, self.options.noise_density)
         rest = tokens - noise
         # largest numbers of noise spans and of other spans
-        spans, others = min(noise, rest + 1), min(rest, noise + 1)
+        spans = min(noise, rest + 1)
+        others = min(rest, noise + 1)
         if max(spans, others) > len(self.sentinels):
             return None
         return rest + spans, noise + others

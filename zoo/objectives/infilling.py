@@ -139,7 +139,8 @@ class TextInfilling(RestoreText):
         if not budget:
             return text
         lengths = draw_span_lengths(budget, self.span_lengths, rng)
-        spans, insertions = lengths[lengths > 0], int((lengths == 0).sum())
+        spans = lengths[lengths > 0]
+        insertions = int((lengths == 0).sum())
         source = self.mask_spans(text, starts, spans, rng)
         return self.insert_masks(source, min(insertions, len(text) - len(source)), rng)
 
@@ -149,7 +150,8 @@ class TextInfilling(RestoreText):
         # of each span, positive, (spans,), at most as many as words
         words = rng.permutation(len(starts))[: len(lengths)]
         replaced = rng.random(len(lengths)) < self.options.random_token_prob
-        text, kept = text.copy(), np.ones(len(text), dtype=bool)
+        text = text.copy()
+        kept = np.ones(len(text), dtype=bool)
         text[starts[words]] = self.mask_id
         text[starts[words[replaced]]] = self.random_tokens(int(replaced.sum()), rng)
         bounds = np.append(starts, len(text))

@@ -83,7 +83,8 @@ def apply_mask(
 ) -> Ids:
     """Mask the selected tokens of a row, (length,), int64; return the row."""
     # One draw per group masks, replaces or keeps its tokens.
-    hidden, (positions, fates) = ids.copy(), selection
+    hidden = ids.copy()
+    positions, fates = selection
     draws = rng.random(int(fates[-1]) + 1)[fates] if len(fates) else np.zeros(0)
     others = vocabulary.ordinary_ids[
         rng.integers(len(vocabulary.ordinary_ids), size=len(positions))
@@ -101,7 +102,8 @@ class MaskedDataset(ExampleDataset):
     def __init__(self, objective: "MaskedLanguageModelling", split: "Split", seed: int) -> None:
         self.objective = objective
         self.packed_rows = PackedDataset(split, objective.vocabulary, objective.length, seed)
-        self.seed, self.mask_weights = seed, objective.mask_weights(split)
+        self.seed = seed
+        self.mask_weights = objective.mask_weights(split)
 
     def __len__(self) -> int:
         return len(self.packed_rows)
@@ -167,7 +169,8 @@ class MaskedLanguageModelling(Objective):
         self, packed: PackedRow, selection: MaskSelection, rng: np.random.Generator
     ) -> Example:
         """Return a row with the selected tokens masked, and their original ids as labels."""
-        planes, positions = packed.arrays(token_types=self.uses_token_types), selection.positions
+        planes = packed.arrays(token_types=self.uses_token_types)
+        positions = selection.positions
         planes["input_ids"] = apply_mask(
             packed.input_ids, selection, self.vocabulary, self.options, rng
         )

@@ -38,7 +38,8 @@ class PrefixRowBudget(RowBudget):
     @override
     def capacity(self) -> int:
         """Return the number of tokens that fit, with room reserved for texts of the other kind."""
-        free, opposite = self.free[self.kind], self.free[1 - self.kind]
+        free = self.free[self.kind]
+        opposite = self.free[1 - self.kind]
         if opposite < self.least:
             return 0
         return free - 2 * self.special_tokens - opposite // RESERVE_DIVISOR
@@ -58,7 +59,8 @@ def draw_split_points(
     # text, (texts,), which fit into ``PrefixRowBudget``
     # Rounding can make a row too long, by less than a token per text; then the split points of some
     # texts move by one token.
-    row, sorts = PrefixRowBudget(length, special_tokens), []
+    row = PrefixRowBudget(length, special_tokens)
+    sorts = []
     for size in sizes.tolist():
         sorts.append(row.kind)
         row.add(size)

@@ -239,8 +239,11 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         from zoo.objectives.losses.cross_entropy import IGNORED
         from zoo.objectives.losses.sampling import sample_tokens
 
-        inputs, positions, labels = model_inputs(batch), batch["label_positions"], batch["labels"]
-        generator, discriminator = cast("Any", model.generator), cast("Any", model.discriminator)
+        inputs = model_inputs(batch)
+        positions = batch["label_positions"]
+        labels = batch["labels"]
+        generator = cast("Any", model.generator)
+        discriminator = cast("Any", model.discriminator)
         masked = predict(generator, encode_at(generator, inputs, positions))
         if self._generator_alone and model.training:
             return Outputs({MASKED_LM: masked, REPLACED_TOKEN: zero_of(discriminator)})
@@ -346,7 +349,8 @@ def discriminator_loss(logits: "Tensor", replaced: "Tensor", is_token: "Tensor")
 
     losses = F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="none")
     detached = logits.detach()
-    correct, probability = (detached > 0) == replaced, detached.sigmoid()
+    correct = (detached > 0) == replaced
+    probability = detached.sigmoid()
     original = is_token & ~replaced
     return LossOutput(
         sums={REPLACED_TOKEN: (losses * is_token).sum()},

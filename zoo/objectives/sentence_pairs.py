@@ -48,7 +48,10 @@ class SentencePairDataset(ExampleDataset):
     def __init__(
         self, objective: "SentencePairs", split: "Split", pairs: SentencePairRows, seed: int
     ) -> None:
-        self.objective, self.split, self.pairs, self.seed = objective, split, pairs, seed
+        self.objective = objective
+        self.split = split
+        self.pairs = pairs
+        self.seed = seed
         self.mask_weights = objective.mask_weights(split)
 
     def __len__(self) -> int:
@@ -56,13 +59,16 @@ class SentencePairDataset(ExampleDataset):
 
     @override
     def example(self, index: int, rng: np.random.Generator) -> Example:
-        objective, vocabulary = self.objective, self.objective.vocabulary
+        objective = self.objective
+        vocabulary = self.objective.vocabulary
         rng = objective.options.generator_of_row(rng, self.seed, index)
-        texts, labels = [], []
+        texts = []
+        labels = []
         for (start, end, other_start, other_end), label in self.pairs.row(index):
             pair = self.split.read(start, end), self.split.read(other_start, other_end)
             if objective.swap and rng.random() < 0.5:
-                pair, label = pair[::-1], 1
+                pair = pair[::-1]
+                label = 1
             texts.append(vocabulary.pair_template.wrap(*pair))
             labels.append(label)
         packed = pack(texts, length=objective.length, pad=vocabulary.pad_id)
@@ -149,9 +155,11 @@ class SentencePairs(MaskedLanguageModelling):
         import torch
 
         module: Any = model
-        positions, starts = batch["label_positions"], batch["start_positions"]
+        positions = batch["label_positions"]
+        starts = batch["start_positions"]
         hidden = encode_at(module, model_inputs(batch), torch.cat([positions, starts]))
-        masked, first_tokens = hidden[: len(positions)], hidden[len(positions) :]
+        masked = hidden[: len(positions)]
+        first_tokens = hidden[len(positions) :]
         pairs = at_least_float32(module.pair_scores(first_tokens))  # (pairs, 2)
         return Outputs({MASKED_LM: predict(module, masked), self.term: pairs})
 

@@ -78,7 +78,8 @@ class Seq2SeqObjective(Objective):
         end = self.vocabulary.special_token_id("eos")
         before, after = self.vocabulary.single_template.special_tokens
         if after[-1:] != (end,):
-            before, after = (), (end,)
+            before = ()
+            after = (end,)
         return np.array(before, dtype=np.int64), np.array(after, dtype=np.int64)
 
     @override

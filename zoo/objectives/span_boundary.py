@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from zoo.families.base import Family
 
 SPAN_BOUNDARY = "span-boundary"  # the loss term
-MAX_SPAN, POSITION_SIZE = 20, 200
+MAX_SPAN = 20
+POSITION_SIZE = 200
 
 
 class SpanOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,7 +78,8 @@ class ModelWithSBO(nn.Module):
 
     def __init__(self, model: nn.Module, boundaries: SpanBoundaryHead) -> None:
         super().__init__()
-        self.model, self.boundary_head = model, boundaries
+        self.model = model
+        self.boundary_head = boundaries
 
 
 class SpanBoundary(MaskedLanguageModelling):
@@ -135,7 +137,8 @@ class SpanBoundary(MaskedLanguageModelling):
     @override
     def forward(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Outputs:
         """Return the logits of masked tokens, from their own states and from the boundaries."""
-        masked_lm, boundary_head = cast("Any", model.model), cast("Any", model.boundary_head)
+        masked_lm = cast("Any", model.model)
+        boundary_head = cast("Any", model.boundary_head)
         hidden = masked_lm.encode(**model_inputs(batch))
         masked = predict_at(masked_lm, hidden, batch["label_positions"])
         boundary = boundary_head(
@@ -172,7 +175,8 @@ def find_boundaries(packed: PackedRow, positions: Ids) -> tuple[Ids, Ids, Ids, I
     span = label_runs(positions, texts)
     first = positions[np.diff(span, prepend=-1) > 0]
     last = first + np.bincount(span, minlength=len(first)) - 1
-    left, right = first - 1, last + 1
+    left = first - 1
+    right = last + 1
     inside = (
         is_text[left]
         & is_text[right]

@@ -76,7 +76,8 @@ def _pairs(counts: Counts, width: int) -> Iterator[str]:
 
 def shorten_name(name: str, limit: int) -> str:
     """Return a name without control characters, with the middle left out if it is long."""
-    text, half = escape_controls(name), (limit - 1) // 2
+    text = escape_controls(name)
+    half = (limit - 1) // 2
     if len(text) <= limit:
         return text
     return f"{text[: limit - 1 - half]}{CUT}{text[len(text) - half :]}"

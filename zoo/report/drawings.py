@@ -61,7 +61,8 @@ def confusion_drawing(counts: Counts, most: int) -> Drawing:
         )
         for column, other in enumerate(labels):
             count = counts[name].get(other, 0)
-            across, share = margin + CELL * column, count / total
+            across = margin + CELL * column
+            share = count / total
             kind = "right" if other == name else "wrong"
             parts.append(
                 f'<rect x="{across:.1f}" y="{12 + CELL * row}" width="{CELL}" height="{CELL}" '
@@ -128,11 +129,14 @@ def labels_drawing(labels: Mapping[str, tuple[int, int]], most: int) -> Drawing:
     chosen = by_size[:most]
     names = [drawn_name(name) for name in chosen]
     margin = 16 + CHARACTER * max(map(len, names))
-    largest, width = max(1, *(labels[name][0] for name in chosen)), 260.0
+    largest = max(1, *(labels[name][0] for name in chosen))
+    width = 260.0
     parts = list[str]()
     for row, (name, drawn) in enumerate(zip(chosen, names, strict=True)):
         samples, wrong = labels[name]
-        long, missed, top = width * samples / largest, width * wrong / largest, 8 + BAR * row
+        long = width * samples / largest
+        missed = width * wrong / largest
+        top = 8 + BAR * row
         parts.append(
             f'<text x="{margin - 6:.1f}" y="{top + 12}" class="end name">{drawn}</text>'
             f'<rect class="cell right" x="{margin:.1f}" y="{top}" width="{long - missed:.1f}" '

@@ -49,7 +49,8 @@ def _tables(details: Mapping[str, Any]) -> Iterator[tuple[str, list[str], list[l
             continue
         if not isinstance(values, Mapping) or name in (*DRAWN, "intervals") or not values:
             continue
-        rows, title = values.items(), name.replace("_", " ").capitalize()
+        rows = values.items()
+        title = name.replace("_", " ").capitalize()
         if all(isinstance(row, Mapping) for row in values.values()):
             columns = list(next(iter(values.values())))
             cells = [[label, *(_value(row[key]) for key in columns)] for label, row in rows]

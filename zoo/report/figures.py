@@ -81,7 +81,8 @@ def draw_bands(
     """Return a figure of panels, one below the other: unit -> name -> curve."""
     # A curve has points of x, middle, lowest and highest value. ``marks`` are places at which
     # something changes, and what
-    drawn, height = [], 0.0
+    drawn = []
+    height = 0.0
     for y, curves in panels.items():
         present = {name: band for name, band in curves.items() if band}
         panel, size = _draw_bands(present, x, y, marks)
@@ -139,7 +140,8 @@ def plot_speeds(path: Path, speeds: Mapping[str, Sequence[float]]) -> None:
     # percentiles.
     names = [drawn_name(name) for name in speeds]
     margin = 20 + CHARACTER * max(len(name) for name in names)
-    rows, bottom = Axis(0, len(speeds), 1), 10 + 34 * len(speeds)
+    rows = Axis(0, len(speeds), 1)
+    bottom = 10 + 34 * len(speeds)
     fastest = max(values[0] for values in speeds.values())
     slowest = max(max(values[1:]) for values in speeds.values())
     left = Plot(Axis.around(0, fastest, 4), rows, margin, margin + 270, 10, bottom)

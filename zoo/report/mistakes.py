@@ -14,7 +14,13 @@ MISTAKES = "mistakes.json"
 MOST_LABELS = 20  # of a page's drawings
 # columns of a prediction in this order; texts and lists are to the left, numbers to the right
 COLUMNS = (
-    *("text", "pair", "question", "context", "label", "prediction", "least_likely"),
+    "text",
+    "pair",
+    "question",
+    "context",
+    "label",
+    "prediction",
+    "least_likely",
     "probability",
 )
 HIDDEN = ("correct", "tokens", "words", "choices", "scores")

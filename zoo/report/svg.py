@@ -6,8 +6,13 @@ from dataclasses import dataclass
 
 from zoo.io.page_text import html_text
 
-WIDTH, HEIGHT = 420, 236
-LEFT, RIGHT, TOP, BOTTOM = 54, 400, 22, 200  # of the plot
+WIDTH = 420
+HEIGHT = 236
+# of the plot
+LEFT = 54
+RIGHT = 400
+TOP = 22
+BOTTOM = 200
 LIMIT = 1000
 DOTS = 40
 DENSE = 300
@@ -97,11 +102,13 @@ class Axis:
         """Return an axis for values from ``low`` to ``high`` with about ``count`` intervals."""
         if (high - low) / count <= 0:  # a constant, or a difference too small for a float
             spread = abs(low) / 10 or 1.0
-            low, high = low - spread, high + spread
+            low = low - spread
+            high = high + spread
         width = (high - low) / count
         power = 10.0 ** math.floor(math.log10(width))
         step = next(power * nice for nice in (1, 2, 5, 10) if power * nice >= width * (1 - 1e-9))
-        first, last = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+        first = math.floor(low / step + 1e-9) * step
+        last = math.ceil(high / step - 1e-9) * step
         return cls(first, high if tight else last, step)
 
     def ticks(self) -> list[float]:

@@ -172,7 +172,9 @@ def plan_rows(old: Vocabulary, new: Vocabulary, *, compose: bool, keep: bool = T
     # Tokens are compared by their text, never by their ids: by what they spell and whether a word
     # begins with them, so that ``##ing`` of WordPiece is ``ing`` of byte-level BPE, and ``the`` is
     # ``Ġthe``.
-    kept, composed, random = dict[int, int](), dict[int, tuple[int, ...]](), list[int]()
+    kept = dict[int, int]()
+    composed = dict[int, tuple[int, ...]]()
+    random = list[int]()
     of_role = {number: role for role, number in new.roles.items()}
     for number in range(new.size):
         token = new.tokens.get(number)

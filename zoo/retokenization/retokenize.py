@@ -234,13 +234,16 @@ def require_same_outputs(
         model = load_model(checkpoint, torch.float32)
         with torch.inference_mode():
             results.append(model(**inputs))
-    axes, mask = before.head.outputs, drawn.get("attention_mask")
+    axes = before.head.outputs
+    mask = drawn.get("attention_mask")
     for name, expected in results[0].items():
         values = results[1][name]
         if mask is not None and expected.shape[: mask.dim()] == mask.shape and mask.dim() > 1:
-            expected, values = expected[mask > 0], values[mask > 0]
+            expected = expected[mask > 0]
+            values = values[mask > 0]
         if axes.get(name, "").endswith("vocab_size"):
-            expected, values = expected[..., numbers[0]], values[..., numbers[1]]
+            expected = expected[..., numbers[0]]
+            values = values[..., numbers[1]]
         difference = float((values - expected).abs().max() / expected.abs().max().clamp(min=1e-9))
         if not difference <= TOLERANCE:
             raise VerificationError(

@@ -21,7 +21,8 @@ def new_values(
     # seed, the name of the tensor and the id.
     exact = values[:tokens].astype(np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
-        mean, deviation = exact.mean(0), exact.std(0)
+        mean = exact.mean(0)
+        deviation = exact.std(0)
     result = np.empty((plan.size, *values.shape[1:]), values.dtype)
     for number, old in plan.kept.items():
         result[number] = values[old]

@@ -35,9 +35,12 @@ if TYPE_CHECKING:
 
 PYLATE = "ColBERT"  # model_type in SETTINGS
 DENSE = "pylate.models.Dense.Dense"
-STANFORD, METADATA = "HF_ColBERT", "artifact.metadata"
+STANFORD = "HF_ColBERT"
+METADATA = "artifact.metadata"
 PROJECTION = "linear.weight"  # of Stanford's checkpoints, next to the weights of the model
-QUERY_LENGTH, DOCUMENT_LENGTH = 32, 180  # defaults of PyLate
+# defaults of PyLate
+QUERY_LENGTH = 32
+DOCUMENT_LENGTH = 180
 PREFIXES = {"query_prefix": "query", "document_prefix": "document"}  # key -> name of a prompt
 PYLATE_KEYS: FileKeys = {
     "query_prefix": honoured("a token before queries, which becomes a prompt"),
@@ -51,13 +54,52 @@ PYLATE_KEYS: FileKeys = {
     "query_expansion": refused("the settings of `MultiVectorEncoder`"),
 }
 _TRAINING = (
-    *("ncells", "centroid_score_threshold", "ndocs", "load_index_with_mmap", "index_path"),
-    *("index_bsize", "nbits", "kmeans_niters", "resume", "bsize", "accumsteps", "lr", "maxsteps"),
-    *("save_every", "warmup", "warmup_bert", "relu", "nway", "use_ib_negatives", "reranker"),
-    *("distillation_alpha", "ignore_scores", "model_name", "checkpoint", "triples", "collection"),
-    *("queries", "index_name", "overwrite", "root", "experiment", "index_root", "name", "rank"),
-    *("nranks", "amp", "gpus", "meta", "avoid_fork_if_possible", "pool_factor", "clustering_mode"),
-    *("protected_tokens", "interaction_type", "query_token", "doc_token", "dim"),
+    "ncells",
+    "centroid_score_threshold",
+    "ndocs",
+    "load_index_with_mmap",
+    "index_path",
+    "index_bsize",
+    "nbits",
+    "kmeans_niters",
+    "resume",
+    "bsize",
+    "accumsteps",
+    "lr",
+    "maxsteps",
+    "save_every",
+    "warmup",
+    "warmup_bert",
+    "relu",
+    "nway",
+    "use_ib_negatives",
+    "reranker",
+    "distillation_alpha",
+    "ignore_scores",
+    "model_name",
+    "checkpoint",
+    "triples",
+    "collection",
+    "queries",
+    "index_name",
+    "overwrite",
+    "root",
+    "experiment",
+    "index_root",
+    "name",
+    "rank",
+    "nranks",
+    "amp",
+    "gpus",
+    "meta",
+    "avoid_fork_if_possible",
+    "pool_factor",
+    "clustering_mode",
+    "protected_tokens",
+    "interaction_type",
+    "query_token",
+    "doc_token",
+    "dim",
 )
 METADATA_KEYS: FileKeys = {
     "query_token_id": honoured("the token before queries, which becomes a prompt"),
@@ -77,7 +119,8 @@ class TranslatedFiles(SourceFiles):
 
     def __init__(self, files: SourceFiles, contents: Mapping[str, Any]) -> None:
         super().__init__(files.directory, files.only, files.folder)
-        self.names_read, self.contents = files.names_read, contents
+        self.names_read = files.names_read
+        self.contents = contents
 
     @override
     def has(self, name: str) -> bool:
@@ -117,7 +160,8 @@ def native_files(files: SourceFiles, projection: tuple[int, ...] | None = None) 
     if projection is not None:
         return _of_stanford(files, projection)
     if files.has(MODULES):
-        settings, kinds = files.json_if_any(SETTINGS), native.module_kinds(files)
+        settings = files.json_if_any(SETTINGS)
+        kinds = native.module_kinds(files)
         if settings.get("model_type") == PYLATE or DENSE in kinds:
             return _of_pylate(files, settings)
     return files

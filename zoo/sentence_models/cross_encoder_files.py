@@ -30,11 +30,9 @@ from zoo.sentence_models.sentence_transformers_files import (
 )
 from zoo.tokenizers.source_files import SourceFiles
 
-GROUP, KEY, OLD_KEY = (
-    "sentence_transformers",
-    "activation_fn",
-    "sbert_ce_default_activation_function",
-)
+GROUP = "sentence_transformers"
+KEY = "activation_fn"
+OLD_KEY = "sbert_ce_default_activation_function"
 CROSS_ENCODER_KEYS: FileKeys = {
     GROUP: honoured(f"its `{KEY}` makes the score of a single logit: a function of `torch.nn`"),
     OLD_KEY: honoured(f"an older name of `{GROUP}.{KEY}`"),

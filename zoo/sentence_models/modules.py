@@ -6,7 +6,8 @@ from typing import ClassVar, Literal, NamedTuple
 from zoo.errors import VerificationError
 from zoo.io.json import JsonStruct
 
-TOKENS, SENTENCE_VECTOR = "token_embeddings", "sentence_embedding"
+TOKENS = "token_embeddings"
+SENTENCE_VECTOR = "sentence_embedding"
 MODULE_WEIGHTS = "model.safetensors"
 UNKNOWN = 0  # width of a feature that is not known
 PoolingMode = Literal["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]

@@ -195,7 +195,8 @@ def _sigmoid(x: "Floats") -> "Floats":
 def _layer_norm(vectors: "Floats", tensors: "Mapping[str, NDArray[Any]]") -> "Floats":
     import numpy as np
 
-    mean, variance = vectors.mean(-1, keepdims=True), vectors.var(-1, keepdims=True)
+    mean = vectors.mean(-1, keepdims=True)
+    variance = vectors.var(-1, keepdims=True)
     scaled = (vectors - mean) / np.sqrt(variance + LAYER_NORM_EPS)
     result: Floats = (scaled * tensors["norm.weight"] + tensors["norm.bias"]).astype(vectors.dtype)
     return result
@@ -205,7 +206,8 @@ def _compared(module: MaskModule, features: Features) -> "Mask":
     """Return the tokens that late interaction compares."""
     import numpy as np
 
-    mask, ids = features.mask, features.ids
+    mask = features.mask
+    ids = features.ids
     if ids is None:
         return mask
     if features.task in module.skiplist_tasks and features.skipped:

@@ -33,7 +33,9 @@ SIMILARITIES: dict[EncoderType, tuple[SimilarityFunction, ...]] = {  # the first
     "SparseEncoder": ("dot", "cosine", "euclidean", "manhattan"),
     "MultiVectorEncoder": ("maxsim", "meanmaxsim"),
 }
-QUERY, DOCUMENT = ("query",), ("document", "passage", "corpus")  # names of prompts in retrieval
+# names of prompts in retrieval
+QUERY = ("query",)
+DOCUMENT = ("document", "passage", "corpus")
 
 
 class QueryExpansion(JsonStruct):

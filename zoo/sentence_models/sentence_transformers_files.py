@@ -46,13 +46,16 @@ from zoo.sentence_models.pooling import (
 from zoo.tokenizers.source_files import SourceFiles
 from zoo.tokenizers.tokenizer_json import read_sections
 
-MODULES, SENTENCE = "modules.json", "sentence_bert_config.json"
+MODULES = "modules.json"
+SENTENCE = "sentence_bert_config.json"
 SETTINGS = "config_sentence_transformers.json"
 # Older versions name the file SENTENCE after the kind of the model.
 ANY_SENTENCE = "sentence_*_config.json"
 # patterns
 POOLING_FILES: tuple[str, ...] = (
-    *(MODULES, ANY_SENTENCE, SETTINGS),
+    MODULES,
+    ANY_SENTENCE,
+    SETTINGS,
     *(f"[0-9]*_{kind}/config.json" for kind in MODULE_KEYS),
     "artifact.metadata",  # of Stanford's ColBERT
 )
@@ -63,21 +66,32 @@ MODULE_FILES = tuple(
     for kind in ("Dense", "LayerNorm")
 )
 
-PACKAGE, CROSS_ENCODER = "sentence_transformers", "CrossEncoder"
+PACKAGE = "sentence_transformers"
+CROSS_ENCODER = "CrossEncoder"
 BACKBONES = ("Transformer", "MLMTransformer")
 STATIC = "StaticEmbedding"  # a table of vectors, and their mean
 FILL_MASK = "fill-mask"
 IMPLICIT_PROMPTS = ("query", "document")  # sentence-transformers gives every model these, empty
 ARGUMENTS = (
-    *("model_args", "model_kwargs", "config_args", "config_kwargs"),
-    *("tokenizer_args", "processor_kwargs"),
+    "model_args",
+    "model_kwargs",
+    "config_args",
+    "config_kwargs",
+    "tokenizer_args",
+    "processor_kwargs",
 )
 HARMLESS_ARGUMENTS = frozenset({"attn_implementation", "trust_remote_code"})
 
 _PYLATE = (
-    *("query_prefix", "document_prefix", "query_length", "document_length", "skiplist_words"),
-    *("do_query_expansion", "query_expansion"),
-    *("attend_to_expansion_tokens", "attend_to_mask_tokens"),
+    "query_prefix",
+    "document_prefix",
+    "query_length",
+    "document_length",
+    "skiplist_words",
+    "do_query_expansion",
+    "query_expansion",
+    "attend_to_expansion_tokens",
+    "attend_to_mask_tokens",
 )
 SETTINGS_KEYS: FileKeys = {
     "model_type": honoured(
@@ -397,7 +411,8 @@ def hub_pooling_files(
                 "use the model with zoo run or zoo export",
             )
         features |= steps[0].apply_to(features)
-        steps, folders = steps[1:], ["", *folders[2:]]
+        steps = steps[1:]
+        folders = ["", *folders[2:]]
     kinds = [backbone, *(step.kind for step in steps)]
     modules = [
         {"idx": i, "name": str(i), "path": folder, "type": f"{PACKAGES[kind]}.{kind}"}
@@ -456,7 +471,8 @@ def _modules(files: SourceFiles) -> list[tuple[str, str]]:
     check_size(origin, "number of modules", len(content), MAX_MODULES)
     modules = []
     for module in content:
-        kind, folder = module.get("type"), module.get("path")
+        kind = module.get("type")
+        folder = module.get("path")
         if not isinstance(kind, str) or not isinstance(folder, str):
             raise VerificationError(f"{origin}: {module!r:.100} has no type and path")
         _check(module, MODULES_KEYS, origin)

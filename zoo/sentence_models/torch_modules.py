@@ -158,7 +158,8 @@ def pool(hidden: Tensor, mask: Tensor, pooling: Pooling) -> Tensor:
 
 
 def _pool(hidden: Tensor, mask: Tensor, mode: str) -> Tensor:
-    rows, first = torch.arange(hidden.shape[0], device=hidden.device), mask.int().argmax(1)
+    rows = torch.arange(hidden.shape[0], device=hidden.device)
+    first = mask.int().argmax(1)
     if mode == "cls":
         return hidden[rows, first]
     if mode == "lasttoken":

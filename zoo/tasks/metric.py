@@ -32,7 +32,8 @@ class TaskMetric:
         """Return name and value of the metric."""
         evaluation = evaluation_task(self.evaluation)
         task = evaluation(self.checkpoint, session, limit=limit, **self.columns)
-        task.silent, self.measured = self.measured, True
+        task.silent = self.measured
+        self.measured = True
         try:
             metrics = task.evaluate([self.file]).metrics
         except InvalidRows as error:  # the commands that compare models skip none

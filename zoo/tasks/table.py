@@ -65,7 +65,8 @@ def open_input(
     """Open the input of a task of ``zoo run``."""
     specs = find_tasks(name, "predict")
     kinds: list[type[Task]] = [load_part(spec, "predict") for spec in specs]
-    first, own = kinds[0], dict(options)
+    first = kinds[0]
+    own = dict(options)
     columns = first.columns(own, text, pair)
     reserved = (key for other in kinds[1:] for key in other.output_keys)  # the head decides later
     columns = replace(columns, reserved=(*columns.reserved, *reserved))

@@ -20,7 +20,8 @@ from zoo.tokenizers.source_files import (
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
 
-CLASS, MODEL_CONFIG = "tokenizer_class", "config.json"
+CLASS = "tokenizer_class"
+MODEL_CONFIG = "config.json"
 DECODER = "added_tokens_decoder"
 # special tokens without a role; the second is an older name of the first
 EXTRA = ("extra_special_tokens", "additional_special_tokens", "model_specific_special_tokens")

@@ -27,7 +27,8 @@ def check_same_tokenization(
     stored.no_truncation()
     stored.no_padding()
     if not whole:
-        source.normalizer, source.pre_tokenizer = stored.normalizer, stored.pre_tokenizer
+        source.normalizer = stored.normalizer
+        source.pre_tokenizer = stored.pre_tokenizer
     stored_ids = _ids(stored, files.path(TOKENIZER_JSON))
     source_ids = _ids(source, files.path(name))
     for text in resources.files(__package__).joinpath(TEXTS).read_text("utf-8").split("\n"):

@@ -41,7 +41,10 @@ ROLE_KEYS = {
     "cls": "cls_token_id",
     "mask": "mask_token_id",
 }
-WORDPIECE, BYTE_LEVEL, UNIGRAM = "bert", "gpt2", "t5"  # kinds of tokenizers
+# kinds of tokenizers
+WORDPIECE = "bert"
+BYTE_LEVEL = "gpt2"
+UNIGRAM = "t5"
 # splits of texts into words that llama.cpp has under several names, all the same one
 SPLITS = frozenset(("gpt-2", "roberta-bpe", "modern-bert", "phi-2", "jina-es", "jina-de"))
 POOLINGS = {"mean": 1, "cls": 2, "lasttoken": 3}  # by their numbers
@@ -66,7 +69,8 @@ def tokenizer_files(metadata: Mapping[str, Any], location: str) -> dict[str, byt
         VerificationError: the header contradicts itself.
     """
     whole = metadata.get(HUGGING_FACE)
-    kind, split = metadata.get(MODEL, ""), metadata.get(f"{PREFIX}pre", "default")
+    kind = metadata.get(MODEL, "")
+    split = metadata.get(f"{PREFIX}pre", "default")
     readers = {WORDPIECE: _wordpiece, BYTE_LEVEL: _byte_level, UNIGRAM: _unigram}
     known = kind in readers and (kind != BYTE_LEVEL or split in SPLITS)
     if not known and not isinstance(whole, str):
@@ -74,7 +78,9 @@ def tokenizer_files(metadata: Mapping[str, Any], location: str) -> dict[str, byt
             LOG.warning(
                 "%s has a tokenizer of the kind %s (%s), which zoo does not read: "
                 "`zoo convert --tokenizer REF` adds one",
-                *(location, kind, split),
+                location,
+                kind,
+                split,
             )
         return {}
     header = _Vocabulary.read(metadata, location)
@@ -220,7 +226,8 @@ def _byte_level(header: _Vocabulary, config: dict[str, Any]) -> dict[str, bytes]
 
 def _unigram(header: _Vocabulary, config: dict[str, Any]) -> dict[str, bytes]:
     """Return the definition of a unigram model of SentencePiece."""
-    origin, count = header.location, len(header.tokens)
+    origin = header.location
+    count = len(header.tokens)
     scores = list_of(header.metadata.get(f"{PREFIX}scores"), (int, float), origin)
     if scores is None or len(scores) != count or not all(map(math.isfinite, scores)):
         raise VerificationError(f"{origin}: {PREFIX}scores is not a list of {count} numbers")

@@ -77,17 +77,35 @@ TOKENIZER_CONFIG_KEYS: FileKeys = {
     **{
         key: carried("tokens and files are read from the directory itself")
         for key in (
-            *("vocab", "merges", "vocab_file", "merges_file", "tokenizer_file"),
-            *("special_tokens_map_file", "tokenizer_object", "gguf_file", "post_processor"),
-            *("tokenizer_truncation", "tokenizer_padding", "_json_truncation", "_json_padding"),
+            "vocab",
+            "merges",
+            "vocab_file",
+            "merges_file",
+            "tokenizer_file",
+            "special_tokens_map_file",
+            "tokenizer_object",
+            "gguf_file",
+            "post_processor",
+            "tokenizer_truncation",
+            "tokenizer_padding",
+            "_json_truncation",
+            "_json_padding",
             "_spm_precompiled_charsmap",
         )
     },
     **{
         key: carried(PROVENANCE)
         for key in (
-            *("name_or_path", "processor_class", "backend", "files_loaded", "is_local"),
-            *("local_files_only", "slow_tokenizer_class", "from_slow", "use_fast", "device_map"),
+            "name_or_path",
+            "processor_class",
+            "backend",
+            "files_loaded",
+            "is_local",
+            "local_files_only",
+            "slow_tokenizer_class",
+            "from_slow",
+            "use_fast",
+            "device_map",
         )
     },
 }
@@ -133,16 +151,29 @@ TOKENIZER_JSON_KEYS: FileKeys = {
     **{
         f"model.{key}": honoured(_LIBRARY)
         for key in (
-            *("type", "vocab", "merges", "unk_token", "unk_id", "continuing_subword_prefix"),
-            *("end_of_word_suffix", "max_input_chars_per_word", "fuse_unk", "byte_fallback"),
+            "type",
+            "vocab",
+            "merges",
+            "unk_token",
+            "unk_id",
+            "continuing_subword_prefix",
+            "end_of_word_suffix",
+            "max_input_chars_per_word",
+            "fuse_unk",
+            "byte_fallback",
             "ignore_merges",
         )
     },
 }
 # keys whose values are in ``tokenizer.json`` or in a field of ``TokenizerInfo``
 FIELDS = (
-    *("added_tokens_decoder", "model_max_length", "max_len", "truncation_side"),
-    *("split_special_tokens", "model_input_names", "clean_up_tokenization_spaces"),
+    "added_tokens_decoder",
+    "model_max_length",
+    "max_len",
+    "truncation_side",
+    "split_special_tokens",
+    "model_input_names",
+    "clean_up_tokenization_spaces",
     "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output",
 )
 # values that mean "not used", of keys that are refused for every kind of tokenizer

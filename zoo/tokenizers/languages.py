@@ -47,7 +47,8 @@ def in_language(
     """Return a copy of a tokenizer for texts in another language, and its properties."""
     from tokenizers import Tokenizer
 
-    before, known = language_of(tokenizer, info), languages_of(tokenizer, info)
+    before = language_of(tokenizer, info)
+    known = languages_of(tokenizer, info)
     if before is None:
         raise UsageError("the tokenizer of the model has no languages", "leave out the language")
     if token not in known:

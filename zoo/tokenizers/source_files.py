@@ -13,11 +13,15 @@ from zoo.io.paths import safe_join
 
 MAX_NAME = 255  # bytes; limit of common file systems
 
-TOKENIZER_JSON, VOCABULARY = "tokenizer.json", "vocab.txt"
-TOKENIZER_CONFIG, SPECIAL_TOKENS = "tokenizer_config.json", "special_tokens_map.json"
+TOKENIZER_JSON = "tokenizer.json"
+VOCABULARY = "vocab.txt"
+TOKENIZER_CONFIG = "tokenizer_config.json"
+SPECIAL_TOKENS = "special_tokens_map.json"
 ADDED_TOKENS = "added_tokens.json"
-CHAT_TEMPLATE, CHAT_TEMPLATES = "chat_template.jinja", "additional_chat_templates/*.jinja"
-VOCAB_JSON, MERGES = "vocab.json", "merges.txt"
+CHAT_TEMPLATE = "chat_template.jinja"
+CHAT_TEMPLATES = "additional_chat_templates/*.jinja"
+VOCAB_JSON = "vocab.json"
+MERGES = "merges.txt"
 PIECE_MODELS = ("spiece.model", "sentencepiece.bpe.model", "spm.model")
 
 # file name -> its name in the first releases

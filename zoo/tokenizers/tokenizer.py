@@ -43,7 +43,9 @@ class Encoded:
         typed: bool = True,
     ) -> None:
         length = len(encoding)
-        self._encoding, self._located, self._typed = encoding, located, typed
+        self._encoding = encoding
+        self._located = located
+        self._typed = typed
         self._cuts = (*cuts, slice(length - ending, length))
         self.ids: list[int] = _without(encoding.ids, self._cuts)
         self.truncated = length - ending - len(self.ids)
@@ -102,7 +104,9 @@ class TextTokenizer:
     def __init__(
         self, tokenizer: "Tokenizer", info: TokenizerInfo, name: str = "the tokenizer"
     ) -> None:
-        self._tokenizer, self.info, self.name = tokenizer, info, name
+        self._tokenizer = tokenizer
+        self.info = info
+        self.name = name
         tokenizer.encode_special_tokens = info.split_special_tokens
 
     def encode(

@@ -34,7 +34,8 @@ def load(files: SourceFiles) -> "Tokenizer":
 
 def read_definition(files: SourceFiles) -> dict[str, Any]:
     """Return the checked contents of ``tokenizer.json``."""
-    content, path = files.bytes(TOKENIZER_JSON), files.path(TOKENIZER_JSON)
+    content = files.bytes(TOKENIZER_JSON)
+    path = files.path(TOKENIZER_JSON)
     stored = parse_json(content, path, max_values=MAX_TOKENIZER_VALUES)
     return check_definition(stored, path, len(content))
 

@@ -165,7 +165,8 @@ def _wordpiece(params: _TrainParams) -> dict[str, str]:
         _fit(tokenizer, trainers.WordPieceTrainer(vocab_size=size, **options), params)
         return _in_order(tokenizer.get_vocab())
 
-    params, first = params.common(), list(params.new.first)
+    first = list(params.new.first)
+    params = params.common()
     alphabet = trained(0, first)
     _check_size(len(alphabet) + len(params.last), params)
     inner = sorted(token for token in alphabet if len(token) > 1 and token not in first)
@@ -198,7 +199,8 @@ def _byte_level(params: _TrainParams) -> dict[str, str]:
 def _unigram(params: _TrainParams) -> dict[str, str]:
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-    new, params = params.new, params.common()
+    new = params.new
+    params = params.common()
     spelling = NormalizationOptions(new.lowercase, new.strip_accents, new.plain_quotes)
     normalizer = normalizers.Sequence(
         [*spelling.steps(b"", ""), normalizers.Nmt(), normalizers.NFKC()]
@@ -207,7 +209,8 @@ def _unigram(params: _TrainParams) -> dict[str, str]:
     splitter = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace])
 
     def with_pipeline(tokenizer: Tokenizer) -> Tokenizer:
-        tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, splitter
+        tokenizer.normalizer = normalizer
+        tokenizer.pre_tokenizer = splitter
         tokenizer.decoder = decoders.Metaspace(SPACE, prepend_scheme="always")
         return tokenizer
 

@@ -18,7 +18,8 @@ def different_tokens(
     first: Mapping[str, int], second: Mapping[str, int], *, used_by_both: bool = False
 ) -> list[DifferentToken]:
     """Return the ids that stand for different strings, in ascending order."""
-    tokens, others = _by_id(first), _by_id(second)
+    tokens = _by_id(first)
+    others = _by_id(second)
     ids = tokens.keys() & others.keys() if used_by_both else tokens.keys() | others.keys()
     return [
         DifferentToken(number, tokens.get(number), others.get(number))

@@ -116,7 +116,9 @@ def _from_vocabulary(
             LOG.info(
                 "texts are lower-cased, as they are where no file says otherwise, though %s of the "
                 'tokens in %s have capitals; {"do_lower_case": false} in %s keeps capitals',
-                *(f"{lost:,}", files.path(VOCABULARY), TOKENIZER_CONFIG),
+                f"{lost:,}",
+                files.path(VOCABULARY),
+                TOKENIZER_CONFIG,
             )
     with rust_parsing(files.path(VOCABULARY), "a vocabulary"):
         tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))

@@ -78,7 +78,9 @@ def adaptable_model(setup: "RunSetup", network: "TrainedModel") -> AdaptableMode
 
 def head_parameters(setup: "RunSetup", network: "TrainedModel") -> set[str]:
     """Return the parameters of a head that is learned from labels."""
-    family, config, head = setup.family, network.config, network.head
+    family = setup.family
+    config = network.config
+    head = network.head
     if not LABELLED.intersection(family.heads()[head].tasks):
         return set()
     backbone = {entry.target for entry in family.weights(config, "none").entries()}

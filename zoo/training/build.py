@@ -227,7 +227,8 @@ def log_plan(path: Path, setup: RunSetup, loss_module: LossModule) -> None:
 def log_resumed_step(path: Path, config: RunConfig, prepared: PreparedRun) -> None:
     """Log the step at which a run is resumed."""
     step = 0 if prepared.checkpoint is None else prepared.checkpoint.meta.step
-    parent, last = prepared.parent, f"{config.max_steps:,}"
+    parent = prepared.parent
+    last = f"{config.max_steps:,}"
     if parent is not None and parent.step == step and not (path / PERFORMANCE_FILE).exists():
         LOG.info("%s continues %s at step %s of %s", path, parent.path, f"{step:,}", last)
     elif (path / "model").is_dir() and not was_stopped(path):

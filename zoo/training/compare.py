@@ -12,7 +12,8 @@ from zoo.training.config.overrides import config_diff
 from zoo.training.logging.run_history import MANIFEST, SETTINGS, RunHistory
 from zoo.training.state.location import resume_command
 
-SEED, SEED_PREFIX = "seed", "seed-"
+SEED = "seed"
+SEED_PREFIX = "seed-"
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ class RunGroup:
     def loss(self) -> str:
         """Name of what the loss measures: the objectives or the task, and the teacher."""
         # Losses of runs with other names are other quantities, and are not to be compared.
-        config, manifest = self.histories[0].config, self.histories[0].manifest
+        config = self.histories[0].config
+        manifest = self.histories[0].manifest
         name = config.get("task") or config.get("objective") or "loss"
         options = config.get("task_args") or {}
         kind = f"{name}, {options['loss']}" if options.get("loss") else str(name)

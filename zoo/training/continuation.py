@@ -109,7 +109,8 @@ def continued_config(
         model = "" if name == "seed" else f", such as one with --init-from {parent / 'model'}"
         raise UsageError(what, f"leave it out, or begin another run{model}")
     # as many steps of shorter rows as the parent
-    warmup, steps = getattr(config, "seq_len_warmup", None), first.seq_len_warmup_steps
+    warmup = getattr(config, "seq_len_warmup", None)
+    steps = first.seq_len_warmup_steps
     if warmup is None or config.max_steps == first.max_steps:
         return config
     if config.max_steps <= steps:
@@ -124,7 +125,8 @@ def continued_config(
 
 def rows_read(config: RunConfig, record: RunManifest, step: int) -> int:
     """Return the number of rows of the training data that a run has read before a step."""
-    sizes, warmup_steps = config.step_sizes(), config.seq_len_warmup_steps
+    sizes = config.step_sizes()
+    warmup_steps = config.seq_len_warmup_steps
     # shorter rows count while the run has them, and not later
     first, size = (0, sizes[-1]) if step < warmup_steps else (warmup_steps, sizes[0])
     if record.parent is not None and record.parent.step >= first:
@@ -150,7 +152,8 @@ def check_state(
 
 def check_progress(parent: Path, saved: SavedCheckpoint, config: RunConfig) -> None:
     """Check that a run that continues another one has a step to do."""
-    step, patience = saved.meta.step, getattr(config, "early_stopping_patience", None)
+    step = saved.meta.step
+    patience = getattr(config, "early_stopping_patience", None)
     if config.max_steps <= step:
         raise UsageError(
             f"{parent} has done {step:,} steps, and this run would end at step "
@@ -179,11 +182,13 @@ def copy_state(
     This is the last and the best checkpoint, the log, and the mistakes at the best evaluation.
     """
     before, config = configs
-    best, paths = saved.meta.best, list_checkpoints(parent)
+    best = saved.meta.best
+    paths = list_checkpoints(parent)
     chosen = {saved.path: saved.meta}
     if best is not None and best[1] != saved.meta.step:
         if best[1] in paths:
-            path, digests = paths[best[1]], known_digests(before)
+            path = paths[best[1]]
+            digests = known_digests(before)
             chosen[path] = read_meta(path, steps=before.max_steps, settings=digests)
         else:
             best = None

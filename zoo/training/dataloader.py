@@ -51,13 +51,18 @@ class BatchLoader:
         # all ranks share each micro-batch, instead of the step's rows
         split_micro_batches: bool = False,
     ) -> None:
-        self.collate, self._collate_sample = collate or objective.collate, objective.collate
+        self.collate = collate or objective.collate
+        self._collate_sample = objective.collate
         if collate_wrapper is not None:
             self.collate = partial(collate_wrapper, self.collate)
             self._collate_sample = partial(collate_wrapper, objective.collate)
         self._transfer = DeviceTransfer(device or torch.device("cpu"))
-        self.first_step, self.warmup_loader = first_step, warmup_loader
-        self.objective, self.dataset, self.seed, self.purpose = objective, dataset, seed, purpose
+        self.first_step = first_step
+        self.warmup_loader = warmup_loader
+        self.objective = objective
+        self.dataset = dataset
+        self.seed = seed
+        self.purpose = purpose
         self.global_batch_size = global_batch_size
         rows = range(global_batch_size)
         if split_micro_batches:
@@ -67,7 +72,8 @@ class BatchLoader:
             self.micro_batches = split_range(share_of(rows, rank, world_size), micro_batch_size)
         self._order: RowOrder = EpochShuffle(len(dataset), seed) if order is None else order
         self._lengths = lengths
-        self._from_step, self._rows_before = first_step, 0
+        self._from_step = first_step
+        self._rows_before = 0
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="feed")
         self._next: tuple[int, Future[PendingBatches]] | None = None
 
@@ -77,7 +83,8 @@ class BatchLoader:
             if self.warmup_loader is not None:  # else its steps are over
                 self.warmup_loader.start_at(step, rows)
         else:
-            self._from_step, self._rows_before = step, rows
+            self._from_step = step
+            self._rows_before = rows
 
     def batches(self, step: int) -> list[Batch]:
         """Return the micro-batches of a step, and start to prepare the next step's."""
@@ -162,7 +169,9 @@ class LazyBatches(Sequence[Batch]):
     def __init__(
         self, loader: BatchLoader, step: int, micro_batches: Sequence[Sequence[int]]
     ) -> None:
-        self._loader, self._step, self._micro_batches = loader, step, micro_batches
+        self._loader = loader
+        self._step = step
+        self._micro_batches = micro_batches
 
     @property
     def rows(self) -> list[int]:

@@ -68,7 +68,8 @@ def check_init_overrides(
 ) -> dict[str, Any]:
     """Check that settings agree with the pretrained model that the run starts from."""
     assert train_config.init_from is not None
-    reused, free = train_config.data.tokenizer is None, {"vocab_size"} if spelled else set()
+    reused = train_config.data.tokenizer is None
+    free = {"vocab_size"} if spelled else set()
     required = {} if reused else {**derived, "vocab_size": config.vocab_size}
     for name, value in {**required, **train_config.config}.items():
         model = msgspec.to_builtins(getattr(config, name))

@@ -31,7 +31,8 @@ class StopSignal:
             number = signal.SIGTERM
         now = time.monotonic()
         if not self.received:
-            self.received, self._first = True, (number, now)
+            self.received = True
+            self._first = (number, now)
         elif number != self._first[0] or now - self._first[1] > REPEAT:
             os._exit(INTERRUPTED)
 

@@ -23,7 +23,8 @@ from zoo.training.state.location import resume_command, resumed_by, where_it_beg
 from zoo.training.state.run_manifest import MANIFEST
 
 LOG = logging.getLogger("zoo")
-STAGES, MODEL = "stages.json", "model"
+STAGES = "stages.json"
+MODEL = "model"
 
 
 class StagesRecord(JsonStruct):

@@ -138,7 +138,8 @@ class Run:
     def resume(self, path: Path) -> RunPaths:
         """Train a run from its last intact checkpoint to its end."""
         record, file = self._read(path, "resumes it", "--resume")
-        moved, recorded = moved_locations(file, self.given), data_locations(file)
+        moved = moved_locations(file, self.given)
+        recorded = data_locations(file)
         struct_type = config_type(self.command, file)
         config = validate_config(file, struct_type, str(path / SETTINGS))
         same_data = {keys: recorded[keys] for keys in moved}
@@ -198,7 +199,8 @@ class Run:
                 )
                 if self.force:
                     set_aside(path)
-                files, init = run_files(setup), None if setup.init is None else setup.init.record
+                files = run_files(setup)
+                init = None if setup.init is None else setup.init.record
                 manifest = run_manifest(setup, dist, files, record.parameters, init, origin)
                 with new_directory(path, files, manifest) as staging:
                     configs = (before, setup.config)
@@ -305,7 +307,8 @@ def require_same_settings(
 
 def warn_of_no_learning(config: RunConfig) -> None:
     """Warn if the learning rate of all steps is 0, as in the first step of a warm-up."""
-    schedule, steps = config.lr_scheduler, config.max_steps
+    schedule = config.lr_scheduler
+    steps = config.max_steps
     assert steps is not None, "setups have configurations with a number of steps"
     if any(lr_multiplier(schedule, step, steps) for step in range(steps)):
         return

@@ -82,7 +82,8 @@ def _train_all(run: Run, path: Path, record: SeedRecord) -> list[Path]:
             LOG.info("run %s of %s: seed %s", len(directories) + 1, len(record.seeds), seed)
         with resumed_by(resume_command(run.command, path), path, SEEDS):
             if not run.has_begun(directory):
-                settings, overrides = record.settings, {"seed": seed}
+                settings = record.settings
+                overrides = {"seed": seed}
                 replace(
                     run,
                     settings=settings,

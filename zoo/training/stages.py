@@ -16,7 +16,10 @@ class StageCallback(Callback):
     """Lets a model compute by the configuration of the stage that a step belongs to."""
 
     def __init__(self, family: Family, first: Any, later: Any, switch: int) -> None:
-        self.family, self.first, self.later, self.switch = family, first, later, switch
+        self.family = family
+        self.first = first
+        self.later = later
+        self.switch = switch
         self._current: Any = None
 
     @override

@@ -19,8 +19,10 @@ def sinusoidal_positions(
 
     pairs = np.arange(width) // 2
     angles = np.arange(count)[:, None] / np.power(10000, 2 * pairs / width)
-    sines, cosines = np.sin(angles[:, 0::2]), np.cos(angles[:, 1::2])
+    sines = np.sin(angles[:, 0::2])
+    cosines = np.cos(angles[:, 1::2])
     table = np.concatenate((sines, cosines), axis=1)
     if interleaved:
-        table[:, 0::2], table[:, 1::2] = sines, cosines
+        table[:, 0::2] = sines
+        table[:, 1::2] = cosines
     return table.astype(np.float32)

@@ -66,7 +66,8 @@ def block_rules(
         target: template of the prefix of our names.
         inner: inner width of the feed-forward network; ``None`` for ``intermediate_size``.
     """
-    width, inner = config.hidden_size, inner or config.intermediate_size
+    width = config.hidden_size
+    inner = inner or config.intermediate_size
 
     def rule(hub_name: str, name: str, *shape: int) -> Rule:
         return module_rule(source + hub_name, target + name, *shape)

@@ -61,7 +61,8 @@ def with_head(weights: WeightMap, config: Any, head: str, names: HeadNames) -> W
     Raises:
         ValueError: the head is unknown.
     """
-    width, labels = config.hidden_size, len(config.labels)
+    width = config.hidden_size
+    labels = len(config.labels)
     pooler = _pooler(config, names)
     in_backbone = bool(names.pooler) and names.pooler.startswith(weights.prefix)
     if head == "none":
@@ -196,9 +197,12 @@ def mlm_head_rules(
         names: Hub names of the head's modules.
         legacy: names of the same modules in some files, except the decoder.
     """
-    width, vocabulary = config.hidden_size, config.vocab_size
+    width = config.hidden_size
+    vocabulary = config.vocab_size
     embedding_size = getattr(config, "embedding_size", width)
-    table, decoder_bias, bias = names.decoder + ".weight", names.decoder + ".bias", names.bias
+    table = names.decoder + ".weight"
+    decoder_bias = names.decoder + ".bias"
+    bias = names.bias
     # legacy tensor name -> the name in the rules, where they differ
     old = legacy or names
     renamed = {

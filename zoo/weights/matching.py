@@ -129,9 +129,13 @@ class _Matcher:
         ignored: Mapping[str, str],
         init: Collection[str],
     ) -> None:
-        self.weights, self.tensors, self.ignored, self.init = weights, tensors, ignored, init
+        self.weights = weights
+        self.tensors = tensors
+        self.ignored = ignored
+        self.init = init
         self.entries = weights.entries()
-        self.aliases, self.dropped = weights.aliases(), weights.dropped()
+        self.aliases = weights.aliases()
+        self.dropped = weights.dropped()
         self.constants = weights.constant_tensors()
         self.unused = {alias for names in weights.copies().values() for alias in names}
         sources = (source for entry in self.entries for source in entry.sources)
@@ -150,7 +154,10 @@ class _Matcher:
             self.file_name.setdefault(known, name)
 
     def close(self, declared_optional: Collection[str]) -> MappingReport:
-        copies, initialized, missing, misshaped = [], [], [], list(self.twice)
+        copies = []
+        initialized = []
+        missing = []
+        misshaped = list(self.twice)
         integers: list[str] = []
         adopted = self._adopt_owners()
         in_file: dict[str, bool] = {}  # optional part -> whether it has a tensor in the file
@@ -211,7 +218,8 @@ class _Matcher:
         """Read a tensor from its alias, or from its fallback, where the file stores only that."""
         adopted: dict[str, str] = {}
         for entry in self.entries:
-            (source, *_), stored = entry.sources, self.file_name.get(entry.fallback)
+            source = entry.sources[0]
+            stored = self.file_name.get(entry.fallback)
             if stored is not None and source not in self.file_name:
                 self.file_name[source] = stored
                 adopted.setdefault(stored, source)

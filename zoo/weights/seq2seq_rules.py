@@ -57,7 +57,8 @@ def seq2seq_rules(
         final_norm: whether norms follow the last blocks.
         prefix: prefix of the backbone's tensors in models with a head.
     """
-    width, rows = config.hidden_size, config.max_positions + position_offset
+    width = config.hidden_size
+    rows = config.max_positions + position_offset
     rules, ties = token_rules(config, prefix)
     for stack, target in (("encoder", ""), ("decoder", "decoder.")):
         source = f"{prefix}{stack}."
@@ -97,7 +98,8 @@ def token_rules(config: Any, prefix: str = PREFIX) -> tuple[list[Rule], list[Tie
         f"{prefix}{name}.weight"
         for name in ("shared", "encoder.embed_tokens", "decoder.embed_tokens")
     )
-    shape, own = (config.vocab_size, config.hidden_size), "embeddings.tokens.weight"
+    shape = (config.vocab_size, config.hidden_size)
+    own = "embeddings.tokens.weight"
     if config.tie_embeddings:
         return [Rule(shared, own, shape)], [TiedAlias(table, to=shared) for table in tables]
     encoder, decoder = tables

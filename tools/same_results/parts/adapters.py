@@ -70,7 +70,8 @@ def trained(context: Context, method: str, family: str, *settings: str) -> Resul
     if "exit code" in record:
         return
     adapter = run / "model"
-    hub, merged = run.with_suffix(".hub"), run.with_suffix(".merged")
+    hub = run.with_suffix(".hub")
+    merged = run.with_suffix(".merged")
     refusal = context.attempt("convert", adapter, "--to", "hub", "-o", hub)
     yield f"hub {name}", refusal or [tensors_digest(hub), digest_of(layout(hub, context.clean))]
     if family != "bert":

@@ -25,7 +25,8 @@ def collect(context: Context) -> Results:
 def converted(context: Context, golden: Path, folder: Path) -> dict[str, Any]:
     """Return digests of a golden file's model after conversion, and after export to the Hub."""
     head = hub_directory(golden, folder / "source")
-    ours, hub = folder / "ours", folder / "hub"
+    ours = folder / "ours"
+    hub = folder / "hub"
     refusal = context.attempt("convert", folder / "source", "-o", ours, "--head", head, "--offline")
     if refusal is not None:  # for example an untied head whose configuration declares it tied
         return refusal

@@ -23,7 +23,10 @@ from tools.same_results.records import (
     sorted_keys,
 )
 
-TEXT, TABLE, SENTENCES, ALIGNED = "text", "table", "sentences", "aligned"
+TEXT = "text"
+TABLE = "table"
+SENTENCES = "sentences"
+ALIGNED = "aligned"
 # loss -> data and settings of each term
 LOSSES: Mapping[str, Sequence[tuple[str, str]]] = {
     "kl": (
@@ -94,7 +97,8 @@ def teacher(context: Context, name: str) -> Path:
 
 def data_options(context: Context, data: str) -> list[Any]:
     """Return teacher, student, data and settings of a run."""
-    texts, samples = context.files["texts"], context.files["samples"]
+    texts = context.files["texts"]
+    samples = context.files["samples"]
     match data:
         case "table":
             words = ["--teacher", teacher(context, TABLE), "--student", "distilbert"]

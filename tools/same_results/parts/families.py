@@ -57,7 +57,8 @@ def collect(context: Context) -> Results:
             yield from static(context, family)
             continue
         yield f"pretrain {family}", run_record(context.pretrained(family), context.clean)
-        hub, backbone = context.hub(family), context.backbone(family)
+        hub = context.hub(family)
+        backbone = context.backbone(family)
         yield f"hub {family}", tensors_digest(hub)
         yield f"hub files {family}", files_digest(hub)
         yield f"backbone {family}", tensors_digest(backbone)

@@ -90,7 +90,8 @@ def family_results(context: Context, family: str, facts: dict[str, Any]) -> Resu
 def toolbox(context: Context) -> Results:
     """Yield the results of a plugin with a part of each other kind."""
     folder = context.work / "plugins"
-    bert, gpt = context.model("bert"), context.model("gpt")
+    bert = context.model("bert")
+    gpt = context.model("gpt")
     texts = context.files["texts"]
     small = (*small_settings(), *EVERY_STEP, *SHORT)
     key = "objective and logger"

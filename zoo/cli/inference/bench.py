@@ -173,7 +173,8 @@ def _pairs(
 
     names = [dtype_name(dtype) if dtype in (*NAMES, *QUANTIZED) else dtype for dtype in dtypes]
     if checkpoint.export_target not in (None, ONNX):
-        backends, names = backends or (checkpoint.export_target,), names or [None]
+        backends = backends or (checkpoint.export_target,)
+        names = names or [None]
     elif has_graph_alone(checkpoint):
         backends = backends or ("onnx",)
         names = names or [*read_export_info(checkpoint).dtypes]

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("zoo")
 MOST_ROWS = 20  # labels that are printed
 WIDTH = 80  # of what is printed
-CONFUSION, RELIABILITY = "confusion.svg", "reliability.svg"  # files of --figures
+# files of --figures
+CONFUSION = "confusion.svg"
+RELIABILITY = "reliability.svg"
 
 
 @click.command(
@@ -132,7 +134,8 @@ def command(
     compute = {name: options.pop(name) for name in ("backend", "device", "dtype", "threads")}
     requested = {name: value for name, value in options.items() if value not in (None, ())}
     _check_options(task, suite, {**requested, "revision": revision, "lock": lock})
-    record, data = not no_record, tuple(map(Path, eval_data))
+    record = not no_record
+    data = tuple(map(Path, eval_data))
     if task is None:
         outputs = {"--predictions": predictions, "--report": report, "--excel-safe": excel_safe}
         for flag, setting in outputs.items():
@@ -202,7 +205,8 @@ class _Output:
         from zoo.io.output.overwrite import check_file
         from zoo.io.output.tables import check_table
 
-        self.predictions, self.report = predictions, report
+        self.predictions = predictions
+        self.report = report
         if predictions is None and report is None:
             return
         self._options: dict[str, Any] = {"force": force, "sources": expand_paths(list(files))}

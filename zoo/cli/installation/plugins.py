@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from zoo.conformance.plugin_report import PluginReport
 
 COLUMNS = ("plugin", "distribution", "location", "record", "provides", "health")
-DROPS, WRAPS = ("record", "location"), ("provides", "health")  # for a narrow terminal
+# for a narrow terminal
+DROPS = ("record", "location")
+WRAPS = ("provides", "health")
 HERE = "zoo.cli.installation"
 COMMANDS = {
     "list": (f"{HERE}.plugins:list_all", "List the plugins, as without a subcommand."),

@@ -85,7 +85,8 @@ def _summary(adapter: "Checkpoint") -> dict[str, Any]:
     from zoo.adapters.checkpoint import adapter_file, adapter_method_of, adapter_record
     from zoo.io.tensors.safetensors import read_header
 
-    record, file = adapter_record(adapter), adapter_file(adapter)
+    record = adapter_record(adapter)
+    file = adapter_file(adapter)
     infos = read_header(file)[0].values()
     return {
         "adapter": str(adapter.path),

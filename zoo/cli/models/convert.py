@@ -145,7 +145,9 @@ def _convert_adapter(
     from zoo.errors import UsageError
     from zoo.io.output.overwrite import check_target
 
-    labels, to, force = options.pop("labels"), options.pop("to"), options.pop("force")
+    labels = options.pop("labels")
+    to = options.pop("to")
+    force = options.pop("force")
     read = {name: options.pop(name) for name in ("head", "offline", "allow_pickle")}
     for name, value in options.items():
         if value:

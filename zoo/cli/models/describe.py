@@ -49,7 +49,8 @@ def describe_export(checkpoint: "Checkpoint", *, verbose: bool) -> list[str]:
     """Return the lines on an ONNX export."""
     from zoo.inference.exported import read_export_info
 
-    info, files = read_export_info(checkpoint), checkpoint.manifest.files
+    info = read_export_info(checkpoint)
+    files = checkpoint.manifest.files
     rows = []
     for dtype, graphs in info.dtypes.items():
         data = [name for graph in graphs for name in files if name.startswith(f"{graph}_data")]
@@ -96,8 +97,10 @@ def describe_run(path: Path) -> tuple[dict[str, Any], list[str]]:
     from zoo.training.state.final_model import is_finished
     from zoo.training.state.location import resume_command
 
-    history, finished = RunHistory.read(path), is_finished(path)
-    config, kind = history.config, str(history.manifest.get("kind", "pretrain"))
+    history = RunHistory.read(path)
+    finished = is_finished(path)
+    config = history.config
+    kind = str(history.manifest.get("kind", "pretrain"))
     value = {
         "path": str(path),
         "run": kind,
@@ -148,7 +151,8 @@ def describe_stages(path: Path) -> tuple[dict[str, Any], list[str]]:
     from zoo.training.state.final_model import is_finished
     from zoo.training.state.location import resume_command
 
-    states, kind = dict[str, str](), ""
+    states = dict[str, str]()
+    kind = ""
     for name in map(str, read_json_object(path / STAGES)["stages"]):
         run = path / name
         if not (run / "run.json").is_file():
@@ -198,7 +202,8 @@ def describe_corpus(path: Path) -> tuple[dict[str, Any], list[str]]:
 
 def describe_values(value: Mapping[str, Any], *, following: str) -> list[str]:
     """Return the lines on a model that is not here, or not converted."""
-    facts, nested = {}, {}
+    facts = {}
+    nested = {}
     for key, item in value.items():
         if key == "parameters" and item:
             facts["parameters"] = f"{format_count(item)} ({item:,})"
@@ -225,8 +230,10 @@ def tasks_of(checkpoint: "Checkpoint") -> list[str]:
 
 def _facts(checkpoint: "Checkpoint", kind: str) -> dict[str, str]:
     """Return what a model and an export have in common."""
-    manifest, model = checkpoint.manifest, checkpoint.model
-    count, source = checkpoint.weights.parameters(), manifest.source
+    manifest = checkpoint.manifest
+    model = checkpoint.model
+    count = checkpoint.weights.parameters()
+    source = manifest.source
     dtypes = ", ".join(
         f"{number} tensors {DTYPE_NAMES.get(dtype, dtype)}"
         for dtype, number in manifest.dtypes.items()
@@ -291,7 +298,8 @@ def _run_command(checkpoint: "Checkpoint") -> str:
     from zoo.conversion.model_card import task_of_head
     from zoo.conversion.usage import UsedModel, zoo_snippet
 
-    info, training = checkpoint.model.tokenizer, checkpoint.manifest.training or {}
+    info = checkpoint.model.tokenizer
+    training = checkpoint.manifest.training or {}
     task = task_of_head(checkpoint.family, checkpoint.head_name, training.get("task"))
     pooled = checkpoint.model.pooling is not None
     mask = info.special.get("mask") if info else None

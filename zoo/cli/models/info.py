@@ -198,7 +198,8 @@ def _export(manifest: "Manifest") -> dict[str, Any]:
     from zoo.errors import VerificationError
     from zoo.plugins import get_family
 
-    model, export = manifest.model, manifest.export or {}
+    model = manifest.model
+    export = manifest.export or {}
     head = get_family(model.family).heads().get(model.head) if model else None
     if model is None or head is None:
         raise VerificationError("the export is of an older layout", "export and push it again")

@@ -220,7 +220,8 @@ def _finish_seeds(
     from zoo.distillation.scoring.seeds import summarize_seeds
     from zoo.finetuning.runs import MODEL, SUMMARY
 
-    path, runs = directories[0].parent, [DistillRun.last_stage(run) for run in directories]
+    path = directories[0].parent
+    runs = [DistillRun.last_stage(run) for run in directories]
     scores = _score(runs, options, given)
     summary = summarize_seeds(path, runs, scores)
     paths = {"runs": path, "model": path / MODEL, "summary": path / SUMMARY}

@@ -178,7 +178,8 @@ def command(
             corpus=texts,
             scorer=again,
         )
-        mined, count = list(found), 0
+        mined = list(found)
+        count = 0
         for row in mined_rows(
             mined, output_format, (text, pair), mining.num_negatives, scores=output_scores
         ):

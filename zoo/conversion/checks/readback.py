@@ -19,7 +19,8 @@ def check_readable(
         with opened.reader:
             read = plan_conversion(opened, plan.head)
             for name in plan.config.__struct_fields__:
-                actual, expected = getattr(read.config, name), getattr(plan.config, name)
+                actual = getattr(read.config, name)
+                expected = getattr(plan.config, name)
                 if actual != expected:
                     raise VerificationError(f"{name} is {actual!r:.80}, not {expected!r:.80}")
             if opened.pooling != plan.opened.pooling:

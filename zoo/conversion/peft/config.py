@@ -24,17 +24,36 @@ from zoo.weights import Transpose
 # keys of peft's configuration that say nothing about the values, or what the tensors say as well
 UNREAD = frozenset(
     (
-        *("revision", "inference_mode", "peft_version", "init_ia3_weights"),
-        *("target_modules", "exclude_modules", "modules_to_save", "fan_in_fan_out"),
-        *("layers_to_transform", "layers_pattern", "megatron_core", "qalora_group_size"),
+        "revision",
+        "inference_mode",
+        "peft_version",
+        "init_ia3_weights",
+        "target_modules",
+        "exclude_modules",
+        "modules_to_save",
+        "fan_in_fan_out",
+        "layers_to_transform",
+        "layers_pattern",
+        "megatron_core",
+        "qalora_group_size",
     )
 )
 READ = frozenset(
     (
-        *("peft_type", "task_type", "auto_mapping", "base_model_name_or_path"),
-        *("r", "lora_alpha", "lora_dropout"),
-        *("use_rslora", "use_dora", "bias", "init_lora_weights", "feedforward_modules"),
-        *("rank_pattern", "alpha_pattern"),
+        "peft_type",
+        "task_type",
+        "auto_mapping",
+        "base_model_name_or_path",
+        "r",
+        "lora_alpha",
+        "lora_dropout",
+        "use_rslora",
+        "use_dora",
+        "bias",
+        "init_lora_weights",
+        "feedforward_modules",
+        "rank_pattern",
+        "alpha_pattern",
     )
 )
 SOUND_INIT = (True, False, None, "gaussian", "eva", "orthogonal")  # of unchanged base weights

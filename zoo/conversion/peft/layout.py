@@ -1,6 +1,7 @@
 """Names of peft's files and tensors."""
 
-PEFT_CONFIG, PEFT_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+PEFT_CONFIG = "adapter_config.json"
+PEFT_WEIGHTS = "adapter_model.safetensors"
 PREFIX = "base_model.model."
 # head -> type of the task in peft
 TASK_TYPES = {

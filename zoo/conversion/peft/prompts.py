@@ -20,22 +20,34 @@ from zoo.nn.adapters.prompt import token_embeddings
 
 PROMPTS = "prompt_embeddings"
 PREFIX = "base_model."  # of names of the head; peft does not change the modules of the base
-PROMPT, PREFIX_TUNING = "PROMPT_TUNING", "PREFIX_TUNING"
+PROMPT = "PROMPT_TUNING"
+PREFIX_TUNING = "PREFIX_TUNING"
 # P-tuning stores the embeddings that its network computed
 TYPES = (PROMPT, "P_TUNING", PREFIX_TUNING)
-SEQ_TO_SEQ, BACKBONE = TASK_TYPES["seq2seq-lm"], TASK_TYPES["none"]
+SEQ_TO_SEQ = TASK_TYPES["seq2seq-lm"]
+BACKBONE = TASK_TYPES["none"]
 READ = frozenset(
     (
-        *("num_virtual_tokens", "token_dim", "num_transformer_submodules", "num_attention_heads"),
+        "num_virtual_tokens",
+        "token_dim",
+        "num_transformer_submodules",
+        "num_attention_heads",
         "num_layers",
     )
 )
 # what values began with, and networks that computed them
 UNREAD = frozenset(
     (
-        *("prompt_tuning_init", "prompt_tuning_init_text", "tokenizer_name_or_path"),
-        *("tokenizer_kwargs", "init_weights", "prefix_projection", "encoder_hidden_size"),
-        *("encoder_reparameterization_type", "encoder_num_layers", "encoder_dropout"),
+        "prompt_tuning_init",
+        "prompt_tuning_init_text",
+        "tokenizer_name_or_path",
+        "tokenizer_kwargs",
+        "init_weights",
+        "prefix_projection",
+        "encoder_hidden_size",
+        "encoder_reparameterization_type",
+        "encoder_num_layers",
+        "encoder_dropout",
     )
 )
 
@@ -52,7 +64,11 @@ def prompts_config(method: VirtualTokens, adaptable: AdaptableModel) -> dict[str
     """Return the keys of peft's configuration."""
     _require_applied(method, adaptable)
     if isinstance(method, PromptTuning):
-        kind, modules, layers, heads = PROMPT, 1, 1, 1  # peft only reads the width of a prompt
+        # peft only reads the width of a prompt
+        kind = PROMPT
+        modules = 1
+        layers = 1
+        heads = 1
         table: Any = token_embeddings(adaptable.model)
         width = table.embedding_dim
     else:
@@ -62,11 +78,13 @@ def prompts_config(method: VirtualTokens, adaptable: AdaptableModel) -> dict[str
                 "shift_positions false",
                 "`zoo run` applies it with --adapter",
             )
-        kind, modules = PREFIX_TUNING, 1
+        kind = PREFIX_TUNING
+        modules = 1
         layers, heads, size = _sizes(adaptable)
         width = heads * size
         if _has_decoder(adaptable):
-            modules, layers = 2, 2 * layers
+            modules = 2
+            layers = 2 * layers
     return {
         "peft_type": kind,
         "num_virtual_tokens": method.num_virtual_tokens,
@@ -79,7 +97,8 @@ def prompts_config(method: VirtualTokens, adaptable: AdaptableModel) -> dict[str
 
 def _require_applied(method: VirtualTokens, adaptable: AdaptableModel) -> None:
     """Check that peft applies prompts or prefixes to the class of a model."""
-    task, is_prefix = TASK_TYPES.get(adaptable.head), isinstance(method, PrefixTuning)
+    task = TASK_TYPES.get(adaptable.head)
+    is_prefix = isinstance(method, PrefixTuning)
     if _has_decoder(adaptable):
         # Its classes with other heads compute the decoder's inputs from token ids, which they do
         # not get with a prompt, and a prefix would also be read by the encoder.

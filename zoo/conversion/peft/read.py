@@ -92,7 +92,8 @@ def read_peft(
     config = with_head_labels(source, base, head, tensors, labels)
     config = with_saved_rows(base, config, head, by_hub_names(tensors))
     tokenizer = read_own_tokenizer(CheckpointDir(source, str(source)), base, config)
-    weights, adaptable = family.weights(config, head), adaptable_model(family, config, head)
+    weights = family.weights(config, head)
+    adaptable = adaptable_model(family, config, head)
     if not prompts.is_prompt(settings):
         settings, tensors = with_one_rank(source / PEFT_CONFIG, settings, weights, tensors)
         tensors = with_whole_modules(file, settings, base, adaptable, tensors)
@@ -138,7 +139,8 @@ def require_tied(
     """Check that peft did not train one of two tied tensors: it replaces the module by a copy."""
     modules = settings.get("modules_to_save") or ()
     for alias, owner in weights.aliases().items():
-        name, copy = weights.written(owner), weights.written(alias)
+        name = weights.written(owner)
+        copy = weights.written(alias)
         module = name.rpartition(".")[0]
         is_copied = any(matches(module, target) for target in modules)
         if name in tensors and copy not in tensors and is_copied:
@@ -154,7 +156,8 @@ def sentence_fields(
     """Return what the files next to an adapter say of sentence encoders and cross-encoders."""
     # Fields of ``config.json``, weights of modules, and the names of the files. peft itself writes
     # no such files; fields and weights are ``None`` then, for the base's.
-    files, family = SourceFiles(source), base.family
+    files = SourceFiles(source)
+    family = base.family
     config_file = family.config_files[0]
     extra: dict[str, Any] = {}
     if files.has(config_file):
@@ -183,7 +186,8 @@ def with_head_labels(
     labels: Sequence[str] | None,
 ) -> Config:
     """Return the base's configuration with the labels of the adapter's head."""
-    family, config = base.family, base.config
+    family = base.family
+    config = base.config
     if not family.heads()[head].has_labels:
         return config
     if labels is None and is_named_file(source / CONFIG):  # written by ``zoo convert --to hub``
@@ -258,7 +262,9 @@ def map_updates(
         for number, part in site.parts.items()
         if part.in_hub
     }
-    ours, modules, rest = dict[str, Tensor](), dict[str, bool](), dict[str, Tensor]()
+    ours = dict[str, Tensor]()
+    modules = dict[str, bool]()
+    rest = dict[str, Tensor]()
     for key, tensor in tensors.items():
         name = key.removeprefix(PREFIX)
         kind = next((kind for kind, end in ENDINGS.items() if name.endswith(end)), None)

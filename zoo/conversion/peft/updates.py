@@ -40,7 +40,8 @@ def with_one_rank(
                 "merge the adapter in peft, and convert the model",
             )
     power = 0.5 if settings.get("use_rslora") else 1
-    a, b = ENDINGS["lora_A"], ENDINGS["lora_B"]
+    a = ENDINGS["lora_A"]
+    b = ENDINGS["lora_B"]
     shapes = {
         weights.written(source).removesuffix(WEIGHT): shape
         for entry in weights.entries()
@@ -86,7 +87,8 @@ def with_whole_modules(
     sites = {weights.written(name) for name in adaptable.names}
     modules = {weights.written(source) for e in weights.entries() for source in e.sources}
     whole = {name.removesuffix(WEIGHT) for name in modules} - sites
-    updates, changed = dict[str, dict[str, Tensor]](), dict(tensors)
+    updates = dict[str, dict[str, Tensor]]()
+    changed = dict(tensors)
     for kind, end in ENDINGS.items():
         for key in [key for key in tensors if key.endswith(end)]:
             module = key.removeprefix(PREFIX).removesuffix(end)

@@ -58,11 +58,15 @@ from zoo.weights import WeightMap
 def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False) -> AdapterReport:
     """Write an adapter so that peft opens it."""
     (adapter,) = checkpoint.adapters
-    method, weights = adapter_method_of(adapter), checkpoint.weights
+    method = adapter_method_of(adapter)
+    weights = checkpoint.weights
     adaptable = adaptable_model(checkpoint.family, checkpoint.config, checkpoint.head_name)
-    settings, architecture = peft_config(method, adaptable), hub_class(checkpoint)
+    settings = peft_config(method, adaptable)
+    architecture = hub_class(checkpoint)
     check_digests(adapter.path)
-    tensors, whole, virtual = dict[str, Tensor](), list[str](), dict[str, Tensor]()
+    tensors = dict[str, Tensor]()
+    whole = list[str]()
+    virtual = dict[str, Tensor]()
     is_virtual = isinstance(method, VirtualTokens)
     sites = {site.module: site for site in adaptable.sites}
     stored = load_file(adapter_file(adapter))
@@ -129,7 +133,8 @@ def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False
 
 def side_files(checkpoint: AdaptedCheckpoint, architecture: str) -> dict[str, bytes]:
     """Return the files next to an adapter: of labels, or of sentence-transformers."""
-    model, config_file = checkpoint.model, checkpoint.family.config_files[0]
+    model = checkpoint.model
+    config_file = checkpoint.family.config_files[0]
     files = checkpoint_side_files(checkpoint, dtype="float32", architecture=architecture)
     labels = files.pop(config_file)
     if model.score_activation is not None:
@@ -145,7 +150,9 @@ def side_files(checkpoint: AdaptedCheckpoint, architecture: str) -> dict[str, by
 
 def unchanged_head(checkpoint: AdaptedCheckpoint, modules: tuple[str, ...]) -> dict[str, Tensor]:
     """Return the base's tensors of modules of the head, by the ends of these modules' names."""
-    family, config, head = checkpoint.family, checkpoint.config, checkpoint.head_name
+    family = checkpoint.family
+    config = checkpoint.config
+    head = checkpoint.head_name
     backbone = {entry.target for entry in family.weights(config, "none").entries()}
     of_head = set[str]()
     for entry in checkpoint.weights.entries():
@@ -162,7 +169,8 @@ def copied_modules(
     """Return more modules, whose tensors are tied to those that were trained as a whole."""
     # peft trains and saves copies of modules, which unties them. With equal copies of all of them,
     # the model computes the same.
-    weights, copied = checkpoint.weights, dict[str, None]()
+    weights = checkpoint.weights
+    copied = dict[str, None]()
     inside = tuple(f"{module}." for module in modules)
     trained = {s for e in weights.entries() if e.target in whole for s in e.sources}
     for alias, owner in weights.aliases().items():
@@ -179,7 +187,8 @@ def saved_with_modules(
     prefix: str,
 ) -> dict[str, Tensor]:
     """Return the other tensors of modules that peft saves: tied ones, and some of the base."""
-    weights, inside = checkpoint.weights, tuple(f"{module}." for module in modules)
+    weights = checkpoint.weights
+    inside = tuple(f"{module}." for module in modules)
     aliases = {name for name in map(weights.written, weights.aliases()) if name.startswith(inside)}
     arguments = (checkpoint.base, checkpoint.config, checkpoint.head_name)
     values = tied_values(*arguments, stored, aliases)

@@ -26,7 +26,9 @@ NAMES = {",": "commas", ";": "semicolons", TAB: "tabs", "|": "bars"}
 SEPARATOR_LINE = re.compile(r'"?sep=([^\w"\s]|\t)"?', re.IGNORECASE)
 IDENTIFIER = re.compile(r"[\w.:/-]{1,64}")  # a column's name that is not a sentence
 # Lines and characters that decide the separator; at least so many lines are read.
-SAMPLE_LINES, SAMPLE_CHARACTERS, MIN_SAMPLE_LINES = 200, 1 << 18, 3
+SAMPLE_LINES = 200
+SAMPLE_CHARACTERS = 1 << 18
+MIN_SAMPLE_LINES = 3
 
 
 class Dialect(NamedTuple):
@@ -109,7 +111,8 @@ def _say_separator(path: Path, delimiter: str) -> None:
 
 def _first_lines(path: Path) -> _Sample:
     lines = list[str]()
-    first_number, characters = 1, 0
+    first_number = 1
+    characters = 0
     for number, line in enumerate(read_lines(path, rows=True, strip=False), 1):
         if not line:
             continue
@@ -174,7 +177,8 @@ def _require_one_column(
             raise _ambiguous(path, [named, split])
         if split.is_prose:
             continue
-        name, different = NAMES[split.dialect.delimiter], split.rows - split.equal
+        name = NAMES[split.dialect.delimiter]
+        different = split.rows - split.equal
         raise UsageError(
             f"{path}: the header has {len(split.header)} columns separated by {name}, and "
             f"{different:,} of the first {split.rows:,} rows have another number",
@@ -230,7 +234,9 @@ class _Lines:
     def __init__(self, lines: Iterator[str]) -> None:
         self._lines = lines
         self._again = deque[str]()
-        self.number, self.record = 0, list[str]()  # last line that was read; lines since ``begin``
+        # last line that was read; lines since ``begin``
+        self.number = 0
+        self.record = list[str]()
         self._size = 0  # of the record, in characters
         # A quote that is open at the end of a line up to this one is not closed.
         self._open_until = 0
@@ -258,7 +264,8 @@ class _Lines:
     def begin(self) -> int:
         """Skip blank lines, and return the number of the first line of the next record."""
         self.record.clear()
-        self._size, self.ended_open = 0, False
+        self._size = 0
+        self.ended_open = False
         while self._again and self._again[0] == "\n":
             self._again.popleft()
             self.number += 1

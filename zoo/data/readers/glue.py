@@ -42,7 +42,8 @@ def _same(*names: str) -> dict[str, str]:
     return {name: name for name in names}
 
 
-SENTENCES, ENTAILED = ("sentence1", "sentence2"), ("entailment", "not_entailment")
+SENTENCES = ("sentence1", "sentence2")
+ENTAILED = ("entailment", "not_entailment")
 # RTE and WNLI have the columns of MNLI, and another name for the label
 GLUE = {
     "cola": GlueTask(

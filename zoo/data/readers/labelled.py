@@ -181,7 +181,9 @@ def hold_out(
     # Equal texts are on one side, and samples that are added later do not move others. At least one
     # sample is held out
     hashes = [sample.hash for sample in samples]
-    lowest, held, rest = min(hashes), list[AnySample](), list[AnySample]()
+    lowest = min(hashes)
+    held = list[AnySample]()
+    rest = list[AnySample]()
     for sample, number in zip(samples, hashes, strict=True):
         (held if number < fraction or number == lowest else rest).append(sample)
     if not rest:

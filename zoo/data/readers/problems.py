@@ -24,7 +24,8 @@ class InvalidRows(UsageError):
     """Rows that cannot be used, as one error; ``skippable`` if there is ``--skip-invalid``."""
 
     def __init__(self, errors: Sequence[RowError], count: int, *, skippable: bool = True) -> None:
-        self.errors, self.count = errors, count
+        self.errors = errors
+        self.count = count
         option = " with --skip-invalid" if skippable else ""
         if count == 1:
             remedy = errors[0].hint or "correct the row"
@@ -45,7 +46,9 @@ class RowProblems:
     # of them. ``skip`` is ``None`` for commands that cannot skip rows.
 
     def __init__(self, *, skip: bool | None = None) -> None:
-        self.skip, self.count = skip, 0  # without ``skip``, ``require_none`` refuses the rows
+        # without ``skip``, ``require_none`` refuses the rows
+        self.skip = skip
+        self.count = 0
         self.first = list[RowError]()
 
     def add(self, error: RowError) -> None:

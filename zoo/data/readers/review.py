@@ -40,9 +40,11 @@ class DataReview:
 
     def __init__(self) -> None:
         self.labels = Counter[str]()
-        self._texts, self._rows = array("q"), array("q")
+        self._texts = array("q")
+        self._rows = array("q")
         self._judged = False  # some samples have an answer
-        self._blank, self._first_blank = 0, ""
+        self._blank = 0
+        self._first_blank = ""
 
     def add(self, sample: Reviewed, location: str) -> None:
         """Add a sample."""
@@ -64,7 +66,8 @@ class DataReview:
             lines.append(
                 f"{self._blank:,} {which} have an empty text; the first is {self._first_blank}"
             )
-        texts, rows = _numbers(self._texts), _numbers(self._rows)
+        texts = _numbers(self._texts)
+        rows = _numbers(self._rows)
         repeats = _repeats(rows, rows, equal=True)
         if repeats:
             lines.append(f"{len(repeats):,} {which} repeat others: {_places(repeats, locate)}")

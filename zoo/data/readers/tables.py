@@ -87,7 +87,8 @@ def read_rows(
     # ``.ndjson`` have one JSON object per line; ``.parquet`` is Parquet. Blank lines are skipped.
     # If all columns are numbers, such as ``2``, a text table has no header, and its columns are
     # counted from 1.
-    suffix, problems = suffix or suffix_of(path), problems or NoProblems()
+    suffix = suffix or suffix_of(path)
+    problems = problems or NoProblems()
     if suffix in JSON_LINES:
         return _json_rows(path, columns, problems, others)
     if suffix in DELIMITERS:
@@ -131,7 +132,9 @@ def _json_rows(
 
     numbered = enumerate(read_lines(path, rows=True), 1)
     rows = problems.checked(((number, line) for number, line in numbered if line), row_of)
-    lacking, found = list[RowError](), False  # rows without a column, until one has them all
+    # rows without a column, until one has them all
+    lacking = list[RowError]()
+    found = False
     for row in rows:
         location = row.location
         try:
@@ -146,7 +149,8 @@ def _json_rows(
             continue
         for before in lacking:
             problems.add(before)
-        lacking, found = [], True
+        lacking = []
+        found = True
         yield Row(location, values)
     if lacking:
         raise lacking[0]
@@ -156,7 +160,8 @@ def _delimited_rows(
     path: Path, columns: Sequence[str] | None, suffix: str, problems: RowProblems, others: bool
 ) -> Iterator[Row]:
     numbered = columns is not None and all(map(is_number, columns))
-    dialect, header = find_dialect(path, suffix, columns), list[str]()
+    dialect = find_dialect(path, suffix, columns)
+    header = list[str]()
     for number, cells in read_records(path, dialect):
         location = f"{path}:{number}"
         if isinstance(cells, RowError):

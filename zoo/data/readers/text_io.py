@@ -15,7 +15,8 @@ from zoo.io.sizes import check_size
 NAMED = re.compile(r"((?:glue/)?[\w.+-]+)=(.+)")  # a data set's name, and its file
 READ_BYTES = 1 << 20
 ZSTD_READ_BYTES = 1 << 10  # compressed bytes; zstd expands at most 32,768 times
-GZIP, ZSTD = ".gz", ".zst"
+GZIP = ".gz"
+ZSTD = ".zst"
 COMPRESSED = (GZIP, ZSTD)
 
 
@@ -35,9 +36,11 @@ def read_lines(file: Path, *, rows: bool = False, strip: bool = True) -> Iterato
 
 def open_last_line(file: Path) -> int | None:
     """Return the number of the last line of a file if no line feed ends it, as if it was cut."""
-    feeds, last = 0, b"\n"
+    feeds = 0
+    last = b"\n"
     for piece in _pieces(file):
-        feeds, last = feeds + piece.count(b"\n"), piece[-1:] or last
+        feeds = feeds + piece.count(b"\n")
+        last = piece[-1:] or last
     return None if last in b"\r\n" else feeds + 1
 
 

@@ -47,7 +47,8 @@ def iter_text_groups(
     names = [*texts, *([] if label is None else [label])]
 
     def group(row: Row) -> TextGroup:
-        location, values = row.location, row.values
+        location = row.location
+        values = row.values
         group = tuple(map(row.text, texts))
         if label is None:
             return TextGroup(group, None, location)

@@ -36,9 +36,12 @@ class NoDuplicatesOrder(ProportionalMixture):
 
     @override
     def epoch(self, epoch: int) -> Rows:
-        waiting, batches = deque(super().epoch(epoch).tolist()), list[list[int]]()
+        waiting = deque(super().epoch(epoch).tolist())
+        batches = list[list[int]]()
         while waiting:
-            batch, passed, texts = list[int](), list[int](), set[int]()
+            batch = list[int]()
+            passed = list[int]()
+            texts = set[int]()
             while waiting and len(batch) < self.batch_size:
                 row = waiting.popleft()
                 if texts.isdisjoint(self.texts[row]):

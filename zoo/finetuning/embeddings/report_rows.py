@@ -72,7 +72,8 @@ def retrieval_row(
     similarity: "NDArray[np.floating[Any]]",
 ) -> Prediction:
     """Return the row of an anchor, by its similarity to each text, (texts,)."""
-    first, own = int(similarity.argmax()), similarity[list(relevant)].max()
+    first = int(similarity.argmax())
+    own = similarity[list(relevant)].max()
     return {
         "text": anchor,
         "label": [texts[number] for number in relevant],

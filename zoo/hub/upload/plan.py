@@ -24,10 +24,12 @@ from zoo.io.yaml import parse_yaml
 
 BRANCH = "main"
 LICENCE_ID = re.compile(r"[a-z0-9][a-z0-9.-]*")  # as the Hub writes them
-AGAIN, EXPORT_AGAIN = "convert the model again", "export the model again"
+AGAIN = "convert the model again"
+EXPORT_AGAIN = "export the model again"
 MODEL_CARD = "README.md"
 PLACEHOLDER = "organisation/name"  # of the repository, in snippets of a model card
-ZOO_MANIFEST, RUN_RECORD = "zoo.json", "run.json"
+ZOO_MANIFEST = "zoo.json"
+RUN_RECORD = "run.json"
 
 
 class _Manifest(msgspec.Struct):
@@ -93,7 +95,8 @@ def plan_upload(path: Path, repo: str, licence: str | None = None) -> UploadPlan
         text = decode_text(card or b"", path / MODEL_CARD)
         front, dashes, body = text.removeprefix("---\n").partition("---\n")
         if not text.startswith("---\n") or not dashes:
-            front, body = "", text
+            front = ""
+            body = text
         kept = [line for line in front.splitlines(keepends=True) if not line.startswith("license:")]
         card = f"---\nlicense: {licence}\n{''.join(kept)}---\n{body}".encode()
     if card is not None:

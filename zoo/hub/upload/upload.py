@@ -63,7 +63,8 @@ def upload(plan: UploadPlan, repo: str, *, private: bool, message: str) -> str:
         raise UsageError("an upload needs a connection", "unset $HF_HUB_OFFLINE")
     if get_token() is None:
         raise SourceError("an upload needs an access token", "set $HF_TOKEN")
-    api, call = HfApi(library_name="zoo"), UploadCall(repo)
+    api = HfApi(library_name="zoo")
+    call = UploadCall(repo)
     with (
         _plain_http(),
         contextlib.ExitStack() as stack,
@@ -98,7 +99,8 @@ def _addition(plan: UploadPlan, name: str) -> Iterator[CommitOperationAdd]:
 @contextlib.contextmanager
 def _plain_http() -> Iterator[None]:
     """Upload by HTTP, without progress bars of huggingface_hub."""
-    without_xet, quiet = constants.HF_HUB_DISABLE_XET, are_progress_bars_disabled()
+    without_xet = constants.HF_HUB_DISABLE_XET
+    quiet = are_progress_bars_disabled()
     constants.HF_HUB_DISABLE_XET = True
     if not quiet:
         disable_progress_bars()

@@ -76,7 +76,8 @@ def beam_search(
     # Graves 2012, arXiv:1211.3711, section 4 (the search); Wu et al. 2016, arXiv:1609.08144,
     # section 7 (the length penalty). The choice of hypotheses, the stopping criterion and the final
     # scores follow transformers, so that both find the same sequences.
-    beams, limits = settings.num_beams, scores.max_new_tokens
+    beams = settings.num_beams
+    limits = scores.max_new_tokens
     texts = [_BeamHypotheses([[]] * beams, [0.0] + [NONE] * (beams - 1), n) for n in limits]
     sampler = BeamSampler(settings.seed, row_ids) if settings.samples else None
     count = max(2, 1 + len(eos_token_ids)) * beams  # enough even if all end tokens are among them
@@ -84,7 +85,8 @@ def beam_search(
     # all beams start from the same prompt; all but the first have the score NONE
     rows = torch.arange(len(texts), device=logits.device).repeat_interleave(beams)
     state.select(rows)
-    logits, active = logits[rows], list(range(len(texts)))
+    logits = logits[rows]
+    active = list(range(len(texts)))
     for _ in range(max(limits)):
         scores.check(logits)
         log_probs = logits.float().log_softmax(-1)

@@ -30,7 +30,8 @@ class Scores:
         self._settings = settings
         self._rules = make_rules(settings, eos_token_ids, custom)
         self.has_rules = bool(self._rules)
-        ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+        ids = inputs["input_ids"]
+        mask = inputs.get("attention_mask")
         self._starts = inputs.get(TARGET)  # (prompts, tokens), of an encoder-decoder
         rows = zip(ids, ids == ids if mask is None else mask.bool(), strict=True)
         self._prompts = [row[real] for row, real in rows]

@@ -22,7 +22,8 @@ def greedy_or_sample(
 ) -> Iterator[list[tuple[int, int]]]:
     """Generate, and yield the tokens of each step."""
     # A finished row leaves the batch.
-    rows, limits = list(range(len(inputs["input_ids"]))), scores.max_new_tokens
+    rows = list(range(len(inputs["input_ids"])))
+    limits = scores.max_new_tokens
     longest = max(limits)
     sampler = RowSampler(settings.seed, row_ids, longest) if settings.samples else None
     logits, state = decoder.prefill(inputs, longest)
@@ -50,5 +51,6 @@ def greedy_or_sample(
         if len(unfinished) < len(rows):
             indices = torch.tensor(unfinished, device=tokens.device)
             state.select(indices)
-            rows, tokens = [rows[k] for k in unfinished], tokens[indices]
+            rows = [rows[k] for k in unfinished]
+            tokens = tokens[indices]
         logits = decoder.step(tokens, state)

@@ -92,7 +92,8 @@ class GenerationTask(BatchTask):
 
     def _require_vocabulary(self) -> None:
         """Check that the model has the tokens that the settings force, start with or favour."""
-        size, settings = self.vocab_size, self.settings
+        size = self.vocab_size
+        settings = self.settings
         ids = {
             name: token_ids(getattr(settings, name))
             for name in (
@@ -116,7 +117,8 @@ class GenerationTask(BatchTask):
         """Return the limits on the number of prompt tokens, less the new tokens of decoders."""
         if self.side != "left":
             return super().limits()
-        limits, settings = super().limits(), self.settings
+        limits = super().limits()
+        settings = self.settings
         if settings.max_new_tokens is None and settings.max_length is not None:
             return [min(limit, settings.max_length) - 1 for limit in [*limits, settings.max_length]]
         prompts = [limit - settings.longest for limit in limits]
@@ -166,7 +168,8 @@ class GenerationTask(BatchTask):
             row_ids=[item.row_id for item in items],
             logits_processor=self.logits_processor,
         )
-        count, results = self.settings.num_return_sequences, []
+        count = self.settings.num_return_sequences
+        results = []
         for k, prompt in enumerate(prompts):
             sequences = [
                 self._result(prompt, tokens)
@@ -232,7 +235,8 @@ class GenerationTask(BatchTask):
 
     def _result(self, prompt: list[int], new_tokens: list[int]) -> dict[str, Any]:
         ended = bool(new_tokens) and new_tokens[-1] in self.eos_token_ids
-        tokens, before = new_tokens[:-1] if ended else new_tokens, self._before(prompt)
+        tokens = new_tokens[:-1] if ended else new_tokens
+        before = self._before(prompt)
         prefix = len(self.tokenizer.decode(before)) if before else 0
         text = self.tokenizer.decode([*before, *tokens])[prefix:]
         return {"generated": text, "stopped": "end" if ended else "length"}

@@ -34,7 +34,9 @@ class OrtDecodeState:
     """State between decoding steps."""
 
     def __init__(self, past: Values, source: Values, mask: Integers, selector: RowSelector) -> None:
-        self.past, self.source, self.mask = past, source, mask
+        self.past = past
+        self.source = source
+        self.mask = mask
         self._selector = selector
         self._prompts = np.arange(len(mask))  # (batch,), the prompt of each row
 
@@ -60,7 +62,8 @@ class OrtDecoder:
     def __init__(
         self, paths: Sequence[Path], device: str = "cpu", threads: int | None = None
     ) -> None:
-        self._device, self._selector = device, RowSelector(device)
+        self._device = device
+        self._selector = RowSelector(device)
         *encoder, self.decoder = [create_session(path, device, threads) for path in paths]
         self._encoder = encoder[0] if encoder else None
         check_cache(paths[-1], self.decoder, tuple(TYPES))
@@ -119,12 +122,14 @@ class OrtDecoder:
         outputs = run_values(self.decoder, values, names, self._device)
         logits: Floats = outputs.pop(LOGITS).numpy()
         cross = {name: outputs.pop(name) for name in names if name in self._cross_outputs}
-        state.past, state.source = _as_inputs(outputs), {**state.source, **_as_inputs(cross)}
+        state.past = _as_inputs(outputs)
+        state.source = {**state.source, **_as_inputs(cross)}
         return logits
 
     def whole(self, inputs: Mapping[str, Integers], past: int = 0) -> "Floats":
         """Return the logits of whole sequences, (batch, tokens), as (batch, tokens, vocabulary)."""
-        state, tokens = self.begin(inputs), inputs[self.target]
+        state = self.begin(inputs)
+        tokens = inputs[self.target]
         pieces = [tokens[:, :past], tokens[:, past:]] if past else [tokens]
         logits = [self.read(piece, state) for piece in pieces]
         return np.concatenate(logits, axis=1) if past else logits[0]

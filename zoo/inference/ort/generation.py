@@ -15,7 +15,8 @@ class OrtGenerator:
     """A ``zoo.inference.generation.decoder.Decoder`` in ONNX Runtime."""
 
     def __init__(self, graphs: OrtDecoder, config: Any) -> None:
-        self._graphs, self._config = graphs, config
+        self._graphs = graphs
+        self._config = config
 
     def prefill(
         self, inputs: Mapping[str, Tensor], max_new_tokens: int

@@ -8,7 +8,9 @@ from onnxruntime import InferenceSession, OrtValue
 
 from zoo.inference.ort.runtime import create_session, ort_value, run_values
 
-OPSET, IR_VERSION = 17, 8  # of ONNX 1.12, so that earlier releases of ONNX Runtime read the graph
+# of ONNX 1.12, so that earlier releases of ONNX Runtime read the graph
+OPSET = 17
+IR_VERSION = 8
 
 
 class RowSelector:
@@ -22,7 +24,8 @@ class RowSelector:
         self, values: Mapping[str, OrtValue], rows: NDArray[np.int64]
     ) -> dict[str, OrtValue]:
         """Return rows of the first axis of each tensor."""
-        indices, selected = ort_value(rows), {}
+        indices = ort_value(rows)
+        selected = {}
         for name, value in values.items():
             kind = value.element_type()
             if kind not in self._sessions:

@@ -6,8 +6,13 @@ import numpy as np
 import onnxruntime
 
 EXACT_PRODUCTS = "session.x64quantprecision"
-UINT8, INT8, INT32 = 2, 3, 6  # element types in onnx.proto
-LARGEST_UINT8, LARGEST_INT8, INNER = 255, 127, 64
+# element types in onnx.proto
+UINT8 = 2
+INT8 = 3
+INT32 = 6
+LARGEST_UINT8 = 255
+LARGEST_INT8 = 127
+INNER = 64
 
 
 def exact_products(options: onnxruntime.SessionOptions) -> None:
@@ -31,7 +36,9 @@ def saturates() -> bool:
     node = _field(1, b"x") + _field(1, b"w") + _field(2, b"y") + _field(4, b"MatMulInteger")
     values = _field(11, _value(b"x", UINT8)) + _field(11, _value(b"w", INT8))
     graph = _field(1, node) + _field(2, b"product") + values + _field(12, _value(b"y", INT32))
-    ir_version, opset = b"\x08\x08", b"\x10\x12"  # 8 and 18
+    # 8 and 18
+    ir_version = b"\x08\x08"
+    opset = b"\x10\x12"
     session = onnxruntime.InferenceSession(
         ir_version + _field(7, graph) + _field(8, opset),
         options,

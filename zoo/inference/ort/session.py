@@ -43,11 +43,14 @@ class GraphSession(Session):
         device: str = "cpu",
         threads: int | None = None,
     ) -> None:
-        self._config, self._name = checkpoint.config, checkpoint.name
+        self._config = checkpoint.config
+        self._name = checkpoint.name
         self._head = checkpoint.head
         self._spec = checkpoint.onnx_spec
-        self.device, self.dtype = device, dtype
-        self.inputs, self.outputs = tuple(self._spec.inputs), tuple(self._spec.outputs)
+        self.device = device
+        self.dtype = dtype
+        self.inputs = tuple(self._spec.inputs)
+        self.outputs = tuple(self._spec.outputs)
         files = [file for path in paths for file in (path, path.with_suffix(DATA))]
         self.stored_bytes = sum(file.stat().st_size for file in files if file.is_file())
         self._graphs = OrtDecoder(paths, device, threads) if cache else None

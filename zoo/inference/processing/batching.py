@@ -45,8 +45,10 @@ def plan_batches(
         for end in range(begin + 1, min(begin + most, len(order)) + 1):
             cost += width
             if best[end] < 0 or cost < best[end]:
-                best[end], cut[end] = cost, begin
-    batches, end = [], len(order)
+                best[end] = cost
+                cut[end] = begin
+    batches = []
+    end = len(order)
     while end:
         batches.append(order[cut[end] : end])
         end = cut[end]

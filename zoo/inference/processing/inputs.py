@@ -31,7 +31,8 @@ Kind = Literal["auto", "text", "jsonl", "csv", "tsv", "parquet"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 BOM = b"\xef\xbb\xbf"
-DEFAULT_KEYS, DEFAULT_COLUMNS = RecordKeys(), InputColumns()
+DEFAULT_KEYS = RecordKeys()
+DEFAULT_COLUMNS = InputColumns()
 # an object, an array, or one of its brackets in a line; [MASK] is text
 JSON_BEGINS = re.compile(rb"\s*(\{|\[\s*([\[{\"]|$))")
 BLANK_LINES = 1000  # before the first line with text
@@ -65,7 +66,8 @@ def read_records(
     # The ending of a file decides its format. Where it does not, what begins like JSON is read as
     # JSON lines, and an error if it is not; everything else is plain text.
     if tuple(texts) == ("-",) and source is None:
-        texts, source = (), "-"
+        texts = ()
+        source = "-"
     if texts and source is not None:
         raise UsageError("texts were given both as arguments and in a file", "give one of them")
     if texts and keys.text is not None:

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.floating[Any]]
 
-FIRST_BLOCK, BLOCK = 512, 8192  # vectors of the corpus that are compared at once
+# vectors of the corpus that are compared at once
+FIRST_BLOCK = 512
+BLOCK = 8192
 QUERIES = 256  # queries that are compared at once
 
 
@@ -46,7 +48,8 @@ class TopK:
         order = np.lexsort((ids, -values, owners))
         begins = np.searchsorted(owners[order], np.arange(queries))
         best = order[begins[:, None] + np.arange(number)]
-        self.scores, self.ids = values[best], ids[best]
+        self.scores = values[best]
+        self.ids = ids[best]
 
     def results(self) -> list[list[dict[str, Any]]]:
         """Return for each query ``corpus_id`` and ``score`` of the best texts, best first."""
@@ -62,10 +65,12 @@ class TopK:
 
 def block_ranges(count: int, first: int = FIRST_BLOCK, largest: int = BLOCK) -> Iterator[slice]:
     """Yield ranges that cover ``count`` vectors; they double in size up to a limit."""
-    start, size = 0, first
+    start = 0
+    size = first
     while start < count:
         yield slice(start, min(start + size, count))
-        start, size = start + size, min(2 * size, largest)
+        start = start + size
+        size = min(2 * size, largest)
 
 
 def semantic_search(

@@ -68,7 +68,8 @@ def similarity_matrix(
     """Return the similarity of all pairs of n and m rows, (n, m), computed in float64."""
     import numpy as np
 
-    a, b = first.astype(np.float64), second.astype(np.float64)
+    a = first.astype(np.float64)
+    b = second.astype(np.float64)
     matrix: NDArray[np.float64]
     match function:
         case "cosine":

@@ -129,7 +129,8 @@ def _record(
     row: Row, names: ColumnNames, columns: InputColumns, taken: Collection[str]
 ) -> tuple[TextExample, list[str]]:
     """Return the record of a row, and the names of columns that it cannot have."""
-    location, values = row.location, row.values
+    location = row.location
+    values = row.values
     read = set(names.all)
     others = {name: value for name, value in values.items() if name not in read}
     extra: dict[str, Any] = {name: value for name, value in others.items() if name not in taken}

@@ -22,7 +22,9 @@ class Window(Encoded):
     """A question with a part of its context; it has ``ids`` and ``type_ids``."""
 
     def __init__(self, pair: Encoded, context: range, part: range) -> None:
-        self.pair, self.part, self.first = pair, part, context.start
+        self.pair = pair
+        self.part = part
+        self.first = context.start
         self._last = context.stop
         self.ids = self.select(pair.ids)
         self.truncated = 0
@@ -88,7 +90,8 @@ class ContextWindows:
 
     def context(self, pair: Encoded) -> range:
         """Return the positions of the tokens of the context in a pair."""
-        numbers, number = pair.sequence_ids, 0 if self.context_first else 1
+        numbers = pair.sequence_ids
+        number = 0 if self.context_first else 1
         start = numbers.index(number) if number in numbers else len(numbers)
         return range(start, start + numbers.count(number))
 
@@ -96,7 +99,8 @@ class ContextWindows:
         """Yield the windows over a context; one, if all fits into one."""
         context = self.context(pair)
         width = self.max_tokens - (len(pair.ids) - len(context))
-        stop, step = max(context.stop, context.start + 1), max(width - self.stride, 1)
+        stop = max(context.stop, context.start + 1)
+        step = max(width - self.stride, 1)
         for start in range(context.start, stop, step):
             stop = min(start + width, context.stop)
             yield Window(pair, context, range(start, stop))
@@ -144,7 +148,8 @@ def select_windows(encoded: Encoded, windows: Sequence[Window]) -> "NDArray[np.i
 
     selected, most = (np.full(len(encoded.ids), -1) for _ in range(2))
     for number, window in enumerate(windows):
-        size, part = len(window.part), slice(window.part.start, window.part.stop)
+        size = len(window.part)
+        part = slice(window.part.start, window.part.stop)
         context = np.minimum(np.arange(size), np.arange(size)[::-1])
         better = context > most[part]
         selected[part][better] = number

@@ -37,7 +37,8 @@ def hash_stream(
 
     hasher = blake3(max_threads=blake3.AUTO if all_cores else 1)
     buffer = memoryview(bytearray(PARALLEL_CHUNK if all_cores else CACHE_CHUNK))
-    size, last = 0, False
+    size = 0
+    last = False
     while not last:
         last = finished.wait(POLL_SECONDS)  # before reading: later data is read in the next pass
         while count := file.readinto(buffer if length is None else buffer[: length - size]):

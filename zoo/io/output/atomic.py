@@ -19,7 +19,9 @@ from zoo.io.output.staging import (
     staged_path,
 )
 
-_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of <fcntl.h> and <linux/fs.h>
+# of <fcntl.h> and <linux/fs.h>
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
 
 
 @contextlib.contextmanager

@@ -48,7 +48,8 @@ def _column_types(
 ) -> tuple[dict[str, Any], set[str]]:
     """Return the type of each column, and the columns whose values are written as JSON."""
     types: dict[str, Any] = {}
-    changed, mixed = set[str](), set[str]()
+    changed = set[str]()
+    mixed = set[str]()
     for rows in _row_groups(lines):
         for name in dict.fromkeys(name for row in rows for name in row):
             before = types.get(name, pyarrow.null())

@@ -103,8 +103,12 @@ class ResumableOutput:
         from blake3 import blake3
 
         self.rows = 0
-        self._part, self._file, self._encoder = part, file, encoder
-        self._settings, self._hasher, self._bytes = dict(settings), blake3(), 0
+        self._part = part
+        self._file = file
+        self._encoder = encoder
+        self._settings = dict(settings)
+        self._hasher = blake3()
+        self._bytes = 0
         self._complete: PartRecord | None = None
         self.saved_rows: int | None = None  # of the record on the disk
         self._recorded = time.monotonic()
@@ -169,8 +173,10 @@ class ResumableOutput:
         self._require_rows(record)
         self._file.seek(record.bytes)
         self._file.truncate()
-        self.rows, self._bytes = record.rows, record.bytes
-        self._complete, self.saved_rows = record, record.rows
+        self.rows = record.rows
+        self._bytes = record.bytes
+        self._complete = record
+        self.saved_rows = record.rows
         LOG.info("%s has %s rows: continuing after them", self._part, f"{self.rows:,}")
 
     def _require_rows(self, record: PartRecord) -> None:
@@ -355,13 +361,16 @@ class _Array(_Encoder):
 
     def __init__(self, key: str, none: "NDArray[Any]") -> None:
         super().__init__()
-        self._key, self._shape, self._dtype = key, none.shape[1:], none.dtype
+        self._key = key
+        self._shape = none.shape[1:]
+        self._dtype = none.dtype
 
     @override
     def encode(self, row: Row, number: int) -> bytes:
         vector: NDArray[Any] = row[self._key]
         if number == 1:
-            self._shape, self._dtype = vector.shape, vector.dtype
+            self._shape = vector.shape
+            self._dtype = vector.dtype
             self.columns = [vector.dtype.str, *map(str, vector.shape)]
             return self._header(0) + vector.tobytes()
         return vector.tobytes()
@@ -392,7 +401,8 @@ class _Array(_Encoder):
 
         try:
             dtype, *shape = self.columns
-            self._dtype, self._shape = np.dtype(dtype), tuple(map(int, shape))
+            self._dtype = np.dtype(dtype)
+            self._shape = tuple(map(int, shape))
         except TypeError as error:
             raise ValueError(str(error)) from error
         if self._dtype.kind not in "iuf" or min(self._shape, default=1) < 1:

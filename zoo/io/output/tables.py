@@ -83,7 +83,8 @@ class _Writer:
     """Writer of a format."""
 
     def __init__(self, file: BinaryIO, path: Path, *, excel_safe: bool) -> None:
-        self._file, self._path = file, path
+        self._file = file
+        self._path = path
 
     def __call__(self, row: Row) -> None:
         raise NotImplementedError

@@ -185,7 +185,9 @@ class FileArray:
         order = sorted(range(self.ndim), key=lambda axis: -self.strides[axis])
         stored = self._ordered(order)
         gathered = np.empty((*stored.shape, 1), self.code)  # so that an element is an array
-        split, size = stored.ndim, self.itemsize  # axes from ``split`` on are stored without gaps
+        # axes from ``split`` on are stored without gaps
+        split = stored.ndim
+        size = self.itemsize
         while split and stored.strides[split - 1] == size:
             split -= 1
             size *= stored.shape[split]

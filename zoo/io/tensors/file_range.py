@@ -61,7 +61,8 @@ def ranges_equal(first: FileRange, second: FileRange) -> bool:
         for at in range(0, first.length, CHUNK):
             size = min(CHUNK, first.length - at)
             if size != len(a):
-                a, b = bytearray(size), bytearray(size)
+                a = bytearray(size)
+                b = bytearray(size)
             counts = (
                 os.preadv(file, [a], first.offset + at),
                 os.preadv(other_file, [b], second.offset + at),

@@ -156,7 +156,8 @@ class SelectedReader(TensorReader):
     """Some of the tensors of a reader, which it closes."""
 
     def __init__(self, reader: TensorReader, names: Iterable[str]) -> None:
-        self._reader, self.files = reader, reader.files
+        self._reader = reader
+        self.files = reader.files
         self.tensors = {name: reader.tensors[name] for name in names}
 
     def read(self, name: str) -> "NDArray[np.generic[Any]]":

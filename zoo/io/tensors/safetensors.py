@@ -65,7 +65,8 @@ def _header_length(path: Path, raw: bytes, size: int) -> int:
 def _layout(
     path: Path, header: Mapping[str, Any], size: int
 ) -> tuple[dict[str, TensorInfo], dict[str, int]]:
-    tensors, spans = {}, {}
+    tensors = {}
+    spans = {}
     for name, item in header.items():
         if not is_sound_name(name):
             raise _damaged(path, f"{name!r:.100} cannot be the name of a tensor")
@@ -155,7 +156,8 @@ class SafetensorsReader(TensorReader):
 
     @override
     def lazy(self, name: str) -> FileArray:
-        info, (path, offset) = self.tensors[name], self._at[name]
+        info = self.tensors[name]
+        path, offset = self._at[name]
         return FileArray.stored(self._data[path], STORAGE[info.dtype], info.shape, offset)
 
 

@@ -17,8 +17,10 @@ class Bottleneck(nn.Module):
 
     def __init__(self, width: int, size: int, *, act: str, scaling: float) -> None:
         super().__init__()
-        self.down, self.up = nn.Linear(width, size), nn.Linear(size, width)
-        self.act, self.scaling = activation(act), scaling
+        self.down = nn.Linear(width, size)
+        self.up = nn.Linear(size, width)
+        self.act = activation(act)
+        self.scaling = scaling
         for part in (self.down, self.up):
             nn.init.trunc_normal_(part.weight, std=INIT_STD, a=-2 * INIT_STD, b=2 * INIT_STD)
             nn.init.zeros_(part.bias)

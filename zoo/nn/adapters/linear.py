@@ -33,7 +33,8 @@ class LinearAdapter(nn.Module, ABC):
 
     def __init__(self, rows: Rows, size: int) -> None:
         super().__init__()
-        self.rows, self.size = rows, size
+        self.rows = rows
+        self.size = size
 
     @abstractmethod
     def forward(
@@ -60,7 +61,8 @@ class LinearAdapter(nn.Module, ABC):
 
     def spread(self, parts: "nn.ParameterDict", fill: Tensor) -> Tensor:
         """Return (out,): the values of the adapted parts, (rows,) each, and ``fill`` elsewhere."""
-        pieces, end = list[Tensor](), 0
+        pieces = list[Tensor]()
+        end = 0
         for name, rows in self.rows.items():
             pieces += [fill[end : rows.start], parts[name].flatten()]
             end = rows.stop

@@ -32,7 +32,9 @@ class LoRAAdapter(LinearAdapter):
         dropout: float = 0.0,
     ) -> None:
         super().__init__(rows, size)
-        self.rank, self.scaling, self.dropout = rank, scaling, Dropout(dropout)
+        self.rank = rank
+        self.scaling = scaling
+        self.dropout = Dropout(dropout)
         self.lora_A = nn.ParameterDict({name: torch.empty(rank, width) for name in rows})
         self.lora_B = nn.ParameterDict(
             {name: torch.empty(len(part), rank) for name, part in rows.items()}
@@ -45,7 +47,8 @@ class LoRAAdapter(LinearAdapter):
     def factors(self) -> tuple[Tensor, Tensor]:
         """Return A and B of all parts, (parts * rank, in) and (out, parts * rank)."""
         ranks = self.rank * len(self.rows)
-        blocks, end = list[Tensor](), 0
+        blocks = list[Tensor]()
+        end = 0
         for number, (name, rows) in enumerate(self.rows.items()):
             b = self.lora_B[name]
             left = number * self.rank

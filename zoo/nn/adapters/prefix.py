@@ -30,7 +30,8 @@ class PrefixEncoder(nn.Module):
         self, tokens: int, layers: int, heads: int, head_size: int, projection: int | None = None
     ) -> None:
         super().__init__()
-        self.heads, self.head_size = heads, head_size
+        self.heads = heads
+        self.head_size = head_size
         width = heads * head_size
         outputs = 2 * layers * width
         self.embedding = nn.Parameter(torch.randn(tokens, width if projection else outputs))

@@ -28,7 +28,8 @@ class SoftPrompt(nn.Module):
         self, tokens: int, width: int, token_axes: Mapping[str, int], *, follows_padding: bool
     ) -> None:
         super().__init__()
-        self.token_axes, self.follows_padding = dict(token_axes), follows_padding
+        self.token_axes = dict(token_axes)
+        self.follows_padding = follows_padding
         self.prompt = nn.Parameter(torch.randn(tokens, width))
 
     @property
@@ -82,7 +83,9 @@ def with_prompt(model: nn.Module, inputs: Mapping[str, Tensor]) -> dict[str, Ten
     prompt = prompt_of(model)
     if prompt is None:
         return dict(inputs)
-    count, table, ids = prompt.length, cast(Any, token_embeddings(model)), inputs["input_ids"]
+    count = prompt.length
+    table = cast(Any, token_embeddings(model))
+    ids = inputs["input_ids"]
     virtual = torch.arange(count, device=ids.device, dtype=ids.dtype) + table.num_embeddings
     extended = {**inputs}
     extended["input_ids"] = torch.cat([virtual.expand(*ids.shape[:-1], count), ids], -1)

@@ -128,8 +128,11 @@ class _BlockAttention(torch.autograd.Function):
         dropout: float,
         scale: float,
     ) -> Tensor:
-        ctx.blocks, ctx.scale, ctx.dropout = blocks, scale, dropout
-        output, saved = _by_token(q, v.shape[-1]), []
+        ctx.blocks = blocks
+        ctx.scale = scale
+        ctx.dropout = dropout
+        output = _by_token(q, v.shape[-1])
+        saved = []
         with torch.autocast("cpu", enabled=False):
             for block in blocks:
                 queries, keys, values = _parts(q, k, v, block)

@@ -28,7 +28,8 @@ class Embedding(nn.Embedding):
 
     def take_zeros(self) -> Tensor:
         """Return zeros of the shape of the table, which nothing else refers to."""
-        spare, self.spare_gradient = self.spare_gradient, None
+        spare = self.spare_gradient
+        self.spare_gradient = None
         weight: Tensor = self.weight
         if spare is None or (spare.shape, spare.dtype) != (weight.shape, weight.dtype):
             return torch.zeros_like(weight)

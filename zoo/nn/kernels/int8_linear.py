@@ -6,7 +6,8 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-LARGEST_WEIGHT, LARGEST_WEIGHT_IN_16_BITS = 127, 63
+LARGEST_WEIGHT = 127
+LARGEST_WEIGHT_IN_16_BITS = 63
 # of inputs: the integer of 0, and the largest magnitude of others around it
 ZERO = 127
 STEPS = 2 * ZERO
@@ -35,7 +36,8 @@ def largest_weight() -> int:
     """Return the largest magnitude of an 8-bit weight whose products are exact on this CPU."""
     inputs = torch.full((1, 2), STEPS, dtype=torch.uint8)
     weights = torch.full((1, 2), LARGEST_WEIGHT, dtype=torch.int8)
-    ones, zeros = torch.ones(1), torch.zeros(1, dtype=torch.int64)
+    ones = torch.ones(1)
+    zeros = torch.zeros(1, dtype=torch.int64)
     matrix = PackedMatrix(torch.ops.onednn.qlinear_prepack(weights, None), ones, zeros, None)
     exact = _multiply(inputs, 1.0, 0, matrix).item() == 2 * STEPS * LARGEST_WEIGHT
     return LARGEST_WEIGHT if exact else LARGEST_WEIGHT_IN_16_BITS
@@ -78,8 +80,19 @@ def int8_linear(x: Tensor, matrix: PackedMatrix) -> Tensor:
 def _multiply(integers: Tensor, scale: float, zero: int, matrix: PackedMatrix) -> Tensor:
     # the operator behind torch.compile's 8-bit products; it has no output scale and no activation
     return torch.ops.onednn.qlinear_pointwise(  # type: ignore[no-any-return]
-        *(integers, scale, zero, matrix.integers, matrix.scales, matrix.zeros, matrix.bias),
-        *(1.0, 0, torch.float32, "none", [], ""),
+        integers,
+        scale,
+        zero,
+        matrix.integers,
+        matrix.scales,
+        matrix.zeros,
+        matrix.bias,
+        1.0,
+        0,
+        torch.float32,
+        "none",
+        [],
+        "",
     )
 
 

@@ -53,7 +53,8 @@ class LocalBlocks(NamedTuple):
     def split(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values of blocks, (blocks, heads, tokens, head_size) each."""
         # q, k, v: (batch, heads, tokens, head_size)
-        reach, size = self.reach, self.mask.shape[2]
+        reach = self.reach
+        size = self.mask.shape[2]
         q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))  # (tokens, heads, head_size)
         spare = -len(q) % size
         queries = F.pad(q, (0, 0, 0, 0, 0, spare)).unflatten(0, (-1, size))  # type: ignore[no-untyped-call]
@@ -104,7 +105,8 @@ def local_attention(
 def window_mask(mask: Tensor | None, positions: Positions, reach: int, x: Tensor) -> Tensor:
     """Return a mask that excludes keys beyond the window, (batch or 1, 1, tokens, tokens)."""
     # All layers share it. Distances, of 8 bytes for each pair of tokens, are not computed.
-    queries, keys = positions.queries[:, None, :, None], positions.keys[:, None, None, :]
+    queries = positions.queries[:, None, :, None]
+    keys = positions.keys[:, None, None, :]
     outside = (keys < queries - reach) | (keys > queries + reach)
     inside = torch.zeros((), dtype=x.dtype, device=x.device) if mask is None else mask
     return torch.where(outside, mask_value(x.dtype), inside)

@@ -33,7 +33,8 @@ class _AddLowRank(torch.autograd.Function):
     def forward(
         ctx: Any, y: Tensor, x: Tensor, a: Tensor, parts: Sequence[slice], *b: Tensor
     ) -> Tensor:
-        flat, x = y.view(-1, y.shape[-1]), x.reshape(-1, x.shape[-1])
+        flat = y.view(-1, y.shape[-1])
+        x = x.reshape(-1, x.shape[-1])
         inner = linear(x, a)
         for columns, left, right in zip(parts, _split(inner, b), b, strict=True):
             flat[:, columns].addmm_(left, right.T)

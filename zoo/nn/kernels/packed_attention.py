@@ -14,7 +14,9 @@ from zoo.nn.capture import is_capturing_attention
 from zoo.nn.kernels.attention_blocks import HALF, attend_in_blocks, can_use_blocks, document_blocks
 from zoo.nn.packed_attention import DocumentOffsets, document_offsets, outside_of_graphs
 
-ALIGNMENT, LARGEST_HEAD = 8, 256  # of the width of a head, in the kernel
+# of the width of a head, in the kernel
+ALIGNMENT = 8
+LARGEST_HEAD = 256
 PAIRS_OF_A_CALL = 2048  # of tokens: an estimate of those that take a CPU as long as a call
 
 _masks_only = ContextVar("_masks_only", default=False)
@@ -105,7 +107,8 @@ def attend_documents(
         return attend_in_blocks(
             q, k, v, blocks, causal=documents.causal, dropout=dropout, scale=scale
         )
-    batch, size = q.shape[0], q.shape[-1]
+    batch = q.shape[0]
+    size = q.shape[-1]
     kernel = _flash if q.is_cuda and size <= LARGEST_HEAD else _by_document
     q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))  # (tokens, heads, head_size)
     mixed = kernel(q, k, v, documents, dropout, size**-0.5 if scale is None else scale)
@@ -116,7 +119,8 @@ def _flash(
     q: Tensor, k: Tensor, v: Tensor, documents: DocumentOffsets, dropout: float, scale: float
 ) -> Tensor:
     """Run the kernel on (tokens, heads, head_size), all documents at once."""
-    size, longest = q.shape[-1], documents.max_length
+    size = q.shape[-1]
+    longest = documents.max_length
     reach = -1 if documents.reach is None else documents.reach  # -1 for no limit
     q, k, v = (F.pad(x, (0, -size % ALIGNMENT)) if size % ALIGNMENT else x for x in (q, k, v))
     outputs = torch.ops.aten._flash_attention_forward(

@@ -29,12 +29,14 @@ class PackedRows(NamedTuple):
         capacity = int(lengths.sum() if one_row else lengths.max())
         bins = first_fit_decreasing(lengths.tolist(), capacity)
         source = np.zeros((len(bins), capacity), np.int64)
-        document_ids, position_ids = np.zeros_like(source), np.zeros_like(source)
+        document_ids = np.zeros_like(source)
+        position_ids = np.zeros_like(source)
         target = np.zeros((batch, columns), np.int64)
         for number, rows in enumerate(bins):
             start = 0
             for document, row in enumerate(rows, start=1):
-                end, positions = start + int(lengths[row]), np.arange(lengths[row])
+                end = start + int(lengths[row])
+                positions = np.arange(lengths[row])
                 source[number, start:end] = row * columns + positions
                 document_ids[number, start:end] = document
                 position_ids[number, start:end] = positions
@@ -76,7 +78,8 @@ def pack_rows(attention_mask: Tensor | None, *, one_row: bool) -> PackedRows | N
 
 def first_fit_decreasing(lengths: list[int], capacity: int) -> list[list[int]]:
     """Return the indices of the lengths that share a bin, for each bin."""
-    bins, free = list[list[int]](), list[int]()
+    bins = list[list[int]]()
+    free = list[int]()
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
         place = next((k for k, room in enumerate(free) if room >= lengths[index]), len(bins))
         if place == len(bins):

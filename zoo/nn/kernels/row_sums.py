@@ -50,7 +50,9 @@ def _sum_over_projected_rows(
 ) -> Tensor:
     """Return ``sum_over_rows`` of a projection, never with more than ``LOGITS_AT_ONCE`` logits."""
     hidden, weight, bias = projection
-    needed, dtype, device = _need_gradients(*projection), hidden.dtype, hidden.device.type
+    needed = _need_gradients(*projection)
+    dtype = hidden.dtype
+    device = hidden.device.type
     if dtype != torch.float64 and torch.is_autocast_enabled(device):  # as ``F.linear`` computes
         dtype = torch.get_autocast_dtype(device)
     with torch.no_grad():
@@ -60,7 +62,8 @@ def _sum_over_projected_rows(
             torch.zeros_like(tensor) if tensor is not None and is_needed else None
             for tensor, is_needed in zip(projection, needed, strict=True)
         )
-        table, shift = weight.to(dtype), None if bias is None else bias.to(dtype)
+        table = weight.to(dtype)
+        shift = None if bias is None else bias.to(dtype)
         sums = []
         for rows in chunks(len(hidden), len(weight)):
             row_targets = [logits_of_rows(target, rows) for target in targets]
@@ -99,7 +102,8 @@ def _sums_and_gradient(
     if len(parts) < 2 or logits.device.type != "cpu" or torch.compiler.is_compiling():
         sums, gradient = loss(logits, *targets)
         return sums, gradient.to(logits.dtype) if needs_gradient else None
-    sums_of_parts, whole = [], torch.empty_like(logits) if needs_gradient else None
+    sums_of_parts = []
+    whole = torch.empty_like(logits) if needs_gradient else None
     for rows in parts:
         sums, gradient = loss(logits[rows], *(target[rows] for target in targets))
         sums_of_parts.append(sums)

@@ -6,7 +6,8 @@ from torch.nn import functional as F
 
 from zoo.nn.kernels.onednn_linear import is_for_onednn, linear
 
-FEWEST_ROWS, MOST_ROWS = 4, 15
+FEWEST_ROWS = 4
+MOST_ROWS = 15
 BLOCK = 64 * 768  # elements of a block of the matrix: it fits the cache of a core
 
 
@@ -18,8 +19,10 @@ def small_batch_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) ->
     # torch's own product reaches that limit for up to three rows; from four to fifteen rows it
     # takes up to twice as long as ``torch.bmm`` on blocks of the matrix that fit a core's cache;
     # from sixteen rows on it is as fast again. oneDNN is fast for all of them.
-    width, height = x.shape[-1], max(1, BLOCK // x.shape[-1])
-    rows, blocks = x.numel() // width, len(weight) // height
+    width = x.shape[-1]
+    height = max(1, BLOCK // x.shape[-1])
+    rows = x.numel() // width
+    blocks = len(weight) // height
     few = FEWEST_ROWS <= rows <= MOST_ROWS and blocks > 1
     if (
         not few

@@ -32,7 +32,8 @@ class TokenConvolution(nn.Conv1d):
             return super().forward(x.transpose(1, 2)).transpose(1, 2)
         # One product for each offset, with neighbours of other documents set to zero: a document
         # of a packed row gets the result that it has in a row of its own.
-        weights, total = self.weight.unbind(-1), x.new_zeros(())
+        weights = self.weight.unbind(-1)
+        total = x.new_zeros(())
         for offset, weight in enumerate(weights, -(len(weights) // 2)):
             neighbours = F.pad(x, (0, 0, -offset, offset))
             same_document = F.pad(document_ids, (-offset, offset)) == document_ids

@@ -67,7 +67,8 @@ class SelectiveInit(SkipInit):
         super().__init__()
         self.parameters: list[nn.Parameter] = []
         self.read: set[int] = set()
-        self._skipped, self._numbers = skipped, dict[int, int]()
+        self._skipped = skipped
+        self._numbers = dict[int, int]()
 
     @override
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -11,10 +11,12 @@ from zoo.objectives.examples.packing import PackedRow
 from zoo.objectives.examples.vocabulary import Ids
 
 MaskStrategy = Literal["tokens", "words", "ngrams", "spans"]
-MAX_NGRAM, MAX_SPAN = 3, 10
+MAX_NGRAM = 3
+MAX_SPAN = 10
 _INVERSE = 1 / np.arange(1, MAX_NGRAM + 1)
 _GEOMETRIC = 0.8 ** np.arange(MAX_SPAN)  # geometric distribution with p = 0.2
-NGRAM_PROBS, SPAN_PROBS = _INVERSE / _INVERSE.sum(), _GEOMETRIC / _GEOMETRIC.sum()
+NGRAM_PROBS = _INVERSE / _INVERSE.sum()
+SPAN_PROBS = _GEOMETRIC / _GEOMETRIC.sum()
 
 
 class MaskSelection(NamedTuple):
@@ -39,11 +41,13 @@ class Words:
         """Return the words of a row, by ``TokenizerView.starts_word``, (vocab_size,), bool."""
         # A word starts at a token with ``starts_word``, and at the start of each run of text
         # tokens.
-        is_text, texts = packed.is_text, packed.document_ids
+        is_text = packed.is_text
+        texts = packed.document_ids
         run_starts = is_text.copy()  # first token of each run of text tokens
         run_starts[1:] &= ~is_text[:-1] | (texts[1:] != texts[:-1])
         begins = run_starts | (is_text & starts_word[packed.input_ids])
-        starts, of = np.flatnonzero(begins), np.cumsum(begins) - 1
+        starts = np.flatnonzero(begins)
+        of = np.cumsum(begins) - 1
         ends = starts + np.bincount(of[is_text], minlength=len(starts))
         # first word of each run
         first_words = np.append(np.flatnonzero(run_starts[starts]), len(starts))
@@ -137,7 +141,8 @@ def select_ngrams(words: Words, budget: int, rng: np.random.Generator) -> bytear
     for word, n in zip(rng.permutation(len(taken)).tolist(), sizes.tolist(), strict=True):
         if budget <= 0:
             break
-        start, last = words.spans[word][0], min(word + n, words.document_ends[word])
+        start = words.spans[word][0]
+        last = min(word + n, words.document_ends[word])
         while last > word and words.spans[last - 1][1] - start > budget:
             last -= 1
         if last > word and not any(taken[word:last]):
@@ -161,7 +166,8 @@ def select_spans(words: Words, anchors: Ids, budget: int, rng: np.random.Generat
         if not taken[anchor]:
             first = int(words.index[anchor])
             last = min(first + size, words.document_ends[first]) - 1
-            start, end = words.spans[first][0], words.spans[last][1]
+            start = words.spans[first][0]
+            end = words.spans[last][1]
             added = start + np.flatnonzero(~taken[start:end])[:budget]
             taken[added] = True
             budget -= len(added)

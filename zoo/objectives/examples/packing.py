@@ -51,12 +51,17 @@ def without_special_tokens(ids: Ids) -> Text:
 def pack(texts: Sequence[Text], *, length: int, pad: int) -> PackedRow:
     """Concatenate segments into a row."""
     ids, numbers, positions, types = (np.zeros(length, dtype=np.int64) for _ in range(4))
-    is_text, start_positions, at = np.zeros(length, dtype=bool), [], 0
+    is_text = np.zeros(length, dtype=bool)
+    start_positions = []
+    at = 0
     ids[:] = pad
     for number, (text, kinds, inner) in enumerate(texts, 1):
         span = slice(at, at + len(text))
-        ids[span], types[span], is_text[span] = text, kinds, inner
-        numbers[span], positions[span] = number, np.arange(len(text))
+        ids[span] = text
+        types[span] = kinds
+        is_text[span] = inner
+        numbers[span] = number
+        positions[span] = np.arange(len(text))
         start_positions.append(at)
         at += len(text)
     return PackedRow(
@@ -68,7 +73,9 @@ class PackedDataset:
     """The rows of a split, packed with the special tokens of a single text."""
 
     def __init__(self, split: Split, vocabulary: TokenizerView, length: int, seed: int) -> None:
-        self.split, self.vocabulary, self.length = split, vocabulary, length
+        self.split = split
+        self.vocabulary = vocabulary
+        self.length = length
         measure = partial(TemplateBudget, length, special_tokens=vocabulary.single_template.size)
         self.plan: PackingPlan = pack_documents(split, length=length, new_row=measure, seed=seed)
 

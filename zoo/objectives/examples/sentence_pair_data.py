@@ -102,14 +102,16 @@ def make_pairs(
     # pairs share a row. There, the data are generated ten times, with different masks, split points
     # and random segments; here, masks are always drawn anew, and ``dupe_factor`` sets the number of
     # repetitions.
-    room, draw = length - special_tokens, uniform(rng)
+    room = length - special_tokens
+    draw = uniform(rng)
     tokens = int(split.sentences[-1])
     dtype = np.dtype(np.uint32 if tokens < 1 << 32 else np.int64)
     blocks: list[NDArray[np.integer[Any]]] = []  # (pairs, 4) each
     labels = [np.empty(0, dtype=np.uint8)]
     with progress("making sentence pairs", tokens * dupe_factor, unit="tokens") as advance:
         for _ in range(dupe_factor):
-            pairs, done = generate(split, room, draw), 0
+            pairs = generate(split, room, draw)
+            done = 0
             while len(
                 block := np.fromiter(
                     chain.from_iterable(islice(pairs, BLOCK_PAIRS)), dtype=np.int64
@@ -146,9 +148,11 @@ def next_sentence_pairs(split: Split, max_tokens: int, draw: Draw) -> Iterator[P
     """Yield pairs for next-sentence prediction: label 0 for the next segment, 1 for another."""
     # As in the released code, a chunk of one sentence is always paired with a random segment: if
     # documents are short, more than half of the pairs have label 1.
-    sentences, documents = _offsets(split.sentences), _offsets(split.documents)
+    sentences = _offsets(split.sentences)
+    documents = _offsets(split.documents)
     for document in range(len(documents) - 1):
-        at, last = documents[document], documents[document + 1]
+        at = documents[document]
+        last = documents[document + 1]
         target = _target_length(max_tokens, draw)
         while at < last:
             start = sentences[at]
@@ -159,7 +163,8 @@ def next_sentence_pairs(split: Split, max_tokens: int, draw: Draw) -> Iterator[P
                 # consecutive sentences of another document, from a random one on
                 other = int(draw() * (len(documents) - 2))
                 other += other >= document
-                first, after = documents[other], documents[other + 1]
+                first = documents[other]
+                after = documents[other + 1]
                 drawn = first + int(draw() * (after - first))
                 wanted = sentences[drawn] + target - (middle - start)
                 until = bisect_left(sentences, wanted, drawn + 1, after)
@@ -175,9 +180,11 @@ def consecutive_pairs(split: Split, max_tokens: int, draw: Draw) -> Iterator[Pai
     # Documents of one sentence are skipped. A single last sentence forms a pair with
     # the sentence before it. (The released code pairs it with a random one, and labels it as
     # swapped.)
-    sentences, documents = _offsets(split.sentences), _offsets(split.documents)
+    sentences = _offsets(split.sentences)
+    documents = _offsets(split.documents)
     for document in range(len(documents) - 1):
-        at, last = documents[document], documents[document + 1]
+        at = documents[document]
+        last = documents[document + 1]
         target = _target_length(max_tokens, draw)
         while at < last and last - documents[document] > 1:
             at = min(at, last - 2)
@@ -204,7 +211,9 @@ def truncate_pairs(spans: Offsets, max_tokens: int, rng: np.random.Generator) ->
     # As in ``SentencePairRows``; the result has the same shape.
     # The longer segment is truncated to the length of the shorter one, then both in turn, beginning
     # with the second. Each token is removed from either end with probability 1/2.
-    starts, ends = spans[:, ::2], spans[:, 1::2]  # (pairs, 2) each
+    # (pairs, 2) each
+    starts = spans[:, ::2]
+    ends = spans[:, 1::2]
     sizes = ends - starts
     excess = np.maximum(0, sizes.sum(1) - max_tokens)
     ahead = sizes[:, 0] - sizes[:, 1]
@@ -214,7 +223,8 @@ def truncate_pairs(spans: Offsets, max_tokens: int, rng: np.random.Generator) ->
     lost = np.stack([from_first, excess - from_first], axis=1)
     front = rng.binomial(lost, 0.5)
     truncated = np.empty_like(spans)
-    truncated[:, ::2], truncated[:, 1::2] = starts + front, ends - (lost - front)
+    truncated[:, ::2] = starts + front
+    truncated[:, 1::2] = ends - (lost - front)
     return truncated
 
 
@@ -230,7 +240,8 @@ def best_fit_decreasing(sizes: NDArray[np.integer[Any]], length: int) -> NDArray
     free: list[list[NDArray[np.int32]]] = [[] for _ in range(length)]  # room -> stack of rows
     item = row_count = 0
     for size in np.flatnonzero(counts)[::-1].tolist():
-        last, room = item + int(counts[size]), size
+        last = item + int(counts[size])
+        room = size
         while item < last:
             room = next((r for r in range(room, length) if free[r]), length)
             fitting = room // size

@@ -19,9 +19,11 @@ class Seq2SeqRowBudget(RowBudget):
     def __init__(
         self, length: int, decoder_length: int, sources: Sequence[int], targets: Sequence[int]
     ) -> None:
-        self.free, self.decoder_free = length, decoder_length
+        self.free = length
+        self.decoder_free = decoder_length
         # by number of tokens of a text, from 1: lengths of its source and target, not decreasing
-        self.sources, self.targets = sources, targets
+        self.sources = sources
+        self.targets = targets
 
     @override
     def capacity(self) -> int:

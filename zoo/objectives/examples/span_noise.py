@@ -31,7 +31,8 @@ def num_noise_spans(tokens: int, rate: float, mean: float) -> int:
 def random_spans(tokens: int, rate: float, mean: float, rng: np.random.Generator) -> Noise:
     """Draw a noise mask of spans, (tokens,), bool; the first span is not noise, the last one is."""
     # All divisions of the tokens into these spans are equally likely.
-    noise, spans = num_noise_tokens(tokens, rate), num_noise_spans(tokens, rate, mean)
+    noise = num_noise_tokens(tokens, rate)
+    spans = num_noise_spans(tokens, rate, mean)
     if not spans:
         return np.zeros(tokens, dtype=bool)
     sizes = np.stack([_parts(tokens - noise, spans, rng), _parts(noise, spans, rng)], axis=1)

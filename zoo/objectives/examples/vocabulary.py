@@ -63,7 +63,9 @@ class TokenizerView:
         size: int,
         text_starts_word: Callable[[str], bool] = follows_space,
     ) -> None:
-        self.tokenizer, self.info, self.vocab_size = tokenizer, info, size
+        self.tokenizer = tokenizer
+        self.info = info
+        self.vocab_size = size
         self.text_starts_word = text_starts_word
 
     def special_token_id(self, role: str) -> int:

@@ -18,7 +18,8 @@ def auc_counts(scores: "Tensor", positive: "Tensor", negative: "Tensor") -> "tup
     import torch
     from torch.nn import functional as F
 
-    values, chosen = scores.flatten(), positive.flatten()
+    values = scores.flatten()
+    chosen = positive.flatten()
     ordered, order = values.sort()
     others = F.pad(negative.flatten()[order].cumsum(0), (1, 0))  # among the n lowest scores
     below = others[torch.searchsorted(ordered, values)]

@@ -30,14 +30,16 @@ def cross_entropy_of_rows(
     logits: Tensor, labels: Tensor, *, label_smoothing: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """Return the sum of cross-entropies and the number of correct predictions, and the gradient."""
-    predicted, counted = logits.log_softmax(-1), labels != IGNORED
+    predicted = logits.log_softmax(-1)
+    counted = labels != IGNORED
     correct = (logits.argmax(-1) == labels).sum()
     total = F.nll_loss(predicted, labels, reduction="sum", ignore_index=IGNORED)
     if label_smoothing:  # that weight is shared equally by all classes
         uniform = (predicted.mean(-1) * counted).sum()
         total = (1 - label_smoothing) * total - label_smoothing * uniform
     # by the logits, the gradient is their probabilities, minus those of the target
-    errors, classes = predicted.exp_(), labels.clamp(min=0)[:, None]
+    errors = predicted.exp_()
+    classes = labels.clamp(min=0)[:, None]
     if label_smoothing:
         errors.sub_(label_smoothing / logits.shape[-1])
     errors.scatter_(1, classes, errors.gather(1, classes) - (1 - label_smoothing))

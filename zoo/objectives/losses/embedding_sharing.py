@@ -48,8 +48,10 @@ class GeneratorDiscriminator(nn.Module):
         self, generator: nn.Module, discriminator: nn.Module, sharing: EmbeddingSharing
     ) -> None:
         super().__init__()
-        self.generator, self.discriminator = generator, discriminator
-        source, target = _embeddings(generator), _embeddings(discriminator)
+        self.generator = generator
+        self.discriminator = discriminator
+        source = _embeddings(generator)
+        target = _embeddings(discriminator)
         for name, child in list(source.named_children()):
             if sharing == "tied" and isinstance(child, nn.Embedding | nn.LayerNorm):
                 target.add_module(name, child)

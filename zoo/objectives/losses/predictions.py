@@ -81,5 +81,6 @@ def cross_entropy_sum(
 
     loss = partial(cross_entropy_of_rows, label_smoothing=label_smoothing)
     sums = sum_over_rows(loss, logits, labels)
-    correct, count = sums[1].detach().long(), (labels != IGNORED).sum()
+    correct = sums[1].detach().long()
+    count = (labels != IGNORED).sum()
     return LossOutput({term: sums[0]}, metrics={"accuracy": (correct, count)})

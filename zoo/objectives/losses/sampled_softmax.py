@@ -64,7 +64,8 @@ def log_uniform_sample(
     """
     if not 0 < samples < vocabulary:
         raise ValueError(f"{samples} samples of a vocabulary of {vocabulary}")
-    drawn, first_draws = torch.empty(0, dtype=torch.int64), np.empty(0, dtype=np.int64)
+    drawn = torch.empty(0, dtype=torch.int64)
+    first_draws = np.empty(0, dtype=np.int64)
     while len(first_draws) < samples:
         uniform = torch.rand(2 * samples, dtype=torch.float64, generator=generator)
         more = (uniform * math.log(vocabulary + 1)).exp().long() - 1
@@ -94,7 +95,9 @@ def sampled_logits(
         if fits_at_once(len(targets), softmax.out_features):
             return softmax(hidden), targets
         return VocabularyProjection(hidden, softmax.weight, softmax.bias), targets
-    words, table, bias = sample.words.to(targets.device), softmax.weight, softmax.bias
+    words = sample.words.to(targets.device)
+    table = softmax.weight
+    bias = softmax.bias
 
     def log_expected_count(ids: Tensor) -> Tensor:
         """Return the log of the probability that a word is in the sample."""

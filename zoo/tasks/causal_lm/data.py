@@ -78,7 +78,8 @@ def texts_of(
 
 def _completion(sample: Sample) -> Completion:
     """Return a sample whose label, text or a number, is a completion."""
-    value, location = sample.label, sample.location
+    value = sample.label
+    location = sample.location
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return Completion(sample.text, str(value), location)
     raise RowError(f"{location}: the completion is {value!r:.200}, which is not text")

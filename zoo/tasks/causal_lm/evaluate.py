@@ -35,7 +35,9 @@ class Completions(LikelihoodEvaluation):
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        self.text, self.label, self.seed = text, label, seed
+        self.text = text
+        self.label = label
+        self.seed = seed
 
     @override
     def measure(self, files: Sequence[Path]) -> Result:
@@ -79,7 +81,9 @@ class CompletionStream:
     """Tokens of prompts and completions, which are tokenized in chunks; counts truncated ones."""
 
     def __init__(self, tokenizer: CompletionTokenizer, samples: Iterator[Completion]) -> None:
-        self._tokenizer, self._samples, self.truncated = tokenizer, samples, 0
+        self._tokenizer = tokenizer
+        self._samples = samples
+        self.truncated = 0
 
     def __iter__(self) -> Iterator[CompletionTokens]:
         """Yield the tokens of each text."""

@@ -47,7 +47,8 @@ class FillMask(BatchTask):
         """Check that the text has a mask token and that truncation left it."""
         if self.tokenizer.mask_id in item.encoded.ids:
             return
-        mask, location = self.tokenizer.mask_token, item.record.location
+        mask = self.tokenizer.mask_token
+        location = item.record.location
         if item.encoded.truncated and mask and mask in item.record.text:
             raise UsageError(
                 f"{location}: {mask} is in the part of the text that was cut at {self.max_tokens} "
@@ -61,7 +62,8 @@ class FillMask(BatchTask):
         logits = self.output("logits", items, batch)  # (texts, tokens, vocabulary)
         results = []
         for item, row in zip(items, logits, strict=True):
-            ids, offsets = item.encoded.ids, item.encoded.offsets
+            ids = item.encoded.ids
+            offsets = item.encoded.offsets
             positions = [k for k, token in enumerate(ids) if token == self.tokenizer.mask_id]
             scores = softmax(row[positions])  # (masks, vocabulary)
             results.append(

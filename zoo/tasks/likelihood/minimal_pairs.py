@@ -68,7 +68,8 @@ class MinimalPairs(LikelihoodEvaluation):
 
 
 def _prediction(row: Row, scores: tuple[float, float]) -> Prediction:
-    good, bad = row.values["good"], row.values["bad"]
+    good = row.values["good"]
+    bad = row.values["bad"]
     margin = scores[0] - scores[1]
     return {
         "location": row.location,

@@ -110,7 +110,8 @@ class TextStream:
         """Yield texts until they have ``MAX_TEXT_CHARACTERS``."""
         characters = 0
         for text in self._texts:
-            self.count, self.size = self.count + 1, self.size + len(text.encode())
+            self.count = self.count + 1
+            self.size = self.size + len(text.encode())
             yield text
             characters += len(text)
             if characters > MAX_TEXT_CHARACTERS:
@@ -137,22 +138,28 @@ def split_row(row: ScoredRow, width: int | None, stride: int | None) -> Iterator
     if width is None or stride is None or len(row.ids) <= width:
         yield row
         return
-    scored, start = 0, 0  # number of labels that windows so far have scored
+    # number of labels that windows so far have scored
+    scored = 0
+    start = 0
     while scored < len(row.labels):
         ids: NDArray[np.int64] = row.ids[start : start + width]
         end = start + len(ids) - 1  # labels before this one are in the window
         yield ScoredRow(
             ids, (), np.arange(scored - start, end - start), row.labels[scored:end], row.text
         )
-        scored, start = end, start + stride
+        scored = end
+        start = start + stride
 
 
 def likelihood_result(scores: Iterable[TextScore], texts: TextStream) -> Result:
     """Return the metrics of log-likelihoods over texts, which are all tokenized by the end."""
-    total, tokens, correct = 0.0, 0, 0
+    total = 0.0
+    tokens = 0
+    correct = 0
     for score in scores:
         total -= score.log_prob
-        tokens, correct = tokens + score.tokens, correct + score.correct
+        tokens = tokens + score.tokens
+        correct = correct + score.correct
     if not tokens:
         raise UsageError("the texts have no tokens to score", "give more text")
     metrics = likelihood_metrics(total, correct, tokens, texts.size)

@@ -56,7 +56,8 @@ class Score(Task):
     @override
     def check(self, item: EncodedExample) -> None:
         """Check that there is a context where the model needs one, and something to score."""
-        location, pair = item.record.location, item.record.pair
+        location = item.record.location
+        pair = item.record.pair
         if pair is None and self.needs_context:
             raise UsageError(
                 f"{location} has no context, which an encoder-decoder scores it by",

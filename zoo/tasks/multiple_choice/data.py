@@ -107,7 +107,8 @@ def _samples(file: Path, columns: ChoiceColumns, problems: RowProblems) -> Itera
     pair = [] if names.pair is None else [names.pair]
 
     def sample(row: Row) -> ChoiceSample:
-        location, values = row.location, row.values
+        location = row.location
+        values = row.values
         cells = [values[name] for name in names.choices]
         choices, letters = parse_choices(cells, f"{location}: {names.choices[0]}")
         return ChoiceSample(
@@ -156,7 +157,8 @@ def parse_choices(cells: list[Any], location: str) -> tuple[tuple[str, ...], tup
     if isinstance(values, str):
         values = parse_cell(values, location)
     if isinstance(values, dict):
-        values, names = values.get("text"), values.get("label") or ()
+        names = values.get("label") or ()
+        values = values.get("text")
     if not isinstance(values, list) or len(values) < 2 or len(names) not in (0, len(values)):
         raise RowError(f"{location} is not a list of two choices or more")
     texts = tuple(require_text(choice, location) for choice in values)

@@ -51,7 +51,9 @@ class PairClassificationEvaluation(Evaluation):
             raise UsageError(
                 f"{self.name} compares two texts", "name the column of the second with --pair"
             )
-        self.columns, self.seed, self.dim = Columns(text, label, pair), seed, dim
+        self.columns = Columns(text, label, pair)
+        self.seed = seed
+        self.dim = dim
         if dim is not None and self.checkpoint.head_name == CLASSIFIER:
             raise UsageError(f"{self.checkpoint.name} has no embeddings to cut", "leave --dim out")
 

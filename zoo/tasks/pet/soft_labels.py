@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
 
 LOG = logging.getLogger("zoo")
-FOLDER, TRAIN, RECORD = "soft-labels", "train.jsonl", "soft-labels.json"
+FOLDER = "soft-labels"
+TRAIN = "train.jsonl"
+RECORD = "soft-labels.json"
 
 
 class SoftLabelsRecord(JsonStruct):
@@ -61,7 +63,8 @@ def write_soft_labels(
     records = read_unlabelled(data["unlabelled"], columns)
     LOG.info("labelling %s texts by %s models", f"{len(records):,}", len(models))
     checkpoints = {name: resolve_checkpoint(str(model)) for name, (model, _) in models.items()}
-    words, scored = resolve_label_words(options.label_words), {}
+    words = resolve_label_words(options.label_words)
+    scored = {}
     for name, (_, template) in models.items():
         scored[name] = label_scores(checkpoints[name], records, template, words, device)
     if options.weighting == "uniform":
@@ -144,7 +147,8 @@ def _accuracies(
     records = [TextExample(s.text, s.pair, location=s.location) for s in samples]
     labels = [label_name(sample.label, sample.location) for sample in samples]
     checkpoint = resolve_checkpoint(settings["init_from"]["model"])
-    names, found = list(words), {}
+    names = list(words)
+    found = {}
     for template in dict.fromkeys(templates):
         scores = label_scores(checkpoint, records, template, words, device)
         right = [

@@ -17,8 +17,18 @@ from zoo.training.config.overrides import ConfigDict, deep_merge
 CLASSIFIER = "classifier"
 # settings that all stages have; others are the classifier's
 SHARED = (
-    *("init_from", "family", "preset", "seed", "precision", "deterministic", "compile", "fsdp"),
-    *("gradient_checkpointing", "max_seq_len", "adapter", "report_to"),
+    "init_from",
+    "family",
+    "preset",
+    "seed",
+    "precision",
+    "deterministic",
+    "compile",
+    "fsdp",
+    "gradient_checkpointing",
+    "max_seq_len",
+    "adapter",
+    "report_to",
 )
 COLUMNS = ("text", "pair", "label")
 

@@ -18,7 +18,9 @@ class LabelChooser:
     def __init__(
         self, scorer: WordScorer, words: Mapping[str, str], *, normalized: bool = False
     ) -> None:
-        self.scorer, self.words, self.normalized = scorer, words, normalized
+        self.scorer = scorer
+        self.words = words
+        self.normalized = normalized
         # probabilities that those of the labels are divided by, (labels,)
         self.prior: NDArray[np.float64] | None = None
 

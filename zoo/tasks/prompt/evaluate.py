@@ -58,7 +58,8 @@ class VariedEvaluation(Evaluation):
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        self.columns, self.seed = Columns(text, label, pair), seed
+        self.columns = Columns(text, label, pair)
+        self.seed = seed
 
     @abstractmethod
     def factors(self, labels: Sequence[str]) -> list[Factor]:
@@ -111,7 +112,8 @@ class VariedEvaluation(Evaluation):
         for number, levels in enumerate(settings):
             predicted = self._predictions(self.task_of(levels), samples, observed=number == 0)
             correct[number] = [p == label for p, label in zip(predicted, labels, strict=True)]
-        accuracy, drawn = correct.mean(1), bootstrap_rows(correct, self.seed)
+        accuracy = correct.mean(1)
+        drawn = bootstrap_rows(correct, self.seed)
         prompts = []
         for k, levels in enumerate(settings):
             chosen = {
@@ -246,7 +248,8 @@ def several(values: str | Sequence[str]) -> list[str]:
 
 
 def _row(prediction_of: Any, sample: Sample, added: Mapping[str, Any]) -> Prediction:
-    label, prediction = label_name(sample.label, sample.location), prediction_of(added)
+    label = label_name(sample.label, sample.location)
+    prediction = prediction_of(added)
     scores = added.get("scores")
     best = scores[0] if isinstance(scores, list) else None  # of labels in order
     return {

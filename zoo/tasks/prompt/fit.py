@@ -17,7 +17,10 @@ class FittedTexts(Encoded):
     """The texts of a record as they fit into its prompt."""
 
     def __init__(self, ids: list[int], text: str, pair: str | None, cut: int) -> None:
-        self.ids, self.text, self.pair, self.truncated = ids, text, pair, cut
+        self.ids = ids
+        self.text = text
+        self.pair = pair
+        self.truncated = cut
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,9 @@ class PromptFitter:
         return [self._fit(record, text) for record, text in zip(records, longest, strict=True)]
 
     def _fit(self, record: TextExample, encoded: Encoded) -> FittedTexts:
-        text, pair, cut = record.text, record.pair, 0
+        text = record.text
+        pair = record.pair
+        cut = 0
         while self.limit is not None and encoded.n > self.limit:
             excess = encoded.n - self.limit
             slot = PAIR if pair is not None and len(pair) > len(text) else TEXT

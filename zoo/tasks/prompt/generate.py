@@ -33,7 +33,9 @@ class AnswerGenerator:
         answer: str | None = None,
         vote: bool = False,
     ) -> None:
-        self.task, self.words, self.vote = task, words, vote
+        self.task = task
+        self.words = words
+        self.vote = vote
         self.pattern: re.Pattern[str] | None = None
         if answer is not None:
             try:

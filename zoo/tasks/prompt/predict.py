@@ -31,8 +31,14 @@ class Prompting(Task):
     name: ClassVar[str] = "prompt"
     equivalents: ClassVar[tuple[str, ...]] = tuple(WORD_SCORERS)
     output_keys: ClassVar[tuple[str, ...]] = (
-        *("label", "score", "scores", "log_probs"),
-        *("answer", "generated", "samples", "votes"),
+        "label",
+        "score",
+        "scores",
+        "log_probs",
+        "answer",
+        "generated",
+        "samples",
+        "votes",
     )
     pairs: ClassVar[bool] = True
     keys: ClassVar[RecordKeys] = RecordKeys()
@@ -51,7 +57,8 @@ class Prompting(Task):
         cls, records: Iterator[TextExample], options: dict[str, Any]
     ) -> tuple[Iterator[TextExample], dict[str, Any]]:
         options = dict(options)
-        count, source = options.pop("shots"), options.pop("shots_from")
+        count = options.pop("shots")
+        source = options.pop("shots_from")
         columns: Columns = options.pop("shot_columns")
         if options["template"] is None:
             raise UsageError("there is no template", "give --template FILE|TEXT")
@@ -202,7 +209,8 @@ def chosen_shots(count: int | None, source: str | None, columns: Columns, seed: 
 
 def require_options(template: Template, options: Mapping[str, Any]) -> None:
     """Check that the options of a prompt belong together."""
-    scoring, given = options["scoring"], {name for name, value in options.items() if value}
+    scoring = options["scoring"]
+    given = {name for name, value in options.items() if value}
     if scoring not in SCORINGS:
         raise UsageError(f"no scoring is called {scoring!r}", f"it is {', '.join(SCORINGS)}")
     if scoring != "generate" or "examples" in given:

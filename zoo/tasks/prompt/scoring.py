@@ -56,7 +56,9 @@ class WordScorer(ABC):
         template: Template,
     ) -> None:
         self.scorer = self.kind(checkpoint, session, tokenizer)
-        self.tokenizer, self.template, self.name = tokenizer, template, str(checkpoint.path)
+        self.tokenizer = tokenizer
+        self.template = template
+        self.name = str(checkpoint.path)
         self.require_suitable()
 
     def require_suitable(self) -> None:  # noqa: B027 (optional)
@@ -70,7 +72,8 @@ class WordScorer(ABC):
         """Return the log-probability of the word of each prompt, and its number of tokens."""
         import numpy as np
 
-        log_probs, tokens = np.zeros(len(prompts)), np.zeros(len(prompts), np.int64)
+        log_probs = np.zeros(len(prompts))
+        tokens = np.zeros(len(prompts), np.int64)
         unknown = self.tokenizer.role_id("unk")
         # words of one token often have the same input, which is computed once
         shared: dict[Any, list[tuple[int, WordRow]]] = {}
@@ -164,7 +167,8 @@ class CausalWords(WordScorer):
         words = [_word(prompt) for prompt in prompts]
         contexts = [prompt.before(LABEL) for prompt in prompts]
         for tokens in self.scorer.tokenize(list(zip(contexts, words, strict=True))):
-            first, ids = len(tokens.context), (*tokens.context, *tokens.ids)
+            first = len(tokens.context)
+            ids = (*tokens.context, *tokens.ids)
             positions = tuple(range(first - 1, len(ids) - 1))
             yield [WordRow((), ids[:-1], (), positions, tuple(tokens.ids))]
 

@@ -12,7 +12,9 @@ from zoo.io.files import decode_text, read_regular
 from zoo.io.json import parse_json
 from zoo.io.limits import MAX_CONFIG_LABELS, MAX_YAML_BYTES
 
-TEXT, PAIR, LABEL = "text", "text_pair", "label"
+TEXT = "text"
+PAIR = "text_pair"
+LABEL = "label"
 SLOTS = (TEXT, PAIR, LABEL)
 EXAMPLE = "{text} It was {label}."
 
@@ -105,7 +107,8 @@ class Template:
     ) -> Prompt:
         """Return the prompt of a text, after the text ``before``."""
         values = {TEXT: text, PAIR: pair or "", LABEL: label}
-        filled, spans = before, dict[str, tuple[int, int]]()
+        filled = before
+        spans = dict[str, tuple[int, int]]()
         for literal, slot in self.parts:
             filled += literal
             if slot is not None:

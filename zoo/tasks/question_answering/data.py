@@ -121,13 +121,16 @@ def _convert(value: Any, kind: type[Any], location: str) -> Any:
 
 
 def _rows(file: Path, columns: Columns, problems: RowProblems) -> Iterator[QuestionSample]:
-    question, context, answers = columns.text, columns.pair or COLUMNS.pair or "", columns.label
+    question = columns.text
+    context = columns.pair or COLUMNS.pair or ""
+    answers = columns.label
     names = [question, context, answers]
     if not all(map(is_number, names)) and ID in column_names(file):
         names.append(ID)
 
     def sample(row: Row) -> QuestionSample:
-        location, values = row.location, row.values
+        location = row.location
+        values = row.values
         location = f"{location}, question {values[ID]}" if ID in values else location
         return QuestionSample(
             row.text(question),
@@ -144,7 +147,8 @@ def _answers(value: Any, location: str) -> tuple[AnswerSpan, ...]:
     if isinstance(value, str):
         value = parse_cell(value, location) if value.strip() else []
     if isinstance(value, dict):
-        texts, starts = value.get("text"), value.get("answer_start")
+        texts = value.get("text")
+        starts = value.get("answer_start")
         if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
             raise RowError(f"{location}: answers without lists text and answer_start of one length")
         value = [dict(text=t, answer_start=s) for t, s in zip(texts, starts, strict=True)]
@@ -157,7 +161,8 @@ def _answers(value: Any, location: str) -> tuple[AnswerSpan, ...]:
 def _with_answers(sample: QuestionSample) -> QuestionSample:
     """Return a sample after checking that its context has the answers at their positions."""
     for answer in sample.answers:
-        start, end = answer.answer_start, answer.end
+        start = answer.answer_start
+        end = answer.end
         if not answer.text or start < 0 or sample.context[start:end] != answer.text:
             there = sample.context[max(start, 0) : max(end, 0)]
             raise RowError(

@@ -25,9 +25,12 @@ if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
 
 SCORES = [  # of a prediction, and of the best span, which is never no answer
-    *(("exact_match", "f8"), ("f1", "f8")),
-    *(("span_exact_match", "f8"), ("span_f1", "f8")),
-    *(("null_score", "f8"), ("answered", "?")),
+    ("exact_match", "f8"),
+    ("f1", "f8"),
+    ("span_exact_match", "f8"),
+    ("span_f1", "f8"),
+    ("null_score", "f8"),
+    ("answered", "?"),
 ]
 
 
@@ -84,7 +87,8 @@ class QuestionAnsweringEvaluation(Evaluation):
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        self.columns, self.seed = Columns(text, label, pair), seed
+        self.columns = Columns(text, label, pair)
+        self.seed = seed
         self.null_threshold = null_threshold
         self.task = AnswerCandidates(
             self.checkpoint,
@@ -115,7 +119,8 @@ class QuestionAnsweringEvaluation(Evaluation):
         if not answerable.all():
             details["best"] = highest = dict[str, float]()  # over all thresholds of no answer
             for name in ("exact_match", "f1"):
-                scores, null_scores = table[f"span_{name}"], table["null_score"]
+                scores = table[f"span_{name}"]
+                null_scores = table["null_score"]
                 best, threshold = best_threshold(scores, null_scores, answerable, table["answered"])
                 highest |= {name: best, f"{name}_threshold": threshold}
         return Result({**scored.metrics(), "questions": len(answerable)}, details)

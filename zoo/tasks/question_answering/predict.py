@@ -111,7 +111,8 @@ class Answer(BatchTask):
             inputs[P_MASK] = np.ones_like(batch.mask, dtype=np.int64)
             for row, window in zip(inputs[P_MASK], windows, strict=True):
                 row[: len(window.ids)] = ~window.answer_mask(self.search.no_answer_id)
-        family, config = self.checkpoint.family, self.checkpoint.config
+        family = self.checkpoint.family
+        config = self.checkpoint.config
         beams = family.span_beams(config, self.session.run(inputs))
         values = np.column_stack([beams.scores, beams.no_answer_logits])
         require_finite(values, batch.mask, [item.record for item in items])

@@ -130,12 +130,15 @@ class SpanSearch:
         # backwards or are too long are left out.
         import numpy as np
 
-        starts, ends, scores = beams.starts[row], beams.ends[row], beams.scores[row]
+        starts = beams.starts[row]
+        ends = beams.ends[row]
+        scores = beams.scores[row]
         stop = window.first + len(window.part)
         valid = (window.first <= starts) & (starts <= ends) & (ends < stop) & (scores > 0)
         usable = np.flatnonzero(valid & (ends - starts < self.max_answer_len))
         best = usable[np.argsort(-scores[usable], kind="stable")][: self.count]
-        shift, logit = window.part.start - window.first, beams.no_answer_logits[row]
+        shift = window.part.start - window.first
+        logit = beams.no_answer_logits[row]
         spans = [Span(int(starts[k]) + shift, int(ends[k]) + shift, float(scores[k])) for k in best]
         return WindowSpans(window.part, spans, float(sigmoid(logit)), float(logit))
 
@@ -162,14 +165,17 @@ class SpanSearch:
 
 def _words(pair: Encoded, context: str, part: range, span: Span) -> dict[str, Any]:
     """Return the words of a span, as far as they are in a window."""
-    words, offsets = pair.word_ids, pair.offsets
-    first, last = span.start, span.end
+    words = pair.word_ids
+    offsets = pair.offsets
+    first = span.start
+    last = span.end
     if words[first] is not None and words[last] is not None:
         while first > part.start and words[first - 1] == words[span.start]:
             first -= 1
         while last + 1 < part.stop and words[last + 1] == words[span.end]:
             last += 1
-    start, end = offsets[first][0], offsets[last][1]
+    start = offsets[first][0]
+    end = offsets[last][1]
     return {"answer": context[start:end], "score": span.score, "start": start, "end": end}
 
 
@@ -187,7 +193,8 @@ def best_spans(
     # score is the probability that both first and last token stand for no answer.
     import numpy as np
 
-    allowed, null = window.answer_mask(no_answer_id), window.no_answer_position(no_answer_id)
+    allowed = window.answer_mask(no_answer_id)
+    null = window.no_answer_position(no_answer_id)
     length = len(window.part)
     context = slice(window.first, window.first + length)
     if not allowed.any():

@@ -43,14 +43,19 @@ class ReplacedTokens(LikelihoodEvaluation):
                 f"rows of {max_seq_len} tokens are too long: the model takes {limit}",
                 f"--max-seq-len {limit}",
             )
-        self.max_seq_len, self.replace_prob, self.seed = max_seq_len, replace_prob, seed
+        self.max_seq_len = max_seq_len
+        self.replace_prob = replace_prob
+        self.seed = seed
 
     @override
     def measure(self, files: Sequence[Path]) -> Result:
         import numpy as np
 
         rows = RestartableIterable(lambda: self._rows(files), self.limit)
-        replaced, scores, predicted, count = list[Any](), list[Any](), list[Any](), 0
+        replaced = list[Any]()
+        scores = list[Any]()
+        predicted = list[Any]()
+        count = 0
         for row, values, original in self.scorer.run(self._replaced(rows, files[0])):
             replaced.append(row.ids[row.positions] != row.labels)
             scores.append(values)
@@ -129,11 +134,13 @@ class ReplacedTokens(LikelihoodEvaluation):
         import numpy as np
 
         for document in TextStream(read_texts(files, None)).encode(self.scorer.tokenizer, None):
-            ids, special = np.array(document.ids, np.int64), np.array(document.special, bool)
+            ids = np.array(document.ids, np.int64)
+            special = np.array(document.special, bool)
             inner = np.flatnonzero(~special)
             if not len(inner):
                 continue
-            before, after = ids[: inner[0]], ids[inner[-1] + 1 :]
+            before = ids[: inner[0]]
+            after = ids[inner[-1] + 1 :]
             width = self.max_seq_len - len(before) - len(after)
             positions = np.arange(width) + len(before)
             for start in range(inner[0], inner[-1] + 2 - width, max(width, 1)):

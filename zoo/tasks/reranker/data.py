@@ -52,7 +52,8 @@ def read_lists(
     """Return the lists of tables, one of each row; or, if they are grouped, one of each query."""
 
     def text_list(row: Row) -> TextList:
-        location, values = row.location, row.values
+        location = row.location
+        values = row.values
         query = row.text(columns.text)
         own = _texts(values[columns.pair], f"{location}: {columns.pair}")
         others = [

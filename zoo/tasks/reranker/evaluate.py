@@ -55,14 +55,18 @@ class RerankerEvaluation(Evaluation):
             raise UsageError(
                 f"{self.name} ranks texts for a query", "name the column of the texts with --pair"
             )
-        self.text, self.pair, self.label, self.negatives = text, pair, label, tuple(negative)
+        self.text = text
+        self.pair = pair
+        self.label = label
+        self.negatives = tuple(negative)
         prompts = retrieval_prompts(
             prompt_name=prompt_name,
             prompt=prompt,
             corpus_prompt_name=corpus_prompt_name,
             corpus_prompt=corpus_prompt,
         )
-        self.seed, self.ranker = seed, make_ranker(self.checkpoint, self.session, dim, prompts)
+        self.seed = seed
+        self.ranker = make_ranker(self.checkpoint, self.session, dim, prompts)
 
     @classmethod
     @override

@@ -249,7 +249,8 @@ def _pair_weights(grades: Tensor, weighting: Weighting) -> Tensor:
         return swapped * differences
     apart = (ranks[:, None] - ranks[None, :]).abs()
     # the discount of a pair only depends on the distance of its ranks
-    near, far = inverse[(apart - 1).clamp(min=0)], inverse[apart.clamp(max=len(ranks) - 1)]
+    near = inverse[(apart - 1).clamp(min=0)]
+    far = inverse[apart.clamp(max=len(ranks) - 1)]
     bound = (near - far).abs().masked_fill(apart == 0, 0)
     if weighting == "ndcg-loss2":
         return bound * differences

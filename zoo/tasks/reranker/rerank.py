@@ -51,7 +51,8 @@ class Rerank(Task):
             raise UsageError("rerank sorts texts by a query", "give --query TEXT")
         if top_k is not None and top_k < 1:
             raise UsageError(f"{top_k} results are not possible", "give 1 or more")
-        self.query, self.top_k = validate_text(query, "the query"), top_k
+        self.query = validate_text(query, "the query")
+        self.top_k = top_k
         parts = (self.checkpoint, self.session, self.tokenizer)
         options.pop("tokenizer", None)
         self.is_cross_encoder = "classify" in self.checkpoint.head.tasks
@@ -97,7 +98,8 @@ class Rerank(Task):
                 score: float = added["score"]
             else:
                 pooling = self.checkpoint.model.pooling or Pooling()
-                vector, similarity = added["embedding"], pooling.similarity_fn_name
+                vector = added["embedding"]
+                similarity = pooling.similarity_fn_name
                 score = text_similarity(self.query_embedding, vector, similarity)
             yield item._replace(record=waiting.popleft()), score
 

@@ -76,7 +76,8 @@ class RetrievalData:
     @classmethod
     def read(cls, files: RetrievalFiles, limit: int | None = None) -> "RetrievalData":
         """Read the files; ``limit`` is a number of queries."""
-        queries, texts = read_texts([files.queries]), read_texts(files.corpus)
+        queries = read_texts([files.queries])
+        texts = read_texts(files.corpus)
         judged = read_qrels(files.qrels)
         _require_known(judged, queries, files.qrels, f"queries of {files.queries}")
         corpus = ", ".join(map(str, files.corpus))
@@ -119,7 +120,8 @@ def read_texts(paths: Sequence[Path]) -> dict[str, str]:
             key = next((name for name in IDS if name in columns), IDS[0])
 
             def add(row: Row, key: str = key) -> None:
-                location, values = row.location, row.values
+                location = row.location
+                values = row.values
                 name = str(values[key])
                 text = row.text("text")
                 title = row.text("title") if values.get("title") else ""
@@ -153,7 +155,8 @@ def read_qrels(path: Path) -> dict[str, dict[str, float]]:
                 f"{path}:{number} is {line[:80]!r}, not a judgement",
                 "a line is 'QUERY 0 TEXT GRADE' as in TREC, or 'QUERY TEXT GRADE' as in BEIR",
             )
-        query, text = cells[0], cells[-2]
+        query = cells[0]
+        text = cells[-2]
         if text in judged.setdefault(query, {}):
             raise RowError(f"{path}:{number} judges {text!r} for {query!r} again", "remove one")
         judged[query][text] = grade

@@ -44,7 +44,10 @@ class RetrievalEvaluation(Evaluation):
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        self.queries, self.qrels, self.split, self.seed = queries, qrels, split, seed
+        self.queries = queries
+        self.qrels = qrels
+        self.split = split
+        self.seed = seed
         prompts = retrieval_prompts(
             prompt_name=prompt_name,
             prompt=prompt,
@@ -81,13 +84,15 @@ class RetrievalEvaluation(Evaluation):
         if data.unanswered:
             self.warn([f"{data.unanswered:,} queries have no relevant text, and are left out"])
         rows = self.ranker.search([*data.queries.values()], [*data.texts.values()])
-        names, queries = list(data.texts), zip(data.queries.items(), data.relevance, strict=True)
+        names = list(data.texts)
+        queries = zip(data.queries.items(), data.relevance, strict=True)
 
         def row(
             query: tuple[tuple[str, str], Mapping[int, float]],
             scored: "tuple[NDArray[np.floating[Any]], float]",
         ) -> Prediction:
-            ((name, text), grades), (scores, _) = query, scored
+            (name, text), grades = query
+            scores, _ = scored
             first = int(scores.argmax())
             relevant = [number for number, grade in grades.items() if grade > 0]
             (values,) = ranking_scores([scored], [grades])

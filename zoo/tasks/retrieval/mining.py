@@ -81,17 +81,20 @@ def mine_hard_negatives(
     for query, text in pairs:
         own.setdefault(query, {})[numbers[text]] = None
     positives = max(map(len, own.values()))
-    last, rng = options.last_rank(positives), np.random.default_rng(options.seed)
+    last = options.last_rank(positives)
+    rng = np.random.default_rng(options.seed)
     for query, (scores, _) in zip(own, ranker.search(list(own), texts), strict=True):
         mine = list(own[query])
         # as many of the closest as may be needed after the query's own are left out
         found = np.argsort(-scores, kind="stable")[: last + positives]
         candidates = found[~np.isin(found, mine)]
-        values, reference = scores[candidates], scores[mine]
+        values = scores[candidates]
+        reference = scores[mine]
         if scorer is not None:
             chosen = [texts[number] for number in (*mine, *candidates)]
             ((again, _),) = scorer.rank([query], [chosen])
-            reference, values = again[: len(mine)], again[len(mine) :]
+            reference = again[: len(mine)]
+            values = again[len(mine) :]
         kept = _keep(values, float(reference.min()), options)
         order = np.argsort(-np.where(kept, values, -np.inf), kind="stable")[: int(kept.sum())]
         order = order[options.range_min : last]
@@ -135,7 +138,8 @@ def mined_rows(
     query, text = columns
     before = ""
     for item in mined:
-        first, rest = item.scores[0], item.scores[1:]
+        first = item.scores[0]
+        rest = item.scores[1:]
         pair = {query: item.query, text: item.positive}
         found = list(zip(item.negatives, rest, strict=True))
         if form == "triplet":

@@ -53,7 +53,9 @@ class EmbeddingRanker(Ranker):
         dim: int | None,
         prompts: Mapping[Role, Prompt] = {},
     ) -> None:
-        self.checkpoint, self.session, self.dim = checkpoint, session, dim
+        self.checkpoint = checkpoint
+        self.session = session
+        self.dim = dim
         self.prompts = prompts
         self.pooling = checkpoint.model.pooling or Pooling()
 

@@ -56,7 +56,8 @@ class Search(Task):
             raise UsageError("search needs texts to search", "give --corpus FILE")
         if top_k < 1:
             raise UsageError(f"{top_k} results are not possible", "give 1 or more")
-        self.corpus, self.top_k = corpus, top_k
+        self.corpus = corpus
+        self.top_k = top_k
         parts = (self.checkpoint, self.session, self.tokenizer)
         options.pop("tokenizer", None)
         self.query_task = Embed(*parts, role="query", prompt_name=prompt_name, prompt=prompt)

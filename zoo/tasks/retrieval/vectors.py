@@ -44,7 +44,8 @@ class RowFile:
 
     def append(self, rows: "NDArray[Any]") -> None:
         """Add the rows of the next text, (rows, ...)."""
-        self._like, self._ends = rows[:0], None
+        self._like = rows[:0]
+        self._ends = None
         with writing_scratch():
             self._file.write(rows.tobytes())
         self._lengths.append(len(rows))
@@ -79,7 +80,8 @@ class RowFile:
         """Return the rows of texts, one text after another, and the number of each, (texts,)."""
         import numpy as np
 
-        ends, rows = self.ends, self.rows
+        ends = self.ends
+        rows = self.rows
         if isinstance(texts, slice):
             first, last, _ = texts.indices(len(ends))
             begin = int(ends[first - 1]) if first else 0
@@ -268,7 +270,9 @@ class SparseVectors(CorpusVectors):
 
     def __init__(self, function: SimilarityFunction) -> None:
         super().__init__(function)
-        self.words, self.weights, self.norms = RowFile(), RowFile(), array("d")
+        self.words = RowFile()
+        self.weights = RowFile()
+        self.norms = array("d")
         self.files += [self.words, self.weights]
 
     @override
@@ -302,16 +306,19 @@ class SparseVectors(CorpusVectors):
             used |= query != 0
         order = np.flatnonzero(used[words])  # other words are not shared
         order = order[np.argsort(words[order], kind="stable")]
-        words, weights = words[order], self.weights.read(texts)[0][order].astype(np.float64)
+        words = words[order]
+        weights = self.weights.read(texts)[0][order].astype(np.float64)
         owners = np.repeat(np.arange(len(lengths)), lengths)[order]
-        shared, norms = np.empty((len(queries), len(lengths))), []
+        shared = np.empty((len(queries), len(lengths)))
+        norms = []
         for row, query in zip(shared, queries, strict=True):
             own = np.flatnonzero(query)
             norms.append(self._norm(query[own]))
             begins = np.searchsorted(words, own)
             counts = np.searchsorted(words, own, side="right") - begins
             places = ranges(begins, counts)
-            mine, theirs = np.repeat(query[own].astype(np.float64), counts), weights[places]
+            mine = np.repeat(query[own].astype(np.float64), counts)
+            theirs = weights[places]
             if self.function == "manhattan":
                 values = abs(mine) + abs(theirs) - abs(mine - theirs)
             else:

@@ -63,8 +63,11 @@ class SentenceEmbeddingEvaluation(Evaluation):
             )
         if label is not None and negative:
             raise UsageError("pairs with scores have no negatives", "leave --negative out")
-        self.texts, self.label, self.negatives = (text, pair), label, tuple(negative)
-        self.seed, self.dim = seed, dim
+        self.texts = (text, pair)
+        self.label = label
+        self.negatives = tuple(negative)
+        self.seed = seed
+        self.dim = dim
 
     @classmethod
     @override
@@ -115,7 +118,9 @@ class SentenceEmbeddingEvaluation(Evaluation):
         samples = self.samples(
             lambda problems: iter_text_groups(files, columns, None, problems), review_group
         )
-        anchors, texts = dict[str, int](), dict[str, int]()  # number of each
+        # number of each
+        anchors = dict[str, int]()
+        texts = dict[str, int]()
         relevant = list[dict[int, None]]()  # of each anchor, its texts
         for sample in samples:
             anchor, *others = sample.texts
@@ -126,12 +131,14 @@ class SentenceEmbeddingEvaluation(Evaluation):
             relevant[anchors[anchor]][numbers[0]] = None
         ranker = EmbeddingRanker(self.checkpoint, self.session, self.dim)
         rows = ranker.search([*anchors], [*texts])
-        names, queries = list(texts), zip(anchors, relevant, strict=True)
+        names = list(texts)
+        queries = zip(anchors, relevant, strict=True)
 
         def row(
             query: tuple[str, dict[int, None]], values: "tuple[NDArray[np.floating[Any]], float]"
         ) -> Prediction:
-            (anchor, numbers), (similarity, _) = query, values
+            anchor, numbers = query
+            similarity, _ = values
             return retrieval_row(anchor, [*numbers], names, similarity)
 
         observed = self.observed(queries, rows, row)

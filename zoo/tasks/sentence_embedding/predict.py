@@ -71,7 +71,8 @@ class Embed(BatchTask):
             )
         if dim is not None and dim < 1:
             raise UsageError(f"embeddings cannot be cut at {dim} numbers", "give 1 or more")
-        self.dim, self.output_dtype = dim, output_dtype
+        self.dim = dim
+        self.output_dtype = output_dtype
         self.normalizes = normalize or self.pooling.normalizes
         self.weights = self.checkpoint.module_weights()
         if prompt is not None and prompt_name is not None:

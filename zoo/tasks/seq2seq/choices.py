@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-LENGTH_NORMALIZED, UNLIKELIHOOD = "length_normalized", "unlikelihood"
+LENGTH_NORMALIZED = "length_normalized"
+UNLIKELIHOOD = "unlikelihood"
 LEAST_UNLIKELY = 1e-2  # added to the probability of not choosing a token
 NO_CHOICE = -1  # of a target that is none of the choices
 

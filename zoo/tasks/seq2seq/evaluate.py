@@ -58,11 +58,15 @@ class Seq2SeqEvaluation(Evaluation):
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        self.columns, self.seed = Columns(text, label, pair), seed
-        self.prefix, self.pair_prefix = prefix, pair_prefix
-        self.max_new_tokens, self.num_beams = max_new_tokens, num_beams
+        self.columns = Columns(text, label, pair)
+        self.seed = seed
+        self.prefix = prefix
+        self.pair_prefix = pair_prefix
+        self.max_new_tokens = max_new_tokens
+        self.num_beams = num_beams
         self.scorer = Seq2SeqLikelihood(self.checkpoint, self.session)
-        scorer, self.tgt_lang = self.scorer, tgt_lang
+        scorer = self.scorer
+        self.tgt_lang = tgt_lang
         if tgt_lang is not None:
             scorer.generation |= target_settings(scorer.tokenizer, tgt_lang)
         if src_lang is not None:
@@ -139,7 +143,8 @@ class Seq2SeqEvaluation(Evaluation):
         # log-likelihood of each target, its correct tokens and its tokens, (samples, 3).
         import numpy as np
 
-        limit, stored = self.max_new_tokens or None, self.checkpoint.model.generation
+        limit = self.max_new_tokens or None
+        stored = self.checkpoint.model.generation
         if limit is None and not {"max_new_tokens", "max_length"} & stored.keys():
             limit = min(int(table[:, 2].max()), MAX_NEW_TOKENS)
         task = Seq2SeqGeneration(
@@ -181,7 +186,8 @@ class Seq2SeqEvaluation(Evaluation):
         """Yield the row of each sample; samples are tokenized in chunks and then dropped."""
         import numpy as np
 
-        encode, numbers = self.scorer.tokenizer.encode, itertools.count()
+        encode = self.scorer.tokenizer.encode
+        numbers = itertools.count()
         for chunk in batched(samples, TEXTS_AT_ONCE):
             sources = encode(
                 [s.source for s in chunk], max_tokens=self.scorer.max_tokens, offsets=False

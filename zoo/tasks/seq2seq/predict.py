@@ -47,7 +47,8 @@ class Seq2SeqGeneration(GenerationTask):
     @override
     def limits(self) -> list[int]:
         """Return the limits on the number of source tokens."""
-        checkpoint, settings = self.checkpoint, self.settings
+        checkpoint = self.checkpoint
+        settings = self.settings
         spec = checkpoint.onnx_spec
         most = spec.limits.get(DECODER_TOKENS)
         if most is not None and (self.given.get("max_new_tokens") or 0) > most:

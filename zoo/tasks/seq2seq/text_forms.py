@@ -47,7 +47,8 @@ class TextForm:
 
     def target(self, sample: Sample) -> str:
         """Return the target of a sample."""
-        label, location = sample.label, sample.location
+        label = sample.label
+        location = sample.location
         if self.rounded:
             number = np.float32(label_number(label, location))
             return f"{np.round(number * np.float32(STEPS)) / STEPS:.1f}"
@@ -67,7 +68,8 @@ def glue_form(name: str) -> TextForm:
     """Return the form of a task of GLUE, such as ``glue/mrpc``."""
     # GLUE has the forms of Raffel et al. 2020 (arXiv:1910.10683, appendix D, and ``glue`` and
     # ``stsb`` of data/preprocessors.py in the released code).
-    task, short = glue_task(name), name.removeprefix(PREFIX)
+    task = glue_task(name)
+    short = name.removeprefix(PREFIX)
     if not task.keys:
         raise UsageError(
             f"{name} has no form as text: in the paper's, the model names the noun of a pronoun",

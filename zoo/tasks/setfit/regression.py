@@ -64,7 +64,8 @@ def fit(
 
     with torch.enable_grad():
         optimizer.step(closure)  # type: ignore[no-untyped-call]
-    values, offsets = weight.detach().numpy(), bias.detach().numpy()
+    values = weight.detach().numpy()
+    offsets = bias.detach().numpy()
     if classes == 2:  # the logit of the second class less the first's
         values = np.concatenate([-values / 2, values / 2])
         offsets = np.concatenate([-offsets / 2, offsets / 2])

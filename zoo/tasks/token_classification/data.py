@@ -21,8 +21,16 @@ from zoo.metrics.entities import BEGIN, INSIDE, LAST, ONE_TYPE, OUTSIDE, PREFIXE
 LOG = logging.getLogger("zoo")
 CONLLU = ".conllu"
 CONLLU_COLUMNS = (
-    *("id", "form", "lemma", "upos", "xpos"),
-    *("feats", "head", "deprel", "deps", "misc"),
+    "id",
+    "form",
+    "lemma",
+    "upos",
+    "xpos",
+    "feats",
+    "head",
+    "deprel",
+    "deps",
+    "misc",
 )
 # scheme -> prefixes of the last word of a span, of a span of one word, and inside if not ``I``
 SCHEMES = {"BIOES": ("E", "S"), "BILOU": ("L", "U"), "BMES": ("E", "S", "M")}
@@ -82,7 +90,8 @@ def iter_words(
 
 def _lists(row: Row, *, columns: Columns) -> WordsSample:
     location = row.location
-    words, labels = row.values[columns.text], row.values[columns.label]
+    words = row.values[columns.text]
+    labels = row.values[columns.label]
     for name, value in ((columns.text, words), (columns.label, labels)):
         if not isinstance(value, list):
             row.require_type(name, "list", value)
@@ -119,7 +128,8 @@ def _line_groups(file: Path, *, universal: bool) -> Iterator[list[tuple[int, lis
 def _sentence(
     file: Path, text: int, label: int, lines: Sequence[tuple[int, list[str]]]
 ) -> WordsSample:
-    words, labels = list[str](), list[str]()
+    words = list[str]()
+    labels = list[str]()
     for number, cells in lines:
         if len(cells) <= max(text, label, 1):
             raise RowError(
@@ -131,7 +141,8 @@ def _sentence(
             raise RowError(f"{file}:{number} has a NUL character")
         words.append(cells[text].strip(" "))
         labels.append(label_name(cells[label], f"{file}:{number}"))
-    first, last = lines[0][0], lines[-1][0]
+    first = lines[0][0]
+    last = lines[-1][0]
     contiguous = last - first + 1 == len(lines)  # a range takes less memory
     numbers = range(first, last + 1) if contiguous else tuple(number for number, _ in lines)
     return WordsSample(tuple(words), tuple(labels), f"{file}:{first}", numbers)
@@ -185,7 +196,8 @@ def repair_iob(labels: Sequence[str]) -> tuple[str, ...]:
     # last word of a span becomes ``I-``, and a span of one word ``B-``. A prefix after the type
     # moves before it.
     repaired = list[str]()
-    previous, previous_type = OUTSIDE, ""
+    previous = OUTSIDE
+    previous_type = ""
     for name in labels:
         prefix, entity_type = split_tag(name)
         if prefix in ("", OUTSIDE):
@@ -196,7 +208,8 @@ def repair_iob(labels: Sequence[str]) -> tuple[str, ...]:
             is_bare = entity_type == ONE_TYPE and name in PREFIXES
             label = position if is_bare else f"{position}-{entity_type}"
             repaired.append(name if name == label else sys.intern(label))
-        previous, previous_type = prefix, entity_type
+        previous = prefix
+        previous_type = entity_type
     return tuple(repaired)
 
 
@@ -204,7 +217,9 @@ class IobRepair:
     """Repairs the labels of samples from some files, see ``repair_iob``, and counts changes."""
 
     def __init__(self, paths: Iterable[str | Path]) -> None:
-        self._paths, self._began, self._moved = list(paths), 0, 0
+        self._paths = list(paths)
+        self._began = 0
+        self._moved = 0
         self._prefixes = Counter[str]()
 
     @property
@@ -267,7 +282,8 @@ def repair_samples(
 
 def word_starts(words: Sequence[str]) -> list[int]:
     """Return the position of each word in the text that joins them by spaces, in characters."""
-    starts, position = [], 0
+    starts = []
+    position = 0
     for word in words:
         starts.append(position)
         position += len(word) + 1

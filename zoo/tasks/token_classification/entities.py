@@ -66,7 +66,9 @@ def labelled_spans(
         labelled = [token._replace(label=name) for token, name in zip(labelled, typed, strict=True)]
     spans = []
     for group in _groups(labelled):
-        label, start, end = group[0].label.split("-", 1)[-1], group[0].start, group[-1].end
+        label = group[0].label.split("-", 1)[-1]
+        start = group[0].start
+        end = group[-1].end
         if label != OUTSIDE:
             score = sum(token.score for token in group) / len(group)
             spans.append(

@@ -80,7 +80,8 @@ class TokenClassificationEvaluation(Evaluation):
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        self.columns, self.seed = Columns(text, label), seed
+        self.columns = Columns(text, label)
+        self.seed = seed
         self.task = ClassifyWords(
             self.checkpoint, self.session, max_tokens=max_seq_len, doc_stride=doc_stride
         )
@@ -260,7 +261,9 @@ def _label_numbers(
     import numpy as np
 
     numbers = {name: number for number, name in enumerate((*labels, ""))}
-    actual, predicted, words = array("i"), array("i"), array("q")
+    actual = array("i")
+    predicted = array("i")
+    words = array("q")
     for sample, guesses in pairs:
         words.append(len(guesses))
         actual.extend(map(numbers.__getitem__, sample.labels))

@@ -77,12 +77,15 @@ class ClassifyTokens(WindowedTask):
     def _tokens(self, item: EncodedExample, logits: "NDArray[np.floating[Any]]") -> dict[str, Any]:
         if self.checkpoint.model.transitions is not None:
             return self._words(item, logits)
-        encoded, probabilities = item.encoded, softmax(logits)
+        encoded = item.encoded
+        probabilities = softmax(logits)
         if self.aggregate != "none":
-            labels, text = self.checkpoint.config.labels, item.record.text
+            labels = self.checkpoint.config.labels
+            text = item.record.text
             # If tokens within words have a prefix, a token continues a word if it is longer than
             # its text; otherwise if no space precedes or begins it. Unknown tokens are words.
-            prefix, unknown = self.tokenizer.subword_prefix, self.tokenizer.role_id("unk")
+            prefix = self.tokenizer.subword_prefix
+            unknown = self.tokenizer.role_id("unk")
             tokens = []
             for k, (start, end) in enumerate(encoded.offsets):
                 if encoded.special[k]:
@@ -116,15 +119,18 @@ class ClassifyTokens(WindowedTask):
         """Return the tokens or spans of a text by the most probable labelling of its words."""
         import numpy as np
 
-        encoded, text = item.encoded, item.record.text
-        starts, words = self.word_starts(item), dict[int, list[int]]()
+        encoded = item.encoded
+        text = item.record.text
+        starts = self.word_starts(item)
+        words = dict[int, list[int]]()
         for token, word in words_of_tokens(text, starts, encoded.offsets, encoded.special):
             words.setdefault(word, []).append(token)
         if not words:
             return {"tokens": []} if self.aggregate == "none" else {"entities": []}
         transitions = np.array(self.checkpoint.model.transitions)
         emissions = logits[[tokens[0] for tokens in words.values()]].astype(np.float64)
-        best, scores = viterbi(emissions, transitions), marginals(emissions, transitions)
+        best = viterbi(emissions, transitions)
+        scores = marginals(emissions, transitions)
         labelled = [
             Labelled(
                 self.checkpoint.config.labels[label],

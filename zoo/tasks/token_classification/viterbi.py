@@ -15,7 +15,8 @@ def viterbi(emissions: "Floats", transitions: "Floats") -> "NDArray[np.int64]":
     # column are the boundary of a sequence.
     import numpy as np
 
-    best, back = transitions[-1, :-1] + emissions[0], []
+    best = transitions[-1, :-1] + emissions[0]
+    back = []
     for emission in emissions[1:]:
         scores = best[:, None] + transitions[:-1, :-1]  # (before, label)
         back.append(scores.argmax(0))
@@ -33,7 +34,8 @@ def marginals(emissions: "Floats", transitions: "Floats") -> "NDArray[np.float64
     from zoo.inference.processing.numbers import softmax
 
     inner = transitions[:-1, :-1].astype(np.float64)
-    before, after = [transitions[-1, :-1] + emissions[0]], [transitions[:-1, -1]]
+    before = [transitions[-1, :-1] + emissions[0]]
+    after = [transitions[:-1, -1]]
     for emission in emissions[1:]:
         before.append(_logsumexp(before[-1][:, None] + inner) + emission)
     for emission in emissions[:0:-1]:

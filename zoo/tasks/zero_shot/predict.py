@@ -67,7 +67,8 @@ class ZeroShot(BatchTask):
     ) -> None:
         super().__init__(*args, **options)
         of_labels = _hypotheses(candidate_labels, hypothesis_template)
-        self.labels, self.hypotheses = list(of_labels), list(of_labels.values())
+        self.labels = list(of_labels)
+        self.hypotheses = list(of_labels.values())
         self.entailment = entailment_id(self.checkpoint)
         self.contradiction = None
         if multi_label or len(self.labels) == 1:

@@ -24,7 +24,8 @@ def from_merges(files: SourceFiles, **options: Any) -> "Tokenizer":
         raise other_kind(files, f"{VOCAB_JSON} with {MERGES}")
     vocabulary = files.json(VOCAB_JSON)
     check_ids(vocabulary, files.path(VOCAB_JSON), len(files.bytes(VOCAB_JSON)))
-    path, merges = files.path(MERGES), []
+    path = files.path(MERGES)
+    merges = []
     for number, line in enumerate(files.text(MERGES).split("\n"), 1):
         line = line.removesuffix("\r")
         if line and not line.startswith("#version"):

@@ -95,7 +95,8 @@ def byte_level_bpe_tokenizer(
 def _override(tokenizer: "Tokenizer", settings: TokenizerFilesConfig) -> None:
     from tokenizers import pre_tokenizers, processors
 
-    splitter, ends = tokenizer.pre_tokenizer, tokenizer.post_processor
+    splitter = tokenizer.pre_tokenizer
+    ends = tokenizer.post_processor
     for name in ("add_prefix_space", "trim_offsets"):
         if name in settings.config:
             value = settings.option(name, (bool,), False)
@@ -103,7 +104,8 @@ def _override(tokenizer: "Tokenizer", settings: TokenizerFilesConfig) -> None:
                 splitter.add_prefix_space = value
             if isinstance(ends, processors.ByteLevel | processors.RobertaProcessing):
                 setattr(ends, name, value)
-    tokenizer.pre_tokenizer, tokenizer.post_processor = splitter, ends
+    tokenizer.pre_tokenizer = splitter
+    tokenizer.post_processor = ends
 
 
 def _requested(settings: TokenizerFilesConfig) -> Template | None:

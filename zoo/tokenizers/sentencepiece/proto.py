@@ -11,7 +11,8 @@ from zoo.io.protobuf import Value, as_bytes, as_int, fields
 from zoo.tokenizers.source_files import PIECE_MODELS, SourceFiles
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
-UNIGRAM, BPE = 1, 2
+UNIGRAM = 1
+BPE = 2
 
 
 class Piece(NamedTuple):
@@ -47,7 +48,8 @@ def read_piece_model(files: SourceFiles, name: str) -> PieceModel:
     #
     # Field numbers are from ``sentencepiece_model.proto``; the wire format is described in
     # https://protobuf.dev/programming-guides/encoding.
-    origin, content = str(files.path(name)), files.bytes(name)
+    origin = str(files.path(name))
+    content = files.bytes(name)
     try:
         model = _model(content)
     except (ValueError, IndexError, struct.error) as error:
@@ -90,7 +92,9 @@ def _model(content: bytes) -> PieceModel:
 
 
 def _piece(content: bytes) -> Piece:
-    text, score, kind = b"", 0.0, NORMAL
+    text = b""
+    score = 0.0
+    kind = NORMAL
     for number, value in fields(content):
         if number == 1:
             text = as_bytes(value)

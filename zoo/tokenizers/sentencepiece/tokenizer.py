@@ -133,7 +133,8 @@ def sentencepiece_tokenizer(
     if name is not None:
         tokenizer, control = _from_pieces(files, name, layout, spelling, set(names.values()))
     if stored is not None:
-        source, tokenizer = tokenizer, stored
+        source = tokenizer
+        tokenizer = stored
         if not settings.generic:
             override_normalizer(tokenizer, spelling, stated, str(files.path(TOKENIZER_JSON)))
         if source is not None:

@@ -65,7 +65,8 @@ def check_ids(vocabulary: Mapping[str, Any], path: Path, size: int) -> None:
     """Check that the ids of a vocabulary, of a file of ``size`` bytes, are unique and in bounds."""
     # The largest id decides how many rows an embedding table has. A token takes several bytes, so
     # that only a file with gaps between its ids has one above its size.
-    largest, tokens = min(MAX_TOKEN_ID, size), dict[int, str]()
+    largest = min(MAX_TOKEN_ID, size)
+    tokens = dict[int, str]()
     for token, number in vocabulary.items():
         check_token(token, path)
         if type(number) is not int or not 0 <= number <= largest:
@@ -93,7 +94,8 @@ def _check_model(model: Mapping[str, Any], path: Path, size: int) -> None:
         check_token(text or "", path)
     # The library removes the prefix of word continuations from the second part of a merge
     # unchecked, and aborts the process if it is longer than the part
-    prefix, merges = model.get("continuing_subword_prefix") or "", model.get("merges")
+    prefix = model.get("continuing_subword_prefix") or ""
+    merges = model.get("merges")
     for merge in merges if prefix and isinstance(merges, list) else ():
         parts = merge.split(" ") if isinstance(merge, str) else merge
         if not isinstance(parts, list) or len(parts) != 2 or not str(parts[1]).startswith(prefix):
@@ -131,7 +133,8 @@ def _check_added(added: Any, path: Path, size: int) -> None:
     if not isinstance(added, list) or not all(isinstance(token, dict) for token in added):
         raise VerificationError(f"{path}: added_tokens is not a list of tokens")
     check_size(path, "number of added tokens", len(added), MAX_ADDED_TOKENS)
-    characters, ids = 0, dict[str, Any]()
+    characters = 0
+    ids = dict[str, Any]()
     for token in added:
         content = token.get("content")
         if not isinstance(content, str) or not content:
@@ -146,7 +149,8 @@ def _check_added(added: Any, path: Path, size: int) -> None:
 
 def _steps(value: Any, part: str, path: Path) -> Iterator[dict[str, Any]]:
     """Yield the steps of a part; a sequence is flattened."""
-    pending, count = [value], 0
+    pending = [value]
+    count = 0
     while pending:
         step = pending.pop()
         if step is None:
@@ -276,7 +280,8 @@ def _check_template(step: Mapping[str, Any], path: Path) -> int:
 
 def _special_ids(value: Any, path: Path) -> int:
     stated = value if isinstance(value, dict) else {}
-    numbers, tokens = stated.get("ids"), stated.get("tokens")
+    numbers = stated.get("ids")
+    tokens = stated.get("tokens")
     if (
         not isinstance(stated.get("id"), str)
         or not isinstance(numbers, list)
@@ -293,7 +298,8 @@ def _template_piece(piece: Any, path: Path) -> tuple[str, str]:
     if isinstance(piece, dict) and len(piece) == 1:
         ((kind, value),) = piece.items()
         if kind in ("Sequence", "SpecialToken") and isinstance(value, dict):
-            name, type_id = value.get("id"), value.get("type_id")
+            name = value.get("id")
+            type_id = value.get("type_id")
             if isinstance(name, str) and type(type_id) is int and 0 <= type_id < 1 << 31:
                 return kind, name
     raise VerificationError(f"{path}: {piece!r:.100} in post_processor is not part of a template")

@@ -75,7 +75,8 @@ class _Parser:
     """Recursive-descent parser of a regular expression."""
 
     def __init__(self, text: str) -> None:
-        self.text, self.at = text, 0
+        self.text = text
+        self.at = 0
 
     def alternatives(self) -> Pattern:
         """Parse alternatives up to a closing parenthesis or the end."""
@@ -110,7 +111,8 @@ class _Parser:
         ways = math.prod(part.ways for part in before)
         loops = sum(part.loops for part in before)
         if last >= 0:
-            ways, loops = ways * parts[last].inner_ways, loops + parts[last].inner_loops
+            ways = ways * parts[last].inner_ways
+            loops = loops + parts[last].inner_loops
         return Pattern(
             shortest=sum(part.shortest for part in parts),
             can_fail=last >= 0,

@@ -173,7 +173,8 @@ class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """Return the configuration with the numbers of steps that follow from the data."""
         steps = self.max_steps or math.ceil(self.num_train_epochs * rows / self.batch_size)
         eval_steps = self.eval_steps or min(steps, math.ceil(rows / self.batch_size))
-        schedule, warmup = self.lr_scheduler, math.ceil(self.warmup_ratio * steps)
+        schedule = self.lr_scheduler
+        warmup = math.ceil(self.warmup_ratio * steps)
         if not schedule.warmup_steps and warmup:
             schedule = msgspec.structs.replace(schedule, warmup_steps=warmup)
         try:

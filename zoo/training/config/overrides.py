@@ -117,7 +117,8 @@ def wrong_entry(values: ConfigDict, struct_type: Any, path: str = "") -> str | N
     """Return the name and the error of a wrong entry of a mapping, such as loss terms."""
     # The errors of msgspec have ``[...]`` in the place of such names.
     for field in msgspec.structs.fields(struct_type):
-        value, kinds = values.get(field.name), get_args(field.type)
+        value = values.get(field.name)
+        kinds = get_args(field.type)
         if not isinstance(value, dict):
             continue
         place = f"{path}{field.name}."
@@ -159,7 +160,8 @@ def _nested(field_type: Any, value: Any, path: str) -> Iterator[tuple[Any, Confi
 def config_diff(first: ConfigDict, second: ConfigDict, path: str = "") -> Iterator[str]:
     """Yield a line per setting that differs: ``optimizer.max_grad_norm: 1.0 and 0.5``."""
     for key in sorted({*first, *second}):
-        a, b = first.get(key), second.get(key)
+        a = first.get(key)
+        b = second.get(key)
         if isinstance(a, dict) and isinstance(b, dict):
             yield from config_diff(a, b, f"{path}{key}.")
         elif a != b:

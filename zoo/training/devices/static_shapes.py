@@ -17,7 +17,8 @@ def collate_static(objective: Objective, examples: Sequence[Example]) -> Batch:
     batch = objective.collate(examples)
     padded = {}
     for name, most in objective.max_values(batch).items():
-        values, size = batch.tensors[name], batch.rows * most
+        values = batch.tensors[name]
+        size = batch.rows * most
         missing = size - len(values)
         assert missing >= 0, f"{name} has {len(values)} values, more than the {size} of full rows"
         padded[name] = F.pad(values, (0, missing), value=IGNORED if name.endswith("labels") else 0)

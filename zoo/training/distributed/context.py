@@ -17,7 +17,9 @@ from zoo.io.numbers import int_from_environment
 from zoo.nn.devices import resolve_device
 
 Made = TypeVar("Made")
-ERROR, HEARD = "zoo/error", "zoo/heard"  # keys of the store: of the main process's error, answers
+# keys of the store: of the main process's error, answers
+ERROR = "zoo/error"
+HEARD = "zoo/heard"
 PEER = "another process of the run ended"
 ANSWER = 2.0  # seconds in which other processes notice that the main process has ended
 
@@ -50,7 +52,8 @@ class DistContext:
         count = int_from_environment("WORLD_SIZE", 1)
         if place.type == "cuda":
             torch.cuda.set_device(place)
-        rank, store = int_from_environment("RANK", 0), None
+        rank = int_from_environment("RANK", 0)
+        store = None
         if count > 1 and not distributed.is_initialized():
             store, rank, count = next(rendezvous("env://"))
             backend = "nccl" if place.type == "cuda" else "gloo"

@@ -45,9 +45,12 @@ class LoggingCallback(Callback):
         data_log: Mapping[str, Any] | None = None,
     ) -> None:
         self._data_log = data_log
-        self.run, self.throughput, self._position = run, throughput, metrics_position
+        self.run = run
+        self.throughput = throughput
+        self._position = metrics_position
         self._types = loggers
-        self._exit, self._report_time = contextlib.ExitStack(), 0.0
+        self._exit = contextlib.ExitStack()
+        self._report_time = 0.0
         self._loggers: list[Logger] = []
         self._stage = ""
 
@@ -131,7 +134,8 @@ class LoggingCallback(Callback):
 
 def describe_stage(trainer: "Trainer") -> str:
     """Return what is special about a step, in a run whose stages differ; else an empty text."""
-    config, step = trainer.config, trainer.step
+    config = trainer.config
+    step = trainer.step
     warmup = getattr(config, "seq_len_warmup", None)
     rows = ""
     if isinstance(config, TrainConfig) and warmup is not None:

@@ -14,7 +14,8 @@ from zoo.io.output.inside import open_inside
 from zoo.overrides import override
 from zoo.plugins.logger import Logger
 
-METRICS_FILE, PERFORMANCE_FILE = "metrics.jsonl", "performance.jsonl"
+METRICS_FILE = "metrics.jsonl"
+PERFORMANCE_FILE = "performance.jsonl"
 FIELDS = (
     "step",
     "split",

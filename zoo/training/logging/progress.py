@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("zoo")
 
-ESTIMATE_AFTER, SHORT = 5.0, 60.0  # seconds of training; of what is left
+# seconds of training; of what is left
+ESTIMATE_AFTER = 5.0
+SHORT = 60.0
 METRICS = 2  # metrics that a line shows
 ROOM = 32  # columns of a terminal that the steps, the bar and the time left take
 
@@ -33,8 +35,13 @@ class TrainingProgress:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.total, self.first, self.weights, self.best = total, done, weights or {}, best
-        self._clock, self._began, self._shown = clock, clock(), 0.0
+        self.total = total
+        self.first = done
+        self.weights = weights or {}
+        self.best = best
+        self._clock = clock
+        self._began = clock()
+        self._shown = 0.0
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         self._estimated = False
@@ -113,7 +120,8 @@ class TrainingProgress:
 
     def _estimate(self, step: int) -> None:
         """Log once how long the run takes, if that is worth knowing."""
-        seconds, left = self._clock() - self._began, self._left(step)
+        seconds = self._clock() - self._began
+        left = self._left(step)
         if self._estimated or left is None or seconds < ESTIMATE_AFTER:
             return
         self._estimated = True

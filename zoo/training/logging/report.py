@@ -30,7 +30,8 @@ def write_report(run: Path) -> Path:
     if command and directory:  # it also works in another directory
         command = f"{shell_line(['cd', directory])} && {command}"
     names = (history.config.get(name) for name in ("family", "size", "objective", "task"))
-    done, total = history.steps, history.config.get("max_steps", 0)
+    done = history.steps
+    total = history.config.get("max_steps", 0)
     progress = f"{done:,} of {total:,} steps" if total else f"{done:,} steps"
     page = html.render(
         "run.html",
@@ -53,9 +54,12 @@ def write_report(run: Path) -> Path:
 
 def _facts(history: RunHistory) -> Iterator[tuple[str, str, str]]:
     """Yield name, value and note of each key figure."""
-    best, train, speed = history.best, history.train, history.performance
+    best = history.best
+    train = history.train
+    speed = history.performance
     if best is not None:
-        name, last = history.selecting_name, history.validation[-1]
+        name = history.selecting_name
+        last = history.validation[-1]
         step = f"at step {best['step']:,}"
         if name != "loss":
             value = f"{history.selecting_value(best):.4f}"
@@ -66,7 +70,8 @@ def _facts(history: RunHistory) -> Iterator[tuple[str, str, str]]:
             yield "validation loss", f"{last['loss']:.4f}", note
     if train:
         yield "training loss", f"{train[-1]['loss']:.4f}", f"at step {train[-1]['step']:,}"
-        size, length = history.config.get("global_batch_tokens"), history.config.get("seq_len")
+        size = history.config.get("global_batch_tokens")
+        length = history.config.get("seq_len")
         yield (
             "tokens seen",
             format_count(train[-1].get("tokens", 0)),
@@ -118,11 +123,13 @@ def _course_charts(history: RunHistory) -> Iterator[str]:
 
 def stage_changes(history: RunHistory) -> Iterator[tuple[int, str]]:
     """Yield the steps at which the training changes, and to what."""
-    config, parent = history.config, history.manifest.get("parent")
+    config = history.config
+    parent = history.manifest.get("parent")
     if parent:
         yield parent["step"], f"continues {Path(parent['path']).name}"
     total = config.get("max_steps", 0)
-    warmup, options = config.get("seq_len_warmup") or {}, config.get("objective_args") or {}
+    warmup = config.get("seq_len_warmup") or {}
+    options = config.get("objective_args") or {}
     for fraction, text in (
         (warmup.get("fraction"), f"rows of {config.get('seq_len', 0):,} tokens"),
         (options.get("generator_fraction"), "discriminator"),
@@ -153,16 +160,20 @@ def points(records: Sequence[Record], name: str, group: str | None = None) -> li
 
 def _validation(history: RunHistory) -> dict[str, Any] | None:
     """Return the table of evaluations: at most about ``ROWS`` rows; ``None`` without any."""
-    records, best = history.validation, history.best
+    records = history.validation
+    best = history.best
     if best is None:
         return None
-    interval, last = -(-len(records) // ROWS), len(records) - 1
+    interval = -(-len(records) // ROWS)
+    last = len(records) - 1
     shown = [r for k, r in enumerate(records) if k % interval == 0 or r is best or k == last]
-    terms, metrics = history.names("losses"), history.names("metrics")
+    terms = history.names("losses")
+    metrics = history.names("metrics")
     terms = terms if len(terms) > 1 else []
     rows = []
     for record in shown:
-        of_terms, of_metrics = record.get("losses", {}), record.get("metrics", {})
+        of_terms = record.get("losses", {})
+        of_metrics = record.get("metrics", {})
         values = [record["loss"], *map(of_terms.get, terms), *map(of_metrics.get, metrics)]
         rows.append(
             [f"{record['step']:,}", *("" if value is None else f"{value:.4f}" for value in values)]

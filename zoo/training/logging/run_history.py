@@ -12,7 +12,8 @@ from zoo.report.mistakes import Mistakes, read_mistakes
 from zoo.training.logging.jsonl import PERFORMANCE_FILE, Record, read_jsonl
 from zoo.training.logging.scores import Scores, read_scores
 
-SETTINGS, MANIFEST = "config.yaml", "run.json"
+SETTINGS = "config.yaml"
+MANIFEST = "run.json"
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,10 @@ class RunHistory:
     @classmethod
     def read(cls, run: Path) -> Self:
         """Read the directory of a run."""
-        log, speed = read_jsonl(run), read_jsonl(run, PERFORMANCE_FILE)
-        path, source = run / SETTINGS, ""
+        log = read_jsonl(run)
+        speed = read_jsonl(run, PERFORMANCE_FILE)
+        path = run / SETTINGS
+        source = ""
         if path.is_file():
             source = decode_text(read_regular(path, "settings", MAX_YAML_BYTES), path)
         manifest = run / MANIFEST

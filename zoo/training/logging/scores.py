@@ -80,7 +80,9 @@ def score_header(scores: Scores) -> tuple[str, ...]:
 def score_rows(scores: Scores) -> list[tuple[str, ...]]:
     """Return the rows of a table of scores: name, value of each model, and ratio."""
     models = [*scores.teachers, scores.student]
-    first, student, rows = models[0], models[-1], list[tuple[str, ...]]()
+    first = models[0]
+    student = models[-1]
+    rows = list[tuple[str, ...]]()
     for name in dict.fromkeys(name for model in models for name in model.metrics):
         values = [model.metrics.get(name) for model in models]
         part = retained(name, first.metrics.get(name), student.metrics.get(name))
@@ -98,7 +100,8 @@ def score_rows(scores: Scores) -> list[tuple[str, ...]]:
     rows.append(("weights, MB", *(f"{size / 1e6:,.1f}" for size in sizes), _ratio(sizes)))
     for number, speed in enumerate(student.speed):
         column = [model.speed[number] for model in models]
-        times, rates = [s.latency for s in column], [s.tokens_per_second for s in column]
+        times = [s.latency for s in column]
+        rates = [s.tokens_per_second for s in column]
         milliseconds = [f"{time * 1e3:.2f}" for time in times]
         rows.append((f"latency, ms, {speed.backend}", *milliseconds, _ratio(times)))
         faster = f"{rates[-1] / rates[0]:.2f} x" if rates[0] else ""

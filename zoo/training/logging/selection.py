@@ -9,7 +9,8 @@ from zoo.plugins import get_logger
 from zoo.plugins.logger import Logger
 
 LOG = logging.getLogger("zoo")
-ALWAYS, DEFAULT = "jsonl", "tensorboard"
+ALWAYS = "jsonl"
+DEFAULT = "tensorboard"
 
 
 def select_loggers(report_to: Sequence[str] | None) -> list[type[Logger]]:
@@ -19,7 +20,8 @@ def select_loggers(report_to: Sequence[str] | None) -> list[type[Logger]]:
     loggers = [get_logger(name) for name in dict.fromkeys((ALWAYS, *names))]
     missing = [logger for logger in loggers if not is_available(logger)]
     if missing and report_to is not None:
-        name, package = missing[0].name, missing[0].requires
+        name = missing[0].name
+        package = missing[0].requires
         raise UsageError(f"the logger {name} needs the package {package}", missing[0].install)
     return [logger for logger in loggers if logger not in missing]
 

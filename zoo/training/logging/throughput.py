@@ -86,7 +86,9 @@ class Throughput:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._peak = peak_flops(device)
-        self.device, self.devices, self._clock = device, devices, clock
+        self.device = device
+        self.devices = devices
+        self._clock = clock
         self._share: float | None = None
         self._steps: deque[tuple[int, float]] = deque(maxlen=window)
         self._from = self._told = clock()
@@ -133,7 +135,8 @@ class Throughput:
         # ``seconds`` the time since the last record, evaluation and saving included, so that they
         # sum to the duration of the run.
         now = self._clock()
-        seconds, self._told = now - self._told, now
+        seconds = now - self._told
+        self._told = now
         spent = [duration for _, duration in self._steps]
         values = {
             "step": step,

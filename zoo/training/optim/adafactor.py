@@ -47,7 +47,8 @@ class Adafactor(torch.optim.Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    lr, decay = group["lr"], group["weight_decay"]
+                    lr = group["lr"]
+                    decay = group["weight_decay"]
                     update = parameter.grad * self._factor(parameter, parameter.grad)
                     update /= (_rms(update) / MAX_UPDATE_RMS).clamp(min=1.0)
                     update *= lr * _rms(parameter).clamp(min=EPSILON_2)
@@ -57,7 +58,8 @@ class Adafactor(torch.optim.Optimizer):
 
     def _factor(self, parameter: Tensor, gradient: Tensor) -> Tensor:
         """Update the running means by a gradient, and return 1 / sqrt(mean square)."""
-        state, squared = self.state[parameter], gradient.square() + EPSILON_1
+        state = self.state[parameter]
+        squared = gradient.square() + EPSILON_1
         state["step"] = state.get("step", torch.tensor(0.0)) + 1
         new = state["step"].item() ** DECAY
         if parameter.dim() < 2 or min(parameter.shape[-2:]) < self.min_dim_size_to_factor:

@@ -14,7 +14,8 @@ Shape = Callable[[LRSchedulerConfig, int, int], float]  # of the update and the 
 
 def learning_rate(config: "RunConfig", step: int) -> float:
     """Return the learning rate of an update of a run."""
-    warmup, rate = getattr(config, "seq_len_warmup", None), config.optimizer.learning_rate
+    warmup = getattr(config, "seq_len_warmup", None)
+    rate = config.optimizer.learning_rate
     if warmup is not None and warmup.learning_rate is not None:
         rate = warmup.learning_rate if step < config.seq_len_warmup_steps else rate
     return rate * lr_multiplier(config.lr_scheduler, step, config.max_steps)

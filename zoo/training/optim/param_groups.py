@@ -20,7 +20,8 @@ def parameter_groups(model: "nn.Module", config: "OptimizerConfig") -> list[dict
             continue
         outer = [prefix for prefix in scales if name.startswith(prefix)]
         # the outermost module takes precedence
-        scale, decayed = (scales[min(outer, key=len)] if outer else 1.0), parameter.dim() > 1
+        scale = scales[min(outer, key=len)] if outer else 1.0
+        decayed = parameter.dim() > 1
         group = groups.setdefault(
             (scale, decayed),
             {

@@ -52,7 +52,10 @@ class CheckpointCallback(Callback):
         pretrained: InitRecord | None,
         resumed: SavedCheckpoint | None,
     ) -> None:
-        self.run, self.setup, self.logs, self.pretrained = run, setup, logs, pretrained
+        self.run = run
+        self.setup = setup
+        self.logs = logs
+        self.pretrained = pretrained
         self.resumed = resumed
 
     @override
@@ -80,7 +83,8 @@ class CheckpointCallback(Callback):
         )
         state = trainer_state_dict(trainer)
         if _has_ended(trainer) and not trainer.config.keep_optimizer:
-            meta.optimizer, state[OPTIMIZER] = "dropped", {}
+            meta.optimizer = "dropped"
+            state[OPTIMIZER] = {}
         save_checkpoint(self.run, meta, state, trainer.dist)
         self._prune(trainer)
 
@@ -120,7 +124,8 @@ class CheckpointCallback(Callback):
             if trainer.dist.is_main_process:
                 setup = self.setup
                 model = model_file(setup.family, setup.tokenizer, trained, setup.generation)
-                tokenizer, adapter = setup.tokenizer, None
+                tokenizer = setup.tokenizer
+                adapter = None
                 if trainer.config.adapter is not None:
                     assert self.pretrained is not None, "an adapter changes a pretrained model"
                     adapter = adapter_record(setup, trained, self.pretrained)

@@ -23,9 +23,11 @@ from zoo.io.untrusted import parsing
 from zoo.training.distributed.context import DistContext
 from zoo.training.state.distributed import save_shards
 
-CHECKPOINTS, STATE = "checkpoints", "state.json"
+CHECKPOINTS = "checkpoints"
+STATE = "state.json"
 OPTIMIZER = "optimizer"  # stem of the file of its state, or the group of its sharded tensors
-SHARDS, OPTIMIZER_SHARDS = "shards", "optimizer-shards"
+SHARDS = "shards"
+OPTIMIZER_SHARDS = "optimizer-shards"
 # settings that were added since runs could be resumed, the newest first, and their defaults; a
 # checkpoint of an earlier version has a digest without them
 ADDED_SETTINGS: tuple[tuple[tuple[str, ...], Any], ...] = (
@@ -220,7 +222,9 @@ def drop_optimizer_states(run: Path) -> None:
             for name in kept:
                 (staging / name).parent.mkdir(exist_ok=True)
                 link_or_copy(path / name, staging / name)
-            state.files, state.optimizer, state.digest = kept, "dropped", NO_DIGEST
+            state.files = kept
+            state.optimizer = "dropped"
+            state.digest = NO_DIGEST
             (staging / STATE).write_bytes(add_digest(encode_json(state)))
 
 

@@ -17,7 +17,8 @@ def differing_files(run: Path, other: Path) -> list[str]:
     Files that hold times are not compared: ``performance.jsonl``, the report that draws it, and the
     events for TensorBoard, of which each process writes a file.
     """
-    digests, other_digests = hash_folder(run), hash_folder(other)
+    digests = hash_folder(run)
+    other_digests = hash_folder(other)
     return [
         name
         for name in sorted({*digests, *other_digests})

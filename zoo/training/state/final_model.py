@@ -67,7 +67,8 @@ def check_writable(
         (trial / CONFIG).write_bytes(encode_json(model))
         if tokenizer is not None:
             (trial / TOKENIZER).write_bytes(tokenizer.json)
-        kind, back = family.config_type, read_json_record(trial / CONFIG, ModelFile).config
+        kind = family.config_type
+        back = read_json_record(trial / CONFIG, ModelFile).config
         try:
             same = msgspec.convert(back, kind) == msgspec.convert(model.config, kind)
         except (msgspec.ValidationError, ValueError):
@@ -158,7 +159,8 @@ def write_final_record(
     """Record the files of a run's final models in its directory, so that other models are found."""
     record = FinalRecord(models=dict(models), digest=NO_DIGEST)
     if stopped_at is not None:
-        record.stopped_by, record.step = MAX_TIME, stopped_at
+        record.stopped_by = MAX_TIME
+        record.step = stopped_at
     with map_os_errors(run, DISK_FULL_HINT):
         atomic_write(run / FINAL, add_digest(encode_json(record)))
 
@@ -185,7 +187,8 @@ def require_final(path: Path) -> None:
     if not os.path.lexists(file):
         return
     record = _read_final(path.parent)
-    before, now = record.models.get(path.name), check_manifest(path).files
+    before = record.models.get(path.name)
+    now = check_manifest(path).files
     if (before is not None and before.keys() != now.keys()) or any(
         (now[name].bytes, now[name].blake3) != (digest.bytes, digest.blake3)
         for name, digest in (before or {}).items()

@@ -58,7 +58,9 @@ def _remedy(reference: str, corpus: "Corpus", data: DataConfig) -> str:
 
 def _has_rows_of_tokens(checkpoint: Checkpoint) -> bool:
     """Return whether a parameter has a row for each token; models of characters have none."""
-    family, config, head = checkpoint.family, checkpoint.config, checkpoint.head_name
+    family = checkpoint.family
+    config = checkpoint.config
+    head = checkpoint.head_name
     longer = msgspec.structs.replace(config, vocab_size=config.vocab_size + 1)
     shapes = [
         {entry.target: entry.shape for entry in family.weights(size, head).entries()}

@@ -53,7 +53,8 @@ def config_differences(wanted: Config, actual: Config) -> Iterator[str]:
     """Yield a message for each integer field in which two configurations differ."""
     # The vocabulary size and token ids are not compared.
     for name in wanted.__struct_fields__:
-        expected, value = getattr(wanted, name), getattr(actual, name)
+        expected = getattr(wanted, name)
+        value = getattr(actual, name)
         counted = type(expected) is int and name != "vocab_size" and not name.endswith("_token_id")
         if counted and expected != value:
             yield f"{name} is {value}, not {expected}"

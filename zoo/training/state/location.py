@@ -16,7 +16,8 @@ from zoo.training.config.overrides import ConfigDict, deep_merge
 from zoo.training.config.run_config import RunConfig
 
 # settings that name data -> their options; files with the same contents may take its place
-TEACHERS, TOKENIZER = ("distillation", "teachers"), ("data", "tokenizer")
+TEACHERS = ("distillation", "teachers")
+TOKENIZER = ("data", "tokenizer")
 DATA = {
     ("data", "paths"): "--train",
     ("data", "eval_paths"): "--eval",
@@ -105,7 +106,8 @@ def data_locations(settings: Mapping[str, Any]) -> Locations:
 def moved_locations(recorded: Mapping[str, Any], given: Mapping[str, Any]) -> Locations:
     """Return the settings that name data elsewhere than a run has it, as absolute paths."""
     # A tokenizer that is the teacher's moves with the teacher.
-    before, named = data_locations(recorded), data_locations(given)
+    before = data_locations(recorded)
+    named = data_locations(given)
     now = data_locations(with_absolute_paths(given, Path.cwd()))
     moved = {keys: now[keys] for keys in now if before.get(keys, named[keys]) != named[keys]}
     if TEACHERS in moved and before.get(TOKENIZER) == before[TEACHERS][:1]:

@@ -152,7 +152,8 @@ class PretrainedInit:
     @torch.no_grad()
     def load_weights(self, objective: TrainingObjective, model: nn.Module) -> InitRecord:
         """Load the checkpoints' weights into the module to train."""
-        networks, filled = objective.models_to_save(model), dict[int, Tensor]()
+        networks = objective.models_to_save(model)
+        filled = dict[int, Tensor]()
         records = {}
         for name, checkpoint in self.checkpoints.items():
             if name not in networks:

@@ -86,9 +86,11 @@ def _choose(run: Path, config: RunConfig, *, set_aside: bool) -> str:
 
 def _set_aside(path: Path, reason: str, resumed: str) -> None:
     """Rename a damaged checkpoint, so that the run can write its step again, and log a warning."""
-    number, new = 1, path.with_name(f"{path.name}{DAMAGED}")
+    number = 1
+    new = path.with_name(f"{path.name}{DAMAGED}")
     while new.exists():
-        number, new = number + 1, path.with_name(f"{path.name}{DAMAGED}-{number + 1}")
+        number += 1
+        new = path.with_name(f"{path.name}{DAMAGED}-{number}")
     path.rename(new)
     LOG.warning(
         "warning: %s is damaged and was renamed to %s; resuming from %s (%s)",

@@ -12,7 +12,8 @@ from zoo.io.limits import MAX_STATE_BYTES
 from zoo.tokenizers.info import TokenizerInfo
 from zoo.training.state.pretrained import InitRecord
 
-SETTINGS, MANIFEST = "config.yaml", "run.json"
+SETTINGS = "config.yaml"
+MANIFEST = "run.json"
 
 
 class ParentRecord(JsonStruct, kw_only=True):

@@ -82,8 +82,10 @@ def load_trainer_state_dict(
             if trainer.ema is not None:
                 trainer.ema.load_state_dict(groups["ema_decay"])
     device = trainer.dist.device
-    trainer.step, trainer.tokens = saved.meta.step, saved.meta.tokens
-    trainer.best, trainer.optimizer_began = saved.meta.best, saved.meta.optimizer_began
+    trainer.step = saved.meta.step
+    trainer.tokens = saved.meta.tokens
+    trainer.best = saved.meta.best
+    trainer.optimizer_began = saved.meta.optimizer_began
     trainer.train_metrics.values = {k: v.to(device) for k, v in groups.get("totals", {}).items()}
     if rows := groups.get("memory", {}):  # of the global batch
         trainer.recurrent_states = [

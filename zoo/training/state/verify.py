@@ -101,7 +101,8 @@ def _count_events(path: Path) -> int:
                 raise VerificationError(f"{path}: event {count + 1} is damaged", REMEDY)
             if file.tell() + length + 4 > size:
                 break
-            event, checksum = file.read(length), struct.unpack("<I", file.read(4))[0]
+            event = file.read(length)
+            checksum = struct.unpack("<I", file.read(4))[0]
             if masked(crc32c(event)) != checksum:
                 raise VerificationError(f"{path}: event {count + 1} is damaged", REMEDY)
             count += 1

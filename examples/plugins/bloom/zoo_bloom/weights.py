@@ -12,7 +12,9 @@ _TOKENS = _PREFIX + "word_embeddings.weight"
 
 def weights(config: BloomConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
-    width, inner, labels = config.hidden_size, config.intermediate_size, len(config.labels)
+    width = config.hidden_size
+    inner = config.intermediate_size
+    labels = len(config.labels)
     layer = "layers.{i}."
     fused = Rule(
         _LAYER + "self_attention.query_key_value.{p}",

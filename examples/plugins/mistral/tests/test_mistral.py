@@ -21,7 +21,9 @@ class TestMistral(ReferenceTests):
 
     family = Mistral()
     settings = ({"sliding_window": None}, {"tie_embeddings": True}, {"num_kv_heads": 4})
-    row_lengths, packed_lengths = (70, 40, 2), (60, 30)  # longer than the window
+    # longer than the window
+    row_lengths = (70, 40, 2)
+    packed_lengths = (60, 30)
 
     @property
     def config(self) -> MistralConfig:

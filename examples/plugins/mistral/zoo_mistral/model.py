@@ -43,7 +43,8 @@ class Mistral(CausalBackbone):
         norm = RMSNorm(config.hidden_size, config.layer_norm_eps)
         super().__init__(embeddings, layers, final_norm=norm, **head_args)
         self.rotary = Rotary(config.head_size, config.rope_theta)
-        self.sliding_window, self.pad_token_id = config.sliding_window, config.pad_token_id
+        self.sliding_window = config.sliding_window
+        self.pad_token_id = config.pad_token_id
 
     def attention_inputs(
         self, x: Tensor, mask: Tensor | DocumentOffsets | None, positions: Positions

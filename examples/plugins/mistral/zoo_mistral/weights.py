@@ -4,13 +4,15 @@ from zoo.weights import Concat, Rule, WeightMap
 from zoo.weights.head_rules import lm_head_rules
 from zoo_mistral.config import MistralConfig
 
-_LAYER, _OURS = "model.layers.{i}.", "layers.{i}."
+_LAYER = "model.layers.{i}."
+_OURS = "layers.{i}."
 _TOKENS = "model.embed_tokens.weight"
 
 
 def weights(config: MistralConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
-    width, inner = config.hidden_size, config.intermediate_size
+    width = config.hidden_size
+    inner = config.intermediate_size
     shared = config.num_kv_heads * config.head_size
     backbone = WeightMap(
         rules=[

@@ -23,7 +23,9 @@ class TestMPNet(ReferenceTests):
 
     family = MPNet()
     settings = ({}, {"pooler": False, "activation": "relu"})
-    row_lengths, packed_lengths = (120, 60, 1), (120, 48)  # distances in every bucket
+    # distances in every bucket
+    row_lengths = (120, 60, 1)
+    packed_lengths = (120, 48)
 
     @property
     def config(self) -> MPNetConfig:

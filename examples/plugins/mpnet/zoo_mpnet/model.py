@@ -25,7 +25,8 @@ from zoo_mpnet.config import BUCKETS, PAD, MPNetConfig
 
 # First distances of the wide buckets: 8 times the powers of the root of two, rounded up. Integers,
 # because backends round the logarithm that they replace differently.
-_NEAR, _FAR = 8, (12, 16, 23, 32, 46, 64, 91)
+_NEAR = 8
+_FAR = (12, 16, 23, 32, 46, 64, 91)
 
 
 class CountedEmbeddings(Embeddings):

@@ -12,7 +12,9 @@ _BUCKETS = "mpnet.encoder.relative_attention_bias.weight"
 
 def weights(config: MPNetConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
-    vocabulary, width, inner = config.vocab_size, config.hidden_size, config.intermediate_size
+    vocabulary = config.vocab_size
+    width = config.hidden_size
+    inner = config.intermediate_size
     backbone = WeightMap(
         rules=[
             Rule(_TOKENS, "embeddings.tokens.weight", (vocabulary, width)),

@@ -67,6 +67,7 @@ def similarities(sentences: Sequence[Sequence[int]]) -> list[float]:
     scores = []
     for count in counts:
         rest = every - count
-        common, tokens = (count & rest).total(), count.total() + rest.total()
+        common = (count & rest).total()
+        tokens = count.total() + rest.total()
         scores.append(2 * common / tokens)
     return scores

@@ -19,5 +19,6 @@ def weights(config: PegasusConfig, head: str) -> WeightMap:
     )
     if head == "none":
         return backbone
-    tied, tokens = config.tie_embeddings, f"{PREFIX}shared.weight"
+    tied = config.tie_embeddings
+    tokens = f"{PREFIX}shared.weight"
     return lm_head_rules(backbone, config, tokens, tied=tied, bias="final_logits_bias")

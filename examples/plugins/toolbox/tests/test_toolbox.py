@@ -93,7 +93,8 @@ def test_pairs_are_of_one_document_or_of_two() -> None:
         assert [first for first, *_ in pairs] == [3, 9, 12, 18, 21, 24]
         for first, end, other, other_end, label in pairs:
             assert end - first == other_end - other == 3
-            one, two = document[first // 3], document[other // 3]
+            one = document[first // 3]
+            two = document[other // 3]
             assert (one == two and first < other) if label == 0 else one != two
             labels.add(label)
     assert labels == {0, 1}

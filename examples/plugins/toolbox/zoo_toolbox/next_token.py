@@ -36,7 +36,8 @@ class NextToken(BatchTask):
 
     def __init__(self, *args: Any, top_k: int = 5, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.top_k, self.size = top_k, len(self.tokenizer.vocabulary())
+        self.top_k = top_k
+        self.size = len(self.tokenizer.vocabulary())
 
     def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
         """See ``BatchTask``."""

@@ -20,15 +20,20 @@ def document_pairs(split: "Split", max_tokens: int, draw: Draw) -> Iterator[Pair
     """
     # Sentence i has the tokens from sentences[i] to sentences[i + 1], and document d has the
     # sentences from documents[d] to documents[d + 1].
-    sentences, documents = split.sentences.tolist(), split.documents.tolist()
+    sentences = split.sentences.tolist()
+    documents = split.documents.tolist()
     for document in range(len(documents) - 1):
         for sentence in range(documents[document], documents[document + 1] - 1):
             if draw() < 0.5:
-                first, end, label = sentence + 1, documents[document + 1], 0
+                first = sentence + 1
+                end = documents[document + 1]
+                label = 0
             else:
                 other = int(draw() * (len(documents) - 2))
                 other += other >= document
-                first, end, label = documents[other], documents[other + 1], 1
+                first = documents[other]
+                end = documents[other + 1]
+                label = 1
             partner = first + int(draw() * (end - first))
             yield (
                 sentences[sentence],

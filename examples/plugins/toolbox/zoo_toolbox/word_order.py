@@ -52,7 +52,8 @@ def select_trigrams(free: Ids, fraction: float, rng: np.random.Generator) -> Ids
         rng: random generator.
     """
     starts = np.flatnonzero((free[:-2] > 0) & (free[:-2] == free[1:-1]) & (free[:-2] == free[2:]))
-    taken, chosen = np.zeros(len(free), dtype=bool), list[int]()
+    taken = np.zeros(len(free), dtype=bool)
+    chosen = list[int]()
     for start in rng.permutation(starts).tolist():
         if len(chosen) == max(1, round(fraction * len(starts))):
             break

@@ -18,7 +18,8 @@ from zoo.inference.generation.generate import generate
 CONFIG = replace(
     SIZES["tiny"], vocab_size=40, hidden_size=48, intermediate_size=40, mem_len=None, dropout=0.0
 )
-END, NEW = 2, 12
+END = 2
+NEW = 12
 PROMPTS = [[11], [7, 30, 8, 12, 9], [20, 21, 22, 7, 8, 9, 31, 33]]
 
 
@@ -29,7 +30,8 @@ def models(dtype: torch.dtype = torch.float32, **changes: Any) -> tuple[Any, Any
         dtype: dtype of both; the reference makes its masks in float32.
         **changes: settings of both.
     """
-    family, config = XLNet(), replace(CONFIG, **changes)
+    family = XLNet()
+    config = replace(CONFIG, **changes)
     model: Any = family.model(config, "masked-lm").to(dtype).eval()
     randomize_weights(model, seed=3)
     with torch.no_grad():
@@ -88,7 +90,8 @@ def test_logits_of_each_step_equal_the_reference(
     reference.transformer.relative_positional_encoding = lambda *args, **options: encodings(
         *args, **options
     ).to(dtype)
-    ids, memory = torch.tensor([PROMPTS[2], PROMPTS[2][::-1]]), None
+    ids = torch.tensor([PROMPTS[2], PROMPTS[2][::-1]])
+    memory = None
     with torch.no_grad():
         ours, state = model.prefill({"input_ids": ids}, NEW)
         for token in (9, 17, 4, 30):

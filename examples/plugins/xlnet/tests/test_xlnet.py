@@ -17,7 +17,8 @@ from zoo.testing import ReferenceTests
 
 DTYPES = pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, 1e-9), (torch.float32, 1e-5)])
 CONFIG = replace(SIZES["tiny"], hidden_size=48, intermediate_size=40)
-TOKENS, TARGETS = 12, 4
+TOKENS = 12
+TARGETS = 4
 SEGMENTS = torch.tensor([0] * 5 + [1] * 6 + [2]).expand(2, TOKENS)
 
 
@@ -40,7 +41,8 @@ class TestXLNet(ReferenceTests):
         """Gradients of all parameters agree relative to the largest, in the Hub's layout."""
         model = self.family.model(self.config, head).to(dtype).eval()
         randomize_weights(model)
-        rules, state = self.family.weights(self.config, head), model.state_dict()
+        rules = self.family.weights(self.config, head)
+        state = model.state_dict()
         reference: Any = reference_model(self.family, self.config, head, state)
         inputs = random_inputs(self.family.onnx(self.config, head), self.config, (9, 9))
         for module in (model, reference):
@@ -116,7 +118,8 @@ class TestXLNet(ReferenceTests):
     ) -> None:
         """Three segments of a text, each with the memory of those before."""
         model, reference = _models(dtype, mem_len=mem_len, reuse_len=reuse_len)
-        memory, mems = None, None
+        memory = None
+        mems = None
         for seed in range(3):
             with torch.no_grad():
                 ours, memory = model.encode_with_memory(
@@ -145,7 +148,8 @@ def _models(dtype: torch.dtype, **changes: Any) -> tuple[Any, Any]:
         **changes: settings of both.
     """
     reverse = changes.pop("bi_data", False)
-    family, config = XLNet(), replace(CONFIG, **changes)
+    family = XLNet()
+    config = replace(CONFIG, **changes)
     model: Any = family.model(config, "masked-lm").to(dtype).eval()
     randomize_weights(model)
     reference: Any = reference_model(family, config, "masked-lm", model.state_dict())
@@ -255,7 +259,8 @@ def test_special_tokens_are_at_the_end_of_a_pair(pieces: Path) -> None:
 
     tokenizer = XLNet().tokenizer(SourceFiles(pieces))
     encoding = tokenizer.encode("the <mask>", "cat")
-    ids, types = encoding.ids, encoding.type_ids
+    ids = encoding.ids
+    types = encoding.type_ids
     mask, sep, cls = map(tokenizer.token_to_id, ("<mask>", "<sep>", "<cls>"))
     assert sep is not None
     first = ids.index(sep)

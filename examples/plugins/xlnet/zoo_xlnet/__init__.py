@@ -106,7 +106,8 @@ class XLNet(EncoderFamily):
 
         from zoo.families.heads import SpanBeams
 
-        starts, ends = outputs["start_top_index"], outputs["end_top_index"]
+        starts = outputs["start_top_index"]
+        ends = outputs["end_top_index"]
         repeats = (1, config.end_n_top)
         return SpanBeams(
             np.tile(starts, repeats).astype(int),

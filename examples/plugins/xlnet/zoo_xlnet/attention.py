@@ -83,7 +83,8 @@ class RelativeAttention(Attention):
     """
 
     def __init__(self, config: XLNetConfig) -> None:
-        size, width = config.head_size, config.hidden_size
+        size = config.head_size
+        width = config.hidden_size
         super().__init__(config.num_heads, size, config.dropout, scale=size**-0.5)
         self.query, self.key, self.value, self.relative = (
             nn.Linear(width, width, bias=False) for _ in range(4)

@@ -248,7 +248,8 @@ def _other_segment(
     """Return which queries and keys are of different segments; see ``Context``."""
     if token_type_ids is None:
         return None
-    queries, keys = token_type_ids, nn.functional.pad(token_type_ids, (past, 0))
+    queries = token_type_ids
+    keys = nn.functional.pad(token_type_ids, (past, 0))
     if targets is not None:
         queries = torch.cat((queries, token_type_ids.gather(1, targets)), dim=1)
     return (queries[:, None, :, None] != keys[:, None, None, :]).to(dtype)

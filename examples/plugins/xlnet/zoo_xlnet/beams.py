@@ -27,9 +27,11 @@ class BeamHead(nn.Module):
         super().__init__()
         width = config.hidden_size
         self.start = nn.Linear(width, 1)
-        self.end_dense, self.answer_dense = nn.Linear(2 * width, width), nn.Linear(2 * width, width)
+        self.end_dense = nn.Linear(2 * width, width)
+        self.answer_dense = nn.Linear(2 * width, width)
         self.end_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
-        self.end_out, self.answer_out = nn.Linear(width, 1), nn.Linear(width, 1, bias=False)
+        self.end_out = nn.Linear(width, 1)
+        self.answer_out = nn.Linear(width, 1, bias=False)
 
     def end_logits(self, hidden: Tensor, starts: Tensor) -> Tensor:
         """Return the logits of last tokens, (batch, tokens, starts).

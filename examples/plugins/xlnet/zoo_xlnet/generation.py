@@ -36,12 +36,14 @@ class TextState:
     """
 
     def __init__(self, input_ids: Tensor, padding: Tensor) -> None:
-        self.input_ids, self.padding = input_ids, padding
+        self.input_ids = input_ids
+        self.padding = padding
         self.memory: list[Tensor] | None = None
 
     def select(self, rows: Tensor) -> None:
         """Select rows of the batch; a row may be repeated."""
-        self.input_ids, self.padding = self.input_ids[rows], self.padding[rows]
+        self.input_ids = self.input_ids[rows]
+        self.padding = self.padding[rows]
         if self.memory is not None:
             self.memory = [states[rows] for states in self.memory]
 
@@ -58,7 +60,8 @@ class GenerationMixin(XLNet):
         self, inputs: Mapping[str, Tensor], max_new_tokens: int
     ) -> tuple[Tensor, TextState]:
         """Return the logits after the prompts, and the state; see ``Decoder``."""
-        ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+        ids = inputs["input_ids"]
+        mask = inputs.get("attention_mask")
         padding = torch.zeros_like(ids, dtype=torch.bool) if mask is None else mask == 0
         state = TextState(ids, padding)
         return self.next_scores(state), state
@@ -73,7 +76,8 @@ class GenerationMixin(XLNet):
         new = 0 if state.memory is None else -RECOMPUTED
         ids = F.pad(state.input_ids[:, new:], (0, 1), value=self.config.mask_token_id)
         padding = F.pad(state.padding[:, new:], (0, 1))
-        memory, memory_padding = None, None
+        memory = None
+        memory_padding = None
         if state.memory is not None:
             *memory, memory_padding = state.memory
         inputs: list[Tensor] = []

@@ -87,7 +87,9 @@ def sample_spans(
     Returns:
         (tokens,), bool.
     """
-    selected, count, at = np.zeros(len(starts_word), dtype=bool), 0, 0
+    selected = np.zeros(len(starts_word), dtype=bool)
+    count = 0
+    at = 0
     words = np.flatnonzero(starts_word)
     while at < len(selected) and count < goal:
         size = min(int(rng.choice(MAX_SPAN, p=SPAN_PROBS)) + 1, goal - count)
@@ -97,7 +99,8 @@ def sample_spans(
             break
         end = int(words[word]) + size
         selected[end - size : end] = True
-        count, at = count + size, end + size * predict_every - before
+        count = count + size
+        at = end + size * predict_every - before
     others = rng.permutation(np.flatnonzero(~selected))
     selected[others[: goal - count]] = True
     return selected
@@ -152,7 +155,8 @@ class PermutationDataset(ExampleDataset):
         self.objective = objective
         stream = DocumentStream(split, objective.end_of_document, seed)
         self.streams = (stream, ReversedStream(stream))
-        length, tokens = objective.length, int(stream.boundaries[-1])
+        length = objective.length
+        tokens = int(stream.boundaries[-1])
         self.rows = max(0, (tokens - length) // objective.reuse_len + 1)
 
     def __len__(self) -> int:
@@ -161,8 +165,10 @@ class PermutationDataset(ExampleDataset):
 
     def example(self, index: int, rng: np.random.Generator) -> Example:
         """See ``ExampleDataset``."""
-        objective, (direction, row) = self.objective, divmod(index, self.rows)
-        stream, start = self.streams[direction], row * objective.reuse_len
+        objective = self.objective
+        direction, row = divmod(index, self.rows)
+        stream = self.streams[direction]
+        start = row * objective.reuse_len
         middle = start + objective.reuse_len
         room = objective.length - objective.reuse_len - SPECIAL
         segments = draw_segments(stream, middle, room, rng)
@@ -223,7 +229,8 @@ class PermutationLanguageModelling(Objective):
             rng: random generator.
         """
         before, first, second = texts
-        sep, cls = [self.separator], [self.classifier]
+        sep = [self.separator]
+        cls = [self.classifier]
         ids = np.concatenate([before, first, sep, second, sep, cls])
         sizes = [len(before) + len(first) + 1, len(second) + 1, 1]
         special = np.isin(ids, (self.separator, self.classifier))
@@ -249,7 +256,8 @@ class PermutationLanguageModelling(Objective):
 
     def _select(self, ids: Ids, direction: int, rng: np.random.Generator) -> Flags:
         """Select the tokens of both parts; words begin where they do in the text."""
-        starts, parts = self.vocabulary.starts_word[ids], []
+        starts = self.vocabulary.starts_word[ids]
+        parts = []
         goals = (self.num_targets + 1) // 2, self.num_targets // 2
         step = -1 if direction else 1
         halves = (starts[: self.reuse_len], starts[self.reuse_len :])

@@ -44,8 +44,10 @@ class DocumentStream:
     """
 
     def __init__(self, split: Split, end_of_document: int, seed: int) -> None:
-        self.split, self.end_of_document = split, end_of_document
-        sentences, documents = np.asarray(split.sentences), np.asarray(split.documents)
+        self.split = split
+        self.end_of_document = end_of_document
+        sentences = np.asarray(split.sentences)
+        documents = np.asarray(split.documents)
         counts = np.diff(documents)
         order = generator(seed, "documents").permutation(len(counts))
         units = counts[order] + 1  # the last one of each document is the token
@@ -80,7 +82,8 @@ class ReversedStream:
     """
 
     def __init__(self, stream: Stream) -> None:
-        self.stream, self.length = stream, int(stream.boundaries[-1])
+        self.stream = stream
+        self.length = int(stream.boundaries[-1])
         self.boundaries: Ids = self.length - stream.boundaries[::-1]
 
     def read(self, start: int, end: int) -> Ids:
@@ -110,10 +113,12 @@ def draw_segments(stream: Stream, start: int, room: int, rng: np.random.Generato
         room: number of tokens of both, at least 2.
         rng: random generator.
     """
-    boundaries, length = stream.boundaries, int(stream.boundaries[-1])
+    boundaries = stream.boundaries
+    length = int(stream.boundaries[-1])
     begin = bisect_right(boundaries, start)
     last = bisect_left(boundaries, start + room)
-    cuts, end = boundaries[begin:last], int(boundaries[last])
+    cuts = boundaries[begin:last]
+    end = int(boundaries[last])
     follows = bool(len(cuts)) and rng.random() >= 0.5
     first_end = int(rng.choice(cuts)) if len(cuts) else end
     if follows:
@@ -121,7 +126,8 @@ def draw_segments(stream: Stream, start: int, room: int, rng: np.random.Generato
     else:
         size = max(1, room - (first_end - start))
         at = int(rng.integers(length - size))
-        sentence, after = bisect_right(boundaries, at) - 1, bisect_left(boundaries, at + size)
+        sentence = bisect_right(boundaries, at) - 1
+        after = bisect_left(boundaries, at + size)
         second = int(boundaries[sentence]), min(int(boundaries[after]), length - 1)
     sizes = cut_to(first_end - start, second[1] - second[0], room)
     return Segments((start, start + sizes[0]), (second[0], second[0] + sizes[1]))

@@ -6,7 +6,8 @@ from zoo.weights.head_rules import dense_rules
 from zoo_xlnet.config import XLNetConfig
 
 _PREFIX = "transformer."
-_LAYER, _OURS = _PREFIX + "layer.{i}.", "layers.{i}."
+_LAYER = _PREFIX + "layer.{i}."
+_OURS = "layers.{i}."
 _TOKENS = _PREFIX + "word_embedding.weight"
 _MAPS = {"q": "query", "k": "key", "v": "value", "r": "relative", "o": "out"}
 _BIASES = {"r_w_bias": "content_bias", "r_r_bias": "position_bias", "r_s_bias": "segment_bias"}
@@ -14,7 +15,9 @@ _BIASES = {"r_w_bias": "content_bias", "r_r_bias": "position_bias", "r_s_bias": 
 
 def weights(config: XLNetConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
-    width, inner, labels = config.hidden_size, config.intermediate_size, len(config.labels)
+    width = config.hidden_size
+    inner = config.intermediate_size
+    labels = len(config.labels)
     backbone = WeightMap(
         rules=[
             Rule(_TOKENS, "embeddings.tokens.weight", (config.vocab_size, width)),
@@ -54,8 +57,10 @@ def weights(config: XLNetConfig, head: str) -> WeightMap:
 
 def _attention_rules(config: XLNetConfig) -> list[Rule]:
     """Return the rules of attention, whose heads have an axis of their own on the Hub."""
-    width, heads = config.hidden_size, (config.num_heads, config.head_size)
-    source, target = _LAYER + "rel_attn.", _OURS + "attention."
+    width = config.hidden_size
+    heads = (config.num_heads, config.head_size)
+    source = _LAYER + "rel_attn."
+    target = _OURS + "attention."
     maps = [
         Rule(
             source + name,

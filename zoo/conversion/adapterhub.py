@@ -24,7 +24,7 @@ from zoo.conversion.adapter_conversion import (
     read_floats,
     write_read,
 )
-from zoo.conversion.peft.config import check_types, method_of
+from zoo.conversion.peft.config import check_types, read_method
 from zoo.conversion.peft.layout import ENDINGS, PREFIX
 from zoo.conversion.peft.prompts import prefix_owner
 from zoo.conversion.peft.read import map_updates
@@ -362,7 +362,7 @@ def map_as_in_peft(
     ours, modules, _ = map_updates(file, weights, adaptable, renamed)
     listed = sorted({".".join(module.split(".")[-2:]) for module in modules})
     named = {**settings, "target_modules": listed}
-    return method_of(file.parent, named, modules, adaptable), ours
+    return read_method(file.parent, named, modules, adaptable), ours
 
 
 def map_bottlenecks(

@@ -20,15 +20,15 @@ from zoo.tokenizers.source_files import (
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
 
-CLASS = "tokenizer_class"
+CLASS_KEY = "tokenizer_class"
 MODEL_CONFIG = "config.json"
-DECODER = "added_tokens_decoder"
-# special tokens without a role; the second is an older name of the first
-EXTRA = ("extra_special_tokens", "additional_special_tokens", "model_specific_special_tokens")
+DECODER_KEY = "added_tokens_decoder"
+# Keys of special tokens without a role. The second is an older name of the first.
+EXTRA_KEYS = ("extra_special_tokens", "additional_special_tokens", "model_specific_special_tokens")
 ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
 # Classes that load tokenizer.json without applying the options of other files.
-GENERIC = ("PreTrainedTokenizer", "TokenizersBackend")
+GENERIC_CLASSES = ("PreTrainedTokenizer", "TokenizersBackend")
 
 
 @dataclass(frozen=True)
@@ -59,20 +59,21 @@ class TokenizerFilesConfig:
 
     origin: str  # directory of the files, for messages
     config: Mapping[str, Any]  # contents of ``tokenizer_config.json``
-    stated: Mapping[str, Any]  # keys of both files, if the second counts
+    # the same with the keys of ``special_tokens_map.json``, where that file counts
+    all_keys: Mapping[str, Any]
     # role (``pad``, ``mask``, and any other ``<name>_token`` key) -> token
-    named: Mapping[str, AddedTokenSpec]
-    extra: tuple[AddedTokenSpec, ...] = ()  # special tokens without a role
+    role_tokens: Mapping[str, AddedTokenSpec]
+    extra_tokens: tuple[AddedTokenSpec, ...] = ()  # special tokens without a role
     # tokens with an id in ``tokenizer_config.json`` or ``added_tokens.json``
-    added: tuple[AddedTokenSpec, ...] = ()
+    added_tokens: tuple[AddedTokenSpec, ...] = ()
     class_name: str | None = None  # see ``_class_name``
 
     @classmethod
     def read(cls, files: SourceFiles) -> "TokenizerFilesConfig":
         """Read the configuration files of a directory."""
         config = files.json_if_any(TOKENIZER_CONFIG)
-        stated = DECODER in config
-        older = {} if stated else files.json_if_any(SPECIAL_TOKENS)
+        has_decoder = DECODER_KEY in config
+        older_config = {} if has_decoder else files.json_if_any(SPECIAL_TOKENS)
         origin = str(files.directory)
         for key, values in NOT_USED.items():
             if config.get(key) not in values:
@@ -81,24 +82,25 @@ class TokenizerFilesConfig:
                     "implemented: the tokenizer is defined by code, which is not run",
                     f"if it is equal to its {TOKENIZER_JSON}, remove the key",
                 )
-        merged = {**config, **older}
-        named = {
-            key.removesuffix("_token"): special(value, f"{origin}: {key}")
-            for key, value in merged.items()
-            if key.endswith("_token") and isinstance(value, str | dict)
-        }
-        extra = tuple(_extra(config, origin)) + tuple(_extra(older, origin))
-        if stated:
-            added = tuple(_decoder(config[DECODER], f"{origin}: {DECODER}"))
+        all_keys = {**config, **older_config}
+        role_tokens = {}
+        for key, value in all_keys.items():
+            if key.endswith("_token") and isinstance(value, str | dict):
+                role_tokens[key.removesuffix("_token")] = special(value, f"{origin}: {key}")
+        extra_tokens = (*_extra_tokens(config, origin), *_extra_tokens(older_config, origin))
+        if has_decoder:
+            added_tokens = tuple(_decoder_tokens(config[DECODER_KEY], f"{origin}: {DECODER_KEY}"))
         else:
-            names = {token.content for token in (*named.values(), *extra)}
-            added = tuple(_added_tokens(files, names))
-        return cls(origin, config, merged, named, extra, added, _class_name(files))
+            special_texts = {token.content for token in (*role_tokens.values(), *extra_tokens)}
+            added_tokens = tuple(_added_tokens(files, special_texts))
+        return cls(
+            origin, config, all_keys, role_tokens, extra_tokens, added_tokens, _class_name(files)
+        )
 
     @property
-    def generic(self) -> bool:
+    def is_generic(self) -> bool:
         """``True`` if the tokenizer class applies no options to ``tokenizer.json``."""
-        return self.class_name in GENERIC
+        return self.class_name in GENERIC_CLASSES
 
     def option(self, name: str, kinds: tuple[type, ...], default: Any) -> Any:
         """Return an option of ``tokenizer_config.json``."""
@@ -108,21 +110,26 @@ class TokenizerFilesConfig:
         return value
 
     def add_to(self, tokenizer: "Tokenizer", defaults: Sequence[AddedTokenSpec] = ()) -> None:
-        """Add missing tokens to a tokenizer, and set the flags of existing ones."""
-        # Of ``defaults``, those in the vocabulary are added
-        known = [t for t in defaults if tokenizer.token_to_id(t.content) is not None]
+        """Add missing tokens to a tokenizer, and set the flags of existing ones.
+
+        Args:
+            tokenizer: the tokenizer, which is changed.
+            defaults: tokens that are added if the vocabulary has them.
+        """
         existing = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-        stated = sorted(self.added, key=lambda token: token.id or 0)
-        if DECODER not in self.config:
-            stated = [token for token in stated if token.content not in existing]
-        existing |= {token.content for token in stated}
+        numbered = sorted(self.added_tokens, key=lambda token: token.id or 0)
+        if DECODER_KEY not in self.config:
+            numbered = [token for token in numbered if token.content not in existing]
+        existing |= {token.content for token in numbered}
+        defaults = [t for t in defaults if tokenizer.token_to_id(t.content) is not None]
         missing: dict[str, AddedTokenSpec] = {}
-        for token in (*self.named.values(), *known, *self.extra):
+        for token in (*self.role_tokens.values(), *defaults, *self.extra_tokens):
             if token.content not in existing:
                 missing.setdefault(token.content, token)  # the first source has precedence
-        if new := [token.build() for token in (*stated, *missing.values())]:
-            tokenizer.add_tokens(new)
-        for token in stated:
+        new_tokens = [token.build() for token in (*numbered, *missing.values())]
+        if new_tokens:
+            tokenizer.add_tokens(new_tokens)
+        for token in numbered:
             value = tokenizer.token_to_id(token.content)
             if value != token.id:
                 raise VerificationError(
@@ -135,7 +142,7 @@ def tokenizer_class(files: SourceFiles) -> str | None:
     """Return the class of the Hub's library that reads the files; ``None`` if it may be any."""
     # A class that applies no options says nothing about the kind of the tokenizer.
     name = _class_name(files)
-    return None if name in GENERIC else name
+    return None if name in GENERIC_CLASSES else name
 
 
 def special(value: Any, origin: str) -> AddedTokenSpec:
@@ -143,7 +150,7 @@ def special(value: Any, origin: str) -> AddedTokenSpec:
     if isinstance(value, str):
         return AddedTokenSpec(value, {"special": True, "normalized": False})
     if isinstance(value, dict):
-        return _token({**value, "special": True}, origin)
+        return _parse_token({**value, "special": True}, origin)
     raise VerificationError(f"{origin} = {value!r:.100} is not a token")
 
 
@@ -156,27 +163,32 @@ def without_flags(tokens: Any) -> Any:
 
 def chat_template(files: SourceFiles) -> dict[str, Any]:
     """Return the key ``chat_template`` of templates in files of their own, if there are any."""
-    # Such files override the key, as in transformers
-    names = {"default": CHAT_TEMPLATE} if files.has(CHAT_TEMPLATE) else {}
-    names |= {Path(name).stem: name for name in files.matching(CHAT_TEMPLATES)}
-    templates = {name: files.text(path) for name, path in names.items()}
+    # Such files override the key, as in transformers.
+    templates = {}
+    if files.has(CHAT_TEMPLATE):
+        templates["default"] = files.text(CHAT_TEMPLATE)
+    for path in files.matching(CHAT_TEMPLATES):
+        templates[Path(path).stem] = files.text(path)
+    if not templates:
+        return {}
     if [*templates] == ["default"]:
         return {"chat_template": templates["default"]}
-    listed = [{"name": name, "template": text} for name, text in templates.items()]
-    return {"chat_template": listed} if listed else {}
+    records = [{"name": name, "template": text} for name, text in templates.items()]
+    return {"chat_template": records}
 
 
 def _class_name(files: SourceFiles) -> str | None:
     """Return the class that the files name, without ``Fast``."""
     # As in the Hub's library, ``config.json`` counts where ``tokenizer_config.json`` names none.
     for name in (TOKENIZER_CONFIG, MODEL_CONFIG):
-        stated = files.json_if_any(name).get(CLASS)
-        if isinstance(stated, str) and stated:
-            return stated.removesuffix("Fast")
+        class_name = files.json_if_any(name).get(CLASS_KEY)
+        if isinstance(class_name, str) and class_name:
+            return class_name.removesuffix("Fast")
     return None
 
 
-def _token(value: Any, origin: str, number: int | None = None) -> AddedTokenSpec:
+def _parse_token(value: Any, origin: str, number: int | None = None) -> AddedTokenSpec:
+    """Parse an object with the text and the flags of a token."""
     content = value.get("content") if isinstance(value, dict) else None
     if not isinstance(content, str) or not content:
         raise VerificationError(f"{origin} = {value!r:.100} is not a token")
@@ -188,32 +200,37 @@ def _token(value: Any, origin: str, number: int | None = None) -> AddedTokenSpec
     return AddedTokenSpec(content, flags, number)
 
 
-def _extra(config: Mapping[str, Any], origin: str) -> Iterable[AddedTokenSpec]:
+def _extra_tokens(config: Mapping[str, Any], origin: str) -> Iterable[AddedTokenSpec]:
     """Yield the special tokens without a role, from a list or an object name -> token."""
-    newer, older, _ = EXTRA
-    for key in EXTRA:
-        tokens = () if key == older and config.get(newer) else config.get(key) or ()
-        if not isinstance(tokens, list | tuple | dict):
+    newer_key, older_key, _ = EXTRA_KEYS
+    for key in EXTRA_KEYS:
+        if key == older_key and config.get(newer_key):
+            continue
+        tokens = config.get(key) or ()
+        if isinstance(tokens, dict):
+            tokens = list(tokens.values())
+        if not isinstance(tokens, list | tuple):
             raise VerificationError(f"{origin}: {key} = {tokens!r:.100} is not a list of tokens")
-        for value in tokens.values() if isinstance(tokens, dict) else tokens:
+        for value in tokens:
             yield special(value, f"{origin}: {key}")
 
 
-def _decoder(tokens: Any, origin: str) -> Iterable[AddedTokenSpec]:
+def _decoder_tokens(tokens: Any, origin: str) -> Iterable[AddedTokenSpec]:
+    """Yield the tokens of an object id -> token."""
     if not isinstance(tokens, dict):
         raise VerificationError(f"{origin} is not an object of id to token")
     for number, value in tokens.items():
         if not (number.isascii() and number.isdecimal() and len(number) < 20):
             raise VerificationError(f"{origin} has the key {number!r:.100}, which is not an id")
-        yield _token(value, origin, int(number))
+        yield _parse_token(value, origin, int(number))
 
 
-def _added_tokens(files: SourceFiles, names: set[str]) -> Iterable[AddedTokenSpec]:
+def _added_tokens(files: SourceFiles, special_texts: set[str]) -> Iterable[AddedTokenSpec]:
     """Yield the tokens of ``added_tokens.json``, which maps token -> id without flags."""
     for content, number in files.json_if_any(ADDED_TOKENS).items():
         if not isinstance(number, int) or isinstance(number, bool) or number < 0 or not content:
             raise VerificationError(
                 f"{files.path(ADDED_TOKENS)}: {content!r:.100} = {number!r:.100}"
             )
-        named = content in names
-        yield AddedTokenSpec(content, {"special": named, "normalized": not named}, number)
+        is_special = content in special_texts
+        yield AddedTokenSpec(content, {"special": is_special, "normalized": not is_special}, number)

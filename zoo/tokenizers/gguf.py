@@ -12,7 +12,7 @@ from zoo.errors import VerificationError
 from zoo.io.json import dump_json
 from zoo.io.limits import MAX_PIECE_LENGTH, MAX_TOKEN_ID
 from zoo.io.sizes import check_size
-from zoo.tokenizers.config_files import DECODER, FLAGS
+from zoo.tokenizers.config_files import DECODER_KEY, FLAGS
 from zoo.tokenizers.sentencepiece import proto
 from zoo.tokenizers.sentencepiece.model import VocabLayout, build_model
 from zoo.tokenizers.sentencepiece.normalization import NormalizationOptions, set_pipeline
@@ -172,7 +172,7 @@ class _Vocabulary:
         }
         return {
             **{f"{role}_token": self.tokens[number] for role, number in ids.items()},
-            **({DECODER: added} if added else {}),
+            **({DECODER_KEY: added} if added else {}),
         }
 
 

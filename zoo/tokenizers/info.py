@@ -9,7 +9,7 @@ from zoo.errors import VerificationError
 from zoo.io.file_keys import Treatment
 from zoo.io.json import JsonStruct
 from zoo.tokenizers.config_files import (
-    EXTRA,
+    EXTRA_KEYS,
     ROLES,
     TokenizerFilesConfig,
     chat_template,
@@ -70,9 +70,9 @@ def tokenizer_info(
     settings = TokenizerFilesConfig.read(files)
     sections = read_sections(files)
     defaults = dict(roles or CONVENTIONS.get(type(tokenizer.model).__name__, {}))
-    if settings.generic and "padding" in sections:
+    if settings.is_generic and "padding" in sections:
         defaults["pad"] = sections["padding"]["pad_token"]
-    names = {**defaults, **{role: token.content for role, token in settings.named.items()}}
+    names = {**defaults, **{role: token.content for role, token in settings.role_tokens.items()}}
     unknown = getattr(tokenizer.model, "unk_token", None)
     if unknown and tokenizer.token_to_id(names.get("unk", "")) is None:
         names["unk"] = unknown
@@ -91,8 +91,8 @@ def tokenizer_info(
     kept |= {*FIELDS, *(f"{role}_token" for role in ROLES)}
     if isinstance(tokenizer.normalizer, normalizers.BertNormalizer):
         kept |= {*OPTIONS}
-    extra = {key: value for key, value in settings.stated.items() if key not in kept}
-    extra |= {key: without_flags(extra[key]) for key in EXTRA if extra.get(key)}
+    extra = {key: value for key, value in settings.all_keys.items() if key not in kept}
+    extra |= {key: without_flags(extra[key]) for key in EXTRA_KEYS if extra.get(key)}
     return TokenizerInfo(
         special={r: t for r, t in special.items() if tokenizer.token_to_id(t) is not None},
         max_tokens=_max_tokens(settings.config, str(files.path(TOKENIZER_CONFIG))),

@@ -8,7 +8,7 @@ from zoo.tokenizers.config_files import AddedTokenSpec, TokenizerFilesConfig, sp
 
 def tokens_by_role(settings: TokenizerFilesConfig, roles: Mapping[str, str]) -> dict[str, str]:
     """Return role -> token."""
-    return {**roles, **{role: token.content for role, token in settings.named.items()}}
+    return {**roles, **{role: token.content for role, token in settings.role_tokens.items()}}
 
 
 def usual_tokens(roles: Mapping[str, str], mask_takes_space: bool) -> list[AddedTokenSpec]:
@@ -34,8 +34,8 @@ def with_spaced_mask(
 
     return replace(
         settings,
-        named={role: spaced(token) for role, token in settings.named.items()},
-        added=tuple(spaced(token) for token in settings.added),
+        role_tokens={role: spaced(token) for role, token in settings.role_tokens.items()},
+        added_tokens=tuple(spaced(token) for token in settings.added_tokens),
     )
 
 

@@ -81,7 +81,7 @@ def wordpiece_tokenizer(
             check_same_tokenization(files, tokenizer, source, VOCABULARY)
         path = files.path(TOKENIZER_JSON if stored else VOCABULARY)
         model = tokenizer.model
-        named = settings.named.get("unk")
+        named = settings.role_tokens.get("unk")
         if named and named.content != model.unk_token:
             raise VerificationError(
                 f"{path}: the unknown token is {model.unk_token}, and {named.content} in "
@@ -150,7 +150,7 @@ def _complete(
     """Apply the configuration, and add the defaults of the reference implementation."""
     from tokenizers import decoders, normalizers, pre_tokenizers
 
-    if settings.generic and path.name == TOKENIZER_JSON:
+    if settings.is_generic and path.name == TOKENIZER_JSON:
         settings.add_to(tokenizer)
         return
     normalizer = tokenizer.normalizer
@@ -167,11 +167,11 @@ def _complete(
     named = tokens_by_role(settings, roles)
     bare = tokenizer.post_processor is None
     if bare:  # before tokens are added, since adding gives a missing one a new id
-        added = {token.content for token in settings.added}
+        added = {token.content for token in settings.added_tokens}
         for token in (named[role] for role in template.roles):
             if token not in added:
                 _require(tokenizer.token_to_id(token), token, path)
-    silent = {role: token for role, token in roles.items() if role not in settings.named}
+    silent = {role: token for role, token in roles.items() if role not in settings.role_tokens}
     defaults = usual_tokens(silent, mask_takes_space=False)
     settings.add_to(tokenizer, defaults)
     if bare:

@@ -26,7 +26,7 @@ from zoo.training.state.checkpoints import (
     read_meta,
     settings_digest,
 )
-from zoo.training.state.location import DATA
+from zoo.training.state.location import DATA_OPTIONS
 from zoo.training.state.recovery import SavedCheckpoint
 from zoo.training.state.run_manifest import RunManifest
 
@@ -64,7 +64,7 @@ CHANGEABLE = {
     "report_to",
     "distillation.teacher_backend",
     "distillation.cache_teacher",
-    *map(".".join, DATA),
+    *map(".".join, DATA_OPTIONS),
 }
 # settings that the state of the optimizer goes with, and nothing else
 OF_OPTIMIZER = {

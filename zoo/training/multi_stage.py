@@ -19,7 +19,7 @@ from zoo.training.config.schema import prefix_errors
 from zoo.training.run import Run, RunPaths
 from zoo.training.state.directory import set_aside
 from zoo.training.state.final_model import is_finished, was_stopped
-from zoo.training.state.location import resume_command, resumed_by, where_it_began
+from zoo.training.state.location import initial_directory, resume_command, resumed_by
 from zoo.training.state.run_manifest import MANIFEST
 
 LOG = logging.getLogger("zoo")
@@ -103,7 +103,7 @@ class MultiStageRun(Run):
         if self.given:
             raise UsageError(f"{path} resumes with its own settings", "only give --resume")
         record = read_json_record(path / STAGES, self.record_type)
-        with where_it_began(path, record.working_directory) as place:
+        with initial_directory(path, record.working_directory) as place:
             self.check_resumed(path, record)
             if self.dist.is_main_process:  # left by a killed process, possibly in finished stages
                 stages = (place / name for name in record.stages)

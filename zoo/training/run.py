@@ -48,10 +48,10 @@ from zoo.training.state.directory import (
 from zoo.training.state.location import (
     Locations,
     data_locations,
+    initial_directory,
     missing_data,
     moved_locations,
     require_new,
-    where_it_began,
     with_absolute_paths,
     with_locations,
     with_recorded_names,
@@ -146,7 +146,7 @@ class Run:
         settings = with_locations(with_given(file, self.given, struct_type), same_data)
         require_same_settings(path, record.settings or file, settings, struct_type)
         require_divisible(config, self.dist)
-        with where_it_began(path, record.working_directory) as run:
+        with initial_directory(path, record.working_directory) as run:
             setup = self._setup_again(run, record, with_locations(file, moved))
             setup.require_same_data(run, record)
             if self.dist.is_main_process:

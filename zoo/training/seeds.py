@@ -13,7 +13,7 @@ from zoo.training.config.schema import prefix_errors
 from zoo.training.run import Run
 from zoo.training.state.directory import set_aside
 from zoo.training.state.final_model import is_finished
-from zoo.training.state.location import resume_command, resumed_by, where_it_began
+from zoo.training.state.location import initial_directory, resume_command, resumed_by
 
 LOG = logging.getLogger("zoo")
 SEEDS = "seeds.json"
@@ -69,7 +69,7 @@ def resume_seeds(run: Run, path: Path) -> list[Path]:
         each = (path / f"{SEED_PREFIX}{seed}" for seed in record.seeds)
         for folder in (path.absolute().parent, path, *each):
             remove_stale_staging(folder)
-    with where_it_began(path, record.working_directory) as place:
+    with initial_directory(path, record.working_directory) as place:
         runs = _train_all(run, place, record)
     return [path / directory.name for directory in runs]
 

@@ -21,8 +21,9 @@ from zoo.io.limits import MAX_ADAPTER_SIZE, MAX_CONFIG_COUNT
 from zoo.io.sizes import check_size
 from zoo.weights import Transpose
 
-# keys of peft's configuration that say nothing about the values, or what the tensors say as well
-UNREAD = frozenset(
+# Keys of peft's configuration that do not change what the adapter computes, or that repeat what the
+# tensors say.
+IGNORED_KEYS = frozenset(
     (
         "revision",
         "inference_mode",
@@ -38,7 +39,7 @@ UNREAD = frozenset(
         "qalora_group_size",
     )
 )
-READ = frozenset(
+READ_KEYS = frozenset(
     (
         "peft_type",
         "task_type",
@@ -56,7 +57,8 @@ READ = frozenset(
         "alpha_pattern",
     )
 )
-SOUND_INIT = (True, False, None, "gaussian", "eva", "orthogonal")  # of unchanged base weights
+# Values of ``init_lora_weights`` that do not change the weights of the base.
+SOUND_INIT = (True, False, None, "gaussian", "eva", "orthogonal")
 
 
 class _SettingTypes(msgspec.Struct):
@@ -94,11 +96,10 @@ def check_types(file: Path, settings: Mapping[str, Any]) -> None:
 
 def peft_config(method: AdapterMethod, adaptable: AdaptableModel) -> dict[str, Any]:
     """Return the keys of peft's configuration for a method."""
-    shared = {"inference_mode": True}
     if isinstance(method, LoRA):
         targets, _ = exact_targets(as_names(method.target_modules), (), adaptable)
         return {
-            **shared,
+            "inference_mode": True,
             "peft_type": "LORA",
             "r": method.rank,
             "lora_alpha": method.alpha,
@@ -114,14 +115,14 @@ def peft_config(method: AdapterMethod, adaptable: AdaptableModel) -> dict[str, A
             as_names(method.target_modules), method.feedforward_modules or (), adaptable
         )
         return {
-            **shared,
+            "inference_mode": True,
             "peft_type": "IA3",
             "target_modules": targets,
             "feedforward_modules": inputs,
             "fan_in_fan_out": is_transposed(targets, adaptable),
         }
     if isinstance(method, VirtualTokens):
-        return {**shared, **prompts.prompts_config(method, adaptable)}
+        return {"inference_mode": True, **prompts.prompts_config(method, adaptable)}
     raise UsageError(
         f"peft has no adapter of the method {method.name}", "`zoo run` applies it with --adapter"
     )
@@ -178,10 +179,10 @@ def read_peft_config(source: Path) -> dict[str, Any]:
             "merge the adapter in peft, and convert the model",
         )
     for key, value in settings.items():
-        known = READ | UNREAD
+        accepted_keys = READ_KEYS | IGNORED_KEYS
         if prompts.is_prompt(settings):
-            known |= prompts.READ | prompts.UNREAD
-        if value and key not in known:
+            accepted_keys |= prompts.READ | prompts.UNREAD
+        if value and key not in accepted_keys:
             raise UsageError(
                 f"{file}: {key} is {value!r:.60}, which zoo does not read",
                 "merge the adapter in peft, and convert the model",
@@ -201,18 +202,22 @@ def read_peft_config(source: Path) -> dict[str, Any]:
     return settings
 
 
-def head_of(settings: Mapping[str, Any], base: Checkpoint) -> str:
+def read_head(settings: Mapping[str, Any], base: Checkpoint) -> str:
     """Return the head of peft's task type, of its class of models, or the base's."""
     heads = {task: name for name, task in TASK_TYPES.items()}
     mapping = settings.get("auto_mapping")
     if isinstance(mapping, dict):
-        named = mapping.get("base_model_class")
-        same = [name for name, head in base.family.heads().items() if named in head.architectures]
-        heads["None"] = base.head_name if base.head_name in same or not same else same[0]
+        class_name = mapping.get("base_model_class")
+        candidates = [
+            name for name, head in base.family.heads().items() if class_name in head.architectures
+        ]
+        heads["None"] = base.head_name
+        if candidates and base.head_name not in candidates:
+            heads["None"] = candidates[0]
     return heads.get(str(settings.get("task_type")), base.head_name)
 
 
-def method_of(
+def read_method(
     source: Path,
     settings: Mapping[str, Any],
     modules: Mapping[str, bool],
@@ -223,33 +228,36 @@ def method_of(
     Args:
         modules: module that has tensors -> whether (IA)^3 scales its inputs.
     """
-    wanted = set(modules)
-    if not wanted:
+    adapted = set(modules)
+    if not adapted:
         raise UsageError(
             f"{source} only changes heads and poolers, which zoo's adapters train as a whole",
             "merge the adapter in peft, and convert the model",
         )
-    listed = as_names(settings.get("target_modules"))
-    # peft also lists modules of a head that is trained as a whole
-    known = adaptable.names
-    targets = [target for target in listed if any(matches(name, target) for name in known)]
-    named = part_names(adaptable, targets)
-    chosen = tuple(sorted(targets if named == wanted else wanted))
+    # peft also lists modules of a head that is trained as a whole.
+    targets = [
+        target
+        for target in as_names(settings.get("target_modules"))
+        if any(matches(name, target) for name in adaptable.names)
+    ]
+    if part_names(adaptable, targets) != adapted:
+        targets = list(adapted)
+    target_modules = tuple(sorted(targets))
     try:
         if settings["peft_type"] == "LORA":
-            method: type[LoRA] = DoRA if settings.get("use_dora") else LoRA
-            return method(
+            method_class: type[LoRA] = DoRA if settings.get("use_dora") else LoRA
+            return method_class(
                 rank=settings.get("r", 8),
                 alpha=float(settings.get("lora_alpha", 8)),
                 dropout=float(settings.get("lora_dropout", 0.0)),
                 use_rslora=settings.get("use_rslora", False),
-                target_modules=chosen,
+                target_modules=target_modules,
             )
         # The shapes of the tensors say which inputs are scaled; the names are patterns in peft.
         scaled = {name for name, is_scaled_input in modules.items() if is_scaled_input}
         inputs = tuple(sorted(as_names(settings.get("feedforward_modules"))))
-        if set(inputs) <= set(chosen) and part_names(adaptable, inputs) == scaled:
-            return IA3(target_modules=chosen, feedforward_modules=inputs)
-        return IA3(target_modules=tuple(sorted(wanted)), feedforward_modules=tuple(sorted(scaled)))
+        if set(inputs) <= set(target_modules) and part_names(adaptable, inputs) == scaled:
+            return IA3(target_modules=target_modules, feedforward_modules=inputs)
+        return IA3(target_modules=tuple(sorted(adapted)), feedforward_modules=tuple(sorted(scaled)))
     except ValueError as error:
         raise VerificationError(f"{source / PEFT_CONFIG}: {error}", "correct it") from error

@@ -1,6 +1,6 @@
 """Reading of peft's adapters."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from zoo.conversion.adapter_conversion import (
     write_read,
 )
 from zoo.conversion.peft import prompts
-from zoo.conversion.peft.config import head_of, method_of, read_peft_config
+from zoo.conversion.peft.config import read_head, read_method, read_peft_config
 from zoo.conversion.peft.layout import AXES, ENDINGS, PEFT_CONFIG, PEFT_WEIGHTS, PREFIX, is_by_row
 from zoo.conversion.peft.updates import with_one_rank, with_whole_modules
 from zoo.conversion.tokenizer import read_own_tokenizer
@@ -48,13 +48,13 @@ from zoo.weights import WeightMap
 if TYPE_CHECKING:
     from zoo.sentence_models.module_weights import ModuleWeights
 
-# part of a tensor's name -> why zoo does not read it, and what to do
-UNREAD_TENSORS = {
+# Part of a tensor's name -> why zoo does not read it, and what to do.
+UNSUPPORTED_TENSORS = {
     ".lora_embedding_": (
         "is a low-rank update of an embedding, which zoo's adapters do not hold",
         "merge the adapter in peft, and convert the model",
     ),
-    # peft wraps both and mixes their names up
+    # peft wraps both modules and mixes their names up.
     ".modules_to_save.": (
         "is in a module of modules_to_save that holds another one, and peft cannot load it either",
         "train the adapter again with modules_to_save that name only the outer module",
@@ -81,12 +81,9 @@ def read_peft(
         )
     with SafetensorsReader([file]) as reader:
         tensors = read_floats(reader, file)
-    for name in tensors:
-        for part, (why, hint) in UNREAD_TENSORS.items():
-            if part in name:
-                raise UsageError(f"{file}: {name} {why}", hint)
+    require_supported(file, tensors)
     family = base.family
-    head = head or head_of(settings, base)
+    head = head or read_head(settings, base)
     if head not in family.heads():
         raise UsageError(f"{family.name} has no head {head!r}", "name one with --head")
     config = with_head_labels(source, base, head, tensors, labels)
@@ -97,15 +94,16 @@ def read_peft(
     if not prompts.is_prompt(settings):
         settings, tensors = with_one_rank(source / PEFT_CONFIG, settings, weights, tensors)
         tensors = with_whole_modules(file, settings, base, adaptable, tensors)
-    method, ours, rest = map_adapter(source, settings, weights, adaptable, tensors)
-    require_tied(file, settings, weights, rest)
-    whole = map_head(file, base, config, head, rest)
-    require_same_tensors(method, adaptable, ours, file)
-    sentence, modules, names = sentence_fields(source, base, config, head)
-    read_files = dict.fromkeys((PEFT_CONFIG, PEFT_WEIGHTS, *names))
-    if tokenizer is not None:
-        read_files |= dict.fromkeys(tokenizer.files)
-    digests = {name: hash_file(source / name) for name in read_files}
+    method, adapter_tensors, hub_tensors = map_adapter(
+        source, settings, weights, adaptable, tensors
+    )
+    require_tied(file, settings, weights, hub_tensors)
+    head_tensors = map_head(file, base, config, head, hub_tensors)
+    require_same_tensors(method, adaptable, adapter_tensors, file)
+    sentence, modules, sentence_files = sentence_fields(source, base, config, head)
+    tokenizer_files = tokenizer.files if tokenizer is not None else ()
+    file_names = dict.fromkeys((PEFT_CONFIG, PEFT_WEIGHTS, *sentence_files, *tokenizer_files))
+    digests = {name: hash_file(source / name) for name in file_names}
     record = SourceRecord(reference=str(source), format="peft", files=digests)
     return write_read(
         path,
@@ -113,8 +111,8 @@ def read_peft(
         base,
         adaptable,
         method,
-        ours,
-        whole,
+        adapter_tensors,
+        head_tensors,
         source,
         record,
         read=len(tensors),
@@ -123,6 +121,14 @@ def read_peft(
         modules=modules,
         tokenizer=tokenizer,
     )
+
+
+def require_supported(file: Path, names: Iterable[str]) -> None:
+    """Check that zoo reads all tensors of an adapter, given their names."""
+    for name in names:
+        for part, (reason, hint) in UNSUPPORTED_TENSORS.items():
+            if part in name:
+                raise UsageError(f"{file}: {name} {reason}", hint)
 
 
 def by_hub_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -153,9 +159,12 @@ def require_tied(
 def sentence_fields(
     source: Path, base: Checkpoint, config: Config, head: str
 ) -> "tuple[dict[str, Any] | None, ModuleWeights | None, list[str]]":
-    """Return what the files next to an adapter say of sentence encoders and cross-encoders."""
-    # Fields of ``config.json``, weights of modules, and the names of the files. peft itself writes
-    # no such files; fields and weights are ``None`` then, for the base's.
+    """Return what the files next to an adapter say of sentence encoders and cross-encoders.
+
+    Returns:
+        Fields of ``config.json``, weights of modules, and the names of the files. peft itself
+        writes no such files; fields and weights are ``None`` then, and those of the base apply.
+    """
     files = SourceFiles(source)
     family = base.family
     config_file = family.config_files[0]
@@ -164,7 +173,8 @@ def sentence_fields(
         extra |= family.from_hub(files.json(config_file), str(source / config_file)).extra
     extra |= read_cross_encoder(files)
     pooling = family.sentence_settings(extra, read_pooling(files), str(source / config_file))
-    activation = pairs = None
+    activation = None
+    pairs = None
     if "classify" in family.heads()[head].tasks:
         pairs = read_pair_settings(files)
         if len(config.labels) == 1:
@@ -213,12 +223,15 @@ def with_head_labels(
 
 def fits(weights: WeightMap, shapes: Mapping[str, tuple[int, ...]]) -> bool:
     """Return whether tensors that were trained as a whole have the shapes of the rules."""
-    wanted = {
+    expected_shapes = {
         weights.written(source): shape
         for entry in weights.entries()
         for source, shape in zip(entry.sources, entry.source_shapes, strict=True)
     }
-    return not any(wanted[name] != shape for name, shape in shapes.items() if name in wanted)
+    for name, shape in shapes.items():
+        if name in expected_shapes and expected_shapes[name] != shape:
+            return False
+    return True
 
 
 def map_adapter(
@@ -231,68 +244,76 @@ def map_adapter(
     """Return the method, its tensors by our names, and the other tensors by the Hub's."""
     file = source / PEFT_WEIGHTS
     if not prompts.is_prompt(settings):
-        ours, modules, rest = map_updates(file, weights, adaptable, tensors)
-        return method_of(source, settings, modules, adaptable), ours, rest
-    rest = {name.removeprefix(prompts.PREFIX): tensor for name, tensor in tensors.items()}
-    embeddings = rest.pop(prompts.PROMPTS, None)
+        updates, modules, hub_tensors = map_updates(file, weights, adaptable, tensors)
+        return read_method(source, settings, modules, adaptable), updates, hub_tensors
+    hub_tensors = {name.removeprefix(prompts.PREFIX): tensor for name, tensor in tensors.items()}
+    embeddings = hub_tensors.pop(prompts.PROMPTS, None)
     if embeddings is None or embeddings.dim() != 2:
         raise VerificationError(
             f"{file} has no matrix {prompts.PROMPTS}", "save it again with peft"
         )
-    method, ours = prompts.prompts_from_hub(
+    method, prompt_tensors = prompts.prompts_from_hub(
         source / PEFT_CONFIG, settings, adaptable, embeddings.float()
     )
-    return method, ours, rest
+    return method, prompt_tensors, hub_tensors
 
 
 def map_updates(
     file: Path, weights: WeightMap, adaptable: AdaptableModel, tensors: Mapping[str, Tensor]
 ) -> tuple[dict[str, Tensor], dict[str, bool], dict[str, Tensor]]:
-    """Return the tensors of updates by our names, their modules, and the other tensors.
+    """Map the tensors of updates to our names.
 
-    The value of a module is whether (IA)^3 scales its inputs.
+    Each tensor of peft belongs to a module of the Hub's library, whose weight a rule of the family
+    maps to one of ours, or to rows of one. Updates of rows map like the rows.
+
+    Returns:
+        The tensors of updates by our names; name of a module -> whether (IA)^3 scales its inputs;
+        and the other tensors by the Hub's names.
     """
-    # Each tensor of peft belongs to a module of the Hub's library, whose weight a rule of the
-    # family maps to one of ours, or to rows of one. Updates of rows map like the rows.
-    #
-    # The other tensors have the Hub's names.
     places = {
         weights.written(part.name): (site, number, part.name)
         for site in adaptable.sites
         for number, part in site.parts.items()
         if part.in_hub
     }
-    ours = dict[str, Tensor]()
+    updates = dict[str, Tensor]()
     modules = dict[str, bool]()
-    rest = dict[str, Tensor]()
+    hub_tensors = dict[str, Tensor]()
     for key, tensor in tensors.items():
         name = key.removeprefix(PREFIX)
-        kind = next((kind for kind, end in ENDINGS.items() if name.endswith(end)), None)
-        if not key.startswith(PREFIX) or kind is None:
-            rest[name if key.startswith(PREFIX) else key] = tensor
+        part_name = update_part(name)
+        if part_name is None or not key.startswith(PREFIX):
+            hub_tensors[name] = tensor
             continue
-        module = name.removesuffix(ENDINGS[kind])
+        module = name.removesuffix(ENDINGS[part_name])
         if module not in places:
             raise VerificationError(
                 f"{file}: {key} is of {module}, which is not a linear map of "
                 f"{adaptable.family.name} with the head {adaptable.head}",
                 did_you_mean(module, list(places)) or "name the head with --head",
             )
-        if tensor.dim() != AXES[kind]:
+        if tensor.dim() != AXES[part_name]:
             raise VerificationError(
-                f"{file}: {key} has the shape {tuple(tensor.shape)}, and not {AXES[kind]} axes",
+                f"{file}: {key} has the shape {tuple(tensor.shape)}, not {AXES[part_name]} axes",
                 "save the adapter again",
             )
         site, number, target = places[module]
-        modules[target] = kind == "ia3_l" and not is_by_row(kind, tensor.shape)
-        ours[f"{site.module}{ADAPTER_PART}{kind}.{number}"] = rows_from_hub(
-            site, kind, tensor.float()
-        )
-    return ours, modules, rest
+        modules[target] = part_name == "ia3_l" and not is_by_row(part_name, tensor.shape)
+        target_name = f"{site.module}{ADAPTER_PART}{part_name}.{number}"
+        updates[target_name] = rows_from_hub(site, part_name, tensor.float())
+    return updates, modules, hub_tensors
 
 
-def rows_from_hub(site: Site, kind: str, tensor: Tensor) -> Tensor:
+def update_part(name: str) -> str | None:
+    """Return the part of an update that a tensor is, such as ``lora_A``; ``None`` if it is none."""
+    for part_name, ending in ENDINGS.items():
+        if name.endswith(ending):
+            return part_name
+    return None
+
+
+def rows_from_hub(site: Site, part_name: str, tensor: Tensor) -> Tensor:
     """Return a tensor of an adapter with the rows of our matrix."""
-    if is_by_row(kind, tensor.shape):
+    if is_by_row(part_name, tensor.shape):
         return torch.from_numpy(site.entry.op.rows_from_hub(tensor.numpy()).copy())
     return tensor

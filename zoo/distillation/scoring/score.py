@@ -34,9 +34,9 @@ from zoo.training.logging.report import write_report
 from zoo.training.logging.run_history import RunHistory
 from zoo.training.logging.scores import SCORES, ModelScore, Scores, read_scores, retained
 from zoo.training.state.location import (
+    initial_directory,
     moved_locations,
     resume_command,
-    where_it_began,
     with_locations,
 )
 from zoo.training.state.run_manifest import SETTINGS, read_manifest
@@ -63,7 +63,7 @@ def score_run(
     values = read_config_file(run / SETTINGS)
     values = with_locations(values, moved_locations(values, given or {}))
     try:
-        with where_it_began(run, read_manifest(run).working_directory) as place:
+        with initial_directory(run, read_manifest(run).working_directory) as place:
             record = read_manifest(place)
             config: Any = validate_config(
                 values, config_type(record.kind, values), str(place / SETTINGS)

@@ -73,7 +73,7 @@ def byte_level_bpe_tokenizer(
         settings = with_spaced_mask(settings, roles)
     if files.has(TOKENIZER_JSON):
         tokenizer = load(files)
-        if type(tokenizer.model).__name__ == "BPE" and not settings.generic:
+        if type(tokenizer.model).__name__ == "BPE" and not settings.is_generic:
             _override(tokenizer, settings)
         if has_merges(files):
             check_same_tokenization(files, tokenizer, from_merges(files), MERGES)
@@ -84,7 +84,7 @@ def byte_level_bpe_tokenizer(
         tokenizer.decoder = decoders.ByteLevel()
     defaults = usual_tokens(roles, mask_takes_space)
     settings.add_to(tokenizer, defaults)
-    if not settings.generic:
+    if not settings.is_generic:
         if template is None and not files.has(TOKENIZER_JSON):
             template = _requested(settings)
         _add_ends(tokenizer, settings, roles, template, trim_offsets)

@@ -135,7 +135,7 @@ def sentencepiece_tokenizer(
     if stored is not None:
         source = tokenizer
         tokenizer = stored
-        if not settings.generic:
+        if not settings.is_generic:
             override_normalizer(tokenizer, spelling, stated, str(files.path(TOKENIZER_JSON)))
         if source is not None:
             check_same_tokenization(files, tokenizer, source, str(name), whole=True)
@@ -144,7 +144,7 @@ def sentencepiece_tokenizer(
     else:
         defaults += [special(token, token) for token in control]
     settings.add_to(tokenizer, defaults)
-    if template is not None and tokenizer.post_processor is None and not settings.generic:
+    if template is not None and tokenizer.post_processor is None and not settings.is_generic:
         tokenizer.post_processor = template.build(tokenizer, names, settings.origin)
     finalize(tokenizer, settings)
     return tokenizer

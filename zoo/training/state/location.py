@@ -15,10 +15,11 @@ from zoo.training.config.distill import DistillTaskConfig, DistillTextConfig
 from zoo.training.config.overrides import ConfigDict, deep_merge
 from zoo.training.config.run_config import RunConfig
 
-# settings that name data -> their options; files with the same contents may take its place
 TEACHERS = ("distillation", "teachers")
 TOKENIZER = ("data", "tokenizer")
-DATA = {
+# Setting that names data, as a path of keys -> its option. Files with the same contents may take
+# their place.
+DATA_OPTIONS = {
     ("data", "paths"): "--train",
     ("data", "eval_paths"): "--eval",
     ("data", "train"): "--train",
@@ -27,7 +28,7 @@ DATA = {
     TOKENIZER: "--tokenizer",
     TEACHERS: "--teacher",
 }
-# further settings that may name a file or directory, or something else
+# Settings that name a file or a directory, or else a model of the registry or the Hub.
 REFERENCES = (
     TOKENIZER,
     TEACHERS,
@@ -38,7 +39,7 @@ REFERENCES = (
     ("distillation", "cache_teacher"),
 )
 
-
+# Setting that names data -> the files and directories that it names.
 Locations = dict[tuple[str, str], list[str]]
 
 
@@ -54,7 +55,7 @@ def resumed_by(command: str, path: Path, record: str) -> Iterator[None]:
     Args:
         command: the command.
         path: directory of the runs.
-        record: name of its file that is there before the first run.
+        record: name of the only file that is there before the first run.
     """
     try:
         yield
@@ -62,7 +63,8 @@ def resumed_by(command: str, path: Path, record: str) -> Iterator[None]:
         raise Interrupted(error.what, f"{command} resumes it") from error
     except UsageError as error:
         cause = error.__cause__
-        if not isinstance(cause, OSError) or os.listdir(path) == [record]:
+        no_run_began = os.listdir(path) == [record]
+        if not isinstance(cause, OSError) or no_run_began:
             raise
         hint = f"{path} has what was complete; make room, and `{command}` resumes it"
         raise UsageError(error.what, hint) from cause
@@ -75,10 +77,14 @@ def require_new(path: Path, kind: str) -> None:
 
 
 @contextlib.contextmanager
-def where_it_began(path: Path, directory: str) -> Iterator[Path]:
-    """Work in the directory in which a run began, so that its relative paths have their meaning."""
-    # The current directory stays if the recorded one is empty, as in runs of earlier versions, or
-    # no longer exists.
+def initial_directory(path: Path, directory: str) -> Iterator[Path]:
+    """Work in the directory in which a run began, to which its relative paths refer.
+
+    Args:
+        path: directory of the run; the result is its path from the new working directory.
+        directory: the recorded directory. The current one stays if it is empty, as in runs of
+            earlier versions, or no longer exists.
+    """
     if not directory or not Path(directory).is_dir() or Path(directory).samefile(Path.cwd()):
         yield path
         return
@@ -89,37 +95,46 @@ def where_it_began(path: Path, directory: str) -> Iterator[Path]:
 
 def with_absolute_paths(settings: Mapping[str, Any], directory: Path) -> ConfigDict:
     """Return settings with absolute paths in place of those relative to a directory."""
-    changes = [
-        _nested(keys, _absolute(value, directory, must_exist=keys in REFERENCES))
-        for keys in dict.fromkeys((*DATA, *REFERENCES))
-        if (value := _value(settings, keys))
-    ]
+    changes = []
+    for keys in dict.fromkeys((*DATA_OPTIONS, *REFERENCES)):
+        value = _get(settings, keys)
+        if value:
+            absolute = _make_absolute(value, directory, must_exist=keys in REFERENCES)
+            changes.append(_nest(keys, absolute))
     return deep_merge(settings, *changes)
 
 
 def data_locations(settings: Mapping[str, Any]) -> Locations:
-    """Return the settings that name data, by their path."""
-    values = ((keys, _value(settings, keys)) for keys in DATA)
-    return {k: [v] if isinstance(v, str) else list(v) for k, v in values if v}
+    """Return the settings that name data, with what they name."""
+    locations: Locations = {}
+    for keys in DATA_OPTIONS:
+        value = _get(settings, keys)
+        if value:
+            locations[keys] = [value] if isinstance(value, str) else list(value)
+    return locations
 
 
 def moved_locations(recorded: Mapping[str, Any], given: Mapping[str, Any]) -> Locations:
     """Return the settings that name data elsewhere than a run has it, as absolute paths."""
+    recorded_locations = data_locations(recorded)
+    given_locations = data_locations(given)
+    absolute_locations = data_locations(with_absolute_paths(given, Path.cwd()))
+    moved = {}
+    for keys, names in given_locations.items():
+        if recorded_locations.get(keys, names) != names:
+            moved[keys] = absolute_locations[keys]
     # A tokenizer that is the teacher's moves with the teacher.
-    before = data_locations(recorded)
-    named = data_locations(given)
-    now = data_locations(with_absolute_paths(given, Path.cwd()))
-    moved = {keys: now[keys] for keys in now if before.get(keys, named[keys]) != named[keys]}
-    if TEACHERS in moved and before.get(TOKENIZER) == before[TEACHERS][:1]:
+    if TEACHERS in moved and recorded_locations.get(TOKENIZER) == recorded_locations[TEACHERS][:1]:
         moved.setdefault(TOKENIZER, moved[TEACHERS][:1])
     return moved
 
 
 def with_locations(settings: Mapping[str, Any], locations: Locations) -> ConfigDict:
     """Return settings with other names of data."""
-    changes = (
-        _nested(keys, names[0] if keys == TOKENIZER else names) for keys, names in locations.items()
-    )
+    changes = []
+    for keys, names in locations.items():
+        value = names[0] if keys == TOKENIZER else names
+        changes.append(_nest(keys, value))
     return deep_merge(settings, *changes)
 
 
@@ -136,32 +151,48 @@ def with_recorded_names(config: RunConfig, recorded: RunConfig) -> RunConfig:
 def missing_data(settings: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return a file of the settings that does not exist, and its option."""
     for keys, paths in data_locations(settings).items():
+        if keys in REFERENCES:
+            continue
         for path in paths:
             file = Path(split_name(path)[1]).expanduser()
-            if keys not in REFERENCES and not (file.exists() or set(path) & set("*?[")):
-                return path, DATA[keys]
+            is_pattern = set(path) & set("*?[")
+            if not is_pattern and not file.exists():
+                return path, DATA_OPTIONS[keys]
     return None
 
 
-def _value(settings: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
+def _get(settings: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
+    """Return the value at a path of keys; ``None`` if there is none."""
     value: Any = settings
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
 
 
-def _nested(keys: tuple[str, ...], value: Any) -> ConfigDict:
+def _nest(keys: tuple[str, ...], value: Any) -> ConfigDict:
+    """Return settings that only have a value at a path of keys."""
     for key in reversed(keys):
         value = {key: value}
     return value  # type: ignore[no-any-return]
 
 
-def _absolute(value: Any, directory: Path, *, must_exist: bool) -> Any:
+def _make_absolute(value: Any, directory: Path, *, must_exist: bool) -> Any:
+    """Return paths, or ``NAME=PATH``, with absolute paths.
+
+    Args:
+        value: a path, or a list of paths.
+        directory: the directory that relative paths refer to.
+        must_exist: keep what does not exist, as it is a name of the registry or the Hub.
+    """
     if isinstance(value, list | tuple):
-        return [_absolute(item, directory, must_exist=must_exist) for item in value]
+        return [_make_absolute(item, directory, must_exist=must_exist) for item in value]
     if not isinstance(value, str) or value.startswith("~"):
         return value
-    name, file = ("", value) if (directory / value).exists() else split_name(value)
-    if must_exist and not (directory / file).exists():  # a name of the registry or the Hub
+    name = ""
+    file = value
+    if not (directory / value).exists():
+        name, file = split_name(value)
+    if must_exist and not (directory / file).exists():
         return value
-    return f"{name}={directory / file}" if name else str(directory / file)
+    path = directory / file
+    return f"{name}={path}" if name else str(path)

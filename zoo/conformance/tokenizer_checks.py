@@ -1,7 +1,9 @@
 """Check of a family's tokenizer against the reference library's, on published files."""
 
+import contextlib
 import importlib
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from zoo.io.json import dump_json
 from zoo.tokenizers import SourceFiles, TextTokenizer, tokenizer_info
 from zoo.tokenizers.source_files import MERGES, PIECE_MODELS, TOKENIZER_JSON, VOCAB_JSON, VOCABULARY
 from zoo.tokenizers.tokenizer import Text
-from zoo.tokenizers.train import TokenizerTrainSpec, train
+from zoo.tokenizers.train import train
 from zoo.tokenizers.wordpiece import DEFAULTS
 
 SIZE = 400  # tokens of the vocabulary
@@ -22,6 +24,12 @@ KINDS: Mapping[frozenset[str], str] = {  # files of a vocabulary -> kind of toke
     frozenset({VOCAB_JSON, MERGES}): "byte-level-bpe",
     **{frozenset({name}): "unigram" for name in PIECE_MODELS},
 }
+# The first pieces of published SentencePiece models, by role. The tokens of a family may follow
+# from a model with other pieces, such as those of fairseq's models, whose file has SentencePiece's.
+FIRST_PIECES: Sequence[Mapping[str, str]] = (
+    {"unk": "<unk>", "bos": "<s>", "eos": "</s>"},
+    {"pad": "<pad>", "eos": "</s>", "unk": "<unk>"},
+)
 PAIR = ("Alice was beginning", "to get very tired")
 TEXTS: tuple[Text, ...] = (
     "Alice was beginning to get very tired of sitting by her sister",
@@ -39,7 +47,8 @@ class TokenizerChecks(TinyModel):
     def check_reference_tokenizer(self, directory: Path) -> None:
         """Check that ids and types equal the reference's, for files without ``tokenizer.json``."""
         # A tokenizer of the kind that the reference library's class reads is trained on a sample
-        # book; both encode texts and pairs of texts.
+        # book; both encode texts and pairs of texts. Token types are compared if the reference
+        # returns them.
         reference = reference_tokenizer_class(self.family, self.config)
         names = frozenset(reference.vocab_files_names.values()) - {TOKENIZER_JSON}
         kind = KINDS.get(names, "")
@@ -49,8 +58,11 @@ class TokenizerChecks(TinyModel):
                 f"that {self.family.name} does not train"
             )
         directory.mkdir(parents=True, exist_ok=True)
-        self._write_tokenizer(directory, kind, min(names))
-        expected = reference.from_pretrained(directory)
+        if kind == "unigram":
+            expected = self._write_piece_model(directory, reference, min(names))
+        else:
+            self._train_tokenizer(directory, kind)
+            expected = reference.from_pretrained(directory)
         files = SourceFiles(directory)
         tokenizer = self.family.tokenizer(files)
         ours = TextTokenizer(
@@ -66,30 +78,66 @@ class TokenizerChecks(TinyModel):
             # check that ids and token types of a text or a pair are the reference's
             (encoded,) = ours.encode([text], max_tokens=None)
             parts = text if isinstance(text, tuple) else (text,)
-            columns = expected(*parts, return_token_type_ids=True)
-            what = "pair" if isinstance(text, tuple) else "text"
-            shown = f"{what} {dump_json(text, ensure_ascii=False)}"
+            columns = expected(*parts)
+            kind_of_text = "pair" if isinstance(text, tuple) else "text"
+            shown = f"{kind_of_text} {dump_json(text, ensure_ascii=False)}"
             for name, actual in (("input_ids", encoded.ids), ("token_type_ids", encoded.type_ids)):
                 require(
-                    actual == columns[name],
-                    f"the {shown} has the {name} {actual}, and {columns[name]} by "
+                    actual == columns.get(name, actual),
+                    f"the {shown} has the {name} {actual}, and {columns.get(name)} by "
                     f"{type(expected).__name__} of the reference",
                 )
 
-    def _write_tokenizer(self, directory: Path, kind: str, name: str) -> None:
+    def _train_tokenizer(self, directory: Path, kind: str) -> None:
         """Train a tokenizer, and write its files as they are published."""
+        self._write_config(directory)
         spec, roles = self.family.new_tokenizers[kind], self.family.special_tokens or DEFAULTS
-        lines = (SAMPLE / "alice.txt").read_text("utf-8").splitlines()
+        train(kind, spec, lambda: [_lines()], directory, size=SIZE, unknown=roles["unk"])
+
+    def _write_piece_model(self, directory: Path, reference: Any, name: str) -> Any:
+        """Write a SentencePiece model as it is published; return the reference's tokenizer."""
+        # The first pieces of a published model are the family's own, or usual ones that the class
+        # replaces by others. With the wrong ones, the class fails or has a piece twice.
+        self._write_config(directory)
+        spec, roles = self.family.new_tokenizers["unigram"], self.family.special_tokens or DEFAULTS
+        own_pieces = {token: role for role, token in roles.items()}
+        own_layout = [(own_pieces.get(token, ""), token) for token in spec.first]
+        layouts = [own_layout, *(list(pieces.items()) for pieces in FIRST_PIECES)]
+        for layout in layouts:
+            (directory / name).write_bytes(_piece_model(layout))
+            with contextlib.suppress(Exception):  # the class raises whatever its code happens to
+                tokenizer = reference.from_pretrained(directory)
+                if _has_distinct_pieces(tokenizer):
+                    return tokenizer
+        raise NotApplicable(
+            f"{reference.__name__} of the reference reads no {name} that begins with "
+            f"{', '.join(spec.first)} or with the usual pieces"
+        )
+
+    def _write_config(self, directory: Path) -> None:
         config = {**self.family.to_hub(self.config), "vocab_size": SIZE}
         (directory / "config.json").write_text(dump_json(config), encoding="utf-8")
-        if kind == "unigram":
-            (directory / name).write_bytes(_piece_model(spec, roles, lines))
-        else:
-            train(kind, spec, lambda: [lines], directory, size=SIZE, unknown=roles["unk"])
 
 
-def _piece_model(spec: TokenizerTrainSpec, roles: Mapping[str, str], lines: list[str]) -> bytes:
-    """Return a model file of SentencePiece, with the special tokens of a family at its start."""
+def _lines() -> list[str]:
+    """Return the lines of a sample book."""
+    return (SAMPLE / "alice.txt").read_text("utf-8").splitlines()
+
+
+def _has_distinct_pieces(tokenizer: Any) -> bool:
+    """Return whether no piece of the reference's tokenizer has two ids."""
+    definition = json.loads(tokenizer.backend_tokenizer.to_str())
+    pieces = [piece for piece, _ in definition["model"]["vocab"]]
+    return len(set(pieces)) == len(pieces)
+
+
+def _piece_model(layout: Sequence[tuple[str, str]]) -> bytes:
+    """Return a model file of SentencePiece.
+
+    Args:
+        layout: role and text of the first pieces; roles that SentencePiece does not have are those
+            of control symbols.
+    """
     import io
 
     try:
@@ -97,14 +145,15 @@ def _piece_model(spec: TokenizerTrainSpec, roles: Mapping[str, str], lines: list
     except ModuleNotFoundError as error:
         raise UsageError("sentencepiece is not installed", "pip install sentencepiece") from error
     options: dict[str, Any] = {"pad_id": -1, "bos_id": -1, "eos_id": -1}
-    named = {token: role for role, token in roles.items() if role in ("unk", "pad", "bos", "eos")}
-    for number, token in enumerate(spec.first):
-        if (role := named.get(token)) is not None:
+    controls = []
+    for number, (role, token) in enumerate(layout):
+        if role in ("unk", "pad", "bos", "eos"):
             options |= {f"{role}_id": number, f"{role}_piece": token}
-    controls = [token for token in spec.first if token not in named]
+        else:
+            controls.append(token)
     written = io.BytesIO()
     library.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines),
+        sentence_iterator=iter(_lines()),
         model_writer=written,
         vocab_size=SIZE - 100,
         hard_vocab_limit=False,

@@ -238,6 +238,10 @@ def test_tokenizer_json_keeps_options_without_configuration(
 
 BROKEN: dict[str, tuple[dict[str, Content], str]] = {
     "a merge of three": ({"merges.txt": "a b c\n"}, r"merges.txt, line 1: 'a b c' is not a pair"),
+    "more merges than splits of all tokens": (
+        {"merges.txt": "a b\n" * 100_000},
+        r"merges.txt: number of merges is 100,000, and the file has room for at most",
+    ),
     "a merge of unknown tokens": ({"merges.txt": "qqq zzz\n"}, r"merges.txt: "),
     "a word for an id": ({"vocab.json": '{"a": "b"}'}, r"vocab.json: id of the token 'a' is 'b'"),
     "one id twice": (

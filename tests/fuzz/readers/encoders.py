@@ -150,7 +150,9 @@ class ColBert(Encoder):
 
     def check(self, folder: Path) -> str:
         """Check lengths against the file's, and the projection against the tensors'."""
-        stated = json.loads((folder / SOURCE / "artifact.metadata").read_bytes())
+        file = folder / SOURCE / "artifact.metadata"
+        # without the file, the settings of an untrained model count, as in Stanford's library
+        stated = json.loads(file.read_bytes()) if file.exists() else {}
         pooling = json.loads((folder / RESULT / "config.json").read_bytes())["pooling"]
         expansion = pooling.get("query_expansion") or {}
         lengths = {

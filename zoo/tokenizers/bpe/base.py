@@ -3,6 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError
+from zoo.io.limits import MAX_TOKENIZER_VALUES
+from zoo.io.sizes import check_size
 from zoo.io.untrusted import rust_parsing
 from zoo.tokenizers.source_files import MERGES, VOCAB_JSON, SourceFiles, other_kind
 from zoo.tokenizers.untrusted.definition import check_ids
@@ -25,8 +27,13 @@ def from_merges(files: SourceFiles, **options: Any) -> "Tokenizer":
     vocabulary = files.json(VOCAB_JSON)
     check_ids(vocabulary, files.path(VOCAB_JSON), len(files.bytes(VOCAB_JSON)))
     path = files.path(MERGES)
+    text = files.text(MERGES)
+    # Each merge splits a token in two: there are at most as many as the tokens have characters.
+    # More lines are the version and the empty end of the file.
+    room = sum(map(len, vocabulary)) + 2
+    check_size(path, "number of merges", text.count("\n"), MAX_TOKENIZER_VALUES, room=room)
     merges = []
-    for number, line in enumerate(files.text(MERGES).split("\n"), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         line = line.removesuffix("\r")
         if line and not line.startswith("#version"):
             parts = line.split(" ")

@@ -1,11 +1,13 @@
 """OpenVINO IR from the ONNX graph of a model."""
 
+import contextlib
 import errno
 import os
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from xml.parsers import expat
 
 import numpy as np
 import openvino
@@ -16,9 +18,11 @@ from zoo.errors import VerificationError
 from zoo.exporting.graph.onnx_file import EXTERNAL_OVER, check_opset
 from zoo.exporting.graph.write import write_graphs
 from zoo.exporting.targets.mixture import Mixture
+from zoo.io.files import open_regular
 from zoo.io.scratch import scratch_directory
 from zoo.overrides import override
 
+HEAD_BYTES = 4096  # of a file, which are enough for its first element
 MODEL = "openvino_model.xml"  # next to it are the weights, in a ``.bin``
 
 
@@ -108,8 +112,27 @@ def compress_weights(model: Any, layers: Sequence[tuple[str, Any, int, int]]) ->
         node.input(place).replace_source_output(decompressed.output(0))
 
 
+def require_ir(path: Path) -> None:
+    """Raise an error if a file is not an IR.
+
+    OpenVINO would try the formats of other libraries, whose parsers print what they read.
+    """
+    elements = list[tuple[str, dict[str, str]]]()
+    parser = expat.ParserCreate()
+    parser.StartElementHandler = lambda name, attributes: elements.append((name, attributes))
+    with open_regular(path) as file:
+        head = file.read(HEAD_BYTES)
+    with contextlib.suppress(expat.ExpatError):  # what follows the first element may be cut off
+        parser.Parse(head, False)
+    name, attributes = elements[0] if elements else ("", {})
+    if name != "net" or not attributes.get("version", "").isdigit():
+        raise VerificationError(f"{path} is not an IR of OpenVINO", "export it again")
+
+
 def read_model(path: Path) -> Any:
     """Read a graph or IR."""
+    if path.suffix == ".xml":
+        require_ir(path)
     try:
         return openvino.Core().read_model(str(path))
     except (RuntimeError, ValueError) as error:  # or its message, which may not be UTF-8

@@ -22,11 +22,11 @@ OPTIMIZERS: Catalog[OptimizerMethod] = Catalog(
     "optimizers",
     "zoo.training.optim.base:OptimizerMethod",
     {
-        "adamw": "zoo.training.optim.optimizers:AdamW",
-        "adafactor": "zoo.training.optim.optimizers:Adafactor",
-        "lamb": "zoo.training.optim.optimizers:Lamb",
-        "stable-adamw": "zoo.training.optim.optimizers:StableAdamW",
-        "adagrad": "zoo.training.optim.optimizers:Adagrad",
+        "adamw": "zoo.training.optim.optimizers:AdamWMethod",
+        "adafactor": "zoo.training.optim.optimizers:AdafactorMethod",
+        "lamb": "zoo.training.optim.optimizers:LambMethod",
+        "stable-adamw": "zoo.training.optim.optimizers:StableAdamWMethod",
+        "adagrad": "zoo.training.optim.optimizers:AdagradMethod",
     },
 )
 
@@ -57,7 +57,7 @@ def optimizer_method(config: OptimizerConfig) -> OptimizerMethod:
         raise UsageError(f"the optimizer {config.name}: {error}") from error
 
 
-class AdamW(OptimizerMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AdamWMethod(OptimizerMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101)."""
 
     # It runs in one kernel for all parameters on CPU and CUDA. The state of a parameter is
@@ -101,7 +101,7 @@ class AdamW(OptimizerMethod, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             group["eps"] = config.eps / root
 
 
-class Adafactor(OptimizerMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AdafactorMethod(OptimizerMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Adafactor; see ``zoo.training.optim.adafactor``."""
 
     name: ClassVar[str] = "adafactor"
@@ -110,17 +110,17 @@ class Adafactor(OptimizerMethod, frozen=True, kw_only=True, forbid_unknown_field
     def make(
         self, groups: Sequence[dict[str, Any]], config: OptimizerConfig
     ) -> "torch.optim.Optimizer":
-        from zoo.training.optim.adafactor import Adafactor as Optimizer
+        from zoo.training.optim.adafactor import Adafactor
         from zoo.training.optim.eager import eager
 
-        return eager(Optimizer)(
+        return eager(Adafactor)(
             groups,
             lr=config.learning_rate,
             min_dim_size_to_factor=config.min_dim_size_to_factor,
         )
 
 
-class Lamb(OptimizerMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LambMethod(OptimizerMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """LAMB; see ``zoo.training.optim.lamb``."""
 
     name: ClassVar[str] = "lamb"
@@ -130,13 +130,13 @@ class Lamb(OptimizerMethod, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         self, groups: Sequence[dict[str, Any]], config: OptimizerConfig
     ) -> "torch.optim.Optimizer":
         from zoo.training.optim.eager import eager
-        from zoo.training.optim.lamb import Lamb as Optimizer
+        from zoo.training.optim.lamb import Lamb
 
         correction = config.bias_correction
-        return eager(Optimizer)(groups, **_adam_settings(config), bias_correction=correction)
+        return eager(Lamb)(groups, **_adam_settings(config), bias_correction=correction)
 
 
-class StableAdamW(OptimizerMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StableAdamWMethod(OptimizerMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """StableAdamW; see ``zoo.training.optim.stable_adamw``."""
 
     name: ClassVar[str] = "stable-adamw"
@@ -146,13 +146,13 @@ class StableAdamW(OptimizerMethod, frozen=True, kw_only=True, forbid_unknown_fie
         self, groups: Sequence[dict[str, Any]], config: OptimizerConfig
     ) -> "torch.optim.Optimizer":
         from zoo.training.optim.eager import eager
-        from zoo.training.optim.stable_adamw import StableAdamW as Optimizer
+        from zoo.training.optim.stable_adamw import StableAdamW
 
         correction = config.bias_correction
-        return eager(Optimizer)(groups, **_adam_settings(config), bias_correction=correction)
+        return eager(StableAdamW)(groups, **_adam_settings(config), bias_correction=correction)
 
 
-class Adagrad(OptimizerMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AdagradMethod(OptimizerMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Adagrad (Duchi et al. 2011, Journal of Machine Learning Research 12)."""
 
     # The state of a parameter is ``step`` and ``sum``, from the beginning.

@@ -16,6 +16,7 @@ from zoo.cli.options import (
     shared_option,
 )
 from zoo.cli.output import line, result
+from zoo.cli.texts import refuse_file_name, text_is_text_option
 
 PAGE = "look.html"
 
@@ -39,6 +40,7 @@ Two texts are compared, such as a word with two meanings:
     metavar="TEXT",
     help="Text that the decoder of an encoder-decoder reads.  [default: what it generates]",
 )
+@text_is_text_option
 @shared_option(
     "max_seq_len", "Cut texts at this number of tokens.  [default: 64]", type=IntegerRange(1)
 )
@@ -59,6 +61,7 @@ def command(
     output: Path | None,
     force: bool,
     as_json: bool,
+    text_is_text: bool,
     **options: Any,
 ) -> None:
     """Draw what the layers of a model compute for one or two texts, as an HTML page.
@@ -73,6 +76,8 @@ def command(
     from zoo.io.output.full_disks import writing
     from zoo.io.output.overwrite import check_file
 
+    if not text_is_text:
+        refuse_file_name(texts, '"$(cat FILE)"')
     if len(texts) > 2:
         raise UsageError(f"{len(texts)} texts are given", "give one, or two to compare")
     target = output or (None if as_json else Path(PAGE))

@@ -20,6 +20,7 @@ from zoo.cli.options import (
     shared_option,
 )
 from zoo.cli.task_options import add_options
+from zoo.cli.texts import refuse_file_name, text_is_text_option
 from zoo.plugins.tasks import built_in_tasks, commands, completed_names, find_tasks, load_part
 
 if TYPE_CHECKING:
@@ -92,7 +93,11 @@ def task_command(name: str) -> click.Command:
     first = specs[0]
     verb = first.command
 
-    def run(ref: str, texts: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    def run(
+        ref: str, texts: tuple[str, ...], as_json: bool, text_is_text: bool, **options: Any
+    ) -> None:
+        if not text_is_text:
+            refuse_file_name(texts, f"{first.input_flag or '--input'} FILE")
         written = {key: options.pop(key) for key in ("output", "resume", "force", "excel_safe")}
         target: Path | None = written.pop("output")
         stream = options.pop("stream", False)
@@ -142,6 +147,7 @@ def task_command(name: str) -> click.Command:
             show_default=True,
             help="Format of the input; auto looks at the extension and the first line.",
         ),
+        text_is_text_option,
         shared_option("text"),
         shared_option("pair"),
         shared_option(

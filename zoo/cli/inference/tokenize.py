@@ -7,6 +7,7 @@ import click
 
 from zoo.cli.options import REFERENCE, common_options, offline_option
 from zoo.cli.output import result, table
+from zoo.cli.texts import refuse_file_name, text_is_text_option
 
 
 @click.command(
@@ -18,14 +19,19 @@ Examples:
 )
 @click.argument("refs", nargs=-1, required=True, metavar="REF...", type=REFERENCE)
 @click.argument("text", metavar="TEXT | -")
+@text_is_text_option
 @offline_option
 @common_options
-def command(refs: tuple[str, ...], text: str, offline: bool, as_json: bool) -> None:
+def command(
+    refs: tuple[str, ...], text: str, text_is_text: bool, offline: bool, as_json: bool
+) -> None:
     """Show how models cut a text, or standard input, into tokens.
 
     Only the tokenizer of a model is downloaded. --json also has ids, and the start and end of each
     token in characters.
     """
+    if not text_is_text:
+        refuse_file_name([text], "`- < FILE`")
     from zoo.inspection.tokens import text_tokenizer
 
     if text == "-":

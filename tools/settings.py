@@ -23,9 +23,10 @@ import msgspec
 
 from zoo.cli.models.export import command as export_command
 from zoo.data.readers.documents import ReaderConfig
+from zoo.distillation.losses import DISTILLATION_LOSSES
 from zoo.errors import UsageError
 from zoo.exporting.targets import BUILT_IN
-from zoo.families.distillation import DistillationRecipe, Replacement, Targets, Term
+from zoo.families.distillation import DistillationRecipe, Replacement, Targets
 from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, SeqLenWarmup
 from zoo.finetuning.embeddings.losses import EMBEDDING_LOSSES
 from zoo.objectives import OBJECTIVES, objective_type
@@ -158,7 +159,7 @@ def tables() -> Iterator[tuple[str, list[Row]]]:
     yield from option_tables("task_args", tasks())
     yield "### task_args of losses of embeddings", list(embedding_loss_rows())
     yield "## Distillation", list(rows(DistillationConfig, "distillation."))
-    yield "### distillation.terms", list(rows(Term, "distillation.terms.NAME."))
+    yield "### distillation.terms", list(distillation_loss_rows())
     yield "### distillation.replacement", list(rows(Replacement, "distillation.replacement."))
     yield "### Distillation on text", list(rows(DistillTextConfig, without=TrainConfig))
     yield "### Targets that a teacher generates", list(rows(Targets, "targets."))
@@ -190,6 +191,23 @@ def embedding_loss_rows() -> Iterator[Row]:
     for (setting, value, meaning), names in losses.items():
         text = f"{meaning}; of {', '.join(names)}"
         yield Row(f"task_args.{setting}", kind(hints[setting]), f"`{value}`", text)
+
+
+def distillation_loss_rows() -> Iterator[Row]:
+    """Yield what a term of a distillation has, each setting with the losses that read it."""
+    prefix = "distillation.terms.NAME."
+    summaries: list[str] = []
+    readers: dict[Row, list[str]] = defaultdict(list)
+    for name in DISTILLATION_LOSSES.names():
+        loss = DISTILLATION_LOSSES.find(name)
+        summaries.append(f"`{name}` ({loss.summary})")
+        for row in rows(loss.settings_type, prefix):
+            readers[row].append(f"`{name}`")
+    yield Row(f"{prefix}kind", "text", "required", f"name of the loss: {', '.join(summaries)}")
+    weight = "weight in the total loss; 0 to leave the term out"
+    yield Row(f"{prefix}weight", "number", "`1.0`", weight)
+    for row, names in readers.items():
+        yield row._replace(meaning=f"{row.meaning}; of {', '.join(names)}")
 
 
 def objectives() -> dict[str, type[Options]]:

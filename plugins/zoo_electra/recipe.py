@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from zoo.families.distillation import DistillationRecipe, Term
+from zoo.families.distillation import DistillationRecipe
 from zoo.families.recipe import TINY_CONFIG, LRSchedulerConfig, OptimizerConfig, Recipe, tiny_recipe
 
 OBJECTIVE = "replaced-token-detection"
@@ -71,8 +71,8 @@ DISTILLATION = (
         objective=OBJECTIVE,
         data="text",
         terms={
-            "kl": Term(kind="kl", weight=50.0),
-            "generator": Term(kind="kl", logits_of="masked-lm"),
+            "kl": {"kind": "kl", "weight": 50.0},
+            "generator": {"kind": "kl", "logits_of": "masked-lm"},
         },
     ),
 )

@@ -1,6 +1,6 @@
 """Settings of distillation into static embeddings."""
 
-from zoo.families.distillation import DistillationRecipe, Extraction, Stage, Term
+from zoo.families.distillation import DistillationRecipe, Extraction, Stage
 
 DISTILLATION = (
     DistillationRecipe(
@@ -20,7 +20,7 @@ DISTILLATION = (
             "optimizer": {"name": "adamw", "learning_rate": 1e-2, "eps": 1e-6},
         },
         stages={
-            "training": Stage(terms={"embeddings": Term(kind="embeddings", reduction="elements")})
+            "training": Stage(terms={"embeddings": {"kind": "embeddings", "reduction": "elements"}})
         },
     ),
 )

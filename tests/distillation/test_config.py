@@ -14,8 +14,9 @@ from tests.training.runs import records
 from zoo.checkpoint import CONFIG, MANIFEST, Manifest, encode_manifest, load_checkpoint
 from zoo.distillation.recipes import all_recipes, any_recipe, recipe_values
 from zoo.distillation.runs import DistillRun
+from zoo.distillation.term_tables import checked_recipe
 from zoo.errors import UsageError
-from zoo.families.distillation import DistillationRecipe, Term
+from zoo.families.distillation import DistillationRecipe
 from zoo.io.json import encode_json, read_json, read_json_record
 from zoo.io.yaml import parse_yaml
 from zoo.plugins import all_families, get_family
@@ -76,8 +77,8 @@ BY_NAME = {
 @pytest.mark.parametrize("name", BY_NAME)
 def test_a_built_in_recipe_as_a_file_is_the_same(name: str) -> None:
     values = parse_yaml(yaml.safe_dump(recipe_values(any_recipe(name))), name)
-    expected = msgspec.structs.replace(BY_NAME[name], name="")
-    assert validate_config(values, DistillationRecipe) == expected
+    expected = msgspec.structs.replace(checked_recipe(BY_NAME[name]), name="")
+    assert checked_recipe(validate_config(values, DistillationRecipe)) == expected
 
 
 @pytest.mark.parametrize("name", ["distilbert", "logits", "minilmv2", "tinybert"])
@@ -134,19 +135,20 @@ def test_positions_are_of_text(base_teacher: Path) -> None:
     tree = {"task": "text-classification", "data": {"train": ["t.tsv"]}, "student": "distilbert"}
     distillation = {"teachers": [str(base_teacher)], "recipe": "distilbert"}
     config: Any = DistillRun.build_config({**tree, "distillation": distillation}, {})
-    assert config.distillation.terms["kl"].positions == "predicted"
+    assert config.distillation.terms["kl"]["positions"] == "predicted"
 
 
 def test_a_term_of_another_kind_keeps_its_weight_alone(teacher: Path) -> None:
     terms = {"kl": {"kind": "logits-mse", "reduction": "rows"}}
     tree = settings(teacher, "distilbert", distillation={"terms": terms})
     (_, term), *_ = make_setup(tree).config.distillation.terms.items()
-    assert term == Term(kind="logits-mse", weight=5)
+    defaults = {"reduction": "rows", "positions": "predicted", "logits_of": None}
+    assert term == {"kind": "logits-mse", "weight": 5, **defaults}
 
 
 def relation_heads(tree: dict[str, Any]) -> int | None:
     config: Any = DistillRun.build_config(tree, {})
-    heads: int | None = config.distillation.terms["relations"].relation_heads
+    heads: int | None = config.distillation.terms["relations"]["relation_heads"]
     return heads
 
 

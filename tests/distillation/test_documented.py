@@ -7,14 +7,17 @@ from typing import Any, get_args
 import yaml
 
 from zoo.distillation.layer_maps import resolve_layers
-from zoo.distillation.losses import loss_names, loss_type
+from zoo.distillation.losses import DISTILLATION_LOSSES
 from zoo.distillation.recipes import SHARED
-from zoo.families.distillation import DistillationRecipe, LayerMap, Term
+from zoo.distillation.term_tables import checked_recipe, parse_terms, term_table
+from zoo.families.distillation import DistillationRecipe, LayerMap, Terms
 from zoo.plugins import all_families
 from zoo.training.config.schema import validate_config
 
 PAGE = Path(__file__).parents[2] / "docs" / "distillation.md"
 TEXT = PAGE.read_text("utf-8")
+LOSSES = {name: DISTILLATION_LOSSES.find(name) for name in DISTILLATION_LOSSES.names()}
+ALL_SETTINGS = {name for loss in LOSSES.values() for name in loss.setting_names()}
 
 
 def table(heading: str) -> list[list[str]]:
@@ -29,14 +32,15 @@ def table(heading: str) -> list[list[str]]:
     return rows
 
 
-def terms_of(terms: dict[str, Term]) -> str:
+def terms_of(terms: Terms) -> str:
     parts = []
-    for term in terms.values():
+    for term in parse_terms(terms):
+        table = term_table(term)
         weight = "" if term.weight == 1 else f"{term.weight:g} "
-        heat = "" if term.temperature == 1 else f", T = {term.temperature:g}"
-        layers = f", {term.layers}" if term.kind not in ("kl", "logits-mse", "embeddings") else ""
-        logits = "" if term.logits_of is None else f" of {term.logits_of}"
-        parts.append(f"{weight}`{term.kind}`{logits}{layers}{heat}")
+        heat = "" if table.get("temperature", 1) == 1 else f", T = {table['temperature']:g}"
+        layers = f", {table['layers']}" if "layers" in table else ""
+        logits = "" if table.get("logits_of") is None else f" of {table['logits_of']}"
+        parts.append(f"{weight}`{term.loss.name}`{logits}{layers}{heat}")
     return "; ".join(parts) or "none"
 
 
@@ -69,14 +73,14 @@ def test_the_table_of_recipes_is_that_of_the_code() -> None:
 
 
 def test_every_kind_of_term_has_a_row() -> None:
-    assert sorted(cells[0].strip("`") for cells in table("## Terms")) == [*loss_names()]
+    assert sorted(cells[0].strip("`") for cells in table("## Terms")) == [*LOSSES]
 
 
 def test_every_kind_reads_the_fields_of_its_row() -> None:
     for cells in table("## Terms"):
         named = {word.partition(":")[0] for word in re.findall(r"`([^`]+)`", cells[2])}
-        kind = loss_type(cells[0].strip("`"))
-        assert named & {*Term.__struct_fields__} == {*kind.settings()}, cells[0]
+        settings = {*LOSSES[cells[0].strip("`")].setting_names()}
+        assert named & ALL_SETTINGS == settings, cells[0]
 
 
 def test_the_layer_maps_are_those_of_the_code() -> None:
@@ -95,7 +99,7 @@ def test_the_layer_maps_are_those_of_the_code() -> None:
 def test_the_recipe_of_the_page_is_one() -> None:
     (example,) = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
     recipe = validate_config(yaml.safe_load(example), DistillationRecipe, "page")
-    assert recipe.terms["kl"].temperature == 4
+    assert checked_recipe(recipe).terms["kl"]["temperature"] == 4
 
 
 if __name__ == "__main__":  # prints the rows, for the page

@@ -227,7 +227,7 @@ def test_a_teacher_of_embeddings_is_a_sentence_encoder(refused: Command, tmp_pat
         ),
         (3, "distillation.terms.x is 3, not a table of settings; --set distillation.terms.x.wei"),
         (None, "--set distillation.terms.x.weight=0 leaves a term out"),
-        ({"kind": "hidden-cosine", "temperature": 3}, "x.temperature is 3.0, which hidden-cosine"),
+        ({"kind": "hidden-cosine", "temperature": 3}, "x.temperature is 3, which hidden-cosine"),
         (
             {"kind": "hidden-cosine", "reduction": "elements"},
             "a setting of embeddings, first-token",

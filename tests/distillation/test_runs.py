@@ -132,7 +132,7 @@ def test_padding_is_in_no_mean(teacher: Path, tmp_path: Path) -> None:
     predicted = {n: batch.tensors[n][in_text] for n in ("label_positions", "labels")}
     tensors = {**batch.tensors, **predicted, "document_ids": documents}
     padded = replace(batch, tensors=tensors)
-    counts = {c.name: c.count(padded) for c in setup.objective.losses}
+    counts = {c.term_name: c.count(padded) for c in setup.objective.losses}
     tokens = documents.numel() - 20
     assert counts == {"kl": tokens, "cosine": tokens, "states": tokens, "first": 2}
     module: Any = prepared.loss_module.model.eval()
@@ -212,7 +212,7 @@ def test_the_recipe_of_a_file_is_used(teacher: Path, tmp_path: Path) -> None:
     file.write_text(terms + "settings: {ema_decay: 0.5, optimizer: {learning_rate: 0.007}}\n")
     tree = settings(teacher, "distilbert", distillation={"recipe": str(file)})
     config = distill_config(tree, {})
-    assert config.distillation.terms["kl"].temperature == 3
+    assert config.distillation.terms["kl"]["temperature"] == 3
     assert config.distillation.objective_weight == 0
     assert (config.ema_decay, config.optimizer.learning_rate) == (0.5, 0.007)
     file.write_text(terms + "settings: {nonsense: 1}\n")

@@ -1,10 +1,12 @@
 """What the recipes of distillation compare, drawn from their declarations."""
 
 from collections import Counter
+from typing import Any
 
 from tools.figures.drawing import Canvas, Colour
 from zoo.distillation.layer_maps import resolve_layers
 from zoo.distillation.recipes import any_recipe
+from zoo.distillation.term_tables import parse_terms
 from zoo.families.distillation import DistillationRecipe
 
 RECIPES = (
@@ -105,12 +107,13 @@ def compared(recipe: DistillationRecipe) -> list[tuple[str, int, int]]:
         group = TEACHER // STUDENT
         return [("replacement", layer // group, layer) for layer in range(TEACHER)]
     found = []
-    for term in recipe.terms.values():
-        kind = KINDS[term.kind]
+    for term in parse_terms(recipe.terms):
+        kind = KINDS[term.loss.name]
+        settings: Any = term.settings
         if kind in ("logits", "sentence vector"):
             found.append((kind, STUDENT, TEACHER))
             continue
-        if term.embeddings:
+        if settings.embeddings:
             found.append((kind, -1, -1))
-        found += [(kind, *pair) for pair in resolve_layers(term.layers, STUDENT, TEACHER)]
+        found += [(kind, *pair) for pair in resolve_layers(settings.layers, STUDENT, TEACHER)]
     return found

@@ -75,9 +75,11 @@ def families() -> dict[str, list[str]]:
 
 
 def distillation_losses() -> dict[str, list[str]]:
-    from zoo.distillation.losses import loss_names, loss_type
-
-    return {name: list(loss_type(name).settings()) for name in loss_names()}
+    losses: Any = import_module("zoo.distillation.losses")
+    if hasattr(losses, "DISTILLATION_LOSSES"):
+        find = losses.DISTILLATION_LOSSES.find
+        return {name: list(find(name).setting_names()) for name in losses.BUILT_IN}
+    return {name: list(losses.loss_type(name).settings()) for name in losses.loss_names()}
 
 
 def recipes() -> list[str]:

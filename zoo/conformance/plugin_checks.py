@@ -12,6 +12,7 @@ import msgspec
 
 from zoo.conformance.declaration import check_declaration
 from zoo.conformance.kit import Finding, attempt, check_family, check_objective_of_plugin, describe
+from zoo.families.distillation import DistillationRecipe
 from zoo.io.json import dump_json
 from zoo.io.limits import MAX_PLUGIN_CHECK_SECONDS, MAX_PLUGIN_FULL_CHECK_SECONDS
 from zoo.plugins.discovery import PluginInfo, declared_model_types
@@ -81,7 +82,7 @@ def findings(name: str, *, full: bool) -> Iterator[Finding]:
     """Yield what the checks of a plugin find; runs in the subprocess."""
     from zoo.conformance.plugin_report import provided_names
     from zoo.plugins.discovery import installed
-    from zoo.plugins.registry import families_of
+    from zoo.plugins.registry import families_of, implementations
 
     plugin = installed()[name]
     module_name = plugin.module.partition(":")[0].strip()
@@ -108,6 +109,17 @@ def findings(name: str, *, full: bool) -> Iterator[Finding]:
                     yield from check_objective_of_plugin(named.name)
     for family in families:
         yield from check_family(family, full=full)
+        for recipe in family.distillation():
+            yield from _check_recipe(recipe)
+    for recipe in implementations(name, "zoo_recipes"):
+        yield from _check_recipe(recipe)
+
+
+def _check_recipe(recipe: DistillationRecipe) -> Iterator[Finding]:
+    """Yield what is wrong with the terms of a distillation recipe."""
+    from zoo.distillation.term_tables import checked_recipe
+
+    yield from attempt(f"distillation recipe {recipe.name}", lambda: checked_recipe(recipe))
 
 
 def _use(named: NamedObject) -> None:

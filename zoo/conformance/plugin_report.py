@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.adapters import ADAPTERS
+from zoo.distillation.losses import DISTILLATION_LOSSES
 from zoo.errors import PluginError, UsageError, ZooError, did_you_mean
 from zoo.exporting.targets import BUILT_IN as TARGETS
 from zoo.finetuning.embeddings.losses import EMBEDDING_LOSSES
@@ -21,7 +22,12 @@ from zoo.plugins.registry import HOOKS, implementations
 from zoo.plugins.tasks import reserved_names
 from zoo.training.optim.optimizers import OPTIMIZERS
 
-CATALOGS: tuple[Catalog[Any], ...] = (ADAPTERS, EMBEDDING_LOSSES, OPTIMIZERS)
+CATALOGS: tuple[Catalog[Any], ...] = (
+    ADAPTERS,
+    DISTILLATION_LOSSES,
+    EMBEDDING_LOSSES,
+    OPTIMIZERS,
+)
 OK, DISABLED = "ok", "disabled"
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from zoo.checkpoint import Checkpoint, is_checkpoint
-from zoo.distillation.losses.base import DistillationLoss, LogitsLoss
-from zoo.distillation.outputs import ModelOutput
+from zoo.distillation.losses.base import DistillationLoss
+from zoo.distillation.outputs import ModelOutput, TeacherLogits
 from zoo.distillation.teachers.checks import require_same_tokens
 from zoo.distillation.teachers.teacher import Teacher
 from zoo.errors import UsageError
@@ -156,9 +156,13 @@ def teacher_pair(
 
 def compares_generators(losses: Sequence[DistillationLoss], objective: TrainingObjective) -> bool:
     """Return whether a loss compares the generators of replaced-token detection."""
-    return isinstance(objective, ReplacedTokenDetection) and any(
-        isinstance(loss, LogitsLoss) and loss.logits_of == MASKED_LM for loss in losses
-    )
+    if not isinstance(objective, ReplacedTokenDetection):
+        return False
+    for loss in losses:
+        output = loss.teacher_output
+        if isinstance(output, TeacherLogits) and output.term == MASKED_LM:
+            return True
+    return False
 
 
 def find_generator(recipe: DistillationRecipe, teacher: Checkpoint) -> str | None:
@@ -181,4 +185,5 @@ def adapt_to_generator(
 
 
 def _generator_terms(recipe: DistillationRecipe) -> list[str]:
-    return [name for name, term in recipe.terms.items() if term.logits_of == MASKED_LM]
+    """Return the names of the terms that compare the logits of a generator."""
+    return [name for name, term in recipe.terms.items() if term.get("logits_of") == MASKED_LM]

@@ -1,6 +1,6 @@
 """Construction of a distillation run's objective: its losses and teachers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +9,7 @@ import torch
 from zoo.adapters.checkpoint import AdaptedCheckpoint
 from zoo.checkpoint import Checkpoint, load_text_tokenizer
 from zoo.distillation.discriminator import Discriminator, compares_generators, teacher_pair
-from zoo.distillation.losses import loss_names, loss_type
+from zoo.distillation.losses import loss_types
 from zoo.distillation.losses.base import DistillationLoss, ModelShape
 from zoo.distillation.objective import Distillation
 from zoo.distillation.recipes import TEXT
@@ -24,9 +24,10 @@ from zoo.distillation.teachers.checks import (
 )
 from zoo.distillation.teachers.onnx_teacher import OnnxTeacher, require_onnx
 from zoo.distillation.teachers.teacher import Teacher
+from zoo.distillation.term_tables import parse_terms
 from zoo.errors import UsageError
 from zoo.families.base import Family
-from zoo.families.distillation import Term
+from zoo.families.distillation import Terms
 from zoo.finetuning.objective import FineTuning
 from zoo.finetuning.setup import FineTuneSetup
 from zoo.nn.devices import resolve_device
@@ -73,53 +74,48 @@ def make_objective(
 
 
 def build_losses(
-    terms: Mapping[str, Term],
+    tables: Terms,
     objective: TrainingObjective,
     student: ModelShape,
     teachers: Sequence[ModelShape],
 ) -> list[DistillationLoss]:
-    """Return the losses of a recipe's terms; terms without weight are left out."""
-    options = objective.options if isinstance(objective, Objective) else None
-    names = objective.from_scratch_options if isinstance(objective, Objective) else ()
-    for name in names:
-        if value := getattr(options, name):
-            raise UsageError(
-                f"objective_args.{name} is {value}, which would overwrite what the student learned "
-                "from its teacher",
-                "leave it out",
-            )
+    """Return the losses of a configuration's terms; terms without weight are left out."""
+    _require_no_initial_weights(objective)
     losses: list[DistillationLoss] = []
-    for name, term in terms.items():
-        kind = loss_type(term.kind)
+    for term in parse_terms(tables, "distillation.", recorded=True):
         if not term.weight:
             continue
-        _require_read(name, term, objective)
-        if name in objective.loss_weights:
+        if term.name in objective.loss_weights:
             raise UsageError(
-                f"{objective.name} has a loss of its own that is called {name}",
-                f"rename terms.{name}",
+                f"{objective.name} has a loss of its own that is called {term.name}",
+                f"rename terms.{term.name}",
             )
-        losses += kind.of_term(name, term, objective, student, teachers)
+        if len(teachers) > 1:
+            _require_averaging(term.loss, len(teachers))
+        losses += term.loss.build(term, objective, student, teachers)
     return losses
 
 
-def _require_read(name: str, term: Term, objective: TrainingObjective) -> None:
-    """Refuse settings of a term that its loss does not read."""
-    default = Term(kind=term.kind, weight=term.weight)
-    for field in Term.__struct_fields__:
-        value = getattr(term, field)
-        if value == getattr(default, field):
-            continue
-        readers = [kind for kind in loss_names() if field in loss_type(kind).settings()]
-        if term.kind not in readers:
+def _require_averaging(loss: type[DistillationLoss], teachers: int) -> None:
+    """Check that a loss averages several teachers."""
+    if not loss.averages_teachers:
+        averaging = [other.name for other in loss_types() if other.averages_teachers]
+        raise UsageError(
+            f"{loss.name} compares one teacher, and there are {teachers} teachers",
+            f"only {', '.join(averaging)} average several teachers",
+        )
+
+
+def _require_no_initial_weights(objective: TrainingObjective) -> None:
+    """Check that no option of the objective replaces the student's initial weights."""
+    if not isinstance(objective, Objective):
+        return
+    for name in objective.from_scratch_options:
+        value = getattr(objective.options, name)
+        if value:
             raise UsageError(
-                f"terms.{name}.{field} is {value!r}, which {term.kind} does not read",
-                f"leave it out; it is a setting of {', '.join(readers)}",
-            )
-        if field == "positions" and not isinstance(objective, Objective):
-            raise UsageError(
-                f"terms.{name}.positions is {value!r}, and is of text: {objective.name} has no "
-                "other positions",
+                f"objective_args.{name} is {value}, which would overwrite what the student learned "
+                "from its teacher",
                 "leave it out",
             )
 

@@ -92,7 +92,7 @@ class Distillation(TrainingObjective):
         weights = {name: scale * weight for name, weight in self.base.loss_weights.items()}
         return {
             **(weights if scale else {}),
-            **{loss.name: loss.weight for loss in self.losses},
+            **{loss.term_name: loss.weight for loss in self.losses},
         }
 
     @property
@@ -118,7 +118,7 @@ class Distillation(TrainingObjective):
     @override
     def model(self, family: Family, config: Config) -> StudentModule:
         student = self.base.model(family, config)
-        projections = {loss.name: loss.new_projection() for loss in self.losses}
+        projections = {loss.term_name: loss.new_projection() for loss in self.losses}
         new = {name: module for name, module in projections.items() if module is not None}
         for name in new:
             if hasattr(nn.ModuleDict, name):
@@ -167,7 +167,7 @@ class Distillation(TrainingObjective):
             tensors |= {f"{PREFIX}{name}": tensor for name, tensor in read.items()}
         if self.aligner is not None:
             tensors |= self.aligner.teacher_tensors(batch.tensors, self.base)
-        counts = {loss.name: loss.count(batch) for loss in self.losses}
+        counts = {loss.term_name: loss.count(batch) for loss in self.losses}
         return replace(batch, tensors=tensors, counts={**batch.counts, **counts})
 
     @override
@@ -209,7 +209,9 @@ class Distillation(TrainingObjective):
         base = self.base.loss_with_auxiliary(outputs, batch) if self.needs_head else LossOutput({})
         projections = dict(outputs.module.projections.items())
         sums = {
-            loss.name: loss.total(outputs.student, outputs.teachers, projections.get(loss.name))
+            loss.term_name: loss.total(
+                outputs.student, outputs.teachers, projections.get(loss.term_name)
+            )
             for loss in self.losses
         }
         metrics = dict(base.metrics)

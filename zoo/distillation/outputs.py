@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import torch
 from torch import Tensor
@@ -103,3 +103,39 @@ class ModelOutput:
     def text_embeddings(self) -> Tensor:
         """Return the mean of the last hidden states of each text, (texts, hidden)."""
         return pool_texts(self.hidden(-1), self.batch)
+
+
+@dataclass(frozen=True)
+class TeacherLogits:
+    """Logits of a teacher, as a loss compares them."""
+
+    term: str  # loss term of the student's objective that they belong to
+    everywhere: bool  # at all tokens of text, instead of the predicted positions
+    # Temperature at which the loss needs no more than the largest logits and the probability of
+    # all other classes; ``None`` if it needs all logits.
+    temperature: float | None = None
+
+
+@dataclass(frozen=True)
+class HeadEmbeddings:
+    """Embeddings that the head of a sentence encoder returns."""
+
+    term: str  # loss term of the student's objective that they belong to
+
+    def embeddings(self, output: ModelOutput) -> Tensor:
+        """Return the embedding of each text, (texts, width)."""
+        vectors: Tensor = output.outputs.logits[self.term]
+        return vectors
+
+
+@dataclass(frozen=True)
+class TextEmbeddings:
+    """Means of the last hidden states of texts, which models with different tokens have as well."""
+
+    def embeddings(self, output: ModelOutput) -> Tensor:
+        """Return the embedding of each text, (texts, width)."""
+        return output.text_embeddings()
+
+
+# An output of a teacher that is small enough to be kept in a cache.
+TeacherOutput: TypeAlias = TeacherLogits | HeadEmbeddings | TextEmbeddings

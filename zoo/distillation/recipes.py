@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from zoo.distillation.losses import require_loss
+from zoo.distillation.term_tables import checked_recipe, without_changed_kinds
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
 from zoo.families.distillation import (
@@ -14,7 +14,7 @@ from zoo.families.distillation import (
     Replacement,
     Stage,
     Targets,
-    Term,
+    Terms,
 )
 from zoo.plugins import all_families, recipes_of_plugins
 from zoo.training.config.overrides import ConfigDict, deep_merge, read_config_file
@@ -22,19 +22,19 @@ from zoo.training.config.schema import validate_config
 
 TEXT = "text"  # the recipe for models with different tokens
 SENTENCES = "sentences"  # the task of recipes that need no labels
-TRANSFORMER_LAYERS = {  # Jiao et al. 2020, arXiv:1909.10351, equations 7 to 9
-    "attention": Term(kind="attention-mse", layers="uniform"),
-    "hidden": Term(
-        kind="hidden-mse",
-        layers="uniform",
-        embeddings=True,
-        reduction="elements",
-        projection="always",
-    ),
+TRANSFORMER_LAYERS: Terms = {  # Jiao et al. 2020, arXiv:1909.10351, equations 7 to 9
+    "attention": {"kind": "attention-mse", "layers": "uniform"},
+    "hidden": {
+        "kind": "hidden-mse",
+        "layers": "uniform",
+        "embeddings": True,
+        "reduction": "elements",
+        "projection": "always",
+    },
 }
-LAST_ATTENTION = {  # Wang et al. 2020, arXiv:2002.10957, equations 5 to 8
-    "attention": Term(kind="attention-kl", layers="last"),
-    "values": Term(kind="relations", relations=("values",), layers="last"),
+LAST_ATTENTION: Terms = {  # Wang et al. 2020, arXiv:2002.10957, equations 5 to 8
+    "attention": {"kind": "attention-kl", "layers": "last"},
+    "values": {"kind": "relations", "relations": ("values",), "layers": "last"},
 }
 MINILM = {  # Wang et al. 2020, section 4.1: batches of 1,024 rows of 512 tokens
     "optimizer": {
@@ -57,7 +57,7 @@ SHARED = (
         name="logits",
         source="Hinton et al. 2015, arXiv:1503.02531, section 2",
         objective_weight=0.5,
-        terms={"kl": Term(kind="kl", weight=0.5, temperature=2.0)},
+        terms={"kl": {"kind": "kl", "weight": 0.5, "temperature": 2.0}},
     ),
     DistillationRecipe(
         name="minilm",
@@ -82,7 +82,7 @@ SHARED = (
         name="minilmv2",
         source="Wang et al. 2021, arXiv:2012.15828, sections 3.1 and 4.1",
         objective_weight=0.0,
-        terms={"relations": Term(kind="relations", layers="last", relation_heads=48)},
+        terms={"relations": {"kind": "relations", "layers": "last", "relation_heads": 48}},
         init_layers=None,
         settings={
             "optimizer": {
@@ -134,7 +134,7 @@ SHARED = (
             "prediction": Stage(
                 # the paper's soft cross-entropy differs by a constant, the teacher's entropy
                 terms={
-                    "kl": Term(kind="kl", scale_by_temperature=False, reduction="elements"),
+                    "kl": {"kind": "kl", "scale_by_temperature": False, "reduction": "elements"},
                 },
                 settings={
                     "num_train_epochs": 3.0,
@@ -164,7 +164,7 @@ SHARED = (
         # unlike there, a narrower student learns a linear map instead of a PCA of the teacher
         source="Reimers and Gurevych, model_distillation.py of sentence-transformers",
         objective_weight=0.0,
-        terms={"embeddings": Term(kind="embeddings", reduction="elements")},
+        terms={"embeddings": {"kind": "embeddings", "reduction": "elements"}},
         init_layers="embeddings",
         data="sentences",
         settings={
@@ -194,7 +194,7 @@ SHARED = (
         name=TEXT,
         # in the paper this is the only loss, on sentences and their translations
         source="Reimers and Gurevych 2020, arXiv:2004.09813, section 2",
-        terms={"sentence": Term(kind="sentence-mse", reduction="elements")},
+        terms={"sentence": {"kind": "sentence-mse", "reduction": "elements"}},
         init_layers=None,
         data="text",
     ),
@@ -206,10 +206,13 @@ SHARED = (
         source="Sun et al. 2019, arXiv:1908.09355, section 3, and NLI_KD_training.py",
         objective_weight=0.3,
         terms={
-            "kl": Term(kind="kl", weight=0.7, temperature=10.0, reduction="elements"),
-            "first_token": Term(
-                kind="first-token-mse", weight=500.0, layers="skip", reduction="elements"
-            ),
+            "kl": {"kind": "kl", "weight": 0.7, "temperature": 10.0, "reduction": "elements"},
+            "first_token": {
+                "kind": "first-token-mse",
+                "weight": 500.0,
+                "layers": "skip",
+                "reduction": "elements",
+            },
         },
         init_layers="first",
         data="labelled",
@@ -245,14 +248,14 @@ def any_recipe(name: str | None) -> DistillationRecipe:
 
 def recipe_values(recipe: DistillationRecipe) -> ConfigDict:
     """Return the fields of a recipe for a user's file, without its name and without defaults."""
-    values: ConfigDict = _without_defaults(recipe)
+    values: ConfigDict = _without_defaults(checked_recipe(recipe, defaults=False))
     values.pop("name", None)
     return values
 
 
 def _without_defaults(value: Any) -> Any:
     """Convert a struct to a dictionary of the fields that are required or not at their default."""
-    # Mappings of structs, such as terms by name, are converted entry by entry. If all fields have
+    # Mappings of structs, such as stages by name, are converted entry by entry. If all fields have
     # their defaults, all are written, so that a user sees what can be edited.
     if isinstance(value, dict):
         return {name: _without_defaults(entry) for name, entry in value.items()}
@@ -279,8 +282,13 @@ def with_stage_changes(recipe: DistillationRecipe, changes: ConfigDict) -> Disti
             )
     if not changes:
         return recipe
-    values = deep_merge(msgspec.to_builtins(recipe), {"stages": changes})
-    return validate_config(values, DistillationRecipe, "distillation")
+    values = msgspec.to_builtins(recipe)
+    for name, change in changes.items():
+        terms = change.get("terms") if isinstance(change, Mapping) else None
+        values["stages"][name]["terms"] = without_changed_kinds(recipe.stages[name].terms, terms)
+    merged = deep_merge(values, {"stages": changes})
+    changed = validate_config(merged, DistillationRecipe, "distillation")
+    return checked_recipe(changed, "distillation.")
 
 
 def select_stage(recipe: DistillationRecipe, name: str | None) -> DistillationRecipe:
@@ -319,22 +327,14 @@ def find_recipe(
     return name, _named_recipe(name, all_recipes(family))
 
 
-def _named_recipe(name: str, known: Mapping[str, DistillationRecipe]) -> DistillationRecipe:
-    """Return a known recipe by its name, or read one from a YAML file."""
+def _named_recipe(name: str, recipes: Mapping[str, DistillationRecipe]) -> DistillationRecipe:
+    """Return one of several recipes by its name, or read one from a YAML file."""
     if name.endswith((".yaml", ".yml")):
         recipe = validate_config(read_config_file(Path(name)), DistillationRecipe, name)
-        for terms in (recipe.terms, *(stage.terms for stage in recipe.stages.values())):
-            require_losses(terms, f"{name}: ")
-        return recipe
-    if name not in known:
+        return checked_recipe(recipe, f"{name}: ")
+    if name not in recipes:
         raise UsageError(
             f"unknown distillation recipe {name!r}",
-            did_you_mean(name, list(known)) or f"give {', '.join(known)}, or a YAML file",
+            did_you_mean(name, list(recipes)) or f"give {', '.join(recipes)}, or a YAML file",
         )
-    return known[name]
-
-
-def require_losses(terms: Mapping[str, Term], prefix: str) -> None:
-    """Check that the kind of each term is the name of a loss."""
-    for name, term in terms.items():
-        require_loss(term.kind, f"{prefix}terms.{name}.kind")
+    return checked_recipe(recipes[name], f"recipe {name}: ")

@@ -18,6 +18,7 @@ from zoo.distillation.config.student import DEPTHS
 from zoo.distillation.setup import distill_setup
 from zoo.distillation.static_student import FOLDER, write_static_student
 from zoo.distillation.targets import require_generation, targets_data, write_targets
+from zoo.distillation.term_tables import checked_recipe
 from zoo.errors import UsageError
 from zoo.exporting.targets.static.export import static_family
 from zoo.families.distillation import DistillationRecipe
@@ -84,7 +85,8 @@ class DistillRun(MultiStageRun):
     @override
     def check_resumed(self, path: Path, record: StagesRecord) -> None:
         recipe = requested_recipe(record.settings, offline=self.offline)
-        if recipe != record.recipe:
+        recorded = checked_recipe(record.recipe, f"{path / STAGES}: ", recorded=True)
+        if checked_recipe(recipe) != recorded:
             raise UsageError(
                 f"the recipe {recipe.name} is not the one that {path} began with",
                 "put it back as it was, or begin another run",

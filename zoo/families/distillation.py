@@ -1,8 +1,12 @@
 """Distillation recipes: the loss terms and settings with which a paper distilled a student.
 
-The structs only hold values; ``zoo.distillation`` computes the terms. A user's recipe is a YAML
-file of the same fields. Layers are counted from 0, as in ``model.layers``; negative ones count from
-the last.
+The structs only hold values; ``zoo.distillation`` checks and computes the terms. A user's recipe is
+a YAML file of the same fields. Layers are counted from 0, as in ``model.layers``; negative ones
+count from the last.
+
+A term is a table: the name of a loss as ``kind``, the ``weight`` in the total loss, by default 1
+(0 leaves the term out), and settings of the loss, such as ``{"kind": "kl", "temperature": 2.0}``.
+``docs/settings.md`` lists the losses with their settings.
 """
 
 import math
@@ -22,6 +26,8 @@ LayerMap: TypeAlias = (
     Literal["uniform", "last", "first", "spread", "skip", "embeddings", "seq2seq"]
     | tuple[tuple[int, int], ...]
 )
+# name of a term -> its table: ``kind``, the name of a loss; ``weight``; and settings of the loss
+Terms: TypeAlias = dict[str, dict[str, Any]]
 NAME = re.compile(r"[A-Za-z0-9_-]+")  # of terms and stages, which name modules and directories
 RESERVED = ("model", "targets", "static")  # other entries of the directory of stages
 OTHER_NAME = "choose one of letters, digits, - and _, other than model, targets and static"
@@ -33,54 +39,6 @@ TEXT_SCHEDULE: Mapping[str, Any] = {
     "global_batch_tokens": 128_000,
     "seq_len_warmup": None,
 }
-# divergences are exact there; at higher temperatures they are squared errors of logits
-LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 1e-4, 1e4
-
-
-class Term(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A loss that compares a student with its teacher, with its weight and settings."""
-
-    # name of the loss, a module of ``zoo.distillation.losses``. It has the settings that its class
-    # reads; the others keep their defaults.
-    kind: str
-    weight: float = 1.0  # weight in the total loss; 0 to leave the term out
-    temperature: float = 1.0  # of ``kl``, the number that logits are divided by
-    # of ``kl``, multiply by the square of the temperature, so that the size of the gradients does
-    # not depend on it (Hinton et al. 2015, arXiv:1503.02531, section 2).
-    scale_by_temperature: bool = True
-    # of ``kl`` and of squared errors except attention's, mean over ``rows`` of logits or states
-    # (torch's ``batchmean``), or over all ``elements`` (torch's ``mean``)
-    reduction: Literal["rows", "elements"] = "rows"
-    # of terms that compare language models' logits, ``all`` tokens but padding, or only the
-    # ``predicted`` ones. Other terms read all tokens but padding.
-    positions: Literal["all", "predicted"] = "predicted"
-    # of terms over logits, the loss term of the student's objective whose logits are compared, such
-    # as ``masked-lm`` of a generator; ``None`` for the main model's
-    logits_of: str | None = None
-    layers: LayerMap = "last"  # layers that are compared
-    # of terms over hidden states, also compare the output of the embeddings
-    embeddings: bool = False
-    # of ``relations``, which vectors are related to each other
-    relations: tuple[Literal["queries", "keys", "values"], ...] = ("queries", "keys", "values")
-    # of ``relations``, number of parts into which the vectors of all heads together are split;
-    # ``None`` for the number of heads
-    relation_heads: int | None = None
-    # of terms over hidden states and embeddings, map the student's to the teacher's width with a
-    # learned linear map: ``auto`` where the widths differ, or ``always``
-    projection: Literal["auto", "always"] = "auto"
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.weight < math.inf:
-            raise ValueError(f"weight is {self.weight}, not 0 or more and finite")
-        if not LOWEST_TEMPERATURE <= self.temperature <= HIGHEST_TEMPERATURE:
-            raise ValueError(
-                f"temperature is {self.temperature}, not from {LOWEST_TEMPERATURE:g} to "
-                f"{HIGHEST_TEMPERATURE:g}; the limit of high temperatures is the kind logits-mse"
-            )
-        if self.relation_heads is not None and self.relation_heads < 1:
-            raise ValueError(f"relation_heads is {self.relation_heads}, which is not positive")
-        if not self.relations:
-            raise ValueError("relations is empty")
 
 
 class Replacement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -115,7 +73,7 @@ class Extraction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A stage of a recipe: a run that begins with the model of the stage before."""
 
-    terms: dict[str, Term] = msgspec.field(default_factory=dict)  # see ``DistillationRecipe``
+    terms: Terms = msgspec.field(default_factory=dict)  # see ``DistillationRecipe``
     objective_weight: float = 0.0
     freeze: tuple[str, ...] = ()
     # what that model is: the ``student``, whose training continues, or the ``teacher`` of a new one
@@ -135,8 +93,8 @@ class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     name: str = ""  # name of the recipe; empty for one of a file
     source: str = ""  # paper and section, or released code
     objective_weight: float = 1.0  # weight of the loss terms of the student's objective or task
-    # name -> term that compares student and teacher
-    terms: dict[str, Term] = msgspec.field(default_factory=dict)
+    # name -> term that compares student and teacher, with settings of its loss
+    terms: Terms = msgspec.field(default_factory=dict)
     # layers of the teacher whose weights the student's layers begin with, with the embeddings and
     # the head; ``None`` for new weights. A reference as student keeps its own.
     init_layers: LayerMap | None = "spread"
@@ -182,7 +140,7 @@ class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
                 raise ValueError(f"a stage cannot be called {name!r}: {OTHER_NAME}")
 
 
-def _check_terms(terms: Mapping[str, Term], objective_weight: float) -> None:
+def _check_terms(terms: Terms, objective_weight: float) -> None:
     """Check the terms of a recipe or stage."""
     if not terms and not objective_weight:
         raise ValueError("there are no terms, and objective_weight is 0")
@@ -206,9 +164,9 @@ def pretraining_recipe(
         objective_args: options of the student's objective.
         **changes: other fields of ``DistillationRecipe``.
     """
-    terms = {
-        "kl": Term(kind="kl", weight=5.0, temperature=2.0, positions="all"),
-        "cosine": Term(kind="hidden-cosine", weight=1.0, layers="last"),
+    terms: Terms = {
+        "kl": {"kind": "kl", "weight": 5.0, "temperature": 2.0, "positions": "all"},
+        "cosine": {"kind": "hidden-cosine", "weight": 1.0, "layers": "last"},
     }
     settings = {
         **TEXT_SCHEDULE,

@@ -25,6 +25,7 @@ KINDS = {
     "commands": "command",
     "targets": "export target",
     "embedding_losses": "embedding loss",
+    "distillation_losses": "distillation loss",
     "adapters": "adapter",
     "optimizers": "optimizer",
 }

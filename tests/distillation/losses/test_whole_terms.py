@@ -12,24 +12,23 @@ from torch.nn.utils.rnn import pad_sequence
 
 from tests.families import parity
 from zoo.conformance.hf_reference import reference_model
-from zoo.distillation.losses import loss_type
 from zoo.distillation.losses.base import DistillationLoss, ModelShape
 from zoo.distillation.recipes import SHARED
 from zoo.distillation.teachers.teacher import run_model
-from zoo.families.distillation import Term
+from zoo.distillation.term_tables import parse_term
 from zoo.objectives.base import Batch
 from zoo.plugins.registry import get_family
 
 LENGTHS = (9, 6)  # of two rows, the second one padded
 RECIPES = {recipe.name: recipe for recipe in SHARED}
 ALL_KINDS = [
-    Term(kind="attention-mse", layers="uniform"),
-    Term(kind="attention-kl", layers="uniform"),
-    Term(kind="relations", layers="uniform", relation_heads=8),
-    Term(kind="hidden-mse", layers="uniform", embeddings=True),
-    Term(kind="hidden-cosine", layers="uniform"),
-    Term(kind="first-token-mse", layers="uniform"),
-    Term(kind="sentence-mse"),
+    {"kind": "attention-mse", "layers": "uniform"},
+    {"kind": "attention-kl", "layers": "uniform"},
+    {"kind": "relations", "layers": "uniform", "relation_heads": 8},
+    {"kind": "hidden-mse", "layers": "uniform", "embeddings": True},
+    {"kind": "hidden-cosine", "layers": "uniform"},
+    {"kind": "first-token-mse", "layers": "uniform"},
+    {"kind": "sentence-mse"},
 ]
 
 
@@ -58,10 +57,13 @@ class Model:
         return cls(parity.random_model(family, config, "none"), shape, config)
 
 
-def loss(term: Term, student: Model, teacher: Model, tensors: dict[str, Tensor]) -> float:
+def loss(
+    table: dict[str, Any], student: Model, teacher: Model, tensors: dict[str, Tensor]
+) -> float:
     """Return the value of a term on a batch, as the trainer computes it: the sum by the count."""
     objective = cast(Any, None)
-    (made,) = loss_type(term.kind).of_term("x", term, objective, student.shape, [teacher.shape])
+    term = parse_term("x", table, "x")
+    (made,) = term.loss.build(term, objective, student.shape, [teacher.shape])
     count = made.count(Batch(tensors, {}, len(tensors["input_ids"]), tokens=0))
     return total(made, student, teacher, tensors) / count
 
@@ -211,7 +213,7 @@ def test_tinybert(batch: dict[str, Tensor], lengths: tuple[int, int]) -> None:
         )
         hidden += float(nn.functional.mse_loss(first, second))
     terms = RECIPES["tinybert"].terms
-    without_map = replace(terms["hidden"], projection="auto")
+    without_map = {**terms["hidden"], "projection": "auto"}
     assert loss(terms["attention"], student, teacher, batch) == pytest.approx(attention, rel=1e-6)
     assert loss(without_map, student, teacher, batch) == pytest.approx(hidden, rel=1e-6)
 
@@ -220,8 +222,8 @@ DOCUMENTS = [[1, 1, 1, 1, 2, 2, 2, 3, 3], [1, 1, 1, 1, 1, 2, 2, 0, 0]]
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt", "deberta"])
-@pytest.mark.parametrize("term", ALL_KINDS, ids=lambda term: term.kind)
-def test_packed_documents_equal_padded_rows(family: str, term: Term) -> None:
+@pytest.mark.parametrize("term", ALL_KINDS, ids=lambda term: term["kind"])
+def test_packed_documents_equal_padded_rows(family: str, term: dict[str, Any]) -> None:
     """Five documents in two rows with padding, and in a row each."""
     sizes = {"num_heads": 4, "hidden_size": 64}
     student, teacher = Model.random(family, **sizes), Model.random(family, num_layers=4, **sizes)

@@ -11,8 +11,7 @@ from zoo.distillation.adaptation import (
     adapt_to_data,
     adapt_to_widths,
     text_settings,
-    with_requested_kinds,
-    without_relative,
+    without_relative_lengths,
 )
 from zoo.distillation.config.student import Student, find_student, named_student
 from zoo.distillation.discriminator import adapt_to_generator, find_generator
@@ -20,10 +19,10 @@ from zoo.distillation.recipes import (
     SENTENCES,
     TEXT,
     find_recipe,
-    require_losses,
     select_stage,
     with_stage_changes,
 )
+from zoo.distillation.term_tables import checked_terms, without_changed_kinds
 from zoo.errors import UsageError
 from zoo.exporting.targets.static import Static
 from zoo.exporting.targets.static.export import static_family
@@ -58,7 +57,7 @@ def distill_config(
     teacher = resolve_teacher(requested, offline=offline)
     if is_resolved(requested):
         requested.pop(STUDENT, None)  # it is empty
-        return _validated({}, requested, offline=offline)
+        return _validated({}, requested, offline=offline, recorded=True)
     name, fields = student_name(requested.pop(STUDENT, None))
     family, pretrained = named_student(name, teacher, offline=offline)
     labelled = "task" in requested
@@ -85,7 +84,8 @@ def distill_config(
     requested = deep_merge({**requested, "distillation": distillation}, of_stage)
     student = find_student(name, family, pretrained, teacher, recipe, fields)
     recipe = adapt_to_widths(recipe, student.config, teacher.config)
-    recipe = with_requested_kinds(recipe, requested)
+    terms = (requested.get("distillation") or {}).get("terms")
+    recipe = msgspec.structs.replace(recipe, terms=without_changed_kinds(recipe.terms, terms))
     of_recipe = {
         "generator": generator,
         **_distillation(recipe_name, recipe, student, teacher),
@@ -100,7 +100,7 @@ def distill_config(
     else:
         settings = recipe.settings if labelled else text_settings(recipe, defaults["seq_len"])
         defaults = deep_merge(defaults, settings)
-    return _validated(without_relative(defaults, requested), requested, offline=offline)
+    return _validated(without_relative_lengths(defaults, requested), requested, offline=offline)
 
 
 def merge_settings(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> ConfigDict:
@@ -116,7 +116,7 @@ def merge_settings(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> C
                 "be changed",
                 "start again with --teacher, --student and --recipe, without the run's file",
             )
-    merged = merge_given(without_relative(dict(values), overrides), overrides)
+    merged = merge_given(without_relative_lengths(dict(values), overrides), overrides)
     distillation = _table(merged, "distillation", "it has teachers, and terms by name")
     _table(distillation, "distillation.stages", "it has settings by name of a stage")
     terms = _table(distillation, "distillation.terms", "it has a name for each term")
@@ -204,8 +204,9 @@ def _recipe_name(requested: ConfigDict) -> str | None:
 
 
 def _validated(
-    values: ConfigDict, requested: ConfigDict, *, offline: bool
+    values: ConfigDict, requested: ConfigDict, *, offline: bool, recorded: bool = False
 ) -> DistillTextConfig | DistillTaskConfig:
+    """Return the configuration, in which terms have all settings of their losses."""
     config: Any
     if "task" in requested:
         config = finetune_config(values, requested, offline=offline, struct_type=DistillTaskConfig)
@@ -223,8 +224,10 @@ def _validated(
                 "name it with --task",
             )
         config = pretrain_config(values, requested, offline=offline, struct_type=DistillTextConfig)
-    require_losses(config.distillation.terms, "distillation.")
-    return config  # type: ignore[no-any-return]
+    distillation = config.distillation
+    terms = checked_terms(distillation.terms, "distillation.", recorded=recorded)
+    distillation = msgspec.structs.replace(distillation, terms=terms)
+    return msgspec.structs.replace(config, distillation=distillation)  # type: ignore[no-any-return]
 
 
 def resolve_teacher(requested: ConfigDict, *, offline: bool) -> "Checkpoint":

@@ -1,42 +1,42 @@
-"""Losses that compare a student with its teachers, one per module."""
+"""Losses that compare a student with its teachers, one a module.
 
-import importlib
-import pkgutil
+A loss is a subclass of ``zoo.distillation.losses.base.DistillationLoss`` and a line in
+``BUILT_IN``; a plugin's is an entry point of ``zoo.api1.distillation_losses``. A term of a recipe
+has the name of its loss as ``kind``.
+"""
+
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from zoo.errors import UsageError, did_you_mean
+from zoo.errors import PluginError
+from zoo.plugins.catalog import Catalog
 
 if TYPE_CHECKING:
     from zoo.distillation.losses.base import DistillationLoss
 
-BASE = "base"  # the one module that is not a loss
+MODULE = "zoo.distillation.losses"
+# Name of a loss -> its class, imported when it is used.
+BUILT_IN = {
+    "attention-kl": f"{MODULE}.attention_kl:AttentionKL",
+    "attention-mse": f"{MODULE}.attention_mse:AttentionMSE",
+    "embeddings": f"{MODULE}.embeddings:EmbeddingMSE",
+    "first-token-mse": f"{MODULE}.first_token_mse:FirstTokenMSE",
+    "hidden-cosine": f"{MODULE}.hidden_cosine:HiddenCosine",
+    "hidden-mse": f"{MODULE}.hidden_mse:HiddenMSE",
+    "kl": f"{MODULE}.kl:KLDivergence",
+    "logits-mse": f"{MODULE}.logits_mse:LogitsMSE",
+    "relations": f"{MODULE}.relations:Relations",
+    "sentence-mse": f"{MODULE}.sentence_mse:SentenceMSE",
+}
+DISTILLATION_LOSSES: "Catalog[DistillationLoss]" = Catalog(
+    "distillation_losses", f"{MODULE}.base:DistillationLoss", BUILT_IN
+)
 
 
-def loss_names() -> tuple[str, ...]:
-    """Return the names of all losses, the possible kinds of a recipe's terms."""
-    modules = (module.name for module in pkgutil.iter_modules(__path__))
-    return tuple(name.replace("_", "-") for name in sorted(modules) if name != BASE)
-
-
-def loss_type(name: str) -> "type[DistillationLoss]":
-    """Return the class of a loss.
-
-    Raises:
-        UsageError: no loss has this name; the nearest one is suggested.
-    """
-    # A loss subclasses ``zoo.distillation.losses.base.DistillationLoss``, has the decorator
-    # ``distillation_loss``, and lies in the module of its name: ``hidden-mse`` is in
-    # ``hidden_mse.py``. Names are listed without importing anything; looking up a loss imports its
-    # module.
-    require_loss(name, "kind")
-    from zoo.distillation.losses.base import LOSSES
-
-    importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
-    return LOSSES[name]
-
-
-def require_loss(name: str, setting: str) -> None:
-    """Check that the value of a setting is the name of a loss."""
-    if name not in loss_names():
-        hint = did_you_mean(name, loss_names()) or f"there are {', '.join(loss_names())}"
-        raise UsageError(f"{setting} is {name!r}, which is not a distillation loss", hint)
+def loss_types() -> "Iterator[type[DistillationLoss]]":
+    """Yield the classes of all losses; a loss that cannot be imported is left out."""
+    for name in DISTILLATION_LOSSES.names():
+        try:
+            yield DISTILLATION_LOSSES.find(name)
+        except PluginError:  # It is reported where the loss is used.
+            continue

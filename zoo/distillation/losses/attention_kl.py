@@ -1,22 +1,26 @@
 """KL divergence of attention probabilities (Wang et al. 2020, arXiv:2002.10957, section 3.1)."""
 
+from typing import ClassVar
+
 from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.distillation.logits import as_loss, lowest
-from zoo.distillation.losses.base import AttentionScoresLoss, distillation_loss
+from zoo.distillation.losses.base import AttentionScoresLoss
 from zoo.distillation.outputs import real_tokens
 from zoo.objectives.base import Batch
 from zoo.overrides import override
 
 
-@distillation_loss("attention-kl")
 class AttentionKL(AttentionScoresLoss):
     """KL(teacher || student) of attention probabilities."""
 
+    name: ClassVar[str] = "attention-kl"
+    summary: ClassVar[str] = "divergence of attention probabilities"
+
     @override
     def count(self, batch: Batch) -> int:
-        # queries and heads of one layer
+        # Queries times heads, in one layer.
         return int(real_tokens(batch.tensors).sum()) * self.student.heads
 
     @override

@@ -1,19 +1,23 @@
 """Squared differences of attention scores before the softmax."""
 
+from typing import ClassVar
+
 from torch import Tensor
 
-from zoo.distillation.losses.base import AttentionScoresLoss, distillation_loss, squared_error
+from zoo.distillation.losses.base import AttentionScoresLoss, squared_error
 from zoo.objectives.base import Batch
 from zoo.overrides import override
 
 
-@distillation_loss("attention-mse")
 class AttentionMSE(AttentionScoresLoss):
     """Squared differences of attention scores."""
 
+    name: ClassVar[str] = "attention-mse"
+    summary: ClassVar[str] = "squared differences of attention scores"
+
     @override
     def count(self, batch: Batch) -> int:
-        # pairs of tokens times heads in one layer
+        # Pairs of tokens times heads, in one layer.
         return int(self.allowed(batch.tensors).sum()) * self.student.heads
 
     @override

@@ -1,19 +1,28 @@
 """Base classes of losses: for logits, layers, attention and embeddings."""
 
-import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal, Self, TypeVar, dataclass_transform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, NamedTuple, Self
 
+import msgspec
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.distillation.layer_maps import resolve_layers
-from zoo.distillation.logits import Target, num_classes
-from zoo.distillation.outputs import ModelOutput, attention_pairs, first_tokens, real_tokens
+from zoo.distillation.logits import Target, TopLogits, dense, num_classes
+from zoo.distillation.outputs import (
+    HeadEmbeddings,
+    ModelOutput,
+    TeacherLogits,
+    TeacherOutput,
+    TextEmbeddings,
+    attention_pairs,
+    first_tokens,
+    real_tokens,
+)
 from zoo.errors import UsageError, did_you_mean
-from zoo.families.distillation import LayerMap, Term
+from zoo.families.distillation import LayerMap
 from zoo.nn.dtypes import at_least_float32
 from zoo.nn.kernels.row_chunks import Logits
 from zoo.objectives.base import Batch, Objective, TrainingObjective
@@ -23,6 +32,8 @@ from zoo.overrides import override
 Side = Literal["student", "teacher"]
 Layers = dict[str, set[int]]  # argument of ``capture`` -> indices
 Reduction = Literal["rows", "elements"]
+Projection = Literal["auto", "always"]
+Positions = Literal["all", "predicted"]
 
 
 @dataclass(frozen=True)
@@ -36,49 +47,127 @@ class ModelShape:
     causal: bool  # tokens only attend to earlier ones
 
 
-@dataclass(kw_only=True)
+class LossSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base class of the settings of a loss.
+
+    A subclass has a field with a default for each setting, and a comment that says what it means.
+    ``__post_init__`` may raise ``ValueError``. Recipes give the fields next to ``kind`` and
+    ``weight`` of a term.
+    """
+
+
+@dataclass(frozen=True)
+class Term:
+    """A term of a recipe: a loss with its weight and settings."""
+
+    name: str  # in logs and in ``loss_weights``
+    loss: "type[DistillationLoss]"
+    weight: float  # in the total loss
+    settings: LossSettings
+
+
+class Substitute(NamedTuple):
+    """The loss that takes the place of another one."""
+
+    loss_name: str
+    term_name: str  # name of the term, if it was called like its loss
+
+
+@dataclass(kw_only=True, eq=False)
 class DistillationLoss(ABC):
     """A loss that compares a student with its teachers.
 
-    A subclass is one loss, in a module of its own and with the decorator ``distillation_loss``. The
-    fields that it adds are its settings, with names of fields of ``Term``; a recipe that sets
-    another field of the term is refused.
+    A subclass is one loss. It declares its name and settings and what it needs, and computes a sum
+    over a batch and the count that the sum is divided by. ``LogitsLoss``, ``HiddenLoss``,
+    ``AttentionLoss`` and ``EmbeddingLoss`` are base classes with most of that.
+
+    A subclass that annotates ``settings`` with its own type has typed settings.
+
+    Attributes:
+        name: name of the loss, which recipes give as ``kind`` of a term.
+        summary: what is compared, in a few words, for tables of the documentation.
+        settings_type: type of the settings.
+        needs_head: whether the outputs of the head are compared.
+        needs_labels: whether the loss reads labels, ``ModelOutput.labels`` of the student.
+        averages_teachers: whether there may be several teachers.
+        term_name: name of the term, in logs and in ``loss_weights``.
+        weight: weight in the total loss.
+        settings: the settings of the term.
+        objective: the student's objective or task.
+        student: sizes of the student.
+        teachers: sizes of the teachers.
+
+    Raises:
+        UsageError: the loss does not suit the objective or the models.
     """
 
-    kind: ClassVar[str]  # name of the loss, which recipes give as ``kind`` of a term
-    needs_head: ClassVar[bool] = False  # compares outputs of the head
+    name: ClassVar[str]
+    summary: ClassVar[str] = ""
+    settings_type: ClassVar[type[LossSettings]] = LossSettings
+    needs_head: ClassVar[bool] = False
+    needs_labels: ClassVar[bool] = False
+    averages_teachers: ClassVar[bool] = False
 
-    name: str  # in logs and in ``loss_weights``
-    weight: float  # in the total loss
-    objective: TrainingObjective  # the student's objective or task
+    term_name: str
+    weight: float
+    settings: LossSettings
+    objective: TrainingObjective
     student: ModelShape
     teachers: Sequence[ModelShape]
 
-    @classmethod
-    def settings(cls) -> tuple[str, ...]:
-        """Return the names of the settings: the fields of a term that the loss reads."""
-        inherited = {field.name for field in dataclasses.fields(DistillationLoss)}
-        own = (field.name for field in dataclasses.fields(cls) if field.init)
-        return tuple(name for name in own if name not in inherited)
+    def __post_init__(self) -> None:  # noqa: B027 (optional)
+        """Check that the loss suits the objective and the models; by default nothing.
+
+        Raises:
+            UsageError: it does not.
+        """
 
     @classmethod
-    def of_term(
+    def setting_names(cls) -> tuple[str, ...]:
+        """Return the names of the settings."""
+        return cls.settings_type.__struct_fields__
+
+    @classmethod
+    def build(
         cls,
-        name: str,
         term: Term,
         objective: TrainingObjective,
         student: ModelShape,
         teachers: Sequence[ModelShape],
-    ) -> Iterator[Self]:
-        """Yield the losses of a recipe's term, by default one; may raise ``UsageError``."""
-        yield cls(
-            name=name,
+    ) -> list[Self]:
+        """Return the losses of a recipe's term, by default one; may raise ``UsageError``."""
+        loss = cls(
+            term_name=term.name,
             weight=term.weight,
+            settings=term.settings,
             objective=objective,
             student=student,
             teachers=teachers,
-            **{setting: getattr(term, setting) for setting in cls.settings()},
         )
+        return [loss]
+
+    @classmethod
+    def settings_for_task(cls, settings: LossSettings) -> LossSettings:
+        """Return the settings of a recipe for text as they are on labelled data."""
+        return settings
+
+    @classmethod
+    def settings_for_widths(cls, settings: LossSettings, widths: Sequence[int]) -> LossSettings:
+        """Return the settings of a published recipe as they suit models of other widths."""
+        return settings
+
+    @classmethod
+    def substitute(cls, problem: str | None) -> Substitute | None:
+        """Return the loss that takes the place of this one for tasks of a problem type, if any."""
+        return None
+
+    @property
+    def teacher_output(self) -> TeacherOutput | None:
+        """The output of a teacher that the loss compares, which a cache keeps.
+
+        ``None`` if it compares layers, whose tensors are too large.
+        """
+        return None
 
     def captured(self, side: Side) -> Layers:
         """Return the layers that the loss reads, by argument of ``zoo.nn.capture.capture``."""
@@ -108,21 +197,13 @@ class DistillationLoss(ABC):
         """Return additional metrics of a batch as (sum, count); by default none."""
         return {}
 
-
-LOSSES: dict[str, type[DistillationLoss]] = {}  # by name, as far as their modules are imported
-L = TypeVar("L", bound=DistillationLoss)
-
-
-@dataclass_transform(kw_only_default=True)
-def distillation_loss(name: str) -> Callable[[type[L]], type[L]]:
-    """Return the decorator that registers a loss, and makes its class a dataclass."""
-
-    def register(cls: type[L]) -> type[L]:
-        cls.kind = name
-        LOSSES[name] = dataclass(kw_only=True)(cls)
-        return cls
-
-    return register
+    def linear_map(self, projection: Projection) -> nn.Module | None:
+        """Return a linear map to the teacher's width, by the setting ``projection``."""
+        student_width = self.student.hidden_size
+        teacher_width = self.teachers[0].hidden_size
+        if student_width == teacher_width and projection == "auto":
+            return None
+        return nn.Linear(student_width, teacher_width)
 
 
 def squared_error(student: Tensor, teacher: Tensor) -> Tensor:
@@ -130,44 +211,103 @@ def squared_error(student: Tensor, teacher: Tensor) -> Tensor:
     return F.mse_loss(student, teacher, reduction="sum")
 
 
-@dataclass(kw_only=True)
+class LogitsSettings(LossSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of losses on logits."""
+
+    # Mean over ``rows`` (torch's ``batchmean``), or over all ``elements`` (torch's ``mean``).
+    reduction: Reduction = "rows"
+    # On text, ``all`` tokens but padding, or only the ``predicted`` ones.
+    positions: Positions = "predicted"
+    # The loss term of the student's objective whose logits are compared, such as ``masked-lm`` of
+    # a generator; ``None`` for the main model's.
+    logits_of: str | None = None
+
+
+@dataclass(frozen=True)
+class LogitRows:
+    """The logits of the rows of a batch that a loss compares.
+
+    Attributes:
+        student: logits of the student, (n, classes), with a gradient.
+        teachers: logits of each teacher, (n, classes), or the largest ones from a cache.
+        columns: number of classes that both models have; further ones pad a vocabulary.
+        labels: labels of the rows, (n,), ``IGNORED`` for none; only if the loss needs them.
+    """
+
+    student: Logits
+    teachers: Sequence[Target]
+    columns: int
+    labels: Tensor | None = None
+
+    def student_logits(self) -> Tensor:
+        """Return the student's logits, (n, columns), at least float32."""
+        return dense(self.student, self.columns)
+
+    def teacher_logits(self) -> list[Tensor]:
+        """Return the logits of each teacher, (n, columns), at least float32."""
+        return [
+            dense(logits, self.columns)
+            for logits in self.teachers
+            if not isinstance(logits, TopLogits)
+        ]
+
+
 class LogitsLoss(DistillationLoss):
-    """Base class of losses on the logits of the objective's loss ``logits_of``."""
+    """Base class of losses on the logits of the objective's loss ``logits_of``.
+
+    A term without ``logits_of`` is a loss for each of the objective's logits.
+    """
 
     needs_head: ClassVar[bool] = True
-    positions: Literal["all", "predicted"]
-    reduction: Reduction
-    logits_of: str
+    averages_teachers: ClassVar[bool] = True
+    settings_type: ClassVar[type[LossSettings]] = LogitsSettings
+    settings: LogitsSettings
 
     @override
     @classmethod
-    def of_term(
+    def build(
         cls,
-        name: str,
         term: Term,
         objective: TrainingObjective,
         student: ModelShape,
         teachers: Sequence[ModelShape],
-    ) -> Iterator[Self]:
-        known = list(objective.loss_weights)
-        if term.logits_of is not None and term.logits_of not in known:
+    ) -> list[Self]:
+        assert isinstance(term.settings, LogitsSettings), "settings_type is a subclass of it"
+        logits_of = term.settings.logits_of
+        available = list(objective.loss_weights)
+        if logits_of is not None and logits_of not in available:
             raise UsageError(
-                f"terms.{name}.logits_of is {term.logits_of!r}, but {objective.name} has no such "
+                f"terms.{term.name}.logits_of is {logits_of!r}, but {objective.name} has no such "
                 "loss",
-                did_you_mean(term.logits_of, known) or f"it has {', '.join(known)}",
+                did_you_mean(logits_of, available) or f"it has {', '.join(available)}",
             )
-        compared = objective.scored_terms if term.logits_of is None else (term.logits_of,)
-        for of in compared:
-            own = f"{name}-{of}" if len(compared) > 1 else name
-            (loss,) = super().of_term(own, term, objective, student, teachers)
-            loss.logits_of = of
-            yield loss
+        compared = objective.scored_terms if logits_of is None else (logits_of,)
+        losses: list[Self] = []
+        for compared_term in compared:
+            name = f"{term.name}-{compared_term}" if len(compared) > 1 else term.name
+            settings = msgspec.structs.replace(term.settings, logits_of=compared_term)
+            part = replace(term, name=name, settings=settings)
+            losses += super().build(part, objective, student, teachers)
+        return losses
+
+    @override
+    @classmethod
+    def settings_for_task(cls, settings: LossSettings) -> LossSettings:
+        """Labelled data only has predicted positions."""
+        return msgspec.structs.replace(settings, positions="predicted")
 
     def __post_init__(self) -> None:
-        if self.reduction == "elements" and not self.student.classes:
+        super().__post_init__()
+        if self.settings.positions == "all" and not isinstance(self.objective, Objective):
             raise UsageError(
-                f"{self.kind}: the reduction elements divides by the classes of labelled data",
-                f"--set distillation.terms.{self.name}.reduction=rows",
+                f"terms.{self.term_name}.positions is 'all', and is of text: "
+                f"{self.objective.name} has no other positions",
+                "leave it out",
+            )
+        if self.settings.reduction == "elements" and not self.student.classes:
+            raise UsageError(
+                f"{self.name}: the reduction elements divides by the classes of labelled data",
+                f"--set distillation.terms.{self.term_name}.reduction=rows",
             )
         options = self.objective.options if isinstance(self.objective, Objective) else None
         if getattr(options, "num_sampled", None):
@@ -177,10 +317,22 @@ class LogitsLoss(DistillationLoss):
             )
 
     @property
+    def logits_of(self) -> str:
+        """The loss term of the student's objective whose logits are compared."""
+        assert self.settings.logits_of is not None, "build sets it"
+        return self.settings.logits_of
+
+    @property
     def everywhere(self) -> bool:
         """``True`` to compare all tokens of text where the objective only scores some."""
-        some = isinstance(self.objective, Objective) and not self.objective.scores_all_tokens
-        return some and self.positions == "all"
+        if not isinstance(self.objective, Objective) or self.objective.scores_all_tokens:
+            return False
+        return self.settings.positions == "all"
+
+    @property
+    @override
+    def teacher_output(self) -> TeacherOutput | None:
+        return TeacherLogits(self.logits_of, everywhere=self.everywhere)
 
     @override
     def captured(self, side: Side) -> Layers:
@@ -192,67 +344,80 @@ class LogitsLoss(DistillationLoss):
             rows = int(real_tokens(batch.tensors).sum())
         else:
             rows = self.objective.count_logits(batch, self.logits_of)
-        return rows * (self.student.classes if self.reduction == "elements" else 1)
+        return rows * (self.student.classes if self.settings.reduction == "elements" else 1)
 
     @override
     def total(
         self, student: ModelOutput, teachers: Sequence[ModelOutput], projection: nn.Module | None
     ) -> Tensor:
-        logits, *targets = (
-            output.logits(self.logits_of, everywhere=self.everywhere)
-            for output in (student, *teachers)
-        )
-        # classes that only one model has pad its vocabulary
-        return self.distance(logits, targets, min(map(num_classes, (logits, *targets))))
+        logits = student.logits(self.logits_of, everywhere=self.everywhere)
+        targets = [
+            teacher.logits(self.logits_of, everywhere=self.everywhere) for teacher in teachers
+        ]
+        # Classes that only one model has pad its vocabulary.
+        columns = min(map(num_classes, (logits, *targets)))
+        return self.distance(LogitRows(logits, targets, columns))
 
     @abstractmethod
-    def distance(self, student: Logits, teachers: Sequence[Target], columns: int) -> Tensor:
-        """Return the sum over rows of logits, (n, classes); only the first ``columns`` count."""
+    def distance(self, rows: LogitRows) -> Tensor:
+        """Return the sum over rows, a scalar with a gradient."""
 
 
-@dataclass(kw_only=True)
-class ProjectedLoss(DistillationLoss):
-    """Base class of losses on vectors; a linear map projects the student's if widths differ."""
+class LayerSettings(LossSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of losses on layers."""
 
-    projection: Literal["auto", "always"]
-
-    @override
-    def new_projection(self) -> nn.Module | None:
-        widths = self.student.hidden_size, self.teachers[0].hidden_size
-        return None if widths[0] == widths[1] and self.projection == "auto" else nn.Linear(*widths)
+    layers: LayerMap = "last"  # Layers that are compared.
 
 
-@dataclass(kw_only=True)
 class LayerLoss(DistillationLoss):
     """Base class of losses that compare layers of the student with layers of one teacher."""
 
-    layers: LayerMap
-    pairs: list[tuple[int, int]] = field(init=False)  # layer of the student, layer of the teacher
-
-    def __post_init__(self) -> None:
-        if len(self.teachers) > 1:
-            raise UsageError(
-                f"{self.kind} compares layers, and there are {len(self.teachers)} teachers",
-                "only kl, logits-mse and embeddings average several teachers",
-            )
-        self.pairs = resolve_layers(self.layers, self.student.layers, self.teachers[0].layers)
-
-
-@dataclass(kw_only=True)
-class HiddenLoss(LayerLoss, ProjectedLoss):
-    """Base class of losses on hidden states of tokens."""
-
-    embeddings: bool
+    settings_type: ClassVar[type[LossSettings]] = LayerSettings
+    settings: LayerSettings
+    pairs: list[tuple[int, int]]  # layer of the student, layer of the teacher
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.pairs = [(a + 1, b + 1) for a, b in self.pairs]  # state 0 follows the embeddings
-        if self.embeddings:
+        self.pairs = resolve_layers(
+            self.settings.layers, self.student.layers, self.teachers[0].layers
+        )
+
+    def layers_of(self, side: Side) -> set[int]:
+        """Return the layers of a model that are compared."""
+        if side == "student":
+            return {student for student, _ in self.pairs}
+        return {teacher for _, teacher in self.pairs}
+
+
+class HiddenSettings(LayerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of losses on hidden states."""
+
+    embeddings: bool = False  # Also compare the output of the embeddings.
+    # Map the student's vectors to the teacher's width with a learned linear map: ``auto`` where the
+    # widths differ, or ``always``.
+    projection: Projection = "auto"
+
+
+class HiddenLoss(LayerLoss):
+    """Base class of losses on hidden states of tokens."""
+
+    settings_type: ClassVar[type[LossSettings]] = HiddenSettings
+    settings: HiddenSettings
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # State 0 is the output of the embeddings, and state i + 1 of layer i.
+        self.pairs = [(student + 1, teacher + 1) for student, teacher in self.pairs]
+        if self.settings.embeddings:
             self.pairs.insert(0, (0, 0))
 
     @override
+    def new_projection(self) -> nn.Module | None:
+        return self.linear_map(self.settings.projection)
+
+    @override
     def captured(self, side: Side) -> Layers:
-        return {"hidden": {pair[side == "teacher"] for pair in self.pairs}}
+        return {"hidden": self.layers_of(side)}
 
     def tokens(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Return which tokens are compared, (rows, tokens), bool."""
@@ -260,7 +425,7 @@ class HiddenLoss(LayerLoss, ProjectedLoss):
 
     @override
     def count(self, batch: Batch) -> int:
-        return int(self.tokens(batch.tensors).sum())  # in one layer: layers are summed
+        return int(self.tokens(batch.tensors).sum())  # Of one layer: layers are summed.
 
     @override
     def total(
@@ -268,9 +433,9 @@ class HiddenLoss(LayerLoss, ProjectedLoss):
     ) -> Tensor:
         positions = self.tokens(student.batch).flatten().nonzero().squeeze(-1)
         sums = []
-        for first, second in self.pairs:
-            state = gather_positions(student.hidden(first), positions)
-            target = gather_positions(teachers[0].hidden(second), positions)
+        for student_layer, teacher_layer in self.pairs:
+            state = gather_positions(student.hidden(student_layer), positions)
+            target = gather_positions(teachers[0].hidden(teacher_layer), positions)
             mapped = state if projection is None else projection(state)
             sums.append(self.distance(at_least_float32(mapped), at_least_float32(target)))
         return sum(sums[1:], sums[0])
@@ -281,20 +446,19 @@ class HiddenLoss(LayerLoss, ProjectedLoss):
         """Return the sum over (n, width)."""
 
 
-@dataclass(kw_only=True)
 class AttentionLoss(LayerLoss):
     """Base class of losses on attention."""
 
-    captures: ClassVar[str] = "attention_scores"  # argument of ``capture``
+    captures: ClassVar[str] = "attention_scores"  # Argument of ``capture``.
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not all(shape.heads for shape in (self.student, *self.teachers)):
-            raise UsageError(f"{self.kind} compares attention, and a model has none")
+            raise UsageError(f"{self.name} compares attention, and a model has none")
 
     @override
     def captured(self, side: Side) -> Layers:
-        return {self.captures: {pair[side == "teacher"] for pair in self.pairs}}
+        return {self.captures: self.layers_of(side)}
 
     def allowed(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Return which keys each query may attend to, (rows, 1, tokens, tokens), bool."""
@@ -302,16 +466,16 @@ class AttentionLoss(LayerLoss):
 
     def require_equal_heads(self, remedy: str) -> None:
         """Check that both models have the same number of heads."""
-        counts = self.student.heads, self.teachers[0].heads
-        if counts[0] != counts[1]:
+        student_heads = self.student.heads
+        teacher_heads = self.teachers[0].heads
+        if student_heads != teacher_heads:
             raise UsageError(
-                f"{self.kind} compares heads, and the student has {counts[0]}, "
-                f"the teacher {counts[1]}",
+                f"{self.name} compares heads, and the student has {student_heads}, "
+                f"the teacher {teacher_heads}",
                 remedy,
             )
 
 
-@dataclass(kw_only=True)
 class AttentionScoresLoss(AttentionLoss):
     """Base class of losses on the attention scores of single heads."""
 
@@ -325,11 +489,12 @@ class AttentionScoresLoss(AttentionLoss):
     def total(
         self, student: ModelOutput, teachers: Sequence[ModelOutput], projection: nn.Module | None
     ) -> Tensor:
-        pairs = self.allowed(student.batch)
-        sums = [
-            self.distance(student.attention_scores(a), teachers[0].attention_scores(b), pairs)
-            for a, b in self.pairs
-        ]
+        allowed = self.allowed(student.batch)
+        sums = []
+        for student_layer, teacher_layer in self.pairs:
+            scores = student.attention_scores(student_layer)
+            target = teachers[0].attention_scores(teacher_layer)
+            sums.append(self.distance(scores, target, allowed))
         return sum(sums[1:], sums[0])
 
     @staticmethod
@@ -338,15 +503,32 @@ class AttentionScoresLoss(AttentionLoss):
         """Return the sum over (rows, heads, tokens, tokens) where ``pairs`` attend."""
 
 
-@dataclass(kw_only=True)
-class EmbeddingLoss(ProjectedLoss):
+class EmbeddingSettings(LossSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of losses on embeddings of texts."""
+
+    # Mean over ``rows`` (torch's ``batchmean``), or over all ``elements`` (torch's ``mean``).
+    reduction: Reduction = "rows"
+    # Map the student's vectors to the teacher's width with a learned linear map: ``auto`` where the
+    # widths differ, or ``always``.
+    projection: Projection = "auto"
+
+
+class EmbeddingLoss(DistillationLoss):
     """Base class of squared errors of text embeddings; several teachers are averaged."""
 
-    reduction: Reduction
+    averages_teachers: ClassVar[bool] = True
+    settings_type: ClassVar[type[LossSettings]] = EmbeddingSettings
+    settings: EmbeddingSettings
 
+    @property
     @abstractmethod
-    def embeddings(self, output: ModelOutput) -> Tensor:
-        """Return the embedding of each text, (texts, width)."""
+    @override
+    def teacher_output(self) -> HeadEmbeddings | TextEmbeddings:
+        """The embeddings that are compared."""
+
+    @override
+    def new_projection(self) -> nn.Module | None:
+        return self.linear_map(self.settings.projection)
 
     def num_texts(self, batch: Batch) -> int:
         """Return the number of texts of a batch."""
@@ -354,14 +536,15 @@ class EmbeddingLoss(ProjectedLoss):
 
     @override
     def count(self, batch: Batch) -> int:
-        width = self.teachers[0].hidden_size if self.reduction == "elements" else 1
+        width = self.teachers[0].hidden_size if self.settings.reduction == "elements" else 1
         return self.num_texts(batch) * width
 
     @override
     def total(
         self, student: ModelOutput, teachers: Sequence[ModelOutput], projection: nn.Module | None
     ) -> Tensor:
-        vectors = self.embeddings(student)
-        targets = [self.embeddings(teacher) for teacher in teachers]
+        vectors = self.teacher_output.embeddings(student)
+        targets = [self.teacher_output.embeddings(teacher) for teacher in teachers]
         mapped = vectors if projection is None else projection(vectors)
-        return squared_error(at_least_float32(mapped), sum(targets[1:], targets[0]) / len(targets))
+        mean = sum(targets[1:], targets[0]) / len(targets)
+        return squared_error(at_least_float32(mapped), mean)

@@ -2,34 +2,34 @@
 
 from typing import ClassVar
 
-from torch import Tensor
-
-from zoo.distillation.losses.base import EmbeddingLoss, distillation_loss
-from zoo.distillation.outputs import ModelOutput
+from zoo.distillation.losses.base import EmbeddingLoss
+from zoo.distillation.outputs import HeadEmbeddings
 from zoo.distillation.recipes import SENTENCES
 from zoo.errors import UsageError
 from zoo.objectives.base import Batch
 from zoo.overrides import override
 
 
-@distillation_loss("embeddings")
 class EmbeddingMSE(EmbeddingLoss):
     """Squared differences of the outputs of sentence encoders."""
 
+    name: ClassVar[str] = "embeddings"
+    summary: ClassVar[str] = "squared differences of sentence embeddings"
     needs_head: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.objective.name != SENTENCES:
             raise UsageError(
-                f"terms.{self.name}: embeddings are outputs of sentence encoders, not of "
+                f"terms.{self.term_name}: embeddings are outputs of sentence encoders, not of "
                 f"{self.objective.name}",
                 "the kind sentence-mse compares texts by the hidden states of any model",
             )
 
+    @property
     @override
-    def embeddings(self, output: ModelOutput) -> Tensor:
-        vectors: Tensor = output.outputs.logits[self.objective.name]
-        return vectors
+    def teacher_output(self) -> HeadEmbeddings:
+        return HeadEmbeddings(self.objective.name)
 
     @override
     def num_texts(self, batch: Batch) -> int:

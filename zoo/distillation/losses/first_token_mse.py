@@ -1,20 +1,23 @@
 """Squared differences of normalized hidden states of first tokens (Sun et al. 2019, 1908.09355)."""
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.distillation.losses.base import distillation_loss, squared_error
+from zoo.distillation.losses.base import squared_error
 from zoo.distillation.losses.hidden_mse import HiddenMSE
 from zoo.distillation.outputs import first_tokens
 from zoo.objectives.base import Batch
 from zoo.overrides import override
 
 
-@distillation_loss("first-token-mse")
 class FirstTokenMSE(HiddenMSE):
     """Squared differences of the first tokens' hidden states, normalized to unit length."""
+
+    name: ClassVar[str] = "first-token-mse"
+    summary: ClassVar[str] = "squared differences of normalized states of first tokens"
 
     @override
     def tokens(self, batch: Mapping[str, Tensor]) -> Tensor:
@@ -22,7 +25,7 @@ class FirstTokenMSE(HiddenMSE):
 
     @override
     def count(self, batch: Batch) -> int:
-        # a mean over layers, as in the released code
+        # A mean over layers, as in the released code.
         return super().count(batch) * len(self.pairs)
 
     @override

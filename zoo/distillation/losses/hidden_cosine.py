@@ -1,15 +1,19 @@
 """Cosine distances of hidden states."""
 
+from typing import ClassVar
+
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.distillation.losses.base import HiddenLoss, distillation_loss
+from zoo.distillation.losses.base import HiddenLoss
 from zoo.overrides import override
 
 
-@distillation_loss("hidden-cosine")
 class HiddenCosine(HiddenLoss):
     """1 - cos(student, teacher) of hidden states."""
+
+    name: ClassVar[str] = "hidden-cosine"
+    summary: ClassVar[str] = "cosine distances of hidden states"
 
     @override
     @staticmethod

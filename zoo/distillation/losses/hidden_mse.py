@@ -1,21 +1,38 @@
 """Squared differences of hidden states."""
 
+from typing import ClassVar
+
 from torch import Tensor
 
-from zoo.distillation.losses.base import HiddenLoss, Reduction, distillation_loss, squared_error
+from zoo.distillation.losses.base import (
+    HiddenLoss,
+    HiddenSettings,
+    LossSettings,
+    Reduction,
+    squared_error,
+)
 from zoo.objectives.base import Batch
 from zoo.overrides import override
 
 
-@distillation_loss("hidden-mse")
+class HiddenErrorSettings(HiddenSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of squared errors of hidden states."""
+
+    # Mean over ``rows`` (torch's ``batchmean``), or over all ``elements`` (torch's ``mean``).
+    reduction: Reduction = "rows"
+
+
 class HiddenMSE(HiddenLoss):
     """Squared differences of hidden states."""
 
-    reduction: Reduction
+    name: ClassVar[str] = "hidden-mse"
+    summary: ClassVar[str] = "squared differences of hidden states"
+    settings_type: ClassVar[type[LossSettings]] = HiddenErrorSettings
+    settings: HiddenErrorSettings
 
     @override
     def count(self, batch: Batch) -> int:
-        width = self.teachers[0].hidden_size if self.reduction == "elements" else 1
+        width = self.teachers[0].hidden_size if self.settings.reduction == "elements" else 1
         return super().count(batch) * width
 
     @override

@@ -1,26 +1,24 @@
 """Squared differences of logits."""
 
 import math
-from collections.abc import Sequence
+from typing import ClassVar
 
 from torch import Tensor
 
-from zoo.distillation.logits import Target, TopLogits, dense
-from zoo.distillation.losses.base import LogitsLoss, distillation_loss, squared_error
-from zoo.nn.kernels.row_chunks import Logits
+from zoo.distillation.losses.base import LogitRows, LogitsLoss, squared_error
 from zoo.overrides import override
 
 
-@distillation_loss("logits-mse")
 class LogitsMSE(LogitsLoss):
     """Squared differences of logits, from one teacher or from the mean of several."""
 
+    name: ClassVar[str] = "logits-mse"
+    summary: ClassVar[str] = "squared differences of logits"
+
     @override
-    def distance(self, student: Logits, teachers: Sequence[Target], columns: int) -> Tensor:
-        values = [
-            dense(target, columns) for target in teachers if not isinstance(target, TopLogits)
-        ]
-        teacher = sum(values[1:], values[0]) / len(values)
-        absent = teacher == -math.inf  # such as the choices that a question lacks
-        logits = dense(student, columns).masked_fill(absent, 0)
-        return squared_error(logits, teacher.masked_fill(absent, 0))
+    def distance(self, rows: LogitRows) -> Tensor:
+        logits = rows.teacher_logits()
+        teacher = sum(logits[1:], logits[0]) / len(logits)
+        absent = teacher == -math.inf  # Such as the choices that a question lacks.
+        student = rows.student_logits().masked_fill(absent, 0)
+        return squared_error(student, teacher.masked_fill(absent, 0))

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from zoo.distillation.losses.base import DistillationLoss, LogitsLoss
-from zoo.distillation.losses.embeddings import EmbeddingMSE
-from zoo.distillation.losses.kl import KLDivergence
-from zoo.distillation.losses.sentence_mse import SentenceMSE
+from zoo.distillation.losses.base import DistillationLoss
+from zoo.distillation.outputs import HeadEmbeddings, TeacherLogits, TextEmbeddings
 from zoo.distillation.teachers.cached_teacher import (
     CachedEmbeddings,
     CachedLogits,
@@ -93,15 +91,11 @@ def _cached(
     settings: DistillationConfig,
     folder: Path,
 ) -> CachedTeacher:
-    outputs: list[CachedOutput]
-    shape = dict[str, Any](SHAPELESS)
-    if losses and all(isinstance(loss, SentenceMSE) for loss in losses):
-        outputs = [CachedEmbeddings(None)]
-    elif losses and all(isinstance(loss, EmbeddingMSE) for loss in losses):
-        outputs = [CachedEmbeddings(base.objective.name)]
-    else:
-        logits = _logits(losses, teacher, base, settings)
-        outputs, shape = [*logits], logits[0].shape
+    logits = _cached_logits(losses, teacher, base, settings)
+    outputs: list[CachedOutput] = [*logits, *_cached_embeddings(losses)]
+    if not outputs:
+        raise UsageError("no term compares outputs of the teacher", WITHOUT)
+    shape: dict[str, Any] = logits[0].shape if logits else SHAPELESS
     header = CacheHeader(
         teacher=teacher.fingerprint,
         dtype=_dtype(base.config, settings),
@@ -149,32 +143,56 @@ def _require_repeated_inputs(objective: TrainingObjective) -> None:
         )
 
 
-def _logits(
+def _cached_logits(
     losses: Sequence[DistillationLoss],
     teacher: Teacher,
     base: RunSetup,
     settings: DistillationConfig,
 ) -> list[CachedLogits]:
-    columns = number_of_columns(teacher, base)
-    top_k = min(settings.cache_top_k, columns)
-    temperatures = sorted({loss.temperature for loss in losses if isinstance(loss, KLDivergence)})
-    outputs: dict[str, CachedLogits] = {}
+    """Return the logits that losses compare; all have the same number of classes."""
+    compared: list[tuple[DistillationLoss, TeacherLogits]] = []
     for loss in losses:
-        if not isinstance(loss, LogitsLoss):
+        if loss.teacher_output is None:
             raise UsageError(
-                f"the term {loss.name} compares {loss.kind}, whose tensors are too large to cache",
+                f"the term {loss.term_name} compares {loss.name}, whose tensors are too large to "
+                "cache",
                 WITHOUT,
             )
-        if not isinstance(loss, KLDivergence) and top_k < columns:
+        if isinstance(loss.teacher_output, TeacherLogits):
+            compared.append((loss, loss.teacher_output))
+    if not compared:
+        return []
+    columns = number_of_columns(teacher, base)
+    top_k = min(settings.cache_top_k, columns)
+    for loss, logits in compared:
+        if logits.temperature is None and top_k < columns:
             raise UsageError(
-                f"the term {loss.name} compares all {columns:,} logits, and the cache only keeps "
-                f"{top_k}",
+                f"the term {loss.term_name} compares all {columns:,} logits, and the cache only "
+                f"keeps {top_k}",
                 f"{WITHOUT}, or --set distillation.cache_top_k={columns}",
             )
-        output = CachedLogits(loss.logits_of, loss.everywhere, top_k, columns, tuple(temperatures))
+    temperatures = {logits.temperature for _, logits in compared if logits.temperature is not None}
+    outputs: dict[str, CachedLogits] = {}
+    for _, logits in compared:
+        output = CachedLogits(
+            logits.term, logits.everywhere, top_k, columns, tuple(sorted(temperatures))
+        )
         outputs[output.name] = output
-    if not outputs:
-        raise UsageError("no term compares outputs of the teacher", WITHOUT)
+    return list(outputs.values())
+
+
+def _cached_embeddings(losses: Sequence[DistillationLoss]) -> list[CachedEmbeddings]:
+    """Return the embeddings that losses compare."""
+    outputs: dict[str, CachedEmbeddings] = {}
+    for loss in losses:
+        match loss.teacher_output:
+            case HeadEmbeddings(term):
+                output = CachedEmbeddings(term)
+            case TextEmbeddings():
+                output = CachedEmbeddings(None)
+            case _:
+                continue
+        outputs[output.name] = output
     return list(outputs.values())
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from zoo.checkpoint import TOKENIZER, Checkpoint, load_text_tokenizer
 from zoo.data.readers.labelled import describe_labels
 from zoo.distillation.losses.base import DistillationLoss
-from zoo.distillation.losses.sentence_mse import SentenceMSE
+from zoo.distillation.outputs import TextEmbeddings
 from zoo.distillation.recipes import SENTENCES
 from zoo.errors import UsageError
 from zoo.finetuning.labels import label_order
@@ -112,10 +112,10 @@ def require_text_losses(
 ) -> None:
     """Check that all losses compare whole texts."""
     for loss in losses:
-        if not isinstance(loss, SentenceMSE):
+        if not isinstance(loss.teacher_output, TextEmbeddings):
             raise UsageError(
-                f"the term {loss.name} compares {loss.kind} of tokens, but --align text means that "
-                f"{reference} has different tokens",
+                f"the term {loss.term_name} compares {loss.name} of tokens, but --align text means "
+                f"that {reference} has different tokens",
                 "terms of the kind sentence-mse compare texts; the recipe text has one",
             )
     if not isinstance(objective, MaskedLanguageModelling) and objective.name != CAUSAL:

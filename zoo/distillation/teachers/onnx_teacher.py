@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from zoo.checkpoint import Checkpoint
-from zoo.distillation.losses.base import DistillationLoss, LogitsLoss
-from zoo.distillation.outputs import ModelOutput, first_tokens, real_tokens
+from zoo.distillation.losses.base import DistillationLoss
+from zoo.distillation.outputs import ModelOutput, TeacherLogits, first_tokens, real_tokens
 from zoo.distillation.teachers.teacher import Teacher, teacher_batch
 from zoo.errors import UsageError
 from zoo.exporting.session import open_session
@@ -153,10 +153,10 @@ def require_onnx(
 ) -> None:
     """Check that a teacher can run in ONNX Runtime."""
     for loss in losses:
-        if not isinstance(loss, LogitsLoss):
+        if not isinstance(loss.teacher_output, TeacherLogits):
             raise UsageError(
-                f"the term {loss.name} compares {loss.kind}, but a teacher in ONNX Runtime only "
-                "returns logits",
+                f"the term {loss.term_name} compares {loss.name}, but a teacher in ONNX Runtime "
+                "only returns logits",
                 f"leave the term out; {OTHERWISE}",
             )
     inputs = checkpoint.onnx_spec.inputs

@@ -5,7 +5,7 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from zoo.families.distillation import LayerMap, Replacement, Term
+from zoo.families.distillation import LayerMap, Replacement, Terms
 from zoo.training.config.finetune import FineTuneConfig
 from zoo.training.config.schema import TrainConfig, check_epochs, epoch_steps
 
@@ -22,7 +22,7 @@ class DistillationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     # name of the stage of the recipe; ``None`` for a recipe without stages
     stage: str | None = None
     objective_weight: float = 1.0
-    terms: dict[str, Term] = msgspec.field(default_factory=dict)
+    terms: Terms = msgspec.field(default_factory=dict)
     init_layers: LayerMap | None = None
     freeze: tuple[str, ...] = ()
     replacement: Replacement | None = None
@@ -47,7 +47,8 @@ class DistillationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             raise ValueError(f"cache_top_k is {self.cache_top_k}, which is not positive")
         if not 0 <= self.objective_weight < math.inf:
             raise ValueError(f"objective_weight is {self.objective_weight}, not 0 or more")
-        if not self.objective_weight and not any(term.weight for term in self.terms.values()):
+        has_weights = any(term.get("weight", 1.0) for term in self.terms.values())
+        if not self.objective_weight and not has_weights:
             raise ValueError("there are no terms, and objective_weight is 0")
 
 

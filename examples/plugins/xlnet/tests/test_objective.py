@@ -29,11 +29,10 @@ from zoo_xlnet.stream import DocumentStream, Ids, ReversedStream, draw_segments
 
 from zoo.conformance.hf_reference import reference_model
 from zoo.data.corpus import Split
-from zoo.distillation.losses import loss_type
 from zoo.distillation.losses.base import ModelShape
 from zoo.distillation.outputs import ModelOutput
+from zoo.distillation.term_tables import parse_term
 from zoo.errors import UsageError
-from zoo.families.distillation import Term
 from zoo.families.random_inputs import randomize_weights
 from zoo.nn.capture import capture
 from zoo.objectives.examples.vocabulary import TokenizerView
@@ -350,17 +349,18 @@ def test_distillation_compares_the_tokens() -> None:
 
 
 @pytest.mark.parametrize(
-    "term",
+    "table",
     [
-        Term(kind="attention-mse"),
-        Term(kind="attention-kl", layers="last"),
-        Term(kind="relations", layers="last", relations=("queries", "values")),
+        {"kind": "attention-mse"},
+        {"kind": "attention-kl", "layers": "last"},
+        {"kind": "relations", "layers": "last", "relations": ["queries", "values"]},
     ],
 )
-def test_attention_is_distilled(term: Term) -> None:
+def test_attention_is_distilled(table: dict[str, Any]) -> None:
     """The losses of TinyBERT and MiniLM are 0 for equal models, and else finite."""
     shape = ModelShape(CONFIG.num_layers, CONFIG.hidden_size, CONFIG.num_heads, 0, causal=False)
-    (loss,) = loss_type(term.kind).of_term("term", term, objective(), shape, [shape])
+    term = parse_term("term", table, "term")
+    (loss,) = term.loss.build(term, objective(), shape, [shape])
     student, same, other = (captured_view(k, **loss.captured("student")) for k in (0, 0, 1))
     assert float(loss.total(student, [same], None)) == 0
     assert 0 < float(loss.total(student, [other], None)) < 1e6

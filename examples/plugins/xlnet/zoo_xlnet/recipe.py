@@ -1,6 +1,6 @@
 """Settings of XLNet (arXiv:1906.08237, appendix A.4, and the released code)."""
 
-from zoo.families.distillation import Term, pretraining_recipe
+from zoo.families.distillation import pretraining_recipe
 from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe, tiny_recipe
 
 OBJECTIVE = "permutation-lm"
@@ -37,8 +37,8 @@ DISTILLATION = (
         "xlnet",
         "Sanh et al. 2019, arXiv:1910.01108, section 3, on predicted tokens only",
         terms={
-            "kl": Term(kind="kl", weight=5.0, temperature=2.0),
-            "cosine": Term(kind="hidden-cosine", weight=1.0, layers="last"),
+            "kl": {"kind": "kl", "weight": 5.0, "temperature": 2.0},
+            "cosine": {"kind": "hidden-cosine", "weight": 1.0, "layers": "last"},
         },
     ),
 )

@@ -12,7 +12,10 @@ from zoo.data.rng import generator
 from zoo.objectives.base import Example
 from zoo.training.setup import PretrainSetup, build_dataset
 
-MOST_LABELLED = 0.5  # of the tokens of a document; above it, labels are a line of their own
+# Above this share of labelled tokens, the labels of a document are a line of their own.
+MAX_INLINE_LABELS = 0.5
+# Arrays that an example is made of; the others are shown as they are.
+PACKED_ARRAYS = ("document_ids", "position_ids", "token_type_ids", "input_ids")
 
 
 @dataclass(frozen=True)
@@ -26,18 +29,33 @@ class ShownDocument:
     labels: dict[int, list[str]] = field(default_factory=dict)
     # place of a token -> the token that a generator put there
     replaced: dict[int, str] = field(default_factory=dict)
-    pair_label: int | None = None  # of a pair of segments
+    pair_label: int | None = None  # the label of a pair of segments
 
     def text(self, *, labels: bool) -> str:
         """Return the tokens, with labels, and what they were replaced by, in braces."""
         words = []
         for place, token in enumerate(self.tokens):
-            notes = ["/".join(self.labels[place])] if labels and place in self.labels else []
-            notes += (
-                [f"\N{RIGHTWARDS ARROW} {self.replaced[place]}"] if place in self.replaced else []
-            )
-            words.append(f"{token}{{{' '.join(notes)}}}" if notes else token)
+            notes = []
+            if labels and place in self.labels:
+                notes.append("/".join(self.labels[place]))
+            if place in self.replaced:
+                notes.append(f"\N{RIGHTWARDS ARROW} {self.replaced[place]}")
+            word = token
+            if notes:
+                word += f"{{{' '.join(notes)}}}"
+            words.append(word)
         return " ".join(words)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document as JSON-serializable values."""
+        return {
+            "input": self.input,
+            "document": self.document,
+            "tokens": self.tokens,
+            "labels": {str(place): words for place, words in self.labels.items()},
+            "replaced": {str(place): word for place, word in self.replaced.items()},
+            "pair_label": self.pair_label,
+        }
 
 
 @dataclass(frozen=True)
@@ -47,17 +65,20 @@ class ShownExample:
     row: int
     documents: list[ShownDocument]
     padding: int  # number of padding tokens
-    other: dict[str, list[Any]]  # other arrays: words if they are ids of the vocabulary
+    other: dict[str, list[Any]]  # the remaining arrays; ids of the vocabulary are shown as words
 
     def lines(self) -> Iterator[str]:
         """Yield the example as lines of text."""
-        yield f"row {self.row}" + (f", {self.padding} tokens of padding" if self.padding else "")
+        heading = f"row {self.row}"
+        if self.padding:
+            heading += f", {self.padding} tokens of padding"
+        yield heading
         for shown in self.documents:
             name = shown.input.removesuffix("input_ids").rstrip("_") or "input"
             pair = "" if shown.pair_label is None else f", pair label {shown.pair_label}"
-            dense = len(shown.labels) > MOST_LABELLED * len(shown.tokens)
-            yield f"  {name}, document {shown.document}{pair}: {shown.text(labels=not dense)}"
-            if dense:
+            is_dense = len(shown.labels) > MAX_INLINE_LABELS * len(shown.tokens)
+            yield f"  {name}, document {shown.document}{pair}: {shown.text(labels=not is_dense)}"
+            if is_dense:
                 labels = " ".join("/".join(shown.labels[place]) for place in sorted(shown.labels))
                 yield f"    predicts: {labels}"
         for name, values in self.other.items():
@@ -68,17 +89,7 @@ class ShownExample:
         return {
             "row": self.row,
             "padding": self.padding,
-            "documents": [
-                {
-                    "input": shown.input,
-                    "document": shown.document,
-                    "tokens": shown.tokens,
-                    "labels": {str(place): words for place, words in shown.labels.items()},
-                    "replaced": {str(place): word for place, word in shown.replaced.items()},
-                    "pair_label": shown.pair_label,
-                }
-                for shown in self.documents
-            ],
+            "documents": [shown.to_json() for shown in self.documents],
             "other": self.other,
         }
 
@@ -94,8 +105,8 @@ def show_examples(setup: PretrainSetup, count: int) -> Iterator[ShownExample]:
         example = rows.example(index, generator(seed, "examples", index))
         batch = objective.collate([example])
         with torch.no_grad():
-            read = objective.forward(model, batch.tensors).inputs
-        inputs = {k: v[0].numpy() for k, v in read.items()}
+            forward_inputs = objective.forward(model, batch.tensors).inputs
+        inputs = {name: tensor[0].numpy() for name, tensor in forward_inputs.items()}
         documents = []
         padding = 0
         names = [name for name in example.arrays if name.endswith("input_ids")]
@@ -105,13 +116,14 @@ def show_examples(setup: PretrainSetup, count: int) -> Iterator[ShownExample]:
             for document in range(1, int(numbers.max(initial=0)) + 1):
                 places = np.flatnonzero(numbers == document)
                 documents.append(_document(name, document, places, example, inputs, setup))
-        known = {"document_ids", "position_ids", "token_type_ids", "input_ids"}
-        other = {
-            name: _words(values.tolist(), setup) if values.ndim == 1 else values.tolist()
-            for name, values in example.arrays.items()
-            if not any(name.endswith(ending) for ending in known)
-        }
-        yield ShownExample(index, documents, padding, other)
+        other_arrays = {}
+        for name, values in example.arrays.items():
+            if name.endswith(PACKED_ARRAYS):
+                continue
+            other_arrays[name] = values.tolist()
+            if values.ndim == 1:
+                other_arrays[name] = _words(values.tolist(), setup)
+        yield ShownExample(index, documents, padding, other_arrays)
 
 
 def _document(
@@ -119,31 +131,31 @@ def _document(
     document: int,
     places: "np.ndarray[Any, Any]",
     example: Example,
-    read: dict[str, Any],
+    inputs: dict[str, Any],
     setup: PretrainSetup,
 ) -> ShownDocument:
     ids = example.arrays[name]
+    tokens = _words(ids[places].tolist(), setup)
     start = int(places[0])
     labels: dict[int, list[str]] = {}
-    plane, at = example.positions.get("label_positions", ("", np.zeros(0, np.int64)))
-    if plane == name:
-        for place, word in zip(
-            at.tolist(), _words(example.values["labels"].tolist(), setup), strict=True
-        ):
+    no_labels = ("", np.zeros(0, np.int64))
+    labelled_input, label_positions = example.positions.get("label_positions", no_labels)
+    if labelled_input == name:
+        label_words = _words(example.values["labels"].tolist(), setup)
+        for place, word in zip(label_positions.tolist(), label_words, strict=True):
             if place in places:
                 labels.setdefault(place - start, []).append(word)
     replaced: dict[int, str] = {}
-    if name in read:
+    if name in inputs:
         for place in places.tolist():
-            if place - start in labels and read[name][place] != ids[place]:
-                (replaced[place - start],) = _words([int(read[name][place])], setup)
-    pair = None
+            number = int(inputs[name][place])
+            if place - start in labels and number != ids[place]:
+                (replaced[place - start],) = _words([number], setup)
+    pair_label = None
     if "pair_labels" in example.values:
         starts = example.positions["start_positions"][1].tolist()
-        pair = int(example.values["pair_labels"][starts.index(start)])
-    return ShownDocument(
-        name, document, _words(ids[places].tolist(), setup), labels, replaced, pair
-    )
+        pair_label = int(example.values["pair_labels"][starts.index(start)])
+    return ShownDocument(name, document, tokens, labels, replaced, pair_label)
 
 
 def _words(ids: Sequence[int], setup: PretrainSetup) -> list[str]:

@@ -27,22 +27,23 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.floating[Any]]
 MAX_TOKENS = 64
-MAX_NEW_TOKENS = 32  # of a target that the model generates itself
+MAX_NEW_TOKENS = 32  # tokens of a target that the model generates itself
 TOP_K = 5
-# of byte-level tokenizers and SentencePiece
 WORD = re.compile(r"\w+(?:['\N{RIGHT SINGLE QUOTATION MARK}]\w+)*|[^\w\s]")
 SPACE = "␣"
+# Byte-level tokenizers and SentencePiece write spaces and line ends with letters.
 SIGNS = str.maketrans("ĠĊčĉ▁", f"{SPACE}↵↵⇥{SPACE}")
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What each layer predicts at each position, by the head of the model (the logit lens)."""
+    """What each layer predicts at each position, by the head of the model (the logit lens).
 
-    # The last layer's are the outputs of the model.
+    The predictions of the last layer are the outputs of the model.
+    """
 
     name: str  # such as ``next token``
-    layers: list[int]  # the hidden states that the predictions are of
+    layers: list[int]  # the hidden states that the head reads
     tokens: list[list[list[str]]]  # (layers, tokens, k), the most probable first
     probabilities: Floats  # (layers, tokens, k)
 
@@ -85,14 +86,15 @@ class TextView:
     truncated: int  # number of tokens that were cut
     masked: list[int]  # positions of mask tokens
     stacks: list[StackView]
-    words: list[Word]  # of the tokens that the first stack reads
+    words: list[Word]  # words of the tokens that the first stack reads
 
     def word_vectors(self) -> list[Floats]:
         """Return the mean of the vectors of each word's tokens by layer, (words, hidden) each."""
-        return [
-            np.stack([state[word.tokens].mean(axis=0) for word in self.words])
-            for state in self.stacks[0].hidden
-        ]
+        layers = []
+        for state in self.stacks[0].hidden:
+            vectors = [state[word.tokens].mean(axis=0) for word in self.words]
+            layers.append(np.stack(vectors))
+        return layers
 
 
 @dataclass(frozen=True)
@@ -115,13 +117,11 @@ class Look:
 
     def similarities(self) -> list[Floats]:
         """Return the cosine of all tokens' vectors of both texts by layer, (tokens, tokens)."""
-        states = zip(*(view.stacks[0].hidden for view in self.texts), strict=True)
-        return [cosines(np.concatenate(layer)) for layer in states]
+        return _cosines_by_layer([view.stacks[0].hidden for view in self.texts])
 
     def word_similarities(self) -> list[Floats]:
         """Return the cosine of all words' vectors of both texts by layer, (words, words)."""
-        states = zip(*(view.word_vectors() for view in self.texts), strict=True)
-        return [cosines(np.concatenate(layer)) for layer in states]
+        return _cosines_by_layer([view.word_vectors() for view in self.texts])
 
     def to_json(self) -> dict[str, Any]:
         """Return all numbers exactly."""
@@ -141,28 +141,34 @@ def _text_to_json(view: TextView) -> dict[str, Any]:
         "text": view.text,
         "truncated": view.truncated,
         "words": [{"word": word.text, "tokens": word.tokens} for word in view.words],
-        "stacks": [
-            {
-                "name": stack.name,
-                "tokens": stack.tokens,
-                "layers": stack.layers,
-                "hidden_states": [short_floats(state) for state in stack.hidden],
-                "attention": {
-                    maps.name: {"layers": maps.layers, "values": short_floats(maps.values)}
-                    for maps in stack.attention
-                },
-                "predictions": {
-                    found.name: {
-                        "layers": found.layers,
-                        "tokens": found.tokens,
-                        "probabilities": short_floats(found.probabilities),
-                    }
-                    for found in stack.predictions
-                },
-            }
-            for stack in view.stacks
-        ],
+        "stacks": [_stack_to_json(stack) for stack in view.stacks],
     }
+
+
+def _stack_to_json(stack: StackView) -> dict[str, Any]:
+    attention = {}
+    for maps in stack.attention:
+        attention[maps.name] = {"layers": maps.layers, "values": short_floats(maps.values)}
+    predictions = {}
+    for prediction in stack.predictions:
+        predictions[prediction.name] = {
+            "layers": prediction.layers,
+            "tokens": prediction.tokens,
+            "probabilities": short_floats(prediction.probabilities),
+        }
+    return {
+        "name": stack.name,
+        "tokens": stack.tokens,
+        "layers": stack.layers,
+        "hidden_states": [short_floats(state) for state in stack.hidden],
+        "attention": attention,
+        "predictions": predictions,
+    }
+
+
+def _cosines_by_layer(texts: list[list[Floats]]) -> list[Floats]:
+    """Return the cosines of all vectors of some texts, whose states are listed by layer."""
+    return [cosines(np.concatenate(states)) for states in zip(*texts, strict=True)]
 
 
 def cosines(vectors: Floats) -> Floats:
@@ -194,9 +200,10 @@ class Inspector:
         self.checkpoint = checkpoint
         self.session = session
         self.tokenizer = tokenizer
-        # of what the model predicts: words, where it reads characters
+        # A model that reads characters predicts words, which have a vocabulary of their own.
         self.vocabulary = load_vocabulary(checkpoint) or tokenizer
-        self.max_tokens = max_length(max_tokens or min([MAX_TOKENS, *limits]), limits)
+        requested_tokens = max_tokens or min([MAX_TOKENS, *limits])
+        self.max_tokens = max_length(requested_tokens, limits)
         self.top_k = top_k
         self.model: Any = session.model
         self.device = torch.device(session.device)
@@ -210,82 +217,90 @@ class Inspector:
             )
         encoded = self.tokenizer.encode(list(texts), max_tokens=self.max_tokens)
         with torch.inference_mode():
-            views = [
-                self._view(text, tokens, target)
-                for text, tokens in zip(texts, encoded, strict=True)
-            ]
+            views = []
+            for text, tokens in zip(texts, encoded, strict=True):
+                views.append(self._view(text, tokens, target))
         name = self.checkpoint.family.name
         head = self.checkpoint.head_name
+        return Look(ref, name, head, views, self._mixes())
+
+    def _mixes(self) -> list[Mix]:
         mixes = []
         for module in self.model.modules():
-            if isinstance(module, ScalarMix) and (module.weights is None or module.gamma is None):
+            if not isinstance(module, ScalarMix):
+                continue
+            if module.weights is None or module.gamma is None:
                 mixes.append(Mix([1 / module.layers] * module.layers, 1.0))
-            elif isinstance(module, ScalarMix):
-                shares = module.weights.double().softmax(-1)  # type: ignore[union-attr]
-                mixes.append(Mix(shares.tolist(), float(module.gamma)))  # type: ignore[arg-type]
-        return Look(ref, name, head, views, mixes)
+            else:
+                shares = module.weights.double().softmax(-1)
+                mixes.append(Mix(shares.tolist(), float(module.gamma)))
+        return mixes
 
     def _view(self, text: str, encoded: "Encoded", target: str | None) -> TextView:
         inputs = self._inputs(encoded)
-        tokens = list(encoded.tokens)
         shown = self._shown(encoded, text)
-        decoder = None
-        decoder_tokens = list[str]()
         if "decoder_input_ids" in self.session.inputs:
-            decoder = self.model.get_submodule("decoder")
-            ids = self._target_ids(inputs, target)
-            inputs["decoder_input_ids"] = torch.tensor([ids], device=self.device)
-            decoder_tokens = [self._token(number) for number in ids]
+            stacks = self._encoder_decoder_stacks(encoded, shown, inputs, target)
+        else:
+            (captured,), (layers,), outputs = self._capture([self.model], inputs)
+            stack = _view_stack("model", list(encoded.tokens), shown, self.model, captured, layers)
+            stack.predictions.extend(self._predictions(captured, self.model, outputs))
+            stacks = [stack]
+        mask = self.tokenizer.mask_id
+        masked = []
+        if mask is not None:
+            masked = [place for place, number in enumerate(encoded.ids) if number == mask]
+        return TextView(text, encoded.truncated, masked, stacks, words_of(text, encoded, shown))
+
+    def _encoder_decoder_stacks(
+        self, encoded: "Encoded", shown: list[str], inputs: dict[str, Tensor], target: str | None
+    ) -> list[StackView]:
+        decoder = self.model.get_submodule("decoder")
+        ids = self._target_ids(inputs, target)
+        inputs["decoder_input_ids"] = torch.tensor([ids], device=self.device)
+        tokens = [self._token(number) for number in ids]
+        readable_tokens = [readable(token) for token in tokens]
+        captured, layers, outputs = self._capture([self.model, decoder], inputs)
+        encoder_stack = _view_stack(
+            "encoder", list(encoded.tokens), shown, self.model, captured[0], layers[0]
+        )
+        decoder_stack = _view_stack(
+            "decoder", tokens, readable_tokens, decoder, captured[1], layers[1]
+        )
+        decoder_stack.predictions.extend(self._predictions(captured[1], decoder, outputs))
+        return [encoder_stack, decoder_stack]
+
+    def _capture(
+        self, modules: list[Any], inputs: dict[str, Tensor]
+    ) -> tuple[list[Captured], list[dict[str, list[int]]], dict[str, Tensor]]:
+        """Run the model, and capture what an encoder and, if there is one, its decoder compute.
+
+        Returns:
+            What was captured of each module, the layers of each that compute self-attention and
+            cross-attention, and the outputs of the model.
+        """
 
         def run() -> Any:
             return self.model(**inputs)
 
-        modules = [self.model] if decoder is None else [self.model, decoder]
-        names = ["model"] if decoder is None else ["encoder", "decoder"]
-        kinds = [("self",), ("self", "cross")]
-        wanted = [
-            {kind: _layers_with(kind, module, run) for kind in kinds[number]}
-            for number, module in enumerate(modules)
-        ]
-        with ExitStack() as stack:
-            captured = [
-                stack.enter_context(
-                    capture(
-                        module,
-                        hidden="all",
-                        attention=layers["self"],
-                        cross_attention=layers.get("cross", ()),
-                    )
-                )
-                for module, layers in zip(modules, wanted, strict=True)
-            ]
-            outputs = run()
-        stacks = []
+        attention_layers = []
         for number, module in enumerate(modules):
-            is_last = number == len(modules) - 1
-            stacks.append(
-                StackView(
-                    names[number],
-                    decoder_tokens if number else tokens,
-                    [readable(token) for token in decoder_tokens] if number else shown,
-                    [
-                        "embeddings",
-                        *(
-                            "mix" if isinstance(layer, ScalarMix) else f"layer {place}"
-                            for place, layer in enumerate(layers_in_order(module), start=1)
-                        ),
-                    ],
-                    [
-                        to_numpy(captured[number].hidden[k][0])
-                        for k in sorted(captured[number].hidden)
-                    ],
-                    _attention(captured[number], wanted[number]),
-                    self._predictions(captured[number], module, outputs) if is_last else [],
+            layers = {"self": _layers_with("self", module, run)}
+            if number > 0:
+                layers["cross"] = _layers_with("cross", module, run)
+            attention_layers.append(layers)
+        captured = []
+        with ExitStack() as stack:
+            for module, layers in zip(modules, attention_layers, strict=True):
+                recording = capture(
+                    module,
+                    hidden="all",
+                    attention=layers["self"],
+                    cross_attention=layers.get("cross", ()),
                 )
-            )
-        mask = self.tokenizer.mask_id
-        masked = [k for k, number in enumerate(encoded.ids) if mask is not None and number == mask]
-        return TextView(text, encoded.truncated, masked, stacks, words_of(text, encoded, shown))
+                captured.append(stack.enter_context(recording))
+            outputs = run()
+        return captured, attention_layers, outputs
 
     def _inputs(self, encoded: "Encoded") -> dict[str, Tensor]:
         arrays = collate([encoded], self.session.inputs, self.tokenizer.pad_id).inputs
@@ -293,8 +308,10 @@ class Inspector:
         inputs = {}
         for name, array in arrays.items():
             tensor = torch.from_numpy(array).to(self.device)
-            # of multiple choice, a text is the only choice
-            inputs[name] = tensor[:, None] if "choices" in spec.inputs[name] else tensor
+            if "choices" in spec.inputs[name]:
+                # A model for multiple choice reads a text as the only choice.
+                tensor = tensor[:, None]
+            inputs[name] = tensor
         return inputs
 
     def _target_ids(self, inputs: dict[str, Tensor], target: str | None) -> list[int]:
@@ -308,13 +325,22 @@ class Inspector:
             ids = list(self.tokenizer.encode([target], max_tokens=limit)[0].ids)
             if ids[:1] == [begin]:
                 del ids[0]
-            return [begin, *(ids[:-1] if ids[-1:] == [end] else ids)]
-        ids = [begin]
+            if ids[-1:] == [end]:
+                del ids[-1]
+            return [begin, *ids]
         if not hasattr(self.model, "prefill"):
-            return ids
+            return [begin]
+        return self._generate(inputs, begin, end)
+
+    def _generate(self, inputs: dict[str, Tensor], begin: int, end: int | None) -> list[int]:
+        """Return the tokens that a decoder generates greedily, after the first one."""
+        ids = [begin]
         count = min(MAX_NEW_TOKENS, self.max_tokens or MAX_NEW_TOKENS) - 1
         logits, state = self.model.prefill(inputs, count + 1)
-        while len(ids) <= count and (best := int(logits[0].argmax())) != end:
+        while len(ids) <= count:
+            best = int(logits[0].argmax())
+            if best == end:
+                break
             ids.append(best)
             logits = self.model.step(torch.tensor([best], device=self.device), state)
         return ids
@@ -324,44 +350,51 @@ class Inspector:
     ) -> list[Predictions]:
         """Return what each layer predicts, if the model has a head over tokens."""
         states = [captured.hidden[k] for k in sorted(captured.hidden)]
-        if "forward_logits" in outputs:  # a language model for each direction
-            return [
-                self._predicted(
-                    name,
-                    [self.model.head(state.chunk(2, dim=-1)[side]) for state in states[:-1]]
-                    + [outputs[output]],
-                )
-                for side, (name, output) in enumerate(
-                    [("next word", "forward_logits"), ("previous word", "backward_logits")]
-                )
-            ]
-        last = outputs.get("logits")
-        if (
-            last is None
-            or not hasattr(self.model, "scores")
-            or last.shape[:2] != states[0].shape[:2]
-        ):
+        if "forward_logits" in outputs:
+            return self._predictions_of_directions(states, outputs)
+        output_logits = outputs.get("logits")
+        if output_logits is None or not hasattr(self.model, "scores"):
             return []
-        norm: Callable[[Tensor], Tensor] = getattr(module, "final_norm", None) or (lambda x: x)
-        lens = [self.model.scores(norm(state)) for state in states[:-1]]
-        if last.ndim == 2:  # one logit for each token: was it replaced?
-            logits = [*lens, last]
-            probabilities = np.stack([to_numpy(layer[0].double().sigmoid()) for layer in logits])
-            words = [[["replaced"] for _ in row] for row in probabilities]
-            return [
-                Predictions("replaced", list(range(len(logits))), words, probabilities[..., None])
-            ]
+        if output_logits.shape[:2] != states[0].shape[:2]:
+            return []
+        norm = getattr(module, "final_norm", None)
+        logits = []
+        for state in states[:-1]:
+            normed = state if norm is None else norm(state)
+            logits.append(self.model.scores(normed))
+        logits.append(output_logits)
+        if output_logits.ndim == 2:
+            return [_predict_replaced(logits)]
         is_causal = hasattr(self.model, "prefill")
-        return [self._predicted("next token" if is_causal else "token", [*lens, last])]
+        name = "next token" if is_causal else "token"
+        return [self._predict_tokens(name, logits)]
 
-    def _predicted(self, name: str, logits: list[Tensor]) -> Predictions:
+    def _predictions_of_directions(
+        self, states: list[Tensor], outputs: dict[str, Tensor]
+    ) -> list[Predictions]:
+        """Return what the layers of a language model for each direction predict.
+
+        The first half of a state belongs to the forward model, the second half to the backward one.
+        """
+        directions = [("next word", "forward_logits"), ("previous word", "backward_logits")]
+        predictions = []
+        for side, (name, output) in enumerate(directions):
+            logits = [self.model.head(state.chunk(2, dim=-1)[side]) for state in states[:-1]]
+            logits.append(outputs[output])
+            predictions.append(self._predict_tokens(name, logits))
+        return predictions
+
+    def _predict_tokens(self, name: str, logits: list[Tensor]) -> Predictions:
         """Return the best predictions of each layer for logits, (1, tokens, vocabulary) each."""
         tokens = []
         probabilities = []
         for layer in logits:
             best = layer[0].double().softmax(-1).topk(min(self.top_k, layer.shape[-1]))
             probabilities.append(best.values.cpu().numpy())
-            tokens.append([[self._token(k) for k in row] for row in best.indices.tolist()])
+            layer_tokens = []
+            for numbers in best.indices.tolist():
+                layer_tokens.append([self._token(number) for number in numbers])
+            tokens.append(layer_tokens)
         return Predictions(name, list(range(len(logits))), tokens, np.stack(probabilities))
 
     def _token(self, number: int) -> str:
@@ -372,34 +405,50 @@ class Inspector:
 
     def _shown(self, encoded: "Encoded", text: str) -> list[str]:
         """Return tokens as parts of the text, where they are not written as such."""
-        spans = zip(encoded.tokens, encoded.offsets, strict=True)
-        return [
-            readable(token)
-            if token.isascii() or start == end
-            else text[start:end].replace(" ", SPACE)
-            for token, (start, end) in spans
-        ]
+        shown = []
+        for token, (start, end) in zip(encoded.tokens, encoded.offsets, strict=True):
+            if token.isascii() or start == end:
+                shown.append(readable(token))
+            else:
+                shown.append(text[start:end].replace(" ", SPACE))
+        return shown
 
 
 def words_of(text: str, encoded: "Encoded", shown: Sequence[str]) -> list[Word]:
-    """Return the words of a text with their tokens; a special token is a word of its own."""
-    # A token belongs to the word that has its first character, a space to the word that follows it.
-    # ``shown`` are the tokens as people read them.
-    ends = [(match.start(), match.end()) for match in WORD.finditer(text)]
+    """Return the words of a text with their tokens; a special token is a word of its own.
+
+    A token belongs to the word that has its first character, a space to the word that follows it.
+
+    Args:
+        text: the text.
+        encoded: its tokens.
+        shown: the tokens as people read them.
+    """
+    word_spans = [match.span() for match in WORD.finditer(text)]
     words: list[Word] = []
-    last = None  # the span of the word that the token before belongs to
+    previous_span = None  # The span of the word that the previous token belongs to.
     for place, (start, end) in enumerate(encoded.offsets):
         begin = len(text) - len(text[start:].lstrip())
-        written = start < end or shown[place] == SPACE  # and not a special token
-        span = next((span for span in ends if written and span[0] <= begin < span[1]), None)
-        if span is not None and span == last:
+        is_special = start >= end and shown[place] != SPACE
+        span = None if is_special else _span_at(begin, word_spans)
+        if span is None:
+            words.append(Word(shown[place], [place]))
+        elif span == previous_span:
             words[-1].tokens.append(place)
         else:
-            # a token such as [MASK] may be longer than the word that it begins with
-            name = shown[place] if span is None else text[span[0] : max(span[1], end)]
-            words.append(Word(name, [place]))
-        last = span
+            # A token such as [MASK] may be longer than the word that it begins with.
+            word_end = max(span[1], end)
+            words.append(Word(text[span[0] : word_end], [place]))
+        previous_span = span
     return words
+
+
+def _span_at(position: int, spans: list[tuple[int, int]]) -> tuple[int, int] | None:
+    """Return the span that a position is in."""
+    for start, end in spans:
+        if start <= position < end:
+            return start, end
+    return None
 
 
 def readable(token: str) -> str:
@@ -407,9 +456,9 @@ def readable(token: str) -> str:
     return token.translate(SIGNS)
 
 
-def _layers_with(kind: str, module: nn.Module, run: Callable[[], Any]) -> list[int]:
-    """Return the indices of the layers that compute attention of a kind."""
-    name = {"self": "attention", "cross": "cross_attention"}[kind]
+def _layers_with(attention: str, module: nn.Module, run: Callable[[], Any]) -> list[int]:
+    """Return the indices of the layers that compute attention, ``self`` or ``cross``."""
+    name = {"self": "attention", "cross": "cross_attention"}[attention]
 
     def computes(layers: Iterable[int]) -> bool:
         try:
@@ -419,20 +468,46 @@ def _layers_with(kind: str, module: nn.Module, run: Callable[[], Any]) -> list[i
             return False
         return True
 
-    every = range(len(layers_in_order(module)))
-    if computes(every):
-        return list(every)
-    return [layer for layer in every if computes([layer])]
+    all_layers = range(len(layers_in_order(module)))
+    if computes(all_layers):
+        return list(all_layers)
+    return [layer for layer in all_layers if computes([layer])]
+
+
+def _view_stack(
+    name: str,
+    tokens: list[str],
+    shown: list[str],
+    module: nn.Module,
+    captured: Captured,
+    attention_layers: dict[str, list[int]],
+) -> StackView:
+    """Return what was captured of a stack, without predictions."""
+    layer_names = ["embeddings"]
+    for number, layer in enumerate(layers_in_order(module), start=1):
+        layer_names.append("mix" if isinstance(layer, ScalarMix) else f"layer {number}")
+    hidden = [to_numpy(captured.hidden[k][0]) for k in sorted(captured.hidden)]
+    attention = _attention(captured, attention_layers)
+    return StackView(name, tokens, shown, layer_names, hidden, attention)
 
 
 def _attention(captured: Captured, layers: dict[str, list[int]]) -> list[AttentionMaps]:
     tensors = {"self": captured.attention, "cross": captured.cross_attention}
-    return [
-        AttentionMaps(
-            kind,
-            [layer + 1 for layer in numbers],
-            np.stack([to_numpy(tensors[kind][layer][0]) for layer in numbers]),
-        )
-        for kind, numbers in layers.items()
-        if numbers
-    ]
+    maps = []
+    for name, indices in layers.items():
+        if not indices:
+            continue
+        numbers = [index + 1 for index in indices]
+        values = [to_numpy(tensors[name][index][0]) for index in indices]
+        maps.append(AttentionMaps(name, numbers, np.stack(values)))
+    return maps
+
+
+def _predict_replaced(logits: list[Tensor]) -> Predictions:
+    """Return the probability that a token was replaced, for logits of each layer, (1, tokens)."""
+    layers = [to_numpy(layer[0].double().sigmoid()) for layer in logits]
+    probabilities = np.stack(layers)
+    words = []
+    for row in probabilities:
+        words.append([["replaced"]] * len(row))
+    return Predictions("replaced", list(range(len(logits))), words, probabilities[..., None])

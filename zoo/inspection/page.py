@@ -6,9 +6,12 @@ from typing import Any
 import numpy as np
 
 from zoo.inspection.inspection import (
+    AttentionMaps,
     Floats,
     Look,
+    Predictions,
     StackView,
+    TextView,
     cosines,
     readable,
 )
@@ -19,56 +22,67 @@ from zoo.report import html
 def render(look: Look) -> str:
     """Return the page as HTML."""
     first = look.texts[0].stacks[0]
-    layers = sum(name.startswith("layer") for name in first.layers)  # a mix is not one
+    # A mix of layers is not a layer.
+    layer_names = [name for name in first.layers if name.startswith("layer")]
     width = first.hidden[-1].shape[-1]
-    about = f"{look.family} with head {look.head}, {layers} layers of width {width}"
-    # the last parts of a path say which model it is
+    about = f"{look.family} with head {look.head}, {len(layer_names)} layers of width {width}"
+    # The last parts of a path say which model it is.
     title = "/".join(look.model.rstrip("/").split("/")[-2:])
     return html.render("look.html", title=title, about=about, data=readable_values(page_data(look)))
 
 
 def page_data(look: Look) -> dict[str, Any]:
-    """Return what the script of the page reads."""
-    # Attention weights and cosines have 8 bits each, as base64, so that two texts of 64 tokens and
-    # a model with 24 layers of 16 heads fit into 5 MB. The numbers themselves are in
-    # ``Look.to_json``.
+    """Return what the script of the page reads.
+
+    Attention weights and cosines have 8 bits each, as base64, so that two texts of 64 tokens and
+    a model with 24 layers of 16 heads fit into 5 MB. ``Look.to_json`` returns the exact numbers.
+    """
     return {
-        "texts": [
-            {
-                "text": view.text,
-                "truncated": view.truncated,
-                "masked": view.masked,
-                "stacks": [_stack(stack) for stack in view.stacks],
-            }
-            for view in look.texts
-        ],
-        "compared": _compared(look),
+        "texts": [_text(view) for view in look.texts],
+        "compared": _comparisons(look),
         "mixes": [{"weights": mix.weights, "gamma": mix.gamma} for mix in look.mixes],
     }
 
 
-def _compared(look: Look) -> list[dict[str, Any]]:
-    """Return what the view of similarity compares: words, and tokens where they are others."""
+def _comparisons(look: Look) -> list[dict[str, Any]]:
+    """Return what the view of similarity compares: tokens, and words if they differ from these."""
+    token_texts = [view.stacks[0].shown for view in look.texts]
     tokens = {
         "name": "tokens",
-        "texts": [view.stacks[0].shown for view in look.texts],
-        "similarity": _between(look.similarities(), [len(v.stacks[0].shown) for v in look.texts]),
+        "texts": token_texts,
+        "similarity": _between_texts(look.similarities(), token_texts),
         "across": [_across_layers(view.stacks[0].hidden) for view in look.texts],
     }
-    if not any(len(word.tokens) > 1 for view in look.texts for word in view.words):
+    word_texts = []
+    is_split = False
+    for view in look.texts:
+        word_texts.append([word.text for word in view.words])
+        is_split = is_split or any(len(word.tokens) > 1 for word in view.words)
+    if not is_split:
         return [tokens]
     words = {
         "name": "words",
-        "texts": [[word.text for word in view.words] for view in look.texts],
-        "similarity": _between(look.word_similarities(), [len(v.words) for v in look.texts]),
+        "texts": word_texts,
+        "similarity": _between_texts(look.word_similarities(), word_texts),
         "across": [_across_layers(view.word_vectors()) for view in look.texts],
     }
     return [words, tokens]
 
 
-def _between(layers: list[Floats], counts: list[int]) -> list[str]:
+def _between_texts(layers: list[Floats], texts: list[list[str]]) -> list[str]:
     """Return cosines between the first and the last text, which may be the same one."""
-    return [encode_cosines(layer[: counts[0], -counts[-1] :]) for layer in layers]
+    first_length = len(texts[0])
+    last_length = len(texts[-1])
+    return [encode_cosines(layer[:first_length, -last_length:]) for layer in layers]
+
+
+def _text(view: TextView) -> dict[str, Any]:
+    return {
+        "text": view.text,
+        "truncated": view.truncated,
+        "masked": view.masked,
+        "stacks": [_stack(stack) for stack in view.stacks],
+    }
 
 
 def _stack(stack: StackView) -> dict[str, Any]:
@@ -76,38 +90,49 @@ def _stack(stack: StackView) -> dict[str, Any]:
         "name": stack.name,
         "tokens": stack.shown,
         "layers": stack.layers,
-        "attention": [
-            {
-                "name": maps.name,
-                "layers": maps.layers,
-                **dict(zip(("heads", "queries", "keys"), maps.values.shape[1:], strict=True)),
-                "values": [encode_probabilities(layer) for layer in maps.values],
-            }
-            for maps in stack.attention
-        ],
-        "predictions": [
-            {
-                "name": found.name,
-                "layers": found.layers,
-                "tokens": [[[readable(t) for t in best] for best in row] for row in found.tokens],
-                "probabilities": found.probabilities.round(4).tolist(),
-            }
-            for found in stack.predictions
-        ],
+        "attention": [_attention(maps) for maps in stack.attention],
+        "predictions": [_predictions(predictions) for predictions in stack.predictions],
+    }
+
+
+def _attention(maps: AttentionMaps) -> dict[str, Any]:
+    _, heads, queries, keys = maps.values.shape
+    return {
+        "name": maps.name,
+        "layers": maps.layers,
+        "heads": heads,
+        "queries": queries,
+        "keys": keys,
+        "values": [encode_probabilities(layer) for layer in maps.values],
+    }
+
+
+def _predictions(predictions: Predictions) -> dict[str, Any]:
+    tokens = []
+    for layer in predictions.tokens:
+        tokens.append([list(map(readable, best)) for best in layer])
+    return {
+        "name": predictions.name,
+        "layers": predictions.layers,
+        "tokens": tokens,
+        "probabilities": predictions.probabilities.round(4).tolist(),
     }
 
 
 def _across_layers(hidden: list[Floats]) -> str:
-    """Return the cosines of a token's vectors at pairs of layers, (tokens, layers, layers)."""
-    # Empty where layers differ in width.
+    """Return the cosines of a token's vectors at pairs of layers, (tokens, layers, layers).
+
+    The text is empty if layers differ in width.
+    """
     if len({state.shape for state in hidden}) > 1:
         return ""
-    return encode_cosines(np.stack([cosines(states) for states in np.stack(hidden, axis=1)]))
+    matrices = [cosines(states) for states in np.stack(hidden, axis=1)]
+    return encode_cosines(np.stack(matrices))
 
 
 def encode_probabilities(values: Floats) -> str:
     """Return probabilities as bytes in base64: a byte b stands for (b / 255)²."""
-    # most weights of a head over 64 tokens are small: their roots lose less by rounding
+    # Most weights of a head over 64 tokens are small: their roots lose less by rounding.
     return _base64(np.rint(np.sqrt(np.clip(values, 0, 1)) * 255).astype(np.uint8))
 
 

@@ -4,8 +4,11 @@ from zoo.tokenizers import TextTokenizer
 
 
 def text_tokenizer(ref: str, *, offline: bool = False) -> TextTokenizer:
-    """Return the tokenizer of a model reference; of one on the Hub, weights are not downloaded."""
-    # A reference that is unknown or has no tokenizer is a ``ZooError``.
+    """Return the tokenizer of a model reference; weights on the Hub are not downloaded.
+
+    Raises:
+        ZooError: the reference is unknown, or its model has no tokenizer.
+    """
     from tokenizers import Tokenizer
 
     from zoo.checkpoint import is_checkpoint, load_text_tokenizer
@@ -16,5 +19,5 @@ def text_tokenizer(ref: str, *, offline: bool = False) -> TextTokenizer:
     reference = resolve(ref)
     if reference.path is not None or is_checkpoint(reference.stored):
         return load_text_tokenizer(resolve_checkpoint(ref, offline=offline))
-    found = load_tokenizer(ref, offline=offline)
-    return TextTokenizer(Tokenizer.from_buffer(found.json), found.info)
+    tokenizer_file = load_tokenizer(ref, offline=offline)
+    return TextTokenizer(Tokenizer.from_buffer(tokenizer_file.json), tokenizer_file.info)

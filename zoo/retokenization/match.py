@@ -17,10 +17,10 @@ PRINTABLE = (range(33, 127), range(161, 173), range(174, 256))  # bytes that byt
 
 
 class Form(NamedTuple):
-    """What a token spells; of tokens whose parts are not known, ``starts`` is ``None``."""
+    """What a token spells."""
 
     text: bytes
-    starts: bool | None  # whether a word begins with it
+    starts: bool | None  # whether a word begins with it; ``None`` if the tokenizer does not mark it
 
     @property
     def is_symbol(self) -> bool:
@@ -47,12 +47,14 @@ class Vocabulary:
         )
         self.is_byte_level = '"ByteLevel"' in steps
         self.has_spaces = SPACE in steps
-        # the letters that stand for bytes in byte-level BPE
-        kept = [byte for part in PRINTABLE for byte in part]
-        others = [byte for byte in range(256) if byte not in kept]
-        self._bytes = {chr(b): b for b in kept} | {
-            chr(256 + k): byte for k, byte in enumerate(others)
-        }
+        # The letters that stand for bytes in byte-level BPE.
+        self._bytes: dict[str, int] = {}
+        for part in PRINTABLE:
+            for byte in part:
+                self._bytes[chr(byte)] = byte
+        unprintable = [byte for byte in range(256) if byte not in self._bytes.values()]
+        for number, byte in enumerate(unprintable):
+            self._bytes[chr(256 + number)] = byte
 
     @property
     def size(self) -> int:
@@ -73,8 +75,7 @@ class Vocabulary:
     @cached_property
     def forms(self) -> dict[Form, int]:
         """What a token spells -> its id, without added tokens."""
-        names = (token for token in self.ids if token not in self.added)
-        return {self.form(token): self.ids[token] for token in names}
+        return {self.form(token): self.ids[token] for token in self.ids if token not in self.added}
 
     def form(self, token: str) -> Form:
         """Return what a token spells."""
@@ -91,22 +92,23 @@ class Vocabulary:
         return Form(token.encode(), None)
 
     def shown(self, number: int) -> str:
-        """Return a token as text; of byte-level BPE, the letters that its bytes are."""
+        """Return a token as text; the bytes of byte-level BPE are decoded."""
         token = self.tokens[number]
         if not self.is_byte_level or token in self.added:
             return token
         form = self.form(token)
-        return f"{'Ġ' if form.starts else ''}{form.text.decode('utf-8', 'replace')}"
+        text = form.text.decode("utf-8", "replace")
+        return f"Ġ{text}" if form.starts else text
 
     def find(self, form: Form) -> int | None:
         """Return the id of the token that spells something, or ``None``."""
-        for known in (form, Form(form.text, None)):
-            if known in self.forms:
-                return self.forms[known]
-        if form.is_symbol or form.starts is None:  # symbols begin words in WordPiece, and need not
-            for starts in (True, False):
-                if (found := self.forms.get(Form(form.text, starts))) is not None:
-                    return found
+        candidates = [form, Form(form.text, None)]
+        # A symbol always begins a word in WordPiece, and need not do so in other tokenizers.
+        if form.is_symbol or form.starts is None:
+            candidates += [Form(form.text, True), Form(form.text, False)]
+        for candidate in candidates:
+            if candidate in self.forms:
+                return self.forms[candidate]
         return None
 
     @cached_property
@@ -118,11 +120,16 @@ class Vocabulary:
         model = definition["model"]
         if not self.prefix or model.get("type") != "WordPiece":
             return None
-        rest = {t: n for t, n in model["vocab"].items() if t.startswith(self.prefix)}
-        kept = {*self.added, model["unk_token"]}
-        special = {t: n for t, n in model["vocab"].items() if t in kept}
-        unmarked = {t.removeprefix(self.prefix): n for t, n in rest.items()}
-        model["vocab"] = {**unmarked, **rest, **special}
+        unmarked_tokens = {}
+        continuing_tokens = {}
+        special_tokens = {}
+        for token, number in model["vocab"].items():
+            if token.startswith(self.prefix):
+                unmarked_tokens[token.removeprefix(self.prefix)] = number
+                continuing_tokens[token] = number
+            if token in self.added or token == model["unk_token"]:
+                special_tokens[token] = number
+        model["vocab"] = {**unmarked_tokens, **continuing_tokens, **special_tokens}
         return Tokenizer.from_str(dump_json(definition))
 
     def pieces(self, form: Form) -> list[int]:
@@ -133,13 +140,17 @@ class Vocabulary:
             return []
         if not text.strip():
             return []
-        is_inside = form.starts is False
-        if is_inside and self.inside is not None and (pieces := self._split(self.inside, text)):
-            return pieces
-        pieces = self._split(self.tokenizer, text if is_inside else f" {text}")
-        if pieces and is_inside:  # tokenizers take the beginning of a text for a word's
-            same = self.forms.get(Form(self.form(self.tokens[pieces[0]]).text, False))
-            pieces = [*([same] if same is not None else pieces[:1]), *pieces[1:]]
+        if form.starts is not False:
+            return self._split(self.tokenizer, f" {text}")
+        if self.inside is not None:
+            pieces = self._split(self.inside, text)
+            if pieces:
+                return pieces
+        pieces = self._split(self.tokenizer, text)
+        if pieces:
+            # A tokenizer takes the beginning of a text for that of a word.
+            first_text = self.form(self.tokens[pieces[0]]).text
+            pieces[0] = self.forms.get(Form(first_text, False), pieces[0])
         return pieces
 
     def _split(self, tokenizer: "Tokenizer", text: str) -> list[int]:
@@ -165,37 +176,47 @@ class RowPlan:
 
 
 def plan_rows(old: Vocabulary, new: Vocabulary, *, compose: bool, keep: bool = True) -> RowPlan:
-    """Return where the rows of a new vocabulary come from."""
-    # compose: whether rows of tokens that the old vocabulary lacks are composed of the rows of the
-    # tokens that it splits their text into
-    # keep: whether tokens that both have keep their rows
-    # Tokens are compared by their text, never by their ids: by what they spell and whether a word
-    # begins with them, so that ``##ing`` of WordPiece is ``ing`` of byte-level BPE, and ``the`` is
-    # ``Ġthe``.
-    kept = dict[int, int]()
-    composed = dict[int, tuple[int, ...]]()
-    random = list[int]()
-    of_role = {number: role for role, number in new.roles.items()}
+    """Return where the rows of a new vocabulary come from.
+
+    Tokens are compared by their text, never by their ids: by what they spell and whether a word
+    begins with them, so that ``##ing`` of WordPiece is ``ing`` of byte-level BPE, and ``the`` is
+    ``Ġthe``.
+
+    Args:
+        old: the vocabulary of the model.
+        new: the vocabulary that replaces it.
+        compose: whether rows of tokens that the old vocabulary lacks are composed of the rows of
+            the tokens that it splits their text into.
+        keep: whether tokens that both vocabularies have keep their rows. Without it, all rows are
+            random.
+    """
+    if not keep:
+        return RowPlan(new.size, {}, {}, tuple(range(new.size)))
+    kept_rows = dict[int, int]()
+    composed_rows = dict[int, tuple[int, ...]]()
+    random_rows = list[int]()
+    token_roles = {number: role for role, number in new.roles.items()}
     for number in range(new.size):
         token = new.tokens.get(number)
-        found = None if token is None or not keep else _same(old, new, number, token, of_role)
-        if found is not None:
-            kept[number] = found
+        if token is None:  # An id that the tokenizer skips.
+            random_rows.append(number)
             continue
-        is_text = token is not None and keep and token not in new.added
-        pieces = old.pieces(new.form(str(token))) if compose and is_text else []
+        old_number = _find_token(old, new, token, token_roles.get(number))
+        if old_number is not None:
+            kept_rows[number] = old_number
+            continue
+        pieces = []
+        if compose and token not in new.added:
+            pieces = old.pieces(new.form(token))
         if pieces:
-            composed[number] = tuple(pieces)
+            composed_rows[number] = tuple(pieces)
         else:
-            random.append(number)
-    return RowPlan(new.size, kept, composed, tuple(random))
+            random_rows.append(number)
+    return RowPlan(new.size, kept_rows, composed_rows, tuple(random_rows))
 
 
-def _same(
-    old: Vocabulary, new: Vocabulary, number: int, token: str, of_role: Mapping[int, str]
-) -> int | None:
-    """Return the id of a token in the old vocabulary; special tokens have the same role."""
-    role = of_role.get(number)
+def _find_token(old: Vocabulary, new: Vocabulary, token: str, role: str | None) -> int | None:
+    """Return the id of a token in the old vocabulary; a special token has the same role."""
     if role is not None:
         return old.roles.get(role, old.ids.get(token))
     if token in new.added:

@@ -45,11 +45,14 @@ if TYPE_CHECKING:
 
 Method = Literal["mean", "random"]
 METHODS: tuple[Method, ...] = ("mean", "random")
-RECORD = "vocabulary.json"  # in the new model: where each row comes from
-TOLERANCE = 1e-5  # of the largest magnitude, for outputs of tokens that both models have
+RECORD = "vocabulary.json"  # file of the new model that says where each row comes from
+# Largest difference between outputs for tokens that both models have, as a fraction of the largest
+# magnitude.
+TOLERANCE = 1e-5
 ROW_LENGTHS = (12, 7)  # tokens of the rows that both models read
-EXAMPLES = 8  # tokens of each kind that are shown
-ID_SUFFIX = "_token_id"  # of fields of configurations
+SOURCES = ("kept", "composed", "new")  # where rows come from
+EXAMPLES = 8  # tokens of each source that are shown
+ID_SUFFIX = "_token_id"  # end of the names of fields that hold ids
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class Retokenized:
     plan: RowPlan  # where its rows come from
     tensors: tuple[str, ...]  # names of the tensors with a row for each token
     before: int  # size of the old vocabulary
-    examples: Mapping[str, list[str]]  # kind of row -> some tokens
+    examples: Mapping[str, list[str]]  # where rows come from -> some tokens
 
 
 def retokenize(
@@ -74,10 +77,12 @@ def retokenize(
     force: bool = False,
     sources: tuple[Path, ...] = (),
 ) -> Retokenized:
-    """Write a model with the vocabulary of another tokenizer."""
-    # Tokens that both vocabularies have keep their rows, in embeddings, output embeddings and
-    # biases; the other weights stay as they are. The result is verified before it is published: for
-    # tokens that both have, it computes what the old model does.
+    """Write a model with the vocabulary of another tokenizer.
+
+    Tokens that both vocabularies have keep their rows, in embeddings, output embeddings and
+    biases; the other weights stay as they are. The result is verified before it is published: for
+    tokens that both have, it computes what the old model does.
+    """
     if checkpoint.is_export:
         raise UsageError(f"{checkpoint.name} is an export", "give the model it was made from")
     if checkpoint.is_adapter:
@@ -100,10 +105,11 @@ def retokenize(
         write(tokens=old.size, settings={"method": method, "keep": keep, "seed": seed})
         require_same_outputs(checkpoint, load_checkpoint(staging), plan, (old, new))
     examples = {}
-    for kind in ("kept", "composed", "new"):
-        ids = [number for number in getattr(plan, kind) if number in new.tokens]
-        step = max(1, len(ids) // EXAMPLES)  # evenly spaced
-        examples[kind] = [new.shown(number) for number in ids[::step][:EXAMPLES]]
+    for source in SOURCES:
+        ids = [number for number in getattr(plan, source) if number in new.tokens]
+        step = max(1, len(ids) // EXAMPLES)
+        evenly_spaced_ids = ids[::step][:EXAMPLES]
+        examples[source] = [new.shown(number) for number in evenly_spaced_ids]
     return Retokenized(path, plan, tuple(axes), old.size, examples)
 
 
@@ -111,25 +117,34 @@ def new_config(checkpoint: Checkpoint, old: Vocabulary, new: Vocabulary, plan: R
     """Return the configuration with the size of the new vocabulary, and its special tokens."""
     config = checkpoint.config
     changes: dict[str, Any] = {"vocab_size": plan.size}
-    now = {before: number for number, before in plan.kept.items()}
+    new_numbers = {old_number: number for number, old_number in plan.kept.items()}
     for name in config.__struct_fields__:
-        before = getattr(config, name)
-        if not name.endswith(ID_SUFFIX) or not isinstance(before, int):
+        old_number = getattr(config, name)
+        if not name.endswith(ID_SUFFIX) or not isinstance(old_number, int):
             continue
         role = name.removesuffix(ID_SUFFIX)
         number = new.roles.get(role)
         if number is None:
-            same = [r for r, token in old.roles.items() if token == before and r in new.roles]
-            number = new.roles[same[0]] if same else now.get(before)
+            number = _number_by_other_role(old_number, old, new)
         if number is None:
+            number = new_numbers.get(old_number)
+        if number is None:
+            token = old.tokens.get(old_number, old_number)
             raise UsageError(
-                f"the model has a token for {role}, {old.tokens.get(before, before)!r}, which the "
-                "new tokenizer lacks",
+                f"the model has a token for {role}, {token!r}, which the new tokenizer lacks",
                 "train it with --tokenizer train, or name its special tokens in "
                 "tokenizer_config.json",
             )
         changes[name] = number
     return msgspec.structs.replace(config, **changes)
+
+
+def _number_by_other_role(old_number: int, old: Vocabulary, new: Vocabulary) -> int | None:
+    """Return the new id of a role that an old token has in the tokenizers, or ``None``."""
+    for role, number in old.roles.items():
+        if number == old_number and role in new.roles:
+            return new.roles[role]
+    return None
 
 
 def _write(
@@ -143,19 +158,23 @@ def _write(
     tokens: int,
     settings: Mapping[str, Any],
 ) -> None:
-    before = checkpoint.model
-    assert before.tokenizer is not None, "retokenize refuses models without"
-    info = msgspec.structs.replace(tokenizer.info, max_tokens=before.tokenizer.max_tokens)
+    old_model = checkpoint.model
+    assert old_model.tokenizer is not None, "retokenize refuses models without"
+    info = msgspec.structs.replace(tokenizer.info, max_tokens=old_model.tokenizer.max_tokens)
+    generation = {}
+    for key, value in old_model.generation.items():
+        if key not in TOKEN_KEYS:
+            generation[key] = value
     model = msgspec.structs.replace(
-        before,
+        old_model,
         config=msgspec.to_builtins(config),
         tokenizer=info,
-        generation={k: v for k, v in before.generation.items() if k not in TOKEN_KEYS},
+        generation=generation,
     )
     with checkpoint.open_weights() as reader:
-        outputs = [
-            _output(reader, name, plan, axes, tokens, settings["seed"]) for name in reader.tensors
-        ]
+        outputs = []
+        for name in reader.tensors:
+            outputs.append(_output(reader, name, plan, axes, tokens, settings["seed"]))
         total = sum(output.info.nbytes for output in outputs)
         with progress("writing", total, bytes_=True) as advance:
             write_weights(staging, outputs, advance, metadata={"format": "zoo"})
@@ -165,13 +184,13 @@ def _write(
         **settings,
         "counts": plan.counts,
         "tensors": list(axes),
-        # where each row comes from, by its id as text
+        # Where each row comes from, by its id as text.
         "kept": {str(number): old for number, old in plan.kept.items()},
         "composed": {str(number): list(parts) for number, parts in plan.composed.items()},
         "new": list(plan.new),
     }
     (staging / RECORD).write_bytes(encode_json(record))
-    for name in module_weight_files(before.pooling):
+    for name in module_weight_files(old_model.pooling):
         (staging / name).parent.mkdir(exist_ok=True)
         shutil.copyfile(checkpoint.path / name, staging / name)
     manifest = Manifest(
@@ -199,68 +218,75 @@ def _output(
     if name not in axes:
         return TensorToWrite(name, info, lambda: [reader.lazy(name)])
     axis = axes[name]
-    shape = tuple(plan.size if k == axis else n for k, n in enumerate(info.shape))
+    shape = list(info.shape)
+    shape[axis] = plan.size
 
     def chunks() -> "Iterator[NDArray[Any]]":
-        stored = reader.read(name).view(numpy_dtype(info.dtype))
-        values = np.moveaxis(stored, axis, 0)
+        tensor = reader.read(name).view(numpy_dtype(info.dtype))
+        values = np.moveaxis(tensor, axis, 0)
         rows = new_values(name, values, plan, tokens, seed)
         yield np.ascontiguousarray(np.moveaxis(rows, 0, axis)).view(STORAGE[info.dtype])
 
-    return TensorToWrite(name, TensorInfo(info.dtype, shape), chunks)
+    return TensorToWrite(name, TensorInfo(info.dtype, tuple(shape)), chunks)
 
 
 def require_same_outputs(
-    before: Checkpoint,
-    after: Checkpoint,
+    old: Checkpoint,
+    new: Checkpoint,
     plan: RowPlan,
     vocabularies: tuple[Vocabulary, Vocabulary],
 ) -> None:
     """Check that both models compute the same for tokens that both have."""
     import torch
 
-    pairs = sorted(plan.kept.items())
-    if not pairs:
+    if not plan.kept:
         return
-    spec = before.family.onnx(before.config, before.head_name)
-    drawn = random_inputs(spec, before.config, ROW_LENGTHS)
-    numbers = (torch.tensor([old for _, old in pairs]), torch.tensor([new for new, _ in pairs]))
-    results: list[dict[str, Tensor]] = []
-    for checkpoint, ids, vocabulary in zip((before, after), numbers, vocabularies, strict=True):
-        inputs = {
-            name: _as_ids(name, values, drawn, ids, vocabulary.roles.get("pad", 0))
-            for name, values in drawn.items()
-        }
-        model = load_model(checkpoint, torch.float32)
-        with torch.inference_mode():
-            results.append(model(**inputs))
-    axes = before.head.outputs
-    mask = drawn.get("attention_mask")
-    for name, expected in results[0].items():
-        values = results[1][name]
+    new_numbers = sorted(plan.kept)
+    new_ids = torch.tensor(new_numbers)
+    old_ids = torch.tensor([plan.kept[number] for number in new_numbers])
+    old_vocabulary, new_vocabulary = vocabularies
+    spec = old.family.onnx(old.config, old.head_name)
+    inputs = random_inputs(spec, old.config, ROW_LENGTHS)
+    old_outputs = _compute_outputs(old, inputs, old_ids, old_vocabulary)
+    new_outputs = _compute_outputs(new, inputs, new_ids, new_vocabulary)
+    axes = old.head.outputs
+    mask = inputs.get("attention_mask")
+    for name, expected in old_outputs.items():
+        values = new_outputs[name]
         if mask is not None and expected.shape[: mask.dim()] == mask.shape and mask.dim() > 1:
             expected = expected[mask > 0]
             values = values[mask > 0]
         if axes.get(name, "").endswith("vocab_size"):
-            expected = expected[..., numbers[0]]
-            values = values[..., numbers[1]]
+            expected = expected[..., old_ids]
+            values = values[..., new_ids]
         difference = float((values - expected).abs().max() / expected.abs().max().clamp(min=1e-9))
         if not difference <= TOLERANCE:
             raise VerificationError(
                 f"{name} of the new model differs by {difference:.1e} for tokens that both have: "
-                f"{before.family.name} depends on the ids of tokens",
+                f"{old.family.name} depends on the ids of tokens",
                 "give the padding token its old id; nothing was written",
             )
 
 
-def _as_ids(
-    name: str, values: "Tensor", drawn: "Mapping[str, Tensor]", ids: "Tensor", pad: int
-) -> "Tensor":
-    """Return random token ids as ids of tokens that both models have; other inputs as they are."""
-    if not name.endswith("input_ids"):
-        return values
-    tokens = ids[values % len(ids)]
-    mask = drawn.get("attention_mask")
-    if name != "input_ids" or mask is None:
-        return tokens
-    return tokens.masked_fill(mask == 0, pad)
+def _compute_outputs(
+    checkpoint: Checkpoint,
+    drawn_inputs: "Mapping[str, Tensor]",
+    ids: "Tensor",
+    vocabulary: Vocabulary,
+) -> "Mapping[str, Tensor]":
+    """Return the outputs of a model whose tokens are among some ids."""
+    import torch
+
+    pad_id = vocabulary.roles.get("pad", 0)
+    mask = drawn_inputs.get("attention_mask")
+    inputs = {}
+    for name, values in drawn_inputs.items():
+        inputs[name] = values
+        if name.endswith("input_ids"):
+            inputs[name] = ids[values % len(ids)]
+        if name == "input_ids" and mask is not None:
+            inputs[name] = inputs[name].masked_fill(mask == 0, pad_id)
+    model: Any = load_model(checkpoint, torch.float32)
+    with torch.inference_mode():
+        outputs: Mapping[str, Tensor] = model(**inputs)
+    return outputs

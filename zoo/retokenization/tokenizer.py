@@ -35,17 +35,18 @@ def new_tokenizer(
 ) -> NewTokenizer:
     """Return a tokenizer for a model; by default of its size and the family's letter case."""
     if tokenizer != TRAIN:
-        given = {"--train": train, "--vocab-size": vocab_size, "--lowercase": lowercase}
-        if unused := [flag for flag, value in given.items() if value not in (None, ())]:
-            raise UsageError(
-                f"{unused[0]} is for a tokenizer to train",
-                "give --tokenizer train, or leave it out",
-            )
+        training_options = {"--train": train, "--vocab-size": vocab_size, "--lowercase": lowercase}
+        for flag, value in training_options.items():
+            if value not in (None, ()):
+                raise UsageError(
+                    f"{flag} is for a tokenizer to train",
+                    "give --tokenizer train, or leave it out",
+                )
         return _existing(tokenizer, checkpoint.family, offline=offline)
     if not train:
         raise UsageError("there are no texts to train a tokenizer on", "name them with --train")
     size = getattr(checkpoint.config, "vocab_size", 0)
-    kind = TokenizerToTrain.for_family(
+    tokenizer_to_train = TokenizerToTrain.for_family(
         checkpoint.family, vocab_size=vocab_size or size, lowercase=lowercase
     )
     files = expand_paths(list(train))
@@ -54,7 +55,7 @@ def new_tokenizer(
         documents = list(read_documents(files, ReaderConfig()))
         return [documents[start : start + BATCH] for start in range(0, len(documents), BATCH)]
 
-    return NewTokenizer(kind.make(texts), tuple(files))
+    return NewTokenizer(tokenizer_to_train.make(texts), tuple(files))
 
 
 def _existing(tokenizer: str, family: Family, *, offline: bool) -> NewTokenizer:
@@ -62,8 +63,9 @@ def _existing(tokenizer: str, family: Family, *, offline: bool) -> NewTokenizer:
     if not path.is_file():
         sources = (path,) if path.exists() else ()
         return NewTokenizer(load_tokenizer(tokenizer, family, offline=offline), sources)
-    read_checked(path)  # so that an error names this file, and not its copy
-    with scratch_directory() as folder:  # files are read by their names
+    # The file is read here first, so that an error names it, and not its copy.
+    read_checked(path)
+    with scratch_directory() as folder:  # Files are found by their usual names.
         shutil.copyfile(path, folder / TOKENIZER_JSON)
         settings = path.parent / TOKENIZER_CONFIG
         if settings.is_file():

@@ -37,7 +37,7 @@ def test_intervals_are_those_of_resampled_samples(
     for name, (low, high) in plain.items():
         assert fast[name] == pytest.approx((low, high), abs=0.01)
         assert low < float(whole[name]) < high
-    monkeypatch.setattr(intervals, "DRAWN", 100 * len(cells))  # 100 draws at a time
+    monkeypatch.setattr(intervals, "MAX_DRAWN", 100 * len(cells))  # 100 draws at a time
     assert fast == bootstrap_classification(cells, classes, seed=0, resamples=4000)
 
 
@@ -53,4 +53,4 @@ def test_intervals_of_many_labels_take_the_memory_of_the_samples() -> None:
     tracemalloc.stop()
     low, high = found["accuracy"]
     assert low < 2 / 3 < high and high - low < 0.03
-    assert peak < 40 * 8 * intervals.DRAWN / 8
+    assert peak < 40 * 8 * intervals.MAX_DRAWN / 8

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.integer[Any]]
 Floats = NDArray[np.floating[Any]]
 
-BINS = 15  # of reliability curves, as in Guo et al. 2017
+BINS = 15  # bins of reliability curves, as in Guo et al. 2017
 
 
 def accuracy(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
@@ -17,9 +17,10 @@ def accuracy(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
 
 
 class ClassCounts(NamedTuple):
-    """The sums of a confusion matrix that metrics need, each (..., classes)."""
+    """The sums of a confusion matrix that metrics need, each (..., classes).
 
-    # The matrix itself grows with the square of the labels.
+    The matrix itself would grow with the square of the labels.
+    """
 
     hits: NDArray[np.int64]  # correct predictions of each label
     predicted: NDArray[np.int64]  # predictions of each label
@@ -28,13 +29,17 @@ class ClassCounts(NamedTuple):
     @classmethod
     def of(cls, labels: Ints, predictions: Ints, classes: int, weights: Ints | None = None) -> Self:
         """Count labels and predictions, (n,) from 0; each sample counts once, or by its weight."""
-        times = np.ones(len(labels), np.int64) if weights is None else weights
-        hits = np.where(labels == predictions, times, 0)
+        sample_weights = np.ones(len(labels), np.int64) if weights is None else weights
+        hit_weights = np.where(labels == predictions, sample_weights, 0)
+
+        def count(numbers: Ints, number_weights: Ints) -> NDArray[np.int64]:
+            counts = np.bincount(numbers, weights=number_weights, minlength=classes)
+            return counts.astype(np.int64)
+
         return cls(
-            *(
-                np.bincount(numbers, weights=values, minlength=classes).astype(np.int64)
-                for numbers, values in ((labels, hits), (predictions, times), (labels, times))
-            )
+            hits=count(labels, hit_weights),
+            predicted=count(predictions, sample_weights),
+            actual=count(labels, sample_weights),
         )
 
     def first(self, classes: int) -> Self:
@@ -50,8 +55,10 @@ def confusion_cells(labels: Ints, predictions: Ints) -> NDArray[np.int64]:
 
 
 def class_scores(counts: ClassCounts) -> dict[str, NDArray[np.float64]]:
-    """Return ``precision``, ``recall`` and ``f1`` of each class, (..., classes) each."""
-    # 0 / 0 is 0, as in scikit-learn
+    """Return ``precision``, ``recall`` and ``f1`` of each class, (..., classes) each.
+
+    As in scikit-learn, 0 / 0 is 0.
+    """
 
     def ratio(above: Any, below: Any) -> NDArray[np.float64]:
         quotient: NDArray[np.float64] = np.zeros(np.broadcast(above, below).shape)
@@ -66,18 +73,23 @@ def class_scores(counts: ClassCounts) -> dict[str, NDArray[np.float64]]:
 
 
 def f1_macro(counts: ClassCounts) -> NDArray[np.float64]:
-    """Return the mean F1 of the classes that have samples or predictions, (...,)."""
-    # This is ``f1_score(average="macro")`` of scikit-learn without ``labels``: a class that the
-    # data lacks counts as 0 if it is predicted, and is left out otherwise
-    seen = counts.predicted + counts.actual > 0
-    mean: NDArray[np.float64] = class_scores(counts)["f1"].sum(-1) / np.maximum(seen.sum(-1), 1)
+    """Return the mean F1 of the classes that have samples or predictions, (...,).
+
+    This is ``f1_score(average="macro")`` of scikit-learn without ``labels``: a class that the data
+    lacks counts as 0 if it is predicted, and is left out otherwise.
+    """
+    is_present = counts.predicted + counts.actual > 0
+    f1 = class_scores(counts)["f1"]
+    mean: NDArray[np.float64] = f1.sum(-1) / np.maximum(is_present.sum(-1), 1)
     return mean
 
 
 def matthews_correlation(counts: ClassCounts) -> NDArray[np.float64]:
-    """Return the Matthews correlation of several classes, (...,)."""
-    # Gorodkin 2004, Computational Biology and Chemistry 28, equation 8. It is 0 where all labels or
-    # all predictions are equal
+    """Return the Matthews correlation of several classes, (...,).
+
+    It is equation 8 of Gorodkin 2004, Computational Biology and Chemistry 28, and 0 where all
+    labels or all predictions are equal.
+    """
     hits, predicted, actual = (values.astype(np.float64) for values in counts)
     total = actual.sum(-1)
     above = hits.sum(-1) * total - (predicted * actual).sum(-1)
@@ -88,23 +100,27 @@ def matthews_correlation(counts: ClassCounts) -> NDArray[np.float64]:
 
 
 def classification_metrics(counts: ClassCounts) -> dict[str, NDArray[np.float64]]:
-    """Return the metrics of a classifier, (...,) each."""
-    # With two classes, ``f1`` scores the second one; with more, ``f1_macro`` takes its place
-    two = counts.hits.shape[-1] == 2
-    f1 = {"f1": class_scores(counts)["f1"][..., 1]} if two else {"f1_macro": f1_macro(counts)}
-    return {
-        "accuracy": counts.hits.sum(-1) / np.maximum(counts.actual.sum(-1), 1),
-        **f1,
-        "matthews_correlation": matthews_correlation(counts),
-    }
+    """Return the metrics of a classifier, (...,) each.
+
+    With two classes, ``f1`` scores the second one; with more, ``f1_macro`` takes its place.
+    """
+    metrics = {"accuracy": counts.hits.sum(-1) / np.maximum(counts.actual.sum(-1), 1)}
+    if counts.hits.shape[-1] == 2:
+        metrics["f1"] = class_scores(counts)["f1"][..., 1]
+    else:
+        metrics["f1_macro"] = f1_macro(counts)
+    metrics["matthews_correlation"] = matthews_correlation(counts)
+    return metrics
 
 
 def multi_label_metrics(
     predictions: NDArray[np.bool_], labels: NDArray[np.bool_]
 ) -> dict[str, float]:
-    """Return ``f1_micro``, ``f1_macro`` and ``exact_match`` of flags, (n, labels) each."""
-    # As in ``f1_score`` of scikit-learn for several labels, ``f1_macro`` is the mean over all
-    # labels, and a label with neither samples nor predictions counts as 0.
+    """Return ``f1_micro``, ``f1_macro`` and ``exact_match`` of flags, (n, labels) each.
+
+    As in ``f1_score`` of scikit-learn for several labels, ``f1_macro`` is the mean over all labels,
+    and a label with neither samples nor predictions counts as 0.
+    """
     hits = (predictions & labels).sum(0)
     total = predictions.sum(0) + labels.sum(0)
     per_label = np.divide(2 * hits, total, out=np.zeros(len(hits)), where=total > 0)
@@ -118,20 +134,28 @@ def multi_label_metrics(
 def reliability(
     confidences: Floats, correct: NDArray[np.bool_], bins: int = BINS
 ) -> tuple[float, list[dict[str, float]]]:
-    """Return the expected calibration error and the points of the reliability curve."""
-    # Confidences, the probabilities of the predicted labels, (n,), are put into bins of equal
-    # width. The error is the mean distance between accuracy and mean confidence of a bin, weighted
-    # by its samples (Guo et al. 2017, arXiv:1706.04599, equation 3). Empty bins have no point.
-    # a bin excludes its lower end, and includes the upper one
+    """Return the expected calibration error and the points of the reliability curve.
+
+    Confidences are put into bins of equal width. The error is the mean distance between accuracy
+    and mean confidence of a bin, weighted by its samples (Guo et al. 2017, arXiv:1706.04599,
+    equation 3). Empty bins have no point.
+
+    Args:
+        confidences: the probabilities of the predicted labels, (n,).
+        correct: whether the predictions are right, (n,).
+        bins: the number of bins.
+    """
+    # A bin excludes its lower end, and includes the upper one.
     numbers = np.clip(np.ceil(confidences * bins).astype(np.int64) - 1, 0, bins - 1)
-    points = [
-        {
-            "confidence": float(confidences[inside].mean()),
-            "accuracy": float(correct[inside].mean()),
-            "samples": int(inside.sum()),
-        }
-        for inside in (numbers == number for number in range(bins))
-        if inside.any()
-    ]
-    gaps = (abs(point["accuracy"] - point["confidence"]) * point["samples"] for point in points)
-    return sum(gaps) / len(confidences), points
+    points = []
+    gaps = 0.0
+    for number in range(bins):
+        is_inside = numbers == number
+        if not is_inside.any():
+            continue
+        confidence = float(confidences[is_inside].mean())
+        bin_accuracy = float(correct[is_inside].mean())
+        samples = int(is_inside.sum())
+        points.append({"confidence": confidence, "accuracy": bin_accuracy, "samples": samples})
+        gaps += abs(bin_accuracy - confidence) * samples
+    return gaps / len(confidences), points

@@ -1,6 +1,7 @@
-"""Metrics of labels that a model generates as text, such as GLUE's text-to-text forms."""
+"""Metrics of labels that a model generates as text, such as GLUE's text-to-text forms.
 
-# Texts that are not labels count as in the code released with Raffel et al. 2020, arXiv:1910.10683.
+Texts that are not labels count as in the code released with Raffel et al. 2020, arXiv:1910.10683.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ def word_metrics(
     classes: int,
 ) -> dict[str, float]:
     """Return metrics of a classifier by name; see ``classification_metrics``."""
-    # other texts count as a wrong label, as in ``f1_score_with_invalid`` of the released code
+    # Other texts count as a wrong label, as in ``f1_score_with_invalid`` of the released code.
     predictions = np.where(predictions == NO_LABEL, (labels + 1) % classes, predictions)
     metrics = classification_metrics(ClassCounts.of(labels, predictions, classes))
     return {name: float(metrics[name]) for name in names}

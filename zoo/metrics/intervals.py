@@ -10,10 +10,10 @@ from zoo.metrics.classification import ClassCounts, Ints, classification_metrics
 
 Floats = NDArray[np.floating[Any]]
 
-# of bootstrap intervals
+# Bootstrap intervals: the number of draws, and the probability that an interval covers.
 RESAMPLES = 1000
 COVERAGE = 0.95
-DRAWN = 1 << 21  # numbers of bootstrap draws that are held at once
+MAX_DRAWN = 1 << 21  # numbers of bootstrap draws that are held at once
 
 
 def binomial_error(accuracy: float, count: int) -> float:
@@ -39,37 +39,53 @@ def bootstrap_samples(
     """
     rng = np.random.default_rng(seed)
     draws = [metrics(rng.integers(count, size=count)) for _ in range(resamples)]
-    return {name: interval(np.array([draw[name] for draw in draws])) for name in draws[0]}
+    intervals = {}
+    for name in draws[0]:
+        values = [draw[name] for draw in draws]
+        intervals[name] = interval(np.array(values))
+    return intervals
 
 
 def bootstrap_classification(
     cells: Ints, classes: int, seed: int, resamples: int = RESAMPLES
 ) -> dict[str, tuple[float, float]]:
-    """Return percentile bootstrap intervals of ``classification_metrics`` (Efron 1979)."""
-    # Takes the cells of ``confusion_cells``: the counts of samples that are drawn with replacement
-    # have a multinomial distribution over them. Memory is bounded by ``DRAWN``, and grows neither
-    # with the square of the labels nor with the samples
+    """Return percentile bootstrap intervals of ``classification_metrics`` (Efron 1979).
+
+    The counts of samples that are drawn with replacement have a multinomial distribution over the
+    cells of a confusion matrix. Memory is bounded by ``MAX_DRAWN``, and grows neither with the
+    square of the labels nor with the samples.
+
+    Args:
+        cells: the result of ``confusion_cells``.
+        classes: the number of classes.
+        seed: the seed of the draws.
+        resamples: the number of draws.
+    """
     labels, predictions, counts = cells.T
     rng = np.random.default_rng(seed)
     total = int(counts.sum())
-    hit = labels == predictions
-    at_once = max(1, DRAWN // max(len(cells), classes))
-    parts: list[dict[str, Any]] = []
-    for start in range(0, resamples, at_once):
-        size = min(at_once, resamples - start)
+    is_hit = labels == predictions
+    chunk_size = max(1, MAX_DRAWN // max(len(cells), classes))
+    chunks: list[dict[str, Any]] = []
+    for start in range(0, resamples, chunk_size):
+        size = min(chunk_size, resamples - start)
         draws = rng.multinomial(total, counts / total, size=size)
-        drawn = ClassCounts(
-            _add_columns(draws[:, hit], labels[hit], classes),
+        drawn_counts = ClassCounts(
+            _add_columns(draws[:, is_hit], labels[is_hit], classes),
             _add_columns(draws, predictions, classes),
             _add_columns(draws, labels, classes),
         )
-        parts.append(classification_metrics(drawn))
-    return {name: interval(np.concatenate([part[name] for part in parts])) for name in parts[0]}
+        chunks.append(classification_metrics(drawn_counts))
+    intervals = {}
+    for name in chunks[0]:
+        values = [chunk[name] for chunk in chunks]
+        intervals[name] = interval(np.concatenate(values))
+    return intervals
 
 
 def _add_columns(values: Ints, numbers: Ints, classes: int) -> NDArray[np.int64]:
     """Return the sums of the columns of each class, (rows, classes), from (rows, columns)."""
-    # reduceat adds runs of adjacent columns
+    # ``reduceat`` adds runs of adjacent columns.
     order = np.argsort(numbers, kind="stable")
     present, starts = np.unique(numbers[order], return_index=True)
     sums = np.zeros((len(values), classes), np.int64)

@@ -20,5 +20,8 @@ def likelihood_metrics(
 ) -> dict[str, float]:
     """Return loss, perplexity and accuracy per token, and bits per byte if there is a size."""
     loss = nats / tokens
-    bits = {} if size is None else {"bits_per_byte": nats / math.log(2) / size}
-    return {"loss": loss, "perplexity": perplexity(loss), **bits, "accuracy": correct / tokens}
+    metrics = {"loss": loss, "perplexity": perplexity(loss)}
+    if size is not None:
+        metrics["bits_per_byte"] = nats / math.log(2) / size
+    metrics["accuracy"] = correct / tokens
+    return metrics

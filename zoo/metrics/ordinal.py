@@ -23,10 +23,14 @@ def ordinal_metrics(
 def quadratic_kappa(
     predicted: "NDArray[np.integer[Any]]", actual: "NDArray[np.integer[Any]]"
 ) -> float:
-    """Return Cohen's kappa with weights that grow with the square of the distance."""
-    # Cohen 1968, Psychol. Bull. 70:213. 1 is agreement, 0 what independent ranks would have; 0
-    # where all ranks are one and the same
-    # pairs drawn independently have the mean squared distance of all pairs
-    expected = predicted.var() + actual.var() + (predicted.mean() - actual.mean()) ** 2
-    observed = ((predicted - actual) ** 2).mean()
-    return float(1 - observed / expected) if expected else 0.0
+    """Return Cohen's kappa with weights that grow with the square of the distance.
+
+    It is 1 if all ranks agree, and 0 on average for independent ranks (Cohen 1968, Psychol. Bull.
+    70:213). It is also 0 where all ranks are one and the same.
+    """
+    # Independent ranks have the mean squared distance of all pairs.
+    expected_distance = predicted.var() + actual.var() + (predicted.mean() - actual.mean()) ** 2
+    if expected_distance == 0:
+        return 0.0
+    observed_distance = ((predicted - actual) ** 2).mean()
+    return float(1 - observed_distance / expected_distance)

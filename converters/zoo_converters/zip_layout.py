@@ -46,6 +46,8 @@ def read_zip(file: BinaryIO, size: int) -> dict[str, Record]:
     for entry in entries:
         if entry.header_offset < end:
             raise Refused(f"its record {entry.orig_filename!r:.100} overlaps another")
+        if entry.volume:
+            raise Refused(f"its record {entry.orig_filename!r:.100} is on another disk")
         offset = _data(file, size, entry)
         end = offset + entry.file_size
         if end > begin:
@@ -66,6 +68,8 @@ def _directory(file: BinaryIO, size: int) -> int:
         raise Refused("it does not end where its ZIP archive does: it is cut off or has a tail")
     length = end[5]
     begin = end[6]
+    disks = end[1:3]
+    entries = end[3:5]
     directory_end = size - END.size
     if size >= END.size + END64_AT.size:
         locator = _unpack(END64_AT, file, size, size - END.size - END64_AT.size)
@@ -77,6 +81,10 @@ def _directory(file: BinaryIO, size: int) -> int:
                 raise Refused("its ZIP directory is damaged")
             length = end64[8]
             begin = end64[9]
+            disks = end64[4:6]
+            entries = end64[6:8]
+    if any(disks) or entries[0] != entries[1]:
+        raise Refused("it is a part of a ZIP archive of several disks")
     if begin + length != directory_end:
         raise Refused("its ZIP directory is not where it should be")
     problem = size_problem("length of its ZIP directory", length, MAX_ZIP_DIRECTORY_BYTES)

@@ -348,7 +348,7 @@ def overlapping() -> bytes:
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_ambiguous_archives(tmp_path: Path) -> None:
-    good = archive(PICKLE, DATA)
+    good = archive(PICKLE, DATA, ("archive/version", b"3\n"))
     scanned(tmp_path, good)
     evil = ("archive/data.pkl", pickle.dumps(Payload(os.getpid), 2))
     second = LOCAL.size + len(PICKLE[0]) + len(GOOD)  # start of the second record

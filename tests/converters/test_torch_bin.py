@@ -304,6 +304,32 @@ def test_the_version_among_the_data_is_read_first(tmp_path: Path) -> None:
         inspect(tmp_path / NAME)
 
 
+@pytest.mark.parametrize("field", [16, 20, 24, 32])  # disk, disk of the directory, two counts
+def test_archives_of_several_disks_are_refused(field: int, tmp_path: Path) -> None:
+    torch.save({"a": torch.ones(3)}, tmp_path / NAME)
+    data = bytearray((tmp_path / NAME).read_bytes())
+    end64 = len(data) - 22 - 20 - 56  # torch always writes this record, its locator and the old end
+    assert data[end64:].startswith(b"PK\6\6")
+    data[end64 + field] += 2
+    (tmp_path / NAME).write_bytes(data)
+    with pytest.raises(RuntimeError, match="PytorchStreamReader"):
+        torch.load(tmp_path / NAME)
+    with pytest.raises(VerificationError, match=r"several disks|directory"):
+        inspect(tmp_path / NAME)
+
+
+def test_records_on_another_disk_are_refused(tmp_path: Path) -> None:
+    torch.save({"a": torch.ones(3)}, tmp_path / NAME)
+    data = bytearray((tmp_path / NAME).read_bytes())
+    begin = data.index(b"PK\1\2")
+    data[begin + 34] = 7
+    (tmp_path / NAME).write_bytes(data)
+    with pytest.raises(RuntimeError, match="multidisk"):
+        torch.load(tmp_path / NAME)
+    with pytest.raises(VerificationError, match=r"data\.pkl' is on another disk"):
+        inspect(tmp_path / NAME)
+
+
 def rewrite_version(path: Path, content: bytes | None, among_data: bytes | None = None) -> None:
     """Replace the record with the version of an archive, or remove it."""
     with zipfile.ZipFile(path) as archive:

@@ -23,6 +23,7 @@ from zoo.errors import ZooError
 
 CPU_SECONDS = 15
 WALL_SECONDS = 90
+HANGS = "hangs"  # failure of a case that reaches one of these limits
 ADDRESS_SPACE = 2 << 30  # in addition to the parent's, which has imported torch
 RESIDENT = 700 << 20  # in addition to an idle fork's
 REFUSED = (2, 3, 4)
@@ -294,7 +295,7 @@ def _verdict(folder: Path, status: int) -> dict[str, Any]:
         return verdict
     error = folder / "err"
     text = error.read_text("utf-8", "replace")[-1000:] if error.exists() else ""
-    why = "hangs" if status in (-signal.SIGKILL, -signal.SIGXCPU) else f"ends by {status}"
+    why = HANGS if status in (-signal.SIGKILL, -signal.SIGXCPU) else f"ends by {status}"
     return {"code": status, "failure": why, "stderr": text, "check": ""}
 
 

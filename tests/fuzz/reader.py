@@ -24,6 +24,7 @@ class Reader(ABC):
         targets: glob patterns of the files to mutate, relative to the example.
         also_named: names that an error may contain instead of a file name.
         unusual: replace a target by a FIFO, a device or a directory in some cases, or remove it.
+        computes: a sound file may ask for any amount of computation, such as rows of a table.
         kinds: kinds of files, one of which a case has; empty if all cases have the same files.
     """
 
@@ -32,6 +33,7 @@ class Reader(ABC):
     targets: Sequence[str]
     also_named: ClassVar[Sequence[str]] = ()
     unusual: ClassVar[bool] = True
+    computes: ClassVar[bool] = False
     kinds: Sequence[str] = ()
 
     def names(self) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.limits import limits_table
+from tests.fuzz.case import CPU_SECONDS, HANGS
 from tests.reporting import PROMISES
 
 ROOT = Path(__file__).parents[2]
@@ -97,6 +98,8 @@ def sizes(results: Path) -> list[str]:
             values = ("", "", "")
             if row is not None:
                 seconds = f"{row['seconds']:.1f} s"
+                if row["failure"] == HANGS:
+                    seconds = f"more than {CPU_SECONDS} s"
                 values = (f"{row['size']:,}", f"{row['peak'] / 1e6:.0f} MB", seconds)
             cells += values
         rows.append(cells)

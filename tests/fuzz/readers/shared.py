@@ -116,6 +116,7 @@ class DistillRecipe(Reader):
     weight = 0.7
     also_named = PATHS  # of a cache or of data, which a mutated recipe may name
     targets: Sequence[str] = ("settings.yaml",)
+    computes = True  # the steps of a run
     COMMAND: ClassVar[Sequence[str]] = DISTILL
 
     def make(self, folder: Path) -> None:

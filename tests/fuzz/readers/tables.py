@@ -65,6 +65,7 @@ class Table(Reader):
     weight = 3
     also_named = ("table.",)
     targets: Sequence[str] = ("table.*",)
+    computes = True  # the results of a model for each row
     task = "text-classification"
     family = "bert"
     kinds: Sequence[str] = (*(".jsonl", ".tsv", ".csv", ".parquet", ".jsonl.gz", ".tsv.gz"),)
@@ -222,6 +223,7 @@ class Glue(Reader):
     name = "glue"
     also_named = ("GLUE",)
     targets = ("GLUE/CoLA/dev.tsv", "GLUE/RTE/dev.tsv")
+    computes = True
     COMMAND: ClassVar[Sequence[str]] = (
         *("eval", "models", "--suite", "glue", "--eval", "GLUE", "--json", "--no-record"),
     )

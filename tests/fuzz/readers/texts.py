@@ -185,6 +185,7 @@ class Inputs(Reader):
     name = "inputs"
     weight = 2
     targets = ("texts/one.*",)
+    computes = True  # the results of a model for each text
     MANY = (".txt", ".txt.gz", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
 
     def make(self, folder: Path) -> None:

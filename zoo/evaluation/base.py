@@ -26,7 +26,8 @@ TEXTS_AT_ONCE = 1024  # texts that are tokenized together
 SHOWN_TOKENS = 5  # tokens of a text that predictions show
 
 
-# of a sample, as ``zoo eval --predictions`` writes it: text, label, prediction, and what tasks add
+# The row of a sample that ``zoo eval --predictions`` writes: text, label, prediction, and what
+# tasks add.
 Prediction = Mapping[str, Any]
 
 
@@ -35,7 +36,7 @@ class Result:
     """Result of an evaluation.
 
     Attributes:
-        metrics: name -> value, of the whole data.
+        metrics: name -> value over all data.
         details: name -> further values, such as the metrics of each part.
     """
 
@@ -55,11 +56,19 @@ class RestartableIterable(Iterable[Item]):
 
 
 class Samples(Iterable[Item]):
-    """The first samples of files, which every iteration reads again instead of keeping them."""
+    """The first samples of files, which every iteration reads again instead of keeping them.
 
-    # The first iteration, which has to be complete, reviews the samples and counts the rows that
-    # cannot be used; at its end, it refuses these rows unless ``skip`` is set. ``notes`` is what
-    # users should know about the data.
+    The first iteration, which has to be complete, reviews the samples and counts the rows that
+    cannot be used; at its end, it refuses these rows unless ``skip`` is set. ``notes`` is what
+    users should know about the data.
+
+    Args:
+        read: reads the files, and adds the rows that cannot be used to the problems.
+        review: returns what is reviewed of a sample.
+        limit: number of samples to use; ``None`` for all.
+        skip: leave out rows that cannot be used, not refuse them.
+        silent: log nothing about the data.
+    """
 
     def __init__(
         self,
@@ -68,7 +77,7 @@ class Samples(Iterable[Item]):
         limit: int | None,
         *,
         skip: bool,
-        silent: bool = False,  # log nothing about the data
+        silent: bool = False,
     ) -> None:
         self._read = read
         self._review = review
@@ -76,18 +85,22 @@ class Samples(Iterable[Item]):
         self._skip = skip
         self.skipped = 0
         self.notes = list[str]()
-        self._known = False
+        self._is_reviewed = False
         self._silent = silent
 
     def __iter__(self) -> Iterator[Item]:
         """Read the files; ``InvalidRows`` if rows cannot be used and are not skipped."""
-        # decided at the first item: a generator expression calls this when it is made
-        yield from self._again() if self._known else self._first()
+        # This is a generator, so that the first item decides: a generator expression calls
+        # ``__iter__`` when it is made.
+        if self._is_reviewed:
+            yield from self._read_again()
+        else:
+            yield from self._review_samples()
 
-    def _again(self) -> Iterator[Item]:
+    def _read_again(self) -> Iterator[Item]:
         return itertools.islice(self._read(RowProblems(skip=True)), self._limit)
 
-    def _first(self) -> Iterator[Item]:
+    def _review_samples(self) -> Iterator[Item]:
         problems = RowProblems(skip=self._skip)
         review = DataReview()
         for item in itertools.islice(self._read(problems), self._limit):
@@ -95,7 +108,7 @@ class Samples(Iterable[Item]):
             review.add(self._review(item), sample.location)
             yield item
         problems.require_none()
-        self._known = True
+        self._is_reviewed = True
         self.skipped = problems.count
         self.notes = review.warnings("samples to evaluate", self._locate)
         if self._silent:
@@ -103,15 +116,19 @@ class Samples(Iterable[Item]):
         if review.labels:
             LOG.info("samples of each label: %s", count_labels(review.labels))
         if problems.count:
-            first = problems.first[0].what
-            LOG.warning("warning: %s rows are skipped, such as %s", f"{problems.count:,}", first)
+            example = problems.first[0].what
+            LOG.warning("warning: %s rows are skipped, such as %s", f"{problems.count:,}", example)
         for line in self.notes:
             LOG.warning("warning: %s", line)
 
     def _locate(self, numbers: Collection[int]) -> dict[int, str]:
         """Return the locations of samples by their numbers."""
-        samples: Iterable[Any] = itertools.islice(self._again(), max(numbers) + 1)
-        return {k: sample.location for k, sample in enumerate(samples) if k in numbers}
+        samples: Iterable[Any] = itertools.islice(self._read_again(), max(numbers) + 1)
+        locations = {}
+        for number, sample in enumerate(samples):
+            if number in numbers:
+                locations[number] = sample.location
+        return locations
 
 
 class Evaluation(ABC):
@@ -144,7 +161,8 @@ class Evaluation(ABC):
         self.session = session
         self.limit = limit
         self.skip_invalid = skip_invalid
-        self.silent = False  # about the data, which another evaluation has told about
+        # Whether to log nothing about the data, because another evaluation has logged it.
+        self.silent = False
         self._samples: Samples[Any] | None = None
         self._on_prediction: Callable[[Prediction], None] | None = None
 
@@ -162,12 +180,14 @@ class Evaluation(ABC):
 
     @property
     def class_labels(self) -> Sequence[str]:
-        """Names of the classes that labels and predictions are of; by default none."""
+        """Names of the classes of labels and predictions; by default none."""
         return ()
 
     def warn(self, lines: Sequence[str]) -> None:
         """Log what the user should know about the data."""
-        for line in () if self.silent else lines:
+        if self.silent:
+            return
+        for line in lines:
             LOG.warning("warning: %s", line)
 
     def samples(
@@ -238,7 +258,9 @@ class Evaluation(ABC):
 
         By default the probability of a wrong prediction: the most confident errors come first.
         """
-        return None if row.get("correct", True) else float(row.get("probability") or 0.0)
+        if row.get("correct", True):
+            return None
+        return float(row.get("probability") or 0.0)
 
     @abstractmethod
     def measure(self, files: Sequence[Path]) -> Result:
@@ -248,10 +270,10 @@ class Evaluation(ABC):
 class LikelihoodEvaluation(Evaluation):
     """An evaluation of a model that predicts tokens."""
 
-    # of the models that can be evaluated; empty for all
+    # Scorers of the models that can be evaluated; empty for all.
     scorers: ClassVar[tuple[type[Scorer], ...]] = ()
-    # another scorer -> the evaluation of its models that is like this one
-    others: ClassVar[Mapping[type[Scorer], str]] = {}
+    # Another scorer -> the name of the similar evaluation of its models.
+    counterparts: ClassVar[Mapping[type[Scorer], str]] = {}
 
     def __init__(
         self,
@@ -268,14 +290,15 @@ class LikelihoodEvaluation(Evaluation):
     @override
     def require_supported(cls, checkpoint: "Checkpoint") -> None:
         """Check the head; the error names the counterpart of the evaluation for it, if any."""
-        kind = scorer_type(checkpoint.head_name, checkpoint.head)
-        other = cls.others.get(kind) if kind is not None else None
-        if other is not None and kind not in cls.scorers:
-            raise UsageError(
-                f"{checkpoint.name} has the head {checkpoint.head_name}, which cannot be scored by "
-                f"{cls.name}",
-                f"--task {other} is its counterpart for this head",
-            )
+        scorer_class = scorer_type(checkpoint.head_name, checkpoint.head)
+        if scorer_class is not None and scorer_class not in cls.scorers:
+            counterpart = cls.counterparts.get(scorer_class)
+            if counterpart is not None:
+                raise UsageError(
+                    f"{checkpoint.name} has the head {checkpoint.head_name}, which cannot be "
+                    f"scored by {cls.name}",
+                    f"--task {counterpart} is its counterpart for this head",
+                )
         require_scorer(checkpoint, cls.scorers)
 
     @classmethod
@@ -288,18 +311,21 @@ class LikelihoodEvaluation(Evaluation):
     @property
     def kept_tokens(self) -> int:
         """Number of the least likely tokens of a text that predictions show."""
-        return 0 if self._on_prediction is None else SHOWN_TOKENS
+        if self._on_prediction is None:
+            return 0
+        return SHOWN_TOKENS
 
     def score_columns(self, score: TextScore) -> Prediction:
         """Return the columns of a text's score, with its least likely tokens."""
+        least_likely = []
+        for log_prob, number in score.least_likely:
+            token = self.scorer.tokenizer.token(number)
+            least_likely.append({"token": token, "log_prob": log_prob})
         return {
             "loss": -score.log_prob / score.tokens,
             "accuracy": score.correct / score.tokens,
             "tokens": score.tokens,
-            "least_likely": [
-                {"token": self.scorer.tokenizer.token(token), "log_prob": log_prob}
-                for log_prob, token in score.least_likely
-            ],
+            "least_likely": least_likely,
         }
 
     def scored(
@@ -309,16 +335,17 @@ class LikelihoodEvaluation(Evaluation):
 
         Texts are read again only then. ``scores`` has index and score of each text with tokens.
         """
-        numbered = enumerate(() if self._on_prediction is None else texts)
+        if self._on_prediction is None:
+            for _, score in scores:
+                yield score
+            return
+        numbered_texts = enumerate(texts)
         for number, score in scores:
-            if self._on_prediction is not None and score.tokens:
-                text = next(text for index, text in numbered if index == number)
-                prediction = {
-                    "location": f"text {number + 1}",
-                    "text": text,
-                    **self.score_columns(score),
-                }
-                self._on_prediction(prediction)
+            if score.tokens:
+                # Texts without tokens have no scores.
+                text = next(text for index, text in numbered_texts if index == number)
+                columns = self.score_columns(score)
+                self._on_prediction({"location": f"text {number + 1}", "text": text, **columns})
             yield score
 
     def require_short(self, text: str, encoded: "Encoded") -> None:

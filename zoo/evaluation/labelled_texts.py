@@ -1,6 +1,6 @@
 """Evaluation of models that score texts, on tables of labelled texts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,7 +26,7 @@ EVALUATIONS: Mapping[Problem, str] = {
     "regression": "regression",
     "multi_label_classification": "multi-label",
 }
-WORDS = "token-classification"
+WORD_CLASSIFICATION = "token-classification"
 
 
 def require_evaluated(checkpoint: "Checkpoint", name: str, suitable: str) -> None:
@@ -39,7 +39,10 @@ def require_evaluated(checkpoint: "Checkpoint", name: str, suitable: str) -> Non
     """
     require_head(checkpoint, CLASSIFY)
     labels_words = len(checkpoint.head.outputs["logits"].split()) == 3
-    actual = WORDS if labels_words else EVALUATIONS[problem_of(checkpoint.config)]
+    if labels_words:
+        actual = WORD_CLASSIFICATION
+    else:
+        actual = EVALUATIONS[problem_of(checkpoint.config)]
     if actual != suitable:
         raise UsageError(
             f"{checkpoint.name}, with the head {checkpoint.head_name}, is a model for {actual}, "
@@ -57,9 +60,10 @@ def labels_in_data(labels: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class TextEvaluation(Evaluation):
-    """Evaluation on tables; see ``zoo.data.readers.tables`` for their formats."""
+    """Evaluation on tables; see ``zoo.data.readers.tables`` for their formats.
 
-    # The details have 95 % bootstrap intervals of the metrics.
+    The details have 95 % bootstrap intervals of the metrics.
+    """
 
     results: ClassVar[TextResults]  # what logits and labels mean
     # Name of the evaluation for the problem type that the head needs; by default this one.
@@ -107,24 +111,23 @@ class TextEvaluation(Evaluation):
         import numpy as np
 
         samples = self.samples(lambda problems: self._read(files, problems), self._review)
-        labels = np.fromiter(
-            (self._label(sample) for sample in samples), self.results.label_dtype(self.model)
-        )
+        label_dtype = self.results.label_dtype(self.model)
+        labels = np.fromiter((self._label(sample) for sample in samples), label_dtype)
         self.warn(self.results.warnings(self.model, labels))
-        records = (TextExample(s.text, s.pair, location=s.location) for s in samples)
-        model_results = (added for _, added in self.task.stream(records))
-        outputs = np.fromiter(
-            (
-                self.results.output_values(self.model, result)
-                for result in self.observed(samples, model_results, self._row)
-            ),
-            self.results.output_dtype(self.model),
-        )
+        output_dtype = self.results.output_dtype(self.model)
+        outputs = np.fromiter(self._output_values(samples), output_dtype)
         predictions = {"label": labels}
         for name in outputs.dtype.names or ():
             predictions[name] = outputs[name]
         metrics, details = self.results.evaluate(self.model, predictions, self.seed)
         return Result({**metrics, "samples": len(labels)}, details)
+
+    def _output_values(self, samples: Iterable[Sample]) -> Iterator[tuple[Any, ...]]:
+        """Yield what the metrics need of the model's result for each sample."""
+        records = (TextExample(s.text, s.pair, location=s.location) for s in samples)
+        model_results = (result for _, result in self.task.stream(records))
+        for result in self.observed(samples, model_results, self._row):
+            yield self.results.output_values(self.model, result)
 
     def _read(self, files: Sequence[Path], problems: RowProblems) -> Iterator[Sample]:
         samples = iter_samples(

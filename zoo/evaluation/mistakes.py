@@ -12,7 +12,7 @@ from zoo.evaluation.base import Prediction
 from zoo.metrics.classification import reliability
 from zoo.report.mistakes import Mistakes
 
-MOST = 50  # predictions that are kept
+MAX_WORST = 50  # number of the worst predictions that are kept
 
 
 class MistakeCollector:
@@ -24,11 +24,12 @@ class MistakeCollector:
         self._mistake = mistake
         self._names = dict.fromkeys(labels)
         self._heap: list[tuple[float, int, Prediction]] = []
-        self._samples = self._wrong = 0
-        self._judged = False  # whether predictions are right or wrong
+        self._samples = 0
+        self._wrong = 0
+        self._is_judged = False  # Whether predictions are right or wrong.
         self._cells = Counter[tuple[str, str]]()
-        self._of_label = Counter[str]()
-        self._wrong_of_label = Counter[str]()
+        self._label_counts = Counter[str]()
+        self._wrong_label_counts = Counter[str]()
         self._confidences = array("d")
         self._correct = bytearray()
 
@@ -36,12 +37,15 @@ class MistakeCollector:
         """Count a prediction, and keep it if it is among the worst."""
         self._samples += 1
         badness = self._mistake(row)
-        self._judged |= "correct" in row or badness is None
+        self._is_judged |= "correct" in row or badness is None
         if badness is not None:
             self._wrong += 1
-            # of equal ones the first comes first
+            # The first of equally bad predictions comes first.
             item = (badness, -self._samples, row)
-            (heapq.heappush if len(self._heap) < MOST else heapq.heappushpop)(self._heap, item)
+            if len(self._heap) < MAX_WORST:
+                heapq.heappush(self._heap, item)
+            else:
+                heapq.heappushpop(self._heap, item)
         if self._names:
             self._count(row)
 
@@ -49,14 +53,14 @@ class MistakeCollector:
         label = row["label"]
         prediction = row["prediction"]
         probability = row.get("probability")
-        several = isinstance(label, list | tuple)
-        names = label if several else [label]
+        is_multi_label = isinstance(label, list | tuple)
+        names = label if is_multi_label else [label]
         if not {*names} <= self._names.keys():
             return
-        self._of_label.update(names)
-        found = prediction if several else [prediction]
-        self._wrong_of_label.update(name for name in names if name not in found)
-        if several:
+        self._label_counts.update(names)
+        predicted_names = prediction if is_multi_label else [prediction]
+        self._wrong_label_counts.update(name for name in names if name not in predicted_names)
+        if is_multi_label:
             return
         self._cells[label, prediction] += 1
         if isinstance(probability, float):
@@ -65,30 +69,36 @@ class MistakeCollector:
 
     def mistakes(self, step: int | None = None) -> Mistakes:
         """Return what was collected."""
-        confusion: dict[str, dict[str, int]] = {}
-        if self._cells:
-            present = {name for pair in self._cells for name in pair}
-            confusion = {label: {} for label in self._names if label in present}
-            for (label, prediction), count in sorted(self._cells.items()):
-                confusion[label][prediction] = count
         error = None
         curve = list[dict[str, Any]]()
         if self._confidences:
             confidences = np.frombuffer(self._confidences)
             error, curve = reliability(confidences, np.frombuffer(self._correct, np.bool_))
+        labels = {}
+        for name in self._names:
+            if self._label_counts[name]:
+                labels[name] = (self._label_counts[name], self._wrong_label_counts[name])
+        worst_items = sorted(self._heap, key=lambda item: item[:2], reverse=True)
         return Mistakes(
             samples=self._samples,
-            wrong=self._wrong if self._judged else None,
+            wrong=self._wrong if self._is_judged else None,
             step=step,
-            confusion=confusion,
+            confusion=self._confusion(),
             reliability=curve,
             calibration_error=error,
-            labels={
-                name: (self._of_label[name], self._wrong_of_label[name])
-                for name in self._names
-                if self._of_label[name]
-            },
-            worst=[
-                dict(row) for *_, row in sorted(self._heap, key=lambda item: item[:2], reverse=True)
-            ],
+            labels=labels,
+            worst=[dict(row) for _, _, row in worst_items],
         )
+
+    def _confusion(self) -> dict[str, dict[str, int]]:
+        """Return label -> prediction -> number of samples, for the classes that occur."""
+        present_names = set[str]()
+        for pair in self._cells:
+            present_names.update(pair)
+        confusion: dict[str, dict[str, int]] = {}
+        for name in self._names:
+            if name in present_names:
+                confusion[name] = {}
+        for (label, prediction), count in sorted(self._cells.items()):
+            confusion[label][prediction] = count
+        return confusion

@@ -27,9 +27,11 @@ INTERVALS = "intervals"  # key of the details of a result
 
 
 def is_recordable(reference: str, checkpoint: "Checkpoint") -> bool:
-    """Return whether a reference is the directory of the checkpoint itself."""
-    # A name of the store, of the registry or of the Hub refers to a conversion that others also
-    # use, and a directory in another layout was converted into a cache.
+    """Return whether a reference is the directory of the checkpoint itself.
+
+    A name in the store, the registry or the Hub refers to a conversion that others also use, and a
+    directory in another layout was converted into a cache.
+    """
     path = Path(reference).expanduser()
     return path.is_dir() and path.resolve() == checkpoint.path.resolve()
 
@@ -42,33 +44,45 @@ def evaluation_record(
     result: Result,
 ) -> EvaluationRecord:
     """Return the record of an evaluation of a model on data, with its settings."""
-    files = {os.path.abspath(path): hash_file(path) for path in expand_paths(list(data))}
-    common = os.path.commonpath([os.path.dirname(name) for name in files])
+    digests = {os.path.abspath(path): hash_file(path) for path in expand_paths(list(data))}
+    common_folder = os.path.commonpath([os.path.dirname(name) for name in digests])
+    relative_digests = {}
+    for name, digest in digests.items():
+        relative_name = os.path.relpath(name, common_folder)
+        relative_digests[readable_name(relative_name)] = digest
+    metrics = {}
+    for name, value in result.metrics.items():
+        if math.isfinite(value):
+            metrics[name] = float(value)
+    intervals = {}
+    for name, ends in result.details.get(INTERVALS, {}).items():
+        if all(map(math.isfinite, ends)):
+            intervals[name] = ends
     return EvaluationRecord(
         task=task,
-        data={
-            readable_name(os.path.relpath(name, common)): digest for name, digest in files.items()
-        },
+        data=relative_digests,
         settings=msgspec.to_builtins(dict(settings)),
         backend=session.backend,
         dtype=session.dtype,
-        metrics={n: float(value) for n, value in result.metrics.items() if math.isfinite(value)},
-        intervals={
-            name: ends
-            for name, ends in result.details.get(INTERVALS, {}).items()
-            if all(map(math.isfinite, ends))
-        },
+        metrics=metrics,
+        intervals=intervals,
         created_by=__version__,
     )
 
 
 def record_evaluation(path: Path, record: EvaluationRecord) -> None:
-    """Add a record to a model's manifest; it replaces the record of the same evaluation, if any."""
+    """Add a record to a model's manifest; it replaces the record of the same evaluation, if any.
 
-    # If the directory cannot be written, log a warning.
+    If the directory cannot be written, this logs a warning.
+    """
+
     def change(manifest: Manifest) -> Manifest:
-        others = [before for before in manifest.evaluations if not before.is_repeated_by(record)]
-        return msgspec.structs.replace(manifest, evaluations=[*others, record])
+        evaluations = []
+        for evaluation in manifest.evaluations:
+            if not evaluation.is_repeated_by(record):
+                evaluations.append(evaluation)
+        evaluations.append(record)
+        return msgspec.structs.replace(manifest, evaluations=evaluations)
 
     try:
         update_manifest(path, change)

@@ -32,7 +32,7 @@ class Perplexity(LikelihoodEvaluation):
 
     name: ClassVar[str] = "perplexity"
     scorers: ClassVar[tuple[type[Scorer], ...]] = (CausalScorer,)
-    others: ClassVar[Mapping[type[Scorer], str]] = {MaskedScorer: "pseudo-perplexity"}
+    counterparts: ClassVar[Mapping[type[Scorer], str]] = {MaskedScorer: "pseudo-perplexity"}
 
     def __init__(self, *args: Any, stride: int | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -69,7 +69,7 @@ class PseudoPerplexity(LikelihoodEvaluation):
 
     name: ClassVar[str] = "pseudo-perplexity"
     scorers: ClassVar[tuple[type[Scorer], ...]] = (MaskedScorer,)
-    others: ClassVar[Mapping[type[Scorer], str]] = {CausalScorer: "perplexity"}
+    counterparts: ClassVar[Mapping[type[Scorer], str]] = {CausalScorer: "perplexity"}
 
     @override
     def measure(self, files: Sequence[Path]) -> Result:

@@ -12,7 +12,7 @@ from zoo.data.readers.labelled import Columns, describe_labels
 from zoo.data.readers.problems import RowError, RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.evaluation.base import Evaluation, Prediction, Result
-from zoo.evaluation.labelled_texts import WORDS, require_evaluated
+from zoo.evaluation.labelled_texts import WORD_CLASSIFICATION, require_evaluated
 from zoo.inference.processing.records import TextExample
 from zoo.inference.task import EncodedExample
 from zoo.metrics.classification import ClassCounts, class_scores, f1_macro
@@ -91,7 +91,7 @@ class TokenClassificationEvaluation(Evaluation):
     @classmethod
     @override
     def require_supported(cls, checkpoint: "Checkpoint") -> None:
-        require_evaluated(checkpoint, cls.name, WORDS)
+        require_evaluated(checkpoint, cls.name, WORD_CLASSIFICATION)
 
     @override
     def measure(self, files: Sequence[Path]) -> Result:

@@ -7,19 +7,20 @@ from zoo.io.page_text import html_text
 from zoo.report.confusion import Counts, shorten_name, worst_labels
 from zoo.report.svg import LEFT, Axis, Plot
 
-MOST_CHARACTERS = 48  # of a name; the middle of longer ones is left out
-CHARACTER = 6.4  # approximate width
-CELL = 44  # of a confusion matrix
+MAX_CHARACTERS = 48  # characters of a name; the middle of longer ones is left out
+CHARACTER = 6.4  # approximate width of a character
+CELL = 44  # width and height of a cell of a confusion matrix
 BAR = 22  # height of a row of bars
 DARK = 0.55  # share above which the text of a cell is light
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """Content of an SVG image, and its size."""
+    """Content of an SVG image, and its size.
 
-    # Colours follow classes: ``zoo/report/templates/style.css`` has them for pages, in light and
-    # dark, and ``STYLE`` in ``zoo/report/figures.py`` for files.
+    Colours follow classes: ``zoo/report/templates/style.css`` has them for pages, in light and
+    dark, and ``STYLE`` in ``zoo/report/figures.py`` for files.
+    """
 
     title: str
     width: float
@@ -41,11 +42,15 @@ class Drawing:
         )
 
 
-def confusion_drawing(counts: Counts, most: int) -> Drawing:
-    """Return a confusion matrix: label -> predicted label -> number of samples."""
-    # Shades are shares of a row. Of more than ``most`` labels, those with the most wrong
-    # predictions are drawn.
-    labels = worst_labels(counts, most)
+def confusion_drawing(counts: Counts, limit: int) -> Drawing:
+    """Return a confusion matrix, whose shades are shares of a row.
+
+    Args:
+        counts: label -> predicted label -> number of samples.
+        limit: number of labels; if there are more, those with the most wrong predictions are
+            drawn.
+    """
+    labels = worst_labels(counts, limit)
     names = [drawn_name(name) for name in labels]
     margin = 28 + CHARACTER * max(map(len, names))
     side = CELL * len(labels)
@@ -63,12 +68,13 @@ def confusion_drawing(counts: Counts, most: int) -> Drawing:
             count = counts[name].get(other, 0)
             across = margin + CELL * column
             share = count / total
-            kind = "right" if other == name else "wrong"
+            cell_class = "right" if other == name else "wrong"
+            text_class = "light" if share > DARK else "name"
             parts.append(
                 f'<rect x="{across:.1f}" y="{12 + CELL * row}" width="{CELL}" height="{CELL}" '
-                f'fill-opacity="{share:.3f}" class="cell {kind}"/>'
+                f'fill-opacity="{share:.3f}" class="cell {cell_class}"/>'
                 f'<text x="{across + CELL / 2:.1f}" y="{centre + 4}" '
-                f'class="middle {"light" if share > DARK else "name"}">{count:,}</text>'
+                f'class="middle {text_class}">{count:,}</text>'
             )
     for column, name in enumerate(names):
         place = f"{margin + CELL * (column + 0.5) + 4:.1f} {side + 26}"
@@ -88,14 +94,15 @@ def reliability_drawing(points: Sequence[Mapping[str, float]]) -> Drawing:
     plot = Plot(Axis(0, 1, 0.2), Axis(0, 1, 0.2), right=LEFT + 280, bottom=22 + 240)
     bars = Plot(plot.x, Axis(0, 1, 0.5), right=plot.right, top=plot.bottom + 44, bottom=354)
     places = [plot.place((point["confidence"], point["accuracy"])) for point in points]
-    most = max(int(point["samples"]) for point in points)
-    curve = " ".join(f"{across:.1f},{down:.1f}" for across, down in places)
+    most_samples = max(int(point["samples"]) for point in points)
     parts = [
         plot.grid("accuracy", "confidence"),
         f'<path class="axis dashed" d="M{LEFT} {plot.bottom}L{plot.right} {plot.top}"/>',
-        *([f'<polyline class="validation" points="{curve}"/>'] if len(places) > 2 else []),
-        '<g class="validation">',
     ]
+    if len(places) > 2:
+        curve = " ".join(f"{across:.1f},{down:.1f}" for across, down in places)
+        parts.append(f'<polyline class="validation" points="{curve}"/>')
+    parts.append('<g class="validation">')
     for (across, down), point in zip(places, points, strict=True):
         title = (
             f"{int(point['samples']):,} samples of confidence {point['confidence']:.3f}, "
@@ -106,14 +113,14 @@ def reliability_drawing(points: Sequence[Mapping[str, float]]) -> Drawing:
         )
     parts.append("</g>")
     for (across, _), point in zip(places, points, strict=True):
-        _, top = bars.place((0, point["samples"] / most))
+        _, top = bars.place((0, point["samples"] / most_samples))
         parts.append(
             f'<rect class="cell right" x="{max(LEFT, across - 7):.1f}" y="{top:.1f}" width="14" '
             f'height="{bars.bottom - top:.1f}"/>'
         )
     parts += [
         f'<path class="axis" d="M{LEFT} {bars.bottom}H{plot.right}"/>',
-        f'<text x="{LEFT - 6}" y="{bars.top + 8}" class="end">{most:,}</text>',
+        f'<text x="{LEFT - 6}" y="{bars.top + 8}" class="end">{most_samples:,}</text>',
         f'<text x="{plot.right}" y="{bars.bottom + 16}" class="end unit">samples by confidence'
         "</text>",
         f'<text x="{plot.right - 6}" y="{plot.bottom - 8}" class="end unit">'
@@ -122,36 +129,43 @@ def reliability_drawing(points: Sequence[Mapping[str, float]]) -> Drawing:
     return Drawing("Accuracy by confidence", plot.right + 20, bars.bottom + 26, parts)
 
 
-def labels_drawing(labels: Mapping[str, tuple[int, int]], most: int) -> Drawing:
-    """Return bars of samples by label: label -> (samples, those that are predicted wrong)."""
-    # Of more than ``most`` labels, the most frequent ones are drawn.
+def labels_drawing(labels: Mapping[str, tuple[int, int]], limit: int) -> Drawing:
+    """Return bars of samples by label.
+
+    Args:
+        labels: label -> (number of samples, number of those that are predicted wrong).
+        limit: number of labels; if there are more, the most frequent ones are drawn.
+    """
     by_size = sorted(labels, key=lambda label: labels[label][0], reverse=True)
-    chosen = by_size[:most]
-    names = [drawn_name(name) for name in chosen]
+    shown_labels = by_size[:limit]
+    names = [drawn_name(name) for name in shown_labels]
     margin = 16 + CHARACTER * max(map(len, names))
-    largest = max(1, *(labels[name][0] for name in chosen))
+    largest = max(1, *(labels[label][0] for label in shown_labels))
     width = 260.0
     parts = list[str]()
-    for row, (name, drawn) in enumerate(zip(chosen, names, strict=True)):
-        samples, wrong = labels[name]
-        long = width * samples / largest
-        missed = width * wrong / largest
+    for row, (label, name) in enumerate(zip(shown_labels, names, strict=True)):
+        samples, wrong = labels[label]
+        bar_width = width * samples / largest
+        wrong_width = width * wrong / largest
+        right_width = bar_width - wrong_width
         top = 8 + BAR * row
+        text = f"{samples:,}"
+        if wrong:
+            text += f" ({wrong:,} wrong)"
         parts.append(
-            f'<text x="{margin - 6:.1f}" y="{top + 12}" class="end name">{drawn}</text>'
-            f'<rect class="cell right" x="{margin:.1f}" y="{top}" width="{long - missed:.1f}" '
+            f'<text x="{margin - 6:.1f}" y="{top + 12}" class="end name">{name}</text>'
+            f'<rect class="cell right" x="{margin:.1f}" y="{top}" width="{right_width:.1f}" '
             f'height="{BAR - 6}"/>'
-            f'<rect class="cell wrong" x="{margin + long - missed:.1f}" y="{top}" '
-            f'width="{missed:.1f}" height="{BAR - 6}"/>'
-            f'<text x="{margin + long + 6:.1f}" y="{top + 12}">{samples:,}'
-            f"{f' ({wrong:,} wrong)' if wrong else ''}</text>"
+            f'<rect class="cell wrong" x="{margin + bar_width - wrong_width:.1f}" y="{top}" '
+            f'width="{wrong_width:.1f}" height="{BAR - 6}"/>'
+            f'<text x="{margin + bar_width + 6:.1f}" y="{top + 12}">{text}</text>'
         )
-    of = f", {len(chosen)} of {len(labels):,} labels" if len(labels) > len(chosen) else ""
-    return Drawing(
-        f"Samples of each label{of}", margin + width + 130, 14 + BAR * len(chosen), parts
-    )
+    title = "Samples of each label"
+    if len(labels) > len(shown_labels):
+        title += f", {len(shown_labels)} of {len(labels):,} labels"
+    return Drawing(title, margin + width + 130, 14 + BAR * len(shown_labels), parts)
 
 
 def drawn_name(name: str) -> str:
     """Return a name for SVG, with the middle left out if it is long."""
-    return html_text(shorten_name(name, MOST_CHARACTERS))
+    return html_text(shorten_name(name, MAX_CHARACTERS))

@@ -1,12 +1,12 @@
 """The page of an evaluation: ``zoo eval --report``."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from zoo.report import html
 from zoo.report.mistakes import Mistakes, mistake_values
 
-DRAWN = ("confusion", "reliability")  # details that are charts
+NO_TABLES = ("confusion", "reliability", "intervals")  # details that are shown in other ways
 
 
 def evaluation_page(
@@ -29,7 +29,7 @@ def evaluation_page(
         title=title,
         lead=lead,
         facts=facts,
-        found=mistake_values(mistakes),
+        mistake_values=mistake_values(mistakes),
         tables=list(_tables(details)),
         settings=settings,
     )
@@ -41,26 +41,30 @@ def _tables(details: Mapping[str, Any]) -> Iterator[tuple[str, list[str], list[l
     for name, values in details.items():
         if name == "prompts":
             columns = list(values[0])
-            yield (
-                "Prompts",
-                columns,
-                [[_value(prompt[key]) for key in columns] for prompt in values],
-            )
+            yield "Prompts", columns, [_cells(prompt, columns) for prompt in values]
             continue
-        if not isinstance(values, Mapping) or name in (*DRAWN, "intervals") or not values:
+        if not isinstance(values, Mapping) or name in NO_TABLES or not values:
             continue
-        rows = values.items()
         title = name.replace("_", " ").capitalize()
+        rows = []
         if all(isinstance(row, Mapping) for row in values.values()):
             columns = list(next(iter(values.values())))
-            cells = [[label, *(_value(row[key]) for key in columns)] for label, row in rows]
-            yield title, ["", *columns], cells
+            for label, row in values.items():
+                rows.append([label, *_cells(row, columns)])
         else:
-            yield title, ["", "value"], [[label, _value(value)] for label, value in rows]
+            columns = ["value"]
+            for label, value in values.items():
+                rows.append([label, _value(value)])
+        yield title, ["", *columns], rows
+
+
+def _cells(row: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
+    return [_value(row[name]) for name in columns]
 
 
 def _value(value: float | str) -> str:
     if isinstance(value, str):
         return value
-    whole = isinstance(value, int) or (value.is_integer() and abs(value) > 1)
-    return f"{int(value):,}" if whole else f"{value:.4f}"
+    if isinstance(value, int) or (value.is_integer() and abs(value) > 1):
+        return f"{int(value):,}"
+    return f"{value:.4f}"

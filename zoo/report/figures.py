@@ -19,8 +19,8 @@ from zoo.report.svg import DOTS, FEW, HEIGHT, LEFT, WIDTH, Axis, Plot, downsampl
 
 Band = Sequence[tuple[float, float, float, float]]
 
-MOST_LABELS = 40  # of a confusion matrix
-# of series, on a light and on a dark page
+MOST_LABELS = 40  # labels of a confusion matrix
+# Colours of series, on a light and on a dark page.
 COLOURS = ("#4c78a8", "#e4772e", "#54a24b", "#b0417a", "#2a9d9d", "#8c6d31", "#7f7f7f", "#9467bd")
 DARK = ("#79b0ea", "#f2955a", "#7cc474", "#e37fb0", "#4cc9c9", "#c9a55e", "#b0b0b0", "#bb9af0")
 
@@ -78,50 +78,74 @@ def plot_bands(path: Path, panels: Mapping[str, Mapping[str, Band]], *, x: str) 
 def draw_bands(
     panels: Mapping[str, Mapping[str, Band]], *, x: str, marks: Sequence[tuple[int, str]] = ()
 ) -> str:
-    """Return a figure of panels, one below the other: unit -> name -> curve."""
-    # A curve has points of x, middle, lowest and highest value. ``marks`` are places at which
-    # something changes, and what
-    drawn = []
+    """Return a figure of panels, one below the other.
+
+    Args:
+        panels: unit -> name -> curve, with points of x, middle, lowest and highest value.
+        x: the unit of x.
+        marks: places at which something changes, and what.
+    """
+    panel_texts = []
     height = 0.0
     for y, curves in panels.items():
-        present = {name: band for name, band in curves.items() if band}
-        panel, size = _draw_bands(present, x, y, marks)
-        drawn.append(f'<g transform="translate(0 {height:.0f})">{"".join(panel)}</g>')
-        height += size
-    return _svg(WIDTH, height, f"{' and '.join(panels)} by {x}", drawn)
+        bands = {name: band for name, band in curves.items() if band}
+        elements, panel_height = _draw_bands(bands, x, y, marks)
+        content = "".join(elements)
+        panel_texts.append(f'<g transform="translate(0 {height:.0f})">{content}</g>')
+        height += panel_height
+    return _svg(WIDTH, height, f"{' and '.join(panels)} by {x}", panel_texts)
 
 
 def _draw_bands(
     curves: Mapping[str, Band], x: str, y: str, marks: Sequence[tuple[int, str]]
 ) -> tuple[list[str], float]:
     """Return the elements of a panel, and its height."""
-    points = [point for band in curves.values() for point in band]
-    plot = Plot(
-        Axis.around(min(0, *(p[0] for p in points)), max(p[0] for p in points), 6, tight=True),
-        Axis.around(min(p[2] for p in points), max(p[3] for p in points), 5),
-    )
-    drawn = [plot.grid(y, x), *(draw_mark(*mark, plot) for mark in marks)]
+    positions = []
+    lowest_values = []
+    highest_values = []
+    for band in curves.values():
+        for position, _, lowest, highest in band:
+            positions.append(position)
+            lowest_values.append(lowest)
+            highest_values.append(highest)
+    x_axis = Axis.around(min(0, *positions), max(positions), 6, tight=True)
+    y_axis = Axis.around(min(lowest_values), max(highest_values), 5)
+    plot = Plot(x_axis, y_axis)
+    elements = [plot.grid(y, x)]
+    for step, text in marks:
+        elements.append(draw_mark(step, text, plot))
     for number, (name, band) in enumerate(curves.items()):
         series = f"s{number % len(COLOURS)}"
-        paths = []
-        for column in (1, 2, 3):
-            places = map(plot.place, downsample([(point[0], point[column]) for point in band]))
-            paths.append(" ".join(f"{across:.1f},{down:.1f}" for across, down in places))
-        middle, low, high = paths
-        around = " ".join([*high.split(), *reversed(low.split())])
-        if len(band) > FEW:
-            drawn.append(f'<polygon points="{around}" class="{series}"/>')
-            drawn.append(_line(middle, series))
-        else:  # the range of each point
-            ends = zip(high.split(), low.split(), strict=True)
-            drawn += [_line(f"{top} {bottom}", series) for top, bottom in ends if top != bottom]
-        if len(band) <= DOTS:
-            drawn += _dots(map(plot.place, ((point[0], point[1]) for point in band)), series)
-        down = HEIGHT + 16 + 18 * number  # of the line of the legend
-        drawn.append(f'<path d="M{LEFT} {down}h18" class="{series} key"/>')
+        elements += _draw_band(band, series, plot)
+        down = HEIGHT + 16 + 18 * number  # The line of the legend.
+        elements.append(f'<path d="M{LEFT} {down}h18" class="{series} key"/>')
         text = f'<text x="{LEFT + 26}" y="{down + 4}" class="name">{drawn_name(name)}</text>'
-        drawn.append(text)
-    return drawn, HEIGHT + 12 + 18 * len(curves)
+        elements.append(text)
+    return elements, HEIGHT + 12 + 18 * len(curves)
+
+
+def _draw_band(band: Band, series: str, plot: Plot) -> Iterator[str]:
+    """Yield the elements of a curve and its range."""
+    middle = _coordinates([(point[0], point[1]) for point in band], plot)
+    low = _coordinates([(point[0], point[2]) for point in band], plot)
+    high = _coordinates([(point[0], point[3]) for point in band], plot)
+    if len(band) > FEW:
+        outline = " ".join([*high, *reversed(low)])
+        yield f'<polygon points="{outline}" class="{series}"/>'
+        yield _line(" ".join(middle), series)
+    else:
+        # A line for the range of each point.
+        for top, bottom in zip(high, low, strict=True):
+            if top != bottom:
+                yield _line(f"{top} {bottom}", series)
+    if len(band) <= DOTS:
+        places = [plot.place((point[0], point[1])) for point in band]
+        yield from _dots(places, series)
+
+
+def _coordinates(points: Sequence[tuple[float, float]], plot: Plot) -> list[str]:
+    places = map(plot.place, downsample(points))
+    return [f"{across:.1f},{down:.1f}" for across, down in places]
 
 
 def plot_confusion(path: Path, counts: Counts) -> None:
@@ -135,9 +159,13 @@ def plot_reliability(path: Path, points: Sequence[Mapping[str, float]]) -> None:
 
 
 def plot_speeds(path: Path, speeds: Mapping[str, Sequence[float]]) -> None:
-    """Write a figure of throughput and latency by backend."""
-    # ``speeds`` has tokens per second, then the latency of one row in ms: the median and higher
-    # percentiles.
+    """Write a figure of throughput and latency by backend.
+
+    Args:
+        path: the file.
+        speeds: backend -> tokens per second, then the latency of one row in ms: the median and
+            higher percentiles.
+    """
     names = [drawn_name(name) for name in speeds]
     margin = 20 + CHARACTER * max(len(name) for name in names)
     rows = Axis(0, len(speeds), 1)
@@ -146,29 +174,30 @@ def plot_speeds(path: Path, speeds: Mapping[str, Sequence[float]]) -> None:
     slowest = max(max(values[1:]) for values in speeds.values())
     left = Plot(Axis.around(0, fastest, 4), rows, margin, margin + 270, 10, bottom)
     right = Plot(Axis.around(0, slowest, 4), rows, left.right + 30, left.right + 300, 10, bottom)
-    drawn = [left.scale("tokens per second"), right.scale("latency of one row, ms (dot: median)")]
+    elements = [
+        left.scale("tokens per second"),
+        right.scale("latency of one row, ms (dot: median)"),
+    ]
     for row, (name, (speed, *latencies)) in enumerate(zip(names, speeds.values(), strict=True)):
         end, down = left.place((speed, len(speeds) - row - 0.5))
-        drawn.append(
+        elements.append(
             f'<text x="{margin - 6:.1f}" y="{down + 4:.1f}" class="end name">{name}</text>'
             f'<rect x="{margin:.1f}" y="{down - 9:.1f}" width="{end - margin:.1f}" height="18" '
             'class="s0"/>'
         )
         places = [right.place((latency, 0))[0] for latency in latencies]
-        drawn.append(
-            f'<path class="axis" d="M{min(places):.1f} {down:.1f}H{max(places):.1f}"/>'
-            + "".join(_dots([(places[0], down)], "s0"))
-        )
-        drawn += [
-            f'<path d="M{place:.1f} {down - 6:.1f}v12" class="s0 key"/>' for place in places[1:]
-        ]
-    text = _svg(right.right + 20, bottom + 44, "throughput and latency", drawn)
+        elements.append(f'<path class="axis" d="M{min(places):.1f} {down:.1f}H{max(places):.1f}"/>')
+        elements += _dots([(places[0], down)], "s0")
+        for place in places[1:]:
+            elements.append(f'<path d="M{place:.1f} {down - 6:.1f}v12" class="s0 key"/>')
+    text = _svg(right.right + 20, bottom + 44, "throughput and latency", elements)
     _write(path, text)
 
 
 def _write(path: Path, figure: str) -> None:
-    drawn = path.parent.is_dir() and any(path.parent.glob("*.svg"))
-    with writing(path, remains="earlier figures remain" if drawn else NOTHING_LEFT):
+    has_figures = path.parent.is_dir() and any(path.parent.glob("*.svg"))
+    remains = "earlier figures remain" if has_figures else NOTHING_LEFT
+    with writing(path, remains=remains):
         atomic_write(path, figure.encode())
 
 
@@ -186,11 +215,11 @@ def _write_drawing(path: Path, drawing: Drawing) -> None:
     _write(path, text)
 
 
-def _svg(width: float, height: float, title: str, drawn: Sequence[str]) -> str:
+def _svg(width: float, height: float, title: str, elements: Sequence[str]) -> str:
     """Return a figure, drawn at 1.5 times its units."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'width="{1.5 * width:.0f}" height="{1.5 * height:.0f}" role="img" '
         f'aria-label="{html_text(title)}">\n<style>{STYLE}</style>\n'
-        f'<rect width="100%" height="100%" class="page"/>\n{"".join(drawn)}\n</svg>\n'
+        f'<rect width="100%" height="100%" class="page"/>\n{"".join(elements)}\n</svg>\n'
     )

@@ -10,12 +10,15 @@ if TYPE_CHECKING:
 
 
 def render(template: str, **values: object) -> str:
-    """Return a page as HTML."""
-    # ``page.html`` is the frame that every page extends, ``parts.html`` has the macros that pages
-    # share, and each other file is a page. A page is one file: styles and scripts are inserted, and
-    # it has no links.
-    # The environment escapes each value like ``html_text``: control characters by ``_readable``,
-    # and the signs of HTML by itself. Values of scripts take ``readable_values``.
+    """Return a page as HTML.
+
+    ``page.html`` is the frame that every page extends, ``parts.html`` has the macros that pages
+    share, and each other file is a page. A page is one file: styles and scripts are inserted, and
+    it has no links.
+
+    Values are escaped like by ``html_text``: control characters by ``_readable``, and the signs of
+    HTML by the environment. Values of scripts need ``readable_values``.
+    """
     return _environment().get_template(template).render(values)
 
 
@@ -36,4 +39,6 @@ def _environment() -> "Environment":
 
 def _readable(value: Any) -> Any:
     """Return a value without control characters; HTML of this package stays as it is."""
-    return value if hasattr(value, "__html__") else readable_values(value)
+    if hasattr(value, "__html__"):
+        return value
+    return readable_values(value)

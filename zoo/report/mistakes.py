@@ -11,8 +11,8 @@ from zoo.io.json import JsonStruct, read_json_record
 from zoo.report.drawings import confusion_drawing, labels_drawing, reliability_drawing
 
 MISTAKES = "mistakes.json"
-MOST_LABELS = 20  # of a page's drawings
-# columns of a prediction in this order; texts and lists are to the left, numbers to the right
+MOST_LABELS = 20  # labels of a page's drawings
+# Columns of predictions that come first, in this order.
 COLUMNS = (
     "text",
     "pair",
@@ -24,16 +24,17 @@ COLUMNS = (
     "probability",
 )
 HIDDEN = ("correct", "tokens", "words", "choices", "scores")
-CHARACTERS = 400  # of a text
+MAX_CHARACTERS = 400  # characters of a text that are shown
 
 
 class Mistakes(JsonStruct, kw_only=True):
     """Predictions of a model on labelled data, as far as a report shows them."""
 
     samples: int  # number of predictions
-    wrong: int | None  # of these; ``None`` if none is right or wrong, such as a number
-    step: int | None = None  # of a run
-    # label -> prediction -> number of samples, of single labels
+    # number of wrong predictions; ``None`` where none is right or wrong, such as for numbers
+    wrong: int | None
+    step: int | None = None  # the step of a run
+    # label -> prediction -> number of samples; empty for several labels of a sample
     confusion: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
     # confidence, accuracy and samples of bins of the probability of the prediction
     reliability: list[dict[str, float]] = msgspec.field(default_factory=list)
@@ -47,7 +48,9 @@ class Mistakes(JsonStruct, kw_only=True):
 def read_mistakes(run: Path) -> Mistakes | None:
     """Return the mistakes of a run; ``None`` if it recorded none."""
     path = run / MISTAKES
-    return read_json_record(path, Mistakes) if os.path.lexists(path) else None
+    if not os.path.lexists(path):
+        return None
+    return read_json_record(path, Mistakes)
 
 
 def mistake_values(mistakes: Mistakes) -> dict[str, Any]:
@@ -59,26 +62,42 @@ def mistake_values(mistakes: Mistakes) -> dict[str, Any]:
         charts.append(labels_drawing(mistakes.labels, MOST_LABELS))
     if mistakes.reliability:
         charts.append(reliability_drawing(mistakes.reliability))
-    present = list(dict.fromkeys(name for row in mistakes.worst for name in row))
-    columns = [name for name in COLUMNS if name in present]
-    columns += [name for name in present if name not in (*COLUMNS, *HIDDEN, "location")]
-    error = mistakes.calibration_error
-    where = "" if mistakes.step is None else f" at step {mistakes.step:,}, the best evaluation"
-    notes = (
-        [f"{mistakes.samples:,} predictions{where}"]
-        if mistakes.wrong is None
-        else [f"{mistakes.wrong:,} of {mistakes.samples:,} predictions are wrong{where}"]
-    )
-    notes += [] if error is None else [f"expected calibration error {error:.4f}"]
+    columns = _columns(mistakes)
+    header = ["where"]
+    header += [name.replace("_", " ") for name in columns]
+    rows = []
+    for row in mistakes.worst:
+        rows.append([_cell(row.get(name)) for name in ("location", *columns)])
     return {
-        "note": "; ".join(notes),
+        "note": _note(mistakes),
         "charts": [chart.figure() for chart in charts],
-        "header": ["where", *(name.replace("_", " ") for name in columns)],
-        "rows": [
-            [_cell(row.get("location")), *(_cell(row.get(name)) for name in columns)]
-            for row in mistakes.worst
-        ],
+        "header": header,
+        "rows": rows,
     }
+
+
+def _columns(mistakes: Mistakes) -> list[str]:
+    """Return the columns that the worst predictions have, without their location."""
+    names = dict[str, None]()
+    for row in mistakes.worst:
+        names.update(dict.fromkeys(row))
+    columns = [name for name in COLUMNS if name in names]
+    for name in names:
+        if name not in (*COLUMNS, *HIDDEN, "location"):
+            columns.append(name)
+    return columns
+
+
+def _note(mistakes: Mistakes) -> str:
+    if mistakes.wrong is None:
+        note = f"{mistakes.samples:,} predictions"
+    else:
+        note = f"{mistakes.wrong:,} of {mistakes.samples:,} predictions are wrong"
+    if mistakes.step is not None:
+        note += f" at step {mistakes.step:,}, the best evaluation"
+    if mistakes.calibration_error is not None:
+        note += f"; expected calibration error {mistakes.calibration_error:.4f}"
+    return note
 
 
 def _cell(value: Any) -> str:
@@ -88,12 +107,17 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4f}"
     if isinstance(value, list | tuple):
-        text = ", ".join(
-            " ".join(map(_cell, part.values())) if isinstance(part, Mapping) else _cell(part)
-            for part in value
-        )
+        texts = []
+        for item in value:
+            if isinstance(item, Mapping):
+                texts.append(" ".join(map(_cell, item.values())))
+            else:
+                texts.append(_cell(item))
+        text = ", ".join(texts)
     elif isinstance(value, Mapping):
-        text = ", ".join(f"{name}: {_cell(part)}" for name, part in value.items())
+        text = ", ".join(f"{name}: {_cell(item)}" for name, item in value.items())
     else:
         text = str(value)
-    return text if len(text) <= CHARACTERS else f"{text[:CHARACTERS]}\N{HORIZONTAL ELLIPSIS}"
+    if len(text) <= MAX_CHARACTERS:
+        return text
+    return f"{text[:MAX_CHARACTERS]}\N{HORIZONTAL ELLIPSIS}"

@@ -8,14 +8,14 @@ from zoo.io.page_text import html_text
 
 WIDTH = 420
 HEIGHT = 236
-# of the plot
+# Edges of the plot.
 LEFT = 54
 RIGHT = 400
 TOP = 22
 BOTTOM = 200
-LIMIT = 1000
-DOTS = 40
-DENSE = 300
+LIMIT = 1000  # points of a curve that are drawn
+DOTS = 40  # points of a curve up to which each has a dot
+DENSE = 300  # points above which a curve is dense
 FEW = 2  # points that are not joined: a line would show a course that was not measured
 UNITS = ((1e12, 1e12, "T"), (1e9, 1e9, "B"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
 
@@ -38,54 +38,84 @@ def line_chart(
     *,
     zero: bool = False,
 ) -> str:
-    """Return a chart of curves over steps, as an HTML ``figure``; empty curves are omitted."""
-    # ``marks`` are steps at which something changes, and what; those without points around are left
-    # out. One or two points of a curve are not joined.
+    """Return a chart of curves over steps, as an HTML ``figure``; empty curves are omitted.
+
+    One or two points of a curve are not joined.
+
+    Args:
+        title: the caption.
+        unit: the unit of the values.
+        lines: the curves.
+        marks: steps at which something changes, and what; those without points around are left
+            out.
+        zero: whether the vertical axis includes zero.
+    """
     lines = [line for line in lines if line.points]
-    steps = [step for line in lines for step, _ in line.points]
-    values = [value for line in lines for _, value in line.points]
+    steps = []
+    values = []
+    for line in lines:
+        for step, value in line.points:
+            steps.append(step)
+            values.append(value)
+    lowest = min(values)
+    if zero:
+        lowest = min(lowest, 0)
     x = Axis.around(min(*steps, 0), max(steps), 6, tight=True)
-    y = Axis.around(min(*values, 0) if zero else min(values), max(values), 5)
+    y = Axis.around(lowest, max(values), 5)
     plot = Plot(x, y)
-    inside = [mark for mark in marks if x.low < mark[0] < x.high]
-    drawn = [
-        plot.grid(unit, "step"),
-        *(draw_mark(*mark, plot) for mark in inside),
-        *(_curve(line, plot) for line in lines),
-    ]
-    names = [html_text(line.name) for line in lines if line.name]
-    keys = "".join(f'<span class="{name}">{name}</span>' for name in names)
-    legend = f'<span class="legend">{keys}</span>' if keys else ""
+    elements = [plot.grid(unit, "step")]
+    for place, text in marks:
+        if x.low < place < x.high:
+            elements.append(draw_mark(place, text, plot))
+    legend = ""
+    for line in lines:
+        elements.append(_curve(line, plot))
+        if line.name:
+            name = html_text(line.name)
+            legend += f'<span class="{name}">{name}</span>'
+    if legend:
+        legend = f'<span class="legend">{legend}</span>'
     return (
         f"<figure><figcaption>{html_text(title)}{legend}</figcaption>"
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html_text(title)} by step">'
-        f"{''.join(drawn)}</svg></figure>"
+        f"{''.join(elements)}</svg></figure>"
     )
 
 
 def scatter_chart(
     title: str, units: tuple[str, str], points: Sequence[tuple[str, float, float]]
 ) -> str:
-    """Return a chart of named points, as an HTML ``figure``; both axes start at zero."""
-    # The last point is highlighted. ``units`` are the horizontal and the vertical axis's
+    """Return a chart of named points, as an HTML ``figure``; both axes start at zero.
+
+    The last point is highlighted.
+
+    Args:
+        title: the caption.
+        units: units of the horizontal and the vertical axis.
+        points: name, horizontal and vertical value.
+    """
+    x_unit, y_unit = units
     x = Axis.around(0, max(across for _, across, _ in points), 6)
     y = Axis.around(0, max(value for _, _, value in points), 5)
     plot = Plot(x, y)
-    drawn = [plot.grid(units[1], units[0])]
-    for number, (name, *values) in enumerate(points, 1):
-        across, down = plot.place((values[0], values[1]))
+    elements = [plot.grid(y_unit, x_unit)]
+    for number, (name, x_value, y_value) in enumerate(points, 1):
+        across, down = plot.place((x_value, y_value))
         colour = "validation" if number == len(points) else "train"
-        end = across > (LEFT + RIGHT) / 2  # the name is left of the point
-        anchor = ' class="end"' if end else ""
-        drawn.append(
+        text_x = across + 9
+        anchor = ""
+        if across > (LEFT + RIGHT) / 2:
+            # The name is left of the point.
+            text_x = across - 9
+            anchor = ' class="end"'
+        elements.append(
             f'<g class="{colour}"><circle cx="{across:.1f}" cy="{down:.1f}" r="5"/></g>'
-            f'<text x="{across + (-9 if end else 9):.1f}" y="{down + 4:.1f}"{anchor}>'
-            f"{html_text(name)}</text>"
+            f'<text x="{text_x:.1f}" y="{down + 4:.1f}"{anchor}>{html_text(name)}</text>'
         )
     return (
         f"<figure><figcaption>{html_text(title)}</figcaption>"
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html_text(title)}">'
-        f"{''.join(drawn)}</svg></figure>"
+        f"{''.join(elements)}</svg></figure>"
     )
 
 
@@ -100,22 +130,25 @@ class Axis:
     @classmethod
     def around(cls, low: float, high: float, count: int, *, tight: bool = False) -> "Axis":
         """Return an axis for values from ``low`` to ``high`` with about ``count`` intervals."""
-        if (high - low) / count <= 0:  # a constant, or a difference too small for a float
+        if (high - low) / count <= 0:
+            # The values are equal, or their difference is too small for a float.
             spread = abs(low) / 10 or 1.0
             low = low - spread
             high = high + spread
         width = (high - low) / count
         power = 10.0 ** math.floor(math.log10(width))
-        step = next(power * nice for nice in (1, 2, 5, 10) if power * nice >= width * (1 - 1e-9))
-        first = math.floor(low / step + 1e-9) * step
-        last = math.ceil(high / step - 1e-9) * step
-        return cls(first, high if tight else last, step)
+        steps = [power * factor for factor in (1, 2, 5, 10)]
+        step = next(step for step in steps if step >= width * (1 - 1e-9))
+        first_tick = math.floor(low / step + 1e-9) * step
+        last_tick = math.ceil(high / step - 1e-9) * step
+        upper_end = high if tight else last_tick
+        return cls(first_tick, upper_end, step)
 
     def ticks(self) -> list[float]:
         """Return the values of the ticks, in ascending order."""
         count = math.floor((self.high - self.low) / self.step + 1e-9)
-        first = round(self.low / self.step)
-        return [(first + k) * self.step for k in range(count + 1)]
+        first_number = round(self.low / self.step)
+        return [(first_number + k) * self.step for k in range(count + 1)]
 
     def part(self, value: float) -> float:
         """Return the position of a value on the axis, from 0 to 1."""
@@ -128,7 +161,7 @@ class Plot:
 
     x: Axis  # horizontal axis
     y: Axis  # vertical axis
-    # left edge in the chart's units; ``right``, ``top`` and ``bottom`` are the others
+    # The edges, in the chart's units.
     left: float = LEFT
     right: float = RIGHT
     top: float = TOP
@@ -141,31 +174,35 @@ class Plot:
 
     def grid(self, unit: str, across_unit: str) -> str:
         """Return grid, ticks and units of both axes."""
-        drawn = [f'<text x="{self.left}" y="{self.top - 11}" class="unit">{html_text(unit)}</text>']
+        elements = [
+            f'<text x="{self.left}" y="{self.top - 11}" class="unit">{html_text(unit)}</text>'
+        ]
         for value in self.y.ticks():
             _, down = self.place((self.x.low, value))
-            drawn.append(
+            elements.append(
                 f'<path class="grid" d="M{self.left} {down:.1f}H{self.right}"/>'
                 f'<text x="{self.left - 6}" y="{down + 4:.1f}" class="end">'
                 f"{label(value, self.y.step)}</text>"
             )
-        return "".join([*drawn, self.scale(across_unit)])
+        elements.append(self.scale(across_unit))
+        return "".join(elements)
 
     def scale(self, unit: str) -> str:
         """Return the horizontal axis with its ticks and unit."""
-        drawn = [
-            f'<path class="axis" d="M{across:.1f} {self.bottom}v4"/>'
-            f'<text x="{across:.1f}" y="{self.bottom + 17}" class="middle">'
-            f"{label(value, self.x.step)}</text>"
-            for value in self.x.ticks()
-            for across, _ in [self.place((value, self.y.low))]
-        ]
-        drawn.append(f'<path class="axis" d="M{self.left} {self.bottom}H{self.right}"/>')
-        drawn.append(
+        elements = []
+        for value in self.x.ticks():
+            across, _ = self.place((value, self.y.low))
+            elements.append(
+                f'<path class="axis" d="M{across:.1f} {self.bottom}v4"/>'
+                f'<text x="{across:.1f}" y="{self.bottom + 17}" class="middle">'
+                f"{label(value, self.x.step)}</text>"
+            )
+        elements.append(f'<path class="axis" d="M{self.left} {self.bottom}H{self.right}"/>')
+        elements.append(
             f'<text x="{self.right}" y="{self.bottom + 32}" class="end unit">'
             f"{html_text(unit)}</text>"
         )
-        return "".join(drawn)
+        return "".join(elements)
 
 
 def label(value: float, step: float) -> str:
@@ -178,21 +215,24 @@ def _label(value: float, step: float) -> str:
     if size < step / 1e6:
         return "0"
     if step < 1e-3 and size < 0.1:
-        mantissa, _, power = f"{value:.{max(0, _places(size) - _places(step))}e}".partition("e")
-        return f"{_trimmed(mantissa)}e{int(power)}"
-    for least, unit, letter in UNITS:
-        if size >= least and step >= unit / 100:
-            digits = max(0, -_places(step / unit))
-            return _trimmed(f"{value / unit:,.{digits}f}") + letter
-    return f"{value:,.{max(0, -_places(step))}f}"
+        digits = max(0, _exponent(size) - _exponent(step))
+        mantissa, _, power = f"{value:.{digits}e}".partition("e")
+        return f"{_trim_zeros(mantissa)}e{int(power)}"
+    for smallest, unit, letter in UNITS:
+        if size >= smallest and step >= unit / 100:
+            digits = max(0, -_exponent(step / unit))
+            return _trim_zeros(f"{value / unit:,.{digits}f}") + letter
+    digits = max(0, -_exponent(step))
+    return f"{value:,.{digits}f}"
 
 
-def _trimmed(digits: str) -> str:
+def _trim_zeros(digits: str) -> str:
     return digits.rstrip("0").rstrip(".") if "." in digits else digits
 
 
-def _places(step: float) -> int:
-    return math.floor(math.log10(step) + 1e-9)
+def _exponent(value: float) -> int:
+    """Return the power of ten of the first digit of a number."""
+    return math.floor(math.log10(value) + 1e-9)
 
 
 def downsample(points: Sequence[Point], limit: int = LIMIT) -> list[Point]:
@@ -211,27 +251,39 @@ def downsample(points: Sequence[Point], limit: int = LIMIT) -> list[Point]:
 def draw_mark(step: int, text: str, plot: Plot) -> str:
     """Return a vertical line with what begins there."""
     across, _ = plot.place((step, plot.y.low))
-    end = across > (plot.left + plot.right) / 2  # the text is left of the line
-    anchor = " end" if end else ""
+    text_x = across + 4
+    classes = "mark"
+    if across > (plot.left + plot.right) / 2:
+        # The text is left of the line.
+        text_x = across - 4
+        classes = "mark end"
     return (
         f'<path class="mark" d="M{across:.1f} {plot.top}V{plot.bottom}"/>'
-        f'<text x="{across + (-4 if end else 4):.1f}" y="{plot.top + 9}" class="mark{anchor}">'
+        f'<text x="{text_x:.1f}" y="{plot.top + 9}" class="{classes}">'
         f"{html_text(text)}</text>"
     )
 
 
 def _curve(line: Series, plot: Plot) -> str:
-    coordinates = [(*plot.place(point), *point) for point in downsample(line.points)]
-    path = " ".join(f"{across:.1f},{down:.1f}" for across, down, _, _ in coordinates)
-    name = html_text(line.name) + (" dense" if len(coordinates) > DENSE else "")
-    few = len(coordinates) <= FEW
-    drawn = "" if few else f'<polyline class="{name}" points="{path}"/>'
-    if len(coordinates) > DOTS and line.name != "validation":
-        return drawn
-    size = 4 if few else 2.6 if len(coordinates) <= DOTS else 1.2
-    dots = "".join(
-        f'<circle cx="{across:.1f}" cy="{down:.1f}" r="{size}">'
-        f"<title>step {step:,.0f}: {value:.5g}</title></circle>"
-        for across, down, step, value in coordinates
-    )
-    return f'{drawn}<g class="{html_text(line.name)}">{dots}</g>'
+    points = downsample(line.points)
+    places = [plot.place(point) for point in points]
+    name = html_text(line.name)
+    polyline = ""
+    if len(points) > FEW:
+        path = " ".join(f"{across:.1f},{down:.1f}" for across, down in places)
+        classes = f"{name} dense" if len(points) > DENSE else name
+        polyline = f'<polyline class="{classes}" points="{path}"/>'
+    if len(points) > DOTS and line.name != "validation":
+        return polyline
+    radius = 1.2
+    if len(points) <= FEW:
+        radius = 4
+    elif len(points) <= DOTS:
+        radius = 2.6
+    dots = ""
+    for (across, down), (step, value) in zip(places, points, strict=True):
+        dots += (
+            f'<circle cx="{across:.1f}" cy="{down:.1f}" r="{radius}">'
+            f"<title>step {step:,.0f}: {value:.5g}</title></circle>"
+        )
+    return f'{polyline}<g class="{name}">{dots}</g>'

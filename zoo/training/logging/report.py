@@ -40,7 +40,7 @@ def write_report(run: Path) -> Path:
         facts=[(name, value, note) for name, value, note in _facts(history) if value],
         loss_charts=list(_loss_charts(history)),
         course_charts=list(_course_charts(history)),
-        found=None if history.mistakes is None else mistake_values(history.mistakes),
+        mistake_values=None if history.mistakes is None else mistake_values(history.mistakes),
         validation=_validation(history),
         scores=_scores(history.scores),
         command=command,

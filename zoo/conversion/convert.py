@@ -56,21 +56,40 @@ def convert(
     path: Path | None,  # ``None`` only with ``dry_run``
     *,
     to: Literal["zoo", "hub"] = "zoo",
-    head: str | None = None,  # by default the one whose rules match all tensors
-    dtype: str | None = None,  # of floating-point weights; by default unchanged
-    init_head: bool = False,  # give a head that the source lacks random weights
-    labels: Sequence[str] | None = None,  # names of the outputs of the new head
-    allow_pickle: bool = False,  # read PyTorch's pickle files; no code in them is executed
+    head: str | None = None,
+    dtype: str | None = None,
+    init_head: bool = False,
+    labels: Sequence[str] | None = None,
+    allow_pickle: bool = False,
     ignore_crc: bool = False,
-    tokenizer: CheckpointDir | None = None,  # directory of the tokenizer; by default ``source``
+    tokenizer: CheckpointDir | None = None,
     force: bool = False,
-    licence: str | None = None,  # by default as the source states it
-    dry_run: bool = False,  # match by the headers of the files, and write nothing
-    starting: Callable[[], object] | None = None,  # called before weights are read
+    licence: str | None = None,
+    dry_run: bool = False,
+    starting: Callable[[], object] | None = None,
 ) -> ConversionReport:
-    """Convert a checkpoint, verify the round trip, and publish the result."""
+    """Convert a checkpoint, verify the round trip, and publish the result.
+
+    Args:
+        source: the checkpoint, in the Hub's layout or the zoo's.
+        path: the directory to write; ``None`` is allowed only with ``dry_run``.
+        to: the layout to write.
+        head: the head to convert to; by default the one whose rules match all tensors.
+        dtype: the dtype of floating-point weights; by default they keep theirs.
+        init_head: whether a head that the source lacks gets random weights.
+        labels: the names of the outputs of the new head.
+        allow_pickle: whether PyTorch's pickle files are read. No code in them is executed.
+        ignore_crc: whether to read files whose checksums do not match.
+        tokenizer: the directory of the tokenizer; by default ``source``.
+        force: whether to overwrite an earlier output.
+        licence: the licence to record; by default the one that the source states.
+        dry_run: whether to match tensors by the headers of the files, and to write nothing.
+        starting: called before weights are read.
+    """
     code = parse_dtype(dtype)
-    sources = [read.directory for read in (source, tokenizer) if read is not None]
+    sources = [source.directory]
+    if tokenizer is not None:
+        sources.append(tokenizer.directory)
     if path is not None and not dry_run:
         check_target(path, force=force, sources=sources)
     states = FileStates(sources)
@@ -85,13 +104,15 @@ def convert(
         opened = plan.opened
         check_rules_of_plugin(opened.family, plan.config, plan.head)
         plan.score_activation  # noqa: B018 (one that is not implemented is refused at once)
-        text = read_source_tokenizer(opened, tokenizer, plan.config)
-        readable = text is not None or opened.family.text_tokenizer(plan.config) is not None
+        source_tokenizer = read_source_tokenizer(opened, tokenizer, plan.config)
+        reads_text = source_tokenizer is not None
+        if not reads_text:
+            reads_text = opened.family.text_tokenizer(plan.config) is not None
         require_computable(plan, code)
         check_modules(plan)
         modules = open_modules(opened, allow_pickle=allow_pickle)
-        layout = LAYOUTS[to](opened, plan, text, code)
-        report = ConversionReport.of(opened, plan, layout, readable, modules)
+        layout = LAYOUTS[to](opened, plan, source_tokenizer, code)
+        report = ConversionReport.from_plan(opened, plan, layout, reads_text, modules)
         report = replace(report, licence=licence or report.licence or source_licence(source))
         for name in report.replaced_heads:
             LOG.warning(
@@ -110,12 +131,14 @@ def convert(
         report = replace(report, equal_copies=check_values(opened, plan))
         with atomic_directory(path, force=force, sources=sources) as staging:
             report = _Conversion(opened, plan, layout, report, modules).write(staging, path)
-            check_readable(staging, path, plan, text)
+            check_readable(staging, path, plan, source_tokenizer)
             paths = [opened.source.directory / name for name in opened.files_read()]
             if tokenizer is not None:
                 paths += [tokenizer.directory / name for name in tokenizer.files.names_read]
-            of_modules = [file for reader in modules.values() for file in reader.files]
-            states.check([*paths, *opened.reader.files, *of_modules])
+            paths += opened.reader.files
+            for reader in modules.values():
+                paths += reader.files
+            states.check(paths)
             return report
 
 
@@ -132,12 +155,13 @@ def check_values(opened: OpenCheckpoint, plan: ConversionPlan) -> dict[str, bool
     reader = opened.reader
     mapping = plan.mapping
     codes = {name: info.dtype for name, info in reader.tensors.items()}
-    equal = {
-        copy: equal_values(reader.lazy(copy), codes[copy], reader.lazy(owner), codes[owner])
-        for copy, owner in {**mapping.ties, **mapping.unused}.items()
-    }
+    equal_copies = {}
+    for copy, owner in {**mapping.ties, **mapping.unused}.items():
+        equal_copies[copy] = equal_values(
+            reader.lazy(copy), codes[copy], reader.lazy(owner), codes[owner]
+        )
     for alias, owner in mapping.ties.items():
-        if not equal[alias]:
+        if not equal_copies[alias]:
             names = [alias, owner]
             if codes[alias] != codes[owner]:
                 names = [f"{name} ({DTYPE_NAMES[codes[name]]})" for name in names]
@@ -155,7 +179,7 @@ def check_values(opened: OpenCheckpoint, plan: ConversionPlan) -> dict[str, bool
                 "different values",
                 "nothing was written",
             )
-    return equal
+    return equal_copies
 
 
 def _tie_hint(opened: OpenCheckpoint, plan: ConversionPlan, alias: str) -> str:
@@ -165,10 +189,10 @@ def _tie_hint(opened: OpenCheckpoint, plan: ConversionPlan, alias: str) -> str:
     try:
         weights = family.weights(family.from_hub(untied).config, plan.head)
     except VerificationError:
-        tied = True
+        is_always_tied = True
     else:
-        tied = alias in weights.aliases()
-    if tied:
+        is_always_tied = alias in weights.aliases()
+    if is_always_tied:
         return "the model has one tensor for both; --head none converts it without its head"
     return "set tie_word_embeddings to false in config.json if they are not"
 
@@ -186,49 +210,63 @@ class _Conversion:
         try:
             directory = self.opened.source.directory
             names = self.opened.files_read()
-            sources = [*(directory / name for name in names), *self.opened.reader.files]
-            sources += [file for reader in self.modules.values() for file in reader.files]
+            sources = [directory / name for name in names]
+            sources += self.opened.reader.files
+            for reader in self.modules.values():
+                sources += reader.files
             for path in sources:
                 digests.start(path)
-            mapping = self.plan.mapping
-            outputs = [out for copy in mapping.copies for out in self._copied(copy)]
-            outputs += [out for entry in mapping.initialized for out in self._initialized(entry)]
-            outputs += self.layout.constants(self.report.main_dtype)
-            total = sum(out.info.nbytes for out in outputs)
+            outputs = self._outputs()
+            total = sum(output.info.nbytes for output in outputs)
             with progress("writing", total, bytes_=True) as advance:
                 weights = self.layout.write_tensors(staging, outputs, advance, digests.create)
-            kept = write_modules(
+            module_files = write_modules(
                 self.modules,
                 staging,
                 self.layout.dtype,
                 metadata=self.layout.metadata,
                 create=digests.create,
             )
-            files = [*weights, *kept, *self.layout.write_side_files(staging, self.report)]
+            side_files = self.layout.write_side_files(staging, self.report)
+            files = [*weights, *module_files, *side_files]
             for path in files:
                 digests.start(path)
                 digests.sync(path)
             self._check_round_trip(weights)
-            read = self._with_sha256(digests.of(sources, self.opened.source.directory))
-            report = self.report.finished(published, read, digests.of(files, staging))
+            source_digests = self._with_sha256(digests.collect(sources, directory))
+            output_digests = digests.collect(files, staging)
+            report = self.report.finished(published, source_digests, output_digests)
             digests.wait_for_disk()
         finally:
             digests.close()
         self.layout.write_manifest(staging, report)
         return report
 
+    def _outputs(self) -> list[TensorToWrite]:
+        """Return all tensors to write: copied, initialized and constant ones."""
+        outputs = []
+        for copy in self.plan.mapping.copies:
+            outputs += self._copied(copy)
+        for entry in self.plan.mapping.initialized:
+            outputs += self._initialized(entry)
+        outputs += self.layout.constants(self.report.main_dtype)
+        return outputs
+
     def _with_sha256(self, sources: dict[str, FileDigest]) -> dict[str, FileDigest]:
         """Compare digests with the download's, and add the SHA-256 of the Hub."""
-        for name, expected in self.opened.source.digests.items():
+        source = self.opened.source
+        for name, expected_digest in source.digests.items():
             if name not in sources:
                 continue
-            if expected.blake3 != sources[name].blake3:
-                kind = "downloaded" if self.opened.source.repo else "looked up"
-                raise VerificationError(
-                    f"{self.opened.source.directory / name} is not what was {kind}",
-                    "fetch it again" if self.opened.source.repo else "try again",
-                )
-            sources[name].sha256 = expected.sha256
+            if expected_digest.blake3 != sources[name].blake3:
+                path = source.directory / name
+                if source.repo:
+                    raise VerificationError(
+                        f"{path} is not what was downloaded",
+                        "fetch it again",
+                    )
+                raise VerificationError(f"{path} is not what was looked up", "try again")
+            sources[name].sha256 = expected_digest.sha256
         return sources
 
     def _copied(self, copy: TensorCopy) -> list[TensorToWrite]:
@@ -254,8 +292,11 @@ class _Conversion:
         ]
 
     def _check_round_trip(self, files: Sequence[Path]) -> None:
-        """Rebuild the tensors of the source from the written files, and compare bit by bit."""
-        # Of two dtypes, the comparison is in the source's, or in the dtype that the user asked for
+        """Rebuild the tensors of the source from the written files, and compare bit by bit.
+
+        Where the dtypes differ, the comparison is in the source's dtype, or in the one that the
+        user asked for.
+        """
         copies = self.plan.mapping.copies
         checking = progress("checking", len(copies), unit="tensors")
         with self.layout.open_tensors(files) as written, checking as advance:
@@ -263,24 +304,39 @@ class _Conversion:
                 entry = self.plan.entries[copy.entry.target]
                 names = [name for name, _ in self.layout.names(entry)]
                 rebuilt = self.layout.rebuild_hub(entry, lazy_arrays(written, names))
-                original, codes = self.opened.stored_tensors(entry, copy)
-                parts = zip(rebuilt, original, codes, strict=True)
-                stored = itertools.cycle(self.layout.dtypes(copy))  # one of ours may be several
-                for (part, source, code), new in zip(parts, stored, strict=False):
-                    pair = (source, part)
-                    old, into = new, code
+                originals, codes = self.opened.stored_tensors(entry, copy)
+                parts = zip(rebuilt, originals, codes, strict=True)
+                # One tensor of ours may be several of the Hub's.
+                written_codes = itertools.cycle(self.layout.dtypes(copy))
+                for (part, source, source_code), written_code in zip(
+                    parts, written_codes, strict=False
+                ):
                     if self.layout.dtype:
-                        pair = (part, source)
-                        old, into = code, new
-                    change = partial(cast, stored=old, target=into, name=entry.target)
-                    require_bitwise_equal(entry.target, *pair, None if old == into else change)
+                        expected = part
+                        actual = source
+                        actual_code = source_code
+                        target_code = written_code
+                    else:
+                        expected = source
+                        actual = part
+                        actual_code = written_code
+                        target_code = source_code
+                    change = None
+                    if actual_code != target_code:
+                        change = partial(
+                            cast, stored=actual_code, target=target_code, name=entry.target
+                        )
+                    require_bitwise_equal(entry.target, expected, actual, change)
                 advance(1)
 
 
 def init_tensor(entry: TensorMapping, config: Config, seed: int = 0) -> "NDArray[np.float32]":
-    """Return the initial value of a parameter."""
-    # Weights are normal with the standard deviation ``initializer_range`` of the configuration,
-    # biases 0, and scales of norms 1. The values depend only on the seed and the parameter name
+    """Return the initial value of a parameter.
+
+    Weights are normal with the standard deviation ``initializer_range`` of the configuration,
+    biases are 0, and scales of norms are 1. The values depend only on the seed and the name of
+    the parameter.
+    """
     import numpy as np
     from blake3 import blake3
 

@@ -18,7 +18,7 @@ from zoo.weights import MappingReport
 if TYPE_CHECKING:
     from zoo.conversion.writers import CheckpointWriter
 
-LISTED = 8
+MAX_TENSORS_LISTED = 8
 
 
 class Cast(NamedTuple):
@@ -71,7 +71,7 @@ class ConversionReport:
     unread_files: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(
+    def from_plan(
         cls,
         opened: OpenCheckpoint,
         plan: ConversionPlan,
@@ -81,22 +81,35 @@ class ConversionReport:
     ) -> Self:
         """Return the report of a plan, written in a layout."""
         copies = plan.mapping.copies
-        codes = Counter(code for copy in copies for code in layout.dtypes(copy))
-        main = codes.most_common(1)[0][0] if codes else "F32"
-        names = Counter({DTYPE_NAMES[code]: n for code, n in codes.items()})
-        if initialized := len(plan.mapping.initialized):
-            names[DTYPE_NAMES[layout.dtype or main]] += initialized
-        changes = dict(_changes(opened, plan, layout))
-        rounds = layout.dtype and any(widest_dtype(c.codes) != c.new for c in changes.values())
-        manifest = opened.checkpoint.manifest if opened.checkpoint else None
-        row = opened.source.row
-        weight_files = [str(path) for path in opened.reader.files]
-        of_modules = [str(path) for reader in modules.values() for path in reader.files]
+        codes = Counter[str]()
+        for copy in copies:
+            codes.update(layout.dtypes(copy))
+        main_code = "F32"
+        if codes:
+            main_code = codes.most_common(1)[0][0]
+        dtypes = Counter({DTYPE_NAMES[code]: number for code, number in codes.items()})
+        if plan.mapping.initialized:
+            dtypes[DTYPE_NAMES[layout.dtype or main_code]] += len(plan.mapping.initialized)
+
+        casts = dict(_casts(opened, plan, layout))
+        rounded = None
+        if layout.dtype and any(widest_dtype(c.codes) != c.new for c in casts.values()):
+            rounded = DTYPE_NAMES[layout.dtype]
+
         directory = f"{opened.source.directory}/"
-        weight_files = [path.removeprefix(directory) for path in weight_files]
-        read = [*opened.files_read(), *weight_files]
-        read += [path.removeprefix(directory) for path in of_modules]
-        written = [*(copy.entry for copy in copies), *plan.mapping.initialized]
+        weight_files = [str(path).removeprefix(directory) for path in opened.reader.files]
+        files_read = [*opened.files_read(), *weight_files]
+        entries = [*(copy.entry for copy in copies), *plan.mapping.initialized]
+        parameters = sum(math.prod(entry.shape) for entry in entries)
+        for reader in modules.values():
+            files_read += [str(path).removeprefix(directory) for path in reader.files]
+            parameters += sum(math.prod(info.shape) for info in reader.tensors.values())
+
+        licence = None
+        if opened.checkpoint:
+            licence = opened.checkpoint.manifest.licence
+        elif opened.source.row:
+            licence = opened.source.row.licence
         return cls(
             reference=opened.source.reference,
             family=opened.family.name,
@@ -104,20 +117,17 @@ class ConversionReport:
             format=opened.format,
             quantized=opened.quantized,
             mapping=plan.mapping,
-            parameters=sum(math.prod(entry.shape) for entry in written)
-            + sum(
-                math.prod(i.shape) for reader in modules.values() for i in reader.tensors.values()
-            ),
+            parameters=parameters,
             hidden_size=getattr(plan.config, "hidden_size", 0),
-            dtypes=dict(names),
-            main_dtype=main,
-            rounded=DTYPE_NAMES[layout.dtype] if layout.dtype and rounds else None,
-            casts=changes,
+            dtypes=dict(dtypes),
+            main_dtype=main_code,
+            rounded=rounded,
+            casts=casts,
             unknown=opened.unknown,
-            licence=manifest.licence if manifest else (row.licence if row else None),
+            licence=licence,
             tokenizer=tokenizer,
             weight_files=tuple(weight_files),
-            unread_files=find_unread_files(opened.source.all_names(), read),
+            unread_files=find_unread_files(opened.source.all_names(), files_read),
             modules={folder: tuple(sorted(reader.tensors)) for folder, reader in modules.items()},
         )
 
@@ -140,35 +150,38 @@ class ConversionReport:
     @property
     def source_tensors(self) -> int:
         """Number of tensors of the source."""
-        others = self.mapping.drops, self.mapping.ties, self.mapping.constants
-        return self.mapped + sum(map(len, others))
+        mapping = self.mapping
+        return self.mapped + len(mapping.drops) + len(mapping.ties) + len(mapping.constants)
 
     @property
     def round_trip(self) -> str:
         """``exact``, ``partial`` or ``rounded``; see ``zoo.checkpoint.Manifest``."""
         if self.rounded:
             return "rounded"
-        return "exact" if self.mapped == self.source_tensors else "partial"
+        if self.mapped == self.source_tensors:
+            return "exact"
+        return "partial"
 
     def dropped(self) -> dict[str, str]:
         """Return name of a tensor that is left out -> the reason."""
         reasons = {name: drop.reason for name, drop in self.mapping.drops.items()}
-        for name, equal in (self.equal_copies or {}).items():
+        for name, is_equal in (self.equal_copies or {}).items():
             if name in reasons:
-                reasons[name] += f", with {'equal' if equal else 'different'} values"
+                comparison = "equal" if is_equal else "different"
+                reasons[name] += f", with {comparison} values"
         return reasons
 
     def mapping_record(self) -> dict[str, Any]:
         """Return counts and reasons, for the manifest and for ``--json``."""
         mapping = self.mapping
-        return {
+        record = {
             "source_tensors": self.source_tensors,
             "mapped": self.mapped,
             "tensors": len(mapping.copies) + len(mapping.initialized),
             "dropped": self.dropped(),
             "tied": dict(mapping.ties),
             "constants": {name: constant.reason for name, constant in mapping.constants.items()},
-            # otherwise nothing is written
+            # If tied tensors differ, nothing is written.
             "tied_equal": None if self.equal_copies is None else True,
             "aliases": dict(mapping.adopted),
             "rebuilt": self.rebuilt() if self.equal_copies is not None else None,
@@ -178,14 +191,12 @@ class ConversionReport:
             "initialised": [entry.target for entry in mapping.initialized],
             "replaced_heads": self.replaced_heads,
             "absent": list(mapping.absent),
-            **(
-                {"modules": {k: list(names) for k, names in self.modules.items()}}
-                if self.modules
-                else {}
-            ),
-            "unknown_config_keys": list(self.unknown),
-            "unread_files": dict(self.unread_files),
         }
+        if self.modules:
+            record["modules"] = {folder: list(names) for folder, names in self.modules.items()}
+        record["unknown_config_keys"] = list(self.unknown)
+        record["unread_files"] = dict(self.unread_files)
+        return record
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, for ``--json``."""
@@ -206,26 +217,29 @@ class ConversionReport:
     def lines(self) -> Iterator[str]:
         """Yield the lines of the report for a terminal."""
         mapping = self.mapping
-        dtypes = ", ".join(f"{n} {name}" for name, n in self.dtypes.items())
-        types = f" in {', '.join(self.quantized)}" if self.quantized else ""
-        form = f"{self.format}{types}"
-        yield f"{self.reference} is {self.family} with head {self.head}, read from {form}"
+        dtypes = ", ".join(f"{number} {name}" for name, number in self.dtypes.items())
+        source_format = self.format
+        if self.quantized:
+            source_format += f" in {', '.join(self.quantized)}"
+        yield f"{self.reference} is {self.family} with head {self.head}, read from {source_format}"
         yield f"  parameters   {self.parameters:,}"
         yield f"  mapped       {self.mapped} tensors to {len(mapping.copies)} ({dtypes})"
-        yield from _listed("modules", {k: ", ".join(n) for k, n in self.modules.items()}, ": ")
+        modules = {folder: ", ".join(names) for folder, names in self.modules.items()}
+        yield from _listed("modules", modules, ": ")
         yield f"  prefix       {mapping.prefix or 'none'}"
         if counts := Counter(map(str, self.casts.values())):
-            how = "rounded" if self.rounded else "without loss"
-            changes = ", ".join(f"{n} from {change}" for change, n in counts.items())
-            yield f"  cast         {changes}, {how}"
-        mixed = {name: str(cast) for name, cast in self.casts.items() if cast.mixed}
-        yield from _listed("mixed dtypes", mixed, ": ")
+            loss = "rounded" if self.rounded else "without loss"
+            changes = ", ".join(f"{number} from {change}" for change, number in counts.items())
+            yield f"  cast         {changes}, {loss}"
+        mixed_casts = {name: str(cast) for name, cast in self.casts.items() if cast.mixed}
+        yield from _listed("mixed dtypes", mixed_casts, ": ")
         yield from _listed("dropped", self.dropped(), ": ")
-        equal = "" if self.equal_copies is None else ", equal"
-        yield from _listed("tied", {a: f"{o}{equal}" for a, o in mapping.ties.items()}, " = ")
+        comparison = "" if self.equal_copies is None else ", equal"
+        ties = {alias: f"{owner}{comparison}" for alias, owner in mapping.ties.items()}
+        yield from _listed("tied", ties, " = ")
         yield from _listed("alias", mapping.adopted, " read as ")
-        computed = {name: constant.reason for name, constant in mapping.constants.items()}
-        yield from _listed("constants", computed, ": ")
+        constants = {name: constant.reason for name, constant in mapping.constants.items()}
+        yield from _listed("constants", constants, ": ")
         if mapping.renamed:
             old, new = next(iter(mapping.renamed.items()))
             yield f"  old names    {len(mapping.renamed)}, such as {old} for {new}"
@@ -250,36 +264,41 @@ class ConversionReport:
     def rebuilt(self) -> str:
         """Return which tensors of the source were rebuilt from the result, for the reader."""
         mapping = self.mapping
-        left = {"dropped": mapping.drops, "tied": mapping.ties, "constant": mapping.constants}
-        others = ", ".join(f"{len(names)} {word}" for word, names in left.items() if names)
-        count = f"{self.mapped} of" if others else "all"
-        how = f", rounded to {self.rounded}" if self.rounded else " bit for bit"
-        line = f"{count} {self.source_tensors} tensors of the source were rebuilt{how}"
-        return f"{line}; not rebuilt: {others}" if others else line
+        exceptions = {"dropped": mapping.drops, "tied": mapping.ties, "constant": mapping.constants}
+        counts = [f"{len(names)} {word}" for word, names in exceptions.items() if names]
+        number = f"{self.mapped} of" if counts else "all"
+        precision = f", rounded to {self.rounded}" if self.rounded else " bit for bit"
+        line = f"{number} {self.source_tensors} tensors of the source were rebuilt{precision}"
+        if not counts:
+            return line
+        return f"{line}; not rebuilt: {', '.join(counts)}"
 
 
-def _changes(
+def _casts(
     opened: OpenCheckpoint, plan: ConversionPlan, layout: "CheckpointWriter"
 ) -> Iterator[tuple[str, Cast]]:
-    """Yield the name of each tensor of the source whose dtype changes, and the change."""
-    # If one of our tensors is several on the Hub, and these are written, their names are yielded
+    """Yield the name of each tensor of the source whose dtype changes, and the change.
+
+    If one of our tensors is several on the Hub, and these are written, their names are yielded.
+    """
     for copy in plan.mapping.copies:
-        written = layout.dtypes(copy)
+        written_codes = layout.dtypes(copy)
         names = copy.names
-        old = copy.dtypes
-        if opened.checkpoint and len(written) > 1:
+        source_codes = copy.dtypes
+        if opened.checkpoint and len(written_codes) > 1:
             names = plan.entries[copy.entry.target].sources
-            old = (copy.dtype,) * len(names)
-        mixed = len({*copy.dtypes}) > 1 or len({*written}) > 1
-        for name, code, new in zip(names, old, itertools.cycle(written), strict=False):
-            if code != new:
-                yield name, Cast(code, new, mixed)
+            source_codes = (copy.dtype,) * len(names)
+        is_mixed = len({*copy.dtypes}) > 1 or len({*written_codes}) > 1
+        new_codes = itertools.cycle(written_codes)
+        for name, old_code, new_code in zip(names, source_codes, new_codes, strict=False):
+            if old_code != new_code:
+                yield name, Cast(old_code, new_code, is_mixed)
 
 
 def _listed(title: str, items: Mapping[str, str], sign: str) -> Iterator[str]:
     if items:
         yield f"  {title:<12} {len(items)}"
-    for name, why in list(items.items())[:LISTED]:
-        yield f"               {name}{sign}{why}"
-    if len(items) > LISTED:
-        yield f"               and {len(items) - LISTED} more"
+    for name, reason in list(items.items())[:MAX_TENSORS_LISTED]:
+        yield f"               {name}{sign}{reason}"
+    if len(items) > MAX_TENSORS_LISTED:
+        yield f"               and {len(items) - MAX_TENSORS_LISTED} more"

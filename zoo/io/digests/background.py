@@ -49,7 +49,7 @@ class BackgroundHasher:
 
         self._syncs.append(self._syncing.submit(flush))
 
-    def of(self, paths: Iterable[Path], directory: Path) -> dict[str, FileDigest]:
+    def collect(self, paths: Iterable[Path], directory: Path) -> dict[str, FileDigest]:
         """Wait for the digests of files; return them by path relative to a directory."""
         return {str(path.relative_to(directory)): self._jobs[path].result() for path in paths}
 

@@ -18,7 +18,7 @@ from zoo.sentence_models.modules import (
     NormalizeModule,
     PoolingModule,
     SpladePoolingModule,
-    same_tensors,
+    require_shapes,
     weighted_modules,
 )
 from zoo.sentence_models.pooling import Pooling, QueryExpansion
@@ -265,5 +265,5 @@ def test_a_dense_of_the_wrong_width() -> None:
 def test_every_tensor_of_a_module_is_accounted_for(found: Any, message: str) -> None:
     shapes = DenseModule(in_features=8, out_features=4).tensors()
     with pytest.raises(VerificationError, match=message):
-        same_tensors(found, shapes, "w")
-    same_tensors(shapes, shapes, "w")
+        require_shapes(found, shapes, "w")
+    require_shapes(shapes, shapes, "w")

@@ -14,7 +14,7 @@ from zoo.sentence_models import POOLING_FILES, hub_pooling_files, read_pooling
 from zoo.sentence_models.module_files import MODES, MODULE_KEYS
 from zoo.sentence_models.pooling import Pooling
 from zoo.sentence_models.sentence_transformers_files import (
-    ACCEPTED,
+    ACCEPTED_VALUES,
     MODULES_KEYS,
     SENTENCE_KEYS,
     SETTINGS_KEYS,
@@ -257,7 +257,7 @@ def test_every_key_of_a_module_has_a_reason() -> None:
     tables = (SETTINGS_KEYS, MODULES_KEYS, SENTENCE_KEYS, *MODULE_KEYS.values())
     assert [key for table in tables for key, entry in table.items() if not entry.reason] == []
     refused = {k for t in tables for k, e in t.items() if e.treatment is Treatment.REFUSED}
-    assert ACCEPTED.keys() - refused == set(), "values are accepted of refused keys only"
+    assert ACCEPTED_VALUES.keys() - refused == set(), "values are accepted of refused keys only"
 
 
 def test_a_folder_outside_is_refused(tmp_path: Path) -> None:

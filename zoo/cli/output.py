@@ -14,7 +14,7 @@ import select
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TextIO, TypeVar
+from typing import Any, Literal, TextIO, TypeVar
 
 from zoo.io.page_text import markdown_table
 from zoo.io.progress import enable_progress, shows_progress
@@ -23,22 +23,23 @@ from zoo.io.terminal import escape_controls, escape_json, terminal_width, wrap
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 STDOUT = "standard output"
-SHOWN_NUMBERS = 4  # of a vector, on a terminal
+MAX_NUMBERS_SHOWN = 4  # Numbers of a vector that a terminal shows.
 NUMBER = re.compile(r"[-+]?[0-9][0-9,]*(\.[0-9]+)?(e[-+]?[0-9]+)?( ?(%|[kMGTB]?B?))?")
 
-NARROWEST_CELL = 12  # columns of a cell whose text is broken
+NARROWEST_CELL = 12  # The least width of a cell whose text is broken, in columns.
 
-_results: list[TextIO | None] = []  # standard output, while ``sys.stdout`` is standard error
+_results: list[TextIO | None] = []  # Standard output, while ``sys.stdout`` is standard error.
 
 
 def prepare() -> None:
     """Set up standard streams, warnings and logging; warnings and log records take a line each."""
-    # a closed standard stream gets the null device: the next opened file would reuse its descriptor
+    # A closed standard stream gets the null device. Otherwise, the next opened file would reuse
+    # its descriptor.
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest free descriptor
+            os.open(os.devnull, os.O_RDWR)  # This takes the lowest free descriptor.
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -50,15 +51,22 @@ def prepare() -> None:
 
 
 def set_verbosity(verbosity: int) -> None:
-    """Set the amount of output on standard error in addition to warnings and errors."""
-    # -1 for nothing, 0 for progress and zoo's own notes, 1 also for the log records of all
-    # libraries from level INFO.
+    """Set the amount of output on standard error in addition to warnings and errors.
+
+    Args:
+        verbosity: -1 for nothing, 0 for progress and zoo's own notes, 1 also for the log records
+            of all libraries from level INFO.
+    """
     enable_progress(verbosity >= 0)
     level = {-1: logging.WARNING, 0: logging.INFO, 1: logging.DEBUG}[verbosity]
     logging.getLogger("zoo").setLevel(level)
-    others = [handler for handler in logging.root.handlers if not isinstance(handler, _Handler)]
-    logging.root.handlers[:] = [*others, _log_handler()] if verbosity > 0 else others
-    logging.root.setLevel(logging.INFO if verbosity > 0 else logging.WARNING)
+    handlers = [handler for handler in logging.root.handlers if not isinstance(handler, _Handler)]
+    root_level = logging.WARNING
+    if verbosity > 0:
+        handlers.append(_log_handler())
+        root_level = logging.INFO
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(root_level)
 
 
 def _log_handler() -> logging.Handler:
@@ -112,22 +120,25 @@ def piece(text: str) -> None:
 
 def result_line(value: dict[str, Any]) -> None:
     """Write a result as one line of JSON; on a terminal, vectors by their first numbers."""
-    json_line(_shortened(value) if is_terminal() else value)
+    if is_terminal():
+        value = _shorten_lists(value)
+    json_line(value)
 
 
-def _shortened(value: Any) -> Any:
+def _shorten_lists(value: Any) -> Any:
     """Return a value in which long lists of numbers are their first ones and the size."""
     if isinstance(value, dict):
-        return {key: _shortened(item) for key, item in value.items()}
+        return {key: _shorten_lists(item) for key, item in value.items()}
     if not isinstance(value, list):
         return value
-    first: Any = value
-    while isinstance(first, list) and first:
-        first = first[0]
-    if not isinstance(first, float):
-        return [_shortened(item) for item in value]
-    rest = [f"... {len(value):,} in all"] if len(value) > SHOWN_NUMBERS + 1 else []
-    return [_shortened(item) for item in (value[:SHOWN_NUMBERS] if rest else value)] + rest
+    first_number: Any = value
+    while isinstance(first_number, list) and first_number:
+        first_number = first_number[0]
+    if not isinstance(first_number, float) or len(value) <= MAX_NUMBERS_SHOWN + 1:
+        return [_shorten_lists(item) for item in value]
+    items = [_shorten_lists(item) for item in value[:MAX_NUMBERS_SHOWN]]
+    items.append(f"... {len(value):,} in all")
+    return items
 
 
 def json_line(value: Any) -> None:
@@ -143,8 +154,7 @@ def json_line(value: Any) -> None:
 
 
 def note(text: str) -> None:
-    """Write one line to standard error, on a terminal broken at words."""
-    # Errors of writing are ignored.
+    """Write one line to standard error, on a terminal broken at words; ignore errors of writing."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(f"{wrap(escape_controls(text), terminal_width(sys.stderr))}\n")
@@ -178,95 +188,122 @@ def table(
     wraps: Collection[str] = (),
     drops: Sequence[str] = (),
 ) -> list[str]:
-    """Return the lines of a table; columns of numbers are aligned at the right."""
-    # Where it is wider than the terminal, the columns ``drops`` are left out, the first ones first,
-    # as far as needed; then the cells of the columns ``wraps``, by default of the widest ones, are
-    # broken at words.
-    every = [[escape_controls(cell) for cell in row] for row in (header, *rows)]
-    columns = terminal_width(_stdout())
+    """Return the lines of a table; columns of numbers are aligned at the right.
+
+    Where it is wider than the terminal, the columns ``drops`` are left out, the first ones first,
+    as far as needed; then the cells of the columns ``wraps``, by default of the widest ones, are
+    broken at words.
+    """
+    all_rows = []
+    for row in (header, *rows):
+        all_rows.append([escape_controls(cell) for cell in row])
+    available_width = terminal_width(_stdout())
     for name in drops:
-        if columns is None or sum(_widths(every)) + 2 * len(every[0]) - 2 <= columns:
+        if available_width is None or _table_width(_widths(all_rows)) <= available_width:
             break
-        k = every[0].index(name)
-        every = [[*row[:k], *row[k + 1 :]] for row in every]
-    widths = _widths(every)
-    rights = list[bool]()
-    for cells in zip(*every, strict=True):  # numbers below the header are aligned on the right
-        present = list(filter(None, cells[1:]))
-        rights.append(bool(present) and all(map(NUMBER.fullmatch, present)))
-    if columns is not None and sum(widths) + 2 * len(widths) - 2 > columns:
-        return _wrapped_table(every, rights, wraps, columns)
-    return [
-        "  ".join(
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, rights, strict=True)
-        ).rstrip()
-        for row in every
-    ]
+        position = all_rows[0].index(name)
+        for cells in all_rows:
+            del cells[position]
+    widths = _widths(all_rows)
+    is_number_column = list[bool]()
+    for column in zip(*all_rows, strict=True):
+        texts = [text for text in column[1:] if text]  # The header is not a number.
+        is_number_column.append(bool(texts) and all(map(NUMBER.fullmatch, texts)))
+    if available_width is not None and _table_width(widths) > available_width:
+        return _wrapped_table(all_rows, is_number_column, wraps, available_width)
+    lines = []
+    for row in all_rows:
+        cells = []
+        for text, width, is_number in zip(row, widths, is_number_column, strict=True):
+            cells.append(text.rjust(width) if is_number else text.ljust(width))
+        lines.append("  ".join(cells).rstrip())
+    return lines
 
 
-def _widths(every: Sequence[Sequence[str]]) -> list[int]:
-    return [max(map(len, cells)) for cells in zip(*every, strict=True)]
+def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return the width of each column."""
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+
+def _table_width(widths: Sequence[int]) -> int:
+    """Return the width of a table, with two spaces between columns."""
+    return sum(widths) + 2 * len(widths) - 2
 
 
 def _wrapped_table(
-    every: Sequence[Sequence[str]], rights: Sequence[bool], wraps: Collection[str], columns: int
+    rows: Sequence[Sequence[str]],
+    is_number_column: Sequence[bool],
+    wraps: Collection[str],
+    available_width: int,
 ) -> list[str]:
     import io
 
     from rich.console import Console
     from rich.table import Table
 
-    widths = _widths(every)
-    fixed = [w for name, w in zip(every[0], widths, strict=True) if wraps and name not in wraps]
-    fits = sum(fixed) + 2 * len(widths) + NARROWEST_CELL * (len(widths) - len(fixed)) <= columns
-    fitted = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    for name, right in zip(every[0], rights, strict=True):
-        keeps = fits and bool(wraps) and name not in wraps
-        fitted.add_column(justify="right" if right else "left", no_wrap=keeps, overflow="fold")
-    for row in every:
-        fitted.add_row(*row)
+    header = rows[0]
+    widths = _widths(rows)
+    fixed_widths = []
+    if wraps:
+        for name, width in zip(header, widths, strict=True):
+            if name not in wraps:
+                fixed_widths.append(width)
+    wrapped_columns = len(widths) - len(fixed_widths)
+    least_width = sum(fixed_widths) + 2 * len(widths) + NARROWEST_CELL * wrapped_columns
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    for name, is_number in zip(header, is_number_column, strict=True):
+        is_fixed = bool(wraps) and name not in wraps and least_width <= available_width
+        justify: Literal["left", "right"] = "right" if is_number else "left"
+        table.add_column(justify=justify, no_wrap=is_fixed, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
     console = Console(
-        file=io.StringIO(), width=columns, color_system=None, markup=False, highlight=False
+        file=io.StringIO(), width=available_width, color_system=None, markup=False, highlight=False
     )
-    with console.capture() as captured:
-        console.print(fitted)
-    return [line.rstrip() for line in captured.get().splitlines()]
+    with console.capture() as capture:
+        console.print(table)
+    return [line.rstrip() for line in capture.get().splitlines()]
 
 
 def side_by_side(names: Sequence[str], columns: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table of columns, each with its header first."""
-    # Where it is wider than the terminal, it becomes several tables, one below the other, that all
-    # begin with the column ``names``.
-    limit = terminal_width(_stdout())
+    """Return the lines of a table of columns, each with its header first.
+
+    Where it is wider than the terminal, it becomes several tables, one below the other, that all
+    begin with the column ``names``.
+    """
+    available_width = terminal_width(_stdout())
     lines = list[str]()
-    rest = list(columns)
-    while rest:
-        count = len(rest)
-        while count > 1 and limit is not None:
-            every = list(zip(names, *rest[:count], strict=True))
-            if sum(_widths(every)) + 2 * count <= limit:
+    remaining_columns = list(columns)
+    while remaining_columns:
+        number = len(remaining_columns)
+        while number > 1 and available_width is not None:
+            rows = list(zip(names, *remaining_columns[:number], strict=True))
+            if _table_width(_widths(rows)) <= available_width:
                 break
-            count -= 1
-        header, *rows = zip(names, *rest[:count], strict=True)
-        lines += [*([""] if lines else []), *table(rows, header)]
-        rest = rest[count:]
+            number -= 1
+        header, *body = zip(names, *remaining_columns[:number], strict=True)
+        if lines:
+            lines.append("")
+        lines += table(body, header)
+        remaining_columns = remaining_columns[number:]
     return lines
 
 
 def fields(values: Mapping[str, str], indent: str = "") -> list[str]:
     """Return aligned lines of names and values; a value that is too long goes on below itself."""
-    columns = terminal_width(_stdout())
-    width = len(indent) + max(map(len, values), default=0) + 2
+    available_width = terminal_width(_stdout())
+    name_width = len(indent) + max(map(len, values), default=0) + 2
     lines = []
     for name, value in values.items():
-        text = f"{indent}{escape_controls(name)}".ljust(width) + escape_controls(value)
-        if columns is not None and len(text) > columns:
-            longest = max(map(len, value.split()), default=0)
-            below = " " * (width if width + longest <= columns else len(indent) + 4)
-            lines += wrap(text, columns, indent=below).splitlines()
-        else:
+        text = f"{indent}{escape_controls(name)}".ljust(name_width) + escape_controls(value)
+        if available_width is None or len(text) <= available_width:
             lines.append(text.rstrip())
+            continue
+        longest_word = max(map(len, value.split()), default=0)
+        next_indent = name_width
+        if name_width + longest_word > available_width:
+            next_indent = len(indent) + 4
+        lines += wrap(text, available_width, indent=" " * next_indent).splitlines()
     return lines
 
 
@@ -284,9 +321,12 @@ def fail(
     for detail in details:
         note(f"  {shorten(escape_controls(detail))}")
     if "--json" in arguments:
-        more = {"details": list(details)} if details else {}
+        value: dict[str, Any] = {"error": what, "hint": hint}
+        if details:
+            value["details"] = list(details)
+        value["exit_code"] = code
         with contextlib.suppress(OSError):
-            json_line({"error": what, "hint": hint, **more, "exit_code": code})
+            json_line(value)
 
 
 def shorten(text: str, limit: int = 1200) -> str:
@@ -317,9 +357,9 @@ def _naming_stdout() -> Iterator[None]:
 def reader_is_gone() -> bool:
     """Return whether standard output is a pipe whose reader has closed it."""
     try:
-        watched = select.poll()
-        watched.register(1, select.POLLOUT)
-        return any(event & select.POLLERR for _, event in watched.poll(0))
+        poll = select.poll()
+        poll.register(1, select.POLLOUT)
+        return any(event & select.POLLERR for _, event in poll.poll(0))
     except OSError:
         return False
 
@@ -337,7 +377,7 @@ def _stdout() -> TextIO | None:
 
 def _write(text: str) -> None:
     stream = _stdout()
-    if stream is None:  # closed by the parent process
+    if stream is None:  # The parent process closed it.
         raise OSError(errno.EBADF, os.strerror(errno.EBADF), STDOUT)
     with _naming_stdout():
         stream.write(text)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from zoo.sentence_models.modules import ActivationName
 
 LOG = logging.getLogger("zoo")
-SHOWN = 6
-TIE = "tie_word_embeddings"
+MAX_NAMES_SHOWN = 6
+TIE_EMBEDDINGS = "tie_word_embeddings"
 
 
 @dataclass(frozen=True)
@@ -37,21 +37,23 @@ class ConversionPlan:
     @property
     def fields_of_task(self) -> dict[str, Any]:
         """Fields of ``config.json`` that a task set, which belong to the head of a checkpoint."""
-        before = self.opened.checkpoint
-        if before is None or before.head_name != self.head:
+        checkpoint = self.opened.checkpoint
+        if checkpoint is None or checkpoint.head_name != self.head:
             return {}
-        return {name: getattr(before.model, name) for name in model_fields()}
+        return {name: getattr(checkpoint.model, name) for name in model_fields()}
 
     @property
     def score_activation(self) -> "ActivationName | None":
         """Function that makes a score of a single logit, of a cross-encoder."""
         from zoo.sentence_models.cross_encoder_files import declares_cross_encoder, score_activation
 
-        before = self.opened.checkpoint
-        if before is not None:
-            return before.model.score_activation if before.head_name == self.head else None
-        one_label = len(getattr(self.config, "labels", ())) == 1
-        if not one_label or "classify" not in self.opened.family.heads()[self.head].tasks:
+        checkpoint = self.opened.checkpoint
+        if checkpoint is not None:
+            if checkpoint.head_name != self.head:
+                return None
+            return checkpoint.model.score_activation
+        has_one_label = len(getattr(self.config, "labels", ())) == 1
+        if not has_one_label or "classify" not in self.opened.family.heads()[self.head].tasks:
             return None
         origin = self.opened.source.directory / self.opened.family.config_files[0]
         activation = score_activation(self.opened.extra or {}, str(origin))
@@ -64,18 +66,24 @@ class ConversionPlan:
         """Prompts and length of pairs, of a cross-encoder."""
         from zoo.sentence_models.cross_encoder_files import read_pair_settings
 
-        before = self.opened.checkpoint
-        if before is not None:
-            return before.model.pairs if before.head_name == self.head else None
-        classifies = "classify" in self.opened.family.heads()[self.head].tasks
-        return read_pair_settings(self.opened.files) if classifies else None
+        checkpoint = self.opened.checkpoint
+        if checkpoint is not None:
+            if checkpoint.head_name != self.head:
+                return None
+            return checkpoint.model.pairs
+        if "classify" not in self.opened.family.heads()[self.head].tasks:
+            return None
+        return read_pair_settings(self.opened.files)
 
 
 def plan_conversion(
     opened: OpenCheckpoint, requested: str | None, *, init: bool = False
 ) -> ConversionPlan:
-    """Choose the head, and match all tensors to its parameters."""
-    # Names of another number than the outputs do not count, as in the Hub's library
+    """Choose the head, and match all tensors to its parameters.
+
+    Label names are ignored if their number differs from the number of outputs, as in the Hub's
+    library.
+    """
     try:
         return _plan_head(opened, requested, init=init)
     except VerificationError:
@@ -99,9 +107,12 @@ def plan_conversion(
 
 
 def _plan_head(opened: OpenCheckpoint, requested: str | None, *, init: bool) -> ConversionPlan:
-    # By default, the head is the one whose rules match every tensor. If several do, the class name
-    # in the Hub's configuration decides. For a requested head, only tensors of other heads are
-    # ignored
+    """Choose the head, and match all tensors to its parameters.
+
+    By default, the head is the one whose rules match every tensor. If several do, the class name
+    in the Hub's configuration decides. For a requested head, only tensors of other heads are
+    ignored.
+    """
     heads = opened.family.heads()
     weights = opened.family.weights(opened.config, next(iter(heads)))
     check_counts(weights, opened.reader.tensors, str(opened.source.directory))
@@ -115,40 +126,44 @@ def _plan_head(opened: OpenCheckpoint, requested: str | None, *, init: bool) -> 
         _require_complete(plan, requested)
         return plan
     candidates = [opened.checkpoint.head_name] if opened.checkpoint else list(heads)
-    named = [head for head in candidates if _names(opened, head)]
-    if len(named) == 1:  # takes precedence over all other heads
-        plan = _plan(opened, named[0])
+    declared_heads = [head for head in candidates if _declares_head(opened, head)]
+    if len(declared_heads) == 1:  # It takes precedence over all other heads.
+        plan = _plan(opened, declared_heads[0])
         if plan.mapping.complete:
             return plan
-        if _lacks_tied_output(plan):  # the backbone's rules would fit, without the named head
+        if _lacks_tied_output(plan):  # The backbone's rules would fit, without the declared head.
             _require_complete(plan)
-    return _best(opened, [_plan(opened, head) for head in candidates])
+    plans = [_plan(opened, head) for head in candidates]
+    return _choose_plan(opened, plans)
 
 
-def _best(opened: OpenCheckpoint, plans: list[ConversionPlan]) -> ConversionPlan:
-    complete = [plan for plan in plans if plan.mapping.complete]
-    named = [plan for plan in plans if _names(opened, plan.head)]
-    if len(named) == 1:
-        # a release with two models is read per head; another head would use the other model
-        ignored = named[0].opened.ignored.keys()
-        complete = [plan for plan in complete if plan.opened.ignored.keys() == ignored]
-    if len(complete) == 1:
-        return complete[0]
-    named = [plan for plan in complete or plans if _names(opened, plan.head)]
-    if len(named) == 1 and complete:
-        return named[0]
-    if complete:
+def _choose_plan(opened: OpenCheckpoint, plans: list[ConversionPlan]) -> ConversionPlan:
+    complete_plans = [plan for plan in plans if plan.mapping.complete]
+    declared_plans = [plan for plan in plans if _declares_head(opened, plan.head)]
+    if len(declared_plans) == 1:
+        # A release with two models is read per head; another head would use the other model.
+        ignored = declared_plans[0].opened.ignored.keys()
+        complete_plans = [plan for plan in complete_plans if plan.opened.ignored.keys() == ignored]
+    if len(complete_plans) == 1:
+        return complete_plans[0]
+    if complete_plans:
+        candidates = [plan for plan in complete_plans if _declares_head(opened, plan.head)]
+        if len(candidates) == 1:
+            return candidates[0]
+        heads = " and ".join(plan.head for plan in complete_plans)
         raise UsageError(
-            f"{opened.source.directory}: the tensors fit {' and '.join(p.head for p in complete)}",
+            f"{opened.source.directory}: the tensors fit {heads}",
             "choose one with --head",
         )
-    fewest = min(named or plans, key=lambda plan: plan.mapping.open_items)
-    _require_complete(fewest)
-    return fewest
+    closest_plan = min(declared_plans or plans, key=lambda plan: plan.mapping.open_items)
+    _require_complete(closest_plan)
+    return closest_plan
 
 
-def _names(opened: OpenCheckpoint, head: str) -> bool:
-    return any(a in opened.family.heads()[head].architectures for a in opened.architectures)
+def _declares_head(opened: OpenCheckpoint, head: str) -> bool:
+    """Return whether the Hub's configuration names a class of a head."""
+    classes = opened.family.heads()[head].architectures
+    return any(name in classes for name in opened.architectures)
 
 
 def _plan(
@@ -156,9 +171,11 @@ def _plan(
 ) -> ConversionPlan:
     opened = opened.for_head(head)
     weights = opened.family.weights(opened.config, head)
-    weight_map = identity_map(weights, opened.checkpoint.weights) if opened.checkpoint else weights
+    weight_map = weights
+    if opened.checkpoint:
+        weight_map = identity_map(weights, opened.checkpoint.weights)
     initializable = set[str]()
-    if init:  # all except the bare backbone's
+    if init:  # Parameters of the bare backbone have to be in the source.
         backbone = opened.family.weights(opened.config, "none").entries()
         required = {entry.target for entry in backbone if not entry.optional}
         initializable = {entry.target for entry in weights.entries()} - required
@@ -175,14 +192,20 @@ def _plan(
     return ConversionPlan(head, opened, config, mapping, entries)
 
 
-def identity_map(weights: WeightMap, stored: WeightMap | None = None) -> WeightMap:
-    """Return the weight map of the zoo's layout, which maps each name to itself."""
-    # Two heads can use one parameter name for different tensors of the Hub: not mapped
-    stored_sources = {entry.target: entry.sources for entry in stored.entries()} if stored else {}
+def identity_map(weights: WeightMap, checkpoint_weights: WeightMap | None = None) -> WeightMap:
+    """Return the weight map of the zoo's layout, which maps each name to itself.
+
+    Two heads can use one parameter name for different tensors of the Hub. A tensor of
+    ``checkpoint_weights`` that comes from other tensors of the Hub is not mapped.
+    """
+    checkpoint_sources = {}
+    if checkpoint_weights:
+        checkpoint_sources = {entry.target: entry.sources for entry in checkpoint_weights.entries()}
     rules = []
     for entry in weights.entries():
-        same = stored_sources.get(entry.target, entry.sources) == entry.sources
-        source = entry.target if same else f"{entry.target} ({' '.join(entry.sources)})"
+        source = entry.target
+        if checkpoint_sources.get(entry.target, entry.sources) != entry.sources:
+            source = f"{entry.target} ({' '.join(entry.sources)})"
         rules.append(Rule(source, entry.target, entry.shape, optional=entry.optional))
     return replace(
         weights, rules=rules, drops=(), ties=(), constants=(), legacy={}, prefix="", counts={}
@@ -192,15 +215,18 @@ def identity_map(weights: WeightMap, stored: WeightMap | None = None) -> WeightM
 def _other_heads(opened: OpenCheckpoint, requested: str) -> dict[str, str]:
     """Return the tensors that only other heads have -> reason to ignore them."""
     ignored: dict[str, str] = {}
-    # heads share names of tensors, and these are of the one that the checkpoint has
-    stored = opened.checkpoint.head_name if opened.checkpoint else None
-    for head in sorted(opened.family.heads(), key=lambda head: head != stored):
+    # Heads share names of tensors. The head of the checkpoint comes first, since the tensors
+    # belong to it.
+    checkpoint_head = opened.checkpoint.head_name if opened.checkpoint else None
+    for head in sorted(opened.family.heads(), key=lambda head: head != checkpoint_head):
         if head == requested:
             continue
         weights = opened.family.weights(opened.config, head)
         if opened.checkpoint:
             weights = identity_map(weights)
-        names = [s for e in weights.entries() for s in e.sources]
+        names = list[str]()
+        for entry in weights.entries():
+            names += entry.sources
         names += [*weights.aliases(), *weights.dropped(), *weights.constant_tensors()]
         for name in names:
             ignored.setdefault(name, f"belongs to the head {head}; {requested} was requested")
@@ -217,11 +243,14 @@ def _require_complete(plan: ConversionPlan, requested: str | None = None) -> Non
     if opened.doubt and family.heads()[plan.head].has_labels:
         causes.append(opened.doubt)
     if opened.unknown:
-        keys = first_names(opened.unknown, SHOWN)
+        keys = first_names(opened.unknown, MAX_NAMES_SHOWN)
         causes.append(f"the configuration has keys that {family.name} does not know: {keys}")
-    classes = {name for head in family.heads().values() for name in head.architectures}
-    if strange := [name for name in opened.architectures if name not in classes]:
-        causes.append(f"no head is of the class {', '.join(strange[:SHOWN])}")
+    classes = set[str]()
+    for head in family.heads().values():
+        classes.update(head.architectures)
+    unknown_classes = [name for name in opened.architectures if name not in classes]
+    if unknown_classes:
+        causes.append(f"no head is of the class {', '.join(unknown_classes[:MAX_NAMES_SHOWN])}")
     plan.mapping.raise_if_incomplete(
         f"{opened.source.directory} as {family.name} with head {plan.head}",
         _remedy(plan, requested),
@@ -238,10 +267,10 @@ def _lacks_tied_output(plan: ConversionPlan) -> bool:
     if mapping.unexpected or mapping.shape_mismatches:
         return False
     try:
-        tied = family.from_hub({**family.to_hub(plan.config), TIE: True}).config
+        tied_config = family.from_hub({**family.to_hub(plan.config), TIE_EMBEDDINGS: True}).config
     except VerificationError:
         return False
-    aliases = family.weights(tied, plan.head).aliases()
+    aliases = family.weights(tied_config, plan.head).aliases()
     return all(name in aliases for name in mapping.missing)
 
 
@@ -253,15 +282,17 @@ def _remedy(plan: ConversionPlan, requested: str | None) -> str:
         return f"--init-head starts {requested} from random weights"
     if _lacks_tied_output(plan):
         return (
-            f"set {TIE} to true in {opened.family.config_files[0]} if the token embeddings are the "
-            "output layer, as in files without one; --head none leaves the head out"
+            f"set {TIE_EMBEDDINGS} to true in {opened.family.config_files[0]} if the token "
+            "embeddings are the output layer, as in files without one; --head none leaves the head "
+            "out"
         )
     if opened.doubt and plan.mapping.shape_mismatches:
         return "correct num_labels and id2label, or leave one of them out"
     if requested is None and opened.checkpoint is None:
-        trunk = _plan(opened, "none", ignored=_other_heads(opened, "none")).mapping
-        if trunk.complete:
-            return f"--head none converts the model without its head ({len(trunk.drops)} tensors)"
+        backbone = _plan(opened, "none", ignored=_other_heads(opened, "none")).mapping
+        if backbone.complete:
+            number = len(backbone.drops)
+            return f"--head none converts the model without its head ({number} tensors)"
     if opened.unknown:
         return "another family may describe this model: see `zoo families` and `zoo plugins`"
     return ""
@@ -280,20 +311,23 @@ def with_labels(config: Config, labels: Sequence[str] | None) -> Config:
 
 def require_computable(plan: ConversionPlan, dtype: str | None) -> None:
     """Check that commands compute in the dtypes of the result."""
-    copies = plan.mapping.copies if dtype is None else ()
-    found = [
-        f"{name} is {DTYPE_NAMES[code]}"
-        for copy in copies
-        for name, code in zip(copy.names, copy.dtypes, strict=True)
-        if code in FLOAT8
-    ]
-    if found:
-        more = f" and {len(found) - 1} more like it" if len(found) > 1 else ""
-        raise UsageError(
-            f"{plan.opened.source.directory}: {found[0]}{more}, in which no command computes",
-            "--dtype bfloat16 reads the numbers as they are; if the file lacks their scales, "
-            "convert the model from before it was quantized",
-        )
+    if dtype is not None:
+        return
+    problems = []
+    for copy in plan.mapping.copies:
+        for name, code in zip(copy.names, copy.dtypes, strict=True):
+            if code in FLOAT8:
+                problems.append(f"{name} is {DTYPE_NAMES[code]}")
+    if not problems:
+        return
+    problem = problems[0]
+    if len(problems) > 1:
+        problem += f" and {len(problems) - 1} more like it"
+    raise UsageError(
+        f"{plan.opened.source.directory}: {problem}, in which no command computes",
+        "--dtype bfloat16 reads the numbers as they are; if the file lacks their scales, "
+        "convert the model from before it was quantized",
+    )
 
 
 def require_hub_outputs(plan: ConversionPlan) -> None:

@@ -47,41 +47,51 @@ def find_config(source: "CheckpointDir") -> "tuple[str, Family, dict[str, Any]]"
                     config = _with_model_type(read_hub_config(directory, name), source, name)
                     if family.matches_config(config):
                         return name, family, config
-        if (named := _of_sentence_module(source)) is not None:
-            return MODULES, named, {}
-    hub = _with_model_type(_translated(read_hub_config(directory), directory), source, CONFIG)
-    if hub.get("model_type") is None and (known := model_type_of(hub, source)):
-        LOG.info("%s has no model_type: taken as %s", directory / CONFIG, known)
-        hub["model_type"] = known
+        module_family = _find_family_of_sentence_module(source)
+        if module_family is not None:
+            return MODULES, module_family, {}
+    hub = _translate_config(read_hub_config(directory), directory)
+    hub = _with_model_type(hub, source, CONFIG)
+    if hub.get("model_type") is None and (model_type := model_type_of(hub, source)):
+        LOG.info("%s has no model_type: taken as %s", directory / CONFIG, model_type)
+        hub["model_type"] = model_type
     return f"{source.folder}/{CONFIG}".lstrip("/"), _family_of(hub, directory), hub
 
 
-def _of_sentence_module(source: "CheckpointDir") -> "Family | None":
+def _find_family_of_sentence_module(source: "CheckpointDir") -> "Family | None":
     """Return the family of the first module of sentence-transformers, if it needs no other file."""
     from zoo.families.base import Family
 
     if not source.files.has(MODULES):
         return None
-    first = next(iter(module_kinds(source.files)), Family.sentence_module)
-    others = [f for f in iter_families() if f.sentence_module != Family.sentence_module]
-    return next((family for family in others if family.sentence_module == first), None)
+    first_module = next(iter(module_kinds(source.files)), Family.sentence_module)
+    if first_module == Family.sentence_module:
+        return None
+    for family in iter_families():
+        if family.sentence_module == first_module:
+            return family
+    return None
 
 
-def _translated(hub: dict[str, Any], directory: Path) -> dict[str, Any]:
+def _translate_config(hub: dict[str, Any], directory: Path) -> dict[str, Any]:
     """Return a configuration with the Hub's keys, if a family knows its class from other code."""
     names = hub.get("architectures")
+    if not isinstance(names, list) or not names:
+        return hub
     model_type = hub.get("model_type")
     family = family_of_model_type(model_type) if isinstance(model_type, str) else None
-    known = family.heads().values() if family is not None else ()
-    if not isinstance(names, list) or not names or any(names[0] in h.architectures for h in known):
-        return hub
+    if family is not None:
+        for head in family.heads().values():
+            if names[0] in head.architectures:
+                return hub
     for family in iter_families():
-        if names[0] in family.other_classes:
-            try:
-                return family.translate_config(hub)
-            except VerificationError as error:
-                what = f"{directory / CONFIG}: {error.what}"
-                raise VerificationError(what, error.hint) from error
+        if names[0] not in family.other_classes:
+            continue
+        try:
+            return family.translate_config(hub)
+        except VerificationError as error:
+            what = f"{directory / CONFIG}: {error.what}"
+            raise VerificationError(what, error.hint) from error
     return hub
 
 
@@ -93,10 +103,12 @@ def class_names(hub: Mapping[str, Any]) -> tuple[str, ...]:
 def _with_model_type(hub: dict[str, Any], source: "CheckpointDir", name: str) -> dict[str, Any]:
     """Return the configuration, with ``model_type`` set if the user specifies one."""
     names = hub.get("architectures")
-    if names is not None and not (isinstance(names, list) and all(type(n) is str for n in names)):
-        raise VerificationError(
-            f"{source.directory / name}: architectures = {shown(names)} is not a list of names"
-        )
+    if names is not None:
+        is_list_of_names = isinstance(names, list) and all(type(n) is str for n in names)
+        if not is_list_of_names:
+            raise VerificationError(
+                f"{source.directory / name}: architectures = {shown(names)} is not a list of names"
+            )
     model_type = hub.get("model_type")
     if source.model_type is None or model_type == source.model_type:
         return hub
@@ -110,21 +122,24 @@ def _with_model_type(hub: dict[str, Any], source: "CheckpointDir", name: str) ->
 
 
 def model_type_of(hub: Mapping[str, Any], source: "CheckpointDir") -> str | None:
-    """Return the ``model_type`` of a configuration without that key."""
-    # It is inferred from the class name, else from the registry entry; ``None`` if neither is known
+    """Return the ``model_type`` of a configuration without that key.
+
+    It is inferred from the class name, else from the registry entry; ``None`` if neither is known.
+    """
     classes = class_names(hub)
     for family in iter_families():
         for head in family.heads().values():
-            named = zip(family.model_types, head.architectures, strict=False)
-            model_type = next((kind for kind, name in named if name in classes), None)
-            if model_type is not None:
-                return model_type
+            for model_type, name in zip(family.model_types, head.architectures, strict=False):
+                if name in classes:
+                    return model_type
     row = source.row
     if row is None:
         return None
     family = get_family(row.family, line_of(source.reference))
     config = entry_config(source.reference, row) if row.size else None
-    return family.model_types[0] if config is None else family.model_type(config)
+    if config is None:
+        return family.model_types[0]
+    return family.model_type(config)
 
 
 def read_hub_config(directory: Path, name: str = CONFIG) -> dict[str, Any]:
@@ -146,62 +161,80 @@ def _missing_config(directory: Path, name: str) -> SourceError:
             f"add the {name} that this model has on the Hub",
         )
     problem = f"holds no {name}" if names else "is empty"
-    trained = directory / "model"  # where a run has its final model
-    has_one = (trained / name).is_file()
-    if not has_one and (unread := _unread(directory)):
-        return unread
-    if has_one:
-        return SourceError(f"{directory} {problem}", f"give {trained}, the model of this run")
+    run_model = directory / "model"  # A run has its final model there.
+    if (run_model / name).is_file():
+        return SourceError(f"{directory} {problem}", f"give {run_model}, the model of this run")
+    unsupported = _unsupported_format(directory)
+    if unsupported is not None:
+        return unsupported
     from zoo.adapters.checkpoint import hint_of_subfolders
 
     hint = hint_of_subfolders(directory) or "give the directory of a checkpoint"
     return SourceError(f"{directory} {problem}", hint)
 
 
-def _unread(directory: Path) -> SourceError | None:
-    """Return the error for a directory that only holds files of another kind."""
+def _unsupported_format(directory: Path) -> SourceError | None:
+    """Return the error for a directory that only holds files of a format that is not read."""
     names = [path.name for path in directory.iterdir()]
     if any(file_format.find(names) for file_format in all_formats()):
         return None
-    unread = [pattern for patterns, _, _ in UNREAD for pattern in patterns]
-    return without_weights(names, str(directory)) if matching(names, unread) else None
+    unsupported_patterns = list[str]()
+    for patterns, _, _ in UNREAD:
+        unsupported_patterns += patterns
+    if not matching(names, unsupported_patterns):
+        return None
+    return without_weights(names, str(directory))
 
 
 def _family_of(hub: Mapping[str, Any], directory: Path) -> "Family":
     model_type = hub.get("model_type")
     if isinstance(model_type, str) and (family := family_of_model_type(model_type)) is not None:
         return family
-    known = sorted(t for f in all_families().values() for t in f.model_types)
+    model_types = list[str]()
+    for family in all_families().values():
+        model_types += family.model_types
+    model_types.sort()
     if not isinstance(model_type, str):
-        if directory.is_dir() and (unread := _unread(directory)):  # such as CTranslate2's own
-            raise unread
+        if directory.is_dir():
+            unsupported = _unsupported_format(directory)
+            if unsupported is not None:  # The file may belong to CTranslate2, for example.
+                raise unsupported
         raise VerificationError(
             f"{directory / CONFIG} has no model_type, which names the family",
-            f"give it with `zoo convert --model-type T`, one of {', '.join(known)}",
+            f"give it with `zoo convert --model-type T`, one of {', '.join(model_types)}",
         )
-    plugin = plugin_of_model_type(model_type)
     raise UsageError(
         f"{directory / CONFIG}: no installed family has model_type {shown(model_type)}",
-        disabled_hint(model_type)
-        or (plugin and f"the plugin {plugin.distribution} has it: {plugin.remedy}")
-        or f"{_similar_family(model_type, hub, known)} `zoo plugins install` adds families, "
-        "`zoo plugins new` writes one",
+        _missing_family_hint(model_type, hub, model_types),
     )
 
 
-def _similar_family(model_type: str, hub: Mapping[str, Any], known: list[str]) -> str:
-    """Return which installed family a configuration may be of, or which ones there are."""
+def _missing_family_hint(model_type: str, hub: Mapping[str, Any], model_types: list[str]) -> str:
+    """Return how to get the family of a configuration."""
+    hint = disabled_hint(model_type)
+    if hint:
+        return hint
+    plugin = plugin_of_model_type(model_type)
+    if plugin:
+        return f"the plugin {plugin.distribution} has it: {plugin.remedy}"
+    similar = _similar_family(model_type, hub, model_types)
+    return f"{similar} `zoo plugins install` adds families, `zoo plugins new` writes one"
+
+
+def _similar_family(model_type: str, hub: Mapping[str, Any], model_types: list[str]) -> str:
+    """Return which installed family a configuration may belong to, or which ones there are."""
     # A program wrote the file, so that another name is another architecture and seldom a typing
     # error. The class of the model tells.
     classes = hub.get("architectures")
-    stated = classes if isinstance(classes, list) else []
+    if not isinstance(classes, list):
+        classes = []
     for family in all_families().values():
         for head in family.heads().values():
             for name, known_type in zip(head.architectures, family.model_types, strict=False):
-                if name in stated:
+                if name in classes:
                     return f"its class {name} is one of {known_type}: `--model-type {known_type}`;"
-    near = "" if stated else did_you_mean(model_type, known)
-    return near or f"installed: {', '.join(known)};"
+    suggestion = "" if classes else did_you_mean(model_type, model_types)
+    return suggestion or f"installed: {', '.join(model_types)};"
 
 
 def local_files(source: "CheckpointDir") -> list[str]:
@@ -213,8 +246,9 @@ def local_files(source: "CheckpointDir") -> list[str]:
     names = [path.relative_to(directory).as_posix() for path in paths]
     choices = [*source.names(), *source.graphs()]
     _, weights = choose_format(choices, str(directory), allow_pickle=False)
-    side = {*matching(names, LOCAL_SIDE_FILES), *module_files(names)}
+    side_files = {*matching(names, LOCAL_SIDE_FILES), *module_files(names)}
     if source.folder:
-        side |= {*matching(names, [f"{source.folder}/{name}" for name in TOKENIZER_FILES])}
+        tokenizer_files = [f"{source.folder}/{name}" for name in TOKENIZER_FILES]
+        side_files.update(matching(names, tokenizer_files))
         weights = tuple(f"{source.folder}/{name}" for name in weights)
-    return sorted({*weights, *config_files(names), *side})
+    return sorted({*weights, *config_files(names), *side_files})

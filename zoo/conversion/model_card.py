@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from zoo.families.tasks import TaskSpec
 
 MODEL_CARD = "README.md"
-# between the values of a setting such as `data.train=[/a/b, c]`
-SIGNS = re.compile(r"(:\s+|[=,\[\]{}'\"]+\s*)")
-MOST_LABELS = 20  # that are named
-TRAINING_COMMANDS = ("pretrain", "finetune", "distill")  # that a card shows, to be run again
+# Separators between the values of a setting such as `data.train=[/a/b, c]`.
+SEPARATORS = re.compile(r"(:\s+|[=,\[\]{}'\"]+\s*)")
+MAX_LABELS_SHOWN = 20
+TRAINING_COMMANDS = ("pretrain", "finetune", "distill")  # A card shows them, to be run again.
 Rows = list[tuple[str, ...]]
 
 
@@ -46,13 +46,22 @@ def model_card(
     report: ConversionReport,
     mask_token: str | None = None,
 ) -> bytes:
-    """Return the model card of a conversion to the Hub's layout."""
-    # https://huggingface.co/docs/hub/model-cards describes the YAML at the top. Cards have no date
-    # and no local path, so that a conversion that is repeated writes the same bytes. Digests of
-    # files and what became of each tensor are in the manifest of the model in zoo's layout.
-    manifest = opened.checkpoint.manifest if opened.checkpoint else None
-    same_head = opened.checkpoint is not None and opened.checkpoint.head_name == plan.head
-    training = (manifest.training if manifest and same_head else None) or {}
+    """Return the model card of a conversion to the Hub's layout.
+
+    https://huggingface.co/docs/hub/model-cards describes the YAML at the top. Cards have no date
+    and no local path, so that a conversion that is repeated writes the same bytes. Digests of
+    files and what became of each tensor are in the manifest of the model in zoo's layout.
+    """
+    training: Mapping[str, Any] = {}
+    results = list["EvaluationRecord"]()
+    training_lines = list[str]()
+    if opened.checkpoint is not None:
+        manifest = opened.checkpoint.manifest
+        if opened.checkpoint.head_name == plan.head:
+            training = manifest.training or {}
+            results = list(_results(manifest, training))
+        if manifest.training:
+            training_lines = list(_training(manifest.training))
     task = task_of_head(opened.family, plan.head, training.get("task"))
     pooling = opened.pooling
     model = UsedModel(
@@ -64,8 +73,8 @@ def model_card(
         mask_token,
         "SentenceTransformer" if pooling is None else pooling.model_type,
     )
-    results = list(_results(manifest, training)) if manifest is not None and same_head else []
-    name = card_name(opened.family.name, task, _origin(opened)[0])
+    repo, _ = _origin(opened)
+    name = card_name(opened.family.name, task, repo)
     lines = [
         *markdown_front(card_metadata(opened, model, report, results, name)),
         "",
@@ -74,7 +83,7 @@ def model_card(
         *_summary(opened, plan, report, task),
         *usage(model),
         *_evaluations(results),
-        *(_training(manifest.training) if manifest is not None and manifest.training else ()),
+        *training_lines,
         *table_lines("## Origin", _origin_rows(opened, plan, report)),
     ]
     return ("\n".join(lines) + "\n").encode()
@@ -92,14 +101,17 @@ def task_of_head(family: "Family", head_name: str, trained: Any = None) -> "Task
     head = family.heads()[head_name]
     specs = built_in_tasks()
     axes = head.outputs.values()
-    fitting = [
-        spec
-        for spec in specs.values()
-        if spec.command in head.tasks and (not spec.output or spec.output in axes)
-    ]
-    named = [spec for spec in fitting if spec.name == trained]
-    tagged = [spec for spec in fitting if spec.pipeline_tag]
-    return next(iter([*named, *tagged, *fitting]), None)
+    candidates = []
+    for spec in specs.values():
+        if spec.command in head.tasks and (not spec.output or spec.output in axes):
+            candidates.append(spec)
+    for spec in candidates:
+        if spec.name == trained:
+            return spec
+    for spec in candidates:
+        if spec.pipeline_tag:
+            return spec
+    return candidates[0] if candidates else None
 
 
 def pipeline_tag(family: "Family", head_name: str, *, pooled: bool) -> str | None:
@@ -107,7 +119,9 @@ def pipeline_tag(family: "Family", head_name: str, *, pooled: bool) -> str | Non
     if pooled and "embed" in family.heads()[head_name].tasks:
         return "sentence-similarity"
     task = task_of_head(family, head_name)
-    return (task.pipeline_tag or None) if task else None
+    if task is None:
+        return None
+    return task.pipeline_tag or None
 
 
 def card_metadata(
@@ -131,26 +145,28 @@ def card_metadata(
         from huggingface_hub import EvalResult
         from huggingface_hub.repocard_data import eval_results_to_model_index
 
-        known = {metric.name for metric in METRICS} | {"loss", "perplexity", "bits_per_byte"}
-        entries = [
-            EvalResult(
-                task_type=tag or results[0].task,
-                task_name=record.task,
-                dataset_type=_dataset(record),  # not a data set of the Hub: the file that was read
-                dataset_name=_dataset(record),
-                metric_type=metric,
-                metric_value=value,
-                metric_name=metric.replace("_", " "),
-            )
-            for record in results
-            for metric, value in record.metrics.items()
-            if metric in known
-        ]
-        names = dict.fromkeys(entry.metric_type for entry in entries)
-        metadata |= {
-            "metrics": list(names),
-            "model-index": eval_results_to_model_index(name, entries),
-        }
+        metric_names = {metric.name for metric in METRICS}
+        metric_names |= {"loss", "perplexity", "bits_per_byte"}
+        entries = []
+        for record in results:
+            # The file that was read, which is not a data set of the Hub.
+            dataset = _dataset(record)
+            for metric, value in record.metrics.items():
+                if metric not in metric_names:
+                    continue
+                entry = EvalResult(
+                    task_type=tag or results[0].task,
+                    task_name=record.task,
+                    dataset_type=dataset,
+                    dataset_name=dataset,
+                    metric_type=metric,
+                    metric_value=value,
+                    metric_name=metric.replace("_", " "),
+                )
+                entries.append(entry)
+        card_metrics = dict.fromkeys(entry.metric_type for entry in entries)
+        metadata["metrics"] = list(card_metrics)
+        metadata["model-index"] = eval_results_to_model_index(name, entries)
     return metadata
 
 
@@ -171,7 +187,9 @@ def _origin(opened: OpenCheckpoint) -> tuple[str | None, str | None]:
     if opened.checkpoint is None:
         return opened.source.repo, opened.source.revision
     source = opened.checkpoint.manifest.source
-    return (source.repo, source.revision) if source else (None, None)
+    if source is None:
+        return None, None
+    return source.repo, source.revision
 
 
 def _summary(
@@ -188,68 +206,86 @@ def _summary(
         yield f"Task: {task.name}. {task.summary}"
     labels = getattr(plan.config, "labels", ())
     if labels and "classify" in opened.family.heads()[plan.head].tasks:
-        shown = ", ".join(markdown_code(label) for label in labels[:MOST_LABELS])
-        yield f"Labels: {shown}{', ...' if len(labels) > MOST_LABELS else ''}."
-    start = base_model(opened)
-    trained = f", trained from {hub_link(start)}" if start else ""
-    yield (
+        names: list[str] = [markdown_code(label) for label in labels[:MAX_LABELS_SHOWN]]
+        if len(labels) > MAX_LABELS_SHOWN:
+            names.append("...")
+        yield f"Labels: {', '.join(names)}."
+    description = (
         f"A model of the family {opened.family.name} with the head {plan.head} and "
-        f"{report.parameters:,} parameters{trained}."
+        f"{report.parameters:,} parameters"
     )
+    base = base_model(opened)
+    if base is not None:
+        description += f", trained from {hub_link(base)}"
+    yield f"{description}."
 
 
 def _origin_rows(opened: OpenCheckpoint, plan: ConversionPlan, report: ConversionReport) -> Rows:
     repo, revision = _origin(opened)
     rows: Rows = [("licence", report.licence or "not stated")]
     if opened.checkpoint and (licence := opened.checkpoint.manifest.base_licence):
-        rows += [("licence of the base model", licence)]
+        rows.append(("licence of the base model", licence))
     if repo is not None:
-        rows += [("source", hub_link(repo))]
-        rows += [("commit", revision)] if revision else []
-    rows += [("dtype", ", ".join(report.dtypes))]
+        rows.append(("source", hub_link(repo)))
+        if revision:
+            rows.append(("commit", revision))
+    rows.append(("dtype", ", ".join(report.dtypes)))
     if repo is not None and is_hub_repo(repo):
-        # writes the same weights from the source
-        words = ["zoo", "convert", repo, *(["--revision", revision] if revision else [])]
+        # The command writes the same weights from the source.
+        words = ["zoo", "convert", repo]
+        if revision:
+            words += ["--revision", revision]
         words += ["--head", plan.head, "--dtype", DTYPE_NAMES[report.main_dtype]]
-        rows += [("command", markdown_code(shell_line([*words, "--to", "hub", "-o", "DIR"])))]
-    return [*rows, ("written by", f"plm-zoo {__version__}")]
+        words += ["--to", "hub", "-o", "DIR"]
+        rows.append(("command", markdown_code(shell_line(words))))
+    rows.append(("written by", f"plm-zoo {__version__}"))
+    return rows
 
 
 def _training(training: Mapping[str, Any]) -> Iterator[str]:
     """Yield the settings that matter, the data and the command of a training."""
     data = training.get("data")
-    data = data if isinstance(data, Mapping) else {}
+    if not isinstance(data, Mapping):
+        data = {}
     rows: Rows = []
     for key in ("objective", "steps", "tokens", "seed"):
         if key in training:
-            rows.append((key, _value(training[key])))
+            rows.append((key, _value_text(training[key])))
     settings = training.get("settings")
-    rows += [*_flat("", settings)] if isinstance(settings, Mapping) else []
+    if isinstance(settings, Mapping):
+        rows += _flatten("", settings)
     if isinstance(data.get("rows"), Mapping):
-        rows += [(f"rows, {split}", _value(count)) for split, count in data["rows"].items()]
+        for split, number in data["rows"].items():
+            rows.append((f"rows, {split}", _value_text(number)))
     for split in ("train", "eval"):
         if isinstance(data.get(split), Mapping) and data[split]:
             names = ", ".join(PurePath(str(name)).name for name in data[split])
             rows.append((f"data, {split}", names))
     yield from table_lines("## Training", rows)
     command = training.get("command")
-    words = _short_words(command) if isinstance(command, str) else []
-    if words[:1] == ["zoo"] and words[1:2] and words[1] in TRAINING_COMMANDS:
-        yield from ("", *markdown_block("console", [f"$ {shell_line(words)}"]))
+    if not isinstance(command, str):
+        return
+    words = _short_words(command)
+    if len(words) > 1 and words[0] == "zoo" and words[1] in TRAINING_COMMANDS:
+        yield ""
+        yield from markdown_block("console", [f"$ {shell_line(words)}"])
 
 
 def without_directories(record: Any) -> Any:
     """Return a nested record in which only the last part of absolute paths is left."""
     if isinstance(record, Mapping):
-        return {
-            key: _short_command(value)
-            if key == "command" and isinstance(value, str)
-            else without_directories(value)
-            for key, value in record.items()
-        }
+        short_record = {}
+        for key, value in record.items():
+            if key == "command" and isinstance(value, str):
+                short_record[key] = _short_command(value)
+            else:
+                short_record[key] = without_directories(value)
+        return short_record
     if isinstance(record, list | tuple):
         return [without_directories(value) for value in record]
-    return _value(record) if isinstance(record, str) else record
+    if isinstance(record, str):
+        return _value_text(record)
+    return record
 
 
 def _short_command(command: str) -> str:
@@ -260,9 +296,13 @@ def _short_command(command: str) -> str:
 def _short_words(command: str) -> list[str]:
     try:
         words = shlex.split(command)
-    except ValueError:  # of a manifest that was written by hand
+    except ValueError:  # The manifest was written by hand.
         words = command.split()
-    return ["".join(map(_value, SIGNS.split(word))) for word in words]
+    short_words = []
+    for word in words:
+        parts = SEPARATORS.split(word)
+        short_words.append("".join(map(_value_text, parts)))
+    return short_words
 
 
 def _results(manifest: "Manifest", training: Mapping[str, Any]) -> "Iterator[EvaluationRecord]":
@@ -274,10 +314,17 @@ def _results(manifest: "Manifest", training: Mapping[str, Any]) -> "Iterator[Eva
     data = training.get("data")
     if manifest.evaluations or not isinstance(metrics, Mapping) or not metrics:
         return
-    held = data.get("eval") if isinstance(data, Mapping) else None
-    names = [PurePath(str(name)).name for name in held] if isinstance(held, Mapping) else []
-    values = {str(k): float(v) for k, v in metrics.items() if isinstance(v, int | float)}
-    digests: Any = dict.fromkeys(names or ["held-out part of the training data"])
+    eval_files = data.get("eval") if isinstance(data, Mapping) else None
+    names = list[str]()
+    if isinstance(eval_files, Mapping):
+        names = [PurePath(str(name)).name for name in eval_files]
+    if not names:
+        names = ["held-out part of the training data"]
+    values = {}
+    for metric, value in metrics.items():
+        if isinstance(value, int | float):
+            values[str(metric)] = float(value)
+    digests: Any = dict.fromkeys(names)
     yield EvaluationRecord(task=str(training.get("task", "")), data=digests, metrics=values)
 
 
@@ -286,41 +333,55 @@ def _evaluations(records: "Sequence[EvaluationRecord]") -> Iterator[str]:
     for number, record in enumerate(records):
         if number == 0:
             yield from ("", "## Evaluation")
-        settings = [f"{name} {value}" for name, value in _flat("", record.settings)]
-        computed = [f"{record.backend}, {record.dtype}"] if record.backend else []
-        note = "; ".join([*settings, *computed])
-        on = f"{markdown_text(record.task)} on {markdown_text(_dataset(record))}"
-        yield from ("", f"{on} ({markdown_text(note)}):" if note else f"{on}:")
+        notes = [f"{name} {value}" for name, value in _flatten("", record.settings)]
+        if record.backend:
+            notes.append(f"{record.backend}, {record.dtype}")
+        caption = f"{markdown_text(record.task)} on {markdown_text(_dataset(record))}"
+        if notes:
+            caption += f" ({markdown_text('; '.join(notes))})"
+        yield ""
+        yield f"{caption}:"
         rows = []
         for name, value in record.metrics.items():
-            if (interval := record.intervals.get(name)) is not None:
+            interval = record.intervals.get(name)
+            if interval is not None:
                 rows.append((name, f"{value:.4f}", f"{interval[0]:.4f} to {interval[1]:.4f}"))
+            elif value.is_integer():
+                rows.append((name, f"{value:,.0f}", ""))
             else:
-                rows.append((name, f"{value:,.0f}" if value.is_integer() else f"{value:.4f}", ""))
+                rows.append((name, f"{value:.4f}", ""))
         yield from table_lines("", rows, ("metric", "value", "95 % interval"))
 
 
-def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
+def _flatten(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
     """Yield the path and the text of each value of a nested record."""
     if isinstance(value, Mapping):
         for key, part in value.items():
-            yield from _flat(f"{prefix} {key}".strip(), part)
+            yield from _flatten(f"{prefix} {key}".strip(), part)
     elif isinstance(value, list | tuple):
-        yield prefix, ", ".join(_value(part) for part in value)
+        yield prefix, ", ".join(_value_text(part) for part in value)
     elif value is not None:
-        yield prefix, _value(value)
+        yield prefix, _value_text(value)
 
 
-def _value(value: Any) -> str:
-    """Return a value as text, of an absolute path its last part."""
-    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-    return PurePath(text).name if text.startswith(("/", "~")) else text
+def _value_text(value: Any) -> str:
+    """Return a value as text; an absolute path is shortened to its last part."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    text = str(value)
+    if text.startswith(("/", "~")):
+        return PurePath(text).name
+    return text
 
 
 def table_lines(
     title: str, rows: Sequence[tuple[str, ...]], header: Sequence[str] = ("", "")
 ) -> Iterator[str]:
     """Yield the lines of a table of names and values; none without rows."""
-    if rows:
-        yield from ("", title, "") if title else ("",)
-        yield from markdown_table(rows, header)
+    if not rows:
+        return
+    yield ""
+    if title:
+        yield title
+        yield ""
+    yield from markdown_table(rows, header)

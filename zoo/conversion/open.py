@@ -84,9 +84,11 @@ class OpenCheckpoint:
         return replace(self, reader=RenamingReader(self.reader, names), naming_scheme="hub")
 
     def _without_pooling_head(self) -> "OpenCheckpoint":
-        """Return the checkpoint without the pooling of a classifier, for another head."""
-        # An encoder that was trained by its embeddings, with a classifier of these, stays one.
-        fields = [n for n in ("pooling", "sentence_head") if getattr(self.config, n, None)]
+        """Return the checkpoint without the pooling of a classifier, for another head.
+
+        An encoder that was trained by its embeddings, with a classifier of these, stays one.
+        """
+        fields = [name for name in ("pooling", "sentence_head") if getattr(self.config, name, None)]
         if self.checkpoint is None or not fields:
             return self
         config = msgspec.structs.replace(self.config, **dict.fromkeys(fields))
@@ -132,14 +134,18 @@ class OpenCheckpoint:
         return self.family.sentence_settings(self.extra or {}, pooling, str(location))
 
     def zoo_tensor(self, entry: TensorMapping, names: Sequence[str]) -> "Sequence[Array]":
-        """Return the chunks of a tensor of the zoo's layout, in storage dtype."""
-        # Parts of several dtypes are read in the smallest that holds all their values
+        """Return the chunks of a tensor of the zoo's layout, in storage dtype.
+
+        Parts of several dtypes are read in the smallest that holds all their values.
+        """
         arrays = self._widened(names)
         return arrays if self.checkpoint else entry.op.chunks(arrays)
 
     def hub_tensors(self, entry: TensorMapping, names: Sequence[str]) -> "Sequence[Array]":
-        """Return the Hub's tensors from which a tensor of the zoo's layout is computed."""
-        # Tensors of several dtypes are read in the smallest that holds all their values
+        """Return the Hub's tensors from which a tensor of the zoo's layout is computed.
+
+        Tensors of several dtypes are read in the smallest that holds all their values.
+        """
         arrays = self._widened(names)
         return entry.op.to_hub(arrays[0]) if self.checkpoint else arrays
 
@@ -158,8 +164,10 @@ class OpenCheckpoint:
 
 
 def lazy_arrays(reader: TensorReader, names: Sequence[str]) -> "list[Array]":
-    """Return tensors that are read on use."""
-    # A ``FileArray`` is not a numpy array, but has the methods that operations on weights use
+    """Return tensors that are read on use.
+
+    A ``FileArray`` is not a numpy array, but has the methods that operations on weights use.
+    """
     return [cast("Array", reader.lazy(name)) for name in names]
 
 
@@ -178,19 +186,19 @@ def open_source(
         checkpoint = load_checkpoint(source.directory)
         if not checkpoint.is_export:
             checkpoint.require_unchanged()
-        before = checkpoint.manifest.source
+        source_record = checkpoint.manifest.source
         path = checkpoint.path
-        listed = [CONFIG, "zoo.json", "tokenizer.json"]
+        side_files = [CONFIG, "zoo.json", "tokenizer.json"]
         return OpenCheckpoint(
             source=source,
             family=checkpoint.family,
             config=checkpoint.config,
             reader=checkpoint.open_weights(),
             format="zoo",
-            extra=before.extra_config if before else None,
+            extra=source_record.extra_config if source_record else None,
             generation=checkpoint.model.generation,
             checkpoint=checkpoint,
-            side_files=tuple(name for name in listed if (path / name).is_file()),
+            side_files=tuple(name for name in side_files if (path / name).is_file()),
         )
     source = with_derived_files(source)
     config_name, family, hub = find_config(source)
@@ -198,14 +206,18 @@ def open_source(
     file_format, files = choose_format(names, str(source.directory), allow_pickle=allow_pickle)
     if ignore_crc:
         file_format = file_format.without_checksums()
-    present = source.files
+    source_files = source.files
+    side_files = [config_name]
+    for pattern in SIDE_FILES:
+        side_files += source_files.matching(pattern)
     with ExitStack() as on_error:
         reader = file_format.open(source.model_directory, files)
         on_error.callback(reader.close)
         quantized = tuple(reader.quantized)
-        hub = dict(family.infer_config(hub, reader.tensors, present))
-        described = files[0] if config_name in source.derived else config_name
-        translation = family.from_hub(hub, str(source.directory / described))
+        hub = dict(family.infer_config(hub, reader.tensors, source_files))
+        # A configuration that was derived from the weights is in their file.
+        config_file = files[0] if config_name in source.derived else config_name
+        translation = family.from_hub(hub, str(source.directory / config_file))
         projection = None
         if is_stanford(class_names(hub)):
             if PROJECTION not in reader.tensors:
@@ -225,13 +237,13 @@ def open_source(
             format=file_format.name,
             quantized=quantized,
             architectures=class_names(hub),
-            extra={**translation.extra, **read_cross_encoder(present)},
+            extra={**translation.extra, **read_cross_encoder(source_files)},
             unknown=translation.unknown,
             declared_optional=translation.declared_optional,
             doubt=translation.doubt,
             num_labels=translation.num_labels,
-            generation=_generation(family, present, hub),
-            side_files=(config_name, *(n for side in SIDE_FILES for n in present.matching(side))),
+            generation=_generation(family, source_files, hub),
+            side_files=tuple(side_files),
             naming_scheme=file_format.naming_scheme,
         )
         on_error.pop_all()

@@ -21,41 +21,40 @@ class RuntimeReader(TensorReader):
     def __init__(self, inner: TensorReader, model: RuntimeModel, weights: WeightMap) -> None:
         self.inner = inner
         self.files = inner.files
-        hub = {entry.target: entry for entry in weights.entries()}
+        hub_entries = {entry.target: entry for entry in weights.entries()}
         self._pairs: dict[str, tuple[TensorMapping, TensorMapping, int]] = {}
         self.tensors: dict[str, TensorInfo] = {}
-        read = set[str]()
-        for theirs in model.weights.entries():
-            if not set(theirs.sources) <= inner.tensors.keys():
+        mapped_names = set[str]()
+        for runtime_entry in model.weights.entries():
+            if not set(runtime_entry.sources) <= inner.tensors.keys():
                 continue
-            read |= set(theirs.sources)
-            ours = hub[theirs.target]
-            codes = [inner.tensors[name].dtype for name in theirs.sources]
-            integers = [code for code in codes if code not in FLOATING]  # refused by name
+            mapped_names.update(runtime_entry.sources)
+            hub_entry = hub_entries[runtime_entry.target]
+            codes = [inner.tensors[name].dtype for name in runtime_entry.sources]
+            integers = [code for code in codes if code not in FLOATING]  # They are refused by name.
             code = integers[0] if integers else widest_dtype(codes)
-            shapes = [inner.tensors[name].shape for name in theirs.sources]
-            if shapes != list(theirs.source_shapes):  # reported as a tensor of another shape
-                self.tensors |= {name: inner.tensors[name] for name in theirs.sources}
+            shapes = [inner.tensors[name].shape for name in runtime_entry.sources]
+            if shapes != list(runtime_entry.source_shapes):
+                # The conversion reports them as tensors with another shape.
+                self.tensors |= {name: inner.tensors[name] for name in runtime_entry.sources}
                 continue
-            for part, (name, shape) in enumerate(
-                zip(ours.sources, ours.source_shapes, strict=True)
-            ):
-                self._pairs[name] = (theirs, ours, part)
+            hub_tensors = zip(hub_entry.sources, hub_entry.source_shapes, strict=True)
+            for index, (name, shape) in enumerate(hub_tensors):
+                self._pairs[name] = (runtime_entry, hub_entry, index)
                 self.tensors[name] = TensorInfo(code, shape)
-        copies = set(model.copies)
-        left = inner.tensors.keys() - read - copies
-        self.tensors |= {name: inner.tensors[name] for name in left}
+        unmapped_names = inner.tensors.keys() - mapped_names - set(model.copies)
+        self.tensors |= {name: inner.tensors[name] for name in unmapped_names}
 
     @override
     def read(self, name: str) -> "NDArray[np.generic[Any]]":
         if name not in self._pairs:
             return self.inner.read(name)
-        theirs, ours, part = self._pairs[name]
-        arrays: list[Any] = [self.inner.read(source) for source in theirs.sources]
-        codes = [self.inner.tensors[source].dtype for source in theirs.sources]
-        tensor = theirs.op.from_hub(widened(arrays, codes), ours.shape)
-        found: NDArray[np.generic[Any]] = ours.op.to_hub(tensor)[part]
-        return found
+        runtime_entry, hub_entry, index = self._pairs[name]
+        arrays: list[Any] = [self.inner.read(source) for source in runtime_entry.sources]
+        codes = [self.inner.tensors[source].dtype for source in runtime_entry.sources]
+        tensor = runtime_entry.op.from_hub(widened(arrays, codes), hub_entry.shape)
+        array: NDArray[np.generic[Any]] = hub_entry.op.to_hub(tensor)[index]
+        return array
 
     @override
     def close(self) -> None:

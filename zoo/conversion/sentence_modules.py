@@ -17,7 +17,7 @@ from zoo.io.files import is_named_file
 from zoo.io.tensors.formats import TensorInfo, TensorReader, TensorToWrite
 from zoo.io.tensors.safetensors import SafetensorsReader
 from zoo.sentence_models import module_folders
-from zoo.sentence_models.modules import same_tensors, weighted_modules
+from zoo.sentence_models.modules import require_shapes, weighted_modules
 
 if TYPE_CHECKING:
     from zoo.conversion.infer_head import ConversionPlan
@@ -29,8 +29,9 @@ def check_modules(plan: "ConversionPlan") -> None:
     origin = plan.opened.source.directory
     if pooling is None:
         return
-    stored = plan.opened.checkpoint is not None or plan.opened.projection is not None
-    folders = {} if stored else module_folders(plan.opened.files)
+    folders = {}
+    if plan.opened.checkpoint is None and plan.opened.projection is None:
+        folders = module_folders(plan.opened.files)
     try:
         pooling.features(pooling.input_width(plan.config), folders)
     except VerificationError as error:
@@ -40,17 +41,17 @@ def check_modules(plan: "ConversionPlan") -> None:
 def open_modules(opened: OpenCheckpoint, *, allow_pickle: bool) -> dict[str, TensorReader]:
     """Open the weights of the modules: folder of a module -> reader."""
     pooling = opened.pooling
-    wanted = weighted_modules(pooling.steps) if pooling else {}
-    if not wanted:
+    modules = weighted_modules(pooling.steps) if pooling else {}
+    if not modules:
         return {}
     if opened.projection is not None:
-        ((folder, shapes),) = wanted.items()
-        found = {name: info.shape for name, info in opened.projection.tensors.items()}
-        same_tensors(found, shapes, str(opened.source.directory))
+        ((folder, shapes),) = modules.items()
+        projection_shapes = {name: info.shape for name, info in opened.projection.tensors.items()}
+        require_shapes(projection_shapes, shapes, str(opened.source.directory))
         return {folder: opened.projection}
     folders = {} if opened.checkpoint else module_folders(opened.files)
     readers = {}
-    for folder, shapes in wanted.items():
+    for folder, shapes in modules.items():
         name = folders.get(folder, folder)
         directory = opened.files.path(name)
         names = _names(opened, name)
@@ -58,8 +59,8 @@ def open_modules(opened: OpenCheckpoint, *, allow_pickle: bool) -> dict[str, Ten
             raise SourceError(f"{directory} holds no weights", "fetch the model again")
         file_format, files = choose_format(names, str(directory), allow_pickle=allow_pickle)
         reader = file_format.open(directory, files)
-        found = {name: info.shape for name, info in reader.tensors.items()}
-        same_tensors(found, shapes, str(directory / files[0]))
+        file_shapes = {name: info.shape for name, info in reader.tensors.items()}
+        require_shapes(file_shapes, shapes, str(directory / files[0]))
         readers[folder] = reader
     return readers
 
@@ -85,7 +86,7 @@ def write_modules(
     create: Create,
 ) -> list[Path]:
     """Write the weights of the modules, compare them with the source, and return the paths."""
-    written = []
+    files = []
     for folder, reader in readers.items():
         (staging / folder).mkdir(parents=True, exist_ok=True)
         outputs = [_output(reader, name, dtype) for name in sorted(reader.tensors)]
@@ -94,16 +95,15 @@ def write_modules(
         )
         with SafetensorsReader(paths) as result:
             for name, info in reader.tensors.items():
-                new = output_dtype(info.dtype, dtype)
-                change = partial(cast, stored=info.dtype, target=new, name=name)
+                code = output_dtype(info.dtype, dtype)
+                change = None
+                if code != info.dtype:
+                    change = partial(cast, stored=info.dtype, target=code, name=name)
                 require_bitwise_equal(
-                    f"{folder}: {name}",
-                    result.read(name),
-                    reader.read(name),
-                    None if new == info.dtype else change,
+                    f"{folder}: {name}", result.read(name), reader.read(name), change
                 )
-        written += paths
-    return written
+        files += paths
+    return files
 
 
 def _output(reader: TensorReader, name: str, dtype: str | None) -> TensorToWrite:

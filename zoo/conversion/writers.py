@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.generic[Any]]  # or a FileArray
 
 
-CODES = {DTYPE_NAMES[code]: code for code in FLOATING}
+DTYPE_CODES = {DTYPE_NAMES[code]: code for code in FLOATING}
 
 
 @dataclass(frozen=True)
@@ -158,21 +158,11 @@ class ZooWriter(CheckpointWriter):
 
     @override
     def write_manifest(self, staging: Path, report: ConversionReport) -> None:
-        previous = self.opened.checkpoint.manifest.source if self.opened.checkpoint else None
-        source = self.opened.source
-        record = SourceRecord(
-            reference=previous.reference if previous else source.reference,
-            repo=previous.repo if previous else source.repo,
-            revision=previous.revision if previous else source.revision,
-            format=previous.format if previous else self.opened.format,
-            files=dict(previous.files if previous else report.sources),
-            extra_config=dict(self.opened.extra or {}),
-        )
         manifest = Manifest(
             zoo=FORMAT_VERSION,
             created_by={"plm-zoo": __version__, **_plugin_version(self.opened.family.name)},
             licence=report.licence,
-            source=record,
+            source=self._source_record(report),
             files=dict(report.files),
             dtypes=dict(report.dtypes),
             ties=self.opened.family.weights(self.plan.config, self.plan.head).aliases(),
@@ -182,19 +172,49 @@ class ZooWriter(CheckpointWriter):
         )
         (staging / MANIFEST).write_bytes(encode_manifest(manifest))
 
+    def _source_record(self, report: ConversionReport) -> SourceRecord:
+        """Return where the weights came from first, before any earlier conversion."""
+        checkpoint = self.opened.checkpoint
+        previous = checkpoint.manifest.source if checkpoint else None
+        extra_config = dict(self.opened.extra or {})
+        if previous:
+            return SourceRecord(
+                reference=previous.reference,
+                repo=previous.repo,
+                revision=previous.revision,
+                format=previous.format,
+                files=dict(previous.files),
+                extra_config=extra_config,
+            )
+        source = self.opened.source
+        return SourceRecord(
+            reference=source.reference,
+            repo=source.repo,
+            revision=source.revision,
+            format=self.opened.format,
+            files=dict(report.sources),
+            extra_config=extra_config,
+        )
+
     def _source_dtypes(self) -> dict[str, str]:
         """Return Hub name -> dtype, for tensors that share one of ours with different dtypes."""
-        copies = self.plan.mapping.copies
-        if (before := self.opened.checkpoint) is not None:
-            names = {name for entry in self.plan.entries.values() for name in entry.sources}
-            recorded = {} if self.dtype else before.manifest.source_dtypes
-            return {name: dtype for name, dtype in recorded.items() if name in names}
-        return {
-            source: DTYPE_NAMES[code]
-            for copy in copies
-            if len(set(copy.dtypes)) > 1
-            for source, code in zip(copy.entry.sources, copy.dtypes, strict=True)
-        }
+        dtypes = dict[str, str]()
+        checkpoint = self.opened.checkpoint
+        if checkpoint is not None:
+            if self.dtype:
+                return dtypes
+            names = set[str]()
+            for entry in self.plan.entries.values():
+                names.update(entry.sources)
+            for name, dtype in checkpoint.manifest.source_dtypes.items():
+                if name in names:
+                    dtypes[name] = dtype
+            return dtypes
+        for copy in self.plan.mapping.copies:
+            if len(set(copy.dtypes)) > 1:
+                for source, code in zip(copy.entry.sources, copy.dtypes, strict=True):
+                    dtypes[source] = DTYPE_NAMES[code]
+        return dtypes
 
 
 class HubWriter(CheckpointWriter):
@@ -225,24 +245,28 @@ class HubWriter(CheckpointWriter):
     @override
     def names(self, entry: TensorMapping) -> list[tuple[str, tuple[int, ...]]]:
         shapes = dict(zip(entry.sources, entry.source_shapes, strict=True))
-        return [(self._weights.written(n), shapes[s]) for s, n in self._names(entry)]
+        return [
+            (self._weights.written(name), shapes[source]) for source, name in self._names(entry)
+        ]
 
     @override
     def dtypes(self, copy: TensorCopy) -> list[str]:
         if self.dtype is not None:
             return super().dtypes(copy)
         entry = self.plan.entries[copy.entry.target]
-        if (before := self.opened.checkpoint) is None:
-            by_source = dict(zip(entry.sources, copy.dtypes, strict=True))
+        checkpoint = self.opened.checkpoint
+        if checkpoint is None:
+            codes = dict(zip(entry.sources, copy.dtypes, strict=True))
         else:
-            recorded = {s: before.manifest.source_dtypes.get(s, "") for s in entry.sources}
-            codes = {s: CODES.get(name, copy.dtype) for s, name in recorded.items()}
-            # a dtype that --dtype rounded away is not restored
-            by_source = {
-                s: code if widest_dtype((code, copy.dtype)) == copy.dtype else copy.dtype
-                for s, code in codes.items()
-            }
-        return [by_source[source] for source, _ in self._names(entry)]
+            codes = {}
+            for source in entry.sources:
+                dtype = checkpoint.manifest.source_dtypes.get(source, "")
+                code = DTYPE_CODES.get(dtype, copy.dtype)
+                # A dtype that --dtype rounded away is not restored.
+                if widest_dtype((code, copy.dtype)) != copy.dtype:
+                    code = copy.dtype
+                codes[source] = code
+        return [codes[source] for source, _ in self._names(entry)]
 
     @override
     def chunks(self, entry: TensorMapping, names: Sequence[str], which: int) -> "Sequence[Array]":
@@ -271,8 +295,11 @@ class HubWriter(CheckpointWriter):
     def _names(self, entry: TensorMapping) -> list[tuple[str, str]]:
         """Return (source, name) of each tensor to write: the sources, then their tied copies."""
         copies = self._weights.copies()
-        originals = [(source, source) for source in entry.sources]
-        return originals + [(source, c) for source in entry.sources for c in copies.get(source, ())]
+        names = [(source, source) for source in entry.sources]
+        for source in entry.sources:
+            for copy in copies.get(source, ()):
+                names.append((source, copy))
+        return names
 
     def _each(self, entry: TensorMapping, parts: "Sequence[Array]") -> "list[Array]":
         by_source = dict(zip(entry.sources, parts, strict=True))
@@ -283,13 +310,15 @@ class HubWriter(CheckpointWriter):
         family = self.opened.family
         config = self.plan.config
         head = self.plan.head
-        described = family.config_files[0] == CONFIG
+        architecture = None
+        if family.config_files[0] == CONFIG:
+            architecture = family.architecture(config, head)
         files = hub_side_files(
             family,
             config,
             head,
             dtype=DTYPE_NAMES[report.main_dtype],
-            architecture=family.architecture(config, head) if described else None,
+            architecture=architecture,
             extra=with_activation(self.opened.extra, self.plan.score_activation),
             tokenizer=self.tokenizer,
             pooling=self.opened.pooling,
@@ -302,8 +331,8 @@ class HubWriter(CheckpointWriter):
                 labels=len(config.labels),
                 extra=self.opened.extra,
             )
-        mask = self.tokenizer.info.special.get("mask") if self.tokenizer else None
-        files[MODEL_CARD] = model_card(self.opened, self.plan, report, mask)
+        mask_token = self.tokenizer.info.special.get("mask") if self.tokenizer else None
+        files[MODEL_CARD] = model_card(self.opened, self.plan, report, mask_token)
         return _write(staging, files)
 
     @override

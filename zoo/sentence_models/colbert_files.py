@@ -37,8 +37,8 @@ PYLATE = "ColBERT"  # model_type in SETTINGS
 DENSE = "pylate.models.Dense.Dense"
 STANFORD = "HF_ColBERT"
 METADATA = "artifact.metadata"
-PROJECTION = "linear.weight"  # of Stanford's checkpoints, next to the weights of the model
-# defaults of PyLate
+PROJECTION = "linear.weight"  # Stanford's checkpoints have it next to the weights of the model.
+# PyLate's defaults.
 QUERY_LENGTH = 32
 DOCUMENT_LENGTH = 180
 PREFIXES = {"query_prefix": "query", "document_prefix": "document"}  # key -> name of a prompt
@@ -53,7 +53,7 @@ PYLATE_KEYS: FileKeys = {
     "attend_to_mask_tokens": honoured("another name of `attend_to_expansion_tokens`"),
     "query_expansion": refused("the settings of `MultiVectorEncoder`"),
 }
-_TRAINING = (
+_TRAINING_KEYS = (
     "ncells",
     "centroid_score_threshold",
     "ndocs",
@@ -110,7 +110,7 @@ METADATA_KEYS: FileKeys = {
     "mask_punctuation": honoured("whether punctuation of documents is not compared"),
     "similarity": refused("values except `cosine`"),
     "interaction": refused("values except `colbert`"),
-    **dict.fromkeys(_TRAINING, carried("a setting of training or of an index")),
+    **dict.fromkeys(_TRAINING_KEYS, carried("a setting of training or of an index")),
 }
 
 
@@ -132,18 +132,23 @@ class TranslatedFiles(SourceFiles):
 
 
 def read_pooling(files: SourceFiles, projection: tuple[int, ...] | None = None) -> Pooling | None:
-    """Read the settings of a sentence encoder; see ``native_files``."""
-    # Their settings are translated into the modules and keys of ``MultiVectorEncoder``, which
-    # ``sentence_files`` reads. Both put a token in front of a text, in place of a prompt; the
-    # tokenizer gets it as a special token, so that a prompt has the same ids.
-    translated = native_files(files, projection)
-    pooling = native.read_pooling(translated)
+    """Read the settings of a sentence encoder; see ``native_files``.
+
+    The settings of PyLate and of Stanford's ColBERT are translated into the modules and keys of
+    ``MultiVectorEncoder``, which ``sentence_transformers_files`` reads. Both put a token in front
+    of a text, in place of a prompt; the tokenizer gets it as a special token, so that a prompt has
+    the same ids.
+    """
+    translated_files = native_files(files, projection)
+    pooling = native.read_pooling(translated_files)
     if pooling is None:
         return None
     extra = dict(pooling.extra)
     if files.has(METADATA):
-        extra[METADATA] = files.json(METADATA)  # kept for the way back
-    if translated is not files and projection is None:  # the layout of PyLate is written again
+        # A conversion back to the Hub's layout writes it again.
+        extra[METADATA] = files.json(METADATA)
+    if translated_files is not files and projection is None:
+        # A conversion back to the Hub's layout writes PyLate's files again.
         settings = files.json_if_any(SETTINGS)
         marks = {key: settings[key] for key in PREFIXES if isinstance(settings.get(key), str)}
         extra[SETTINGS] = {**extra.get(SETTINGS, {}), "model_type": PYLATE, **marks}
@@ -158,12 +163,12 @@ def module_folders(files: SourceFiles) -> dict[str, str]:
 def native_files(files: SourceFiles, projection: tuple[int, ...] | None = None) -> SourceFiles:
     """Return files as sentence-transformers has them."""
     if projection is not None:
-        return _of_stanford(files, projection)
+        return _translate_stanford(files, projection)
     if files.has(MODULES):
         settings = files.json_if_any(SETTINGS)
         kinds = native.module_kinds(files)
         if settings.get("model_type") == PYLATE or DENSE in kinds:
-            return _of_pylate(files, settings)
+            return _translate_pylate(files, settings)
     return files
 
 
@@ -172,75 +177,87 @@ def is_stanford(architectures: tuple[str, ...]) -> bool:
     return STANFORD in architectures
 
 
-def _of_pylate(files: SourceFiles, settings: Mapping[str, Any]) -> SourceFiles:
+def _translate_pylate(files: SourceFiles, settings: Mapping[str, Any]) -> SourceFiles:
+    """Translate the files of PyLate."""
     origin = str(files.path(SETTINGS))
-    accepted = {"model_type": (settings.get("model_type"),)}
-    check_keys(settings, {**SETTINGS_KEYS, **PYLATE_KEYS}, origin, accepted)
-    if not (stored := files.parse(MODULES)):
+    accepted_values = {"model_type": (settings.get("model_type"),)}
+    check_keys(settings, {**SETTINGS_KEYS, **PYLATE_KEYS}, origin, accepted_values)
+    pylate_modules = files.parse(MODULES)
+    if not pylate_modules:
         raise VerificationError(f"{files.path(MODULES)} lists no modules")
-    first, *listed = stored
-    for module in listed:
+    backbone, *dense_modules = pylate_modules
+    for module in dense_modules:
         if module["type"].rpartition(".")[2] != "Dense":
             raise VerificationError(
                 f"{files.path(MODULES)}: {module['type']:.100} is not implemented in a model of "
                 "PyLate",
                 "after the first module, only Dense is",
             )
-    stated = {key: value for key, value in settings.items() if value is not None}
-    marks = {name: _text(stated, key, origin) for key, name in PREFIXES.items()}
-    prompts, _ = native.read_prompts({"prompts": stated.get("prompts")}, origin)
-    composed = {
-        n: marks.get(n, "") + prompts.get(n, "").removeprefix(marks.get(n, ""))
-        for n in {**marks, **prompts}
-    }
-    attend = stated.get("attend_to_expansion_tokens", stated.get("attend_to_mask_tokens", False))
-    length = stated.get("query_length", QUERY_LENGTH)
-    words = stated.get("skiplist_words", list(string.punctuation))
+    values = {key: value for key, value in settings.items() if value is not None}
+    marks = {name: _text(values, key, origin) for key, name in PREFIXES.items()}
+    prompts, _ = native.read_prompts({"prompts": values.get("prompts")}, origin)
+    marked_prompts = {}
+    for name in {**marks, **prompts}:
+        mark = marks.get(name, "")
+        marked_prompts[name] = mark + prompts.get(name, "").removeprefix(mark)
+
     sentence_name = next(iter(files.matching(native.ANY_SENTENCE)), SENTENCE)
-    sentence = {
-        **files.json_if_any(sentence_name),
-        "document_length": stated.get("document_length", DOCUMENT_LENGTH),
-        **(
-            {"query_length": length}
-            if stated.get("do_query_expansion") is False
-            else {"query_expansion": _expansion(length, attend)}
-        ),
-    }
-    known = {k: v for k, v in settings.items() if k not in (*PYLATE_KEYS, "similarity_fn_name")}
-    return _translated(
+    sentence = dict(files.json_if_any(sentence_name))
+    sentence["document_length"] = values.get("document_length", DOCUMENT_LENGTH)
+    length = values.get("query_length", QUERY_LENGTH)
+    if values.get("do_query_expansion") is False:
+        sentence["query_length"] = length
+    else:
+        attend = values.get("attend_to_mask_tokens", False)
+        attend = values.get("attend_to_expansion_tokens", attend)
+        sentence["query_expansion"] = _fixed_expansion(length, attend)
+
+    modules = [backbone]
+    for module in dense_modules:
+        modules.append({**module, "type": f"{PACKAGES['Dense']}.Dense"})
+    native_settings = {}
+    for key, value in settings.items():
+        if key not in PYLATE_KEYS and key != "similarity_fn_name":
+            native_settings[key] = value
+    native_settings["prompts"] = marked_prompts
+    return _add_implicit_modules(
         files,
-        modules=[first, *({**m, "type": f"{PACKAGES['Dense']}.Dense"} for m in listed)],
-        settings={**known, "prompts": composed},
+        modules=modules,
+        settings=native_settings,
         sentence={sentence_name: sentence},
-        skiplist=words,
+        skiplist=values.get("skiplist_words", list(string.punctuation)),
     )
 
 
-def _of_stanford(files: SourceFiles, projection: tuple[int, ...]) -> SourceFiles:
+def _translate_stanford(files: SourceFiles, projection: tuple[int, ...]) -> SourceFiles:
+    """Translate the files of Stanford's ColBERT."""
     metadata = files.json_if_any(METADATA)
     origin = str(files.path(METADATA))
-    accepted = {"similarity": ("cosine", None), "interaction": ("colbert", None)}
-    check_keys(metadata, METADATA_KEYS, origin, accepted)
+    accepted_values = {"similarity": ("cosine", None), "interaction": ("colbert", None)}
+    check_keys(metadata, METADATA_KEYS, origin, accepted_values)
     if len(projection) != 2:
         raise VerificationError(f"{files.directory}: {PROJECTION} is not a matrix")
     width, hidden = projection
-    stated = {key: value for key, value in metadata.items() if value is not None}
+    values = {key: value for key, value in metadata.items() if value is not None}
     marks = {
-        "query": _text(stated, "query_token_id", origin, "[unused0]") + " ",
-        "document": _text(stated, "doc_token_id", origin, "[unused1]") + " ",
+        "query": _text(values, "query_token_id", origin, "[unused0]") + " ",
+        "document": _text(values, "doc_token_id", origin, "[unused1]") + " ",
     }
-    attend = stated.get("attend_to_mask_tokens", False)
-    expansion = _expansion(stated.get("query_maxlen", QUERY_LENGTH), attend)
-    sentence = {"query_expansion": expansion}
-    if "doc_maxlen" in stated:
-        sentence["document_length"] = stated["doc_maxlen"]
+    length = values.get("query_maxlen", QUERY_LENGTH)
+    attend = values.get("attend_to_mask_tokens", False)
+    sentence = {"query_expansion": _fixed_expansion(length, attend)}
+    if "doc_maxlen" in values:
+        sentence["document_length"] = values["doc_maxlen"]
+    skiplist = []
+    if values.get("mask_punctuation", True):
+        skiplist = list(string.punctuation)
     dense = {
         "in_features": hidden,
         "out_features": width,
         "bias": False,
         "activation_function": "torch.nn.modules.linear.Identity",
     }
-    return _translated(
+    return _add_implicit_modules(
         files,
         modules=[
             {"path": "", "type": f"{PACKAGES['Transformer']}.Transformer"},
@@ -248,48 +265,46 @@ def _of_stanford(files: SourceFiles, projection: tuple[int, ...]) -> SourceFiles
         ],
         settings={"prompts": marks},
         sentence={SENTENCE: sentence},
-        skiplist=list(string.punctuation) if stated.get("mask_punctuation", True) else [],
-        more={"1_Dense/config.json": dense},
+        skiplist=skiplist,
+        module_configs={"1_Dense/config.json": dense},
     )
 
 
-def _translated(
+def _add_implicit_modules(
     files: SourceFiles,
     *,
     modules: list[dict[str, Any]],
     settings: dict[str, Any],
     sentence: dict[str, dict[str, Any]],
     skiplist: Any,
-    more: Mapping[str, Any] | None = None,
+    module_configs: Mapping[str, Any] | None = None,
 ) -> SourceFiles:
     """Add what both apply without a module: the mask of documents, and unit length."""
-    mask, unit = (
-        f"{len(modules) + k}_{kind}" for k, kind in enumerate(("MultiVectorMask", "Normalize"))
-    )
-    added = [
-        {"path": mask, "type": f"{PACKAGES['MultiVectorMask']}.MultiVectorMask"},
-        {"path": unit, "type": f"{PACKAGES['Normalize']}.Normalize"},
+    mask_folder = f"{len(modules)}_MultiVectorMask"
+    normalize_folder = f"{len(modules) + 1}_Normalize"
+    implicit_modules = [
+        {"path": mask_folder, "type": f"{PACKAGES['MultiVectorMask']}.MultiVectorMask"},
+        {"path": normalize_folder, "type": f"{PACKAGES['Normalize']}.Normalize"},
     ]
-    names = {"module_input_name": TOKENS, "module_output_name": TOKENS}
-    return TranslatedFiles(
-        files,
-        {
-            MODULES: [*modules, *added],
-            SETTINGS: {**settings, "model_type": "MultiVectorEncoder"},
-            **sentence,
-            f"{mask}/config.json": {"skiplist_words": skiplist},
-            f"{unit}/config.json": names,
-            **(more or {}),
-        },
-    )
+    token_names = {"module_input_name": TOKENS, "module_output_name": TOKENS}
+    contents: dict[str, Any] = {
+        MODULES: [*modules, *implicit_modules],
+        SETTINGS: {**settings, "model_type": "MultiVectorEncoder"},
+        **sentence,
+        f"{mask_folder}/config.json": {"skiplist_words": skiplist},
+        f"{normalize_folder}/config.json": token_names,
+    }
+    if module_configs is not None:
+        contents |= module_configs
+    return TranslatedFiles(files, contents)
 
 
-def _expansion(length: Any, attend: Any) -> dict[str, Any]:
+def _fixed_expansion(length: Any, attend: Any) -> dict[str, Any]:
     return {"strategy": "fixed", "length": length, "attend": attend}
 
 
-def _text(stated: Mapping[str, Any], key: str, origin: str, default: str = "") -> str:
-    value = stated.get(key, default)
+def _text(settings: Mapping[str, Any], key: str, origin: str, default: str = "") -> str:
+    value = settings.get(key, default)
     if not isinstance(value, str):
         raise VerificationError(f"{origin}: {key} = {shown(value)} is not a text")
     return value
@@ -302,43 +317,71 @@ def register_marks(tokenizer: "Tokenizer", files: SourceFiles, *, stanford: bool
     settings = files.json_if_any(SETTINGS)
     if stanford:
         metadata = files.json_if_any(METADATA)
-        named = (("query_token_id", "[unused0]"), ("doc_token_id", "[unused1]"))
-        marks = [metadata.get(key) or default for key, default in named]
+        marks = [
+            metadata.get("query_token_id") or "[unused0]",
+            metadata.get("doc_token_id") or "[unused1]",
+        ]
     elif files.has(MODULES) and native_files(files) is not files:
         marks = [settings.get(key) for key in PREFIXES]
     else:
         return
     vocabulary = tokenizer.get_vocab()
     for mark in marks:
-        choices = [mark, mark.split()[0]] if isinstance(mark, str) and mark.split() else []
-        token = next((choice for choice in choices if choice in vocabulary), None)
-        if token and tokenizer.encode(token, add_special_tokens=False).tokens != [token]:
+        if not isinstance(mark, str) or not mark.split():
+            continue
+        token = mark if mark in vocabulary else mark.split()[0]
+        if token not in vocabulary:
+            continue
+        if tokenizer.encode(token, add_special_tokens=False).tokens != [token]:
             tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True)])
 
 
 def hub_pooling_files(
     pooling: Pooling, hidden_size: int, backbone: str = "Transformer"
 ) -> dict[str, bytes]:
-    """Return the files with which sentence-transformers computes the same embeddings."""
-    # A model that was read in PyLate's layout is written in it, if it has what the layout
-    # describes.
-    more = {METADATA: encode_hub_json(kept)} if (kept := pooling.extra.get(METADATA)) else {}
-    stored = pooling.extra.get(SETTINGS, {})
+    """Return the files with which sentence-transformers computes the same embeddings.
+
+    A model that was read in PyLate's layout is written in it, if the layout can describe it.
+    """
     if not is_of_pylate(pooling):
-        return {**native.hub_pooling_files(pooling, hidden_size, backbone), **more}
-    marks = {name: stored[key] for key, name in PREFIXES.items() if key in stored}
-    others = {k: v for k, v in stored.items() if k not in ("model_type", *PREFIXES)}
-    extra = {**pooling.extra, SETTINGS: others}
-    plain = msgspec.structs.replace(pooling, extra=extra)
-    files = native.hub_pooling_files(plain, hidden_size, backbone)
-    if not _is_described(pooling):
+        files = native.hub_pooling_files(pooling, hidden_size, backbone)
+        metadata = pooling.extra.get(METADATA)
+        if metadata:
+            files[METADATA] = encode_hub_json(metadata)
         return files
-    *dense, mask, _ = pooling.steps
+    pylate_settings = pooling.extra.get(SETTINGS, {})
+    other_settings = {}
+    for key, value in pylate_settings.items():
+        if key != "model_type" and key not in PREFIXES:
+            other_settings[key] = value
+    extra = {**pooling.extra, SETTINGS: other_settings}
+    native_pooling = msgspec.structs.replace(pooling, extra=extra)
+    files = native.hub_pooling_files(native_pooling, hidden_size, backbone)
+    if not _fits_pylate(pooling):
+        return files
+    return _pylate_files(pooling, pylate_settings, other_settings, files)
+
+
+def _pylate_files(
+    pooling: Pooling,
+    pylate_settings: Mapping[str, Any],
+    other_settings: Mapping[str, Any],
+    files: Mapping[str, bytes],
+) -> dict[str, bytes]:
+    """Return the files of a model in PyLate's layout, given those of sentence-transformers."""
+    *dense_modules, mask, _ = pooling.steps
     assert isinstance(mask, MaskModule), "checked"
+    marks = {}
+    for key, name in PREFIXES.items():
+        if key in pylate_settings:
+            marks[name] = pylate_settings[key]
+    prompts = {}
+    for name, text in pooling.prompts.items():
+        prompts[name] = text.removeprefix(marks.get(name, ""))
     expansion = pooling.query_expansion
     settings = {
         "model_type": PYLATE,
-        "prompts": {n: t.removeprefix(marks.get(n, "")) for n, t in pooling.prompts.items()},
+        "prompts": prompts,
         "default_prompt_name": pooling.default_prompt_name,
         "similarity_fn_name": "MaxSim",
         **{key: marks.get(name, "") for key, name in PREFIXES.items()},
@@ -348,23 +391,24 @@ def hub_pooling_files(
         "skiplist_words": list(mask.skiplist_words),
         "do_query_expansion": expansion is not None,
     }
-    folders = [module_folder(number, step) for number, step in enumerate(dense, 1)]
-    kinds = [f"{PACKAGES['Transformer']}.Transformer", *(DENSE for _ in dense)]
-    modules = [
-        {"idx": k, "name": str(k), "path": folder, "type": kind}
-        for k, (folder, kind) in enumerate(zip(["", *folders], kinds, strict=True))
-    ]
+    backbone_type = f"{PACKAGES['Transformer']}.Transformer"
+    modules = [{"idx": 0, "name": "0", "path": "", "type": backbone_type}]
     configs = {}
-    for name in (f"{folder}/config.json" for folder in folders):
+    for number, module in enumerate(dense_modules, 1):
+        folder = module_folder(number, module)
+        modules.append({"idx": number, "name": str(number), "path": folder, "type": DENSE})
+        name = f"{folder}/config.json"
         config = json.loads(files[name])
-        absent = ("module_input_name", "module_output_name")  # from the Dense of PyLate
-        configs[name] = {key: value for key, value in config.items() if key not in absent}
+        # PyLate's Dense does not have these keys.
+        config.pop("module_input_name", None)
+        config.pop("module_output_name", None)
+        configs[name] = encode_hub_json(config)
     sentence = {"max_seq_length": pooling.max_tokens, "do_lower_case": pooling.lowercase}
     return {
         MODULES: encode_hub_json(modules),
         SENTENCE: encode_hub_json({**sentence, **pooling.extra.get(SENTENCE, {})}),
-        SETTINGS: encode_hub_json({**settings, **others}),
-        **{name: encode_hub_json(config) for name, config in configs.items()},
+        SETTINGS: encode_hub_json({**settings, **other_settings}),
+        **configs,
     }
 
 
@@ -373,21 +417,23 @@ def is_of_pylate(pooling: Pooling) -> bool:
     return bool(pooling.extra.get(SETTINGS, {}).get("model_type") == PYLATE)
 
 
-def _is_described(pooling: Pooling) -> bool:
+def _fits_pylate(pooling: Pooling) -> bool:
     """Return whether PyLate's files describe a model: Dense, a mask of documents, unit length."""
-    *dense, mask, unit = (None, None, *pooling.steps)
+    if len(pooling.steps) < 3:
+        return False
+    *dense_modules, mask, normalization = pooling.steps
+    for module in dense_modules:
+        if not isinstance(module, DenseModule):
+            return False
+        if (module.module_input_name, module.module_output_name) != (TOKENS, TOKENS):
+            return False
+    if not isinstance(mask, MaskModule):
+        return False
+    if mask.skiplist_tasks != ("document",) or mask.keep_only_token_ids is not None:
+        return False
+    if normalization != NormalizeModule(module_input_name=TOKENS, module_output_name=TOKENS):
+        return False
     expansion = pooling.query_expansion
-    tokens = (TOKENS, TOKENS)
-    return (
-        bool(dense[2:])
-        and all(
-            isinstance(step, DenseModule)
-            and (step.module_input_name, step.module_output_name) == tokens
-            for step in dense[2:]
-        )
-        and isinstance(mask, MaskModule)
-        and (mask.skiplist_tasks, mask.keep_only_token_ids) == (("document",), None)
-        and unit == NormalizeModule(module_input_name=TOKENS, module_output_name=TOKENS)
-        and (expansion is None or (expansion.strategy, expansion.token) == ("fixed", None))
-        and pooling.similarity_fn_name == "maxsim"
-    )
+    if expansion is not None and (expansion.strategy != "fixed" or expansion.token is not None):
+        return False
+    return pooling.similarity_fn_name == "maxsim"

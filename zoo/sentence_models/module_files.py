@@ -158,15 +158,16 @@ def check_keys(
         raise VerificationError(
             f"{origin}: the key {key!r:.100} is unknown", "remove it if results do not depend on it"
         )
-    kept = (Treatment.CARRIED, Treatment.REFUSED)  # of the latter, what is accepted
-    return {key: value for key, value in config.items() if keys[key].treatment in kept}
+    # A value of a refused key is one of the accepted values here.
+    extra_treatments = (Treatment.CARRIED, Treatment.REFUSED)
+    return {key: value for key, value in config.items() if keys[key].treatment in extra_treatments}
 
 
 def read_module(kind: str, config: Mapping[str, Any], origin: str, vectors: str) -> AnyModule:
     """Return a module from its ``config.json``."""
     check_keys(config, MODULE_KEYS[kind], origin, {})
-    stated = {key: value for key, value in config.items() if value is not None}
-    fields = _READERS[kind](stated, origin, vectors)
+    values = {key: value for key, value in config.items() if value is not None}
+    fields = _READERS[kind](values, origin, vectors)
     try:
         module: AnyModule = msgspec.convert({"type": kind, **fields}, AnyModule)
     except msgspec.ValidationError as error:
@@ -175,16 +176,15 @@ def read_module(kind: str, config: Mapping[str, Any], origin: str, vectors: str)
 
 
 def _pooling(config: Mapping[str, Any], origin: str, vectors: str) -> dict[str, Any]:
-    stated: Any = config.get("pooling_mode")
-    if stated is None:
-        stated = [mode for key, mode in MODES.items() if flag(config, key, origin)] or "mean"
-    modes = [stated] if isinstance(stated, str) else stated
-    if (
-        not isinstance(modes, list)
-        or not modes
-        or any(not isinstance(mode, str) or mode not in MODES.values() for mode in modes)
-    ):
-        raise VerificationError(f"{origin}: pooling_mode = {stated!r:.100} is not implemented")
+    value: Any = config.get("pooling_mode")
+    if value is None:
+        value = [mode for key, mode in MODES.items() if flag(config, key, origin)] or "mean"
+    modes = [value] if isinstance(value, str) else value
+    is_implemented = isinstance(modes, list) and bool(modes)
+    if is_implemented:
+        is_implemented = all(isinstance(mode, str) and mode in MODES.values() for mode in modes)
+    if not is_implemented:
+        raise VerificationError(f"{origin}: pooling_mode = {value!r:.100} is not implemented")
     return {"modes": modes, "include_prompt": flag(config, "include_prompt", origin, True)}
 
 
@@ -199,7 +199,9 @@ def _dense(config: Mapping[str, Any], origin: str, vectors: str) -> dict[str, An
 
 def activation_named(path: Any, location: str) -> ActivationName:
     """Return the function that a file names by its path in torch."""
-    function = ACTIVATIONS.get(_SHORT.get(path, path)) if isinstance(path, str) else None
+    function = None
+    if isinstance(path, str):
+        function = ACTIVATIONS.get(_SHORT.get(path, path))
     if function is None:
         names = ", ".join(name.rpartition(".")[2] for name in ACTIVATIONS)
         raise VerificationError(
@@ -215,9 +217,9 @@ def activation_path(function: ActivationName) -> str:
 
 def _names(config: Mapping[str, Any], default: str) -> dict[str, Any]:
     """Return the names of the features that a module reads and sets."""
-    read = config.get("module_input_name", default)
-    name = config.get("module_output_name", read)
-    return {"module_input_name": read, "module_output_name": name}
+    input_name = config.get("module_input_name", default)
+    output_name = config.get("module_output_name", input_name)
+    return {"module_input_name": input_name, "module_output_name": output_name}
 
 
 def _dimension(config: Mapping[str, Any], origin: str, vectors: str) -> dict[str, Any]:
@@ -233,7 +235,9 @@ def _splade(config: Mapping[str, Any], origin: str, vectors: str) -> dict[str, A
 
 def _mask(config: Mapping[str, Any], origin: str, vectors: str) -> dict[str, Any]:
     tasks = config.get("skiplist_tasks", ["document"])
-    return {**config, "skiplist_tasks": [tasks] if isinstance(tasks, str) else tasks}
+    if isinstance(tasks, str):
+        tasks = [tasks]
+    return {**config, "skiplist_tasks": tasks}
 
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any], str, str], dict[str, Any]]] = {
@@ -247,18 +251,26 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any], str, str], dict[str, Any]]] 
 }
 
 
-def module_config(module: AnyModule, read: Feature | None) -> dict[str, Any]:
-    """Return the ``config.json`` of a module."""
-    width = 0 if read is None else read.width
+def _pooling_config(module: PoolingModule, width: int) -> dict[str, Any]:
+    """Return the ``config.json`` of pooling; one mode is written as older versions write it."""
+    config: dict[str, Any]
+    if len(module.modes) == 1:
+        config = {"word_embedding_dimension": width}
+        for key, mode in MODES.items():
+            config[key] = mode == module.modes[0]
+    else:
+        config = {"embedding_dimension": width, "pooling_mode": list(module.modes)}
+    if not module.include_prompt:
+        config["include_prompt"] = False
+    return config
+
+
+def module_config(module: AnyModule, feature: Feature | None) -> dict[str, Any]:
+    """Return the ``config.json`` of a module, given the feature that it reads."""
+    width = 0 if feature is None else feature.width
     match module:
-        case PoolingModule(modes=[mode]):
-            switches: dict[str, Any] = {key: name == mode for key, name in MODES.items()}
-            if not module.include_prompt:
-                switches["include_prompt"] = False
-            return {"word_embedding_dimension": width, **switches}
-        case PoolingModule(modes=modes):
-            included = {} if module.include_prompt else {"include_prompt": False}
-            return {"embedding_dimension": width, "pooling_mode": list(modes), **included}
+        case PoolingModule():
+            return _pooling_config(module, width)
         case DenseModule():
             config = {name: getattr(module, name) for name in DenseModule.__struct_fields__}
             if not module.use_residual:
@@ -266,8 +278,9 @@ def module_config(module: AnyModule, read: Feature | None) -> dict[str, Any]:
             return {**config, "activation_function": activation_path(module.activation_function)}
         case NormalizeModule():
             names = (module.module_input_name, module.module_output_name)
-            usual = names == (SENTENCE_VECTOR, SENTENCE_VECTOR)
-            return {} if usual else dict(zip(NORMALIZE_KEYS, names, strict=True))
+            if names == (SENTENCE_VECTOR, SENTENCE_VECTOR):
+                return {}
+            return dict(zip(NORMALIZE_KEYS, names, strict=True))
         case LayerNormModule():
             return {"dimension": module.dimension}
         case DropoutModule():
@@ -279,11 +292,11 @@ def module_config(module: AnyModule, read: Feature | None) -> dict[str, Any]:
                 "embedding_dimension": width,
             }
         case MaskModule():
-            kept = module.keep_only_token_ids
+            token_ids = module.keep_only_token_ids
             return {
                 "skiplist_words": list(module.skiplist_words),
                 "skiplist_tasks": list(module.skiplist_tasks),
-                "keep_only_token_ids": None if kept is None else list(kept),
+                "keep_only_token_ids": None if token_ids is None else list(token_ids),
             }
 
 
@@ -300,7 +313,9 @@ def read_by(module: AnyModule) -> str:
 def count(config: Mapping[str, Any], key: str, origin: str) -> int | None:
     """Return the value of a key that is a positive number, if any."""
     value = config.get(key)
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise VerificationError(f"{origin}: {key} = {value!r:.100} is not a positive number")
     return value
 
@@ -308,6 +323,8 @@ def count(config: Mapping[str, Any], key: str, origin: str) -> int | None:
 def flag(config: Mapping[str, Any], key: str, origin: str, default: bool = False) -> bool:
     """Return the value of a key that is true or false."""
     value = config.get(key)
-    if value is not None and not isinstance(value, bool):
+    if value is None:
+        return default
+    if not isinstance(value, bool):
         raise VerificationError(f"{origin}: {key} = {value!r:.100} is neither true nor false")
-    return default if value is None else value
+    return value

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.io.paths import safe_join
 from zoo.io.tensors.safetensors import SafetensorsReader
-from zoo.sentence_models.modules import MODULE_WEIGHTS, same_tensors, weighted_modules
+from zoo.sentence_models.modules import MODULE_WEIGHTS, require_shapes, weighted_modules
 from zoo.sentence_models.pooling import Pooling
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def read_module_weights(directory: Path, pooling: Pooling | None) -> "ModuleWeig
         path = safe_join(directory, f"{folder}/{MODULE_WEIGHTS}", str(directory))
         with SafetensorsReader([path]) as reader:
             found = {name: info.shape for name, info in reader.tensors.items()}
-            same_tensors(found, shapes, str(path))
+            require_shapes(found, shapes, str(path))
             read = {name: reader.read(name) for name in shapes}
             for name, array in read.items():
                 if reader.tensors[name].dtype == "BF16":

@@ -83,9 +83,9 @@ class DenseModule(SentenceModule, tag="Dense", tag_field="type"):
 
     def apply_to(self, features: Features) -> Features:
         """See ``SentenceModule``."""
-        read = require_feature(features, self.module_input_name, self.kind)
-        require_width(read, self.in_features, "Dense", "in_features")
-        return {self.module_output_name: Feature(self.out_features, read.per_token)}
+        feature = require_feature(features, self.module_input_name, self.kind)
+        require_width(feature, self.in_features, "Dense", "in_features")
+        return {self.module_output_name: Feature(self.out_features, feature.per_token)}
 
 
 class NormalizeModule(SentenceModule, tag="Normalize", tag_field="type"):
@@ -97,8 +97,10 @@ class NormalizeModule(SentenceModule, tag="Normalize", tag_field="type"):
 
     def apply_to(self, features: Features) -> Features:
         """See ``SentenceModule``."""
-        read = features.get(self.module_input_name)
-        return {} if read is None else {self.module_output_name: read}
+        feature = features.get(self.module_input_name)
+        if feature is None:
+            return {}
+        return {self.module_output_name: feature}
 
 
 class LayerNormModule(SentenceModule, tag="LayerNorm", tag_field="type"):
@@ -113,8 +115,8 @@ class LayerNormModule(SentenceModule, tag="LayerNorm", tag_field="type"):
 
     def apply_to(self, features: Features) -> Features:
         """See ``SentenceModule``."""
-        read = require_feature(features, SENTENCE_VECTOR, self.kind)
-        require_width(read, self.dimension, self.kind, "dimension")
+        feature = require_feature(features, SENTENCE_VECTOR, self.kind)
+        require_width(feature, self.dimension, self.kind, "dimension")
         return {}
 
 
@@ -198,43 +200,50 @@ def module_folder(number: int, module: SentenceModule) -> str:
 
 def weighted_modules(modules: Sequence[AnyModule]) -> dict[str, Shapes]:
     """Return folder -> names and shapes of the weights, for the modules that have them."""
-    folders = {module_folder(i, module): module for i, module in enumerate(modules, 1)}
-    return {folder: shapes for folder, m in folders.items() if (shapes := m.tensors())}
+    shapes_by_folder = {}
+    for number, module in enumerate(modules, 1):
+        shapes = module.tensors()
+        if shapes:
+            shapes_by_folder[module_folder(number, module)] = shapes
+    return shapes_by_folder
 
 
 def require_feature(
     features: Features, name: str, kind: str, *, per_token: bool | None = None
 ) -> Feature:
     """Return a feature that a module reads."""
-    found = features.get(name)
-    if found is None or per_token not in (None, found.per_token):
+    hint = "list the module that sets it first"
+    feature = features.get(name)
+    if feature is None:
+        raise VerificationError(f"{kind} reads {name}, which no module before it sets", hint)
+    if per_token is not None and feature.per_token != per_token:
         raise VerificationError(
-            f"{kind} reads {name}, which no module before it sets"
-            if found is None
-            else f"{kind} reads {name} of tokens, and a module before it sets the one of texts",
-            "list the module that sets it first",
+            f"{kind} reads {name} of tokens, and a module before it sets the one of texts", hint
         )
-    return found
+    return feature
 
 
-def require_width(found: Feature, width: int, kind: str, key: str) -> None:
+def require_width(feature: Feature, width: int, kind: str, key: str) -> None:
     """Check the width of what a module reads."""
-    if found.width not in (UNKNOWN, width):
+    if feature.width not in (UNKNOWN, width):
         raise VerificationError(
-            f"{key} of {kind} is {width}, but what it reads has a width of {found.width}",
+            f"{key} of {kind} is {width}, but what it reads has a width of {feature.width}",
             "the modules are of different models: fetch the model again",
         )
 
 
-def same_tensors(found: Mapping[str, tuple[int, ...]], wanted: Shapes, origin: str) -> None:
+def require_shapes(
+    file_shapes: Mapping[str, tuple[int, ...]], module_shapes: Shapes, origin: str
+) -> None:
     """Check that a module's file has exactly the tensors of the module."""
-    problems = [f"no {name}" for name in wanted.keys() - found.keys()]
-    problems += [f"an unknown tensor {name!r:.100}" for name in found.keys() - wanted.keys()]
-    problems += [
-        f"{name} of shape {list(found[name])}, not {list(shape)}"
-        for name, shape in wanted.items()
-        if name in found and tuple(found[name]) != shape
-    ]
+    problems = []
+    for name in module_shapes.keys() - file_shapes.keys():
+        problems.append(f"no {name}")
+    for name in file_shapes.keys() - module_shapes.keys():
+        problems.append(f"an unknown tensor {name!r:.100}")
+    for name, shape in module_shapes.items():
+        if name in file_shapes and tuple(file_shapes[name]) != shape:
+            problems.append(f"{name} of shape {list(file_shapes[name])}, not {list(shape)}")
     if problems:
         raise VerificationError(
             f"{origin} has {'; '.join(sorted(problems))}", "its config.json describes other weights"

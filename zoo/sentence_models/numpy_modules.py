@@ -77,7 +77,7 @@ def run_modules(
             case LayerNormModule():
                 values[SENTENCE_VECTOR] = _layer_norm(values[SENTENCE_VECTOR], tensors)
             case MaskModule():
-                features.mask = _compared(module, features)
+                features.mask = _mask_skipped(module, features)
     return features
 
 
@@ -89,9 +89,15 @@ def pool(
     *,
     prompt_tokens: int = 0,
 ) -> "Floats":
-    """Return the embeddings of texts, (texts, dimensions), in the dtype of ``hidden``."""
-    # hidden: (texts, tokens, hidden), or the logits of a sparse encoder; mask: (texts, tokens),
-    # true for tokens, which are adjacent. Every text has at least one.
+    """Return the embeddings of texts, (texts, dimensions), in the dtype of ``hidden``.
+
+    Args:
+        hidden: (texts, tokens, hidden), or the logits of a sparse encoder.
+        mask: (texts, tokens), true for tokens, which are adjacent. Every text has at least one.
+        pooling: the modules.
+        weights: the weights of the modules that have any.
+        prompt_tokens: the number of tokens of the prompt.
+    """
     features = Features({TOKENS: hidden}, mask, prompt_tokens=prompt_tokens)
     vectors = run_modules(features, pooling, weights).values[SENTENCE_VECTOR]
     if pooling.max_active_dims is not None:
@@ -112,19 +118,21 @@ def _pool(hidden: "Floats", mask: "Mask", mode: str) -> "Floats":
 
     vectors: Floats
     if mode in ("cls", "lasttoken"):
-        place = mask.argmax(axis=1)  # of the first token
+        position = mask.argmax(axis=1)  # The first token.
         if mode == "lasttoken":
-            place += mask.sum(axis=1) - 1
-        vectors = hidden[np.arange(len(hidden)), place]
+            position += mask.sum(axis=1) - 1
+        vectors = hidden[np.arange(len(hidden)), position]
     elif mode == "max":
         vectors = np.where(mask[:, :, None], hidden, -np.inf).max(axis=1).astype(hidden.dtype)
     else:
-        weights = mask.astype(np.float64)  # of the tokens, (texts, tokens), zero for padding
+        token_weights = mask.astype(np.float64)  # (texts, tokens), zero for padding
         if mode == "weightedmean":
-            weights *= np.arange(1, mask.shape[1] + 1)
-        total = weights.sum(axis=1, keepdims=True)
-        weights /= np.sqrt(total) if mode == "mean_sqrt_len_tokens" else total
-        vectors = np.matmul(weights.astype(hidden.dtype)[:, None, :], hidden)[:, 0]
+            token_weights *= np.arange(1, mask.shape[1] + 1)
+        divisor = token_weights.sum(axis=1, keepdims=True)
+        if mode == "mean_sqrt_len_tokens":
+            divisor = np.sqrt(divisor)
+        token_weights /= divisor
+        vectors = np.matmul(token_weights.astype(hidden.dtype)[:, None, :], hidden)[:, 0]
     return vectors
 
 
@@ -132,33 +140,39 @@ def splade(logits: "Floats", mask: "Mask", module: SpladePoolingModule) -> "Floa
     """Return the weights of the words of the vocabulary, (texts, vocabulary)."""
     import numpy as np
 
-    times = 2 if module.activation_function == "log1p_relu" else 1
-    pooled = []
-    for row, present in zip(logits, mask, strict=True):  # a text has many weights
-        known = np.maximum(row[present], 0)
-        # the logarithm is monotonic: the largest value has the largest one
-        known = known.max(axis=0) if module.pooling_strategy == "max" else known
-        for _ in range(times):
-            known = np.log1p(known)
-        pooled.append(known if module.pooling_strategy == "max" else known.sum(axis=0))
-    return np.stack(pooled)
+    takes_maximum = module.pooling_strategy == "max"
+    logarithms = 2 if module.activation_function == "log1p_relu" else 1
+    pooled_rows = []
+    for row, row_mask in zip(logits, mask, strict=True):  # One by one: a text has many weights.
+        word_weights = np.maximum(row[row_mask], 0)
+        if takes_maximum:
+            # The logarithm is monotonic: the largest value has the largest one.
+            word_weights = word_weights.max(axis=0)
+        for _ in range(logarithms):
+            word_weights = np.log1p(word_weights)
+        if not takes_maximum:
+            word_weights = word_weights.sum(axis=0)
+        pooled_rows.append(word_weights)
+    return np.stack(pooled_rows)
 
 
 def dense(
     vectors: "Floats", module: DenseModule, tensors: "Mapping[str, NDArray[Any]]"
 ) -> "Floats":
-    """Return (..., out_features) of (..., in_features)."""
+    """Map (..., in_features) to (..., out_features)."""
     import numpy as np
 
-    known = {name: tensor.astype(vectors.dtype) for name, tensor in tensors.items()}
-    mapped = np.matmul(vectors, known["linear.weight"].T)
+    weights = {name: tensor.astype(vectors.dtype) for name, tensor in tensors.items()}
+    mapped = np.matmul(vectors, weights["linear.weight"].T)
     if module.bias:
-        mapped += known["linear.bias"]
+        mapped += weights["linear.bias"]
     mapped = activate(mapped, module.activation_function).astype(vectors.dtype, copy=False)
     if not module.use_residual:
         return mapped
-    residual = known.get("residual.weight")
-    return mapped + (vectors if residual is None else np.matmul(vectors, residual.T))
+    residual = weights.get("residual.weight")
+    if residual is not None:
+        vectors = np.matmul(vectors, residual.T)
+    return mapped + vectors
 
 
 def activate(x: "Floats", function: str) -> "Floats":
@@ -202,8 +216,8 @@ def _layer_norm(vectors: "Floats", tensors: "Mapping[str, NDArray[Any]]") -> "Fl
     return result
 
 
-def _compared(module: MaskModule, features: Features) -> "Mask":
-    """Return the tokens that late interaction compares."""
+def _mask_skipped(module: MaskModule, features: Features) -> "Mask":
+    """Return the mask of the tokens that late interaction compares."""
     import numpy as np
 
     mask = features.mask
@@ -223,10 +237,11 @@ def largest(vectors: "Floats", number: int) -> "Floats":
 
     if number >= vectors.shape[1]:
         return vectors
-    kept = np.argpartition(-np.abs(vectors), number - 1, axis=1)[:, :number]
-    found = np.zeros_like(vectors)
-    np.put_along_axis(found, kept, np.take_along_axis(vectors, kept, axis=1), axis=1)
-    return found
+    columns = np.argpartition(-np.abs(vectors), number - 1, axis=1)[:, :number]
+    values = np.take_along_axis(vectors, columns, axis=1)
+    result = np.zeros_like(vectors)
+    np.put_along_axis(result, columns, values, axis=1)
+    return result
 
 
 def count_prompt_tokens(tokenizer: "TextTokenizer", prompt: str, max_tokens: int | None) -> int:

@@ -48,16 +48,19 @@ class QueryExpansion(JsonStruct):
 
     def token_id(self, tokenizer: "TextTokenizer") -> int:
         """Return the id of the token: of the mask token, or of the last one if there is none."""
-        number = tokenizer.mask_id if self.token is None else tokenizer.token_id(self.token)
-        if number is None and self.token is None:
-            number = tokenizer.role_id("eos")
-        if number is None:
+        if self.token is not None:
+            token_id = tokenizer.token_id(self.token)
+        else:
+            token_id = tokenizer.mask_id
+            if token_id is None:
+                token_id = tokenizer.role_id("eos")
+        if token_id is None:
             raise UsageError(
                 f"queries are expanded by {self.token or 'a mask token'}, which the vocabulary "
                 "lacks",
                 "convert the model with its own tokenizer",
             )
-        return number
+        return token_id
 
 
 class Pooling(JsonStruct):
@@ -102,37 +105,54 @@ class Pooling(JsonStruct):
         if self.modules:
             return self.modules
         pooling = PoolingModule(modes=(self.mode,), include_prompt=self.include_prompt)
-        return (pooling, NormalizeModule()) if self.normalize else (pooling,)
+        if self.normalize:
+            return (pooling, NormalizeModule())
+        return (pooling,)
 
     @property
     def normalizes(self) -> bool:
         """Whether embeddings of texts have unit length before they are truncated."""
-        last = [step for step in self.steps if not isinstance(step, NormalizeModule)]
-        after = self.steps[self.steps.index(last[-1]) + 1 :] if last else self.steps
-        found = [step for step in after if isinstance(step, NormalizeModule)]
-        return any(step.module_output_name == SENTENCE_VECTOR for step in found)
+        steps = self.steps
+        start = 0
+        for step in steps:
+            if not isinstance(step, NormalizeModule):
+                start = steps.index(step) + 1
+        for step in steps[start:]:
+            if isinstance(step, NormalizeModule) and step.module_output_name == SENTENCE_VECTOR:
+                return True
+        return False
 
     @property
     def pools_prompt(self) -> bool:
         """Whether all tokens of a prompt are pooled."""
-        pooled = [step for step in self.steps if isinstance(step, PoolingModule)]
-        return all(step.include_prompt for step in pooled)
+        pooling_steps = [step for step in self.steps if isinstance(step, PoolingModule)]
+        return all(step.include_prompt for step in pooling_steps)
 
     def skipped_tokens(self, tokenizer: "TextTokenizer") -> list[int]:
         """Return the ids of the tokens that late interaction leaves out."""
-        masks = [step for step in self.steps if isinstance(step, MaskModule)]
-        known = (tokenizer.token_id(word) for mask in masks for word in mask.skiplist_words)
-        return [number for number in known if number is not None]
+        token_ids = []
+        for step in self.steps:
+            if not isinstance(step, MaskModule):
+                continue
+            for word in step.skiplist_words:
+                token_id = tokenizer.token_id(word)
+                if token_id is not None:
+                    token_ids.append(token_id)
+        return token_ids
 
     def limit(self, role: str | None) -> int | None:
         """Return the maximum length of a ``query``, ``document`` or other text in tokens."""
-        own = {"query": self.query_length, "document": self.document_length}.get(role or "")
+        role_limit = None
+        if role == "query":
+            role_limit = self.query_length
+        elif role == "document":
+            role_limit = self.document_length
         expansion = self.query_expansion if role == "query" else None
         if expansion is not None and expansion.strategy == "fixed":
             return expansion.length
-        if expansion is not None and own is not None:
-            return max(own, expansion.length)
-        return self.max_tokens if own is None else own
+        if expansion is not None and role_limit is not None:
+            return max(role_limit, expansion.length)
+        return self.max_tokens if role_limit is None else role_limit
 
     def input_width(self, config: Any) -> int:
         """Return the width of the output that the modules read, for the model's configuration."""
@@ -150,14 +170,14 @@ class Pooling(JsonStruct):
     def describe(self) -> str:
         """Return the modules in words, such as ``mean, normalized``."""
         words = {"Normalize": "normalized", "SpladePooling": "SPLADE", "MultiVectorMask": "mask"}
-        parts = [
-            "+".join(step.modes)
-            if isinstance(step, PoolingModule)
-            else f"dense {step.out_features}"
-            if isinstance(step, DenseModule)
-            else words.get(step.kind, step.kind.lower())
-            for step in self.steps
-        ]
+        parts = []
+        for step in self.steps:
+            if isinstance(step, PoolingModule):
+                parts.append("+".join(step.modes))
+            elif isinstance(step, DenseModule):
+                parts.append(f"dense {step.out_features}")
+            else:
+                parts.append(words.get(step.kind, step.kind.lower()))
         return ", ".join(parts) or "none"
 
     def prompt(self, name: str | None = None) -> str:
@@ -166,22 +186,27 @@ class Pooling(JsonStruct):
 
     def query_prompt(self) -> str:
         """Return the prompt of a query in retrieval; empty if there is none."""
-        return self._first(QUERY)
+        return self._first_prompt(QUERY)
 
     def document_prompt(self) -> str:
-        """Return the prompt of a text that is retrieved; empty if there is none."""
-        # A prompt without text does not hide the next one: sentence-transformers writes an empty
-        # ``document`` next to the ``passage`` of a model
-        return self._first(DOCUMENT)
+        """Return the prompt of a text that is retrieved; empty if there is none.
 
-    def _first(self, names: tuple[str, ...]) -> str:
-        return next((self.prompts[name] for name in names if self.prompts.get(name)), "")
+        A prompt without text does not hide the next one: sentence-transformers writes an empty
+        ``document`` next to the ``passage`` of a model.
+        """
+        return self._first_prompt(DOCUMENT)
+
+    def _first_prompt(self, names: tuple[str, ...]) -> str:
+        for name in names:
+            if self.prompts.get(name):
+                return self.prompts[name]
+        return ""
 
     def dimension(self, width: int) -> int:
-        """Return the size of an embedding, of an output of the model of a width."""
-        found = self.features(width)
-        name = SENTENCE_VECTOR if SENTENCE_VECTOR in found else next(iter(found))
-        size = found[name].width
+        """Return the size of an embedding, given the width of the model's output."""
+        features = self.features(width)
+        name = SENTENCE_VECTOR if SENTENCE_VECTOR in features else next(iter(features))
+        size = features[name].width
         return size if self.truncate_dim is None else min(self.truncate_dim, size)
 
 
@@ -191,16 +216,19 @@ def find_prompt(prompts: Mapping[str, str], name: str | None, default: str | Non
         return prompts.get(default or "", "")
     if name in prompts:
         return prompts[name]
-    known = ", ".join(prompts)
-    listed = f"its prompts are {known}" if known else "it has none"
+    names = ", ".join(prompts)
+    available = f"its prompts are {names}" if names else "it has none"
     raise UsageError(
-        f"the model has no prompt {name!r:.100}: {listed}",
+        f"the model has no prompt {name!r:.100}: {available}",
         did_you_mean(name, list(prompts)) or "give the text itself",
     )
 
 
 def is_usual(steps: tuple[SentenceModule, ...]) -> bool:
     """Return whether modules are one mode of pooling, and perhaps the usual normalization."""
-    first, *others = steps or (None,)
-    usual = isinstance(first, PoolingModule) and len(first.modes) == 1
-    return usual and others in ([], [NormalizeModule()])
+    if not steps:
+        return False
+    pooling, *later_steps = steps
+    if not isinstance(pooling, PoolingModule) or len(pooling.modes) != 1:
+        return False
+    return later_steps in ([], [NormalizeModule()])

@@ -82,7 +82,7 @@ ARGUMENTS = (
 )
 HARMLESS_ARGUMENTS = frozenset({"attn_implementation", "trust_remote_code"})
 
-_PYLATE = (
+_PYLATE_KEYS = (
     "query_prefix",
     "document_prefix",
     "query_length",
@@ -108,7 +108,7 @@ SETTINGS_KEYS: FileKeys = {
     "activation_fn": refused("of cross-encoders, functions that are not in a list of `torch.nn`"),
     "keep_in_fp32_modules": refused("layers of cross-encoders that run in float32"),
     "max_active_dims": honoured("the number of weights that a sparse encoder keeps"),
-    **dict.fromkeys(_PYLATE, refused("settings of PyLate, in a model of another type")),
+    **dict.fromkeys(_PYLATE_KEYS, refused("settings of PyLate, in a model of another type")),
 }
 MODULES_KEYS: FileKeys = {
     "idx": written_anew("the place in the list, which decides"),
@@ -172,8 +172,8 @@ SENTENCE_PRECEDENCE = (
         "tokens stay as they are",
     ),
 )
-# key that is refused -> the values that mean what is implemented
-ACCEPTED: Mapping[str, tuple[Any, ...]] = {
+# Refused key -> the values that mean what is implemented.
+ACCEPTED_VALUES: Mapping[str, tuple[Any, ...]] = {
     "kwargs": (None, [], {}),
     "module_output_name": (TOKENS,),
     "processing_kwargs": (None, {}),
@@ -182,16 +182,18 @@ OUTPUTS: Mapping[str, Any] = {"feature-extraction": "last_hidden_state", FILL_MA
 
 
 def read_pooling(files: SourceFiles) -> Pooling | None:
-    """Read the settings of a sentence encoder."""
-    # A table for each file says what becomes of its keys. An unknown key is refused, as it may
-    # change embeddings. Modules after ``Pooling`` other than ``Normalize`` are refused by name.
+    """Read the settings of a sentence encoder.
+
+    A table for each file says what becomes of its keys. An unknown key is refused, as it may
+    change embeddings. A module that is not implemented is refused by name.
+    """
     if not files.has(MODULES):
         return None
     settings = files.json_if_any(SETTINGS)
     if settings.get("model_type") == CROSS_ENCODER:
         return None
     extra = {SETTINGS: _check(settings, SETTINGS_KEYS, str(files.path(SETTINGS)))}
-    (backbone, folder), *listed = _modules(files) or [("no modules", "")]
+    (backbone, folder), *modules = _modules(files) or [("no modules", "")]
     if backbone not in (*BACKBONES, STATIC):
         raise VerificationError(
             f"{files.path(MODULES)}: {_described(backbone)} is not implemented as the first module",
@@ -203,26 +205,24 @@ def read_pooling(files: SourceFiles) -> Pooling | None:
         )
     options = _settings(settings, str(files.path(SETTINGS)))
     if backbone == STATIC:
-        return _read_static(files, listed, extra, options, settings)
+        return _read_static(files, modules, extra, options, settings)
     name, sentence = _sentence(files, folder)
     origin = str(files.path(name))
-    default = FILL_MASK if backbone == "MLMTransformer" else "feature-extraction"
-    task = sentence.get("transformer_task", default)
+    default_task = FILL_MASK if backbone == "MLMTransformer" else "feature-extraction"
+    task = sentence.get("transformer_task", default_task)
     if not isinstance(task, str) or task not in OUTPUTS:
         raise VerificationError(
             f"{origin}: transformer_task = {shown(task)} is not implemented",
             f"only {' and '.join(OUTPUTS)} are",
         )
-    reads = _reads(OUTPUTS[task])
-    extra[SENTENCE] = _check(sentence, SENTENCE_KEYS, origin, modality_config=(reads,))
-    # written back if they were there, as older versions do not write them
-    for config, key, file in (
-        (settings, "model_type", SETTINGS),
-        (sentence, "transformer_task", SENTENCE),
-    ):
-        if key in config:
-            extra[file][key] = config[key]
-    steps = tuple(_step(files, kind, path, options["model_type"]) for kind, path in listed)
+    modality_config = _modality_config(OUTPUTS[task])
+    extra[SENTENCE] = _check(sentence, SENTENCE_KEYS, origin, modality_config=(modality_config,))
+    # Older versions do not write these keys: they are written back only if they were there.
+    if "model_type" in settings:
+        extra[SETTINGS]["model_type"] = settings["model_type"]
+    if "transformer_task" in sentence:
+        extra[SENTENCE]["transformer_task"] = sentence["transformer_task"]
+    steps = tuple(_step(files, kind, path, options["model_type"]) for kind, path in modules)
     _check_steps(steps, options["model_type"], files)
     pooling = Pooling(
         max_tokens=count(sentence, "max_seq_length", origin),
@@ -231,16 +231,16 @@ def read_pooling(files: SourceFiles) -> Pooling | None:
         query_length=count(sentence, "query_length", origin),
         document_length=count(sentence, "document_length", origin),
         query_expansion=_expansion(sentence, origin),
-        **_short(steps),
+        **_fields_of_steps(steps),
         **options,
     )
-    written = {SENTENCE: _sentence_config(pooling), SETTINGS: _settings_config(pooling)}
-    return _with_extra(pooling, extra, written)
+    file_contents = {SENTENCE: _sentence_config(pooling), SETTINGS: _settings_config(pooling)}
+    return _with_extra(pooling, extra, file_contents)
 
 
 def _read_static(
     files: SourceFiles,
-    listed: list[tuple[str, str]],
+    modules: list[tuple[str, str]],
     extra: dict[str, dict[str, Any]],
     options: dict[str, Any],
     settings: Mapping[str, Any],
@@ -252,7 +252,7 @@ def _read_static(
             f"{origin}: {STATIC} in a {options['model_type']} is not implemented",
             "only in a SentenceTransformer",
         )
-    steps = tuple(_step(files, kind, path, options["model_type"]) for kind, path in listed)
+    steps = tuple(_step(files, kind, path, options["model_type"]) for kind, path in modules)
     for step in steps:
         if read_by(step) == TOKENS:
             raise VerificationError(
@@ -265,28 +265,31 @@ def _read_static(
     _check_steps(steps, options["model_type"], files)
     pooling = Pooling(
         max_tokens=read_sections(files).get("truncation", {}).get("max_length"),
-        **_short(steps),
+        **_fields_of_steps(steps),
         **options,
     )
     return _with_extra(pooling, extra, {SETTINGS: _settings_config(pooling)})
 
 
 def _with_extra(
-    pooling: Pooling, extra: Mapping[str, dict[str, Any]], written: Mapping[str, dict[str, Any]]
+    pooling: Pooling,
+    extra: Mapping[str, dict[str, Any]],
+    file_contents: Mapping[str, dict[str, Any]],
 ) -> Pooling:
-    """Return settings with the keys of files that are not written anyway."""
-    kept = {
-        file: {
-            key: value
-            for key, value in keys.items()
-            if key not in written[file] or written[file][key] != value
-        }
-        for file, keys in extra.items()
-    }
-    return msgspec.structs.replace(pooling, extra={f: keys for f, keys in kept.items() if keys})
+    """Return settings with the keys of files that are not in ``file_contents`` anyway."""
+    remaining = {}
+    for file, keys in extra.items():
+        contents = file_contents[file]
+        remaining_keys = {}
+        for key, value in keys.items():
+            if key not in contents or contents[key] != value:
+                remaining_keys[key] = value
+        if remaining_keys:
+            remaining[file] = remaining_keys
+    return msgspec.structs.replace(pooling, extra=remaining)
 
 
-def _reads(output: str) -> dict[str, Any]:
+def _modality_config(output: str) -> dict[str, Any]:
     """Return the ``modality_config`` for an output of the model of a text."""
     return {"text": {"method": "forward", "method_output_name": output}}
 
@@ -295,41 +298,48 @@ def module_folders(files: SourceFiles) -> dict[str, str]:
     """Return folder in our layout -> folder in the files, for each module after the first."""
     if not files.has(MODULES):
         return {}
-    (backbone, _), *listed = _modules(files)
-    first = 2 if backbone == STATIC else 1  # pooling is a module of its own in our layout
-    return {f"{i}_{kind}": path for i, (kind, path) in enumerate(listed, first)}
+    (backbone, _), *modules = _modules(files)
+    # The pooling of a static encoder is a module of its own in our layout.
+    first_number = 2 if backbone == STATIC else 1
+    return {f"{number}_{kind}": path for number, (kind, path) in enumerate(modules, first_number)}
 
 
 def backbone_folder(files: SourceFiles) -> str:
-    """Return the folder of configuration, weights and tokenizer, if a module has one."""
-    # It is empty for most models, which have these files next to ``modules.json``.
+    """Return the folder of configuration, weights and tokenizer, if a module has one.
+
+    It is empty for most models, which have these files next to ``modules.json``.
+    """
     if files.has("config.json") or not files.has(MODULES):
         return ""
     modules = _modules(files)
-    folder = posixpath.normpath(modules[0][1]) if modules else "."
-    return folder if folder != "." and files.path(folder).is_dir() else ""
+    if not modules:
+        return ""
+    folder = posixpath.normpath(modules[0][1])
+    if folder == "." or not files.path(folder).is_dir():
+        return ""
+    return folder
 
 
-def _short(steps: tuple[AnyModule, ...]) -> dict[str, Any]:
+def _fields_of_steps(steps: tuple[AnyModule, ...]) -> dict[str, Any]:
     """Return the fields of ``Pooling`` for modules; the usual ones have fields of their own."""
     if not is_usual(steps):
         return {"modules": steps}
-    first, *others = steps
-    assert isinstance(first, PoolingModule), "the usual modules begin with pooling"
+    pooling, *normalization = steps
+    assert isinstance(pooling, PoolingModule), "the usual modules begin with pooling"
     return {
-        "mode": first.modes[0],
-        "include_prompt": first.include_prompt,
-        "normalize": bool(others),
+        "mode": pooling.modes[0],
+        "include_prompt": pooling.include_prompt,
+        "normalize": bool(normalization),
     }
 
 
 def _sentence(files: SourceFiles, folder: str) -> tuple[str, dict[str, Any]]:
     """Return the name and contents of the file about the backbone."""
     prefix = f"{folder}/" if folder else ""
-    found = files.matching(prefix + ANY_SENTENCE)
-    if len(found) > 1 and prefix + SENTENCE not in found:
-        raise VerificationError(f"{files.directory} holds {' and '.join(found)}", "keep only one")
-    name = found[0] if len(found) == 1 else prefix + SENTENCE
+    matches = files.matching(prefix + ANY_SENTENCE)
+    if len(matches) > 1 and prefix + SENTENCE not in matches:
+        raise VerificationError(f"{files.directory} holds {' and '.join(matches)}", "keep only one")
+    name = matches[0] if len(matches) == 1 else prefix + SENTENCE
     return name, files.json_if_any(name)
 
 
@@ -360,8 +370,8 @@ def _check_steps(steps: tuple[AnyModule, ...], model_type: EncoderType, files: S
     except VerificationError as error:
         raise VerificationError(f"{origin}: {error.what}", error.hint) from error
     if model_type != "MultiVectorEncoder":
-        found = features.get(SENTENCE_VECTOR)
-        if found is None or found.per_token:
+        sentence_vector = features.get(SENTENCE_VECTOR)
+        if sentence_vector is None or sentence_vector.per_token:
             kinds = ", ".join(step.kind for step in steps) or "no module"
             raise VerificationError(
                 f"{origin}: {kinds} after the first module: nothing makes a vector of a text",
@@ -370,11 +380,11 @@ def _check_steps(steps: tuple[AnyModule, ...], model_type: EncoderType, files: S
 
 
 def _expansion(config: Mapping[str, Any], origin: str) -> QueryExpansion | None:
-    stated = config.get("query_expansion")
-    if stated is None:
+    expansion = config.get("query_expansion")
+    if expansion is None:
         return None
     try:
-        return msgspec.convert(stated, QueryExpansion)
+        return msgspec.convert(expansion, QueryExpansion)
     except msgspec.ValidationError as error:
         raise VerificationError(f"{origin}: query_expansion: {error}") from error
 
@@ -387,23 +397,25 @@ def module_kinds(files: SourceFiles) -> tuple[str, ...]:
 def _check(
     config: Mapping[str, Any], keys: FileKeys, origin: str, **accepted: tuple[Any, ...]
 ) -> dict[str, Any]:
-    harmless = {}
+    harmless_values = {}
     for key in ARGUMENTS:
         value = config.get(key)
         if isinstance(value, dict) and value.keys() <= HARMLESS_ARGUMENTS:
-            harmless[key] = (None, value)
-    return check_keys(config, keys, origin, {**ACCEPTED, **harmless, **accepted})
+            harmless_values[key] = (None, value)
+    return check_keys(config, keys, origin, {**ACCEPTED_VALUES, **harmless_values, **accepted})
 
 
 def hub_pooling_files(
     pooling: Pooling, hidden_size: int, backbone: str = "Transformer"
 ) -> dict[str, bytes]:
-    """Return the files with which sentence-transformers computes the same embeddings."""
-    # ``backbone`` is the class of the first module, see ``Family.sentence_module``
+    """Return the files with which sentence-transformers computes the same embeddings.
+
+    ``backbone`` is the class of the first module, see ``Family.sentence_module``.
+    """
     steps = pooling.steps
-    folders = ["", *(module_folder(i, step) for i, step in enumerate(steps, 1))]
+    folders = ["", *(module_folder(number, step) for number, step in enumerate(steps, 1))]
     features: Features = {TOKENS: Feature(hidden_size, per_token=True)}
-    if backbone == STATIC:  # pooling is a part of it
+    if backbone == STATIC:  # Pooling is a part of this module.
         if steps[0] != PoolingModule() or any(read_by(step) == TOKENS for step in steps[1:]):
             raise UsageError(
                 f"{STATIC} of sentence-transformers is the mean of the tokens, and the modules "
@@ -414,10 +426,10 @@ def hub_pooling_files(
         steps = steps[1:]
         folders = ["", *folders[2:]]
     kinds = [backbone, *(step.kind for step in steps)]
-    modules = [
-        {"idx": i, "name": str(i), "path": folder, "type": f"{PACKAGES[kind]}.{kind}"}
-        for i, (kind, folder) in enumerate(zip(kinds, folders, strict=True))
-    ]
+    modules = []
+    for index, (kind, folder) in enumerate(zip(kinds, folders, strict=True)):
+        module_class = f"{PACKAGES[kind]}.{kind}"
+        modules.append({"idx": index, "name": str(index), "path": folder, "type": module_class})
     files = {MODULES: encode_hub_json(modules)}
     for folder, step in zip(folders[1:], steps, strict=True):
         config = module_config(step, features.get(read_by(step)))
@@ -427,10 +439,9 @@ def hub_pooling_files(
     if backbone != STATIC:
         config = {**_sentence_config(pooling), **pooling.extra.get(SENTENCE, {})}
         files[SENTENCE] = encode_hub_json(config)
-    return {
-        **files,
-        SETTINGS: encode_hub_json({**_settings_config(pooling), **pooling.extra.get(SETTINGS, {})}),
-    }
+    settings = {**_settings_config(pooling), **pooling.extra.get(SETTINGS, {})}
+    files[SETTINGS] = encode_hub_json(settings)
+    return files
 
 
 def _sentence_config(pooling: Pooling) -> dict[str, Any]:
@@ -444,7 +455,8 @@ def _sentence_config(pooling: Pooling) -> dict[str, Any]:
     if pooling.query_expansion is not None:
         config["query_expansion"] = msgspec.structs.asdict(pooling.query_expansion)
     if pooling.output == "logits":
-        config |= {"transformer_task": FILL_MASK, "modality_config": _reads(pooling.output)}
+        config["transformer_task"] = FILL_MASK
+        config["modality_config"] = _modality_config(pooling.output)
         config["module_output_name"] = TOKENS
     return config
 
@@ -457,9 +469,10 @@ def _settings_config(pooling: Pooling) -> dict[str, Any]:
     }
     limits = {"truncate_dim": pooling.truncate_dim, "max_active_dims": pooling.max_active_dims}
     config |= {key: value for key, value in limits.items() if value is not None}
-    # older versions have one class, and write no type
-    usual = pooling.model_type == "SentenceTransformer"
-    return config if usual else {**config, "model_type": pooling.model_type}
+    # Older versions have only the class ``SentenceTransformer``, and write no type.
+    if pooling.model_type != "SentenceTransformer":
+        config["model_type"] = pooling.model_type
+    return config
 
 
 def _modules(files: SourceFiles) -> list[tuple[str, str]]:
@@ -477,22 +490,25 @@ def _modules(files: SourceFiles) -> list[tuple[str, str]]:
             raise VerificationError(f"{origin}: {module!r:.100} has no type and path")
         _check(module, MODULES_KEYS, origin)
         package, _, name = kind.rpartition(".")
-        modules.append((name if package.split(".")[0] == PACKAGE else kind, folder))
+        if package.split(".")[0] == PACKAGE:
+            kind = name
+        modules.append((kind, folder))
     return modules
 
 
 def read_prompts(config: Mapping[str, Any], origin: str) -> tuple[dict[str, str], str | None]:
     """Return name -> prompt, and the name of the default prompt."""
     prompts = config.get("prompts") or {}
-    if not isinstance(prompts, dict) or not all(
+    has_texts = isinstance(prompts, dict) and all(
         text is None or isinstance(text, str) for text in prompts.values()
-    ):
+    )
+    if not has_texts:
         raise VerificationError(f"{origin}: prompts = {shown(prompts)} are not names and texts")
     default = config.get("default_prompt_name")
     if default is not None and default not in (*prompts, *IMPLICIT_PROMPTS):
+        hint = f"they are {', '.join(prompts)}" if prompts else "there are none"
         raise VerificationError(
-            f"{origin}: default_prompt_name = {default!r:.100} is not one of the prompts",
-            f"they are {', '.join(prompts)}" if prompts else "there are none",
+            f"{origin}: default_prompt_name = {default!r:.100} is not one of the prompts", hint
         )
     return {name: text or "" for name, text in prompts.items()}, default
 

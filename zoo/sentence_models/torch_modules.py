@@ -58,7 +58,9 @@ class Dense(nn.Module):
         mapped: Tensor = self.function(self.linear(vectors))
         if not self.use_residual:
             return mapped
-        return mapped + (vectors if self.residual is None else self.residual(vectors))
+        if self.residual is not None:
+            vectors = self.residual(vectors)
+        return mapped + vectors
 
 
 class LayerNorm(nn.Module):
@@ -85,14 +87,14 @@ class SentenceModules(nn.Module):
         for number, module in enumerate(pooling.steps, 1):
             match module:
                 case DenseModule():
-                    made: nn.Module = Dense(module)
+                    layer: nn.Module = Dense(module)
                 case LayerNormModule():
-                    made = LayerNorm(module)
+                    layer = LayerNorm(module)
                 case DropoutModule():
-                    made = nn.Dropout(module.dropout)
+                    layer = nn.Dropout(module.dropout)
                 case _:
                     continue
-            self.add_module(module_folder(number, module), made)
+            self.add_module(module_folder(number, module), layer)
 
     def forward(
         self,
@@ -104,93 +106,108 @@ class SentenceModules(nn.Module):
         task: str = "document",
         skipped: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """Return ``token_embeddings``, ``attention_mask`` and perhaps ``sentence_embedding``."""
-        # hidden: (rows, tokens, width), or the logits of a sparse encoder; mask: (rows, tokens), 1
-        # for tokens, which are adjacent, and 0 for padding; ids: (rows, tokens), which only
-        # ``MultiVectorMask`` reads. Embeddings, (rows, width), have all dimensions, and sparse ones
-        # all weights.
+        """Return ``token_embeddings``, ``attention_mask`` and perhaps ``sentence_embedding``.
+
+        Args:
+            hidden: (rows, tokens, width), or the logits of a sparse encoder.
+            mask: (rows, tokens), 1 for tokens, which are adjacent, and 0 for padding.
+            ids: (rows, tokens), which only ``MultiVectorMask`` reads.
+            prompt_tokens: the number of tokens of the prompt.
+            task: ``query``, ``document`` or another role of the texts.
+            skipped: ids of the tokens that late interaction leaves out.
+
+        Embeddings, (rows, width), have all dimensions, and sparse ones all weights.
+        """
         values = {TOKENS: hidden}
         for number, module in enumerate(self.pooling.steps, 1):
-            made = self._modules.get(module_folder(number, module))
+            layer = self._modules.get(module_folder(number, module))
             match module:
                 case PoolingModule():
-                    pooled = mask
+                    pooled_mask = mask
                     if not module.include_prompt and prompt_tokens:
-                        pooled = mask.clone()
-                        pooled[:, :prompt_tokens] = 0
-                    parts = [_pool(values[TOKENS], pooled, mode) for mode in module.modes]
+                        pooled_mask = mask.clone()
+                        pooled_mask[:, :prompt_tokens] = 0
+                    parts = [_pool(values[TOKENS], pooled_mask, mode) for mode in module.modes]
                     values[SENTENCE_VECTOR] = torch.cat(parts, -1) if len(parts) > 1 else parts[0]
                 case SpladePoolingModule():
                     values[SENTENCE_VECTOR] = splade(values[TOKENS], mask, module)
                 case MaskModule():
-                    mask = _compared(module, mask, ids, task, skipped)
-                case NormalizeModule(module_input_name=read, module_output_name=name):
-                    if read in values:
-                        values[name] = F.normalize(values[read], dim=-1)
-                case DenseModule(module_input_name=read, module_output_name=name):
-                    assert made is not None, "Dense has a module"
-                    values[name] = made(values[read])
+                    mask = _mask_skipped(module, mask, ids, task, skipped)
+                case NormalizeModule(module_input_name=input_name, module_output_name=name):
+                    if input_name in values:
+                        values[name] = F.normalize(values[input_name], dim=-1)
+                case DenseModule(module_input_name=input_name, module_output_name=name):
+                    assert layer is not None, "Dense has a module"
+                    values[name] = layer(values[input_name])
                 case LayerNormModule() | DropoutModule():
-                    assert made is not None, "it has a module"
-                    values[SENTENCE_VECTOR] = made(values[SENTENCE_VECTOR])
+                    assert layer is not None, "it has a module"
+                    values[SENTENCE_VECTOR] = layer(values[SENTENCE_VECTOR])
         return {**values, "attention_mask": mask}
 
 
 @torch.no_grad()
-def load_modules(modules: SentenceModules, stored: "ModuleWeights") -> list[str]:
+def load_modules(modules: SentenceModules, weights: "ModuleWeights") -> list[str]:
     """Load ``Checkpoint.module_weights``; return the names of parameters that keep their values."""
-    new = []
+    unchanged_names = []
     for name, parameter in modules.named_parameters():
-        folder, _, rest = name.partition(".")
-        array = stored.get(folder, {}).get(rest)
+        folder, _, tensor_name = name.partition(".")
+        array = weights.get(folder, {}).get(tensor_name)
         if array is None or tuple(array.shape) != tuple(parameter.shape):
-            new.append(name)
+            unchanged_names.append(name)
         else:
             parameter.copy_(torch.from_numpy(array.copy()))
-    return new
+    return unchanged_names
 
 
 def pool(hidden: Tensor, mask: Tensor, pooling: Pooling) -> Tensor:
-    """Return embeddings of modules without weights, before any truncation: (rows, dimensions)."""
-    # hidden: (rows, tokens, hidden); mask: (rows, tokens), 1 for the tokens to pool, which are
-    # adjacent
+    """Return embeddings of modules without weights, before any truncation: (rows, dimensions).
+
+    Args:
+        hidden: (rows, tokens, hidden).
+        mask: (rows, tokens), 1 for the tokens to pool, which are adjacent.
+        pooling: the modules.
+    """
     return SentenceModules(pooling)(hidden, mask)[SENTENCE_VECTOR]  # type: ignore[no-any-return]
 
 
 def _pool(hidden: Tensor, mask: Tensor, mode: str) -> Tensor:
     rows = torch.arange(hidden.shape[0], device=hidden.device)
-    first = mask.int().argmax(1)
+    first_position = mask.int().argmax(1)
     if mode == "cls":
-        return hidden[rows, first]
+        return hidden[rows, first_position]
     if mode == "lasttoken":
-        return hidden[rows, first + mask.sum(1) - 1]
+        return hidden[rows, first_position + mask.sum(1) - 1]
     if mode == "max":
         return hidden.masked_fill(mask[:, :, None] == 0, -torch.inf).amax(1)
     weights = mask.to(hidden.dtype)
     if mode == "weightedmean":
         weights = weights * torch.arange(1, mask.shape[1] + 1, device=mask.device)
-    total = weights.sum(1, keepdim=True)
-    weights = weights / (total.sqrt() if mode == "mean_sqrt_len_tokens" else total)
+    divisor = weights.sum(1, keepdim=True)
+    if mode == "mean_sqrt_len_tokens":
+        divisor = divisor.sqrt()
+    weights = weights / divisor
     return (weights[:, :, None] * hidden).sum(1)
 
 
 def splade(logits: Tensor, mask: Tensor, module: SpladePoolingModule) -> Tensor:
     """Return the weights of the words, (rows, vocabulary), from (rows, tokens, vocabulary)."""
-    known = (logits * mask[:, :, None].to(logits.dtype)).relu().log1p()
+    word_weights = (logits * mask[:, :, None].to(logits.dtype)).relu().log1p()
     if module.activation_function == "log1p_relu":
-        known = known.log1p()
-    return known.amax(1) if module.pooling_strategy == "max" else known.sum(1)
+        word_weights = word_weights.log1p()
+    if module.pooling_strategy == "max":
+        return word_weights.amax(1)
+    return word_weights.sum(1)
 
 
-def _compared(
+def _mask_skipped(
     module: MaskModule, mask: Tensor, ids: Tensor | None, task: str, skipped: Tensor | None
 ) -> Tensor:
-    """Return the tokens that late interaction compares, (rows, tokens)."""
+    """Return the mask of the tokens that late interaction compares, (rows, tokens)."""
     if ids is None:
         return mask
     if task in module.skiplist_tasks and skipped is not None and len(skipped):
         mask = mask * ~torch.isin(ids, skipped)
     if task != "query" and module.keep_only_token_ids:
-        kept = torch.tensor(module.keep_only_token_ids, device=ids.device)
-        mask = mask * torch.isin(ids, kept)
+        compared_ids = torch.tensor(module.keep_only_token_ids, device=ids.device)
+        mask = mask * torch.isin(ids, compared_ids)
     return mask

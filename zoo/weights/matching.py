@@ -8,7 +8,7 @@ from zoo.io.tensors.formats import DTYPE_NAMES, FLOATING, TensorInfo, widest_dty
 from zoo.weights.prefix import canonical_names, find_prefix
 from zoo.weights.rules import Constant, Ignore, TensorMapping, WeightMap
 
-QUANTIZED = "convert the model from before it was quantized, or store these tensors as float32"
+QUANTIZED_HINT = "convert the model from before it was quantized, or store these tensors as float32"
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,12 @@ class MappingReport:
     @property
     def open_items(self) -> int:
         """Number of tensors that are not accounted for."""
-        problems = self.unexpected, self.missing, self.shape_mismatches, self.not_floating
-        return sum(map(len, problems))
+        return (
+            len(self.unexpected)
+            + len(self.missing)
+            + len(self.shape_mismatches)
+            + len(self.not_floating)
+        )
 
     def raise_if_incomplete(
         self, location: str, hint: str = "", causes: Sequence[str] = ()
@@ -72,22 +76,21 @@ class MappingReport:
         """Raise an error unless every tensor is accounted for."""
         if self.complete:
             return
-        found = {
+        tensors_by_problem = {
             "of a different shape": self.shape_mismatches,
             "missing from the file": self.missing,
             "in the file that no rule knows": self.unexpected,
             "that should hold floating-point numbers": self.not_floating,
         }
-        problems = [
-            f"{len(names)} {problem} ({first_names(names)})"
-            for problem, names in found.items()
-            if names
-        ]
+        problems = []
+        for problem, names in tensors_by_problem.items():
+            if names:
+                problems.append(f"{len(names)} {problem} ({first_names(names)})")
         if self.not_floating:
-            hint = QUANTIZED
+            hint = QUANTIZED_HINT
+        mismatch = f"the tensors do not match the rules: {'; '.join(problems)}"
         raise VerificationError(
-            f"{location}: {''.join(f'{cause}; ' for cause in causes)}the tensors do not "
-            f"match the rules: {'; '.join(problems)}",
+            f"{location}: {'; '.join([*causes, mismatch])}",
             hint or "nothing was written",
         )
 
@@ -100,21 +103,23 @@ def match_tensors(
     init: Collection[str] = (),
     declared_optional: Collection[str] = (),
 ) -> MappingReport:
-    """Match the tensors of a file with rules."""
-    # It only uses names, dtypes and shapes. Every tensor of the file and every tensor of the model
-    # has to be accounted for; else the report is incomplete, which stops a conversion.
+    """Match the tensors of a file with rules.
+
+    Only names, dtypes and shapes are compared. Every tensor of the file and every tensor of the
+    model has to be accounted for; else the report is incomplete, which stops a conversion.
+    """
     check_counts(weights, tensors)
     return _Matcher(weights, tensors, ignored or {}, init).close(declared_optional)
 
 
 def check_counts(weights: WeightMap, tensors: Collection[str], source: str = "") -> None:
     """Check that a configuration does not have far more layers than a file has tensors."""
-    most = max([len(weights.rules), *weights.counts.values()])
-    if most > max(1000, len(tensors)):
-        place = f"{source}: " if source else ""
+    largest_count = max([len(weights.rules), *weights.counts.values()])
+    if largest_count > max(1000, len(tensors)):
+        location = f"{source}: " if source else ""
         raise VerificationError(
-            f"{place}the configuration counts {most:,} layers, and the file has {len(tensors)} "
-            "tensors",
+            f"{location}the configuration counts {largest_count:,} layers, and the file has "
+            f"{len(tensors)} tensors",
             "they belong to different checkpoints",
         )
 
@@ -137,63 +142,58 @@ class _Matcher:
         self.aliases = weights.aliases()
         self.dropped = weights.dropped()
         self.constants = weights.constant_tensors()
-        self.unused = {alias for names in weights.copies().values() for alias in names}
-        sources = (source for entry in self.entries for source in entry.sources)
-        backbone = {
-            name.removeprefix(weights.prefix)
-            for name in (*sources, *self.aliases, *self.dropped, *self.constants)
-            if name.startswith(weights.prefix)
-        }
+        self.unused = set[str]()
+        for names in weights.copies().values():
+            self.unused.update(names)
+        rule_names = list[str]()
+        for entry in self.entries:
+            rule_names += entry.sources
+        rule_names += [*self.aliases, *self.dropped, *self.constants]
+        backbone = set()
+        for name in rule_names:
+            if name.startswith(weights.prefix):
+                backbone.add(name.removeprefix(weights.prefix))
         self.prefix = find_prefix(weights, tensors, backbone)
         self.canonical = canonical_names(weights, tensors, backbone, self.prefix)
         self.file_name: dict[str, str] = {}
-        self.twice: list[str] = []
-        for name, known in self.canonical.items():
-            if known in self.file_name:
-                self.twice.append(f"{name} and {self.file_name[known]} (both are {known})")
-            self.file_name.setdefault(known, name)
+        self.duplicates: list[str] = []
+        for name, hub_name in self.canonical.items():
+            if hub_name in self.file_name:
+                first_name = self.file_name[hub_name]
+                self.duplicates.append(f"{name} and {first_name} (both are {hub_name})")
+            self.file_name.setdefault(hub_name, name)
 
     def close(self, declared_optional: Collection[str]) -> MappingReport:
         copies = []
         initialized = []
         missing = []
-        misshaped = list(self.twice)
+        misshaped = list(self.duplicates)
         integers: list[str] = []
         adopted = self._adopt_owners()
-        in_file: dict[str, bool] = {}  # optional part -> whether it has a tensor in the file
-        for entry in self.entries:
-            stored = any(s in self.file_name for s in entry.sources)
-            in_file[entry.optional] = in_file.get(entry.optional, False) or stored
-        absent = {part for part, stored in in_file.items() if part and not stored}
-        absent -= set(declared_optional)
+        optional_parts, absent = self._optional_parts(declared_optional)
         for entry in self.entries:
             if entry.optional in absent:
                 continue
-            lacking = [s for s in entry.sources if s not in self.file_name]
-            if len(lacking) == len(entry.sources) and entry.target in self.init:
+            missing_sources = [name for name in entry.sources if name not in self.file_name]
+            if len(missing_sources) == len(entry.sources) and entry.target in self.init:
                 initialized.append(entry)
-            elif lacking:
-                missing += lacking
-            else:
-                names = tuple(self.file_name[s] for s in entry.sources)
-                for name, shape in zip(names, entry.source_shapes, strict=True):
-                    misshaped += self._other_shape(name, shape)
-                codes = tuple(self.tensors[name].dtype for name in names)
-                integers += [
-                    f"{name} is {DTYPE_NAMES[code]}"
-                    for name, code in zip(names, codes, strict=True)
-                    if code not in FLOATING
-                ]
-                copies.append(TensorCopy(entry, names, codes))
-        constants = {
-            self.file_name[known]: constant
-            for known, constant in self.constants.items()
-            if known in self.file_name
-        }
+                continue
+            if missing_sources:
+                missing += missing_sources
+                continue
+            names = tuple(self.file_name[source] for source in entry.sources)
+            codes = tuple(self.tensors[name].dtype for name in names)
+            for name, shape in zip(names, entry.source_shapes, strict=True):
+                misshaped += self._other_shape(name, shape)
+            integers += _integer_tensors(names, codes)
+            copies.append(TensorCopy(entry, names, codes))
+        constants = {}
+        for hub_name, constant in self.constants.items():
+            if hub_name in self.file_name:
+                constants[self.file_name[hub_name]] = constant
         for name, constant in constants.items():
             misshaped += self._other_shape(name, constant.shape)
         drops, ties, unused, unexpected = self._leftovers(constants)
-        optional = {entry.optional for entry in self.entries} - {""}
         return MappingReport(
             copies=tuple(copies),
             drops=drops,
@@ -202,27 +202,43 @@ class _Matcher:
             unused=unused,
             adopted=adopted,
             prefix=self.prefix,
-            renamed={
-                n: self.weights.current(n) for n in self.tensors if n != self.weights.current(n)
-            },
+            renamed=self._renamed(),
             initialized=tuple(initialized),
             absent=tuple(sorted(absent)),
-            present=tuple(sorted(optional - absent)),
+            present=tuple(sorted(optional_parts - absent)),
             unexpected=tuple(unexpected),
             missing=tuple(missing),
             shape_mismatches=tuple(misshaped),
             not_floating=tuple(integers),
         )
 
+    def _renamed(self) -> dict[str, str]:
+        """Return legacy name in the file -> current name."""
+        renamed = {}
+        for name in self.tensors:
+            current_name = self.weights.current(name)
+            if current_name != name:
+                renamed[name] = current_name
+        return renamed
+
+    def _optional_parts(self, declared_optional: Collection[str]) -> tuple[set[str], set[str]]:
+        """Return the optional parts of the model, and those that the file lacks."""
+        parts = {entry.optional for entry in self.entries if entry.optional}
+        absent = parts - set(declared_optional)
+        for entry in self.entries:
+            if any(source in self.file_name for source in entry.sources):
+                absent.discard(entry.optional)
+        return parts, absent
+
     def _adopt_owners(self) -> dict[str, str]:
         """Read a tensor from its alias, or from its fallback, where the file stores only that."""
         adopted: dict[str, str] = {}
         for entry in self.entries:
             source = entry.sources[0]
-            stored = self.file_name.get(entry.fallback)
-            if stored is not None and source not in self.file_name:
-                self.file_name[source] = stored
-                adopted.setdefault(stored, source)
+            fallback_name = self.file_name.get(entry.fallback)
+            if fallback_name is not None and source not in self.file_name:
+                self.file_name[source] = fallback_name
+                adopted.setdefault(fallback_name, source)
         for alias, owner in self.aliases.items():
             if owner not in self.file_name and alias in self.file_name:
                 self.file_name[owner] = self.file_name[alias]
@@ -230,8 +246,10 @@ class _Matcher:
         return adopted
 
     def _other_shape(self, name: str, shape: Sequence[int]) -> list[str]:
-        actual = self.tensors[name].shape
-        return [] if actual == shape else [f"{name} {_dims(actual)}, not {_dims(shape)}"]
+        actual_shape = self.tensors[name].shape
+        if actual_shape == shape:
+            return []
+        return [f"{name} {_dims(actual_shape)}, not {_dims(shape)}"]
 
     def _leftovers(
         self, constants: Collection[str]
@@ -241,25 +259,36 @@ class _Matcher:
         ties: dict[str, str] = {}
         unused: dict[str, str] = {}
         unexpected = []
-        # Not unexpected are a source whose entry lacks another source, which is missing, and a
-        # second name of one tensor, which is a shape mismatch.
-        read = {self.file_name.get(source) for entry in self.entries for source in entry.sources}
-        for name, known in self.canonical.items():
-            if name in read or name in constants or self.file_name[known] != name:
+        # Two names are not unexpected: a source whose entry lacks another source, which is
+        # reported as missing, and a second name of one tensor, which is a shape mismatch.
+        source_names = set[str | None]()
+        for entry in self.entries:
+            source_names.update(self.file_name.get(source) for source in entry.sources)
+        for name, hub_name in self.canonical.items():
+            if name in source_names or name in constants or self.file_name[hub_name] != name:
                 continue
-            owner = self.file_name.get(self.aliases.get(known, ""))
-            if owner and known in self.unused:
-                drops[name] = Ignore(known, f"the model uses {owner} instead")
+            owner = self.file_name.get(self.aliases.get(hub_name, ""))
+            if owner and hub_name in self.unused:
+                drops[name] = Ignore(hub_name, f"the model uses {owner} instead")
                 unused[name] = owner
             elif owner:
                 ties[name] = owner
-            elif known in self.dropped:
-                drops[name] = self.dropped[known]
-            elif known in self.ignored:
-                drops[name] = Ignore(known, self.ignored[known])
+            elif hub_name in self.dropped:
+                drops[name] = self.dropped[hub_name]
+            elif hub_name in self.ignored:
+                drops[name] = Ignore(hub_name, self.ignored[hub_name])
             else:
                 unexpected.append(name)
         return drops, ties, unused, unexpected
+
+
+def _integer_tensors(names: Sequence[str], codes: Sequence[str]) -> list[str]:
+    """Return a line for each tensor that the file stores as integers."""
+    lines = []
+    for name, code in zip(names, codes, strict=True):
+        if code not in FLOATING:
+            lines.append(f"{name} is {DTYPE_NAMES[code]}")
+    return lines
 
 
 def _dims(shape: Sequence[int]) -> str:

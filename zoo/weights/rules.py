@@ -171,10 +171,11 @@ class WeightMap:
 
     def targets(self) -> dict[tuple[str, ...], str]:
         """Return our names by their sources, without the prefix that depends on the head."""
-        return {
-            tuple(source.removeprefix(self.prefix) for source in entry.sources): entry.target
-            for entry in self.entries()
-        }
+        targets = {}
+        for entry in self.entries():
+            sources = tuple(source.removeprefix(self.prefix) for source in entry.sources)
+            targets[sources] = entry.target
+        return targets
 
     def parameters(self) -> int:
         """Return the number of parameters; tied ones count once."""
@@ -182,36 +183,38 @@ class WeightMap:
 
     def aliases(self) -> dict[str, str]:
         """Return the expanded ties: Hub name of the alias -> the owner's."""
-        return {
-            tie.source.format(**b): tie.to.format(**b)
-            for tie in self.ties
-            for b in self._bindings(tie.source)
-        }
+        aliases = {}
+        for tie in self.ties:
+            for values in self._bindings(tie.source):
+                aliases[tie.source.format(**values)] = tie.to.format(**values)
+        return aliases
 
     def copies(self) -> dict[str, tuple[str, ...]]:
         """Return Hub name of an owner -> its aliases that the Hub's file stores as well."""
         aliases: dict[str, tuple[str, ...]] = {}
         for tie in self.ties:
-            for b in self._bindings(tie.source) if tie.unused else ():
-                owner = tie.to.format(**b)
-                aliases[owner] = (*aliases.get(owner, ()), tie.source.format(**b))
+            if not tie.unused:
+                continue
+            for values in self._bindings(tie.source):
+                owner = tie.to.format(**values)
+                aliases[owner] = (*aliases.get(owner, ()), tie.source.format(**values))
         return aliases
 
     def dropped(self) -> dict[str, Ignore]:
         """Return the expanded drops: Hub name -> drop."""
-        return {
-            drop.source.format(**b): drop
-            for drop in self.drops
-            for b in self._bindings(drop.source)
-        }
+        drops = {}
+        for drop in self.drops:
+            for values in self._bindings(drop.source):
+                drops[drop.source.format(**values)] = drop
+        return drops
 
     def constant_tensors(self) -> dict[str, Constant]:
         """Return the expanded constants: Hub name -> constant."""
-        return {
-            constant.source.format(**b): constant
-            for constant in self.constants
-            for b in self._bindings(constant.source)
-        }
+        constants = {}
+        for constant in self.constants:
+            for values in self._bindings(constant.source):
+                constants[constant.source.format(**values)] = constant
+        return constants
 
     def written(self, name: str) -> str:
         """Return the name under which the Hub's class for this head stores a tensor.
@@ -223,9 +226,13 @@ class WeightMap:
     @property
     def bare(self) -> bool:
         """``True`` if the map has no head: all rules and ties have the backbone's prefix."""
-        sources = [(r.source,) if isinstance(r.source, str) else r.source for r in self.rules]
-        sources += [(tie.source,) for tie in self.ties]
-        return all(name.startswith(self.prefix) for names in sources for name in names)
+        names = [tie.source for tie in self.ties]
+        for rule in self.rules:
+            if isinstance(rule.source, str):
+                names.append(rule.source)
+            else:
+                names += rule.source
+        return all(name.startswith(self.prefix) for name in names)
 
     def current(self, name: str) -> str:
         """Return a name with a legacy ending replaced by the current one."""
@@ -236,14 +243,18 @@ class WeightMap:
 
     def _bindings(self, *templates: str) -> Iterator[dict[str, str]]:
         """Yield all combinations of the placeholders' values."""
-        names = {key for text in templates for _, key, _, _ in Formatter().parse(text) if key}
-        combinations = math.prod(self.counts[key] for key in names - {"p"})
-        check_size(
-            "the configuration", f"number of {templates[0]}", combinations, limits.MAX_TENSORS
-        )
-        values: dict[str, Sequence[str]] = {
-            key: ("weight", "bias") if key == "p" else [str(n) for n in range(self.counts[key])]
-            for key in sorted(names)
-        }
-        for chosen in itertools.product(*values.values()):
-            yield dict(zip(values, chosen, strict=True))
+        placeholders = set[str]()
+        for template in templates:
+            for _, placeholder, _, _ in Formatter().parse(template):
+                if placeholder:
+                    placeholders.add(placeholder)
+        number = math.prod(self.counts[name] for name in placeholders - {"p"})
+        check_size("the configuration", f"number of {templates[0]}", number, limits.MAX_TENSORS)
+        values: dict[str, Sequence[str]] = {}
+        for name in sorted(placeholders):
+            if name == "p":
+                values[name] = ("weight", "bias")
+            else:
+                values[name] = [str(index) for index in range(self.counts[name])]
+        for combination in itertools.product(*values.values()):
+            yield dict(zip(values, combination, strict=True))

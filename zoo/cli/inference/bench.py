@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from zoo.inference import Need, Session
     from zoo.inference.bench import Measurement
 
-FIGURE = "speed.svg"  # file of --figures
-BATCH = ("batch_size", "seq_len", "iterations", "new_tokens", "seed")  # options of ``measure``
-Pair = tuple[str, str | None]  # backend and dtype
+FIGURE_FILE = "speed.svg"  # The file of --figures.
+# The options of ``measure``.
+BATCH_OPTIONS = ("batch_size", "seq_len", "iterations", "new_tokens", "seed")
+Pair = tuple[str, str | None]  # Backend and dtype.
 
 
 @click.command(
@@ -112,55 +113,72 @@ def command(
 
     from zoo.checkpoint import check_tokenizer
     from zoo.conversion.cache import resolve_checkpoint
-    from zoo.exporting.session_agreement import ACCEPTED, agrees, session_agreements
+    from zoo.exporting.session_agreement import session_agreements
     from zoo.inference.bench import default_new_tokens, default_seq_len, measure
     from zoo.inference.merge import as_whole_model
     from zoo.report.figures import figure_path, plot_speeds
 
-    output = None if figures is None else figure_path(figures, FIGURE)  # before measuring
-    batch = {name: options.pop(name) for name in BATCH}
-    checkpoint = as_whole_model(resolve_checkpoint(ref, **options))  # processes open it again
+    # The path is checked before anything is measured.
+    output = None if figures is None else figure_path(figures, FIGURE_FILE)
+    batch = {name: options.pop(name) for name in BATCH_OPTIONS}
+    # Processes open the model again.
+    checkpoint = as_whole_model(resolve_checkpoint(ref, **options))
     check_tokenizer(checkpoint)
     if batch["new_tokens"] is None:
         batch["new_tokens"] = default_new_tokens(checkpoint, batch["seq_len"])
     batch["seq_len"] = batch["seq_len"] or default_seq_len(checkpoint, batch["new_tokens"])
     pairs = _pairs(checkpoint, backend, dtype)
-    sessions, refused = _open(checkpoint, pairs, threads, generates=batch["new_tokens"] > 0)
+    sessions, errors = _open(checkpoint, pairs, threads, generates=batch["new_tokens"] > 0)
     measurements = measure(checkpoint, list(sessions.values()), **batch)
     agreements = session_agreements(checkpoint, list(sessions.values()))
     path = str(checkpoint.path)
-    starts = [_startup(path, *pair, threads, batch) if startup else None for pair in sessions]
+    starts: list[Startup | None] = [None] * len(sessions)
+    if startup:
+        starts = [_startup(path, *pair, threads, batch) for pair in sessions]
     lines = _table(measurements, agreements, starts, batch["new_tokens"])
-    for (name, kind), error in refused.items():
-        lines.append(f"left out: {f'{name} in {kind}' if kind else name}: {error}")
+    left_out = []
+    for (name, requested_dtype), error in errors.items():
+        title = f"{name} in {requested_dtype}" if requested_dtype else name
+        lines.append(f"left out: {title}: {error}")
+        left_out.append({"backend": name, "dtype": requested_dtype, "error": str(error)})
     if batch["new_tokens"] or not default_new_tokens(checkpoint, None):
-        from zoo.exporting.fastest import save_measurements
-
-        measured = []
-        for (_, kind), m, found in zip(sessions, measurements, agreements, strict=True):
-            if agrees(m.dtype, found):
-                measured.append((kind, m))
-            elif len(sessions) > 1:
-                lines.append(f"not for --backend auto: {m.backend} in {m.dtype}, {ACCEPTED}")
-        for kind, name in save_measurements(checkpoint, threads, measured).items():
-            lines.append(f"--backend auto in {kind}: {name} from now on")
-    results = [
-        {
-            **measurement.to_dict(),
-            "agreement": msgspec.to_builtins(agreement),
-            "startup": msgspec.to_builtins(start),
-        }
-        for measurement, agreement, start in zip(measurements, agreements, starts, strict=True)
-    ]
-    left_out = [
-        {"backend": pair[0], "dtype": pair[1], "error": str(error)}
-        for pair, error in refused.items()
-    ]
-    values = {"reference": ref, **batch, "results": results, "left_out": left_out}
-    result(values, lines, as_json=as_json)  # first: the disk of the figure may be full
+        lines += _record_fastest(checkpoint, threads, list(sessions), measurements, agreements)
+    results = []
+    for measurement, agreement, start in zip(measurements, agreements, starts, strict=True):
+        values = measurement.to_dict()
+        values["agreement"] = msgspec.to_builtins(agreement)
+        values["startup"] = msgspec.to_builtins(start)
+        results.append(values)
+    value = {"reference": ref, **batch, "results": results, "left_out": left_out}
+    # The result comes first: the disk of the figure may be full.
+    result(value, lines, as_json=as_json)
     if output is not None:
         plot_speeds(output, _speeds(measurements))
         note(f"figure: {output}")
+
+
+def _record_fastest(
+    checkpoint: "Checkpoint",
+    threads: int | None,
+    pairs: Sequence[Pair],
+    measurements: "Sequence[Measurement]",
+    agreements: "Sequence[Agreement | None]",
+) -> list[str]:
+    """Record the fastest backend of each dtype for ``--backend auto``; return lines about it."""
+    from zoo.exporting.fastest import save_measurements
+    from zoo.exporting.session_agreement import ACCEPTED, agrees
+
+    lines = []
+    candidates = []
+    for (_, dtype), measurement, agreement in zip(pairs, measurements, agreements, strict=True):
+        if agrees(measurement.dtype, agreement):
+            candidates.append((dtype, measurement))
+        elif len(pairs) > 1:
+            session = f"{measurement.backend} in {measurement.dtype}"
+            lines.append(f"not for --backend auto: {session}, {ACCEPTED}")
+    for dtype, name in save_measurements(checkpoint, threads, candidates).items():
+        lines.append(f"--backend auto in {dtype}: {name} from now on")
+    return lines
 
 
 def _pairs(
@@ -171,7 +189,9 @@ def _pairs(
     from zoo.inference import QUANTIZED, dtype_name, has_graph_alone
     from zoo.inference.exported import read_export_info
 
-    names = [dtype_name(dtype) if dtype in (*NAMES, *QUANTIZED) else dtype for dtype in dtypes]
+    names = list[str | None]()
+    for dtype in dtypes:
+        names.append(dtype_name(dtype) if dtype in (*NAMES, *QUANTIZED) else dtype)
     if checkpoint.export_target not in (None, ONNX):
         backends = backends or (checkpoint.export_target,)
         names = names or [None]
@@ -212,18 +232,18 @@ def _open(
     check_threads(threads)
     needs: tuple[Need, ...] = ("generation",) if generates else ()
     sessions: dict[Pair, Session] = {}
-    refused: dict[Pair, ZooError] = {}
+    errors: dict[Pair, ZooError] = {}
     for name, dtype in pairs:
         try:
             session = open_session(checkpoint, name, dtype=dtype, threads=threads, needs=needs)
             if generates:
-                session.generator()  # of an export, which may have been made without
+                session.generator()  # An export may have been made without a generator.
             sessions[name, dtype] = session
         except (UsageError, DropError) as error:
-            refused[name, dtype] = error
+            errors[name, dtype] = error
     if not sessions:
-        raise next(iter(refused.values()))
-    return sessions, refused
+        raise next(iter(errors.values()))
+    return sessions, errors
 
 
 def _startup(
@@ -242,13 +262,12 @@ def _speeds(measurements: "Sequence[Measurement]") -> dict[str, tuple[float, ...
     """Return tokens per second and percentiles of the latency in ms, by backend."""
     from zoo.inference.bench import PERCENTILES
 
-    return {
-        f"{m.backend} ({m.device}, {m.dtype})": (
-            m.tokens_per_second,
-            *(m.latency(percent) * 1e3 for percent in PERCENTILES),
-        )
-        for m in measurements
-    }
+    speeds = {}
+    for measurement in measurements:
+        name = f"{measurement.backend} ({measurement.device}, {measurement.dtype})"
+        latencies = [measurement.latency(percent) * 1e3 for percent in PERCENTILES]
+        speeds[name] = (measurement.tokens_per_second, *latencies)
+    return speeds
 
 
 def _table(
@@ -260,23 +279,25 @@ def _table(
     """Return a line per backend: its speed relative to the first, latencies of one row."""
     from zoo.inference.bench import PERCENTILES
 
-    rows = [
-        (
-            name,
-            f"{tokens:,.0f}",
-            f"{measurements[0].median / m.median:.2f}",
-            *(f"{latency:.2f}" for latency in latencies),
-            f"{m.bytes / 1e6:,.1f}",
-            *([] if start is None else [f"{start.seconds:.2f}", f"{start.peak_bytes / 1e6:,.0f}"]),
-            f"{m.difference:.1e}",
-            "" if found is None or found.lowest_cosine is None else f"{found.lowest_cosine:.4f}",
-        )
-        for (name, (tokens, *latencies)), m, found, start in zip(
-            _speeds(measurements).items(), measurements, agreements, starts, strict=True
-        )
-    ]
-    percentiles = (f"p{percent} ms" for percent in PERCENTILES)
-    unit = "new tokens/s" if new_tokens else "tokens/s"
-    measured = ("start s", "memory MB") if starts[0] is not None else ()
-    header = ("backend", unit, "speed", *percentiles, "files MB", *measured, "differs", "cosine")
+    rows = []
+    for (name, (tokens, *latencies)), measurement, agreement, start in zip(
+        _speeds(measurements).items(), measurements, agreements, starts, strict=True
+    ):
+        row = [name, f"{tokens:,.0f}", f"{measurements[0].median / measurement.median:.2f}"]
+        row += [f"{latency:.2f}" for latency in latencies]
+        row.append(f"{measurement.bytes / 1e6:,.1f}")
+        if start is not None:
+            row += [f"{start.seconds:.2f}", f"{start.peak_bytes / 1e6:,.0f}"]
+        row.append(f"{measurement.difference:.1e}")
+        if agreement is None or agreement.lowest_cosine is None:
+            row.append("")
+        else:
+            row.append(f"{agreement.lowest_cosine:.4f}")
+        rows.append(row)
+    header = ["backend", "new tokens/s" if new_tokens else "tokens/s", "speed"]
+    header += [f"p{percent} ms" for percent in PERCENTILES]
+    header.append("files MB")
+    if starts[0] is not None:
+        header += ["start s", "memory MB"]
+    header += ["differs", "cosine"]
     return table(rows, header, drops=("p95 ms", "p99 ms", "speed"), wraps=("backend",))

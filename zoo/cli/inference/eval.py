@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from zoo.evaluation.base import Evaluation, Result
 
 LOG = logging.getLogger("zoo")
-MOST_ROWS = 20  # labels that are printed
-WIDTH = 80  # of what is printed
-# files of --figures
-CONFUSION = "confusion.svg"
-RELIABILITY = "reliability.svg"
+MAX_ROWS = 20  # Labels or prompts that are printed.
+LINE_WIDTH = 80
+# The files of --figures.
+CONFUSION_FILE = "confusion.svg"
+RELIABILITY_FILE = "reliability.svg"
 
 
 @click.command(
@@ -147,8 +147,8 @@ def command(
     spec = find_task(task, "evaluate")
     task = spec.name
     evaluation = evaluation_task(task)
-    files, named = evaluation.split_names(data, requested)
-    requested = {**named, **requested}
+    files, options_of_names = evaluation.split_names(data, requested)
+    requested = {**options_of_names, **requested}
     if excel_safe and predictions is None:
         raise UsageError("--excel-safe is for --predictions FILE", "leave it out")
     output = _Output(predictions, report, files, force=force, excel_safe=excel_safe)
@@ -164,9 +164,12 @@ def command(
     reading = progress_of_files("evaluating", expand_paths(list(files)))
     with reading, output.collecting(task_evaluation) as on_prediction:
         measured = task_evaluation.evaluate(data, on_prediction=on_prediction)
-    metrics = measured.metrics
-    first = [name for name in spec.metrics if name in metrics][:1]  # what models are compared by
-    measured = replace(measured, metrics={name: metrics[name] for name in (*first, *metrics)})
+    metrics = dict(measured.metrics)
+    for name in spec.metrics:
+        if name in metrics:  # The metric that models are compared by comes first.
+            metrics = {name: metrics[name], **metrics}
+            break
+    measured = replace(measured, metrics=metrics)
     if record:
         entry = evaluation_record(task, files, requested, session, measured)
         record_evaluation(checkpoint.path, entry)
@@ -182,7 +185,8 @@ def command(
         **measured.details,
         "recorded": record,
     }
-    result(value, _lines(measured), as_json=as_json)  # first: the disk of the files may be full
+    # The result comes first: the disk of the files may be full.
+    result(value, _lines(measured), as_json=as_json)
     if figures is not None:
         _draw(figures, measured)
     output.finish(settings, measured)
@@ -211,7 +215,8 @@ class _Output:
             return
         self._options: dict[str, Any] = {"force": force, "sources": expand_paths(list(files))}
         self._excel_safe = excel_safe
-        if predictions is not None:  # before anything is computed
+        # Both are checked before anything is computed.
+        if predictions is not None:
             check_table(predictions, **self._options, excel_safe=excel_safe)
         if report is not None:
             if report.suffix.lower() not in (".html", ".htm"):
@@ -275,10 +280,11 @@ def _check_options(task: str | None, suite: str | None, requested: Mapping[str, 
 
     if (task is None) == (suite is None):
         raise UsageError("give either --task or --suite", "see `zoo eval --help`")
-    options = () if task is None else find_task(task, "evaluate").eval_options
-    allowed = {option.name for option in options}
+    allowed_names = set[str]()
+    if task is not None:
+        allowed_names = {option.name for option in find_task(task, "evaluate").eval_options}
     for option in declared_options("evaluate"):
-        if option.name in requested.keys() - allowed:
+        if option.name in requested and option.name not in allowed_names:
             flag = option.flags
             raise UsageError(f"{task or suite} has no option {flag}", f"leave {flag} out")
     for name in ("revision", "lock"):
@@ -289,8 +295,8 @@ def _check_options(task: str | None, suite: str | None, requested: Mapping[str, 
 def _draw(folder: Path, measured: "Result") -> None:
     from zoo.report.figures import plot_confusion, plot_reliability
 
-    plot_confusion(folder / CONFUSION, measured.details["confusion"])
-    plot_reliability(folder / RELIABILITY, measured.details["reliability"])
+    plot_confusion(folder / CONFUSION_FILE, measured.details["confusion"])
+    plot_reliability(folder / RELIABILITY_FILE, measured.details["reliability"])
 
 
 def _lines(measured: "Result") -> Iterator[str]:
@@ -299,19 +305,26 @@ def _lines(measured: "Result") -> Iterator[str]:
 
     details = dict(measured.details)
     intervals = details.pop("intervals", {})
-    rows = [
-        (name, _format(number), " to ".join(map(_format, intervals.get(name, ()))))
-        for name, number in measured.metrics.items()
-    ]
-    columns = ("metric", "value", "95 % interval") if intervals else ("metric", "value")
-    yield from table([row[: len(columns)] for row in rows], columns)
+    columns = ["metric", "value"]
+    if intervals:
+        columns.append("95 % interval")
+    rows = []
+    for name, number in measured.metrics.items():
+        row = [name, _format(number)]
+        if intervals:
+            row.append(" to ".join(map(_format, intervals.get(name, ()))))
+        rows.append(row)
+    yield from table(rows, columns)
     for name, values in details.items():
         if name == "confusion":
-            yield from ("", *confusion_lines(values, WIDTH))
+            yield ""
+            yield from confusion_lines(values, LINE_WIDTH)
         elif isinstance(values, Mapping):
-            yield from ("", *_detail(name, values))
+            yield ""
+            yield from _detail(name, values)
         elif name == "prompts":
-            yield from ("", *_prompts(values))
+            yield ""
+            yield from _prompts(values)
 
 
 def _detail(name: str, values: Mapping[str, Any]) -> list[str]:
@@ -320,44 +333,46 @@ def _detail(name: str, values: Mapping[str, Any]) -> list[str]:
 
     if not all(isinstance(row, Mapping) for row in values.values()):
         return table([(key, _format(value)) for key, value in values.items()], (name, "value"))
-    if len(values) > MOST_ROWS:
-        note(f"{MOST_ROWS} of {len(values):,} {name} with the lowest f1 are shown; --json has all")
-        worst = sorted(values, key=lambda label: values[label]["f1"])[:MOST_ROWS]
-        values = {label: values[label] for label in worst}
+    if len(values) > MAX_ROWS:
+        note(f"{MAX_ROWS} of {len(values):,} {name} with the lowest f1 are shown; --json has all")
+        worst_labels = sorted(values, key=lambda label: values[label]["f1"])[:MAX_ROWS]
+        values = {label: values[label] for label in worst_labels}
     columns = list(next(iter(values.values())))
-    rows = [
-        (shorten_name(label, 30), *(_format(row[column]) for column in columns))
-        for label, row in values.items()
-    ]
+    rows = []
+    for label, numbers in values.items():
+        row = [shorten_name(label, 30)]
+        for column in columns:
+            row.append(_format(numbers[column]))
+        rows.append(row)
     return table(rows, (name, *columns))
 
 
 def _prompts(prompts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the accuracies of prompts, the best first, and the texts that their numbers name."""
-    texts = {
-        name: list(dict.fromkeys(prompt[name] for prompt in prompts))
-        for name, value in prompts[0].items()
-        if isinstance(value, str)
-    }
+    texts = {}
+    for name, value in prompts[0].items():
+        if isinstance(value, str):
+            texts[name] = list(dict.fromkeys(prompt[name] for prompt in prompts))
     for name, levels in texts.items():
-        yield from (f"{name} {number}  {level}" for number, level in enumerate(levels, 1))
+        for number, level in enumerate(levels, 1):
+            yield f"{name} {number}  {level}"
         yield ""
-    best = sorted(prompts, key=lambda prompt: -prompt["accuracy"])
-    if len(best) > MOST_ROWS:
-        half = MOST_ROWS // 2
-        note(f"the {half} best and worst of {len(best):,} prompts are shown; --json has all")
-        best = [*best[:half], *best[-half:]]
-    columns = [name for name in best[0] if name not in ("low", "high")]
-    rows = [
-        (
-            *(
-                str(texts[name].index(prompt[name]) + 1) if name in texts else _format(prompt[name])
-                for name in columns
-            ),
-            f"{_format(prompt['low'])} to {_format(prompt['high'])}",
-        )
-        for prompt in best
-    ]
+    ranking = sorted(prompts, key=lambda prompt: -prompt["accuracy"])
+    if len(ranking) > MAX_ROWS:
+        half = MAX_ROWS // 2
+        note(f"the {half} best and worst of {len(ranking):,} prompts are shown; --json has all")
+        ranking = [*ranking[:half], *ranking[-half:]]
+    columns = [name for name in ranking[0] if name not in ("low", "high")]
+    rows = []
+    for prompt in ranking:
+        row = []
+        for name in columns:
+            if name in texts:
+                row.append(str(texts[name].index(prompt[name]) + 1))
+            else:
+                row.append(_format(prompt[name]))
+        row.append(f"{_format(prompt['low'])} to {_format(prompt['high'])}")
+        rows.append(row)
     yield from table(rows, (*columns, "95 % interval"))
 
 
@@ -386,14 +401,17 @@ def _print_glue(
 
     scores = evaluate_glue(glue_models(models), data[0], open_model, limit=limit, record=record)
     average = sum(score.score for score in scores) / len(scores)
-    rows = [(score.task, ", ".join(score.metrics), f"{score.score:.1f}") for score in scores] + [
-        (f"average of {len(scores)} of {len(GLUE)}", "", f"{average:.1f}")
-    ]
+    tasks = {}
+    rows = []
+    for score in scores:
+        tasks[score.task] = {**score.metrics, "score": score.score}
+        rows.append((score.task, ", ".join(score.metrics), f"{score.score:.1f}"))
+    rows.append((f"average of {len(scores)} of {len(GLUE)}", "", f"{average:.1f}"))
     value = {
         "suite": "glue",
-        "tasks": {score.task: {**score.metrics, "score": score.score} for score in scores},
+        "tasks": tasks,
         "average": average,
-        "missing": [name for name in GLUE if name not in {score.task for score in scores}],
+        "missing": [name for name in GLUE if name not in tasks],
     }
     result(value, table(rows, ("task", "metrics", "score")), as_json=as_json)
 

@@ -54,10 +54,12 @@ class Tasks(click.Group):
         """Complete names and synonyms of tasks in addition to verbs."""
         from click.shell_completion import CompletionItem
 
-        verbs = super().shell_complete(ctx, incomplete)
-        listed = {item.value for item in verbs}
-        more = [name for name in completed_names("predict") if name not in listed]
-        return verbs + [CompletionItem(name) for name in more if name.startswith(incomplete)]
+        items = list(super().shell_complete(ctx, incomplete))
+        verbs = {item.value for item in items}
+        for name in completed_names("predict"):
+            if name not in verbs and name.startswith(incomplete):
+                items.append(CompletionItem(name))
+        return items
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of a task by name, verb or synonym."""
@@ -90,16 +92,16 @@ class Tasks(click.Group):
 def task_command(name: str) -> click.Command:
     """Return the subcommand of a task; a plugin's is imported, for its options."""
     specs = find_tasks(name, "predict")
-    first = specs[0]
-    verb = first.command
+    spec = specs[0]
+    verb = spec.command
 
     def run(
         ref: str, texts: tuple[str, ...], as_json: bool, text_is_text: bool, **options: Any
     ) -> None:
         if not text_is_text:
-            refuse_file_name(texts, f"{first.input_flag or '--input'} FILE")
-        written = {key: options.pop(key) for key in ("output", "resume", "force", "excel_safe")}
-        target: Path | None = written.pop("output")
+            refuse_file_name(texts, f"{spec.input_flag or '--input'} FILE")
+        target: Path | None = options.pop("output")
+        output_options = {key: options.pop(key) for key in ("resume", "force", "excel_safe")}
         stream = options.pop("stream", False)
         if target is not None and str(target) != "-":
             if stream:
@@ -107,38 +109,35 @@ def task_command(name: str) -> click.Command:
             from zoo.tasks.table import require_output, write_results
 
             source = "-" if texts == ("-",) else options["source"]
-            require_output(name, target, **written, source=source)
-            task, arguments = _prepared(name, ref, texts, options, digests=True)
-            rows = write_results(task, arguments, target, **written)
+            require_output(name, target, **output_options, source=source)
+            task, arguments = _prepare(name, ref, texts, options, digests=True)
+            rows = write_results(task, arguments, target, **output_options)
             value = {"task": verb, "output": str(target), "rows": rows}
             output.result(value, [f"wrote {target}, {rows:,} rows"], as_json=as_json)
             return
-        if given := [key for key, value in written.items() if value]:
-            flag = given[0].replace("_", "-")
-            raise click.UsageError(f"--{flag} is for --output FILE")
+        _refuse_output_options(output_options)
         if stream:
             _stream(name, ref, texts, as_json, options)
             return
-        task, arguments = _prepared(name, ref, texts, options)
-        results = _counted(task.run(arguments.records))
+        task, arguments = _prepare(name, ref, texts, options)
+        results = _with_progress(task.run(arguments.records))
         if as_json:
             output.json_line({"task": verb, "results": list(results)})
             return
         for result in results:
             output.result_line(result)
 
-    run.__doc__ = first.summary if len(specs) == 1 else first.verb_summary
-    options = {option.name: option for spec in reversed(specs) for option in spec.run_options}
+    run.__doc__ = spec.summary if len(specs) == 1 else spec.verb_summary
+    options = {}
+    for task_spec in reversed(specs):
+        for option in task_spec.run_options:
+            options[option.name] = option
+    input_synonyms = [spec.input_flag] if spec.input_flag else []
     decorators = [
-        click.command(verb, epilog=first.examples or EPILOG.format(name=verb)),
+        click.command(verb, epilog=spec.examples or EPILOG.format(name=verb)),
         reference_argument,
         click.argument("texts", nargs=-1, metavar="[TEXT... | -]"),
-        shared_option(
-            "source",
-            "Read texts from a file.",
-            synonyms=[first.input_flag] if first.input_flag else [],
-            type=PATH,
-        ),
+        shared_option("source", "Read texts from a file.", synonyms=input_synonyms, type=PATH),
         click.option(
             "--format",
             "kind",
@@ -181,12 +180,20 @@ def task_command(name: str) -> click.Command:
     for decorate in reversed(decorators):
         command = decorate(command)
     assert isinstance(command, click.Command), "the last decorator makes a command"
-    if first.name not in built_in_tasks():  # a class of a plugin may have click's options
-        command.params += load_part(first, "predict").options
+    if spec.name not in built_in_tasks():  # A class of a plugin may have click's options.
+        command.params += load_part(spec, "predict").options
     return command
 
 
-def _counted(results: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _refuse_output_options(output_options: dict[str, Any]) -> None:
+    """Check that no option of an output file is given, since there is no such file."""
+    for key, value in output_options.items():
+        if value:
+            flag = key.replace("_", "-")
+            raise click.UsageError(f"--{flag} is for --output FILE")
+
+
+def _with_progress(results: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Show a progress bar, unless the results go to the terminal."""
     from zoo.io.progress import progress
 
@@ -207,17 +214,18 @@ def _stream(
 
     if as_json:
         raise UsageError("--stream and --json exclude each other", "leave one out")
-    task, given = _prepared(name, ref, texts, options)
-    generating: Any = task
-    for row_id, record in enumerate(given.records):
-        for piece in generating.stream_text(record, row_id):
+    task, task_input = _prepare(name, ref, texts, options)
+    text_task: Any = task
+    for row_id, record in enumerate(task_input.records):
+        for piece in text_task.stream_text(record, row_id):
             output.piece(piece)
         output.line("")
 
 
-def _prepared(
+def _prepare(
     name: str, ref: str, texts: tuple[str, ...], options: dict[str, Any], *, digests: bool = False
 ) -> "tuple[Task, TaskInput]":
+    """Open the input and the model of a task."""
     from zoo.conversion.cache import resolve_adapted
     from zoo.exporting.session import open_session
     from zoo.tasks import make_task
@@ -227,13 +235,13 @@ def _prepared(
     compute = {key: options.pop(key) for key in ("backend", "device", "dtype", "threads")}
     adapters = options.pop("adapter")
     columns = {key: options.pop(key) for key in ("source", "kind", "text", "pair")}
-    given = open_input(name, texts, **columns, options=options, digests=digests)
-    task: type[Task] = load_part(find_tasks(name, "predict")[0], "predict")
+    task_input = open_input(name, texts, **columns, options=options, digests=digests)
+    task_class: type[Task] = load_part(find_tasks(name, "predict")[0], "predict")
     checkpoint = resolve_adapted(ref, adapters, **checkpoint_options)
-    task.require_head(checkpoint)  # before the slow loading of weights
-    needs = task.needs(checkpoint, given.options)
+    task_class.require_head(checkpoint)  # Loading the weights is slow: check this before.
+    needs = task_class.needs(checkpoint, task_input.options)
     session = open_session(checkpoint, **compute, fastest=True, needs=needs)
-    return make_task(name, checkpoint, session, **given.options), given
+    return make_task(name, checkpoint, session, **task_input.options), task_input
 
 
 command = Tasks(

@@ -14,26 +14,26 @@ from zoo.weights.outline import outline
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
 
-FLOAT32 = 4  # bytes
+FLOAT32_BYTES = 4
 
 
 def describe_model(checkpoint: "Checkpoint", *, verbose: bool) -> list[str]:
     """Return the lines on a converted or trained model."""
     modules = outline(checkpoint.weights.entries())
-    sizes = [
-        f"{len(module.names)} \N{MULTIPLICATION SIGN} {format_count(module.parameters)}"
-        if len(module.names) > 1
-        else format_count(module.parameters)
-        for module in modules
-    ]
+    sizes = []
+    for module in modules:
+        size = format_count(module.parameters)
+        if len(module.names) > 1:
+            size = f"{len(module.names)} \N{MULTIPLICATION SIGN} {size}"
+        sizes.append(size)
     columns = {"module": [module.name for module in modules], "parameters": sizes}
     if verbose:
         from zoo.nn.layers.skip_init import init_empty_weights
 
         with init_empty_weights():
             model = checkpoint.family.model(checkpoint.config, checkpoint.head_name)
-        built = {name: type(module).__name__ for name, module in model.named_modules()}
-        columns["class"] = [built.get(module.names[0], "") for module in modules]
+        classes = {name: type(module).__name__ for name, module in model.named_modules()}
+        columns["class"] = [classes.get(module.names[0], "") for module in modules]
     lines = table(list(zip(*columns.values(), strict=True)), list(columns))
     return [
         *fields(_facts(checkpoint, "model")),
@@ -53,8 +53,11 @@ def describe_export(checkpoint: "Checkpoint", *, verbose: bool) -> list[str]:
     files = checkpoint.manifest.files
     rows = []
     for dtype, graphs in info.dtypes.items():
-        data = [name for graph in graphs for name in files if name.startswith(f"{graph}_data")]
-        size = sum(files[name].bytes for name in (*graphs, *data) if name in files)
+        size = 0
+        for graph in graphs:
+            for name, file in files.items():
+                if name == graph or name.startswith(f"{graph}_data"):
+                    size += file.bytes
         rows.append((dtype, format_bytes(size), ", ".join(graphs)))
     facts = _facts(checkpoint, "ONNX export")
     record = checkpoint.manifest.export or {}
@@ -98,39 +101,41 @@ def describe_run(path: Path) -> tuple[dict[str, Any], list[str]]:
     from zoo.training.state.location import resume_command
 
     history = RunHistory.read(path)
-    finished = is_finished(path)
+    has_finished = is_finished(path)
     config = history.config
-    kind = str(history.manifest.get("kind", "pretrain"))
+    command = str(history.manifest.get("kind", "pretrain"))
     value = {
         "path": str(path),
-        "run": kind,
-        "finished": finished,
+        "run": command,
+        "finished": has_finished,
         "steps": history.steps,
         "parameters": history.manifest.get("parameters"),
         "seconds": history.seconds,
         "validation": history.validation[-1] if history.validation else None,
     }
+    state = "finished" if has_finished else "not finished"
     facts = {
         "run": str(path),
-        "command": f"zoo {kind}",
-        "family": " ".join(str(config[k]) for k in ("family", "size") if config.get(k)),
+        "command": f"zoo {command}",
+        "family": " ".join(str(config[key]) for key in ("family", "size") if config.get(key)),
         "objective": str(config.get("task") or config.get("objective") or ""),
         "parameters": format_count(history.manifest.get("parameters") or 0),
-        "state": f"{'finished' if finished else 'not finished'}, step {history.steps:,}",
+        "state": f"{state}, step {history.steps:,}",
         "on disk": format_bytes(directory_bytes(path)),
     }
     if history.validation:
-        last = history.validation[-1]
-        numbers = {"loss": last["loss"], **last.get("metrics", {})}
-        shown = ", ".join(f"{name} {number:.4g}" for name, number in numbers.items())
-        facts["validation"] = f"{shown} (step {last['step']:,})"
+        last_validation = history.validation[-1]
+        numbers = {"loss": last_validation["loss"], **last_validation.get("metrics", {})}
+        metrics = ", ".join(f"{name} {number:.4g}" for name, number in numbers.items())
+        facts["validation"] = f"{metrics} (step {last_validation['step']:,})"
     if (path / "report.html").is_file():
         facts["report"] = str(path / "report.html")
-    if finished:
+    next_command = resume_command(command, path)
+    if has_finished:
         facts["model"] = str(path / "model")
+        next_command = shlex.join(["zoo", "info", str(path / "model")])
     lines = fields({name: text for name, text in facts.items() if text})
-    following = shlex.join(["zoo", "info", str(path / "model")])
-    return value, [*lines, "", f"next: {following if finished else resume_command(kind, path)}"]
+    return value, [*lines, "", f"next: {next_command}"]
 
 
 def describe_seeds(path: Path) -> tuple[dict[str, Any], list[str]]:
@@ -152,24 +157,26 @@ def describe_stages(path: Path) -> tuple[dict[str, Any], list[str]]:
     from zoo.training.state.location import resume_command
 
     states = dict[str, str]()
-    kind = ""
+    command = ""
     for name in map(str, read_json_object(path / STAGES)["stages"]):
         run = path / name
         if not (run / "run.json").is_file():
             states[name] = "not begun"
             continue
         history = RunHistory.read(run)
-        kind = str(history.manifest.get("kind", "pretrain"))
+        command = str(history.manifest.get("kind", "pretrain"))
         state = "finished" if is_finished(run) else "not finished"
         states[name] = f"{state}, step {history.steps:,}"
-    finished = all(state.startswith("finished") for state in states.values())
-    value = {"path": str(path), "run": kind, "finished": finished, "stages": states}
+    has_finished = all(state.startswith("finished") for state in states.values())
+    value = {"path": str(path), "run": command, "finished": has_finished, "stages": states}
     size = format_bytes(directory_bytes(path))
-    facts = {"run": str(path), "command": f"zoo {kind}", "on disk": size}
-    following = shlex.join(["zoo", "info", str(path / "model")])
-    following = following if finished else resume_command(kind, path)
+    facts = {"run": str(path), "command": f"zoo {command}", "on disk": size}
+    if has_finished:
+        next_command = shlex.join(["zoo", "info", str(path / "model")])
+    else:
+        next_command = resume_command(command, path)
     rows = table(list(states.items()), ("stage", "state"))
-    return value, [*fields(facts), "", *rows, "", f"next: {following}"]
+    return value, [*fields(facts), "", *rows, "", f"next: {next_command}"]
 
 
 def describe_corpus(path: Path) -> tuple[dict[str, Any], list[str]]:
@@ -177,27 +184,27 @@ def describe_corpus(path: Path) -> tuple[dict[str, Any], list[str]]:
     from zoo.data.corpus import Corpus
 
     record = Corpus(path).record
-    rows = [
-        (name, f"{split.documents:,}", f"{split.sentences:,}", f"{split.tokens:,}")
-        for name, split in record.splits.items()
-    ]
+    counts = ("documents", "sentences", "tokens")
+    rows = []
+    splits = {}
+    for name, split in record.splits.items():
+        numbers = {count: getattr(split, count) for count in counts}
+        rows.append((name, *(f"{number:,}" for number in numbers.values())))
+        splits[name] = numbers
     facts = {
         "corpus": str(path),
         "vocabulary": f"{record.vocab_size:,} tokens",
         "sources": f"{len(record.sources):,} files",
         "on disk": format_bytes(directory_bytes(path)),
     }
-    counts = ("documents", "sentences", "tokens")
     value = {
         "path": str(path),
         "vocab_size": record.vocab_size,
-        "splits": {
-            name: {count: getattr(split, count) for count in counts}
-            for name, split in record.splits.items()
-        },
+        "splits": splits,
     }
-    following = shlex.join(["zoo", "pretrain", "FAMILY", "--train", str(path)])
-    return value, [*fields(facts), "", *table(rows, ("split", *counts)), "", f"next: {following}"]
+    next_command = shlex.join(["zoo", "pretrain", "FAMILY", "--train", str(path)])
+    lines = [*fields(facts), "", *table(rows, ("split", *counts)), "", f"next: {next_command}"]
+    return value, lines
 
 
 def describe_values(value: Mapping[str, Any], *, following: str) -> list[str]:
@@ -207,7 +214,7 @@ def describe_values(value: Mapping[str, Any], *, following: str) -> list[str]:
     for key, item in value.items():
         if key == "parameters" and item:
             facts["parameters"] = f"{format_count(item)} ({item:,})"
-            facts["float32"] = format_bytes(FLOAT32 * item)
+            facts["float32"] = format_bytes(FLOAT32_BYTES * item)
         elif isinstance(item, Mapping):
             nested[key] = item
         elif item not in (None, "", [], ()):
@@ -220,7 +227,7 @@ def describe_values(value: Mapping[str, Any], *, following: str) -> list[str]:
 
 
 def tasks_of(checkpoint: "Checkpoint") -> list[str]:
-    """Return the tasks that a model serves; of an export, those that its runtime runs."""
+    """Return the tasks that a model serves; for an export, the ones that its runtime runs."""
     if not checkpoint.is_export:
         return list(checkpoint.tasks)
     from zoo.exporting.targets import backend  # loads numpy
@@ -228,25 +235,23 @@ def tasks_of(checkpoint: "Checkpoint") -> list[str]:
     return backend.tasks_of(checkpoint)
 
 
-def _facts(checkpoint: "Checkpoint", kind: str) -> dict[str, str]:
-    """Return what a model and an export have in common."""
+def _facts(checkpoint: "Checkpoint", title: str) -> dict[str, str]:
+    """Return what a model and an export have in common; ``title`` names the directory."""
     manifest = checkpoint.manifest
     model = checkpoint.model
-    count = checkpoint.weights.parameters()
+    parameters = checkpoint.weights.parameters()
     source = manifest.source
-    dtypes = ", ".join(
-        f"{number} tensors {DTYPE_NAMES.get(dtype, dtype)}"
-        for dtype, number in manifest.dtypes.items()
-    )
-    if checkpoint.is_export:  # its graphs are listed
-        dtypes = ""
+    sizes = [format_bytes(directory_bytes(checkpoint.path))]
+    if not checkpoint.is_export:  # The graphs of an export are listed with their dtypes.
+        for dtype, number in manifest.dtypes.items():
+            sizes.append(f"{number} tensors {DTYPE_NAMES.get(dtype, dtype)}")
     facts = {
-        kind: str(checkpoint.path),
+        title: str(checkpoint.path),
         "family": checkpoint.family.name,
         "head": f"{checkpoint.head_name}: {checkpoint.head.summary}",
         "tasks": ", ".join(tasks_of(checkpoint)),
-        "parameters": f"{format_count(count)} ({count:,})",
-        "on disk": f"{format_bytes(directory_bytes(checkpoint.path))}, {dtypes}".rstrip(", "),
+        "parameters": f"{format_count(parameters)} ({parameters:,})",
+        "on disk": ", ".join(sizes),
     }
     limits = (checkpoint.family.max_seq_len(checkpoint.config), model.max_tokens)
     if longest := min(filter(None, limits), default=None):
@@ -272,25 +277,26 @@ def _records(checkpoint: "Checkpoint", *, verbose: bool) -> list[str]:
         config.pop("labels", None)
     lines = ["configuration", *_nested(config), ""]
     for record in checkpoint.manifest.evaluations:
-        numbers = {
-            name: f"{number:,.0f}" if number.is_integer() else f"{number:.4f}"
-            for name, number in record.metrics.items()
-        }
-        where = f"evaluation: {record.task} on {', '.join(record.data)}"
-        lines += [where, *fields(numbers, "  "), ""]
+        numbers = {}
+        for name, number in record.metrics.items():
+            numbers[name] = f"{number:,.0f}" if number.is_integer() else f"{number:.4f}"
+        title = f"evaluation: {record.task} on {', '.join(record.data)}"
+        lines += [title, *fields(numbers, "  "), ""]
     if verbose:
-        digests = [
-            (name, f"{file.bytes:,}", file.blake3)
-            for name, file in checkpoint.manifest.files.items()
-        ]
+        digests = []
+        for name, file in checkpoint.manifest.files.items():
+            digests.append((name, f"{file.bytes:,}", file.blake3))
         lines += [*table(digests, ("file", "bytes", "BLAKE3"), wraps=("BLAKE3",)), ""]
     return lines
 
 
 def _nested(values: Mapping[str, Any]) -> list[str]:
     """Return indented lines of values, without those that are not set."""
-    known = {name: value for name, value in values.items() if value not in (None, "", [], {})}
-    return fields({name: _text(value) for name, value in known.items()}, "  ")
+    texts = {}
+    for name, value in values.items():
+        if value not in (None, "", [], {}):
+            texts[name] = _text(value)
+    return fields(texts, "  ")
 
 
 def _run_command(checkpoint: "Checkpoint") -> str:
@@ -301,10 +307,15 @@ def _run_command(checkpoint: "Checkpoint") -> str:
     info = checkpoint.model.tokenizer
     training = checkpoint.manifest.training or {}
     task = task_of_head(checkpoint.family, checkpoint.head_name, training.get("task"))
-    pooled = checkpoint.model.pooling is not None
-    mask = info.special.get("mask") if info else None
-    used = UsedModel(checkpoint.family, checkpoint.config, checkpoint.head_name, task, pooled, mask)
-    snippet = zoo_snippet(used, shlex.quote(str(checkpoint.path)))
+    model = UsedModel(
+        checkpoint.family,
+        checkpoint.config,
+        checkpoint.head_name,
+        task,
+        pooled=checkpoint.model.pooling is not None,
+        mask_token=info.special.get("mask") if info else None,
+    )
+    snippet = zoo_snippet(model, shlex.quote(str(checkpoint.path)))
     return " ".join(snippet).removeprefix("$ ") or "zoo run --help"
 
 
@@ -314,4 +325,6 @@ def _text(value: Any) -> str:
         return ", ".join(f"{key}: {_text(part)}" for key, part in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(_text, value))
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return str(value)

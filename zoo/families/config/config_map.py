@@ -95,49 +95,71 @@ class ConfigMap:
             VerificationError: a value is missing, of the wrong type, contradictory, or not
                 implemented by the family; the message names the Hub's key.
         """
-        written = {**self.supplied, **self._flat(hub, location)}
-        hub = self._spelled(written, location)
-        required = {f.name for f in msgspec.structs.fields(kind) if f.required} - {*self.implied}
-        for key, name in self.keys.items():
-            if name in required and key not in hub:
-                raise VerificationError(
-                    f"{location}: {key} is missing", "the model cannot be built"
-                )
-        not_used = {k: v for k, v in NOT_IMPLEMENTED.items() if k not in self._own_keys}
-        for key, accepted in {**not_used, **self.fixed, **self.values}.items():
-            if key in hub and hub[key] not in tuple(accepted):
-                raise VerificationError(
-                    f"{location}: {key} = {shown(hub[key])} is not implemented",
-                    f"only {' or '.join(map(repr, accepted))} is, and a model that ignored the "
-                    "key would compute something else",
-                )
-        values = dict(self.implied) | {
-            name: _typed(kind, name, value, f"{location}: {key}")
-            for key, name in self.keys.items()
-            if key in hub
-            for value in [self.values[key][hub[key]] if key in self.values else hub[key]]
-        }
-        try:
-            config = kind(**values, **_labels(hub, location))
-        except (ValueError, TypeError, msgspec.ValidationError) as error:
-            raise VerificationError(f"{location}: {error}") from error
+        file_config = {**self.supplied, **self._flatten(hub, location)}
+        hub = self._replace_aliases(file_config, location)
+        self._check_keys(hub, kind, location)
+        config = self._make_config(hub, kind, location)
         for key, name in self.follows.items():
             value = getattr(config, name)
             if hub.get(key, value) != value:
                 message = f"{location}: {key} = {shown(hub[key])} contradicts the other keys"
                 raise VerificationError(message, f"it follows from them, and is {shown(value)}")
-        hub_keys = {*self.keys, *LABELS, *WRITTEN_ANEW}
-        extra = {key: value for key, value in {**written, **hub}.items() if key not in hub_keys}
-        known = {*BOOKKEEPING, *self.ignored, *self.follows, *self.fixed, *NOT_IMPLEMENTED}
-        known |= {*self._spellings, *CROSS_ENCODER_KEYS}
-        unknown = tuple(key for key in extra if key not in known)
-        doubt, count = "", hub.get("num_labels")
-        if not hub.get("id2label") or count in (None, len(config.labels)):
-            return TranslatedConfig(config, extra, unknown)
-        doubt = f"num_labels is {shown(count)}, and id2label names {len(config.labels)}"
-        problem = size_problem("num_labels", count, limits.MAX_CONFIG_LABELS, least=1)
-        number = count if problem is None else None
-        return TranslatedConfig(config, extra, unknown, doubt=doubt, num_labels=number)
+        written_keys = {*self.keys, *LABELS, *WRITTEN_ANEW}
+        extra = {}
+        for key, value in {**file_config, **hub}.items():
+            if key not in written_keys:
+                extra[key] = value
+        declared_keys = {*BOOKKEEPING, *self.ignored, *self.follows, *self.fixed, *NOT_IMPLEMENTED}
+        declared_keys |= {*self._spellings, *CROSS_ENCODER_KEYS}
+        unknown_keys = tuple(key for key in extra if key not in declared_keys)
+        num_labels = hub.get("num_labels")
+        if not hub.get("id2label") or num_labels in (None, len(config.labels)):
+            return TranslatedConfig(config, extra, unknown_keys)
+        doubt = f"num_labels is {shown(num_labels)}, and id2label names {len(config.labels)}"
+        problem = size_problem("num_labels", num_labels, limits.MAX_CONFIG_LABELS, least=1)
+        if problem is not None:
+            num_labels = None
+        return TranslatedConfig(config, extra, unknown_keys, doubt=doubt, num_labels=num_labels)
+
+    def _check_keys(self, hub: Mapping[str, Any], kind: type[Config], location: str) -> None:
+        """Check that no mandatory key is missing, and that all values are implemented."""
+        required_fields = set[str]()
+        for struct_field in msgspec.structs.fields(kind):
+            if struct_field.required and struct_field.name not in self.implied:
+                required_fields.add(struct_field.name)
+        for key, name in self.keys.items():
+            if name in required_fields and key not in hub:
+                raise VerificationError(
+                    f"{location}: {key} is missing", "the model cannot be built"
+                )
+        accepted_values: dict[str, Collection[Any]] = {}
+        for key, neutral_values in NOT_IMPLEMENTED.items():
+            if key not in self._own_keys:
+                accepted_values[key] = neutral_values
+        accepted_values |= self.fixed
+        accepted_values |= self.values
+        for key, values in accepted_values.items():
+            if key in hub and hub[key] not in tuple(values):
+                raise VerificationError(
+                    f"{location}: {key} = {shown(hub[key])} is not implemented",
+                    f"only {' or '.join(map(repr, values))} is, and a model that ignored the "
+                    "key would compute something else",
+                )
+
+    def _make_config(self, hub: Mapping[str, Any], kind: type[Config], location: str) -> Config:
+        """Return the family's configuration for checked keys."""
+        values = dict(self.implied)
+        for key, name in self.keys.items():
+            if key not in hub:
+                continue
+            value = hub[key]
+            if key in self.values:
+                value = self.values[key][value]
+            values[name] = _convert_value(kind, name, value, f"{location}: {key}")
+        try:
+            return kind(**values, **_labels(hub, location))
+        except (ValueError, TypeError, msgspec.ValidationError) as error:
+            raise VerificationError(f"{location}: {error}") from error
 
     def to_hub(self, config: Config, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Translate to the Hub's keys.
@@ -151,49 +173,58 @@ class ConfigMap:
             VerificationError: the Hub has no counterpart of a value.
         """
         hub: dict[str, Any] = dict(extra or {})
-        default = {f.name: f.default for f in msgspec.structs.fields(config)}
+        defaults = {field.name: field.default for field in msgspec.structs.fields(config)}
         for key, name in self.keys.items():
             value = getattr(config, name)
-            if key not in self.unsaid or value != default[name]:
-                hub[key] = self._word(key, value)
+            if key not in self.unsaid or value != defaults[name]:
+                hub[key] = self._hub_value(key, value)
+        aliases = set(self.both)
         if extra is None:
-            fixed = {key: accepted[0] for key, accepted in self.fixed.items()}
-            hub |= {key: value for key, value in fixed.items() if value is not None}
-        for alias in self._spellings.keys() & {*(self.both if extra is None else extra)}:
+            for key, accepted_values in self.fixed.items():
+                if accepted_values[0] is not None:
+                    hub[key] = accepted_values[0]
+        else:
+            aliases = set(extra)
+        for alias in self._spellings.keys() & aliases:
             key = self._spellings[alias]
-            hub[alias] = (
-                hub[key] if key in hub else self._word(key, getattr(config, self.keys[key]))
-            )
-        hub["id2label"] = {str(i): label for i, label in enumerate(config.labels)}
-        hub["label2id"] = {label: i for i, label in enumerate(config.labels)}
+            if key in hub:
+                hub[alias] = hub[key]
+            else:
+                hub[alias] = self._hub_value(key, getattr(config, self.keys[key]))
+        hub["id2label"] = {str(index): label for index, label in enumerate(config.labels)}
+        hub["label2id"] = {label: index for index, label in enumerate(config.labels)}
         if config.problem:
             hub["problem_type"] = config.problem
-        return self._grouped(hub)
+        return self._nest(hub)
 
     def file_keys(self) -> FileKeys:
         """Return what becomes of each key of the family's tables, for the documentation."""
-        words = {
-            key: ": " + ", ".join(f"`{dump_json(word)}`" for word in accepted)
-            for key, accepted in self.values.items()
-        }
-        return {
-            **{key: carried(reason) for key, reason in self.ignored.items()},
-            **{key: refused_except(accepted) for key, accepted in self.fixed.items()},
-            **{key: honoured(f"`{name}`{words.get(key, '')}") for key, name in self.keys.items()},
-            **{
-                key: refused(f"values other than `{name}`, from which it follows")
-                for key, name in self.follows.items()
-            },
-            **{key: honoured(f"another name of `{same}`") for key, same in self._spellings.items()},
-        }
+        file_keys = {}
+        for key, reason in self.ignored.items():
+            file_keys[key] = carried(reason)
+        for key, accepted_values in self.fixed.items():
+            file_keys[key] = refused_except(accepted_values)
+        for key, name in self.keys.items():
+            description = f"`{name}`"
+            if key in self.values:
+                words = [f"`{dump_json(word)}`" for word in self.values[key]]
+                description += f": {', '.join(words)}"
+            file_keys[key] = honoured(description)
+        for key, name in self.follows.items():
+            file_keys[key] = refused(f"values other than `{name}`, from which it follows")
+        for alias, key in self._spellings.items():
+            file_keys[alias] = honoured(f"another name of `{key}`")
+        return file_keys
 
     @cached_property
     def _spellings(self) -> dict[str, str]:
         """Alias -> key: from ``COMMON`` where the family has a different key, and ``aliases``."""
-        key_of = {name: key for key, name in self.keys.items()}
-        common = {word: key_of[name] for word, name in COMMON.items() if name in key_of}
-        others = {word: key for word, key in common.items() if word not in self._own_keys}
-        return others | {**self.aliases}
+        key_of_field = {name: key for key, name in self.keys.items()}
+        spellings = {}
+        for alias, name in COMMON.items():
+            if name in key_of_field and alias not in self._own_keys:
+                spellings[alias] = key_of_field[name]
+        return {**spellings, **self.aliases}
 
     @cached_property
     def _own_keys(self) -> frozenset[str]:
@@ -203,14 +234,16 @@ class ConfigMap:
     @cached_property
     def _groups(self) -> frozenset[str]:
         """Names of the nested objects with a key in any table, at every depth."""
-        tables = (self.keys, self.fixed, self.ignored, self.follows, self.aliases)
-        paths = [key.split(".")[:-1] for table in tables for key in table]
-        paths += [key.split(".")[:-1] for key in self.aliases.values()]
-        return frozenset(
-            ".".join(path[: depth + 1]) for path in paths for depth in range(len(path))
-        )
+        keys = [*self.keys, *self.fixed, *self.ignored, *self.follows]
+        keys += [*self.aliases, *self.aliases.values()]
+        groups = set()
+        for key in keys:
+            path = key.split(".")
+            for depth in range(1, len(path)):
+                groups.add(".".join(path[:depth]))
+        return frozenset(groups)
 
-    def _flat(self, hub: Mapping[str, Any], location: str, group: str = "") -> dict[str, Any]:
+    def _flatten(self, hub: Mapping[str, Any], location: str, group: str = "") -> dict[str, Any]:
         """Return the configuration with the keys of nested objects written ``group.key``."""
         flat: dict[str, Any] = {}
         for key, value in hub.items():
@@ -220,56 +253,65 @@ class ConfigMap:
                     f"nest it in {key.split('.')[0]!r}",
                 )
             name = group + key
-            inner = name in self._groups and isinstance(value, Mapping) and value
-            flat |= self._flat(value, location, f"{name}.") if inner else {name: value}
+            if name in self._groups and isinstance(value, Mapping) and value:
+                flat |= self._flatten(value, location, f"{name}.")
+            else:
+                flat[name] = value
         return flat
 
-    def _grouped(self, flat: Mapping[str, Any]) -> dict[str, Any]:
-        """Undo ``_flat``."""
+    def _nest(self, flat: Mapping[str, Any]) -> dict[str, Any]:
+        """Undo ``_flatten``."""
         nested: dict[str, Any] = {}
         for name, value in flat.items():
-            *path, last = name.split(".") if name.split(".")[0] in self._groups else [name]
+            path = [name]
+            if name.split(".")[0] in self._groups:
+                path = name.split(".")
+            *group_names, key = path
             group = nested
-            for key in path:
-                if not isinstance(group.get(key), dict):  # the file had null or an empty object
-                    group[key] = {}
-                group = group[key]
-            group[last] = dict(value) if isinstance(value, Mapping) else value
+            for group_name in group_names:
+                # The file may have null or an empty object there.
+                if not isinstance(group.get(group_name), dict):
+                    group[group_name] = {}
+                group = group[group_name]
+            group[key] = dict(value) if isinstance(value, Mapping) else value
         return nested
 
-    def _spelled(self, hub: Mapping[str, Any], location: str) -> dict[str, Any]:
+    def _replace_aliases(self, hub: Mapping[str, Any], location: str) -> dict[str, Any]:
         """Return the configuration with every alias replaced by the key that it stands for."""
-        spelled = dict(hub)
-        for alias in self._spellings.keys() & spelled.keys():
-            key, value = self._spellings[alias], spelled.pop(alias)
-            if spelled.setdefault(key, value) != value:
+        config = dict(hub)
+        for alias in self._spellings.keys() & config.keys():
+            key = self._spellings[alias]
+            value = config.pop(alias)
+            if config.setdefault(key, value) != value:
                 raise VerificationError(
                     f"{location}: {alias} = {shown(value)} contradicts "
-                    f"{key} = {shown(spelled[key])}",
+                    f"{key} = {shown(config[key])}",
                     "they are two names of one setting",
                 )
-        return spelled
+        return config
 
-    def _word(self, key: str, value: Any) -> Any:
+    def _hub_value(self, key: str, value: Any) -> Any:
         """Return the Hub's counterpart of a value."""
         if key not in self.values:
-            return list(value) if isinstance(value, tuple) else msgspec.to_builtins(value)
-        for word, meaning in self.values[key].items():
-            if meaning == value:
-                return word
+            if isinstance(value, tuple):
+                return list(value)
+            return msgspec.to_builtins(value)
+        for hub_value, field_value in self.values[key].items():
+            if field_value == value:
+                return hub_value
         raise VerificationError(f"the Hub's key {key} has no word for {shown(value)}")
 
 
-def _typed(kind: type[Config], name: str, value: Any, location: str) -> Any:
-    """Return a value converted to the type of its field, in whose range it is."""
-    field = next(f for f in msgspec.structs.fields(kind) if f.name == name)
+def _convert_value(config_class: type[Config], name: str, value: Any, location: str) -> Any:
+    """Convert a value to the type of its field, and check that it is in the field's range."""
+    fields = {field.name: field for field in msgspec.structs.fields(config_class)}
     try:
-        converted = msgspec.convert(value, field.type)
+        field_value = msgspec.convert(value, fields[name].type)
     except msgspec.ValidationError as error:
         raise VerificationError(f"{location} = {shown(value)}: {error}") from error
-    if message := field_error(field, converted):
+    if message := field_error(fields[name], field_value):
         raise VerificationError(f"{location} = {shown(value)} is {message}")
-    return converted
+    return field_value
 
 
 def default_labels(count: int) -> tuple[str, ...]:
@@ -282,14 +324,17 @@ def _labels(hub: Mapping[str, Any], location: str) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if hub.get("id2label"):
         names = hub["id2label"]
-        items = names.items() if isinstance(names, Mapping) else [(None, None)]
-        numbered = [(parse_int(str(i)), str(label)) for i, label in items]
-        by_id = {number: label for number, label in numbered if number is not None}
-        if not by_id or len(by_id) < len(numbered):
+        labels = {}
+        if isinstance(names, Mapping):
+            for key, label in names.items():
+                number = parse_int(str(key))
+                if number is not None:
+                    labels[number] = str(label)
+        if not labels or len(labels) < len(names):
             raise VerificationError(f"{location}: id2label is not a map of number to name")
-        if sorted(by_id) != list(range(len(by_id))):
-            raise VerificationError(f"{location}: id2label has gaps: {sorted(by_id)}")
-        fields["labels"] = tuple(by_id[i] for i in range(len(by_id)))
+        if sorted(labels) != list(range(len(labels))):
+            raise VerificationError(f"{location}: id2label has gaps: {sorted(labels)}")
+        fields["labels"] = tuple(labels[number] for number in range(len(labels)))
     elif hub.get("num_labels") is not None:
         count = hub["num_labels"]
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
@@ -299,7 +344,6 @@ def _labels(hub: Mapping[str, Any], location: str) -> dict[str, Any]:
         check_size(location, "num_labels", count, limits.MAX_CONFIG_LABELS)
         fields["labels"] = default_labels(count)
     if hub.get("problem_type") is not None:
-        fields["problem"] = _typed(
-            Config, "problem", hub["problem_type"], f"{location}: problem_type"
-        )
+        problem = hub["problem_type"]
+        fields["problem"] = _convert_value(Config, "problem", problem, f"{location}: problem_type")
     return fields

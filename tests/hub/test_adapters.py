@@ -38,7 +38,7 @@ def test_a_repository_of_adapters_is_named_as_such(
     assert f"{REPO} holds {kinds}" in error.what
     assert f"({depth}adapter_config.json and {count} more)" in error.what
     command = f"`zoo convert DIR{'/FOLDER' if depth else ''} --base REF -o ADAPTER`"
-    assert command in str(error.hint) and "local copy" in str(error.hint)
+    assert command in str(error.hint) and "from a directory" in str(error.hint)
     assert not (tmp_path / "model").exists()
 
 

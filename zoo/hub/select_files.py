@@ -35,13 +35,13 @@ UNREAD: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (
         ADAPTER,
         "an adapter of peft or AdapterHub, which is not a model",
-        "`zoo convert DIR --base REF -o ADAPTER` converts a local copy of it; `zoo adapter merge` "
+        "`zoo convert DIR --base REF -o ADAPTER` converts it from a directory; `zoo adapter merge` "
         "makes a model",
     ),
     (  # such as one for each language, or for each step of training
         tuple(f"*/{name}" for name in ADAPTER),
         "adapters of peft or AdapterHub in folders, which are not models",
-        "`zoo convert DIR/FOLDER --base REF -o ADAPTER` converts one of a local copy",
+        "`zoo convert DIR/FOLDER --base REF -o ADAPTER` converts one from a directory",
     ),
     (
         ("tf_model.h5", "tf_model-*.h5", "tf_model.h5.index.json"),

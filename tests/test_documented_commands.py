@@ -25,7 +25,7 @@ from zoo.hub.registry import entries
 from zoo.objectives.options import parse_options
 from zoo.plugins.tasks import training_task
 from zoo.training.config.schema import pretrain_config
-from zoo.training.continuation import CHANGEABLE
+from zoo.training.continuation import CHANGEABLE_SETTINGS
 
 __all__ = ["hub_checkpoint"]
 PAGES = sorted(
@@ -170,7 +170,7 @@ def test_the_settings_of_a_run_exist(line: str, glue: None, hub_checkpoint: Make
     if context.params["continue_from"] is not None:
         settings = {**SETTINGS, **finetune.SETTINGS, **distill.SETTINGS}
         given = overrides_from_options(context, settings, context.params)
-        assert sorted(flat(given).keys() - CHANGEABLE - {"num_train_epochs"}) == []
+        assert sorted(flat(given).keys() - CHANGEABLE_SETTINGS - {"num_train_epochs"}) == []
     elif context.params["resume"] is None and ".yaml" not in line:
         CHECKS[context.command](context, hub_checkpoint)
 

@@ -166,7 +166,8 @@ def test_the_card_has_the_command_and_the_licence_of_the_base_model(
     card = (hub / "README.md").read_text()
     assert "$ zoo finetune pretrained --train t.tsv\n" in card
     assert "| licence of the base model | mit |" in card and "license:" not in card
-    assert ModelRecord.of("run", load_checkpoint(run / "model"), []).licence == "mit"
+    record = ModelRecord.from_checkpoint("run", load_checkpoint(run / "model"), [])
+    assert record.licence == "mit"
 
 
 def test_new_weights_are_named(pretrained: Pretrained, tmp_path: Path) -> None:

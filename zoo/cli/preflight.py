@@ -86,11 +86,11 @@ def check_settings(
     Args:
         file: file that ``values`` are from, or ``None``.
     """
-    from zoo.training.config.overrides import check_kinds, deep_merge
+    from zoo.training.config.overrides import check_tables, deep_merge
     from zoo.training.config.schema import prefix_errors
 
     with prefix_errors(file):
-        check_kinds(values, overrides)
+        check_tables(values, overrides)
         given = deep_merge(values, overrides)
         _check_keys(command, given)
         _check_names(given)

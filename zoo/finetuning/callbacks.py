@@ -16,7 +16,7 @@ from zoo.training.callbacks import Callback
 from zoo.training.dataloader import LazyBatches
 from zoo.training.state.checkpoints import (
     DISK_FULL_HINT,
-    known_digests,
+    accepted_digests,
     list_checkpoints,
     load_tensors,
     read_meta,
@@ -96,7 +96,7 @@ class LoadBestModel(Callback):
             return
         path = list_checkpoints(self.run)[trainer.best[1]]
         config = trainer.config
-        meta = read_meta(path, steps=config.max_steps, settings=known_digests(config))
+        meta = read_meta(path, steps=config.max_steps, settings=accepted_digests(config))
         best = trainer.best
         saved = SavedCheckpoint(path, meta)
         load_trainer_state_dict(trainer, load_tensors(path, meta), saved)

@@ -17,7 +17,7 @@ from zoo.training.config.finetune import FineTuneConfig
 from zoo.training.config.overrides import (
     ConfigDict,
     check_keys,
-    check_kinds,
+    check_tables,
     deep_merge,
     merge_settings,
 )
@@ -52,7 +52,7 @@ def finetune_config(
     """Return the configuration from the preset, a file and options, in increasing precedence."""
     from zoo.plugins import get_family
 
-    check_kinds(values, overrides)
+    check_tables(values, overrides)
     requested = merge_settings(values, overrides)
     check_keys(requested, struct_type, "", "settings")
     requested = _with_label_names(requested)

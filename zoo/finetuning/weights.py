@@ -70,7 +70,7 @@ def load_backbone(
             )
         if size > before:
             LOG.info("new embeddings of %s tokens, which %s lacks", size - before, reference)
-    record = ModelRecord.of(reference, checkpoint, unused)
+    record = ModelRecord.from_checkpoint(reference, checkpoint, unused)
     return InitRecord(
         config=msgspec.to_builtins(init.config),
         tokenizer=None if init.tokenizer is None else init.tokenizer.info,

@@ -39,9 +39,11 @@ def require_pretrained(config: "RunConfig") -> None:
 
 
 def add_adapter(setup: "RunSetup", model: nn.Module, new_parameters: Collection[str]) -> None:
-    """Add the adapter of a run to its model, and freeze all that it does not train."""
-    # Trained are the adapter, the head if it is learned from labels, and parameters that no
-    # checkpoint has.
+    """Add the adapter of a run to its model, and freeze all that it does not train.
+
+    The adapter is trained, with the head if it is learned from labels, and parameters that no
+    checkpoint has.
+    """
     networks = setup.objective.models_to_save(model)
     if len(networks) > 1:
         raise UsageError(
@@ -55,20 +57,23 @@ def add_adapter(setup: "RunSetup", model: nn.Module, new_parameters: Collection[
             "the task adds tokens, whose embeddings an adapter does not train",
             "leave --adapter out",
         )
-    before = {id(parameter) for parameter in network.module.parameters()}
+    model_ids = {id(parameter) for parameter in network.module.parameters()}
     seed = torch_seed(setup.config.seed, "adapter")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         method = parse_adapter(setup.config.adapter or {})
         method.add_to(network.module, adaptable_model(setup, network))
-    trained = {*new_parameters, *head_parameters(setup, network)}
+    trained_names = {*new_parameters, *head_parameters(setup, network)}
     if getattr(setup.config, "trainable", "all") == "embeddings":
-        trained |= set(vocabulary_tensors(setup.family, network.config, network.head))
-    # new parameters outside of the network, such as a projection's, are trained in any case
-    named = network.module.named_parameters(remove_duplicate=False)
-    wanted = {id(parameter) for name, parameter in named if name in trained}
+        trained_names |= set(vocabulary_tensors(setup.family, network.config, network.head))
+    trained_ids = set()
+    for name, parameter in network.module.named_parameters(remove_duplicate=False):
+        if name in trained_names:
+            trained_ids.add(id(parameter))
+    # New parameters outside of the network, such as a projection's, are trained in any case.
     for parameter in network.module.parameters():
-        parameter.requires_grad_(id(parameter) not in before or id(parameter) in wanted)
+        is_of_adapter = id(parameter) not in model_ids
+        parameter.requires_grad_(is_of_adapter or id(parameter) in trained_ids)
 
 
 def adaptable_model(setup: "RunSetup", network: "TrainedModel") -> AdaptableModel:
@@ -93,11 +98,14 @@ def adapter_record(
     """Return the record of a run's adapter, with all settings and its base."""
     method = parse_adapter(setup.config.adapter or {}).resolved(adaptable_model(setup, network))
     base = pretrained.models["model"]
-    path = Path(base.reference).expanduser()
+    reference = base.reference
+    path = Path(reference).expanduser()
+    if path.is_dir():
+        reference = str(path.resolve())
     return AdapterRecord(
         settings=adapter_settings(method),
         base=BaseRecord(
-            reference=str(path.resolve()) if path.is_dir() else base.reference,
+            reference=reference,
             weights=weights_digest(base.files),
             head=base.head,
             source=base.source,
@@ -108,5 +116,8 @@ def adapter_record(
 
 def has_tokenizer_of_base(setup: "RunSetup") -> bool:
     """Return whether a run's model reads texts with the tokenizer of its base."""
-    base = None if setup.init is None else setup.init.tokenizer
-    return setup.tokenizer is None or (base is not None and setup.tokenizer.json == base.json)
+    if setup.tokenizer is None:
+        return True
+    if setup.init is None or setup.init.tokenizer is None:
+        return False
+    return setup.tokenizer.json == setup.init.tokenizer.json

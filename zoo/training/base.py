@@ -47,8 +47,10 @@ class RunSetup(ABC):
 
     @property
     def generation(self) -> Mapping[str, Any]:
-        """Settings of generation that final models are saved with: the pretrained model's."""
-        # None if the tokenizer is another one, since they name tokens by their ids.
+        """Settings of generation that final models are saved with: the pretrained model's.
+
+        There are none if the tokenizer is another one, since they name tokens by their ids.
+        """
         return {} if self.init is None else self.init.generation_with(self.tokenizer)
 
     @abstractmethod
@@ -64,8 +66,10 @@ class RunSetup(ABC):
         """Return name -> what a person should know of the data and the steps before training."""
 
     def data_log(self) -> dict[str, Any] | None:
-        """Return what the first record of ``metrics.jsonl`` says of the data, if anything."""
-        # It only depends on the data and the settings.
+        """Return what the first record of ``metrics.jsonl`` says of the data, if anything.
+
+        The result only depends on the data and the settings.
+        """
         return None
 
     @abstractmethod
@@ -81,15 +85,20 @@ class RunSetup(ABC):
         """Return the record of the data, and of results, in the manifest of a final model."""
 
     def run_files(self) -> dict[str, bytes]:
-        """Return name -> content of further files of the run's directory that never change."""
-        # By default the tokenizer of the pretrained model, if any, so that a resumed run does not
-        # need that model.
-        tokenizer = None if self.init is None else self.init.tokenizer
-        return {} if tokenizer is None else {TOKENIZER: tokenizer.json}
+        """Return name -> content of further files of the run's directory that never change.
+
+        By default, this is the tokenizer of the pretrained model, if any, so that a resumed run
+        does not need that model.
+        """
+        if self.init is None or self.init.tokenizer is None:
+            return {}
+        return {TOKENIZER: self.init.tokenizer.json}
 
     def replaced_parameters(self, model: nn.Module) -> Iterable[Tensor]:
         """Return the parameters that ``load_pretrained`` and ``prepare_model`` set as a whole."""
-        return [] if self.init is None else self.init.loaded_parameters(self.objective, model)
+        if self.init is None:
+            return []
+        return self.init.loaded_parameters(self.objective, model)
 
     def load_pretrained(self, model: nn.Module) -> InitRecord:
         """Load the weights of ``init`` into the module to train; see ``PretrainedInit``."""
@@ -97,8 +106,10 @@ class RunSetup(ABC):
         return self.init.load_weights(self.objective, model)
 
     def prepare_model(self, model: nn.Module) -> None:  # noqa: B027 (optional)
-        """Change the module to train before the optimizer is made, such as freeze parameters."""
-        # Called in each process of a run, after its initial weights were loaded.
+        """Change the module to train before the optimizer is made, such as freeze parameters.
+
+        Each process of a run calls it, after its initial weights were loaded.
+        """
 
     def callbacks(self, run: Path) -> "list[Callback]":
         """Return callbacks of this kind of run, which precede the callbacks of all runs."""

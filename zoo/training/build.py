@@ -54,13 +54,22 @@ def open_trainer(
     force: bool = False,
     max_time: float | None = None,
 ) -> Iterator[Trainer]:
-    """Yield the trainer of a run, which holds the lock of the run's directory."""
-    # With ``force``, a directory in the place of a new one is moved, see ``set_aside``.
+    """Yield the trainer of a run, which holds the lock of the run's directory.
+
+    Args:
+        setup: setup of the run.
+        path: directory of the run.
+        dist: the processes of the run.
+        new: whether the run begins, and the directory is created.
+        force: move a directory in the place of a new one, see ``set_aside``.
+        max_time: seconds of training; ``None`` for no limit.
+    """
     kernels = deterministic_algorithms(setup.config.deterministic)
     with handle_signals() as stop, kernels, contextlib.ExitStack() as lock:
         if dist.is_main_process and not new:
             lock.enter_context(locked(path))
-            remove_stale_staging(path.absolute().parent)  # of a process that was killed
+            # A process that was killed may have left its staging directory.
+            remove_stale_staging(path.absolute().parent)
         if dist.is_main_process and new and force:
             set_aside(path)
         dist.barrier()
@@ -82,8 +91,10 @@ def open_trainer(
             if not isinstance(error.__cause__, OSError):
                 raise
             steps = list(list_checkpoints(path))
-            saved = f"the checkpoint of step {steps[-1]:,}" if steps else "no checkpoint yet"
-            hint = f"{path} has {saved}, and its log; make room, and `{command}` resumes it"
+            checkpoint = "no checkpoint yet"
+            if steps:
+                checkpoint = f"the checkpoint of step {steps[-1]:,}"
+            hint = f"{path} has {checkpoint}, and its log; make room, and `{command}` resumes it"
             raise UsageError(error.what, hint) from error.__cause__
         if dist.is_main_process and trainer.stopped_at is not None:
             LOG.info(
@@ -112,24 +123,31 @@ class PreparedRun:
 def prepare_run(setup: RunSetup, run: Path, dist: DistContext) -> PreparedRun:
     """Build the model and its data loaders, and find the checkpoint to resume from."""
     checkpoint = last_intact_checkpoint(run, setup.config, dist)
-    adapted = setup.config.adapter is not None
-    loads_all = checkpoint is not None and (checkpoint.meta.step > 0 or setup.init is not None)
-    loads_all = loads_all and not adapted  # then the weights are the base's
-    built = build_model(setup, loads_all=loads_all)
-    model = built.module
+    has_adapter = setup.config.adapter is not None
+    # The checkpoint of step 0 has weights only if the run starts from a pretrained model. With an
+    # adapter, no checkpoint has the base's weights.
+    loads_all = False
+    if checkpoint is not None and not has_adapter:
+        loads_all = checkpoint.meta.step > 0 or setup.init is not None
+    partial_model = build_model(setup, loads_all=loads_all)
+    model = partial_model.module
     pretrained = _load_pretrained(setup, run, model, checkpoint)
-    if adapted:
+    if has_adapter:
         assert pretrained is not None, "an adapter changes a pretrained model"
         add_adapter(setup, model, pretrained.new_parameters)
-    setup.prepare_model(model)  # decides as well what is trained
-    if adapted and checkpoint is not None and checkpoint.meta.step == 0:
+    setup.prepare_model(model)  # This also decides what is trained.
+    if has_adapter and checkpoint is not None and checkpoint.meta.step == 0:
         groups = load_tensors(checkpoint.path, checkpoint.meta)
         weights = saved_state_dict(model, setup.config)
         copy_weights_into(weights, groups.get("weights", {}), checkpoint.path)
-    if not loads_all:  # otherwise weights are loaded later, with the optimizer's state
-        built.require_values()
-    loader = setup.train_dataloader(dist, completed_steps=checkpoint.meta.step if checkpoint else 0)
-    parent = None if checkpoint is None else read_manifest(run).parent
+    if not loads_all:  # Otherwise weights are loaded later, with the optimizer's state.
+        partial_model.require_values()
+    completed_steps = 0
+    parent = None
+    if checkpoint is not None:
+        completed_steps = checkpoint.meta.step
+        parent = read_manifest(run).parent
+    loader = setup.train_dataloader(dist, completed_steps=completed_steps)
     if parent is not None:
         loader.start_at(parent.step, parent.rows)
     return PreparedRun(
@@ -143,15 +161,18 @@ def prepare_run(setup: RunSetup, run: Path, dist: DistContext) -> PreparedRun:
 
 
 def build_model(setup: RunSetup, *, loads_all: bool = False) -> PartlyInitialized:
-    """Build the module to train; of its parameters, those that are loaded are not initialized."""
+    """Build the module to train, and initialize the parameters that are not loaded."""
     torch.manual_seed(setup.config.seed)
 
-    def replaced(model: nn.Module) -> Iterable[Tensor]:
-        return model.parameters() if loads_all else setup.replaced_parameters(model)
+    def build() -> nn.Module:
+        return setup.objective.model(setup.family, setup.model_config)
 
-    return build_without_init(
-        lambda: setup.objective.model(setup.family, setup.model_config), replaced
-    )
+    def replaced_parameters(model: nn.Module) -> Iterable[Tensor]:
+        if loads_all:
+            return model.parameters()
+        return setup.replaced_parameters(model)
+
+    return build_without_init(build, replaced_parameters)
 
 
 def _load_pretrained(
@@ -165,7 +186,7 @@ def _load_pretrained(
             f"{run} has no checkpoint left, and began with pretrained weights",
             "put its checkpoints back, or begin another run",
         )
-    if setup.config.adapter is not None:  # checkpoints of the run do not have the base's weights
+    if setup.config.adapter is not None:  # Checkpoints of the run do not have the base's weights.
         record = setup.load_pretrained(model)
         return setup.init.record or record
     if checkpoint is not None and checkpoint.meta.step == 0:
@@ -188,7 +209,6 @@ def build_trainer(
         for name, trained in setup.objective.models_to_save(prepared.loss_module.model).items():
             file = model_file(setup.family, setup.tokenizer, trained, setup.generation)
             check_writable(run / name, setup.family, setup.tokenizer, file)
-    checkpoint = prepared.checkpoint
     trainer = Trainer(
         prepared.loss_module,
         setup.config,
@@ -198,29 +218,37 @@ def build_trainer(
         stop=stop,
         max_time=max_time,
     )
-    if checkpoint is not None and checkpoint.meta.step > 0:  # step 0 only holds initial weights
-        tensors = load_tensors(checkpoint.path, checkpoint.meta)
-        load_trainer_state_dict(trainer, tensors, checkpoint)
-    position = checkpoint.meta.metrics_position if checkpoint else 0
+    checkpoint = prepared.checkpoint
+    metrics_position = 0
+    if checkpoint is not None:
+        metrics_position = checkpoint.meta.metrics_position
+        if checkpoint.meta.step > 0:  # Step 0 only has initial weights.
+            tensors = load_tensors(checkpoint.path, checkpoint.meta)
+            load_trainer_state_dict(trainer, tensors, checkpoint)
     logs = None
     if dist.is_main_process:
         throughput = Throughput(dist.device, devices=dist.world_size)
-        logs = LoggingCallback(run, setup.loggers, throughput, position, setup.data_log())
-    saving = CheckpointCallback(run, setup, logs, prepared.pretrained, prepared.checkpoint)
-    # a checkpoint is saved before the report is rendered
-    trainer.callbacks = [*setup.callbacks(run), saving, *([logs] if logs else [])]
+        logs = LoggingCallback(run, setup.loggers, throughput, metrics_position, setup.data_log())
+    saving = CheckpointCallback(run, setup, logs, prepared.pretrained, checkpoint)
+    # A checkpoint is saved before the report is rendered.
+    trainer.callbacks = [*setup.callbacks(run), saving]
+    if logs is not None:
+        trainer.callbacks.append(logs)
     return trainer
 
 
 def log_plan(path: Path, setup: RunSetup, loss_module: LossModule) -> None:
     """Log what is trained, on what, for how long and where to, before a run begins."""
     parameters = sum(p.numel() for p in loss_module.parameters() if p.requires_grad)
+    name = setup.family.name
     size = getattr(setup.config, "size", None)
-    name = f"{setup.family.name} {size}" if size and setup.init is None else setup.family.name
+    if size and setup.init is None:
+        name = f"{name} {size}"
     if setup.config.init_from is not None:
         name = f"{name} from {setup.config.init_from.model}"
     model = f"{name}, {parameters:,} parameters to train, {setup.objective.name}"
-    for label, text in {"model": model, **setup.plan(), "directory": str(path)}.items():
+    plan = {"model": model, **setup.plan(), "directory": str(path)}
+    for label, text in plan.items():
         LOG.info("%s: %s", label, text)
 
 
@@ -228,10 +256,10 @@ def log_resumed_step(path: Path, config: RunConfig, prepared: PreparedRun) -> No
     """Log the step at which a run is resumed."""
     step = 0 if prepared.checkpoint is None else prepared.checkpoint.meta.step
     parent = prepared.parent
-    last = f"{config.max_steps:,}"
+    total = f"{config.max_steps:,}"
     if parent is not None and parent.step == step and not (path / PERFORMANCE_FILE).exists():
-        LOG.info("%s continues %s at step %s of %s", path, parent.path, f"{step:,}", last)
+        LOG.info("%s continues %s at step %s of %s", path, parent.path, f"{step:,}", total)
     elif (path / "model").is_dir() and not was_stopped(path):
         LOG.info("%s is already finished, at step %s", path, f"{step:,}")
     else:
-        LOG.info("%s is resumed at step %s of %s", path, f"{step:,}", last)
+        LOG.info("%s is resumed at step %s of %s", path, f"{step:,}", total)

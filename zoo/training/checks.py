@@ -41,22 +41,31 @@ def check_resume(values: Mapping[str, Any], *, kills: int = 2, device: str | Non
     with scratch_directory() as scratch:
         file = scratch / "settings.yaml"
         file.write_text(dump_yaml({**values, "keep_optimizer": True}), encoding="utf-8")
-        more = ["--device", device] if device else []
-        whole, broken = scratch / "whole", scratch / "run"
-        started = time.monotonic()
-        _finish([str(file), "-o", str(broken), *more], scratch)
-        lasted = time.monotonic() - started
+        uninterrupted = scratch / "whole"
+        interrupted = scratch / "run"
+
+        def arguments() -> list[str]:
+            """Return the arguments that start the run, or resume it if it has begun."""
+            if interrupted.exists():
+                run_arguments = ["--resume", str(interrupted)]
+            else:
+                run_arguments = [str(file), "-o", str(interrupted)]
+            if device:
+                run_arguments += ["--device", device]
+            return run_arguments
+
+        start_time = time.monotonic()
+        _finish(arguments(), scratch)
+        duration = time.monotonic() - start_time
         # Both runs have the same path, which their manifests record.
-        broken.rename(whole)
-        seen = []
+        interrupted.rename(uninterrupted)
+        lines_at_kills = []
         for _ in range(kills):
-            known = ["--resume", str(broken)] if broken.exists() else [str(file), "-o", str(broken)]
-            seen.append(_kill([*known, *more], broken, within=lasted))
-        known = ["--resume", str(broken)] if broken.exists() else [str(file), "-o", str(broken)]
-        _finish([*known, *more], scratch)
-        tensors = _compare(whole, broken)
-        size = (whole / METRICS_FILE).stat().st_size
-    return ResumeCheck(int(values["max_steps"]), tuple(seen), tensors, size)
+            lines_at_kills.append(_kill(arguments(), interrupted, within=duration))
+        _finish(arguments(), scratch)
+        tensors = _compare(uninterrupted, interrupted)
+        log_bytes = (uninterrupted / METRICS_FILE).stat().st_size
+    return ResumeCheck(int(values["max_steps"]), tuple(lines_at_kills), tensors, log_bytes)
 
 
 def _command(arguments: Sequence[str]) -> list[str]:
@@ -70,76 +79,92 @@ def _finish(arguments: Sequence[str], scratch: Path) -> None:
         scratch: temporary directory of both runs. If its disk is full, ``scratch_directory`` says
             so: the command's own hint, to resume the run, is of no use for a temporary one.
     """
-    done = subprocess.run(_command(arguments), capture_output=True, text=True, check=False)
-    if done.returncode:
-        messages = done.stderr.strip().splitlines()
+    process = subprocess.run(_command(arguments), capture_output=True, text=True, check=False)
+    if not process.returncode:
+        return
+    messages = process.stderr.strip().splitlines()
+    message = "the run failed"
+    if messages:
+        message = messages[-1].removeprefix("error: ")
         for code in NO_ROOM:
-            words = os.strerror(code)
-            if messages and words in messages[-1] and str(scratch.parent) in messages[-1]:
-                raise OSError(code, words, str(scratch))
-        error = ZooError(messages[-1].removeprefix("error: ") if messages else "the run failed")
-        error.exit_code = done.returncode  # type: ignore[misc]
-        raise error
+            reason = os.strerror(code)
+            if reason in messages[-1] and str(scratch.parent) in messages[-1]:
+                raise OSError(code, reason, str(scratch))
+    error = ZooError(message)
+    error.exit_code = process.returncode  # type: ignore[misc]
+    raise error
 
 
 def _kill(arguments: Sequence[str], run: Path, *, within: float) -> int:
     """Start or resume a run, kill it some time after its next step, and count the log's lines."""
-    before = _lines(run)
+    lines_at_start = _count_lines(run)
     process = subprocess.Popen(
         _command(arguments), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    while process.poll() is None and _lines(run) <= before:
+    while process.poll() is None and _count_lines(run) <= lines_at_start:
         time.sleep(0.01)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(random.uniform(0, within / 10))
     with contextlib.suppress(ProcessLookupError):
         os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    return _lines(run)
+    return _count_lines(run)
 
 
-def _lines(run: Path) -> int:
+def _count_lines(run: Path) -> int:
     try:
         return (run / METRICS_FILE).read_bytes().count(b"\n")
     except FileNotFoundError:
         return 0
 
 
-def _compare(whole: Path, broken: Path) -> int:
+def _compare(uninterrupted: Path, resumed: Path) -> int:
     """Compare all files of two runs, and count the tensors of their last checkpoints."""
-    from zoo.conversion.checks.round_trip import bitwise_equal
-    from zoo.io.tensors.safetensors import SafetensorsReader
     from zoo.training.state.checkpoints import list_checkpoints
     from zoo.training.state.equal_files import differing_files
 
-    lines = zip(_content(whole), _content(broken), strict=False)
-    for number, (first, second) in enumerate(lines, 1):
-        if first != second:
+    _compare_logs(uninterrupted, resumed)
+    step, checkpoint = list(list_checkpoints(uninterrupted).items())[-1]
+    resumed_step, resumed_checkpoint = list(list_checkpoints(resumed).items())[-1]
+    if step != resumed_step:
+        raise VerificationError(f"the runs ended at steps {step} and {resumed_step}")
+    tensors = _compare_tensors(checkpoint, resumed_checkpoint)
+    differing_names = differing_files(uninterrupted, resumed)
+    if differing_names:
+        raise VerificationError(f"{', '.join(differing_names)} differ after resuming")
+    return tensors
+
+
+def _compare_logs(uninterrupted: Path, resumed: Path) -> None:
+    lines = (uninterrupted / METRICS_FILE).read_bytes().splitlines()
+    resumed_lines = (resumed / METRICS_FILE).read_bytes().splitlines()
+    pairs = zip(lines, resumed_lines, strict=False)
+    for number, (line, resumed_line) in enumerate(pairs, 1):
+        if line != resumed_line:
             raise VerificationError(
-                f"the logs differ in line {number}: {first.decode()} and {second.decode()}"
+                f"the logs differ in line {number}: {line.decode()} and {resumed_line.decode()}"
             )
-    if len(_content(whole)) != len(_content(broken)):
+    if len(lines) != len(resumed_lines):
         raise VerificationError("the logs are of different lengths")
-    (step, one_), (other_step, other_) = (
-        list(list_checkpoints(run).items())[-1] for run in (whole, broken)
-    )
-    if step != other_step:
-        raise VerificationError(f"the runs ended at steps {step} and {other_step}")
-    compared = 0
-    for path in sorted(one_.rglob("*.safetensors")):
-        twin = other_ / path.relative_to(one_)
-        with SafetensorsReader([path]) as a, SafetensorsReader([twin]) as b:
-            for name in a.tensors:
-                if not bitwise_equal(a.read(name), b.read(name)):
+
+
+def _compare_tensors(checkpoint: Path, resumed_checkpoint: Path) -> int:
+    """Compare the tensors of two checkpoints, and return their number."""
+    from zoo.conversion.checks.round_trip import bitwise_equal
+    from zoo.io.tensors.safetensors import SafetensorsReader
+
+    count = 0
+    for path in sorted(checkpoint.rglob("*.safetensors")):
+        resumed_path = resumed_checkpoint / path.relative_to(checkpoint)
+        with (
+            SafetensorsReader([path]) as reader,
+            SafetensorsReader([resumed_path]) as resumed_reader,
+        ):
+            for name in reader.tensors:
+                if not bitwise_equal(reader.read(name), resumed_reader.read(name)):
                     raise VerificationError(f"{path.name}: {name} differs after resuming")
-                compared += 1
-    if differing := differing_files(whole, broken):
-        raise VerificationError(f"{', '.join(differing)} differ after resuming")
-    return compared
-
-
-def _content(run: Path) -> list[bytes]:
-    return (run / METRICS_FILE).read_bytes().splitlines()
+                count += 1
+    return count
 
 
 @dataclass(frozen=True)
@@ -157,29 +182,43 @@ TOLERANCE = 1e-6
 
 
 def check_grad_accumulation(config: TrainConfig, *, offline: bool = False) -> AccumulationCheck:
-    """Compare the gradients of one step's batch, whole and split into micro-batches."""
-    # With a sequence-length warm-up, a batch of its shorter rows is also compared. Gradients are
-    # computed in float64 and without dropout, so that rounding and randomness hide nothing.
+    """Compare the gradients of one step's batch, as a whole and split into micro-batches.
+
+    With a sequence-length warm-up, a batch of its shorter rows is also compared. Gradients are
+    computed in float64 and without dropout, so that rounding and randomness hide nothing.
+    """
     from zoo.training.setup import pretrain_setup
 
     setup = pretrain_setup(config, offline=offline)
-    splits, worst = dict[int, float](), ("", 0.0)
-    for objective in filter(None, (setup.warmup_objective, setup.objective)):
+    objectives = [setup.objective]
+    if setup.warmup_objective is not None:
+        objectives.insert(0, setup.warmup_objective)
+    max_differences: dict[int, float] = {}
+    worst_parameter = ""
+    max_difference = 0.0
+    for objective in objectives:
         rows = config.batch_size(objective.length)
-        whole = _gradients(setup, objective, rows)
-        default = min(rows, config.micro_batch_size(objective.length))
-        for size in sorted({1, max(1, rows // 2), max(1, rows // 3), default} - {rows}):
-            part = _gradients(setup, objective, size)
-            far = {name: _distance(whole[name], part[name]) for name in whole}
-            name = max(far, key=far.__getitem__)
-            splits[size] = max(far[name], splits.get(size, 0.0))
-            worst = max(worst, (name, far[name]), key=lambda pair: pair[1])
-    if not worst[1] <= TOLERANCE:
+        batch_gradients = _gradients(setup, objective, rows)
+        default_size = min(rows, config.micro_batch_size(objective.length))
+        for size in sorted({1, max(1, rows // 2), max(1, rows // 3), default_size} - {rows}):
+            gradients = _gradients(setup, objective, size)
+            differences = {}
+            for name, gradient in batch_gradients.items():
+                differences[name] = _distance(gradient, gradients[name])
+            name = max(differences, key=differences.__getitem__)
+            max_differences[size] = max(differences[name], max_differences.get(size, 0.0))
+            if differences[name] > max_difference:
+                worst_parameter = name
+                max_difference = differences[name]
+    if not max_difference <= TOLERANCE:
         raise VerificationError(
-            f"the gradient of {worst[0]} changes by {worst[1]:.1e} when the batch is split",
+            f"the gradient of {worst_parameter} changes by {max_difference:.1e} when the batch is "
+            "split",
             "the objective's sums and counts do not go together",
         )
-    return AccumulationCheck(config.global_batch_size, dict(sorted(splits.items())), worst[0])
+    return AccumulationCheck(
+        config.global_batch_size, dict(sorted(max_differences.items())), worst_parameter
+    )
 
 
 def _gradients(setup: "PretrainSetup", objective: "Objective", rows_at_once: int) -> dict[str, Any]:
@@ -224,7 +263,12 @@ def _trainer(
 
 
 def _distance(first: Any, second: Any) -> float:
-    # largest absolute difference, relative to the largest value of the first gradient; infinite for
-    # NaN, since `max` may pass over a NaN
-    largest, difference = float(first.abs().max()), float((first - second).abs().max())
-    return difference / (largest or 1.0) if math.isfinite(difference) else math.inf
+    """Return the largest absolute difference, relative to the largest value of the first gradient.
+
+    It is infinite for NaN, since ``max`` may pass over a NaN.
+    """
+    largest = float(first.abs().max())
+    difference = float((first - second).abs().max())
+    if not math.isfinite(difference):
+        return math.inf
+    return difference / (largest or 1.0)

@@ -29,29 +29,35 @@ class RunGroup:
     @cached_property
     def summary(self) -> dict[str, tuple[float, float, float]]:
         """Loss and metrics of the last evaluation: name -> (median, lowest, highest)."""
-        values: dict[str, list[float]] = {}
+        values_by_name: dict[str, list[float]] = {}
         for history in self.histories:
-            last = history.validation[-1]
-            terms = last.get("losses", {})
-            flat = {"loss": last["loss"], **(terms if len(terms) > 1 else {}), **last["metrics"]}
-            flat["seconds"] = history.seconds
-            for name, value in flat.items():
-                values.setdefault(name, []).append(value)
+            evaluation = history.validation[-1]
+            numbers = {"loss": evaluation["loss"]}
+            terms = evaluation.get("losses", {})
+            if len(terms) > 1:
+                numbers.update(terms)
+            numbers.update(evaluation["metrics"])
+            numbers["seconds"] = history.seconds
+            for name, number in numbers.items():
+                values_by_name.setdefault(name, []).append(number)
         return {
-            name: (statistics.median(group), min(group), max(group))
-            for name, group in values.items()
+            name: (statistics.median(values), min(values), max(values))
+            for name, values in values_by_name.items()
         }
 
     @property
     def loss(self) -> str:
-        """Name of what the loss measures: the objectives or the task, and the teacher."""
-        # Losses of runs with other names are other quantities, and are not to be compared.
-        config = self.histories[0].config
-        manifest = self.histories[0].manifest
-        name = config.get("task") or config.get("objective") or "loss"
-        options = config.get("task_args") or {}
-        kind = f"{name}, {options['loss']}" if options.get("loss") else str(name)
-        return f"{kind}, distillation" if manifest.get("kind") == "distill" else kind
+        """Name of what the loss measures: the objectives or the task, and the teacher.
+
+        Losses with different names are different quantities, and are not to be compared.
+        """
+        name = self.task
+        options = self.histories[0].config.get("task_args") or {}
+        if options.get("loss"):
+            name = f"{name}, {options['loss']}"
+        if self.histories[0].manifest.get("kind") == "distill":
+            name = f"{name}, distillation"
+        return name
 
     @property
     def task(self) -> str:
@@ -89,13 +95,16 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
     """Return the directories of runs; a directory of several runs stands for all of them."""
     runs: list[Path] = []
     for path in paths:
-        inner = sorted(child for child in path.glob("*/") if _is_run(child))
-        if not _is_run(path) and not inner:
+        if _is_run(path):
+            runs.append(path)
+            continue
+        inner_runs = sorted(child for child in path.glob("*/") if _is_run(child))
+        if not inner_runs:
             raise SourceError(
                 f"{path} is not a run",
                 "give directories of `zoo pretrain`, `zoo finetune` or `zoo distill`",
             )
-        runs += [path] if _is_run(path) else inner
+        runs.extend(inner_runs)
     return list(dict.fromkeys(runs))
 
 
@@ -114,21 +123,22 @@ def group_runs(paths: Sequence[Path]) -> list[RunGroup]:
                 f"{path} has no evaluation yet", f"`{resume_command(command, path)}` resumes it"
             )
         settings = {name: value for name, value in history.config.items() if name != SEED}
-        for known, members in groups:
-            if known == settings:
+        for group_settings, members in groups:
+            if group_settings == settings:
                 members.append((path, history))
                 break
         else:
             groups.append((settings, [(path, history)]))
-    first = groups[0][0]
-    found = []
+    first_settings, _ = groups[0]
+    run_groups = []
     for settings, members in groups:
         runs = [path for path, _ in members]
         if all(path.name.startswith(SEED_PREFIX) for path in runs):
             name = runs[0].resolve().parent.name
         else:
             name = ", ".join(path.resolve().name for path in runs)
-        same_family = settings["family"] == first["family"]
-        changes = list(config_diff(first, settings)) if same_family else []
-        found.append(RunGroup(name, changes, runs, [history for _, history in members]))
-    return found
+        changes: list[str] = []
+        if settings["family"] == first_settings["family"]:
+            changes = list(config_diff(first_settings, settings))
+        run_groups.append(RunGroup(name, changes, runs, [history for _, history in members]))
+    return run_groups

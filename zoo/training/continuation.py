@@ -1,6 +1,6 @@
 """A new run that goes on where another one stopped: the settings, and what it takes over."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,27 +11,27 @@ from zoo.io.digests.self_digest import NO_DIGEST, add_digest
 from zoo.io.json import encode_json
 from zoo.report.mistakes import MISTAKES, read_mistakes
 from zoo.training.config.finetune import FineTuneConfig
-from zoo.training.config.overrides import ConfigDict, check_kinds, config_diff
+from zoo.training.config.overrides import ConfigDict, check_tables, config_diff
 from zoo.training.config.run_config import RunConfig
-from zoo.training.config.schema import DROPOUT, validate_config, with_given
+from zoo.training.config.schema import DROPOUT, validate_config, with_requested
 from zoo.training.logging.jsonl import METRICS_FILE
 from zoo.training.state.checkpoints import (
     CHECKPOINTS,
     STATE,
     CheckpointMeta,
-    is_optimizer_file,
-    known_digests,
+    accepted_digests,
     link_or_copy,
     list_checkpoints,
     read_meta,
     settings_digest,
+    without_optimizer_files,
 )
 from zoo.training.state.location import DATA_OPTIONS
 from zoo.training.state.recovery import SavedCheckpoint
 from zoo.training.state.run_manifest import RunManifest
 
-# settings that may change; the state of a run goes with all others
-CHANGEABLE = {
+# Settings that may change. The state of a run goes with all others.
+CHANGEABLE_SETTINGS = {
     "max_steps",
     "warmup_ratio",
     "global_batch_tokens",
@@ -66,8 +66,8 @@ CHANGEABLE = {
     "distillation.cache_teacher",
     *map(".".join, DATA_OPTIONS),
 }
-# settings that the state of the optimizer goes with, and nothing else
-OF_OPTIMIZER = {
+# Settings that only the state of the optimizer goes with.
+OPTIMIZER_SETTINGS = {
     "optimizer.name",
     "optimizer.min_dim_size_to_factor",
     "optimizer.initial_accumulator_value",
@@ -77,42 +77,74 @@ OF_OPTIMIZER = {
 
 def continued_config(
     parent: Path,
-    before: ConfigDict,
-    given: Mapping[str, Any],
+    parent_settings: ConfigDict,
+    requested: Mapping[str, Any],
     config_type: type[RunConfig],
     *,
     reset_optimizer: bool,
 ) -> RunConfig:
-    """Return the configuration of a run that continues another one."""
-    # It begins with the last checkpoint of its parent, under its own settings. Order, masks and
-    # dropout are functions of the seed and the step, so that it ends like a parent that had these
-    # settings from the beginning. With another batch size, it begins with the row after those that
-    # were read.
-    check_kinds(given)
-    config = validate_config(with_given(before, given, config_type), config_type)
-    changeable = CHANGEABLE | (OF_OPTIMIZER if reset_optimizer else set())
-    if issubclass(config_type, FineTuneConfig):
-        changeable = changeable | {"num_train_epochs"}
-        if "num_train_epochs" in given and "max_steps" not in given:
-            config = msgspec.structs.replace(config, max_steps=0)  # follow from the epochs
-    if "warmup_ratio" in given and "warmup_steps" not in given.get("lr_scheduler", {}):
+    """Return the configuration of a run that continues another one.
+
+    The run begins with the last checkpoint of its parent, under its own settings. Order, masks and
+    dropout are functions of the seed and the step, so that it ends like a parent that had these
+    settings from the beginning. With another batch size, it begins with the row after those that
+    were read.
+
+    Args:
+        parent: directory of the run to continue.
+        parent_settings: the settings of that run.
+        requested: the settings that override them.
+        config_type: type of both configurations.
+        reset_optimizer: whether the run begins with a new state of the optimizer.
+
+    Raises:
+        UsageError: a setting changes that the state of the parent depends on.
+    """
+    check_tables(requested)
+    parent_config = validate_config(parent_settings, config_type)
+    config = validate_config(with_requested(parent_settings, requested, config_type), config_type)
+    if (
+        issubclass(config_type, FineTuneConfig)
+        and "num_train_epochs" in requested
+        and "max_steps" not in requested
+    ):
+        config = msgspec.structs.replace(config, max_steps=0)  # The steps follow from the epochs.
+    if "warmup_ratio" in requested and "warmup_steps" not in requested.get("lr_scheduler", {}):
         schedule = msgspec.structs.replace(config.lr_scheduler, warmup_steps=0)
         config = msgspec.structs.replace(config, lr_scheduler=schedule)
-    first = validate_config(before, config_type)
-    for line in config_diff(msgspec.to_builtins(first), msgspec.to_builtins(config)):
+    changeable = set(CHANGEABLE_SETTINGS)
+    if reset_optimizer:
+        changeable |= OPTIMIZER_SETTINGS
+    if issubclass(config_type, FineTuneConfig):
+        changeable.add("num_train_epochs")
+    _check_changes(parent, parent_config, config, changeable)
+    return _with_parent_warmup(parent, parent_config, config)
+
+
+def _check_changes(
+    parent: Path, parent_config: RunConfig, config: RunConfig, changeable: Collection[str]
+) -> None:
+    """Check that only changeable settings, and dropout, differ from those of the parent."""
+    differences = config_diff(msgspec.to_builtins(parent_config), msgspec.to_builtins(config))
+    for line in differences:
         name, _, values = line.partition(": ")
         if name in changeable or (name.startswith("config.") and name.endswith(DROPOUT)):
             continue
         what = f"{name} cannot change where {parent} is continued: {values}"
-        if name in OF_OPTIMIZER:
+        if name in OPTIMIZER_SETTINGS:
             raise UsageError(what, "--reset-optimizer begins with a new state of the optimizer")
-        model = "" if name == "seed" else f", such as one with --init-from {parent / 'model'}"
-        raise UsageError(what, f"leave it out, or begin another run{model}")
-    # as many steps of shorter rows as the parent
+        hint = "leave it out, or begin another run"
+        if name != "seed":
+            hint += f", such as one with --init-from {parent / 'model'}"
+        raise UsageError(what, hint)
+
+
+def _with_parent_warmup(parent: Path, parent_config: RunConfig, config: RunConfig) -> RunConfig:
+    """Return a configuration with as many steps of shorter rows as the parent."""
     warmup = getattr(config, "seq_len_warmup", None)
-    steps = first.seq_len_warmup_steps
-    if warmup is None or config.max_steps == first.max_steps:
+    if warmup is None or config.max_steps == parent_config.max_steps:
         return config
+    steps = parent_config.seq_len_warmup_steps
     if config.max_steps <= steps:
         raise UsageError(
             f"the first {steps} steps of {parent} have shorter rows, and this run would have "
@@ -126,12 +158,16 @@ def continued_config(
 def rows_read(config: RunConfig, record: RunManifest, step: int) -> int:
     """Return the number of rows of the training data that a run has read before a step."""
     sizes = config.step_sizes()
-    warmup_steps = config.seq_len_warmup_steps
-    # shorter rows count while the run has them, and not later
-    first, size = (0, sizes[-1]) if step < warmup_steps else (warmup_steps, sizes[0])
-    if record.parent is not None and record.parent.step >= first:
-        return record.parent.rows + (step - record.parent.step) * size
-    return (step - first) * size
+    # Shorter rows count while the run has them, and not later.
+    if step < config.seq_len_warmup_steps:
+        first_step = 0
+        rows_per_step = sizes[-1]
+    else:
+        first_step = config.seq_len_warmup_steps
+        rows_per_step = sizes[0]
+    if record.parent is not None and record.parent.step >= first_step:
+        return record.parent.rows + (step - record.parent.step) * rows_per_step
+    return (step - first_step) * rows_per_step
 
 
 def check_state(
@@ -161,10 +197,12 @@ def check_progress(parent: Path, saved: SavedCheckpoint, config: RunConfig) -> N
             "--max-steps is the total number of steps, with those that are done",
         )
     if patience is not None and saved.meta.best is not None:
-        without = step // config.eval_steps - saved.meta.best[1] // config.eval_steps
-        if without >= patience:
+        _, best_step = saved.meta.best
+        evaluations = step // config.eval_steps - best_step // config.eval_steps
+        if evaluations >= patience:
             raise UsageError(
-                f"the last {without} evaluations of {parent} were no better than the one before",
+                f"the last {evaluations} evaluations of {parent} were no better than the one "
+                "before",
                 "--set early_stopping_patience=null, or a higher number",
             )
 
@@ -180,36 +218,48 @@ def copy_state(
     """Give a new run what its parent has up to a step.
 
     This is the last and the best checkpoint, the log, and the mistakes at the best evaluation.
+
+    Args:
+        parent: directory of the parent.
+        target: directory of the new run, which is being written.
+        saved: the checkpoint of the parent that the new run begins with.
+        configs: configurations of the parent and of the new run.
+        reset_optimizer: leave the state of the optimizer behind.
     """
-    before, config = configs
+    parent_config, config = configs
     best = saved.meta.best
-    paths = list_checkpoints(parent)
-    chosen = {saved.path: saved.meta}
+    best_path = None
     if best is not None and best[1] != saved.meta.step:
-        if best[1] in paths:
-            path = paths[best[1]]
-            digests = known_digests(before)
-            chosen[path] = read_meta(path, steps=before.max_steps, settings=digests)
-        else:
+        best_path = list_checkpoints(parent).get(best[1])
+        if best_path is None:
             best = None
-    for path, meta in chosen.items():
-        folder = target / CHECKPOINTS / path.name
-        folder.mkdir(parents=True)
-        changes: dict[str, Any] = {"settings": settings_digest(config), "digest": NO_DIGEST}
-        if meta is saved.meta:
-            changes["best"] = best
-        if meta is not saved.meta or reset_optimizer:  # no run goes on from the best one
-            changes["files"] = {n: d for n, d in meta.files.items() if not is_optimizer_file(n)}
-            changes["optimizer"] = "reset" if meta is saved.meta else "dropped"
-        if reset_optimizer:
-            changes["optimizer_began"] = saved.meta.step
-        child: CheckpointMeta = msgspec.structs.replace(meta, **changes)
-        for name in child.files:
-            (folder / name).parent.mkdir(exist_ok=True)
-            link_or_copy(path / name, folder / name)
-        (folder / STATE).write_bytes(add_digest(encode_json(child)))
+    changes: dict[str, Any] = {"settings": settings_digest(config), "digest": NO_DIGEST}
+    if reset_optimizer:
+        changes["optimizer_began"] = saved.meta.step
+    last_changes = {**changes, "best": best}
+    if reset_optimizer:
+        last_changes["files"] = without_optimizer_files(saved.meta.files)
+        last_changes["optimizer"] = "reset"
+    _copy_checkpoint(saved.path, target, msgspec.structs.replace(saved.meta, **last_changes))
+    if best_path is not None:
+        digests = accepted_digests(parent_config)
+        meta = read_meta(best_path, steps=parent_config.max_steps, settings=digests)
+        # No run goes on from the best checkpoint.
+        changes["files"] = without_optimizer_files(meta.files)
+        changes["optimizer"] = "dropped"
+        _copy_checkpoint(best_path, target, msgspec.structs.replace(meta, **changes))
     with (parent / METRICS_FILE).open("rb") as file:
         (target / METRICS_FILE).write_bytes(file.read(saved.meta.metrics_position))
     mistakes = read_mistakes(parent)
     if mistakes is not None and best is not None and mistakes.step == best[1]:
         (target / MISTAKES).write_bytes(encode_json(mistakes))
+
+
+def _copy_checkpoint(path: Path, run: Path, meta: CheckpointMeta) -> None:
+    """Copy a checkpoint into the directory of a run, with the files and the record of ``meta``."""
+    folder = run / CHECKPOINTS / path.name
+    folder.mkdir(parents=True)
+    for name in meta.files:
+        (folder / name).parent.mkdir(exist_ok=True)
+        link_or_copy(path / name, folder / name)
+    (folder / STATE).write_bytes(add_digest(encode_json(meta)))

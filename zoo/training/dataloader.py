@@ -66,8 +66,9 @@ class BatchLoader:
         self.global_batch_size = global_batch_size
         rows = range(global_batch_size)
         if split_micro_batches:
-            whole = split_range(rows, micro_batch_size)
-            self.micro_batches = [share_of(micro, rank, world_size) for micro in whole]
+            self.micro_batches = []
+            for micro in split_range(rows, micro_batch_size):
+                self.micro_batches.append(share_of(micro, rank, world_size))
         else:
             self.micro_batches = split_range(share_of(rows, rank, world_size), micro_batch_size)
         self._order: RowOrder = EpochShuffle(len(dataset), seed) if order is None else order
@@ -79,20 +80,22 @@ class BatchLoader:
 
     def start_at(self, step: int, rows: int) -> None:
         """Begin at a step with the row after those that a run with another batch size has read."""
-        if step < self.first_step:
-            if self.warmup_loader is not None:  # else its steps are over
-                self.warmup_loader.start_at(step, rows)
-        else:
+        if step >= self.first_step:
             self._from_step = step
             self._rows_before = rows
+        elif self.warmup_loader is not None:  # Without a loader, the steps of the warm-up are over.
+            self.warmup_loader.start_at(step, rows)
 
     def batches(self, step: int) -> list[Batch]:
-        """Return the micro-batches of a step, and start to prepare the next step's."""
-        # They are on the device, to which they were copied during the step before.
-        ready = self._next
-        if ready is None or ready[0] != step:
-            ready = (step, self._pool.submit(self._prepare, step))
-        batches = self._transfer.finish(ready[1].result())
+        """Return the micro-batches of a step, and start to prepare the next step's.
+
+        They are on the device, to which they were copied during the previous step.
+        """
+        if self._next is not None and self._next[0] == step:
+            pending = self._next[1]
+        else:
+            pending = self._pool.submit(self._prepare, step)
+        batches = self._transfer.finish(pending.result())
         self._next = (step + 1, self._pool.submit(self._prepare, step + 1))
         return batches
 
@@ -137,14 +140,15 @@ class BatchLoader:
         lengths = self._lengths
         if lengths is None:
             return self.micro_batches
-        # rows are drawn regardless of their lengths: the gradient of a step with only short texts
-        # differs from that with all texts
+        # Rows are drawn regardless of their lengths: the gradient of a step with only short texts
+        # differs from the gradient of a step with all texts.
         rows = [place for micro in self.micro_batches for place in micro]
         longest_first = iter(sorted(rows, key=lambda place: -lengths[self.index(step, place)]))
         return [list(itertools.islice(longest_first, len(micro))) for micro in self.micro_batches]
 
     def _rows(self, step: int, micro: Sequence[int]) -> Iterator:  # type: ignore[type-arg]
-        # keyed by the row of the global batch, so that ranks and micro-batches do not matter
+        # The generator's key is the row of the global batch, so that ranks and micro-batches do not
+        # matter.
         for place in micro:
             rng = generator(self.seed, self.purpose, step, place)
             yield self.dataset.example(self.index(step, place), rng)
@@ -154,7 +158,7 @@ class BatchLoader:
         if not self.objective.stateful:
             rows = self._rows_before + (step - self._from_step) * self.global_batch_size
             return self._order[rows + place]
-        # stateful: each row index of the batch reads a contiguous part of the corpus
+        # Each row of a stateful batch reads a contiguous part of the corpus.
         rows_per_place = len(self.dataset) // self.global_batch_size
         return place * rows_per_place + step % rows_per_place
 
@@ -190,10 +194,9 @@ class LazyBatches(Sequence[Batch]):
 
     def __getitem__(self, index: int | slice) -> "Batch | LazyBatches":
         """Make a micro-batch, or return some of them."""
-        chosen = self._micro_batches[index]
         if isinstance(index, slice):
-            return LazyBatches(self._loader, self._step, chosen)  # type: ignore[arg-type]
-        return self._loader.make_batch(self._step, chosen)  # type: ignore[arg-type]
+            return LazyBatches(self._loader, self._step, self._micro_batches[index])
+        return self._loader.make_batch(self._step, self._micro_batches[index])
 
 
 def share_of(rows: range, rank: int, world_size: int) -> range:

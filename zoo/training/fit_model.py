@@ -21,64 +21,91 @@ if TYPE_CHECKING:
 def adapt_model_config(
     family: Family, config: Any, train_config: TrainConfig, corpus: "Corpus", tokenizer: Any
 ) -> Config:
-    """Return the model configuration with the run's overrides and the tokenizer's vocabulary."""
-    # The configuration of a pretrained model is kept, except for dropout.
+    """Return the model configuration with the run's overrides and the tokenizer's vocabulary.
+
+    The configuration of a pretrained model is kept, except for dropout.
+    """
     require_fields(family, train_config.config, "config")
-    derived = {
+    tokenizer_fields = {
         "vocab_size": corpus.record.vocab_size,
         **special_ids(config, corpus.record.tokenizer, tokenizer),
     }
     if train_config.init_from is not None:
-        spelled = family.text_tokenizer(config) is not None
-        derived = check_init_overrides(config, train_config, derived, spelled=spelled)
+        reads_characters = family.text_tokenizer(config) is not None
+        tokenizer_fields = check_init_overrides(
+            config, train_config, tokenizer_fields, reads_characters=reads_characters
+        )
     try:
-        tree = {**msgspec.to_builtins(config), **derived, **train_config.config}
-        fitted: Config = msgspec.convert(tree, type(config))
+        fields = {**msgspec.to_builtins(config), **tokenizer_fields, **train_config.config}
+        fitted: Config = msgspec.convert(fields, type(config))
     except (msgspec.ValidationError, ValueError) as error:
         raise UsageError(f"{family.name} {train_config.size}, config: {error}") from error
-    spelled = objective_type(family, fitted, train_config.objective).char_inputs
-    if fitted.vocab_size < corpus.record.vocab_size and not spelled:
+    reads_characters = objective_type(family, fitted, train_config.objective).char_inputs
+    if fitted.vocab_size < corpus.record.vocab_size and not reads_characters:
         raise UsageError(
             f"config.vocab_size is {fitted.vocab_size}, and the corpus in {corpus.path} has "
             f"tokens up to {corpus.record.vocab_size - 1}",
             "leave it out, or build the corpus with a smaller tokenizer",
         )
-    longest = getattr(fitted, "max_positions", train_config.seq_len)
-    if longest < train_config.seq_len:
+    max_positions = getattr(fitted, "max_positions", train_config.seq_len)
+    if max_positions < train_config.seq_len:
         raise UsageError(
-            f"seq_len is {train_config.seq_len}, and the model has {longest} positions",
-            f"--set seq_len={longest}, or --set config.max_positions={train_config.seq_len}",
+            f"seq_len is {train_config.seq_len}, and the model has {max_positions} positions",
+            f"--set seq_len={max_positions}, or --set config.max_positions={train_config.seq_len}",
         )
     return fitted
 
 
 def require_fields(family: Family, names: Iterable[str], setting: str) -> None:
     """Check that the configuration of a family has fields of these names."""
-    known = list(family.config_type.__struct_fields__)
+    fields = list(family.config_type.__struct_fields__)
     for name in names:
-        if name not in known:
+        if name not in fields:
             raise UsageError(
                 f"{family.name} has no setting {setting}.{name}",
-                did_you_mean(name, known) or f"there are {', '.join(known)}",
+                did_you_mean(name, fields) or f"there are {', '.join(fields)}",
             )
 
 
 def check_init_overrides(
-    config: Any, train_config: TrainConfig, derived: Mapping[str, Any], *, spelled: bool
+    config: Any,
+    train_config: TrainConfig,
+    tokenizer_fields: Mapping[str, Any],
+    *,
+    reads_characters: bool,
 ) -> dict[str, Any]:
-    """Check that settings agree with the pretrained model that the run starts from."""
+    """Check that settings agree with the pretrained model that the run starts from.
+
+    Args:
+        config: configuration of the pretrained model.
+        train_config: settings of the run.
+        tokenizer_fields: fields of the configuration that follow from the run's tokenizer.
+        reads_characters: whether the model reads characters, and has no rows of tokens.
+
+    Returns:
+        Fields that the run's tokenizer changes.
+    """
     assert train_config.init_from is not None
-    reused = train_config.data.tokenizer is None
-    free = {"vocab_size"} if spelled else set()
-    required = {} if reused else {**derived, "vocab_size": config.vocab_size}
-    for name, value in {**required, **train_config.config}.items():
-        model = msgspec.to_builtins(getattr(config, name))
-        if value != model and name not in free and not name.endswith(DROPOUT):
+    fields = dict(train_config.config)
+    changes = {}
+    if train_config.data.tokenizer is not None:
+        fields = {**tokenizer_fields, "vocab_size": config.vocab_size, **train_config.config}
+        if reads_characters:
+            changes["vocab_size"] = tokenizer_fields["vocab_size"]
+    for name, value in fields.items():
+        if name.endswith(DROPOUT) or (name == "vocab_size" and reads_characters):
+            continue
+        model_value = msgspec.to_builtins(getattr(config, name))
+        if value != model_value:
+            hint = "give another --tokenizer"
+            if name in train_config.config:
+                hint = "leave it out"
             raise UsageError(
-                f"config.{name} would be {value}, and {train_config.init_from.model} has {model}",
-                "leave it out" if name in train_config.config else "give another --tokenizer",
+                f"config.{name} would be {value}, and {train_config.init_from.model} has "
+                f"{model_value}",
+                hint,
             )
-    return {} if reused else {name: derived[name] for name in free}
+    return changes
 
 
 def special_ids(config: Any, info: "TokenizerInfo", tokenizer: Any) -> dict[str, int]:

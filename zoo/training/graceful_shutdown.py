@@ -22,7 +22,8 @@ class StopSignal:
 
     def __init__(self) -> None:
         self.received = False
-        self._first = (0, 0.0)
+        self._first_number = 0
+        self._first_time = 0.0
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal."""
@@ -32,8 +33,9 @@ class StopSignal:
         now = time.monotonic()
         if not self.received:
             self.received = True
-            self._first = (number, now)
-        elif number != self._first[0] or now - self._first[1] > REPEAT:
+            self._first_number = number
+            self._first_time = now
+        elif number != self._first_number or now - self._first_time > REPEAT:
             os._exit(INTERRUPTED)
 
 
@@ -41,9 +43,12 @@ class StopSignal:
 def handle_signals() -> Iterator[StopSignal]:
     """Install the handler, yield it, and restore the previous handlers."""
     stop = StopSignal()
-    before = {number: signal.signal(number, stop) for number in SIGNALS if not is_ignored(number)}
+    previous_handlers = {}
+    for number in SIGNALS:
+        if not is_ignored(number):
+            previous_handlers[number] = signal.signal(number, stop)
     try:
         yield stop
     finally:
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)

@@ -15,7 +15,8 @@ class LossModule(nn.Module):
 
     def __init__(self, objective: TrainingObjective, model: nn.Module) -> None:
         super().__init__()
-        self.objective, self.model = objective, model
+        self.objective = objective
+        self.model = model
 
     def forward(self, tensors: Mapping[str, Tensor]) -> LossOutput:
         """Return the loss terms and metrics of a batch's tensors."""
@@ -29,12 +30,14 @@ def require_terms(objective: TrainingObjective, output: LossOutput) -> None:
         PluginError: the objective of a plugin returns other terms.
         VerificationError: a built-in one does.
     """
-    missing = [name for name in objective.loss_weights if name not in output.sums]
-    if not missing:
+    missing_terms = [name for name in objective.loss_weights if name not in output.sums]
+    if not missing_terms:
         return
     message = (
-        f"the objective {objective.name} has loss_weights for {', '.join(missing)}, and its loss "
-        f"returns {', '.join(output.sums) or 'no term'}"
+        f"the objective {objective.name} has loss_weights for {', '.join(missing_terms)}, and its "
+        f"loss returns {', '.join(output.sums) or 'no term'}"
     )
     plugin = third_party(objective)
-    raise VerificationError(message) if plugin is None else broken(plugin, message)
+    if plugin is None:
+        raise VerificationError(message)
+    raise broken(plugin, message)

@@ -30,8 +30,8 @@ MODEL = "model"
 class StagesRecord(JsonStruct):
     """``stages.json``: the stages of a run."""
 
-    stages: list[str]  # in order; also the names of their directories
-    settings: dict[str, Any]  # of the run; the settings of each stage follow from them
+    stages: list[str]  # names of the stages in order, and of their directories
+    settings: dict[str, Any]  # settings of the run, from which those of each stage follow
     working_directory: str = ""  # see ``RunManifest``
 
 
@@ -80,7 +80,7 @@ class MultiStageRun(Run):
         if record is None:
             return super().start()
         with prefix_errors(self.file):
-            configs = [self.stage_config(record, n) for n in range(len(record.stages))]
+            configs = [self.stage_config(record, number) for number in range(len(record.stages))]
             self.check_stages(record, configs)
         path = self.new_path(configs[0])
         if self.dist.is_main_process:
@@ -93,7 +93,7 @@ class MultiStageRun(Run):
             return self._train_stages(path, record)
         finally:
             if self.dist.is_main_process and not any(entry.is_dir() for entry in path.iterdir()):
-                discard_unused(path, STAGES)  # no stage has begun
+                discard_unused(path, STAGES)  # No stage has begun.
 
     @override
     def resume(self, path: Path) -> RunPaths:
@@ -103,14 +103,15 @@ class MultiStageRun(Run):
         if self.given:
             raise UsageError(f"{path} resumes with its own settings", "only give --resume")
         record = read_json_record(path / STAGES, self.record_type)
-        with initial_directory(path, record.working_directory) as place:
+        with initial_directory(path, record.working_directory) as run_path:
             self.check_resumed(path, record)
-            if self.dist.is_main_process:  # left by a killed process, possibly in finished stages
-                stages = (place / name for name in record.stages)
-                for folder in (place.absolute().parent, place, *stages):
+            if self.dist.is_main_process:
+                # A killed process may have left staging directories, also in finished stages.
+                stage_paths = [run_path / name for name in record.stages]
+                for folder in (run_path.absolute().parent, run_path, *stage_paths):
                     remove_stale_staging(folder)
-            last = self._train_stages(place, record)
-        return RunPaths(path / last.run.name, path / last.model.relative_to(place))
+            last = self._train_stages(run_path, record)
+        return RunPaths(path / last.run.name, path / last.model.relative_to(run_path))
 
     @override
     def continue_from(self, parent: Path, *, reset_optimizer: bool = False) -> RunPaths:
@@ -146,7 +147,7 @@ class MultiStageRun(Run):
                     files = self.stage_files(path, record, number)
                     replace(stage, overrides=files).resume(run)
             self.dist.barrier()
-            if was_stopped(run):  # by --max-time: the next stage needs the whole of this one
+            if was_stopped(run):  # The next stage needs all steps of this one.
                 return RunPaths(run, run / MODEL)
         if self.dist.is_main_process and not (path / MODEL).exists():
             os.symlink(Path(run.name, MODEL), path / MODEL)

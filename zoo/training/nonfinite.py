@@ -12,13 +12,13 @@ from zoo.training.distributed.parallelize import full_tensor
 def find_nonfinite(module: nn.Module, run: Callable[[], Any]) -> str:
     """Return the name of the first weight, layer output or gradient that is not finite."""
     for name, parameter in module.named_parameters():
-        if not _finite(parameter):
+        if not _is_finite(parameter):
             return f"the weights {name}"
     nonfinite_outputs: list[str] = []
 
     def check_output(name: str) -> Callable[[nn.Module, Any, Any], None]:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
-            if not nonfinite_outputs and not _finite(output):
+            if not nonfinite_outputs and not _is_finite(output):
                 nonfinite_outputs.append(f"the output of {name}")
 
         return hook
@@ -34,18 +34,21 @@ def find_nonfinite(module: nn.Module, run: Callable[[], Any]) -> str:
     if nonfinite_outputs:
         return nonfinite_outputs[0]
     for name, parameter in module.named_parameters():
-        if parameter.grad is not None and not _finite(parameter.grad):
+        if parameter.grad is not None and not _is_finite(parameter.grad):
             return f"the gradient of {name}"
     return "the loss"
 
 
 def all_finite(tensors: Iterable[torch.Tensor]) -> bool:
     """Return whether all values of all tensors are finite; tensors may be DTensors."""
-    return all(map(_finite, tensors))
+    return all(map(_is_finite, tensors))
 
 
-def _finite(value: Any) -> bool:
+def _is_finite(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return not value.is_floating_point() or bool(full_tensor(value.isfinite().all()))
-    parts = value.values() if isinstance(value, dict) else value
-    return not isinstance(value, dict | list | tuple) or all(map(_finite, parts))
+    if isinstance(value, dict):
+        return all(map(_is_finite, value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(_is_finite, value))
+    return True

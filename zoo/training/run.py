@@ -25,7 +25,7 @@ from zoo.training.config.schema import (
     prefix_errors,
     pretrain_config,
     validate_config,
-    with_given,
+    with_requested,
 )
 from zoo.training.continuation import (
     check_progress,
@@ -83,9 +83,9 @@ class Run:
     command: ClassVar[str]  # command that starts and resumes such runs
     # (settings, overriding settings, ``offline``) -> configuration
     build_config: ClassVar[Callable[..., RunConfig]]
-    # configuration -> setup, with the keyword arguments ``offline``, ``check_contents`` (verify the
+    # Configuration -> setup, with the keyword arguments ``offline``, ``check_contents`` (verify the
     # contents of data files, not only digests) and ``resumed`` (directory and manifest of a run
-    # that has begun, or ``None``)
+    # that has begun, or ``None``).
     build_setup: ClassVar[Callable[..., RunSetup]]
 
     settings: Mapping[str, Any]  # settings of a file, or only the model
@@ -107,7 +107,7 @@ class Run:
         config = self.build_config(self.settings, self.overrides, offline=self.offline)
         settings = msgspec.to_builtins(config)
         if isinstance(config, EpochsConfig):
-            del settings["max_steps"]  # of the recipe
+            del settings["max_steps"]  # The steps are the recipe's, and follow from the epochs.
         return config, settings
 
     def has_begun(self, path: Path) -> bool:
@@ -121,8 +121,10 @@ class Run:
             check_unicode(self.output, "the directory of the run")
         build = partial(self.build_config, self.settings, self.overrides, offline=self.offline)
         with prefix_errors(self.file):
-            pretrained = self.given.get("init_from")
-            config = self.dist.main_process_first(build) if pretrained else build()
+            if self.given.get("init_from"):
+                config = self.dist.main_process_first(build)
+            else:
+                config = build()
             require_divisible(config, self.dist)
         path = self.new_path(config)
         with prefix_errors(self.file):
@@ -137,38 +139,41 @@ class Run:
 
     def resume(self, path: Path) -> RunPaths:
         """Train a run from its last intact checkpoint to its end."""
-        record, file = self._read(path, "resumes it", "--resume")
-        moved = moved_locations(file, self.given)
-        recorded = data_locations(file)
-        struct_type = config_type(self.command, file)
-        config = validate_config(file, struct_type, str(path / SETTINGS))
-        same_data = {keys: recorded[keys] for keys in moved}
-        settings = with_locations(with_given(file, self.given, struct_type), same_data)
-        require_same_settings(path, record.settings or file, settings, struct_type)
+        record, file_settings = self._read(path, "resumes it", "--resume")
+        moved = moved_locations(file_settings, self.given)
+        recorded_locations = data_locations(file_settings)
+        struct_type = config_type(self.command, file_settings)
+        config = validate_config(file_settings, struct_type, str(path / SETTINGS))
+        # A file that has moved is not another setting.
+        unmoved = {keys: recorded_locations[keys] for keys in moved}
+        settings = with_locations(with_requested(file_settings, self.given, struct_type), unmoved)
+        require_same_settings(path, record.settings or file_settings, settings, struct_type)
         require_divisible(config, self.dist)
         with initial_directory(path, record.working_directory) as run:
-            setup = self._setup_again(run, record, with_locations(file, moved))
+            setup = self._setup_again(run, record, with_locations(file_settings, moved))
             setup.require_same_data(run, record)
             if self.dist.is_main_process:
-                log_moves(path, record, recorded, moved)
+                log_moves(path, record, recorded_locations, moved)
                 log_processes(path, record, self.dist)
-            if moved:  # checkpoints go with the settings that the run has
+            if moved:  # Checkpoints go with the settings that the run has.
                 setup = replace(setup, config=with_recorded_names(setup.config, config))
             with open_trainer(setup, run, self.dist, new=False, max_time=self.max_time) as trainer:
                 trainer.train()
         return RunPaths(path, path / "model")
 
     def continue_from(self, parent: Path, *, reset_optimizer: bool = False) -> RunPaths:
-        """Train a new run from the weights, optimizer and place in the data of another one."""
-        # The other run stays as it is.
+        """Train a new run from the weights, optimizer and place in the data of another one.
+
+        The other run stays as it is.
+        """
         dist = self.dist
         record, settings = self._read(parent, "continues it", "--continue-from")
         struct_type = config_type(self.command, settings)
         require_same_settings(parent, record.settings or settings, settings, struct_type)
-        before = validate_config(settings, struct_type, str(parent / SETTINGS))
-        began = record.working_directory
-        if began and Path.cwd() != Path(began):
-            settings = with_absolute_paths(settings, Path(began))
+        parent_config = validate_config(settings, struct_type, str(parent / SETTINGS))
+        directory = record.working_directory
+        if directory and Path.cwd() != Path(directory):
+            settings = with_absolute_paths(settings, Path(directory))
         with prefix_errors(self.file):
             config = continued_config(
                 parent, settings, self.given, struct_type, reset_optimizer=reset_optimizer
@@ -178,32 +183,33 @@ class Run:
         with contextlib.ExitStack() as at_work:
             if dist.is_main_process and os.access(parent, os.W_OK):
                 at_work.enter_context(locked(parent))
-            saved = last_intact_checkpoint(parent, before, dist, set_aside=False)
+            saved = last_intact_checkpoint(parent, parent_config, dist, set_aside=False)
             saved = check_state(parent, saved, reset_optimizer=reset_optimizer)
             setup = self._setup_again(parent, record, msgspec.to_builtins(config))
             setup.require_same_data(parent, record)
             check_progress(parent, saved, setup.config)
-            if setup.objective.stateful and setup.config.step_sizes() != before.step_sizes():
+            parent_sizes = parent_config.step_sizes()
+            if setup.objective.stateful and setup.config.step_sizes() != parent_sizes:
                 raise UsageError(
                     f"the states of {setup.objective.name} go on in each row of a batch, and "
-                    f"{parent} has batches of {before.step_sizes()[0]} rows",
+                    f"{parent} has batches of {parent_sizes[0]} rows",
                     f"leave {config.batch_option} out",
                 )
             if dist.is_main_process:
-                origin = ParentRecord(
+                parent_record = ParentRecord(
                     path=str(parent.absolute()),
                     digest=compute_blake3(parent / MANIFEST),
                     step=saved.meta.step,
-                    rows=rows_read(before, record, saved.meta.step),
+                    rows=rows_read(parent_config, record, saved.meta.step),
                     optimizer_reset=reset_optimizer,
                 )
                 if self.force:
                     set_aside(path)
                 files = run_files(setup)
                 init = None if setup.init is None else setup.init.record
-                manifest = run_manifest(setup, dist, files, record.parameters, init, origin)
+                manifest = run_manifest(setup, dist, files, record.parameters, init, parent_record)
                 with new_directory(path, files, manifest) as staging:
-                    configs = (before, setup.config)
+                    configs = (parent_config, setup.config)
                     copy_state(parent, staging, saved, configs, reset_optimizer=reset_optimizer)
         dist.barrier()
         try:
@@ -211,12 +217,13 @@ class Run:
                 trainer.train()
         finally:
             if dist.is_main_process and not (path / PERFORMANCE_FILE).exists():
-                discard(path)  # nothing has begun
+                discard(path)  # Training has not begun.
         return RunPaths(path, path / "model")
 
     def new_path(self, config: RunConfig) -> Path:
         """Return the directory of a new run, once all processes know it."""
-        path = Path(self.dist.broadcast(str(self.output or next_run_dir(config))))
+        output = self.output or next_run_dir(config)
+        path = Path(self.dist.broadcast(str(output)))
         if not self.force:
             require_new(path, self.command)
         elif path.exists() and self.dist.is_main_process:
@@ -227,15 +234,15 @@ class Run:
     def _setup(
         self, config: RunConfig, resumed: tuple[Path, RunManifest] | None = None
     ) -> RunSetup:
-        return self.dist.main_process_first(  # it may build a corpus or convert a checkpoint
-            partial(
-                self.build_setup,
-                config,
-                offline=self.offline,
-                check_contents=self.dist.is_main_process,
-                resumed=resumed,
-            )
+        build = partial(
+            self.build_setup,
+            config,
+            offline=self.offline,
+            check_contents=self.dist.is_main_process,
+            resumed=resumed,
         )
+        # A setup may build a corpus or convert a checkpoint.
+        return self.dist.main_process_first(build)
 
     def _setup_again(self, run: Path, record: RunManifest, settings: ConfigDict) -> RunSetup:
         """Return the setup of a run that has begun; where data is missing, say how to name it."""
@@ -243,13 +250,21 @@ class Run:
         try:
             return self._setup(config, (run, record))
         except (SourceError, UsageError) as error:
-            missing = missing_data(settings)
-            if missing is None:
+            missing_file = missing_data(settings)
+            if missing_file is None:
                 raise
-            hint = f"if {missing[0]} has moved, name it by {missing[1]}"
+            file, option = missing_file
+            hint = f"if {file} has moved, name it by {option}"
             raise type(error)(error.what, hint, error.details) from error
 
-    def _read(self, path: Path, then: str, option: str) -> tuple[RunManifest, ConfigDict]:
+    def _read(self, path: Path, effect: str, option: str) -> tuple[RunManifest, ConfigDict]:
+        """Return the manifest and the settings of a run that has begun.
+
+        Args:
+            path: directory of the run.
+            effect: what the command that goes with the run does, for messages.
+            option: option of that command.
+        """
         if not (path / SETTINGS).is_file():
             raise SourceError(
                 f"{path} is not a run: it has no {SETTINGS}", "give a run's directory"
@@ -259,7 +274,7 @@ class Run:
             command = shlex.join(["zoo", record.kind, option, str(path)])
             raise UsageError(
                 f"{path} is a run of `zoo {record.kind}`, not of `zoo {self.command}`",
-                f"`{command}` {then}",
+                f"`{command}` {effect}",
             )
         return record, read_config_file(path / SETTINGS)
 
@@ -275,9 +290,11 @@ class PretrainRun(Run):
 def next_run_dir(config: RunConfig) -> Path:
     """Return the default directory of a new run: ``runs/FAMILY-SIZE``, numbered if it exists."""
     base = Path("runs") / config.run_name
+    path = base
     number = 1
-    while (path := base if number == 1 else base.with_name(f"{base.name}-{number}")).exists():
+    while path.exists():
         number += 1
+        path = base.with_name(f"{base.name}-{number}")
     return path
 
 
@@ -292,15 +309,20 @@ def require_divisible(config: RunConfig, dist: DistContext) -> None:
 
 
 def require_same_settings(
-    path: Path, before: Mapping[str, Any], now: Mapping[str, Any], struct_type: type[RunConfig]
+    path: Path,
+    initial_settings: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    struct_type: type[RunConfig],
 ) -> None:
     """Check that a run is resumed with the settings that it began with."""
-    configs = [
-        msgspec.to_builtins(validate_config(dict(values), struct_type)) for values in (before, now)
-    ]
-    if changed := list(config_diff(*configs)):
+    initial_config = validate_config(dict(initial_settings), struct_type)
+    config = validate_config(dict(settings), struct_type)
+    differences = list(
+        config_diff(msgspec.to_builtins(initial_config), msgspec.to_builtins(config))
+    )
+    if differences:
         raise UsageError(
-            f"{path} began with other settings: {'; '.join(changed)}",
+            f"{path} began with other settings: {'; '.join(differences)}",
             "resume without changes, or begin another run",
         )
 
@@ -323,25 +345,40 @@ def warn_of_no_learning(config: RunConfig) -> None:
 
 def log_processes(path: Path, record: RunManifest, dist: DistContext) -> None:
     """Log that a run does not end bit for bit alike with another number of processes."""
-    began = int(record.environment.get("processes", dist.world_size))
-    if began != dist.world_size:
+    initial_count = int(record.environment.get("processes", dist.world_size))
+    if initial_count != dist.world_size:
         LOG.info(
             "%s began with %s and goes on with %s: the result is equal up to rounding and dropout",
             path,
-            f"{began} processes" if began > 1 else "1 process",
+            f"{initial_count} processes" if initial_count > 1 else "1 process",
             dist.world_size,
         )
 
 
 def log_moves(path: Path, record: RunManifest, recorded: Locations, moved: Locations) -> None:
     """Log where the data of a run was found, if not where it was."""
-    for keys, now in moved.items():
-        before = recorded[keys]
-        if [str(Path(name).absolute()) for name in before] != now:
-            LOG.info("%s has moved: %s, now %s", ".".join(keys), ", ".join(before), ", ".join(now))
-    began = record.working_directory
-    if began and not Path(began).is_dir():
-        rest = [name for keys, names in recorded.items() if keys not in moved for name in names]
-        if relative := [p for p in rest if Path(p).exists() and not Path(p).is_absolute()]:
-            names = ", ".join(relative)
-            LOG.info("%s began in %s, which is gone: %s is from %s", path, began, names, Path.cwd())
+    for keys, new_names in moved.items():
+        old_names = recorded[keys]
+        if [str(Path(name).absolute()) for name in old_names] != new_names:
+            setting = ".".join(keys)
+            LOG.info(
+                "%s has moved: %s, now %s", setting, ", ".join(old_names), ", ".join(new_names)
+            )
+    directory = record.working_directory
+    if not directory or Path(directory).is_dir():
+        return
+    relative_names = []
+    for keys, names in recorded.items():
+        if keys in moved:
+            continue
+        for name in names:
+            if Path(name).exists() and not Path(name).is_absolute():
+                relative_names.append(name)
+    if relative_names:
+        LOG.info(
+            "%s began in %s, which is gone: %s is from %s",
+            path,
+            directory,
+            ", ".join(relative_names),
+            Path.cwd(),
+        )

@@ -59,19 +59,20 @@ def train_seeds(run: Run, count: int) -> list[Path]:
         return _train_all(run, path, record)
     finally:
         if dist.is_main_process and not any(path.glob(f"{SEED_PREFIX}*")):
-            discard_unused(path, SEEDS)  # nothing has begun
+            discard_unused(path, SEEDS)  # No run has begun.
 
 
 def resume_seeds(run: Run, path: Path) -> list[Path]:
     """Resume the unfinished runs of a directory, and train those that have not begun."""
     record = read_json_record(path / SEEDS, SeedRecord)
-    if run.dist.is_main_process:  # of a process that was killed, also in finished runs
-        each = (path / f"{SEED_PREFIX}{seed}" for seed in record.seeds)
-        for folder in (path.absolute().parent, path, *each):
+    if run.dist.is_main_process:
+        # A killed process may have left staging directories, also in finished runs.
+        run_paths = [path / f"{SEED_PREFIX}{seed}" for seed in record.seeds]
+        for folder in (path.absolute().parent, path, *run_paths):
             remove_stale_staging(folder)
-    with initial_directory(path, record.working_directory) as place:
-        runs = _train_all(run, place, record)
-    return [path / directory.name for directory in runs]
+    with initial_directory(path, record.working_directory) as seeds_path:
+        directories = _train_all(run, seeds_path, record)
+    return [path / directory.name for directory in directories]
 
 
 def _train_all(run: Run, path: Path, record: SeedRecord) -> list[Path]:
@@ -82,16 +83,15 @@ def _train_all(run: Run, path: Path, record: SeedRecord) -> list[Path]:
             LOG.info("run %s of %s: seed %s", len(directories) + 1, len(record.seeds), seed)
         with resumed_by(resume_command(run.command, path), path, SEEDS):
             if not run.has_begun(directory):
-                settings = record.settings
-                overrides = {"seed": seed}
-                replace(
+                new_run = replace(
                     run,
-                    settings=settings,
-                    overrides=overrides,
+                    settings=record.settings,
+                    overrides={"seed": seed},
                     output=directory,
                     file=None,
                     force=False,
-                ).start()
+                )
+                new_run.start()
             elif not is_finished(directory):
                 replace(run, settings={}, overrides={}).resume(directory)
         directories.append(directory)

@@ -24,7 +24,7 @@ from zoo.plugins import get_family
 from zoo.training.adapter import require_pretrained
 from zoo.training.base import RunSetup
 from zoo.training.config.schema import EpochsConfig, TrainConfig
-from zoo.training.dataloader import BatchLoader
+from zoo.training.dataloader import BatchLoader, Collate
 from zoo.training.devices.static_shapes import collate_static
 from zoo.training.distributed.context import DistContext
 from zoo.training.fit_model import adapt_model_config, check_memory
@@ -49,7 +49,7 @@ class PretrainSetup(RunSetup):
     objective: Objective
     # the objective with the shorter rows of a sequence-length warm-up
     warmup_objective: Objective | None = None
-    first_config: Any = None  # the model's in these rows, if it differs
+    first_config: Any = None  # configuration of the model in these rows, if it differs
 
     @property
     @override
@@ -70,25 +70,26 @@ class PretrainSetup(RunSetup):
     def callbacks(self, run: Path) -> "list[Callback]":
         from zoo.training.stages import StageCallback
 
-        first, switch = self.first_config, self.config.seq_len_warmup_steps
-        if first is None:
+        if self.first_config is None:
             return []
-        return [StageCallback(self.family, first, self.model_config, switch)]
+        first_steps = self.config.seq_len_warmup_steps
+        return [StageCallback(self.family, self.first_config, self.model_config, first_steps)]
 
     @override
     def prepare_model(self, model: nn.Module) -> None:
-        # those of an adapter are chosen when it is added
+        # What is trained next to an adapter is chosen when the adapter is added.
         if self.config.trainable == "embeddings" and self.config.adapter is None:
             freeze_all_but_embeddings(self.family, self.objective, model)
 
     @override
     def plan(self) -> dict[str, str]:
-        splits, config = self.corpus.record.splits, self.config
-        train, evaluation = splits["train"].tokens, splits["validation"].tokens
+        config = self.config
+        train_tokens = self.corpus.record.splits["train"].tokens
+        eval_tokens = self.corpus.record.splits["validation"].tokens
         source = ", ".join(config.data.paths) or "the corpus of the package"
-        passes = config.max_steps * config.global_batch_tokens / train
+        passes = config.max_steps * config.global_batch_tokens / train_tokens
         return {
-            "data": f"{source}: {train:,} tokens, {evaluation:,} to evaluate",
+            "data": f"{source}: {train_tokens:,} tokens, {eval_tokens:,} to evaluate",
             "steps": f"{config.max_steps:,} of {config.global_batch_size:,} rows of "
             f"{config.seq_len:,} tokens, {passes:,.3g} passes over the data",
         }
@@ -100,7 +101,7 @@ class PretrainSetup(RunSetup):
 
         path = self.corpus.path
         digest = hash_file(path / MANIFEST).blake3
-        # the same contents have the same digest, whatever their files are called
+        # Equal contents have the same digest, whatever their files are called.
         record = self.corpus.record
         parts = [record.splits, record.tokenizer, record.tokenizer_digest]
         return {
@@ -111,9 +112,11 @@ class PretrainSetup(RunSetup):
 
     @override
     def require_same_data(self, run: Path, record: RunManifest) -> None:
-        now = self.manifest_fields()
-        same = record.corpus_contents == now["corpus_contents"]  # built again of moved texts
-        if record.corpus_digest != now["corpus_digest"] and not same:
+        fields = self.manifest_fields()
+        has_same_digest = record.corpus_digest == fields["corpus_digest"]
+        # A corpus that was built again of texts that have moved has the same contents.
+        has_same_contents = record.corpus_contents == fields["corpus_contents"]
+        if not has_same_digest and not has_same_contents:
             raise UsageError(
                 f"the corpus in {self.corpus.path} is not the one that {run} began with",
                 "put the texts back as they were, or begin another run",
@@ -129,13 +132,12 @@ class PretrainSetup(RunSetup):
 
 def freeze_all_but_embeddings(family: Family, objective: Objective, model: nn.Module) -> None:
     """Freeze all weights except those with a row for each token."""
-    trained = {
-        id(network.module.get_parameter(name))
-        for network in objective.models_to_save(model).values()
-        for name in vocabulary_tensors(family, network.config, network.head)
-    }
+    trained_ids = set()
+    for network in objective.models_to_save(model).values():
+        for name in vocabulary_tensors(family, network.config, network.head):
+            trained_ids.add(id(network.module.get_parameter(name)))
     for parameter in model.parameters():
-        parameter.requires_grad_(id(parameter) in trained)
+        parameter.requires_grad_(id(parameter) in trained_ids)
 
 
 def pretrain_setup(
@@ -153,21 +155,12 @@ def pretrain_setup(
     from zoo.tokenizers.tokenizer_json import parse
     from zoo.training.stages import first_stage
 
-    family, loggers = get_family(config.family), select_loggers(config.report_to)
+    family = get_family(config.family)
+    loggers = select_loggers(config.report_to)
     require_pretrained(config)
-    init = None
-    if config.init_from is not None:
-        if resumed is not None and resumed[1].init_from is not None and config.adapter is not None:
-            record = resumed[1].init_from
-            init = PretrainedInit.reopen(record, config.init_from, family, offline=offline)
-        elif resumed is not None and resumed[1].init_from is not None:
-            init = PretrainedInit.from_run(
-                resumed[0], resumed[1].init_from, config.init_from, family
-            )
-        else:
-            init = PretrainedInit.resolve(config.init_from, family, offline=offline)
-    shape = family.sizes()[config.size] if init is None else init.config
-    kind = objective_type(family, shape, config.objective)
+    init = _pretrained_init(config, family, resumed, offline=offline)
+    base_config = family.sizes()[config.size] if init is None else init.config
+    objective_class = objective_type(family, base_config, config.objective)
     corpus = open_corpus(config, family, init, offline=offline)
     require_intact(corpus, file_blake3, contents=check_contents)
     if init is not None:
@@ -175,16 +168,17 @@ def pretrain_setup(
     if isinstance(config, EpochsConfig):
         config = config.resolved(corpus.record.splits[TRAIN].tokens)
     tokenizer = parse(corpus.tokenizer_json, corpus.path / TOKENIZER)
-    model_config = adapt_model_config(family, shape, config, corpus, tokenizer)
+    model_config = adapt_model_config(family, base_config, config, corpus, tokenizer)
     vocabulary = TokenizerView(
         tokenizer, corpus.record.tokenizer, model_config.vocab_size, family.starts_word
     )
-    check_memory(family, model_config, kind.head)
-    check_rules_of_plugin(family, model_config, kind.head)  # which the result is written by
-    options = parse_options(kind.options_type, config.objective_args, config.objective)
+    check_memory(family, model_config, objective_class.head)
+    # The final model is written by these rules.
+    check_rules_of_plugin(family, model_config, objective_class.head)
+    options = parse_options(objective_class.options_type, config.objective_args, config.objective)
     if init is not None:
-        _refuse_from_scratch(kind, options)
-    objective = kind(vocabulary, model_config, config.seq_len, options)
+        _refuse_from_scratch(objective_class, options)
+    objective = objective_class(vocabulary, model_config, config.seq_len, options)
     return PretrainSetup(
         config=config,
         family=family,
@@ -198,33 +192,55 @@ def pretrain_setup(
     )
 
 
+def _pretrained_init(
+    config: TrainConfig,
+    family: Family,
+    resumed: tuple[Path, RunManifest] | None,
+    *,
+    offline: bool,
+) -> PretrainedInit | None:
+    """Return the pretrained model that a run starts from, if any."""
+    init_from = config.init_from
+    if init_from is None:
+        return None
+    if resumed is None or resumed[1].init_from is None:
+        return PretrainedInit.resolve(init_from, family, offline=offline)
+    run, manifest = resumed
+    assert manifest.init_from is not None
+    if config.adapter is not None:
+        return PretrainedInit.reopen(manifest.init_from, init_from, family, offline=offline)
+    return PretrainedInit.from_run(run, manifest.init_from, init_from, family)
+
+
 def _warmup_objective(
     objective: Objective, warmup: SeqLenWarmup | None, family: Family, vocabulary: TokenizerView
 ) -> Objective | None:
     """Return the objective of a sequence-length warm-up, whose model and loss are the run's."""
     if warmup is None:
         return None
-    kind, options = type(objective), objective.options
+    warmup_class = type(objective)
+    options = objective.options
     if warmup.objective is not None:
-        kind = objective_type(family, objective.config, warmup.objective)
-        options = parse_options(kind.options_type, warmup.objective_args, warmup.objective)
-    if kind.stateful:
+        warmup_class = objective_type(family, objective.config, warmup.objective)
+        options = parse_options(warmup_class.options_type, warmup.objective_args, warmup.objective)
+    if warmup_class.stateful:
         raise UsageError(
-            f"rows of {kind.name} continue in the next step, and have one length",
+            f"rows of {warmup_class.name} continue in the next step, and have one length",
             "--set seq_len_warmup=null",
         )
     for method in ("model", "forward", "loss"):
-        if getattr(kind, method) is not getattr(type(objective), method):
+        if getattr(warmup_class, method) is not getattr(type(objective), method):
             raise UsageError(
-                f"seq_len_warmup.objective {kind.name} has another {method} than {objective.name}",
+                f"seq_len_warmup.objective {warmup_class.name} has another {method} than "
+                f"{objective.name}",
                 "begin another run with --init-from the model of a first one",
             )
-    return kind(vocabulary, objective.config, warmup.seq_len, options)
+    return warmup_class(vocabulary, objective.config, warmup.seq_len, options)
 
 
-def _refuse_from_scratch(kind: type[Objective], options: Any) -> None:
+def _refuse_from_scratch(objective_class: type[Objective], options: Any) -> None:
     """Check that no option would replace the pretrained weights."""
-    for name in kind.from_scratch_options:
+    for name in objective_class.from_scratch_options:
         if getattr(options, name):
             raise UsageError(
                 f"objective_args.{name} is {getattr(options, name)}, which would replace the "
@@ -234,18 +250,18 @@ def _refuse_from_scratch(kind: type[Objective], options: Any) -> None:
 
 
 def open_corpus(
-    config: TrainConfig, family: Family, origin: PretrainedInit | None, *, offline: bool
+    config: TrainConfig, family: Family, init: PretrainedInit | None, *, offline: bool
 ) -> "Corpus":
     """Return the corpus of a run, built now if the cache does not have it."""
     from zoo.data.corpus_cache import cached_corpus
     from zoo.data.tokenizer import TRAIN, TokenizerToTrain, load_tokenizer
 
     data = config.data
-    if origin is not None and data.tokenizer is None:
-        tokenizer: Any = origin.own_tokenizer(family)
+    if init is not None and data.tokenizer is None:
+        tokenizer: Any = init.own_tokenizer(family)
     elif data.tokenizer in (None, TRAIN):
-        size = config.vocab_size or family.sizes()[config.size].vocab_size
-        tokenizer = TokenizerToTrain.for_family(family, vocab_size=size)
+        vocab_size = config.vocab_size or family.sizes()[config.size].vocab_size
+        tokenizer = TokenizerToTrain.for_family(family, vocab_size=vocab_size)
     else:
         tokenizer = load_tokenizer(str(data.tokenizer), family, offline=offline)
     return cached_corpus(data.paths, tokenizer, reader=data.reader, eval_paths=data.eval_paths)
@@ -256,9 +272,9 @@ def build_dataset(
 ) -> Any:
     """Pack a split of the corpus into rows."""
     split = setup.corpus.split(split_name)
-    objective = (
-        setup.warmup_objective if warmup and setup.warmup_objective is not None else setup.objective
-    )
+    objective = setup.objective
+    if warmup and setup.warmup_objective is not None:
+        objective = setup.warmup_objective
     rows = objective.dataset(split, setup.config.seed)
     if len(rows) < min_rows:
         raise UsageError(
@@ -266,12 +282,12 @@ def build_dataset(
             f"{objective.length} tokens, and a batch has {min_rows}",
             "use more text, a lower --global-batch-tokens, or a smaller length",
         )
-    longest = setup.family.max_decoder_len(setup.model_config)
-    if isinstance(rows, Seq2SeqDataset) and longest is not None and rows.decoder_length > longest:
+    most = setup.family.max_decoder_len(setup.model_config)
+    if isinstance(rows, Seq2SeqDataset) and most is not None and rows.decoder_length > most:
         raise UsageError(
             f"targets of sources of {objective.length} tokens take {rows.decoder_length}, and the "
-            f"decoder has {longest} positions",
-            f"--set seq_len={objective.length * longest // rows.decoder_length}, or fewer",
+            f"decoder has {most} positions",
+            f"--set seq_len={objective.length * most // rows.decoder_length}, or fewer",
         )
     return rows
 
@@ -280,8 +296,9 @@ def train_dataloader(
     setup: PretrainSetup, dist: DistContext, *, completed_steps: int = 0
 ) -> BatchLoader:
     """Return the loader of the training split."""
-    warmup_steps, warmup_loader = setup.config.seq_len_warmup_steps, None
-    # rows of a sequence-length warm-up that is over are not packed again
+    warmup_steps = setup.config.seq_len_warmup_steps
+    warmup_loader = None
+    # Rows of a sequence-length warm-up that is over are not packed again.
     if setup.warmup_objective is not None and completed_steps < warmup_steps:
         warmup_loader = _make_loader(setup, dist, setup.warmup_objective, warmup=True)
     return _make_loader(
@@ -298,10 +315,12 @@ def _make_loader(
     first_step: int = 0,
     warmup_loader: BatchLoader | None = None,
 ) -> BatchLoader:
-    config, rows = setup.config, setup.config.batch_size(objective.length)
-    # terms of a wrapper count all positions, so that none are added
-    static = config.compile and setup.collate_wrapper is None
-    collate = partial(collate_static, objective) if static else objective.collate
+    config = setup.config
+    rows = config.batch_size(objective.length)
+    collate: Collate = objective.collate
+    # Terms of a wrapper count all positions, so that none are added for it.
+    if config.compile and setup.collate_wrapper is None:
+        collate = partial(collate_static, objective)
     return BatchLoader(
         objective,
         build_dataset(setup, "train", rows, warmup=warmup),
@@ -320,17 +339,22 @@ def _make_loader(
 
 def eval_batches(setup: PretrainSetup, dist: DistContext) -> list[Batch]:
     """Return this process's batches of an evaluation, always with rows of full length."""
-    rows = build_dataset(setup, "validation", 1)
-    wanted = min(len(rows), setup.config.eval_sequences)
-    shared = wanted % dist.world_size == 0  # otherwise each process evaluates all rows
-    return BatchLoader(
+    dataset = build_dataset(setup, "validation", 1)
+    rows = min(len(dataset), setup.config.eval_sequences)
+    rank = dist.rank
+    world_size = dist.world_size
+    if rows % world_size:  # Each process evaluates all rows.
+        rank = 0
+        world_size = 1
+    loader = BatchLoader(
         setup.objective,
-        rows,
+        dataset,
         seed=setup.config.seed,
-        global_batch_size=wanted,
+        global_batch_size=rows,
         micro_batch_size=setup.config.micro_batch_size(setup.config.seq_len),
-        rank=dist.rank if shared else 0,
-        world_size=dist.world_size if shared else 1,
+        rank=rank,
+        world_size=world_size,
         purpose="validation",
         collate_wrapper=setup.collate_wrapper,
-    ).make_batches(0)
+    )
+    return loader.make_batches(0)

@@ -15,19 +15,23 @@ from zoo.training.trainer import Trainer
 class StageCallback(Callback):
     """Lets a model compute by the configuration of the stage that a step belongs to."""
 
-    def __init__(self, family: Family, first: Any, later: Any, switch: int) -> None:
+    def __init__(
+        self, family: Family, first_config: Any, later_config: Any, first_steps: int
+    ) -> None:
         self.family = family
-        self.first = first
-        self.later = later
-        self.switch = switch
-        self._current: Any = None
+        self.first_config = first_config
+        self.later_config = later_config
+        self.first_steps = first_steps
+        self._current_config: Any = None
 
     @override
     def on_step_begin(self, trainer: Trainer) -> None:
-        config = self.first if trainer.step < self.switch else self.later
-        if config is not self._current:
+        config = self.later_config
+        if trainer.step < self.first_steps:
+            config = self.first_config
+        if config is not self._current_config:
             self.family.reconfigure(trainer.model, config)
-            self._current = config
+            self._current_config = config
 
 
 def first_stage(family: Family, config: Any, warmup: SeqLenWarmup | None) -> Any:
@@ -36,10 +40,10 @@ def first_stage(family: Family, config: Any, warmup: SeqLenWarmup | None) -> Any
         return None
     for name in warmup.config:
         if name not in family.fields_by_stage:
-            known = ", ".join(family.fields_by_stage) or "none"
+            names = ", ".join(family.fields_by_stage) or "none"
             raise UsageError(
                 f"seq_len_warmup.config.{name} cannot differ in the first steps of a run",
-                f"fields of {family.name} that can: {known}",
+                f"fields of {family.name} that can: {names}",
             )
     try:
         return msgspec.convert(msgspec.to_builtins(config) | warmup.config, type(config))

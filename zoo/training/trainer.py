@@ -49,9 +49,13 @@ class Trainer:
         stop: StopSignal | None = None,  # after a signal, a checkpoint is saved and the run ends
         max_time: float | None = None,  # seconds of training in this process
     ) -> None:
-        self.loss_module, self.config, self.dist = loss_module, config, dist
-        self.train_dataloader, self.eval_batches = train_dataloader, eval_batches
-        self.callbacks, self.stop = list(callbacks), stop or StopSignal()
+        self.loss_module = loss_module
+        self.config = config
+        self.dist = dist
+        self.train_dataloader = train_dataloader
+        self.eval_batches = eval_batches
+        self.callbacks = list(callbacks)
+        self.stop = stop or StopSignal()
         if dist.device.type == "cpu" and is_faster():
             use_onednn(loss_module)
         self.parallel_module = parallelize(loss_module, config, dist)
@@ -60,20 +64,20 @@ class Trainer:
         self.optimizer = self.optimizer_method.make(self.param_groups, config.optimizer)
         self.ema = None
         if config.ema_decay is not None:
-            adapted = config.adapter is not None
-            self.ema = EMA(loss_module.model, config.ema_decay, trained_only=adapted)
-        self.step = 0  # optimizer steps done
-        self.optimizer_began = 0  # step at which the optimizer's state began
-        self.tokens = 0  # tokens trained on, over all ranks
-        # best value of the objective's ``metric_for_best_model``, and its step
+            has_adapter = config.adapter is not None
+            self.ema = EMA(loss_module.model, config.ema_decay, trained_only=has_adapter)
+        self.step = 0  # Number of optimizer steps done.
+        self.optimizer_began = 0  # Step at which the optimizer's state began.
+        self.tokens = 0  # Number of tokens trained on, over all ranks.
+        # Best value of the objective's ``metric_for_best_model``, and its step.
         self.best: tuple[float, int] | None = None
-        self.should_stop = False  # end after this step; a callback may set it
-        # of the last evaluation by name, of all ranks, (rows, ...) each
+        self.should_stop = False  # Whether to end after this step; a callback may set it.
+        # Predictions of the last evaluation by name, of all ranks, (rows, ...) each.
         self.predictions: Mapping[str, torch.Tensor] = {}
         self.max_time = max_time
-        self.stopped_at: int | None = None  # step at which ``max_time`` was over
-        self.train_metrics = MetricSums()  # since the last logging step
-        # hidden states that a stateful model carries to the next step, by micro-batch
+        self.stopped_at: int | None = None  # Step at which ``max_time`` was over.
+        self.train_metrics = MetricSums()  # Sums since the last logging step.
+        # Hidden states that a stateful model carries to the next step, by micro-batch.
         self.recurrent_states: list[RecurrentState] = []
         self._autocast = autocast(config, dist.device)
 
@@ -92,7 +96,9 @@ class Trainer:
         config = self.config
         try:
             self._call("on_train_begin")
-            ends = math.inf if self.max_time is None else time.monotonic() + self.max_time
+            end_time = math.inf
+            if self.max_time is not None:
+                end_time = time.monotonic() + self.max_time
             while self.step < config.max_steps and not (self.should_stop or self.stopped_at):
                 self._call("on_step_begin")
                 step_record = self.train_step(self.train_dataloader.batches(self.step))
@@ -107,9 +113,10 @@ class Trainer:
                     self.update_best(evaluation)
                     self.log("validation", evaluation)
                 is_last = is_last or self.should_stop
-                if not is_last and ends < math.inf and self.dist.any(time.monotonic() >= ends):
+                has_limit = end_time < math.inf
+                if has_limit and not is_last and self.dist.any(time.monotonic() >= end_time):
                     self.stopped_at = self.step
-                # an extra evaluation or record would make a resumed run another one
+                # An extra evaluation or record would make a resumed run another one.
                 pauses = is_last or interrupted or self.stopped_at is not None
                 if self.step % config.save_steps == 0 or pauses:
                     self.check_weights()
@@ -124,12 +131,15 @@ class Trainer:
             self.train_dataloader.close()
 
     def update_best(self, evaluation: Mapping[str, Any]) -> None:
-        """Set ``best`` if an evaluation is better than all before it."""
+        """Set ``best`` if an evaluation is better than all earlier ones."""
         objective = self.loss_module.objective
         name = objective.metric_for_best_model
-        value = evaluation["loss"] if name == "loss" else evaluation["metrics"][name]
+        if name == "loss":
+            value = evaluation["loss"]
+        else:
+            value = evaluation["metrics"][name]
         sign = 1 if objective.greater_is_better else -1
-        if math.isnan(value):  # it would stay the best for ever: no value is above it
+        if math.isnan(value):  # NaN would stay the best for ever: no value is above it.
             return
         if self.best is None or sign * value > sign * self.best[0]:
             self.best = (value, self.step)
@@ -159,11 +169,13 @@ class Trainer:
     def forward_backward(self, batches: Sequence[Batch]) -> MetricSums:
         """Accumulate the gradients of a step's micro-batches."""
         sums = MetricSums()
-        counts = self.dist.sum_counts(
-            {term: sum(batch.counts[term] for batch in batches) for term in batches[0].counts}
-        )
+        local_counts = {}
+        for term in batches[0].counts:
+            local_counts[term] = sum(batch.counts[term] for batch in batches)
+        counts = self.dist.sum_counts(local_counts)
         for index, batch in enumerate(batches):
-            set_requires_grad_sync(self.parallel_module, last=index == len(batches) - 1)
+            is_last = index == len(batches) - 1
+            set_requires_grad_sync(self.parallel_module, last=is_last)
             output = self._forward(index, batch)
             self.total_loss(output, counts).backward()  # type: ignore[no-untyped-call]
             sums.add(output, batch.counts)
@@ -180,12 +192,13 @@ class Trainer:
         return torch.stack(terms).sum()
 
     def _forward(self, index: int, batch: Batch) -> LossOutput:
-        # seeded by step, rank and micro-batch: dropout is the same after a resume
-        key = (self.step, self.dist.rank, index)
-        # torch.manual_seed formats a traceback for each kind of device that is not in use
-        on_cpu = self.dist.device.type == "cpu"
-        seed = torch.default_generator.manual_seed if on_cpu else torch.manual_seed
-        seed(torch_seed(self.config.seed, "dropout", *key))
+        # Dropout is seeded by step, rank and micro-batch, and is the same after a resume.
+        seed = torch_seed(self.config.seed, "dropout", self.step, self.dist.rank, index)
+        # torch.manual_seed formats a traceback for each type of device that is not in use.
+        if self.dist.device.type == "cpu":
+            torch.default_generator.manual_seed(seed)
+        else:
+            torch.manual_seed(seed)
         tensors = {
             name: tensor.to(self.dist.device, non_blocking=True)
             for name, tensor in batch.tensors.items()
@@ -203,7 +216,8 @@ class Trainer:
         """Return mean losses and metrics over held-out batches, see ``MetricSums``."""
         # With an EMA, its weights are evaluated: they become the final model.
         self.loss_module.eval()
-        with self.ema.applied(self.model) if self.ema else contextlib.nullcontext():
+        weights = contextlib.nullcontext() if self.ema is None else self.ema.applied(self.model)
+        with weights:
             sums, predictions = self._evaluation_sums(batches)
             record = sums.reduce(self.dist).compute_and_reset(self.loss_weights)
             if not math.isfinite(record["loss"]):
@@ -218,9 +232,10 @@ class Trainer:
         self, batches: Sequence[Batch]
     ) -> tuple[MetricSums, dict[str, torch.Tensor]]:
         """Return losses and metrics of this process, and the predictions by name."""
-        sums, predictions = MetricSums(), Predictions()
+        sums = MetricSums()
+        predictions = Predictions()
         for batch in batches:
-            tensors = {name: t.to(self.dist.device) for name, t in batch.tensors.items()}
+            tensors = {name: tensor.to(self.dist.device) for name, tensor in batch.tensors.items()}
             with self._autocast:
                 output: LossOutput = self.loss_module(tensors)
             sums.add(output, batch.counts)
@@ -262,5 +277,6 @@ def autocast(config: RunConfig, device: torch.device) -> Any:
 
 def computes_in_bfloat16(config: RunConfig, device_type: str) -> bool:
     """Return whether the configured precision is bfloat16 on a device of a type, such as cuda."""
-    on_cuda = device_type == "cuda" and torch.cuda.is_bf16_supported()
-    return config.precision == "bfloat16" or (config.precision == "auto" and on_cuda)
+    if config.precision == "auto":
+        return device_type == "cuda" and torch.cuda.is_bf16_supported()
+    return config.precision == "bfloat16"

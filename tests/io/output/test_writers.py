@@ -81,6 +81,7 @@ LISTED = {
     "zoo/plugins/settings.py:update_settings": "the parent of a file of update_record",
     "zoo/tokenizers/train.py:train": STAGED,
     "zoo/training/checks.py:check_resume": TEMPORARY,
+    "zoo/training/continuation.py:_copy_checkpoint": STAGED,
     "zoo/training/continuation.py:copy_state": STAGED,
     "zoo/training/state/directory.py:new_directory": STAGED,
     "zoo/training/logging/callback.py:LoggingCallback.on_train_begin": "a file of open_inside",

@@ -32,7 +32,7 @@ from zoo.finetuning.config import finetune_config
 from zoo.inference.task_checks import without_head
 from zoo.plugins import all_families
 from zoo.training.config.distill import DistillTaskConfig, DistillTextConfig
-from zoo.training.config.overrides import ConfigDict, check_kinds, deep_merge
+from zoo.training.config.overrides import ConfigDict, check_tables, deep_merge
 from zoo.training.config.overrides import merge_settings as merge_given
 from zoo.training.config.schema import pretrain_config
 
@@ -52,7 +52,7 @@ def distill_config(
     """Return the configuration from the recipe, a file and options, in increasing precedence."""
     # In addition to the settings of a run, ``student`` maps ``name`` to a family, a size of the
     # teacher's family or a reference, and fields of the student's configuration to their values.
-    check_kinds(values, overrides)
+    check_tables(values, overrides)
     requested = merge_settings(values, overrides)
     teacher = resolve_teacher(requested, offline=offline)
     if is_resolved(requested):

@@ -5,7 +5,7 @@ from typing import Any
 
 from zoo.io.limits import MAX_NEW_VOCABULARY, MAX_RUN_NUMBER
 
-# field -> least and largest value
+# Field -> least and largest value.
 _RANGES = {
     "vocab_size": (1, MAX_NEW_VOCABULARY),
     "logging_steps": (1, MAX_RUN_NUMBER),

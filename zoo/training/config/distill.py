@@ -66,11 +66,10 @@ class DistillTextConfig(TrainConfig, frozen=True, kw_only=True, forbid_unknown_f
     def __post_init__(self) -> None:
         super().__post_init__()
         require_no_adapter(self)
-        epochs, warmup = self.num_train_epochs, self.warmup_ratio
-        if epochs is not None:
-            check_epochs(epochs)
-        if warmup is not None and not 0 <= warmup < 1:
-            raise ValueError(f"warmup_ratio is {warmup}, which is not in [0, 1)")
+        if self.num_train_epochs is not None:
+            check_epochs(self.num_train_epochs)
+        if self.warmup_ratio is not None and not 0 <= self.warmup_ratio < 1:
+            raise ValueError(f"warmup_ratio is {self.warmup_ratio}, which is not in [0, 1)")
 
     def resolved(self, tokens: int) -> Self:
         """Return the configuration with the numbers of steps that follow from the corpus."""
@@ -80,10 +79,9 @@ class DistillTextConfig(TrainConfig, frozen=True, kw_only=True, forbid_unknown_f
             changes |= epoch_steps(self, self.num_train_epochs, tokens)
             steps = changes["max_steps"]
         if self.warmup_ratio is not None:
-            warmup = math.ceil(self.warmup_ratio * steps)
-            changes["lr_scheduler"] = msgspec.structs.replace(
-                self.lr_scheduler, warmup_steps=warmup
-            )
+            warmup_steps = math.ceil(self.warmup_ratio * steps)
+            schedule = msgspec.structs.replace(self.lr_scheduler, warmup_steps=warmup_steps)
+            changes["lr_scheduler"] = schedule
         return msgspec.structs.replace(self, **changes)
 
 

@@ -23,24 +23,28 @@ def deep_merge(*trees: Mapping[str, Any]) -> ConfigDict:
     merged: ConfigDict = {}
     for tree in trees:
         for key, value in tree.items():
-            if isinstance(value, Mapping):
-                before = merged.get(key)
-                value = deep_merge(before if isinstance(before, Mapping) else {}, value)
-            merged[key] = value
+            if not isinstance(value, Mapping):
+                merged[key] = value
+                continue
+            earlier_value = merged.get(key)
+            if isinstance(earlier_value, Mapping):
+                merged[key] = deep_merge(earlier_value, value)
+            else:
+                merged[key] = deep_merge(value)
     return merged
 
 
 def merge_settings(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> ConfigDict:
     """Merge settings, where an override also replaces what sets the same thing otherwise."""
-    replaced = {
-        other
-        for pair in ALTERNATIVES.items()
-        for name, other in (pair, pair[::-1])
-        # `num_train_epochs` next to `max_steps` has no effect, and stays in the record
-        if name in overrides and other not in overrides and other != "num_train_epochs"
-    }
-    kept = {name: value for name, value in values.items() if name not in replaced}
-    return deep_merge(kept, overrides)
+    replaced_names = set()
+    for name, alternative in ALTERNATIVES.items():
+        if name in overrides and alternative not in overrides:
+            replaced_names.add(alternative)
+        # `num_train_epochs` next to `max_steps` has no effect, and stays in the record.
+        if alternative in overrides and name not in overrides and name != "num_train_epochs":
+            replaced_names.add(name)
+    remaining_values = {name: value for name, value in values.items() if name not in replaced_names}
+    return deep_merge(remaining_values, overrides)
 
 
 def parse_override(text: str) -> ConfigDict:
@@ -70,13 +74,15 @@ def read_config_file(path: Path) -> ConfigDict:
     return values
 
 
-def check_kinds(*trees: Mapping[str, Any]) -> None:
-    """Check what is read of nested settings before they are validated."""
+def check_tables(*trees: Mapping[str, Any]) -> None:
+    """Check tables, names and texts that are read before the settings are validated."""
     for settings in trees:
         for key, value in settings.items():
-            if key in TABLES and not (value is None or isinstance(value, Mapping)):
+            if value is None and key != "family":
+                continue
+            if key in TABLES and not isinstance(value, Mapping):
                 raise UsageError(f"{key} is {value!r:.100}, not a table of settings")
-            if key in NAMES and not (isinstance(value, str) or (value is None and key != "family")):
+            if key in NAMES and not isinstance(value, str):
                 raise UsageError(f"{key} is {value!r:.100}, not a name")
             for text in _texts(value):
                 check_unicode(text, key)
@@ -97,20 +103,27 @@ def _texts(value: Any) -> Iterator[str]:
 def check_keys(
     values: ConfigDict, struct_type: Any, path: str, source: str, root: Any = None
 ) -> None:
-    """Check that a struct has all keys of nested settings, at any depth."""
-    # root: struct of all settings; ``None`` if it is this one
+    """Check that a struct has all keys of nested settings, at any depth.
+
+    Args:
+        values: the settings.
+        struct_type: type of the struct.
+        path: keys above the settings, each followed by a dot.
+        source: name of the settings in messages.
+        root: struct of all settings; ``None`` if it is this one.
+    """
     root = root or struct_type
-    fields = {field.name: field.type for field in msgspec.structs.fields(struct_type)}
+    field_types = {field.name: field.type for field in msgspec.structs.fields(struct_type)}
     for key, value in values.items():
-        if key not in fields:
+        if key not in field_types:
+            suggestion = suggest_setting(str(key), struct_type, path, root)
             raise UsageError(
                 f"{source}: there is no setting {path}{key}",
-                suggest_setting(str(key), struct_type, path, root)
-                or f"there are {', '.join(fields)}",
+                suggestion or f"there are {', '.join(field_types)}",
             )
-        check_choice(value, fields[key], f"{source}: {path}{key}")
-        for inner, item, place in _nested(fields[key], value, f"{path}{key}"):
-            check_keys(item, inner, f"{place}.", source, root)
+        check_choice(value, field_types[key], f"{source}: {path}{key}")
+        for inner_type, inner_values, location in _nested(field_types[key], value, f"{path}{key}"):
+            check_keys(inner_values, inner_type, f"{location}.", source, root)
 
 
 def wrong_entry(values: ConfigDict, struct_type: Any, path: str = "") -> str | None:
@@ -118,27 +131,27 @@ def wrong_entry(values: ConfigDict, struct_type: Any, path: str = "") -> str | N
     # The errors of msgspec have ``[...]`` in the place of such names.
     for field in msgspec.structs.fields(struct_type):
         value = values.get(field.name)
-        kinds = get_args(field.type)
         if not isinstance(value, dict):
             continue
-        place = f"{path}{field.name}."
+        location = f"{path}{field.name}."
         if get_origin(field.type) is dict:
+            _, entry_type = get_args(field.type)
             for name, entry in value.items():
                 try:
-                    msgspec.convert(entry, kinds[1])
+                    msgspec.convert(entry, entry_type)
                 except (msgspec.ValidationError, ValueError, TypeError) as error:
-                    return with_location(error, f"{place}{name}")
+                    return with_location(error, f"{location}{name}")
         elif isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
-            inner = wrong_entry(value, field.type, place)
-            if inner is not None:
-                return inner
+            message = wrong_entry(value, field.type, location)
+            if message is not None:
+                return message
     return None
 
 
 def with_location(error: Exception, path: str) -> str:
     """Return an error of msgspec as text that begins with its location."""
-    message, _, place = str(error).partition(" - at `$")
-    name = f"{path}{place.rstrip('`')}".lstrip(".")
+    message, _, location = str(error).partition(" - at `$")
+    name = f"{path}{location.rstrip('`')}".lstrip(".")
     if message.startswith(MISSING):
         return f"{name or 'it'} has no {message.removeprefix(MISSING).strip('`')}"
     return f"{name}: {message}" if name else message
@@ -150,19 +163,21 @@ def _nested(field_type: Any, value: Any, path: str) -> Iterator[tuple[Any, Confi
         if isinstance(value, dict):
             yield field_type, value, path
     elif get_origin(field_type) is dict:
-        for name, item in value.items() if isinstance(value, dict) else ():
-            yield from _nested(get_args(field_type)[1], item, f"{path}.{name}")
+        _, entry_type = get_args(field_type)
+        if isinstance(value, dict):
+            for name, entry in value.items():
+                yield from _nested(entry_type, entry, f"{path}.{name}")
     else:
-        for inner in get_args(field_type):
-            yield from _nested(inner, value, path)
+        for member_type in get_args(field_type):
+            yield from _nested(member_type, value, path)
 
 
 def config_diff(first: ConfigDict, second: ConfigDict, path: str = "") -> Iterator[str]:
     """Yield a line per setting that differs: ``optimizer.max_grad_norm: 1.0 and 0.5``."""
     for key in sorted({*first, *second}):
-        a = first.get(key)
-        b = second.get(key)
-        if isinstance(a, dict) and isinstance(b, dict):
-            yield from config_diff(a, b, f"{path}{key}.")
-        elif a != b:
-            yield f"{path}{key}: {a!r} and {b!r}"
+        first_value = first.get(key)
+        second_value = second.get(key)
+        if isinstance(first_value, dict) and isinstance(second_value, dict):
+            yield from config_diff(first_value, second_value, f"{path}{key}.")
+        elif first_value != second_value:
+            yield f"{path}{key}: {first_value!r} and {second_value!r}"

@@ -17,7 +17,7 @@ from zoo.training.config.checks import check_run_numbers
 from zoo.training.config.overrides import (
     ConfigDict,
     check_keys,
-    check_kinds,
+    check_tables,
     deep_merge,
     merge_settings,
     with_location,
@@ -29,8 +29,9 @@ from zoo.training.optim.optimizers import optimizer_method
 if TYPE_CHECKING:
     from zoo.families.base import Family
 
-Kind = TypeVar("Kind", bound=msgspec.Struct)
-DROPOUT = "dropout"  # a run may change the fields that end so, also of a pretrained model
+StructT = TypeVar("StructT", bound=msgspec.Struct)
+# A run may change the fields whose names end so, also of a pretrained model.
+DROPOUT = "dropout"
 
 
 class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -112,15 +113,22 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
     report_to: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        counted = ("global_batch_tokens", "micro_batch_tokens", "max_steps")
-        names = (*counted, "eval_steps", "eval_sequences", "save_steps")
-        ranges = {name: (1, MAX_RUN_NUMBER) for name in names}
+        positive = (
+            "global_batch_tokens",
+            "micro_batch_tokens",
+            "max_steps",
+            "eval_steps",
+            "eval_sequences",
+            "save_steps",
+        )
+        ranges = {name: (1, MAX_RUN_NUMBER) for name in positive}
         check_run_numbers(self, {**ranges, "seq_len": (1, MAX_ROW_TOKENS)})
         for name in ("global_batch_tokens", "micro_batch_tokens"):
             tokens = getattr(self, name)
             if tokens is not None and tokens < self.seq_len:
                 raise ValueError(f"{name} is {tokens}, less than a row of {self.seq_len}")
-        if (warmup := self.seq_len_warmup) is None:
+        warmup = self.seq_len_warmup
+        if warmup is None:
             return
         if not 0 < warmup.seq_len < self.seq_len:
             raise ValueError(
@@ -138,9 +146,10 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     def step_sizes(self) -> list[int]:
         """Return the numbers of rows that a step may have."""
-        warmup = self.seq_len_warmup
-        lengths = (self.seq_len, *([] if warmup is None else [warmup.seq_len]))
-        return [self.batch_size(length) for length in lengths]
+        sizes = [self.batch_size(self.seq_len)]
+        if self.seq_len_warmup is not None:
+            sizes.append(self.batch_size(self.seq_len_warmup.seq_len))
+        return sizes
 
     @property
     def global_batch_size(self) -> int:
@@ -150,11 +159,9 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
     @property
     def seq_len_warmup_steps(self) -> int:
         """Number of steps with shorter rows, at most all but the last."""
-        return (
-            0
-            if self.seq_len_warmup is None
-            else min(round(self.seq_len_warmup.fraction * self.max_steps), self.max_steps - 1)
-        )
+        if self.seq_len_warmup is None:
+            return 0
+        return min(round(self.seq_len_warmup.fraction * self.max_steps), self.max_steps - 1)
 
     def batch_size(self, length: int) -> int:
         """Return the number of rows of a length, in tokens, per step; see ``SeqLenWarmup.keep``."""
@@ -194,29 +201,29 @@ def check_epochs(epochs: float) -> None:
 
 def epoch_steps(config: TrainConfig, epochs: float, tokens: int) -> dict[str, int]:
     """Return the steps of a run over a corpus; evaluations are at most a pass apart."""
-    steps = tokens / (config.global_batch_size * config.seq_len)
-    often = {
-        name: min(getattr(config, name), math.ceil(steps)) for name in ("eval_steps", "save_steps")
+    steps_per_epoch = tokens / (config.global_batch_size * config.seq_len)
+    most = math.ceil(steps_per_epoch)
+    return {
+        "max_steps": math.ceil(epochs * steps_per_epoch),
+        "eval_steps": min(config.eval_steps, most),
+        "save_steps": min(config.save_steps, most),
     }
-    return {"max_steps": math.ceil(epochs * steps), **often}
 
 
 def in_tokens(settings: ConfigDict) -> ConfigDict:
     """Return settings of text with tokens instead of rows, and one name for the length of rows."""
     settings = dict(settings)
-    are_numbers = ("seq_len", "max_seq_len", "batch_size")
-    for setting, kind in (
-        ("size", str),
-        ("objective", str),
-        *((setting, int) for setting in are_numbers),
-    ):
-        if setting in settings and not isinstance(settings[setting], kind):
+    for setting in ("size", "objective"):
+        if setting in settings and not isinstance(settings[setting], str):
+            raise UsageError(f"settings: {setting} is {settings[setting]!r}, which is not text")
+    for setting in ("seq_len", "max_seq_len", "batch_size"):
+        if setting in settings and not isinstance(settings[setting], int):
+            raise UsageError(f"settings: {setting} is {settings[setting]!r}, which is not a number")
+    for name, alternative in ALTERNATIVES.items():
+        if name != "num_train_epochs" and name in settings and alternative in settings:
             raise UsageError(
-                f"settings: {setting} is {settings[setting]!r}, which is not {_TYPES[kind]}"
+                f"{name} and {alternative} set the same thing", "leave one of them out"
             )
-    for name, other in ALTERNATIVES.items():
-        if name != "num_train_epochs" and {name, other} <= settings.keys():
-            raise UsageError(f"{name} and {other} set the same thing", "leave one of them out")
     if "max_seq_len" in settings:
         settings["seq_len"] = settings.pop("max_seq_len")
     if "batch_size" in settings and "seq_len" in settings:
@@ -224,17 +231,17 @@ def in_tokens(settings: ConfigDict) -> ConfigDict:
     return settings
 
 
-def with_given(
-    settings: ConfigDict, given: Mapping[str, Any], struct_type: type[msgspec.Struct]
+def with_requested(
+    settings: ConfigDict, requested: Mapping[str, Any], struct_type: type[msgspec.Struct]
 ) -> ConfigDict:
-    """Return the settings of a run that has begun, with those that are given now."""
+    """Return the settings of a run that has begun, with those that are requested now."""
     if not issubclass(struct_type, TrainConfig):
-        return deep_merge(settings, given)
-    if given.get("num_train_epochs") is not None:
+        return deep_merge(settings, requested)
+    if requested.get("num_train_epochs") is not None:
         raise UsageError(
             "a run on text that has begun counts steps, not epochs", "give --max-steps instead"
         )
-    return in_tokens(merge_settings(settings, given))
+    return in_tokens(merge_settings(settings, requested))
 
 
 def pretrain_config(
@@ -244,60 +251,94 @@ def pretrain_config(
     offline: bool = False,
     struct_type: type[TrainConfig] = TrainConfig,
 ) -> TrainConfig:
-    """Return the configuration from the recipe, a file and options, in increasing precedence."""
-    # A family's *recipe* has the settings of its paper. A file, options and ``--set key=value``
-    # override it, in this order. The result is written to ``config.yaml`` of the run, which depends
-    # on nothing else but the corpus.
-    from zoo.plugins import get_family
-    from zoo.plugins.attribution import config_of_size
+    """Return the configuration from the recipe, a file and options, in increasing precedence.
 
-    check_kinds(values, overrides)
+    A family's *recipe* has the settings of its paper. A file, options and ``--set key=value``
+    override it, in this order. The result is written to ``config.yaml`` of the run, which depends
+    on nothing else but the corpus.
+
+    Args:
+        values: settings of a file, or only the model.
+        overrides: settings of options, which override them.
+        offline: make no network connection.
+        struct_type: type of the configuration.
+    """
+    from zoo.plugins import get_family
+
+    check_tables(values, overrides)
     requested = merge_settings(values, overrides)
-    requested, of_adapter = with_adapter(in_tokens(requested))
+    requested, adapter_defaults = with_adapter(in_tokens(requested))
     if requested.get("adapter") is not None:
         require_packed_documents(requested["adapter"])
-    # of rows whose length the recipe has
-    rows = {name: requested.pop(name) for name in ("batch_size",) if name in requested}
+    # A number of rows can only be set when the length of the recipe's rows is known.
+    settings_in_rows = {}
+    if "batch_size" in requested:
+        settings_in_rows["batch_size"] = requested.pop("batch_size")
     if struct_type is TrainConfig and "num_train_epochs" in requested:
-        if "max_steps" in requested:  # takes precedence, as in transformers
+        if "max_steps" in requested:  # It takes precedence, as in transformers.
             del requested["num_train_epochs"]
         else:
             struct_type = EpochsConfig
+    requested = _with_family(requested, offline=offline)
+    family = get_family(requested["family"])
+    check_keys(requested, struct_type, "", "settings")
+    size = "tiny"
+    is_pretrained = bool(requested.get("init_from"))
+    if is_pretrained:
+        size = _size_of_pretrained(family, requested, offline=offline)
+    size = requested.get("size", size)
+    if is_pretrained:
+        requested = deep_merge(requested, {"size": size})
+    recipe = _recipe_settings(family, size, requested, is_pretrained=is_pretrained)
+    recipe["optimizer"] |= adapter_defaults.get("optimizer", {})
+    settings = merge_settings(recipe, {**requested, **settings_in_rows})
+    return validate_config({"max_steps": recipe["max_steps"], **in_tokens(settings)}, struct_type)
+
+
+def _with_family(requested: ConfigDict, *, offline: bool) -> ConfigDict:
+    """Return settings with the family, if necessary the pretrained model's."""
     if "family" not in requested and requested.get("init_from"):
         from zoo.conversion.cache import resolve_checkpoint
 
-        model = _converted(requested["init_from"], InitConfig, "settings: init_from").model
-        found = resolve_checkpoint(model, offline=offline).family
-        requested = {"family": found.name, **requested}
+        init_from = _converted(requested["init_from"], InitConfig, "settings: init_from")
+        family = resolve_checkpoint(init_from.model, offline=offline).family
+        requested = {"family": family.name, **requested}
     if not isinstance(requested.get("family"), str):
         raise UsageError("the settings name no family", "name one as `family`")
-    family = get_family(requested["family"])
-    check_keys(requested, struct_type, "", "settings")
-    started = _started(family, requested, offline=offline) if requested.get("init_from") else None
-    size = requested.get("size", started or "tiny")
-    config = config_of_size(family, size)
-    recipe = msgspec.to_builtins(family.recipe(size))
-    recipe["optimizer"] |= of_adapter.get("optimizer", {})
-    if started is not None:  # the pretrained configuration is kept, except for dropout
-        from zoo.objectives import objective_type
+    return requested
 
-        recipe["config"] = {k: v for k, v in recipe["config"].items() if k.endswith(DROPOUT)}
-        recipe["seq_len_warmup"] = None  # as other settings that are only for new weights
+
+def _recipe_settings(
+    family: "Family", size: str, requested: ConfigDict, *, is_pretrained: bool
+) -> ConfigDict:
+    """Return the settings of a family's recipe that go with the requested ones."""
+    from zoo.objectives import objective_type
+    from zoo.plugins.attribution import config_of_size
+
+    config = config_of_size(family, size)
+    recipe: ConfigDict = msgspec.to_builtins(family.recipe(size))
+    if is_pretrained:
+        # The pretrained configuration is kept, except for dropout, and settings that are only for
+        # new weights are dropped.
+        dropout_fields = {}
+        for name, value in recipe["config"].items():
+            if name.endswith(DROPOUT):
+                dropout_fields[name] = value
+        recipe["config"] = dropout_fields
+        recipe["seq_len_warmup"] = None
         for name in objective_type(family, config, recipe["objective"]).from_scratch_options:
             recipe["objective_args"].pop(name, None)
-        requested = deep_merge(requested, {"size": size})
-    first_rows = (recipe["seq_len_warmup"] or {}).get("seq_len", 0)
-    if "seq_len_warmup" not in requested and requested.get("seq_len", math.inf) <= first_rows:
-        recipe["seq_len_warmup"] = None  # full rows are not longer
+    warmup = recipe["seq_len_warmup"]
+    keeps_warmup = warmup is None or "seq_len_warmup" in requested
+    full_length = requested.get("seq_len", math.inf)
+    if not keeps_warmup and full_length <= warmup["seq_len"]:
+        recipe["seq_len_warmup"] = None
     if requested.get("objective", recipe["objective"]) != recipe["objective"]:
-        recipe["objective_args"] = {}  # the recipe's are options of another objective
-        if recipe["seq_len_warmup"] is not None:  # and its first stage prepares for that one
+        # The recipe's options are those of another objective, which its first stage prepares for.
+        recipe["objective_args"] = {}
+        if recipe["seq_len_warmup"] is not None:
             recipe["seq_len_warmup"] |= {"objective": None, "objective_args": {}}
-    tree = merge_settings(recipe, {**requested, **rows})
-    return validate_config({"max_steps": recipe["max_steps"], **in_tokens(tree)}, struct_type)
-
-
-_TYPES = {str: "text", int: "a number"}
+    return recipe
 
 
 @contextlib.contextmanager
@@ -312,7 +353,7 @@ def prefix_errors(file: Path | None) -> Iterator[None]:
         raise type(error)(what, error.hint) from error
 
 
-def _started(family: "Family", requested: ConfigDict, *, offline: bool) -> str:
+def _size_of_pretrained(family: "Family", requested: ConfigDict, *, offline: bool) -> str:
     """Return the size of the family that is most similar to the pretrained model."""
     from zoo.training.state.load_weights import config_differences
     from zoo.training.state.pretrained import config_similarity, resolve_init_checkpoint
@@ -332,19 +373,21 @@ def _started(family: "Family", requested: ConfigDict, *, offline: bool) -> str:
     return best
 
 
-def validate_config(values: ConfigDict, config_type: type[Kind], source: str = "settings") -> Kind:
+def validate_config(
+    values: ConfigDict, config_type: type[StructT], source: str = "settings"
+) -> StructT:
     """Convert nested settings to a configuration."""
     check_keys(values, config_type, "", source)
     config = _converted(values, config_type, source)
     optimizer = getattr(config, "optimizer", None)
     if isinstance(optimizer, OptimizerConfig):
-        optimizer_method(optimizer)  # raises for an unknown name or setting
+        optimizer_method(optimizer)  # This raises for an unknown name or setting.
     return config
 
 
-def _converted(tree: Any, kind: type[Kind], location: str) -> Kind:
+def _converted(values: Any, struct_type: type[StructT], location: str) -> StructT:
     try:
-        return msgspec.convert(tree, kind)
+        return msgspec.convert(values, struct_type)
     except (msgspec.ValidationError, ValueError, TypeError) as error:
-        message = wrong_entry(tree, kind) or with_location(error, "")
+        message = wrong_entry(values, struct_type) or with_location(error, "")
         raise UsageError(f"{location}: {message}") from error

@@ -8,13 +8,13 @@ import msgspec
 
 from zoo.errors import did_you_mean
 
-# settings -> what else sets the same thing, in runs on text
+# Setting -> the setting that sets the same thing in runs on text.
 ALTERNATIVES = {
     "num_train_epochs": "max_steps",
     "batch_size": "global_batch_tokens",
     "max_seq_len": "seq_len",
 }
-# other name, without separators -> names of settings; the first that a struct has is meant
+# Name elsewhere, without separators -> names of settings. The first that a struct has is meant.
 SYNONYMS: dict[str, tuple[str, ...]] = {
     "lr": ("learning_rate",),
     "rate": ("learning_rate",),
@@ -65,16 +65,20 @@ def synonyms(name: str) -> tuple[str, ...]:
 
 def suggest_setting(name: str, struct_type: Any, path: str, root: Any) -> str:
     """Return a remedy that names settings like one that does not exist; empty if none is."""
-    here = [f"{path}{place}" for place in setting_paths(struct_type)]
-    for paths in (here, [*setting_paths(root), *ALTERNATIVES]):
-        for meant in synonyms(name):
-            if meant.partition(".")[0] in paths:  # a field of a table without fixed keys
-                return f"did you mean {meant}?"
-            if found := [place for place in paths if place.rpartition(".")[2] == meant]:
-                return f"did you mean {found[0]}?"
-    fields = [field.name for field in msgspec.structs.fields(struct_type)]
-    fields += ALTERNATIVES if not path else ()
-    return did_you_mean(name, fields)
+    struct_paths = [f"{path}{setting}" for setting in setting_paths(struct_type)]
+    all_paths = [*setting_paths(root), *ALTERNATIVES]
+    for paths in (struct_paths, all_paths):
+        for synonym in synonyms(name):
+            table, _, _ = synonym.partition(".")
+            if table in paths:  # A field of a table without fixed keys.
+                return f"did you mean {synonym}?"
+            for setting in paths:
+                if setting.rpartition(".")[2] == synonym:
+                    return f"did you mean {setting}?"
+    names = [field.name for field in msgspec.structs.fields(struct_type)]
+    if not path:
+        names.extend(ALTERNATIVES)
+    return did_you_mean(name, names)
 
 
 def setting_paths(struct_type: Any, path: str = "") -> Iterator[str]:

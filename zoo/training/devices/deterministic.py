@@ -10,14 +10,14 @@ import torch
 @contextlib.contextmanager
 def deterministic_algorithms(enabled: bool) -> Iterator[None]:
     """Use deterministic kernels on CUDA, where the faster ones add in an order that varies."""
-    if not enabled:  # setting it, even to the same value, imports the compiler
+    if not enabled:  # Setting it, even to the same value, imports the compiler.
         yield
         return
-    # cuBLAS reads it when it is first used; see torch.use_deterministic_algorithms
+    # cuBLAS reads it when it is first used; see torch.use_deterministic_algorithms.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    before = torch.are_deterministic_algorithms_enabled()
+    was_enabled = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before)
+        torch.use_deterministic_algorithms(was_enabled)

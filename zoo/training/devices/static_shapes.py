@@ -10,16 +10,19 @@ from zoo.objectives.losses.cross_entropy import IGNORED
 
 
 def collate_static(objective: Objective, examples: Sequence[Example]) -> Batch:
-    """Collate examples into a batch whose shapes only depend on their number and length."""
-    # Rows have different numbers of predicted tokens. Their positions and labels are padded to the
-    # largest number that rows can have: with position 0, and with labels that count for no loss and
-    # no metric.
+    """Collate examples into a batch whose shapes only depend on their number and length.
+
+    Rows have different numbers of predicted tokens. Their positions and labels are padded to the
+    largest number that rows can have: with position 0, and with labels that count for no loss and
+    no metric.
+    """
     batch = objective.collate(examples)
-    padded = {}
+    tensors = dict(batch.tensors)
     for name, most in objective.max_values(batch).items():
         values = batch.tensors[name]
         size = batch.rows * most
-        missing = size - len(values)
-        assert missing >= 0, f"{name} has {len(values)} values, more than the {size} of full rows"
-        padded[name] = F.pad(values, (0, missing), value=IGNORED if name.endswith("labels") else 0)
-    return replace(batch, tensors={**batch.tensors, **padded})
+        padding = size - len(values)
+        assert padding >= 0, f"{name} has {len(values)} values, more than the {size} of full rows"
+        fill = IGNORED if name.endswith("labels") else 0
+        tensors[name] = F.pad(values, (0, padding), value=fill)
+    return replace(batch, tensors=tensors)

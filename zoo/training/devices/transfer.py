@@ -32,16 +32,12 @@ class DeviceTransfer:
         if self._stream is None:
             return PendingBatches(list(batches))
         with torch.cuda.stream(self._stream):
-            copies = [
-                replace(
-                    batch,
-                    tensors={
-                        name: tensor.pin_memory().to(self.device, non_blocking=True)
-                        for name, tensor in batch.tensors.items()
-                    },
-                )
-                for batch in batches
-            ]
+            copies = []
+            for batch in batches:
+                tensors = {}
+                for name, tensor in batch.tensors.items():
+                    tensors[name] = tensor.pin_memory().to(self.device, non_blocking=True)
+                copies.append(replace(batch, tensors=tensors))
             copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
             copied.record(self._stream)
         return PendingBatches(copies, copied)
@@ -53,5 +49,5 @@ class DeviceTransfer:
             stream.wait_event(pending.copied)
             for batch in pending.batches:
                 for tensor in batch.tensors.values():
-                    tensor.record_stream(stream)  # memory is reused only after its use there
+                    tensor.record_stream(stream)  # Memory is reused only after its use there.
         return pending.batches

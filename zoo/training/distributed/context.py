@@ -16,12 +16,11 @@ from zoo.errors import Interrupted, ZooError
 from zoo.io.numbers import int_from_environment
 from zoo.nn.devices import resolve_device
 
-Made = TypeVar("Made")
-# keys of the store: of the main process's error, answers
-ERROR = "zoo/error"
-HEARD = "zoo/heard"
-PEER = "another process of the run ended"
-ANSWER = 2.0  # seconds in which other processes notice that the main process has ended
+T = TypeVar("T")
+ERROR_KEY = "zoo/error"  # The store's key of the main process's error.
+ANSWERS_KEY = "zoo/heard"  # The store's key of the number of processes that read it.
+PEER_MESSAGE = "another process of the run ended"
+ANSWER_SECONDS = 2.0  # Time in which other processes notice that the main process has ended.
 
 
 class ReportedElsewhere(Exception):
@@ -29,8 +28,10 @@ class ReportedElsewhere(Exception):
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(error))
-        known = error if isinstance(error, ZooError) else Interrupted("")
-        self.exit_code = known.exit_code
+        if isinstance(error, ZooError):
+            self.exit_code = error.exit_code
+        else:
+            self.exit_code = Interrupted.exit_code
 
 
 @dataclass(frozen=True)
@@ -46,28 +47,36 @@ class DistContext:
     @classmethod
     def initialize(cls, device: str | None = None) -> "DistContext":
         """Initialize the process group, if ``torchrun`` (or SLURM through it) started several."""
-        local = int_from_environment("LOCAL_RANK", 0)
-        kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        place = resolve_device("auto", f"cuda:{local}" if kind == "cuda" else kind)
-        count = int_from_environment("WORLD_SIZE", 1)
-        if place.type == "cuda":
-            torch.cuda.set_device(place)
+        local_rank = int_from_environment("LOCAL_RANK", 0)
+        device_name = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        if device_name == "cuda":
+            device_name = f"cuda:{local_rank}"
+        torch_device = resolve_device("auto", device_name)
+        world_size = int_from_environment("WORLD_SIZE", 1)
+        if torch_device.type == "cuda":
+            torch.cuda.set_device(torch_device)
         rank = int_from_environment("RANK", 0)
         store = None
-        if count > 1 and not distributed.is_initialized():
-            store, rank, count = next(rendezvous("env://"))
-            backend = "nccl" if place.type == "cuda" else "gloo"
-            distributed.init_process_group(backend, store=store, rank=rank, world_size=count)
-        return cls(rank, count, place, store)
+        if world_size > 1 and not distributed.is_initialized():
+            store, rank, world_size = next(rendezvous("env://"))
+            backend = "nccl" if torch_device.type == "cuda" else "gloo"
+            distributed.init_process_group(backend, store=store, rank=rank, world_size=world_size)
+        return cls(rank, world_size, torch_device, store)
 
     @classmethod
     @contextlib.contextmanager
     def opened(
         cls, device: str | None = None, threads: int | None = None
     ) -> "Iterator[DistContext]":
-        """Initialize the process group, and destroy it at the end."""
-        # An error that the main process reports is a ``ReportedElsewhere`` in the others.
-        # ``threads`` is the number of CPU threads of this process; ``None`` for torch's default.
+        """Initialize the process group, and destroy it at the end.
+
+        Args:
+            device: device of the processes; ``None`` for CUDA where it is available.
+            threads: number of CPU threads of this process; ``None`` for torch's default.
+
+        Raises:
+            ReportedElsewhere: the main process reports the error of this process.
+        """
         if threads is not None:
             torch.set_num_threads(threads)
         dist = cls.initialize(device)
@@ -76,16 +85,16 @@ class DistContext:
         except (ZooError, KeyboardInterrupt, RuntimeError) as error:
             if isinstance(error, RuntimeError) and not dist.is_peer_failure(error):
                 raise
-            ended: BaseException = error
+            reported_error: BaseException = error
             if isinstance(error, RuntimeError):
-                ended = Interrupted(PEER, "its own message says why")
+                reported_error = Interrupted(PEER_MESSAGE, "its own message says why")
             if dist.is_main_process:
-                dist.announce_error(ended)
-            elif dist.hears_of_error(ended):
+                dist.announce_error(reported_error)
+            elif dist.hears_of_error(reported_error):
                 raise ReportedElsewhere(error) from error
-            if ended is error:
+            if reported_error is error:
                 raise
-            raise ended from error
+            raise reported_error from error
         finally:
             dist.destroy()
 
@@ -93,29 +102,32 @@ class DistContext:
         """Tell the other processes that this one, the main one, reports an error."""
         if self.store is None:
             return
-        is_peer = isinstance(error, Interrupted) and error.what == PEER
+        is_peer = isinstance(error, Interrupted) and error.what == PEER_MESSAGE
         with contextlib.suppress(RuntimeError):
-            self.store.set(ERROR, "peer" if is_peer else "own")
-            self.destroy()  # others may wait for this process
-            until = time.monotonic() + ANSWER
-            while self.store.add(HEARD, 0) < self.world_size - 1 and time.monotonic() < until:
+            self.store.set(ERROR_KEY, "peer" if is_peer else "own")
+            self.destroy()  # Others may wait for this process.
+            deadline = time.monotonic() + ANSWER_SECONDS
+            while self.store.add(ANSWERS_KEY, 0) < self.world_size - 1:
+                if time.monotonic() >= deadline:
+                    break
                 time.sleep(0.01)
 
     def hears_of_error(self, error: BaseException) -> bool:
         """Return whether the main process reports the error of this process as well."""
-        # Waits until it has had the time to, since launchers end all processes with one.
+        # This waits until the main process has had the time to report it, since launchers end all
+        # processes with one.
         if self.store is None:
             return False
         try:
-            self.store.wait([ERROR], timedelta(seconds=ANSWER))
-            interrupted = isinstance(error, Interrupted | KeyboardInterrupt)
-            heard = interrupted or self.store.get(ERROR) == b"own"
-            self.store.add(HEARD, 1)
-        except RuntimeError:  # no answer: the main process trains, or was killed
+            self.store.wait([ERROR_KEY], timedelta(seconds=ANSWER_SECONDS))
+            is_interruption = isinstance(error, Interrupted | KeyboardInterrupt)
+            is_reported = is_interruption or self.store.get(ERROR_KEY) == b"own"
+            self.store.add(ANSWERS_KEY, 1)
+        except RuntimeError:  # There is no answer: the main process trains, or was killed.
             return False
-        if heard:
-            time.sleep(ANSWER / 2)
-        return heard
+        if is_reported:
+            time.sleep(ANSWER_SECONDS / 2)
+        return is_reported
 
     @property
     def is_main_process(self) -> bool:
@@ -145,12 +157,15 @@ class DistContext:
 
     def gather_rows(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return the concatenated rows of all processes, in order of ranks, on the CPU."""
-        local = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
-        if self.world_size == 1 or not self.any(bool(local)):
-            return local
-        parts: Sequence[dict[str, torch.Tensor]] = [{} for _ in range(self.world_size)]
-        distributed.all_gather_object(parts, local)
-        return {name: torch.cat([part[name] for part in parts]) for name in local}
+        local_rows = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
+        if self.world_size == 1 or not self.any(bool(local_rows)):
+            return local_rows
+        rows_by_rank: Sequence[dict[str, torch.Tensor]] = [{} for _ in range(self.world_size)]
+        distributed.all_gather_object(rows_by_rank, local_rows)
+        gathered = {}
+        for name in local_rows:
+            gathered[name] = torch.cat([rows[name] for rows in rows_by_rank])
+        return gathered
 
     def broadcast(self, value: str) -> str:
         """Return the value of the main process, in all processes."""
@@ -159,9 +174,11 @@ class DistContext:
             distributed.broadcast_object_list(values)
         return values[0]
 
-    def main_process_first(self, make: Callable[[], Made]) -> Made:
+    def main_process_first(self, make: Callable[[], T]) -> T:
         """Call a function in the main process, then in all others."""
-        result = make() if self.is_main_process else None
+        result = None
+        if self.is_main_process:
+            result = make()
         self.barrier()
         return result or make()
 
@@ -172,7 +189,7 @@ class DistContext:
 
     def is_peer_failure(self, error: Exception) -> bool:
         """Return whether an error means that another process has died."""
-        # gloo's errors have no class of their own
+        # gloo's errors have no class of their own.
         from_collective = isinstance(error, distributed.DistError) or "gloo" in str(error)
         return self.world_size > 1 and from_collective
 

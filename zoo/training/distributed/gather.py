@@ -23,9 +23,13 @@ class _GatherRows(torch.autograd.Function):
 
 
 def gather_rows(rows: Tensor) -> Tensor:
-    """Return the rows of all processes in order of ranks, through which gradients flow."""
-    # If each process adds a part to a loss, the gradient of its own rows is the gradient of the
-    # sum. rows: (rows, ...), of the same shape in all processes
+    """Return the rows of all processes in order of ranks, through which gradients flow.
+
+    If each process adds a part to a loss, the gradient of its own rows is the gradient of the sum.
+
+    Args:
+        rows: (rows, ...), with the same shape in all processes.
+    """
     gathered: Tensor = _GatherRows.apply(rows.contiguous())  # type: ignore[no-untyped-call]
     return gathered
 

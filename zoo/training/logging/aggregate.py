@@ -14,8 +14,8 @@ Tensors = dict[str, torch.Tensor]
 class Predictions:
     """Collects the predictions of batches by name, (batch, ...) each."""
 
-    # They are copied into one buffer. As tensors, each would keep the heap from shrinking after its
-    # batch: allocated between logits of many labels, they have cost gigabytes.
+    # Predictions are copied into one buffer. Each tensor of a batch would keep the heap from
+    # shrinking: allocated between logits of many labels, they have cost gigabytes.
 
     def __init__(self) -> None:
         self._buffers: dict[str, bytearray] = {}
@@ -31,18 +31,21 @@ class Predictions:
 
     def tensors(self) -> Tensors:
         """Return all predictions, on the CPU."""
-        return {
-            name: torch.frombuffer(buffer, dtype=sample.dtype).view(-1, *sample.shape[1:])
-            if (buffer := self._buffers[name])
-            else sample
-            for name, sample in self._samples.items()
-        }
+        predictions: Tensors = {}
+        for name, sample in self._samples.items():
+            buffer = self._buffers[name]
+            if buffer:
+                values = torch.frombuffer(buffer, dtype=sample.dtype)
+                predictions[name] = values.view(-1, *sample.shape[1:])
+            else:  # An empty buffer cannot be a tensor.
+                predictions[name] = sample
+        return predictions
 
 
 class MetricSums:
     """Accumulates sums and counts by name, on the device, without synchronization."""
 
-    # They are float64, so that many additions lose no digit that a log shows.
+    # Sums are float64, so that many additions lose no digit that a log shows.
 
     def __init__(self) -> None:
         self.values: Tensors = {}
@@ -50,18 +53,16 @@ class MetricSums:
     def add(self, outcome: LossOutput, counts: Mapping[str, float]) -> None:
         """Add the losses and metrics of a micro-batch."""
         for name, total in outcome.sums.items():
-            self._add(
-                name,
-                total.detach(),
-                torch.tensor(counts[name], dtype=torch.float64, device=total.device),
-            )
+            count = torch.tensor(counts[name], dtype=torch.float64, device=total.device)
+            self._add_pair(name, torch.stack((total.detach().double(), count)))
         for name, (total, count) in outcome.metrics.items():
-            self._add(name, total.detach(), count.detach())
+            pair = torch.stack((total.detach().double(), count.detach().double()))
+            self._add_pair(name, pair)
 
     def merge(self, other: "MetricSums") -> None:
         """Add the sums of another accumulator."""
         for name, pair in other.values.items():
-            self.values[name] = self.values[name] + pair if name in self.values else pair
+            self._add_pair(name, pair)
 
     def reduce(self, dist: DistContext) -> "MetricSums":
         """Sum over all processes, in place."""
@@ -86,6 +87,7 @@ class MetricSums:
         loss = sum(weight * losses[term] for term, weight in terms.items())
         return {"loss": loss, "losses": losses, "metrics": means}
 
-    def _add(self, name: str, total: torch.Tensor, count: torch.Tensor) -> None:
-        pair = torch.stack((total.double(), count.double()))
-        self.values[name] = self.values[name] + pair if name in self.values else pair
+    def _add_pair(self, name: str, pair: torch.Tensor) -> None:
+        if name in self.values:
+            pair = self.values[name] + pair
+        self.values[name] = pair

@@ -20,15 +20,13 @@ from zoo.training.logging.progress import TrainingProgress
 from zoo.training.logging.report import write_report
 from zoo.training.logging.selection import note_missing_default
 from zoo.training.logging.throughput import Throughput, training_flops
-from zoo.training.state.checkpoints import (
-    DISK_FULL_HINT,
-)
+from zoo.training.state.checkpoints import DISK_FULL_HINT
 
 if TYPE_CHECKING:
     from zoo.training.trainer import Trainer
 
 LOG = logging.getLogger("zoo")
-REPORT_INTERVAL = 60.0  # seconds between reports: each is rendered from the whole log
+REPORT_INTERVAL = 60.0  # Seconds between reports. Each is rendered from the full log.
 
 
 class LoggingCallback(Callback):
@@ -136,13 +134,16 @@ def describe_stage(trainer: "Trainer") -> str:
     """Return what is special about a step, in a run whose stages differ; else an empty text."""
     config = trainer.config
     step = trainer.step
-    warmup = getattr(config, "seq_len_warmup", None)
-    rows = ""
-    if isinstance(config, TrainConfig) and warmup is not None:
-        length = warmup.seq_len if step < config.seq_len_warmup_steps else config.seq_len
-        rows = f"rows of {length:,} tokens"
+    parts = []
+    if isinstance(config, TrainConfig) and config.seq_len_warmup is not None:
+        length = config.seq_len
+        if step < config.seq_len_warmup_steps:
+            length = config.seq_len_warmup.seq_len
+        parts.append(f"rows of {length:,} tokens")
     stage = trainer.loss_module.objective.stage(step, config.max_steps)
-    return ", ".join(filter(None, (rows, stage)))
+    if stage:
+        parts.append(stage)
+    return ", ".join(parts)
 
 
 def flops_per_token(trainer: "Trainer") -> float | None:
@@ -155,6 +156,6 @@ def flops_per_token(trainer: "Trainer") -> float | None:
     def loss() -> torch.Tensor:
         return torch.stack(list(trainer.loss_module(tensors).sums.values())).sum()
 
-    # of whole rows, as the formula for MFU has it, whichever kernel the run uses
+    # The formula for MFU counts the padding of rows, whichever kernel the run uses.
     with masks_only():
         return training_flops(loss, trainer.loss_module.parameters()) / batch.tokens

@@ -51,8 +51,9 @@ class JsonlLogger(Logger):
     @override
     def log(self, record: Mapping[str, Any]) -> None:
         """Append a record to ``metrics.jsonl``; the system has it when this returns."""
-        if odd := record.keys() - set(FIELDS):
-            raise ValueError(f"a record of the log has no {', '.join(sorted(odd))}")
+        unknown_fields = record.keys() - set(FIELDS)
+        if unknown_fields:
+            raise ValueError(f"a record of the log has no {', '.join(sorted(unknown_fields))}")
         line = _line({name: record[name] for name in FIELDS if name in record})
         _append(self._log, line)
         self._hash.update(line)
@@ -122,17 +123,19 @@ def _line(record: Mapping[str, Any]) -> bytes:
 
 
 def _append(handle: int, line: bytes) -> None:
-    rest = memoryview(line)
-    while rest:  # a full disk accepts a part, then raises an error
-        rest = rest[os.write(handle, rest) :]
+    remaining = memoryview(line)
+    while remaining:  # A full disk accepts a part, then raises an error.
+        written = os.write(handle, remaining)
+        remaining = remaining[written:]
 
 
 def _open(path: Path) -> int:
-    """Open a log to append to, after its last whole line."""
+    """Open a log to append to, after its last complete line."""
     handle = open_inside(path.parent, path.name, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-    if size := os.fstat(handle).st_size:
+    size = os.fstat(handle).st_size
+    if size:  # An empty file cannot be mapped.
         with mmap.mmap(handle, size, access=mmap.ACCESS_READ) as content:
-            whole = content.rfind(b"\n") + 1
-        if whole < size:
-            os.ftruncate(handle, whole)
+            end_of_lines = content.rfind(b"\n") + 1
+        if end_of_lines < size:
+            os.ftruncate(handle, end_of_lines)
     return handle

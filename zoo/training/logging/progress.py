@@ -14,11 +14,10 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("zoo")
 
-# seconds of training; of what is left
-ESTIMATE_AFTER = 5.0
-SHORT = 60.0
-METRICS = 2  # metrics that a line shows
-ROOM = 32  # columns of a terminal that the steps, the bar and the time left take
+ESTIMATE_AFTER = 5.0  # Seconds of training before the duration is estimated.
+SHORTEST_ESTIMATE = 60.0  # Remaining seconds from which on the estimate is logged.
+MAX_METRICS_SHOWN = 2  # Metrics of a line.
+BAR_COLUMNS = 32  # Columns of a terminal that the steps, the bar and the remaining time take.
 
 Values = Mapping[str, Any]
 
@@ -40,16 +39,16 @@ class TrainingProgress:
         self.weights = weights or {}
         self.best = best
         self._clock = clock
-        self._began = clock()
-        self._shown = 0.0
+        self._start_time = clock()
+        self._last_line = 0.0
         self._bar: Progress | None = None
         self._task: TaskID | None = None
-        self._estimated = False
+        self._is_estimated = False
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[None]:
         """Show a bar, if standard error is a terminal; log lines go above it."""
-        self._began = self._clock()
+        self._start_time = self._clock()
         if not shows_progress():
             yield
             return
@@ -76,7 +75,7 @@ class TrainingProgress:
         # The record of a step takes a synchronization with the device.
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=step)
-        if step == self.first + 1 or self._clock() - self._shown >= LINE_SECONDS:
+        if step == self.first + 1 or self._clock() - self._last_line >= LINE_SECONDS:
             self._show({"step": step, **record()}, speed())
         self._estimate(step)
 
@@ -84,63 +83,74 @@ class TrainingProgress:
         """Show a record of the log, and the speed of the last steps."""
         step = record["step"]
         if record["split"] == "validation":
-            shown = ", ".join(" ".join(pair) for pair in figures(record, self.weights, self.best))
-            LOG.info("step %s: validation %s", f"{step:,}", shown)
+            figures_text = ", ".join(self._figure_texts(record))
+            LOG.info("step %s: validation %s", f"{step:,}", figures_text)
         elif record["split"] == "train":
-            due = self._clock() - self._shown >= LINE_SECONDS or step in (
-                self.first + 1,
-                self.total,
-            )
-            if due or self._bar is not None:
+            is_first_or_last = step in (self.first + 1, self.total)
+            is_due = self._clock() - self._last_line >= LINE_SECONDS
+            if is_due or is_first_or_last or self._bar is not None:
                 self._show(record, speed)
             self._estimate(step)
 
+    def _figure_texts(self, record: Values) -> list[str]:
+        """Return the figures of a record, each with its name."""
+        return [f"{name} {value}" for name, value in figures(record, self.weights, self.best)]
+
     def _show(self, record: Values, speed: Values) -> None:
         step = record["step"]
-        values = [" ".join(pair) for pair in figures(record, self.weights, self.best)]
-        rates = {"tokens_per_second": "{:,.0f} tokens/s", "mfu": "MFU {:.1%}"}
-        rate = [form.format(speed[name]) for name, form in rates.items() if name in speed]
+        values = self._figure_texts(record)
+        rates = []
+        if "tokens_per_second" in speed:
+            rates.append(f"{speed['tokens_per_second']:,.0f} tokens/s")
+        if "mfu" in speed:
+            rates.append(f"MFU {speed['mfu']:.1%}")
         if self._bar is not None and self._task is not None:
-            room = self._bar.console.width - ROOM
-            while len(values) > 1 and len("  ".join([*values, *rate])) > room:
+            columns = self._bar.console.width - BAR_COLUMNS
+            while len(values) > 1 and len("  ".join([*values, *rates])) > columns:
                 values.pop()
-            text = "  ".join([*values, *rate])
+            text = "  ".join([*values, *rates])
             self._bar.update(self._task, completed=step, figures=text)
             return
-        self._shown = self._clock()
-        left = self._left(step)
-        ending = [f"{format_duration(left)} left"] if left and step < self.total else []
-        shown = ", ".join([*values, *rate, *ending])
-        LOG.info("step %s of %s: %s", f"{step:,}", f"{self.total:,}", shown)
+        self._last_line = self._clock()
+        parts = [*values, *rates]
+        remaining = self._remaining_seconds(step)
+        if remaining and step < self.total:
+            parts.append(f"{format_duration(remaining)} left")
+        LOG.info("step %s of %s: %s", f"{step:,}", f"{self.total:,}", ", ".join(parts))
 
-    def _left(self, step: int) -> float | None:
+    def _remaining_seconds(self, step: int) -> float | None:
         """Return the seconds that are left, by the steps of this process, with evaluations."""
-        done = step - self.first
-        return (self._clock() - self._began) / done * (self.total - step) if done > 1 else None
+        steps = step - self.first
+        if steps < 2:
+            return None
+        return (self._clock() - self._start_time) / steps * (self.total - step)
 
     def _estimate(self, step: int) -> None:
         """Log once how long the run takes, if that is worth knowing."""
-        seconds = self._clock() - self._began
-        left = self._left(step)
-        if self._estimated or left is None or seconds < ESTIMATE_AFTER:
+        seconds = self._clock() - self._start_time
+        remaining = self._remaining_seconds(step)
+        if self._is_estimated or remaining is None or seconds < ESTIMATE_AFTER:
             return
-        self._estimated = True
-        if left >= SHORT:
-            LOG.info("this takes about %s", format_duration(seconds + left))
+        self._is_estimated = True
+        if remaining >= SHORTEST_ESTIMATE:
+            LOG.info("this takes about %s", format_duration(seconds + remaining))
 
 
 def figures(record: Values, weights: Mapping[str, float], best: str) -> list[tuple[str, str]]:
     """Return name and text of the losses of a record, and of one or two metrics."""
-    # Terms are shown as they are, without the weights that the total has: of a term with weight 50,
-    # it would say little.
+    # Terms are shown without their weights. The weighted total says little about a term with a
+    # weight of 50.
     terms = {name: value for name, value in record.get("losses", {}).items() if value}
-    weighted = any(weights.get(name, 1.0) != 1.0 for name in terms)
-    losses = {"loss": record["loss"]}
-    if len(terms) > 1:
-        losses = terms if weighted else losses | terms
-    elif weighted:
-        losses = {"loss": next(iter(terms.values()))}
+    has_weights = any(weights.get(name, 1.0) != 1.0 for name in terms)
+    values = {"loss": record["loss"]}
+    if len(terms) > 1 and has_weights:
+        values = terms
+    elif len(terms) > 1:
+        values |= terms
+    elif has_weights:
+        values["loss"] = next(iter(terms.values()))
     metrics = record.get("metrics", {})
-    chosen = sorted(metrics, key=lambda name: name != best)[:METRICS]
-    values = losses | {name: metrics[name] for name in chosen}
+    best_first = sorted(metrics, key=lambda name: name != best)
+    for name in best_first[:MAX_METRICS_SHOWN]:
+        values[name] = metrics[name]
     return [(name.replace("_", " "), f"{value:.3f}") for name, value in values.items()]

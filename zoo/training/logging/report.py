@@ -17,33 +17,27 @@ from zoo.training.logging.run_history import SETTINGS, RunHistory
 from zoo.training.logging.scores import Scores, score_chart, score_header, score_rows
 
 REPORT = "report.html"
-SPLITS = ("train", "validation")
-ROWS = 100
+MAX_EVALUATIONS_SHOWN = 100
 
 
 def write_report(run: Path) -> Path:
     """Write ``report.html`` into a run's directory, replacing an earlier one as a whole."""
     history = RunHistory.read(run)
     path = run / REPORT
-    command = shell_line(list(map(str, history.manifest.get("command") or ())))
-    directory = history.manifest.get("working_directory", "")
-    if command and directory:  # it also works in another directory
-        command = f"{shell_line(['cd', directory])} && {command}"
-    names = (history.config.get(name) for name in ("family", "size", "objective", "task"))
-    done = history.steps
-    total = history.config.get("max_steps", 0)
-    progress = f"{done:,} of {total:,} steps" if total else f"{done:,} steps"
+    mistakes = None
+    if history.mistakes is not None:
+        mistakes = mistake_values(history.mistakes)
     page = html.render(
         "run.html",
-        title=" \N{MIDDLE DOT} ".join(str(name) for name in names if name) or "pretraining",
-        progress=f"finished after {done:,} steps" if 0 < total <= done else progress,
+        title=_title(history),
+        progress=_progress(history),
         facts=[(name, value, note) for name, value, note in _facts(history) if value],
         loss_charts=list(_loss_charts(history)),
         course_charts=list(_course_charts(history)),
-        mistake_values=None if history.mistakes is None else mistake_values(history.mistakes),
+        mistake_values=mistakes,
         validation=_validation(history),
         scores=_scores(history.scores),
-        command=command,
+        command=_command(history),
         settings=history.config_text.strip(),
         settings_file=SETTINGS,
         kind=history.manifest.get("kind", "pretrain"),
@@ -52,63 +46,128 @@ def write_report(run: Path) -> Path:
     return path
 
 
-def _facts(history: RunHistory) -> Iterator[tuple[str, str, str]]:
-    """Yield name, value and note of each key figure."""
-    best = history.best
-    train = history.train
-    speed = history.performance
-    if best is not None:
-        name = history.selecting_name
-        last = history.validation[-1]
-        step = f"at step {best['step']:,}"
-        if name != "loss":
-            value = f"{history.selecting_value(best):.4f}"
-            yield name.replace("_", " "), value, f"the best, {step}"
-            yield "validation loss", f"{best['loss']:.4f}", step
-        else:
-            note = f"at step {last['step']:,}; lowest {step}: {best['loss']:.4f}"
-            yield "validation loss", f"{last['loss']:.4f}", note
-    if train:
-        yield "training loss", f"{train[-1]['loss']:.4f}", f"at step {train[-1]['step']:,}"
-        size = history.config.get("global_batch_tokens")
-        length = history.config.get("seq_len")
-        yield (
-            "tokens seen",
-            format_count(train[-1].get("tokens", 0)),
-            f"{size:,} a step, {length:,} a row" if size and length else "",
-        )
+def _title(history: RunHistory) -> str:
+    """Return what is trained, as far as the settings name it."""
+    names = []
+    for setting in ("family", "size", "objective", "task"):
+        name = history.config.get(setting)
+        if name:
+            names.append(str(name))
+    return " \N{MIDDLE DOT} ".join(names) or "pretraining"
+
+
+def _progress(history: RunHistory) -> str:
+    """Return how many steps the run has done."""
+    steps = history.steps
+    total = history.config.get("max_steps", 0)
+    if 0 < total <= steps:
+        return f"finished after {steps:,} steps"
+    if total:
+        return f"{steps:,} of {total:,} steps"
+    return f"{steps:,} steps"
+
+
+def _command(history: RunHistory) -> str:
+    """Return the command that started the run; it also works in another directory."""
+    arguments = history.manifest.get("command") or ()
+    command = shell_line([str(argument) for argument in arguments])
+    directory = history.manifest.get("working_directory", "")
+    if command and directory:
+        command = f"{shell_line(['cd', directory])} && {command}"
+    return command
+
+
+# The name, value and note of a key figure.
+Fact = tuple[str, str, str]
+
+
+def _facts(history: RunHistory) -> Iterator[Fact]:
+    """Yield the key figures of a run."""
+    yield from _evaluation_facts(history)
+    yield from _training_facts(history)
     yield "parameters", format_count(history.manifest.get("parameters", 0)), ""
-    if speed:
-        versions = history.manifest.get("environment", {})
-        torch = f"torch {versions['torch']}" if "torch" in versions else ""
-        parts = [versions.get("device", ""), torch]
-        yield "time", format_duration(history.seconds), ", ".join(part for part in parts if part)
-        rate = statistics.median(record.get("tokens_per_second", 0) for record in speed)
-        mfu = [record["mfu"] for record in speed if "mfu" in record]
-        used = f"{statistics.median(mfu):.1%} of the peak (MFU)" if mfu else "median"
-        yield "tokens a second", format_count(rate), used
-        memory = max(record.get("memory_bytes", 0) for record in speed)
-        yield "peak memory", f"{memory / 1e9:.2f} GB", ""
+    yield from _performance_facts(history)
+    yield from _data_facts(history)
+
+
+def _evaluation_facts(history: RunHistory) -> Iterator[Fact]:
+    best = history.best
+    if best is None:
+        return
+    name = history.selecting_name
+    step = f"at step {best['step']:,}"
+    if name != "loss":
+        value = f"{history.selecting_value(best):.4f}"
+        yield name.replace("_", " "), value, f"the best, {step}"
+        yield "validation loss", f"{best['loss']:.4f}", step
+    else:
+        last = history.validation[-1]
+        note = f"at step {last['step']:,}; lowest {step}: {best['loss']:.4f}"
+        yield "validation loss", f"{last['loss']:.4f}", note
+
+
+def _training_facts(history: RunHistory) -> Iterator[Fact]:
+    if not history.train:
+        return
+    last = history.train[-1]
+    yield "training loss", f"{last['loss']:.4f}", f"at step {last['step']:,}"
+    size = history.config.get("global_batch_tokens")
+    length = history.config.get("seq_len")
+    note = ""
+    if size and length:
+        note = f"{size:,} a step, {length:,} a row"
+    yield "tokens seen", format_count(last.get("tokens", 0)), note
+
+
+def _performance_facts(history: RunHistory) -> Iterator[Fact]:
+    records = history.performance
+    if not records:
+        return
+    environment = history.manifest.get("environment", {})
+    machine = []
+    if environment.get("device"):
+        machine.append(environment["device"])
+    if "torch" in environment:
+        machine.append(f"torch {environment['torch']}")
+    yield "time", format_duration(history.seconds), ", ".join(machine)
+    rate = statistics.median(record.get("tokens_per_second", 0) for record in records)
+    mfu = [record["mfu"] for record in records if "mfu" in record]
+    note = "median"
+    if mfu:
+        note = f"{statistics.median(mfu):.1%} of the peak (MFU)"
+    yield "tokens a second", format_count(rate), note
+    memory = max(record.get("memory_bytes", 0) for record in records)
+    yield "peak memory", f"{memory / 1e9:.2f} GB", ""
+
+
+def _data_facts(history: RunHistory) -> Iterator[Fact]:
     samples = (history.manifest.get("data") or {}).get("rows", {})
     if samples:
         yield "samples", f"{samples['train']:,}", f"{samples['eval']:,} to evaluate"
     corpus = Path(history.manifest.get("corpus", ""))
     digest = history.manifest.get("corpus_digest", "")
-    yield "corpus", corpus.name, f"BLAKE3 {digest[:12]}\N{HORIZONTAL ELLIPSIS}" if digest else ""
+    note = ""
+    if digest:
+        note = f"BLAKE3 {digest[:12]}\N{HORIZONTAL ELLIPSIS}"
+    yield "corpus", corpus.name, note
 
 
 def _loss_charts(history: RunHistory) -> Iterator[str]:
     """Yield the charts: the metric that selects the checkpoint, the loss, metrics, terms."""
+    values: list[tuple[str, str, str | None]] = [("loss", "nats", None)]
+    for metric in history.names("metrics"):
+        values.append((metric, "mean", "metrics"))
     terms = history.names("losses")
-    metrics = [(name, "mean", "metrics") for name in history.names("metrics")]
-    values: list[tuple[str, str, str | None]] = [("loss", "nats", None), *metrics]
-    # a single term equals the loss
-    values += [(term, "nats", "losses") for term in (terms if len(terms) > 1 else ())]
+    if len(terms) > 1:  # A single term equals the loss.
+        for term in terms:
+            values.append((term, "nats", "losses"))
     values.sort(key=lambda value: value[0] != history.selecting_name)
     marks = list(stage_changes(history))
     for name, unit, group in values:
-        splits = zip(SPLITS, (history.train, history.validation), strict=True)
-        lines = [Series(split, points(records, name, group)) for split, records in splits]
+        lines = [
+            Series("train", points(history.train, name, group)),
+            Series("validation", points(history.validation, name, group)),
+        ]
         yield from _chart(name, unit, lines, marks)
 
 
@@ -154,57 +213,78 @@ def _chart(
 
 def points(records: Sequence[Record], name: str, group: str | None = None) -> list[Point]:
     """Return step and value of each record that has a finite value, optionally within a group."""
-    pairs = ((r["step"], (r.get(group, {}) if group else r).get(name)) for r in records)
-    return [(step, value) for step, value in pairs if value is not None and math.isfinite(value)]
+    pairs = []
+    for record in records:
+        values = record.get(group, {}) if group else record
+        value = values.get(name)
+        if value is not None and math.isfinite(value):
+            pairs.append((record["step"], value))
+    return pairs
 
 
 def _validation(history: RunHistory) -> dict[str, Any] | None:
-    """Return the table of evaluations: at most about ``ROWS`` rows; ``None`` without any."""
+    """Return the table of evaluations; ``None`` without any.
+
+    It has about ``MAX_EVALUATIONS_SHOWN`` rows at most: every n-th evaluation, the best and the
+    last one.
+    """
     records = history.validation
     best = history.best
     if best is None:
         return None
-    interval = -(-len(records) // ROWS)
-    last = len(records) - 1
-    shown = [r for k, r in enumerate(records) if k % interval == 0 or r is best or k == last]
     terms = history.names("losses")
+    if len(terms) < 2:  # A single term equals the loss.
+        terms = []
     metrics = history.names("metrics")
-    terms = terms if len(terms) > 1 else []
-    rows = []
-    for record in shown:
-        of_terms = record.get("losses", {})
-        of_metrics = record.get("metrics", {})
-        values = [record["loss"], *map(of_terms.get, terms), *map(of_metrics.get, metrics)]
-        rows.append(
-            [f"{record['step']:,}", *("" if value is None else f"{value:.4f}" for value in values)]
-        )
+    interval = -(-len(records) // MAX_EVALUATIONS_SHOWN)
+    rows: list[list[str]] = []
+    best_row = 0
+    for number, record in enumerate(records):
+        is_last = number == len(records) - 1
+        if number % interval and record is not best and not is_last:
+            continue
+        if record is best:
+            best_row = len(rows)
+        row = [f"{record['step']:,}", _format_value(record["loss"])]
+        row += [_format_value(record.get("losses", {}).get(term)) for term in terms]
+        row += [_format_value(record.get("metrics", {}).get(metric)) for metric in metrics]
+        rows.append(row)
+    best_name = history.best_name
+    if best_name == "lowest":
+        best_name = "the lowest loss"
     return {
         "header": ["step", "loss", *(name.replace("_", " ") for name in (*terms, *metrics))],
         "rows": rows,
-        "best": next(k for k, r in enumerate(shown) if r is best),
-        "best_name": "the lowest loss" if history.best_name == "lowest" else history.best_name,
+        "best": best_row,
+        "best_name": best_name,
         "interval": interval,
         "count": f"{len(records):,}",
     }
+
+
+def _format_value(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
 
 
 def _scores(scores: Scores | None) -> dict[str, Any] | None:
     """Return the section of a distilled model; ``None`` without scores."""
     if scores is None:
         return None
-    note = f"{scores.data}, {scores.rows:,} rows; latency of one row of {scores.seq_len} tokens"
-    retention = scores.retention
-    quality = (
-        ""
-        if retention is None
-        else f"{retention:.1%} of the teacher's quality by {scores.metric}; "
+    note = (
+        f"{scores.data}, {scores.rows:,} rows; latency of one row of {scores.seq_len} tokens, "
+        f"tokens/s in batches of {scores.batch_size}"
     )
+    if scores.retention is not None:
+        note = f"{scores.retention:.1%} of the teacher's quality by {scores.metric}; {note}"
+    charts = []
     chart = score_chart(scores)
+    if chart is not None:
+        charts.append(chart)
     return {
-        "note": f"{quality}{note}, tokens/s in batches of {scores.batch_size}",
+        "note": note,
         "header": score_header(scores),
         "rows": score_rows(scores),
-        "charts": [] if chart is None else [chart],
+        "charts": charts,
     }
 
 
@@ -212,7 +292,8 @@ def format_duration(seconds: float) -> str:
     """Format a duration: ``2 d 3 h``, ``1 h 5 min``, ``2 min 3 s``, ``4.2 s``."""
     if seconds < 60:
         return f"{seconds:.1f} s"
-    for size, name, less, smaller in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):
-        if seconds >= size:
-            return f"{int(seconds // size)} {name} {int(seconds % size // less)} {smaller}"
-    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+    if seconds < 3600:
+        return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+    if seconds < 86400:
+        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
+    return f"{int(seconds // 86400)} d {int(seconds % 86400 // 3600)} h"

@@ -60,34 +60,41 @@ class RunHistory:
     @property
     def steps(self) -> int:
         """Number of steps of the last record."""
-        return max((r[-1]["step"] for r in (self.train, self.validation) if r), default=0)
+        return max((record["step"] for record in self._last_records()), default=0)
 
     def names(self, group: str) -> list[str]:
         """Return the names in ``losses`` or ``metrics``, in the order of the last records."""
-        lasts = [r[-1].get(group, {}) for r in (self.train, self.validation) if r]
-        return list(dict.fromkeys(name for last in lasts for name in last))
+        names: dict[str, None] = {}
+        for record in self._last_records():
+            names.update(dict.fromkeys(record.get(group, {})))
+        return list(names)
+
+    def _last_records(self) -> list[Record]:
+        """Return the last training record and the last evaluation, as far as there are any."""
+        return [records[-1] for records in (self.train, self.validation) if records]
 
     @classmethod
     def read(cls, run: Path) -> Self:
         """Read the directory of a run."""
         log = read_jsonl(run)
-        speed = read_jsonl(run, PERFORMANCE_FILE)
         path = run / SETTINGS
-        source = ""
+        config_text = ""
         if path.is_file():
-            source = decode_text(read_regular(path, "settings", MAX_YAML_BYTES), path)
-        manifest = run / MANIFEST
+            config_text = decode_text(read_regular(path, "settings", MAX_YAML_BYTES), path)
+        manifest: Record = {}
+        if (run / MANIFEST).is_file():
+            manifest = read_json_object(run / MANIFEST)
+        performance = read_jsonl(run, PERFORMANCE_FILE)
+        # The last record counts where a step was repeated after a kill.
+        performance_by_step = {record["step"]: record for record in performance}
         return cls(
-            config=parse_yaml(source, path) or {},
-            config_text=source,
-            manifest=read_json_object(manifest) if manifest.is_file() else {},
+            config=parse_yaml(config_text, path) or {},
+            config_text=config_text,
+            manifest=manifest,
             train=[record for record in log if record["split"] == "train"],
             validation=[record for record in log if record["split"] == "validation"],
-            # of steps that were repeated after a kill, the last record counts
-            performance=sorted(
-                {r["step"]: r for r in speed}.values(), key=lambda record: record["step"]
-            ),
-            seconds=sum(record.get("seconds", 0) for record in speed),
+            performance=[performance_by_step[step] for step in sorted(performance_by_step)],
+            seconds=sum(record.get("seconds", 0) for record in performance),
             mistakes=read_mistakes(run),
             scores=read_scores(run),
         )

@@ -62,65 +62,98 @@ def read_scores(run: Path) -> Scores | None:
 
 
 def retained(name: str, teacher: float | None, student: float | None) -> float | None:
-    """Return the part of a teacher's quality that its student has."""
-    # It is student / teacher, or teacher / student where a lower value is better, such as a loss.
+    """Return the part of a teacher's quality that its student has.
+
+    It is student / teacher, or teacher / student where a lower value is better, such as a loss. It
+    is ``None`` where a value is missing, or the ratio has no meaning.
+    """
     if teacher is None or student is None or min(teacher, student) < 0:
         return None
-    over, under = (teacher, student) if name in LOWER_IS_BETTER else (student, teacher)
-    return over / under if under > 0 and math.isfinite(over / under) else None
+    if name in LOWER_IS_BETTER:
+        numerator = teacher
+        denominator = student
+    else:
+        numerator = student
+        denominator = teacher
+    if not denominator > 0:
+        return None
+    ratio = numerator / denominator
+    return ratio if math.isfinite(ratio) else None
 
 
 def score_header(scores: Scores) -> tuple[str, ...]:
     """Return the header of ``score_rows``."""
-    count = len(scores.teachers)
-    numbered = [f"teacher {number + 1}" for number in range(count)]
-    return ("", *(numbered if count > 1 else ["teacher"]), "student", "student / teacher")
+    teachers = ["teacher"]
+    if len(scores.teachers) > 1:
+        teachers = [f"teacher {number}" for number, _ in enumerate(scores.teachers, 1)]
+    return ("", *teachers, "student", "student / teacher")
 
 
 def score_rows(scores: Scores) -> list[tuple[str, ...]]:
     """Return the rows of a table of scores: name, value of each model, and ratio."""
     models = [*scores.teachers, scores.student]
-    first = models[0]
-    student = models[-1]
-    rows = list[tuple[str, ...]]()
-    for name in dict.fromkeys(name for model in models for name in model.metrics):
+    return [*_metric_rows(models), *_size_rows(models), *_speed_rows(models)]
+
+
+def _metric_rows(models: Sequence[ModelScore]) -> list[tuple[str, ...]]:
+    """Return the rows of metrics; the student is the last of the models."""
+    rows: list[tuple[str, ...]] = []
+    names: dict[str, None] = {}
+    for model in models:
+        names.update(dict.fromkeys(model.metrics))
+    for name in names:
         values = [model.metrics.get(name) for model in models]
-        part = retained(name, first.metrics.get(name), student.metrics.get(name))
-        retention = "" if part is None else f"{part:.1%} retained"
+        ratio = retained(name, values[0], values[-1])
+        retention = ""
+        if ratio is not None:
+            retention = f"{ratio:.1%} retained"
         rows.append((name.replace("_", " "), *map(_number, values), retention))
-    for label, values in (
-        ("agreement", [model.agreement for model in models]),
-        ("KL from the teacher", [model.kl for model in models]),
-    ):
-        if any(value is not None for value in values):
-            rows.append((label, *map(_number, values), ""))
-    parameters = [model.parameters for model in models]
-    rows.append(("parameters", *(f"{n:,}" for n in parameters), _ratio(parameters)))
+    agreements = [model.agreement for model in models]
+    if any(agreement is not None for agreement in agreements):
+        rows.append(("agreement", *map(_number, agreements), ""))
+    divergences = [model.kl for model in models]
+    if any(divergence is not None for divergence in divergences):
+        rows.append(("KL from the teacher", *map(_number, divergences), ""))
+    return rows
+
+
+def _size_rows(models: Sequence[ModelScore]) -> list[tuple[str, ...]]:
+    """Return the rows of parameters and bytes; the student is the last of the models."""
+    counts = [model.parameters for model in models]
     sizes = [model.bytes for model in models]
-    rows.append(("weights, MB", *(f"{size / 1e6:,.1f}" for size in sizes), _ratio(sizes)))
-    for number, speed in enumerate(student.speed):
-        column = [model.speed[number] for model in models]
-        times = [s.latency for s in column]
-        rates = [s.tokens_per_second for s in column]
-        milliseconds = [f"{time * 1e3:.2f}" for time in times]
-        rows.append((f"latency, ms, {speed.backend}", *milliseconds, _ratio(times)))
-        faster = f"{rates[-1] / rates[0]:.2f} x" if rates[0] else ""
-        rows.append((f"tokens/s, {speed.backend}", *(f"{r:,.0f}" for r in rates), faster))
+    return [
+        ("parameters", *(f"{count:,}" for count in counts), _ratio(counts)),
+        ("weights, MB", *(f"{size / 1e6:,.1f}" for size in sizes), _ratio(sizes)),
+    ]
+
+
+def _speed_rows(models: Sequence[ModelScore]) -> list[tuple[str, ...]]:
+    """Return two rows for each backend; the student is the last of the models."""
+    rows: list[tuple[str, ...]] = []
+    for number, student_speed in enumerate(models[-1].speed):
+        backend = student_speed.backend
+        latencies = [model.speed[number].latency for model in models]
+        milliseconds = [f"{latency * 1e3:.2f}" for latency in latencies]
+        rows.append((f"latency, ms, {backend}", *milliseconds, _ratio(latencies)))
+        rates = [model.speed[number].tokens_per_second for model in models]
+        speedup = ""
+        if rates[0]:
+            speedup = f"{rates[-1] / rates[0]:.2f} x"
+        rows.append((f"tokens/s, {backend}", *(f"{rate:,.0f}" for rate in rates), speedup))
     return rows
 
 
 def score_chart(scores: Scores) -> str | None:
     """Return a figure of quality against latency; ``None`` where either is missing."""
-    models = [*scores.teachers, scores.student]
-    names = [*(score_header(scores)[1:-1])]
     metric = scores.metric
     if metric is None or not scores.student.speed:
         return None
-    points = [
-        (name, model.speed[0].latency * 1e3, model.metrics[metric])
-        for name, model in zip(names, models, strict=True)
-        if metric in model.metrics
-    ]
+    models = [*scores.teachers, scores.student]
+    names = score_header(scores)[1:-1]
+    points = []
+    for name, model in zip(names, models, strict=True):
+        if metric in model.metrics:
+            points.append((name, model.speed[0].latency * 1e3, model.metrics[metric]))
     label = metric.replace("_", " ")
     better = "lower" if metric in LOWER_IS_BETTER else "higher"
     backend = scores.student.speed[0].backend

@@ -17,13 +17,18 @@ def select_loggers(report_to: Sequence[str] | None) -> list[type[Logger]]:
     """Return the classes of a run's loggers, ``JsonlLogger`` first."""
     # ``metrics.jsonl`` is always written: checkpoints record its position.
     names = (DEFAULT,) if report_to is None else report_to
-    loggers = [get_logger(name) for name in dict.fromkeys((ALWAYS, *names))]
-    missing = [logger for logger in loggers if not is_available(logger)]
-    if missing and report_to is not None:
-        name = missing[0].name
-        package = missing[0].requires
-        raise UsageError(f"the logger {name} needs the package {package}", missing[0].install)
-    return [logger for logger in loggers if logger not in missing]
+    loggers = []
+    for name in dict.fromkeys((ALWAYS, *names)):
+        loggers.append(get_logger(name))
+    available_loggers = [logger for logger in loggers if is_available(logger)]
+    if report_to is not None:
+        for logger in loggers:
+            if logger not in available_loggers:
+                raise UsageError(
+                    f"the logger {logger.name} needs the package {logger.requires}",
+                    logger.install,
+                )
+    return available_loggers
 
 
 def note_missing_default() -> None:

@@ -33,43 +33,50 @@ def peak_flops(device: "torch.device") -> float | None:
     """Return the peak FLOP/s of a device in half precision, ``None`` for CPUs and others."""
     import torch
 
-    return _peak(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
-
-
-def _peak(name: str) -> float | None:
-    if " MIG " in name:
+    if device.type != "cuda":
         return None
-    return next((peak for pattern, peak in PEAK_FLOPS if re.search(pattern, name)), None)
+    return _peak(torch.cuda.get_device_name(device))
+
+
+def _peak(device_name: str) -> float | None:
+    if " MIG " in device_name:
+        return None
+    for pattern, peak in PEAK_FLOPS:
+        if re.search(pattern, device_name):
+            return peak
+    return None
 
 
 def training_flops(loss: "Callable[[], torch.Tensor]", parameters: "Iterable[torch.Tensor]") -> int:
-    """Return the FLOPs of a forward and a backward pass."""
-    # Only matrix products count, as in PaLM (Chowdhery et al. 2022, appendix B), whose formula for
-    # a decoder, 6 N + 12 L H Q T per token, is reproduced; but for any architecture, and with
-    # logits at as many positions as the objective predicts. Gradients are left as they are.
+    """Return the FLOPs of a forward and a backward pass.
+
+    Only matrix products count, as in PaLM (Chowdhery et al. 2022, appendix B), whose formula for a
+    decoder, 6 N + 12 L H Q T per token, is reproduced; but for any architecture, and with logits at
+    as many positions as the objective predicts. Gradients are left as they are.
+    """
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode, bmm_flop
 
     from zoo.nn.kernels.onednn_linear import counted_products
 
-    def product_flops(total: object, left: object, right: object, **others: object) -> int:
+    def product_flops(total: object, left: object, right: object, **options: object) -> int:
         return int(bmm_flop(left, right))
 
-    # of attention in blocks, and of linear maps by oneDNN
-    others = {torch.ops.aten.baddbmm_: product_flops, **counted_products()}
-    learnt = [parameter for parameter in parameters if parameter.requires_grad]
-    gradients = [parameter.grad for parameter in learnt]
-    for parameter in learnt:
+    # The counter does not know the products of attention in blocks, and of linear maps by oneDNN.
+    product_counters = {torch.ops.aten.baddbmm_: product_flops, **counted_products()}
+    trained_parameters = [parameter for parameter in parameters if parameter.requires_grad]
+    gradients = [parameter.grad for parameter in trained_parameters]
+    for parameter in trained_parameters:
         parameter.grad = None
-    # the counter misses the fused kernels on a CPU, and counts recomputed work on CUDA
+    # The counter misses the fused kernels on a CPU, and counts recomputed work on CUDA.
     with (
         sdpa_kernel(SDPBackend.MATH),
-        FlopCounterMode(display=False, custom_mapping=others) as counter,
+        FlopCounterMode(display=False, custom_mapping=product_counters) as counter,
     ):
-        # the hooks of the counter do not run in autograd.grad if a module is called on a parameter
-        torch.autograd.backward(loss(), inputs=learnt)
-    for parameter, gradient in zip(learnt, gradients, strict=True):
+        # The hooks of the counter do not run in autograd.grad if a module is called on a parameter.
+        torch.autograd.backward(loss(), inputs=trained_parameters)
+    for parameter, gradient in zip(trained_parameters, gradients, strict=True):
         parameter.grad = gradient
     return int(counter.get_total_flops())
 
@@ -89,40 +96,46 @@ class Throughput:
         self.device = device
         self.devices = devices
         self._clock = clock
-        self._share: float | None = None
+        self._mfu_per_rate: float | None = None  # MFU at one token per second.
         self._steps: deque[tuple[int, float]] = deque(maxlen=window)
-        self._from = self._told = clock()
+        now = clock()
+        self._step_start = now
+        self._record_start = now
 
     def reset(self, flops_per_token: float | None) -> None:
         """Discard the measured steps, because the following ones have a different length."""
         self._steps.clear()
-        self._share = None
+        self._mfu_per_rate = None
         if flops_per_token and self._peak:
-            self._share = flops_per_token / (self._peak * self.devices)
-        self._from = self._clock()
+            self._mfu_per_rate = flops_per_token / (self._peak * self.devices)
+        self._step_start = self._clock()
 
     def step(self, tokens: int) -> None:
         """Record the end of a step."""
         now = self._clock()
-        self._steps.append((tokens, now - self._from))
-        self._from = now
+        self._steps.append((tokens, now - self._step_start))
+        self._step_start = now
 
     def resume(self) -> None:
         """Start the clock of a step; the time since the last step does not count in steps."""
         # Logging, evaluation and saving happen between steps.
-        self._from = self._clock()
+        self._step_start = self._clock()
 
     @property
     def tokens_per_second(self) -> float | None:
         """Tokens per second over the last steps; ``None`` before the first step."""
         seconds = sum(duration for _, duration in self._steps)
-        return sum(tokens for tokens, _ in self._steps) / seconds if seconds else None
+        if not seconds:
+            return None
+        return sum(tokens for tokens, _ in self._steps) / seconds
 
     @property
     def mfu(self) -> float | None:
         """Model FLOPs per second as a fraction of the devices' peak; ``None`` if unknown."""
         rate = self.tokens_per_second
-        return rate * self._share if rate is not None and self._share is not None else None
+        if rate is None or self._mfu_per_rate is None:
+            return None
+        return rate * self._mfu_per_rate
 
     def speed(self) -> dict[str, float]:
         """Return tokens per second and MFU, as far as they are known."""
@@ -130,18 +143,23 @@ class Throughput:
         return {name: value for name, value in values.items() if value is not None}
 
     def record(self, step: int) -> dict[str, Any]:
-        """Return a record for ``performance.jsonl``."""
-        # ``memory_bytes`` is the peak of this process so far, on the device or in main memory, and
-        # ``seconds`` the time since the last record, evaluation and saving included, so that they
-        # sum to the duration of the run.
+        """Return a record for ``performance.jsonl``.
+
+        ``memory_bytes`` is the peak of this process so far, on the device or in main memory.
+        ``seconds`` is the time since the last record, evaluation and saving included, so that the
+        records sum to the duration of the run.
+        """
         now = self._clock()
-        seconds = now - self._told
-        self._told = now
-        spent = [duration for _, duration in self._steps]
+        seconds = now - self._record_start
+        self._record_start = now
+        seconds_per_step = None
+        if self._steps:
+            durations = [duration for _, duration in self._steps]
+            seconds_per_step = sum(durations) / len(durations)
         values = {
             "step": step,
             "tokens_per_second": self.tokens_per_second,
-            "seconds_per_step": sum(spent) / len(spent) if spent else None,
+            "seconds_per_step": seconds_per_step,
             "mfu": self.mfu,
             "memory_bytes": peak_memory(self.device),
             "seconds": seconds,

@@ -45,33 +45,38 @@ class Adafactor(torch.optim.Optimizer):
         """Update each parameter that has a gradient."""
         assert closure is None, "the loss is computed before"
         for group in self.param_groups:
+            lr = group["lr"]
+            decay = group["weight_decay"]
             for parameter in group["params"]:
-                if parameter.grad is not None:
-                    lr = group["lr"]
-                    decay = group["weight_decay"]
-                    update = parameter.grad * self._factor(parameter, parameter.grad)
-                    update /= (_rms(update) / MAX_UPDATE_RMS).clamp(min=1.0)
-                    update *= lr * _rms(parameter).clamp(min=EPSILON_2)
-                    if decay:
-                        parameter.mul_(1 - lr * decay)
-                    parameter.sub_(update)
+                if parameter.grad is None:
+                    continue
+                update = parameter.grad * self._factor(parameter, parameter.grad)
+                update /= (_rms(update) / MAX_UPDATE_RMS).clamp(min=1.0)
+                update *= lr * _rms(parameter).clamp(min=EPSILON_2)
+                if decay:
+                    parameter.mul_(1 - lr * decay)
+                parameter.sub_(update)
 
     def _factor(self, parameter: Tensor, gradient: Tensor) -> Tensor:
         """Update the running means by a gradient, and return 1 / sqrt(mean square)."""
         state = self.state[parameter]
         squared = gradient.square() + EPSILON_1
         state["step"] = state.get("step", torch.tensor(0.0)) + 1
-        new = state["step"].item() ** DECAY
+        weight = state["step"].item() ** DECAY
         if parameter.dim() < 2 or min(parameter.shape[-2:]) < self.min_dim_size_to_factor:
-            return _moved(state, "square", squared, new).rsqrt()
-        row = _moved(state, "row", squared.mean(-1, keepdim=True), new)
-        column = _moved(state, "column", squared.mean(-2, keepdim=True), new)
+            return _update_mean(state, "square", squared, weight).rsqrt()
+        row = _update_mean(state, "row", squared.mean(-1, keepdim=True), weight)
+        column = _update_mean(state, "column", squared.mean(-2, keepdim=True), weight)
         factor: Tensor = (row / row.mean(-2, keepdim=True)).rsqrt() * column.rsqrt()
         return factor
 
 
-def _moved(state: dict[str, Tensor], key: str, value: Tensor, part: float) -> Tensor:
-    state[key] = state[key].lerp(value, part) if key in state else value  # the first ``part`` is 1
+def _update_mean(state: dict[str, Tensor], key: str, value: Tensor, weight: float) -> Tensor:
+    """Update a running mean by a value of a weight, and return it."""
+    if key in state:
+        state[key] = state[key].lerp(value, weight)
+    else:
+        state[key] = value  # The weight of the first value is 1.
     return state[key]
 
 

@@ -55,12 +55,13 @@ class Adam(torch.optim.Optimizer):
         states = [self.state[parameter] for parameter in parameters]
         for parameter, state in zip(parameters, states, strict=True):
             if not state:
-                state["step"] = torch.tensor(0.0)  # on the CPU: read without synchronization
+                # On the CPU, it is read without synchronization.
+                state["step"] = torch.tensor(0.0)
                 state["exp_avg"] = torch.zeros_like(parameter)
                 state["exp_avg_sq"] = torch.zeros_like(parameter)
-        steps, means, squares = (
-            [state[key] for state in states] for key in ("step", "exp_avg", "exp_avg_sq")
-        )
+        steps = [state["step"] for state in states]
+        means = [state["exp_avg"] for state in states]
+        squares = [state["exp_avg_sq"] for state in states]
         gradients = [p.grad for p in parameters if p.grad is not None]
         torch._foreach_add_(steps, 1)
         torch._foreach_lerp_(means, gradients, 1 - beta1)

@@ -21,7 +21,9 @@ class EMA:
             raise ValueError(f"the decay of an average is {decay}: not at least 0, less than 1")
         self._average = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
         self.trained_only = trained_only
-        self.tensors = {name: _wide(p).clone() for name, p in self._parameters(model).items()}
+        self.tensors = {}
+        for name, parameter in self._parameters(model).items():
+            self.tensors[name] = _in_float32(parameter).clone()
 
     def _parameters(self, model: nn.Module) -> dict[str, nn.Parameter]:
         """Return the parameters that are averaged, by name."""
@@ -34,8 +36,8 @@ class EMA:
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
         """Update the average with the weights; call it after each optimizer step."""
-        current = [_wide(parameter) for parameter in self._parameters(model).values()]
-        self._average(list(self.tensors.values()), current, 0)
+        weights = [_in_float32(parameter) for parameter in self._parameters(model).values()]
+        self._average(list(self.tensors.values()), weights, 0)
 
     @torch.no_grad()
     def copy_to(self, model: nn.Module) -> None:
@@ -69,5 +71,6 @@ class EMA:
             tensor.copy_(state[name])
 
 
-def _wide(parameter: Tensor) -> Tensor:
+def _in_float32(parameter: Tensor) -> Tensor:
+    """Return the weights in float32, or in their own dtype if that is wider."""
     return parameter.detach().to(torch.promote_types(parameter.dtype, torch.float32))

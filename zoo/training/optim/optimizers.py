@@ -41,10 +41,11 @@ def optimizer_method(config: OptimizerConfig) -> OptimizerMethod:
     names = [field.encode_name for field in msgspec.structs.fields(method)]
     for key in config.args:
         if key not in names:
-            own_settings = f"it has {', '.join(names)}" if names else "it has none of its own"
+            hint = "it has none of its own"
+            if names:
+                hint = did_you_mean(key, names) or f"it has {', '.join(names)}"
             raise UsageError(
-                f"the optimizer {config.name} has no setting {key!r} in optimizer.args",
-                did_you_mean(key, names) or own_settings,
+                f"the optimizer {config.name} has no setting {key!r} in optimizer.args", hint
             )
     if config.weight_decay and not method.has_weight_decay:
         raise UsageError(

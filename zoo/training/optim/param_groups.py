@@ -18,9 +18,10 @@ def parameter_groups(model: "nn.Module", config: "OptimizerConfig") -> list[dict
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
-        outer = [prefix for prefix in scales if name.startswith(prefix)]
-        # the outermost module takes precedence
-        scale = scales[min(outer, key=len)] if outer else 1.0
+        scale = 1.0
+        prefixes = [prefix for prefix in scales if name.startswith(prefix)]
+        if prefixes:  # The outermost module takes precedence.
+            scale = scales[min(prefixes, key=len)]
         decayed = parameter.dim() > 1
         group = groups.setdefault(
             (scale, decayed),
@@ -44,22 +45,21 @@ def layerwise_lr_scales(model: "nn.Module", decay: float) -> dict[str, float]:
     # other modules that all layers read have decay ** (L + 2), and all other parameters, such as
     # heads, 1. So the last layer has decay ** 2: the released code counts one layer too many.
     #
-    # A layer that is shared between depths counts once, and a mix of layers is none. Of several
-    # stacks, each counts its own layers; embeddings are below the stack next to them, or else below
-    # the deepest one. See ``zoo.nn.stacks``.
+    # A layer that is shared between depths counts once, and a mix of layers is not a layer. Each of
+    # several stacks counts its own layers. Embeddings are below the stack next to them, or else
+    # below the deepest one. See ``zoo.nn.stacks``.
     if decay == 1:
         return {}
     from zoo.nn.stacks import modules_below_layers, stacks
 
-    distinct = {stack: len(set(stack.order)) for stack in stacks(model)}
-    if not distinct:
+    depths = {stack: len(set(stack.order)) for stack in stacks(model)}
+    if not depths:
         raise ValueError(f"layerwise_lr_decay is {decay}, and the model has no layers: leave 1")
-    scales = {
-        f"{stack.owner}layers.{number}.": decay ** (depth + 1 - number)
-        for stack, depth in distinct.items()
-        for number in range(depth)
-    }
-    deepest = max(distinct.values())
+    scales = {}
+    for stack, depth in depths.items():
+        for number in range(depth):
+            scales[f"{stack.owner}layers.{number}."] = decay ** (depth + 1 - number)
     for name, reader in modules_below_layers(model).items():
-        scales[f"{name}."] = decay ** ((deepest if reader is None else distinct[reader]) + 2)
+        depth = max(depths.values()) if reader is None else depths[reader]
+        scales[f"{name}."] = decay ** (depth + 2)
     return scales

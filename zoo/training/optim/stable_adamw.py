@@ -11,15 +11,17 @@ from zoo.training.optim.adam import Adam
 
 
 class StableAdamW(Adam):
-    """StableAdamW."""
+    """StableAdamW.
+
+    The rate of a tensor, also of its weight decay, is divided by the root mean square of gradient /
+    max(root of the mean square, eps) if that is above 1.
+    """
 
     # Wortsman et al. 2023, "Stable and low-precision training for large-scale vision-language
     # models", arXiv:2304.13013, Algorithm 2; torch has no StableAdamW. A gradient that is larger
     # than the root mean square of those before it would give too large an update, as at the spikes
     # of a loss. Like Adafactor, it clips the update, so that gradients are not clipped.
 
-    # The rate of a tensor, also of its weight decay, is divided by the root mean square of gradient
-    # / max(root of the mean square, eps) if that is above 1.
     @override
     def update(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
         updates, roots = self.means(group, parameters)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from zoo.errors import VerificationError
+from zoo.io.digests.files import FileDigest
 from zoo.overrides import override
 from zoo.training.adapter import adapter_record, has_tokenizer_of_base
 from zoo.training.callbacks import Callback
@@ -15,6 +16,7 @@ from zoo.training.logging.callback import LoggingCallback
 from zoo.training.state.checkpoints import (
     OPTIMIZER,
     CheckpointMeta,
+    Tensors,
     drop_optimizer_states,
     prune_checkpoints,
     save_checkpoint,
@@ -36,6 +38,7 @@ from zoo.training.state.state_dict import (
 )
 
 if TYPE_CHECKING:
+    from zoo.objectives.base import TrainedModel
     from zoo.training.base import RunSetup
     from zoo.training.config.run_config import RunConfig
     from zoo.training.trainer import Trainer
@@ -75,12 +78,13 @@ class CheckpointCallback(Callback):
         meta = CheckpointMeta(
             step=trainer.step,
             tokens=trainer.tokens,
-            metrics_position=self.logs.jsonl.size() if self.logs else 0,
-            metrics_digest=self.logs.jsonl.digest() if self.logs else "",
             best=trainer.best,
             settings=settings_digest(trainer.config),
             optimizer_began=trainer.optimizer_began,
         )
+        if self.logs is not None:
+            meta.metrics_position = self.logs.jsonl.size()
+            meta.metrics_digest = self.logs.jsonl.digest()
         state = trainer_state_dict(trainer)
         if _has_ended(trainer) and not trainer.config.keep_optimizer:
             meta.optimizer = "dropped"
@@ -96,63 +100,83 @@ class CheckpointCallback(Callback):
     @override
     def on_train_end(self, trainer: "Trainer") -> None:
         """Write the final models, with the averaged weights if there is an EMA."""
-        self._prune(trainer)  # a process that was killed after it saved the last step did not
+        self._prune(trainer)  # A process that was killed after it saved the last step did not.
         if trainer.ema is not None:
             trainer.ema.copy_to(trainer.model)
-        training = {
-            "command": shlex.join(read_manifest(self.run).command),
-            "objective": self.setup.objective.name,
-            "seed": trainer.config.seed,
-            "steps": trainer.step,
-            "tokens": trainer.tokens,
-            **({} if trainer.stopped_at is None else {"stopped_by": MAX_TIME}),
-            "settings": _settings_that_matter(trainer.config),
-            **self.setup.training_record(self.run, trainer.best),
-            "best": trainer.best,
-            "init_from": msgspec.to_builtins(self.pretrained),
-        }
+        training = self._training_record(trainer)
         digests = {}
         for name, trained in self.setup.objective.models_to_save(trainer.model).items():
-            # a collective call: each rank has a shard of the weights
-            weights, of_modules = (
-                {key: full_tensor(tensor).cpu() for key, tensor in tensors.items()}
-                for tensors in (
-                    saved_state_dict(trained.module, trainer.config),
-                    {} if trained.modules is None else unique_state_dict(trained.modules),
-                )
-            )
+            # These calls are collective: each rank has a shard of the weights.
+            weights = _full_tensors(saved_state_dict(trained.module, trainer.config))
+            module_weights: Tensors = {}
+            if trained.modules is not None:
+                module_weights = _full_tensors(unique_state_dict(trained.modules))
             if trainer.dist.is_main_process:
-                setup = self.setup
-                model = model_file(setup.family, setup.tokenizer, trained, setup.generation)
-                tokenizer = setup.tokenizer
-                adapter = None
-                if trainer.config.adapter is not None:
-                    assert self.pretrained is not None, "an adapter changes a pretrained model"
-                    adapter = adapter_record(setup, trained, self.pretrained)
-                    tokenizer = None if has_tokenizer_of_base(setup) else tokenizer
-                digests[name] = save_final_model(
-                    self.run / name, model, tokenizer, weights, training, of_modules, adapter
-                )
+                digests[name] = self._save_model(name, trained, weights, module_weights, training)
         if trainer.dist.is_main_process:
             write_final_record(self.run, digests, stopped_at=trainer.stopped_at)
             if trainer.stopped_at is None and not trainer.config.keep_optimizer:
                 drop_optimizer_states(self.run)
 
+    def _training_record(self, trainer: "Trainer") -> dict[str, Any]:
+        """Return the record of the training in the manifest of a final model."""
+        record: dict[str, Any] = {
+            "command": shlex.join(read_manifest(self.run).command),
+            "objective": self.setup.objective.name,
+            "seed": trainer.config.seed,
+            "steps": trainer.step,
+            "tokens": trainer.tokens,
+        }
+        if trainer.stopped_at is not None:
+            record["stopped_by"] = MAX_TIME
+        record["settings"] = _settings_of_card(trainer.config)
+        record.update(self.setup.training_record(self.run, trainer.best))
+        record["best"] = trainer.best
+        record["init_from"] = msgspec.to_builtins(self.pretrained)
+        return record
 
-def _settings_that_matter(config: "RunConfig") -> dict[str, Any]:
+    def _save_model(
+        self,
+        name: str,
+        trained: "TrainedModel",
+        weights: Tensors,
+        module_weights: Tensors,
+        training: dict[str, Any],
+    ) -> dict[str, FileDigest]:
+        """Write a final model, or an adapter of it; return the digests of its files."""
+        setup = self.setup
+        model = model_file(setup.family, setup.tokenizer, trained, setup.generation)
+        tokenizer = setup.tokenizer
+        adapter = None
+        if setup.config.adapter is not None:
+            assert self.pretrained is not None, "an adapter changes a pretrained model"
+            adapter = adapter_record(setup, trained, self.pretrained)
+            if has_tokenizer_of_base(setup):
+                tokenizer = None
+        return save_final_model(
+            self.run / name, model, tokenizer, weights, training, module_weights, adapter
+        )
+
+
+def _full_tensors(tensors: Tensors) -> Tensors:
+    """Return the full tensors on the CPU; all processes must call it."""
+    return {name: full_tensor(tensor).cpu() for name, tensor in tensors.items()}
+
+
+def _settings_of_card(config: "RunConfig") -> dict[str, Any]:
     """Return the settings that a reader of a model card looks for."""
-    optimizer = config.optimizer
-    names = ("batch_size", "global_batch_tokens", "max_seq_len", "seq_len", "num_train_epochs")
-    return {
-        "learning_rate": optimizer.learning_rate,
-        "weight_decay": optimizer.weight_decay,
-        **{
-            name: value
-            for name in names
-            if (value := getattr(config, name, None)) is not None and not callable(value)
-        },
-        "precision": config.precision,
+    settings: dict[str, Any] = {
+        "learning_rate": config.optimizer.learning_rate,
+        "weight_decay": config.optimizer.weight_decay,
     }
+    names = ("batch_size", "global_batch_tokens", "max_seq_len", "seq_len", "num_train_epochs")
+    for name in names:
+        value = getattr(config, name, None)
+        # ``batch_size`` of a run on text is a method.
+        if value is not None and not callable(value):
+            settings[name] = value
+    settings["precision"] = config.precision
+    return settings
 
 
 def _has_ended(trainer: "Trainer") -> bool:

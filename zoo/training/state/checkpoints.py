@@ -25,11 +25,11 @@ from zoo.training.state.distributed import save_shards
 
 CHECKPOINTS = "checkpoints"
 STATE = "state.json"
-OPTIMIZER = "optimizer"  # stem of the file of its state, or the group of its sharded tensors
+OPTIMIZER = "optimizer"  # The stem of the state's file, or the group of its sharded tensors.
 SHARDS = "shards"
 OPTIMIZER_SHARDS = "optimizer-shards"
-# settings that were added since runs could be resumed, the newest first, and their defaults; a
-# checkpoint of an earlier version has a digest without them
+# Settings that were added since runs could be resumed, the newest first, and their defaults. A
+# checkpoint of an earlier version has a digest without them.
 ADDED_SETTINGS: tuple[tuple[tuple[str, ...], Any], ...] = (
     (("adapter",), None),
     (("keep_optimizer",), False),
@@ -65,10 +65,10 @@ class CheckpointMeta(JsonStruct):
 
 def settings_digest(config: msgspec.Struct) -> str:
     """Return the BLAKE3 digest of a run's configuration."""
-    return known_digests(config)[0]
+    return accepted_digests(config)[0]
 
 
-def known_digests(config: msgspec.Struct) -> list[str]:
+def accepted_digests(config: msgspec.Struct) -> list[str]:
     """Return the digests that checkpoints of a configuration have, of this and earlier versions."""
     settings: dict[str, Any] = msgspec.to_builtins(config)
     digests = [_digest(settings)]
@@ -100,31 +100,38 @@ def list_checkpoints(run: Path) -> dict[int, Path]:
 def save_checkpoint(
     run: Path, state: CheckpointMeta, groups: Mapping[str, Tensors], dist: DistContext
 ) -> None:
-    """Write a checkpoint; all processes must call it."""
-    # A directory ``checkpoints/step-00000100`` holds the weights after 100 steps, the optimizer's
-    # state and recurrent states as safetensors, and ``state.json`` with the digests of all files,
-    # itself included. It is written to a staging directory, flushed and renamed, so that a killed
-    # process leaves no partial checkpoint. It is also renamed before it is removed, so that a
-    # directory without ``state.json`` is a damaged checkpoint and not a partial removal.
-    #
-    # ``groups`` is file stem -> tensors by name. Sharded tensors go to the directory ``shards``,
-    # where each process writes its part.
+    """Write a checkpoint; all processes must call it.
+
+    A directory ``checkpoints/step-00000100`` holds the weights after 100 steps, the optimizer's
+    state and recurrent states as safetensors, and ``state.json`` with the digests of all files,
+    itself included.
+
+    Args:
+        run: directory of the run.
+        state: contents of ``state.json``; this call adds the digests.
+        groups: file stem -> tensors by name. Sharded tensors go to the directory ``shards``, where
+            each process writes its part.
+        dist: the processes of the run.
+    """
+    # A checkpoint is written to a staging directory, flushed and renamed, so that a killed process
+    # leaves no partial checkpoint. It is also renamed before it is removed, so that a directory
+    # without ``state.json`` is a damaged checkpoint and not a partial removal.
     from zoo.io.digests.files import hash_folder
 
-    split = {stem: tensors for stem, tensors in groups.items() if is_sharded(tensors)}
+    sharded_groups = {stem: tensors for stem, tensors in groups.items() if is_sharded(tensors)}
     if not dist.is_main_process:
-        for _, part in _sharded_folders(split):
+        for _, folder_groups in _sharded_folders(sharded_groups):
             with map_os_errors(run, DISK_FULL_HINT):
-                save_shards(Path(dist.broadcast("")), part)
+                save_shards(Path(dist.broadcast("")), folder_groups)
             dist.barrier()
         return
     target = run / CHECKPOINTS / f"step-{state.step:08d}"
     with atomic_directory(target, force=True, managed=True) as staging:
         for stem, tensors in groups.items():
-            if tensors and stem not in split:
+            if tensors and stem not in sharded_groups:
                 write_tensors(staging / f"{stem}.safetensors", tensors)
-        for folder, part in _sharded_folders(split):
-            save_shards(Path(dist.broadcast(str(staging / folder))), part)
+        for folder, folder_groups in _sharded_folders(sharded_groups):
+            save_shards(Path(dist.broadcast(str(staging / folder))), folder_groups)
             dist.barrier()
         state.files = hash_folder(staging)
         state.digest = NO_DIGEST
@@ -133,9 +140,13 @@ def save_checkpoint(
 
 def _sharded_folders(groups: Mapping[str, Tensors]) -> list[tuple[str, dict[str, Tensors]]]:
     """Return the folders of sharded tensors, and their groups: the optimizer's can be dropped."""
-    rest = {stem: tensors for stem, tensors in groups.items() if stem != OPTIMIZER}
-    optimizer = {stem: tensors for stem, tensors in groups.items() if stem == OPTIMIZER}
-    return [(name, part) for name, part in ((SHARDS, rest), (OPTIMIZER_SHARDS, optimizer)) if part]
+    model_groups = {stem: tensors for stem, tensors in groups.items() if stem != OPTIMIZER}
+    folders = []
+    if model_groups:
+        folders.append((SHARDS, model_groups))
+    if OPTIMIZER in groups:
+        folders.append((OPTIMIZER_SHARDS, {OPTIMIZER: groups[OPTIMIZER]}))
+    return folders
 
 
 def write_tensors(path: Path, tensors: Tensors) -> None:
@@ -172,8 +183,11 @@ def read_meta(path: Path, *, steps: int, settings: Collection[str]) -> Checkpoin
         )
     if state.settings and state.settings not in settings:
         raise VerificationError(f"{file} is of a run with other settings", REMOVE_HINT)
-    counts = (state.tokens, state.metrics_position, state.optimizer_began)
-    if min(*counts, *(state.best or (0, 0))[1:]) < 0:
+    counts = [state.tokens, state.metrics_position, state.optimizer_began]
+    if state.best is not None:
+        _, best_step = state.best
+        counts.append(best_step)
+    if min(counts) < 0:
         raise VerificationError(f"{file} has a number below 0", REMOVE_HINT)
     return state
 
@@ -215,22 +229,28 @@ def drop_optimizer_states(run: Path) -> None:
     """Remove the optimizer's state from all checkpoints of a run that has ended."""
     for path in list_checkpoints(run).values():
         state = read_record(path / STATE, CheckpointMeta, hint=REMOVE_HINT, limit=MAX_STATE_BYTES)
-        kept = {name: digest for name, digest in state.files.items() if not is_optimizer_file(name)}
-        if len(kept) == len(state.files):
+        remaining_files = without_optimizer_files(state.files)
+        if len(remaining_files) == len(state.files):
             continue
         with atomic_directory(path, force=True, managed=True) as staging:
-            for name in kept:
+            for name in remaining_files:
                 (staging / name).parent.mkdir(exist_ok=True)
                 link_or_copy(path / name, staging / name)
-            state.files = kept
+            state.files = remaining_files
             state.optimizer = "dropped"
             state.digest = NO_DIGEST
             (staging / STATE).write_bytes(add_digest(encode_json(state)))
 
 
-def is_optimizer_file(name: str) -> bool:
-    """Return whether a file of a checkpoint holds the optimizer's state."""
-    return name == f"{OPTIMIZER}.safetensors" or name.startswith(f"{OPTIMIZER_SHARDS}/")
+def without_optimizer_files(files: Mapping[str, FileDigest]) -> dict[str, FileDigest]:
+    """Return the files of a checkpoint that do not hold the optimizer's state."""
+    remaining_files = {}
+    for name, digest in files.items():
+        is_optimizer_file = name == f"{OPTIMIZER}.safetensors"
+        is_optimizer_shard = name.startswith(f"{OPTIMIZER_SHARDS}/")
+        if not is_optimizer_file and not is_optimizer_shard:
+            remaining_files[name] = digest
+    return remaining_files
 
 
 def link_or_copy(source: Path, target: Path) -> None:

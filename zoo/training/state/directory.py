@@ -51,7 +51,7 @@ def check_set_aside(path: Path) -> None:
 
 def set_aside(path: Path) -> None:
     """Move a directory, if there is one, to ``NAME.old`` with the next free number."""
-    # Deleting it would lose what may have taken days
+    # Deleting it would lose what may have taken days.
     if not path.exists():
         return
     check_set_aside(path)
@@ -59,10 +59,12 @@ def set_aside(path: Path) -> None:
         path.rmdir()
         return
     number = 1
-    while (old := path.with_name(f"{path.name}.old-{number}")).exists():
+    new_path = path.with_name(f"{path.name}.old-{number}")
+    while new_path.exists():
         number += 1
-    path.rename(old)
-    LOG.warning("warning: --force moved the earlier %s to %s", path, old)
+        new_path = path.with_name(f"{path.name}.old-{number}")
+    path.rename(new_path)
+    LOG.warning("warning: --force moved the earlier %s to %s", path, new_path)
 
 
 def write_directory(
@@ -77,7 +79,7 @@ def write_directory(
     parameters = sum(p.numel() for p in loss_module.parameters() if p.requires_grad)
     manifest = run_manifest(setup, dist, files, parameters, pretrained)
     with new_directory(path, files, manifest) as staging:
-        if pretrained is not None:  # so that a resume needs only this directory
+        if pretrained is not None:  # A resume then needs only this directory.
             state = CheckpointMeta(step=0, settings=settings_digest(setup.config))
             weights = {"weights": saved_state_dict(loss_module.model, setup.config)}
             save_checkpoint(staging, state, weights, dist)
@@ -108,6 +110,9 @@ def run_manifest(
     parent: ParentRecord | None = None,
 ) -> RunManifest:
     """Return the manifest of a new run, without its digest."""
+    digests = {}
+    for name, content in files.items():
+        digests[name] = FileDigest(bytes=len(content), blake3=blake3(content).hexdigest())
     return RunManifest(
         zoo=__version__,
         kind=setup.command,
@@ -124,9 +129,6 @@ def run_manifest(
         settings=msgspec.to_builtins(setup.config),
         init_from=pretrained,
         parent=parent,
-        files={
-            name: FileDigest(bytes=len(content), blake3=blake3(content).hexdigest())
-            for name, content in files.items()
-        },
+        files=digests,
         digest=NO_DIGEST,
     )

@@ -17,7 +17,7 @@ def save_shards(folder: Path, groups: Mapping[str, Tensors]) -> None:
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
     from torch.distributed.checkpoint.state_dict_saver import save
 
-    with _plain():
+    with _library_errors():
         writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
         save(_flat(groups), storage_writer=writer)
 
@@ -27,7 +27,7 @@ def load_shards(folder: Path, groups: Mapping[str, Tensors]) -> None:
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.checkpoint.state_dict_loader import load
 
-    with _plain():
+    with _library_errors():
         reader = HuggingFaceStorageReader(str(folder))
         load(_flat(groups), storage_reader=reader)
 
@@ -45,15 +45,15 @@ def shard_names(folder: Path) -> set[str]:
 
 def _flat(groups: Mapping[str, Tensors]) -> Tensors:
     """Return all tensors by ``group/name``; a scalar as a view of shape (1,)."""
-    return {
-        f"{group}/{name}": tensor if tensor.dim() else tensor.view(1)
-        for group, tensors in groups.items()
-        for name, tensor in tensors.items()
-    }
+    flat: Tensors = {}
+    for group, tensors in groups.items():
+        for name, tensor in tensors.items():
+            flat[f"{group}/{name}"] = tensor if tensor.dim() else tensor.view(1)
+    return flat
 
 
 @contextlib.contextmanager
-def _plain() -> Iterator[None]:
+def _library_errors() -> Iterator[None]:
     """Silence the warning about a single process, and raise the error of the first failed rank."""
     # The library's own exception type wraps one error per rank, which no caller handles.
     from torch.distributed.checkpoint.api import CheckpointException

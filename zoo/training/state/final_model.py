@@ -67,15 +67,16 @@ def check_writable(
         (trial / CONFIG).write_bytes(encode_json(model))
         if tokenizer is not None:
             (trial / TOKENIZER).write_bytes(tokenizer.json)
-        kind = family.config_type
-        back = read_json_record(trial / CONFIG, ModelFile).config
+        config_type = family.config_type
+        config_on_disk = read_json_record(trial / CONFIG, ModelFile).config
         try:
-            same = msgspec.convert(back, kind) == msgspec.convert(model.config, kind)
+            converted_config = msgspec.convert(config_on_disk, config_type)
+            is_equal = converted_config == msgspec.convert(model.config, config_type)
         except (msgspec.ValidationError, ValueError):
-            same = False
-        if tokenizer is not None:
-            same = same and (trial / TOKENIZER).read_bytes() == tokenizer.json
-        if not same:
+            is_equal = False
+        if tokenizer is not None and (trial / TOKENIZER).read_bytes() != tokenizer.json:
+            is_equal = False
+        if not is_equal:
             raise VerificationError(
                 f"the configuration that {path} would have cannot be read back as it is written",
                 "give other values of config",
@@ -89,11 +90,15 @@ def model_file(
     generation: Mapping[str, Any],
 ) -> ModelFile:
     """Return the contents of ``config.json`` of a final model."""
-    of_task: dict[str, Any] = {
-        name: value.detach().float().tolist() if isinstance(value, torch.Tensor) else value
-        for name, value in network.fields.items()
-    }
-    generates = GENERATING.intersection(family.heads()[network.head].tasks)
+    task_fields: dict[str, Any] = {}
+    for name, value in network.fields.items():
+        if isinstance(value, torch.Tensor):
+            task_fields[name] = value.detach().float().tolist()
+        else:
+            task_fields[name] = value
+    generation_settings: dict[str, Any] = {}
+    if GENERATING.intersection(family.heads()[network.head].tasks):
+        generation_settings = dict(generation)
     return ModelFile(
         zoo=FORMAT_VERSION,
         family=family.name,
@@ -101,8 +106,8 @@ def model_file(
         config=msgspec.to_builtins(network.config),
         tokenizer=None if tokenizer is None else tokenizer.info,
         pooling=network.pooling,
-        generation=dict(generation) if generates else {},
-        **of_task,
+        generation=generation_settings,
+        **task_fields,
     )
 
 
@@ -115,18 +120,29 @@ def save_final_model(
     modules: Mapping[str, torch.Tensor] | None = None,
     adapter: AdapterRecord | None = None,
 ) -> dict[str, FileDigest]:
-    """Write a final model or adapter, replacing an earlier one; return the digests of its files."""
-    # ``modules`` are weights of a sentence encoder's modules, see ``TrainedModel``.
+    """Write a final model or adapter, replacing an earlier one; return the digests of its files.
+
+    Args:
+        path: directory of the model.
+        model: contents of ``config.json``.
+        tokenizer: tokenizer to write; ``None`` for none.
+        weights: the model's tensors, or those that an adapter has.
+        training: record of the training in the manifest.
+        modules: weights of a sentence encoder's modules, see ``TrainedModel``.
+        adapter: record of the adapter; ``None`` for a model.
+    """
     from zoo.io.digests.files import hash_folder
 
+    module_weights = modules or {}
+    weights_file = WEIGHTS if adapter is None else ADAPTER
     require_finite(
-        {**weights, **(modules or {})},
+        {**weights, **module_weights},
         path,
         "the last steps of training diverged; continue from an earlier checkpoint",
     )
     with atomic_directory(path, force=True, in_run=True) as staging:
-        write_tensors(staging / (WEIGHTS if adapter is None else ADAPTER), dict(weights))
-        for folder, tensors in by_folder(modules or {}).items():
+        write_tensors(staging / weights_file, dict(weights))
+        for folder, tensors in group_by_folder(module_weights).items():
             (staging / folder).mkdir()
             write_tensors(staging / folder / MODULE_WEIGHTS, tensors)
         (staging / CONFIG).write_bytes(encode_json(model))
@@ -136,7 +152,7 @@ def save_final_model(
             zoo=FORMAT_VERSION,
             created_by={"plm-zoo": __version__},
             files=hash_folder(staging),
-            dtypes={"F32": len(weights) + len(modules or {})},
+            dtypes={"F32": len(weights) + len(module_weights)},
             training=training,
             adapter=adapter,
         )
@@ -144,12 +160,12 @@ def save_final_model(
     return {name: manifest.files[name] for name in sorted(manifest.files)}
 
 
-def by_folder(modules: Mapping[str, torch.Tensor]) -> dict[str, dict[str, torch.Tensor]]:
+def group_by_folder(modules: Mapping[str, torch.Tensor]) -> dict[str, dict[str, torch.Tensor]]:
     """Return folder -> name -> weight, for modules of a sentence encoder."""
     folders: dict[str, dict[str, torch.Tensor]] = {}
     for name, tensor in modules.items():
-        folder, _, rest = name.partition(".")
-        folders.setdefault(folder, {})[rest] = tensor
+        folder, _, weight_name = name.partition(".")
+        folders.setdefault(folder, {})[weight_name] = tensor
     return folders
 
 
@@ -186,11 +202,15 @@ def require_final(path: Path) -> None:
     file = path.parent / FINAL
     if not os.path.lexists(file):
         return
-    record = _read_final(path.parent)
-    before = record.models.get(path.name)
-    now = check_manifest(path).files
-    if (before is not None and before.keys() != now.keys()) or any(
-        (now[name].bytes, now[name].blake3) != (digest.bytes, digest.blake3)
-        for name, digest in (before or {}).items()
-    ):
+    recorded_digests = _read_final(path.parent).models.get(path.name)
+    current_digests = check_manifest(path).files
+    if recorded_digests is None:
+        return
+    is_equal = recorded_digests.keys() == current_digests.keys()
+    if is_equal:
+        for name, recorded in recorded_digests.items():
+            current = current_digests[name]
+            if (current.bytes, current.blake3) != (recorded.bytes, recorded.blake3):
+                is_equal = False
+    if not is_equal:
         raise VerificationError(f"{path} is not the model that the run wrote", RESTORE_HINT)

@@ -8,6 +8,7 @@ import msgspec
 
 from zoo.checkpoint import TOKENIZER, Checkpoint
 from zoo.errors import UsageError
+from zoo.families.config import Config
 from zoo.tokenizers.tokenizer_json import parse, read_checked
 from zoo.tokenizers.vocabulary import describe_differences, different_tokens
 from zoo.training.config.schema import DataConfig
@@ -37,11 +38,11 @@ def require_known_tokens(init: PretrainedInit, corpus: "Corpus", data: DataConfi
             continue
         tokens = parse(read_checked(file), file).get_vocab()
         explicit = data.tokenizer is not None
-        different = different_tokens(tokens, corpus.vocabulary(), used_by_both=explicit)
-        if different:
+        differences = different_tokens(tokens, corpus.vocabulary(), used_by_both=explicit)
+        if differences:
             raise UsageError(
                 f"{reference} and the corpus in {corpus.path} have different tokenizers: "
-                + describe_differences(different, "the model", "the corpus", len(tokens)),
+                + describe_differences(differences, "the model", "the corpus", len(tokens)),
                 _remedy(reference, corpus, data),
             )
 
@@ -58,12 +59,12 @@ def _remedy(reference: str, corpus: "Corpus", data: DataConfig) -> str:
 
 def _has_rows_of_tokens(checkpoint: Checkpoint) -> bool:
     """Return whether a parameter has a row for each token; models of characters have none."""
-    family = checkpoint.family
     config = checkpoint.config
-    head = checkpoint.head_name
-    longer = msgspec.structs.replace(config, vocab_size=config.vocab_size + 1)
-    shapes = [
-        {entry.target: entry.shape for entry in family.weights(size, head).entries()}
-        for size in (config, longer)
-    ]
-    return shapes[0] != shapes[1]
+    larger_config = msgspec.structs.replace(config, vocab_size=config.vocab_size + 1)
+    return _parameter_shapes(checkpoint, config) != _parameter_shapes(checkpoint, larger_config)
+
+
+def _parameter_shapes(checkpoint: Checkpoint, config: Config) -> dict[str, tuple[int, ...]]:
+    """Return the shapes that the parameters of a checkpoint's head have in a configuration."""
+    weights = checkpoint.family.weights(config, checkpoint.head_name)
+    return {entry.target: entry.shape for entry in weights.entries()}

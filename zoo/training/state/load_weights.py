@@ -13,18 +13,29 @@ from zoo.weights.names import inside, outermost_parts
 
 
 class MissingWeights:
-    """The parameters of a model that were not loaded from a checkpoint."""
+    """The parameters of a model that were not loaded from a checkpoint.
+
+    Args:
+        model: the module to train.
+        filled: tensors of ``model`` that were loaded from a checkpoint, by ``id``.
+        settled: tensors that have their values although no checkpoint has them.
+    """
 
     def __init__(
         self, model: nn.Module, filled: Mapping[int, Tensor], settled: Sequence[Tensor]
     ) -> None:
-        names: dict[int, list[str]] = {}
+        aliases_by_id: dict[int, list[str]] = {}
         for name, tensor in model.state_dict(keep_vars=True).items():
-            names.setdefault(id(tensor), []).append(name)
-        known = filled.keys() | {id(tensor) for tensor in settled}
-        self.names = [aliases[0] for number, aliases in names.items() if number not in known]
-        # tensors that two models share are no evidence that a module of the second one was loaded
-        self._loaded = [n[0] for number, n in names.items() if number in filled and len(n) == 1]
+            aliases_by_id.setdefault(id(tensor), []).append(name)
+        settled_ids = {id(tensor) for tensor in settled}
+        self.names: list[str] = []
+        self._loaded_names: list[str] = []
+        for tensor_id, aliases in aliases_by_id.items():
+            if tensor_id not in filled and tensor_id not in settled_ids:
+                self.names.append(aliases[0])
+            # A tensor that two models share does not show that a module of the second was loaded.
+            if tensor_id in filled and len(aliases) == 1:
+                self._loaded_names.append(aliases[0])
 
     def validate(self, allowed: Sequence[str], reference: str, objective: str) -> None:
         """Check that only parameters of the allowed modules were not loaded."""
@@ -34,30 +45,38 @@ class MissingWeights:
                     f"init_from.new_modules has {part!r}, and nothing of that name is missing",
                     "leave it out",
                 )
-        rest = [name for name in self.names if not any(inside(name, part) for part in allowed)]
-        if parts := self.modules(rest):
-            simpler, plus, _ = objective.partition("+")
-            new = ",".join([*allowed, *parts])
+        remaining_names = []
+        for name in self.names:
+            if not any(inside(name, part) for part in allowed):
+                remaining_names.append(name)
+        parts = self.modules(remaining_names)
+        if parts:
+            new_modules = ",".join([*allowed, *parts])
+            hint = f"--set init_from.new_modules=[{new_modules}] begins with new weights there"
+            simpler_objective, plus, _ = objective.partition("+")
+            if plus:
+                hint = f"--objective {simpler_objective} needs less; {hint}"
             raise UsageError(
-                f"{reference} has no {', '.join(parts)}, which {objective} needs",
-                (f"--objective {simpler} needs less; " if plus else "")
-                + f"--set init_from.new_modules=[{new}] begins with new weights there",
+                f"{reference} has no {', '.join(parts)}, which {objective} needs", hint
             )
 
     def modules(self, names: Sequence[str]) -> list[str]:
         """Return the outermost modules around parameters from which nothing was loaded."""
-        return outermost_parts(names, self._loaded)
+        return outermost_parts(names, self._loaded_names)
 
 
-def config_differences(wanted: Config, actual: Config) -> Iterator[str]:
-    """Yield a message for each integer field in which two configurations differ."""
-    # The vocabulary size and token ids are not compared.
-    for name in wanted.__struct_fields__:
-        expected = getattr(wanted, name)
-        value = getattr(actual, name)
-        counted = type(expected) is int and name != "vocab_size" and not name.endswith("_token_id")
-        if counted and expected != value:
-            yield f"{name} is {value}, not {expected}"
+def config_differences(expected: Config, actual: Config) -> Iterator[str]:
+    """Yield a message for each integer field in which two configurations differ.
+
+    The vocabulary size and token ids are not compared.
+    """
+    for name in expected.__struct_fields__:
+        if name == "vocab_size" or name.endswith("_token_id"):
+            continue
+        expected_value = getattr(expected, name)
+        actual_value = getattr(actual, name)
+        if type(expected_value) is int and expected_value != actual_value:
+            yield f"{name} is {actual_value}, not {expected_value}"
 
 
 def loaded_parameters(
@@ -67,61 +86,77 @@ def loaded_parameters(
     targets = network.module.state_dict(keep_vars=True)
     with checkpoint.open_weights() as reader:
         shapes = {name: info.shape for name, info in reader.tensors.items()}
-    return [
-        targets[target]
-        for name, target in checkpoint.sources_in(network.config, network.head).items()
-        if target in targets
-        and shapes.get(name) == targets[target].shape
-        and not any(inside(target, part) for part in skip)
-    ]
+    parameters = []
+    for name, target in checkpoint.sources_in(network.config, network.head).items():
+        if target not in targets or any(inside(target, part) for part in skip):
+            continue
+        if shapes.get(name) == targets[target].shape:
+            parameters.append(targets[target])
+    return parameters
 
 
 def copy_weights(
     reference: str,
     checkpoint: Checkpoint,
     network: TrainedModel,
-    filled: dict[int, Tensor],  # tensors that were loaded, by ``id``; this call adds its own
+    filled: dict[int, Tensor],
     *,
-    skip: Sequence[str] = (),  # modules of the model that keep their values
-    new_rows: int = 0,  # last rows of the embeddings, which the checkpoint lacks: kept
+    skip: Sequence[str] = (),
+    new_rows: int = 0,
 ) -> list[str]:
-    """Copy the tensors of a checkpoint into a model; return the names of those that it lacks."""
-    # Tensors correspond if the same tensors of the Hub's checkpoint are their sources.
-    differ = next(config_differences(network.config, checkpoint.config), None)
-    if differ is not None:
-        raise UsageError(f"{reference} cannot be started with as it is: {differ}", _WIDTH)
+    """Copy the tensors of a checkpoint into a model.
+
+    Tensors correspond if the same tensors of the Hub's checkpoint are their sources.
+
+    Args:
+        reference: name of the checkpoint in messages.
+        checkpoint: the checkpoint to read.
+        network: the model to fill.
+        filled: tensors that were loaded, by ``id``; this call adds its own.
+        skip: modules of the model that keep their values.
+        new_rows: number of last rows of the embeddings that the checkpoint lacks. They keep their
+            values.
+
+    Returns:
+        Names of the tensors of the checkpoint that were not copied.
+    """
+    difference = next(config_differences(network.config, checkpoint.config), None)
+    if difference is not None:
+        raise UsageError(
+            f"{reference} cannot be started with as it is: {difference}", _GENERATOR_SIZE_HINT
+        )
     targets = network.module.state_dict(keep_vars=True)
     target_names = checkpoint.sources_in(network.config, network.head)
-    left = []
-    for name, value in _stored(checkpoint):
-        target = target_names.get(name, "")
-        place = targets.get(target)
-        if place is None or any(inside(target, part) for part in skip):
-            left.append(name)
+    unused_names = []
+    for name, value in _read_tensors(checkpoint):
+        target_name = target_names.get(name, "")
+        target = targets.get(target_name)
+        if target is None or any(inside(target_name, part) for part in skip):
+            unused_names.append(name)
             continue
-        if new_rows and value.dim() and place.shape == (len(value) + new_rows, *value.shape[1:]):
-            place = place[: len(value)]  # new rows are at the end
-        if place.shape != value.shape:
+        tensor_id = id(target)
+        if new_rows and value.dim() and target.shape == (len(value) + new_rows, *value.shape[1:]):
+            target = target[: len(value)]  # The new rows are at the end.
+        if target.shape != value.shape:
             raise UsageError(
-                f"{reference}: {name} is of shape {tuple(value.shape)}, not {tuple(place.shape)}"
+                f"{reference}: {name} is of shape {tuple(value.shape)}, not {tuple(target.shape)}"
             )
-        number = id(targets[target])
-        if number in filled and not torch.equal(place, value.to(place)):
+        if tensor_id in filled and not torch.equal(target, value.to(target)):
             raise UsageError(
                 f"{reference}: {name} is shared with the other network, whose values differ",
                 "--set objective_args.embedding_sharing=none",
             )
-        filled[number] = place.copy_(value)
-    return left
+        filled[tensor_id] = target.copy_(value)
+    return unused_names
 
 
-_WIDTH = (
+_GENERATOR_SIZE_HINT = (
     "objective_args.generator_width_ratio and objective_args.generator_depth_ratio set the "
     "generator's size"
 )
 
 
-def _stored(checkpoint: Checkpoint) -> Iterator[tuple[str, Tensor]]:
+def _read_tensors(checkpoint: Checkpoint) -> Iterator[tuple[str, Tensor]]:
     """Yield name and tensor of a checkpoint, after the digest of each file was verified."""
     from safetensors import safe_open
 
@@ -132,8 +167,9 @@ def _stored(checkpoint: Checkpoint) -> Iterator[tuple[str, Tensor]]:
     for path in checkpoint.weight_files():
         if not path.is_file():
             raise SourceError(f"{path} is not there", "give a checkpoint with weights")
-        known = checkpoint.manifest.files.get(path.name)
-        require_blake3(path, known.blake3 if known else None, checkpoint.path / MANIFEST)
+        digest = checkpoint.manifest.files.get(path.name)
+        expected_blake3 = None if digest is None else digest.blake3
+        require_blake3(path, expected_blake3, checkpoint.path / MANIFEST)
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118 (an open file, not a dict)
                 yield name, file.get_tensor(name)

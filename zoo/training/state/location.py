@@ -43,9 +43,9 @@ REFERENCES = (
 Locations = dict[tuple[str, str], list[str]]
 
 
-def resume_command(kind: str, path: Path) -> str:
-    """Return the command that resumes a run, quoted for the shell."""
-    return shlex.join(["zoo", kind, "--resume", str(path)])
+def resume_command(command: str, path: Path) -> str:
+    """Return the command line that resumes a run of a command, quoted for the shell."""
+    return shlex.join(["zoo", command, "--resume", str(path)])
 
 
 @contextlib.contextmanager
@@ -70,10 +70,10 @@ def resumed_by(command: str, path: Path, record: str) -> Iterator[None]:
         raise UsageError(error.what, hint) from cause
 
 
-def require_new(path: Path, kind: str) -> None:
+def require_new(path: Path, command: str) -> None:
     """Raise an error if the directory of a new run exists."""
     if path.exists():
-        raise UsageError(f"{path} exists", f"`{resume_command(kind, path)}`, or another -o")
+        raise UsageError(f"{path} exists", f"`{resume_command(command, path)}`, or another -o")
 
 
 @contextlib.contextmanager
@@ -114,13 +114,18 @@ def data_locations(settings: Mapping[str, Any]) -> Locations:
     return locations
 
 
-def moved_locations(recorded: Mapping[str, Any], given: Mapping[str, Any]) -> Locations:
-    """Return the settings that name data elsewhere than a run has it, as absolute paths."""
+def moved_locations(recorded: Mapping[str, Any], requested: Mapping[str, Any]) -> Locations:
+    """Return the requested settings that name data elsewhere than a run has it, as absolute paths.
+
+    Args:
+        recorded: settings of the run.
+        requested: settings that name data now.
+    """
     recorded_locations = data_locations(recorded)
-    given_locations = data_locations(given)
-    absolute_locations = data_locations(with_absolute_paths(given, Path.cwd()))
+    requested_locations = data_locations(requested)
+    absolute_locations = data_locations(with_absolute_paths(requested, Path.cwd()))
     moved = {}
-    for keys, names in given_locations.items():
+    for keys, names in requested_locations.items():
         if recorded_locations.get(keys, names) != names:
             moved[keys] = absolute_locations[keys]
     # A tokenizer that is the teacher's moves with the teacher.

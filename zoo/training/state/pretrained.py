@@ -38,7 +38,9 @@ class ModelRecord(JsonStruct):
     unused: list[str] = msgspec.field(default_factory=list)
 
     @classmethod
-    def of(cls, reference: str, checkpoint: Checkpoint, unused: list[str]) -> "ModelRecord":
+    def from_checkpoint(
+        cls, reference: str, checkpoint: Checkpoint, unused: list[str]
+    ) -> "ModelRecord":
         """Return the record of a checkpoint."""
         manifest = checkpoint.manifest
         return cls(
@@ -68,13 +70,15 @@ class InitRecord(JsonStruct):
 
 @dataclass(frozen=True)
 class PretrainedInit:
-    """Pretrained model that a run starts from, or a resumed run started from."""
+    """Pretrained model that a run starts from, or a resumed run started from.
 
-    # Each parameter is loaded from a checkpoint, or belongs to a module of
-    # ``init_from.new_modules``. Tensors of the checkpoint and the model correspond by their names
-    # on the Hub, since two heads may use one name for different tensors. Of two models that are
-    # trained jointly, each may have its own checkpoint, as in the code released with He et al. 2021
-    # (arXiv:2111.09543, ``rtd_task.py``).
+    Each parameter is loaded from a checkpoint, or belongs to a module of ``init_from.new_modules``.
+    """
+
+    # Tensors of the checkpoint and the model correspond by their names on the Hub, since two heads
+    # may use one name for different tensors. Two models that are trained jointly may have a
+    # checkpoint each, as in the code released with He et al. 2021 (arXiv:2111.09543,
+    # ``rtd_task.py``).
 
     config: Config
     tokenizer: "ExistingTokenizer | None"
@@ -94,19 +98,26 @@ class PretrainedInit:
             checkpoints["generator"] = resolve_init_checkpoint(
                 init_from.generator, family, offline=offline
             )
-        info = model.model.tokenizer
-        tokenizer = None if info is None else _given(model.tokenizer_file.read_bytes(), info)
-        return cls(model.config, tokenizer, init_from, checkpoints, None, model.model.generation)
+        return cls(
+            model.config,
+            _read_tokenizer(model.tokenizer_file, model.model.tokenizer),
+            init_from,
+            checkpoints=checkpoints,
+            generation=model.model.generation,
+        )
 
     @classmethod
     def from_run(
-        cls, run: Path, record: InitRecord, start: InitConfig, family: "Family"
+        cls, run: Path, record: InitRecord, init_from: InitConfig, family: "Family"
     ) -> "PretrainedInit":
         """Return the initialization of a resumed run, only from the run's directory."""
-        config = msgspec.convert(record.config, family.config_type)
-        info = record.tokenizer
-        tokenizer = None if info is None else _given((run / TOKENIZER).read_bytes(), info)
-        return cls(config, tokenizer, start, record=record, generation=record.generation)
+        return cls(
+            msgspec.convert(record.config, family.config_type),
+            _read_tokenizer(run / TOKENIZER, record.tokenizer),
+            init_from,
+            record=record,
+            generation=record.generation,
+        )
 
     @classmethod
     def reopen(
@@ -115,10 +126,10 @@ class PretrainedInit:
         """Return the initialization of a resumed run of an adapter, which needs its base again."""
         init = cls.resolve(init_from, family, offline=offline)
         for name, checkpoint in init.checkpoints.items():
-            before = weights_digest(record.models[name].files)
-            if weights_digest(checkpoint.manifest.files) != before:
+            model_record = record.models[name]
+            if weights_digest(checkpoint.manifest.files) != weights_digest(model_record.files):
                 raise VerificationError(
-                    f"{record.models[name].reference} is not the model that the run began with: "
+                    f"{model_record.reference} is not the model that the run began with: "
                     "its weights have another digest",
                     "put it back as it was, or begin another run",
                 )
@@ -127,12 +138,10 @@ class PretrainedInit:
     def own_tokenizer(self, family: "Family") -> "ExistingTokenizer":
         """Return the tokenizer of the pretrained model."""
         if self.tokenizer is None:
-            raise UsageError(
-                f"{self.init_config.model} has no {TOKENIZER}",
-                "--tokenizer names a model, or a corpus, that has the one it was taught with"
-                if family.text_tokenizer(self.config) is None
-                else "--tokenizer train makes one",
-            )
+            hint = "--tokenizer train makes one"
+            if family.text_tokenizer(self.config) is None:
+                hint = "--tokenizer names a model, or a corpus, that has the one it was taught with"
+            raise UsageError(f"{self.init_config.model} has no {TOKENIZER}", hint)
         return self.tokenizer
 
     def generation_with(self, tokenizer: "ExistingTokenizer | None") -> Mapping[str, Any]:
@@ -142,12 +151,11 @@ class PretrainedInit:
     def loaded_parameters(self, objective: TrainingObjective, model: nn.Module) -> list[Tensor]:
         """Return the parameters that ``load_weights`` sets as a whole."""
         networks = objective.models_to_save(model)
-        return [
-            parameter
-            for name, checkpoint in self.checkpoints.items()
-            if name in networks
-            for parameter in loaded_parameters(checkpoint, networks[name])
-        ]
+        parameters: list[Tensor] = []
+        for name, checkpoint in self.checkpoints.items():
+            if name in networks:
+                parameters += loaded_parameters(checkpoint, networks[name])
+        return parameters
 
     @torch.no_grad()
     def load_weights(self, objective: TrainingObjective, model: nn.Module) -> InitRecord:
@@ -159,15 +167,12 @@ class PretrainedInit:
             if name not in networks:
                 raise UsageError(f"{objective.name} has no {name}", f"leave out init_from.{name}")
             reference = str(getattr(self.init_config, name))
-            left = copy_weights(reference, checkpoint, networks[name], filled)
-            records[name] = ModelRecord.of(reference, checkpoint, left)
+            unused = copy_weights(reference, checkpoint, networks[name], filled)
+            records[name] = ModelRecord.from_checkpoint(reference, checkpoint, unused)
         settled = objective.after_load(model, networks, self.checkpoints)
         missing = MissingWeights(model, filled, settled)
-        missing.validate(
-            self.init_config.new_modules,
-            " and ".join(r.reference for r in records.values()),
-            objective.name,
-        )
+        references = " and ".join(record.reference for record in records.values())
+        missing.validate(self.init_config.new_modules, references, objective.name)
         return InitRecord(
             config=msgspec.to_builtins(self.config),
             tokenizer=None if self.tokenizer is None else self.tokenizer.info,
@@ -179,14 +184,16 @@ class PretrainedInit:
 
 def generation_with(
     tokenizer: "ExistingTokenizer | None",
-    before: "ExistingTokenizer | None",
+    previous_tokenizer: "ExistingTokenizer | None",
     generation: Mapping[str, Any],
 ) -> Mapping[str, Any]:
     """Return the settings of generation of a model that go along to one with another tokenizer."""
-    # They name tokens by their ids, so that they are left out where these differ
-    if tokenizer is None or before is None:
-        return generation if tokenizer is before else {}
-    return generation if tokenizer.keeps_ids_of(before) else {}
+    # The settings name tokens by their ids, so that they are left out where these differ.
+    if tokenizer is None or previous_tokenizer is None:
+        keeps_ids = tokenizer is previous_tokenizer
+    else:
+        keeps_ids = tokenizer.keeps_ids_of(previous_tokenizer)
+    return generation if keeps_ids else {}
 
 
 def resolve_init_checkpoint(reference: str, family: "Family", *, offline: bool) -> Checkpoint:
@@ -215,7 +222,8 @@ def config_similarity(first: Config, second: Config) -> int:
     return sum(getattr(first, name) == getattr(second, name) for name in first.__struct_fields__)
 
 
-def _given(json: bytes, info: TokenizerInfo) -> "ExistingTokenizer":
+def _read_tokenizer(path: Path, info: TokenizerInfo | None) -> "ExistingTokenizer | None":
+    """Return the tokenizer of a file; ``None`` if the model has no special tokens."""
     from zoo.data.tokenizer import ExistingTokenizer
 
-    return ExistingTokenizer(json, info)
+    return None if info is None else ExistingTokenizer(path.read_bytes(), info)

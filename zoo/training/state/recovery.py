@@ -11,9 +11,9 @@ from zoo.training.logging.jsonl import METRICS_FILE as JOURNAL
 from zoo.training.state.checkpoints import (
     CHECKPOINTS,
     CheckpointMeta,
+    accepted_digests,
     check_checkpoint,
     check_metrics_file,
-    known_digests,
     list_checkpoints,
     read_meta,
 )
@@ -33,12 +33,17 @@ class SavedCheckpoint:
 def last_intact_checkpoint(
     run: Path, config: RunConfig, dist: DistContext, *, set_aside: bool = True
 ) -> SavedCheckpoint | None:
-    """Return the last intact checkpoint of a run, or ``None`` if it has no checkpoint yet."""
-    # A run that resumes from an earlier checkpoint ends at the same bytes. Damaged checkpoints
-    # after the one that is returned are reported as warnings and renamed, not removed. The first
-    # process reads all files and decides for all processes.
-    chosen = _choose(run, config, set_aside=set_aside) if dist.is_main_process else ""
-    name = dist.broadcast(chosen)
+    """Return the last intact checkpoint of a run, or ``None`` if it has no checkpoint yet.
+
+    Damaged checkpoints after the one that is returned are reported as warnings and, with
+    ``set_aside``, renamed. They are not removed.
+    """
+    # A run that resumes from an earlier checkpoint ends at the same bytes. The first process reads
+    # all files and decides for all processes.
+    name = ""
+    if dist.is_main_process:
+        name = _choose(run, config, set_aside=set_aside)
+    name = dist.broadcast(name)
     if not name:
         return None
     path = run / CHECKPOINTS / name
@@ -54,7 +59,7 @@ def check(run: Path, path: Path, config: RunConfig) -> str:
 
 
 def _read(path: Path, config: RunConfig) -> CheckpointMeta:
-    return read_meta(path, steps=config.max_steps, settings=known_digests(config))
+    return read_meta(path, steps=config.max_steps, settings=accepted_digests(config))
 
 
 def _choose(run: Path, config: RunConfig, *, set_aside: bool) -> str:
@@ -66,19 +71,24 @@ def _choose(run: Path, config: RunConfig, *, set_aside: bool) -> str:
         except (VerificationError, SourceError) as error:
             damaged[path] = error.what
             continue
-        for bad, reason in damaged.items():
+        for damaged_path, reason in damaged.items():
             if set_aside:
-                _set_aside(bad, reason, path.name)
+                _set_aside(damaged_path, reason, path.name)
             else:
                 LOG.warning(
-                    "warning: %s is damaged; continuing from %s (%s)", bad, path.name, reason
+                    "warning: %s is damaged; continuing from %s (%s)",
+                    damaged_path,
+                    path.name,
+                    reason,
                 )
         return path.name
     if damaged:
-        path, reason = next(iter(damaged.items()))
-        count = f"none of its {len(damaged)} checkpoints is" if len(damaged) > 1 else "is not"
+        reason = next(iter(damaged.values()))
+        subject = "is not"
+        if len(damaged) > 1:
+            subject = f"none of its {len(damaged)} checkpoints is"
         raise VerificationError(
-            f"{run} cannot be resumed, {count} intact: {reason}",
+            f"{run} cannot be resumed, {subject} intact: {reason}",
             "restore the files from a copy, or begin another run",
         )
     return ""

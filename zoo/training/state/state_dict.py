@@ -43,26 +43,44 @@ class TrainerState(Protocol):
 
 def trainer_state_dict(trainer: TrainerState) -> dict[str, Tensors]:
     """Return file stem -> tensors by name: weights, optimizer, EMA, metrics, recurrent states."""
-    average = trainer.ema
-    # state by ``parameter:key``
-    names = [name for group in trainer.param_groups for name in group["names"]]
-    state = trainer.optimizer.state_dict()["state"]
-    # recurrent states of all micro-batches and ranks, concatenated in order of rows
-    memories = trainer.recurrent_states[0] if trainer.recurrent_states else {}
-    states = {
-        name: torch.cat([memory[name] for memory in trainer.recurrent_states]) for name in memories
-    }
+    averaged_weights: Tensors = {}
+    if trainer.ema is not None:
+        averaged_weights = trainer.ema.state_dict()
     return {
         "weights": saved_state_dict(trainer.loss_module.model, trainer.config),
-        OPTIMIZER: {
-            f"{name}{SEPARATOR}{key}": torch.as_tensor(value)
-            for number, name in enumerate(names)
-            for key, value in state.get(number, {}).items()
-        },
-        "ema_decay": {} if average is None else average.state_dict(),
+        OPTIMIZER: _optimizer_state(trainer),
+        "ema_decay": averaged_weights,
         "totals": trainer.train_metrics.values,
-        "memory": trainer.dist.gather_rows(states),
+        "memory": trainer.dist.gather_rows(_recurrent_rows(trainer)),
     }
+
+
+def _parameter_names(trainer: TrainerState) -> list[str]:
+    """Return the names of the optimizer's parameters, in the order in which it numbers them."""
+    names: list[str] = []
+    for group in trainer.param_groups:
+        names.extend(group["names"])
+    return names
+
+
+def _optimizer_state(trainer: TrainerState) -> Tensors:
+    """Return the optimizer's state by ``parameter:key``."""
+    state = trainer.optimizer.state_dict()["state"]
+    tensors: Tensors = {}
+    for number, name in enumerate(_parameter_names(trainer)):
+        for key, value in state.get(number, {}).items():
+            tensors[f"{name}{SEPARATOR}{key}"] = torch.as_tensor(value)
+    return tensors
+
+
+def _recurrent_rows(trainer: TrainerState) -> Tensors:
+    """Return the recurrent states of this process's micro-batches, concatenated in row order."""
+    if not trainer.recurrent_states:
+        return {}
+    rows: Tensors = {}
+    for name in trainer.recurrent_states[0]:
+        rows[name] = torch.cat([states[name] for states in trainer.recurrent_states])
+    return rows
 
 
 def load_trainer_state_dict(
@@ -86,33 +104,46 @@ def load_trainer_state_dict(
     trainer.tokens = saved.meta.tokens
     trainer.best = saved.meta.best
     trainer.optimizer_began = saved.meta.optimizer_began
-    trainer.train_metrics.values = {k: v.to(device) for k, v in groups.get("totals", {}).items()}
-    if rows := groups.get("memory", {}):  # of the global batch
-        trainer.recurrent_states = [
-            {name: tensor[micro.start : micro.stop].to(device) for name, tensor in rows.items()}
-            for micro in trainer.train_dataloader.micro_batches
-        ]
+    totals = groups.get("totals", {})
+    trainer.train_metrics.values = {name: pair.to(device) for name, pair in totals.items()}
+    # The checkpoint has the recurrent states of all rows of a step; this process takes its own.
+    global_rows = groups.get("memory", {})
+    if global_rows:
+        trainer.recurrent_states = []
+        for micro in trainer.train_dataloader.micro_batches:
+            states: Tensors = {}
+            for name, tensor in global_rows.items():
+                states[name] = tensor[micro.start : micro.stop].to(device)
+            trainer.recurrent_states.append(states)
 
 
 def _load_shards(trainer: TrainerState, groups: Mapping[str, Tensors], path: Path) -> None:
     """Load the sharded groups of a checkpoint, those that are not in ``groups``."""
-    folders = [folder for n in (SHARDS, OPTIMIZER_SHARDS) if (folder := path / n).is_dir()]
-    stored = {folder: shard_names(folder) for folder in folders}
-    _allocate(trainer, set().union(*stored.values()))
+    labels_by_folder: dict[Path, set[str]] = {}
+    for folder in (path / SHARDS, path / OPTIMIZER_SHARDS):
+        if folder.is_dir():
+            labels_by_folder[folder] = shard_names(folder)
+    _allocate(trainer, set().union(*labels_by_folder.values()))
     state = trainer_state_dict(trainer)
-    wanted = {name: state[name] for name in state.keys() - groups.keys()}
-    for folder, names in stored.items():
-        load_shards(
-            folder,
-            {
-                group: found
-                for group, tensors in wanted.items()
-                if (found := {k: t for k, t in tensors.items() if f"{group}/{k}" in names})
-            },
-        )
-    labels = {f"{group}/{name}" for group, tensors in wanted.items() for name in tensors}
-    if missing := labels.difference(*stored.values()):
-        raise KeyError(min(missing))
+    sharded_groups = {group: state[group] for group in state.keys() - groups.keys()}
+    for folder, labels in labels_by_folder.items():
+        load_shards(folder, _tensors_of_labels(sharded_groups, labels))
+    expected_labels: set[str] = set()
+    for group, tensors in sharded_groups.items():
+        expected_labels.update(f"{group}/{name}" for name in tensors)
+    missing_labels = expected_labels.difference(*labels_by_folder.values())
+    if missing_labels:
+        raise KeyError(min(missing_labels))
+
+
+def _tensors_of_labels(groups: Mapping[str, Tensors], labels: set[str]) -> dict[str, Tensors]:
+    """Return the tensors whose labels ``group/name`` are listed, without empty groups."""
+    selection: dict[str, Tensors] = {}
+    for group, tensors in groups.items():
+        for name, tensor in tensors.items():
+            if f"{group}/{name}" in labels:
+                selection.setdefault(group, {})[name] = tensor
+    return selection
 
 
 def unique_state_dict(module: torch.nn.Module) -> Tensors:
@@ -127,8 +158,10 @@ def unique_state_dict(module: torch.nn.Module) -> Tensors:
 
 
 def saved_state_dict(module: torch.nn.Module, config: RunConfig) -> Tensors:
-    """Return the tensors of a model that a run saves: with an adapter, only what it trains."""
-    # The others are the base's.
+    """Return the tensors of a model that a run saves.
+
+    With an adapter, these are the trained tensors. All others are the base model's.
+    """
     tensors = unique_state_dict(module)
     if config.adapter is None:
         return tensors
@@ -147,28 +180,35 @@ def copy_weights_into(
     weights: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor], path: Path
 ) -> None:
     """Copy tensors of a checkpoint into a model's, by name."""
-    odd = weights.keys() ^ tensors.keys()
-    odd |= {name for name in weights.keys() - odd if weights[name].shape != tensors[name].shape}
-    if odd:
+    mismatches = weights.keys() ^ tensors.keys()
+    for name in weights.keys() & tensors.keys():
+        if weights[name].shape != tensors[name].shape:
+            mismatches.add(name)
+    if mismatches:
         raise VerificationError(
-            f"{path} holds weights of another model: {', '.join(sorted(odd)[:3])}"
+            f"{path} holds weights of another model: {', '.join(sorted(mismatches)[:3])}"
         )
     for name, tensor in weights.items():
         tensor.copy_(tensors[name])
 
 
-def _allocate(trainer: TrainerState, stored: set[str]) -> None:
-    """Make the optimizer allocate its state, by a step with zero gradients and learning rate 0."""
-    labels = (name.partition("/") for name in stored)
-    with_state = {
-        label.rpartition(SEPARATOR)[0] for group, _, label in labels if group == OPTIMIZER
-    }
+def _allocate(trainer: TrainerState, labels: set[str]) -> None:
+    """Make the optimizer allocate its state, by a step with zero gradients and learning rate 0.
+
+    Args:
+        labels: names ``group/name`` of the tensors of the checkpoint.
+    """
+    parameters_with_state = set()
+    for label in labels:
+        group_name, _, key = label.partition("/")
+        if group_name == OPTIMIZER:
+            parameters_with_state.add(key.rpartition(SEPARATOR)[0])
     trainer.optimizer.state.clear()
     trainer.optimizer.zero_grad(set_to_none=True)
-    # a parameter that never had a gradient, such as of a head that no loss reads, has no state
+    # A parameter that never had a gradient has no state, such as a head that no loss reads.
     for group in trainer.param_groups:
         for name, parameter in zip(group["names"], group["params"], strict=True):
-            if name in with_state:
+            if name in parameters_with_state:
                 parameter.grad = torch.zeros_like(parameter)
     trainer.optimizer_method.set_hyperparams(trainer.optimizer, trainer.config.optimizer, 0.0, 0)
     trainer.optimizer.step()
@@ -176,8 +216,7 @@ def _allocate(trainer: TrainerState, stored: set[str]) -> None:
 
 
 def _set_optimizer(trainer: TrainerState, tensors: Mapping[str, torch.Tensor]) -> None:
-    names = [name for group in trainer.param_groups for name in group["names"]]
-    numbers = {name: number for number, name in enumerate(names)}
+    numbers = {name: number for number, name in enumerate(_parameter_names(trainer))}
     state: dict[int, Tensors] = {}
     for label, tensor in tensors.items():
         name, _, key = label.rpartition(SEPARATOR)

@@ -20,6 +20,7 @@ from zoo.training.state.final_model import require_final
 from zoo.training.state.run_manifest import MANIFEST, SETTINGS, read_manifest
 
 REMEDY = "restore it from a copy"
+EVENT_HEADER_BYTES = 12  # The length of an event, and its checksum.
 
 
 def is_run(path: Path) -> bool:
@@ -45,9 +46,9 @@ def verify_run(path: Path) -> list[Check]:
         run_check("speed", partial(_check_lines, path, PERFORMANCE_FILE)),
         run_check("events", partial(_check_events, path)),
     ]
-    sound = checks[0].outcome == "ok"
+    has_intact_settings = checks[0].outcome == "ok"
     for checkpoint in list_checkpoints(path).values():
-        if sound:
+        if has_intact_settings:
             checks.extend(verify_run_checkpoint(checkpoint))
         else:
             checks.append(Check(checkpoint.name, "not run", "see settings"))
@@ -75,9 +76,9 @@ def _check_checkpoint(path: Path) -> str:
         raise VerificationError(f"{path / STATE} is missing", "remove this checkpoint's directory")
     file = run / SETTINGS
     values = read_config_file(file)
-    return recovery.check(
-        run, path, validate_config(values, config_type(read_manifest(run).kind, values), str(file))
-    )
+    struct_type = config_type(read_manifest(run).kind, values)
+    config = validate_config(values, struct_type, str(file))
+    return recovery.check(run, path, config)
 
 
 def _check_lines(run: Path, name: str) -> str:
@@ -95,17 +96,19 @@ def _count_events(path: Path) -> int:
     count = 0
     with open_regular(path) as file:
         size = path.stat().st_size
-        while len(head := file.read(12)) == 12:
-            length, checksum = struct.unpack("<QI", head)
-            if masked(crc32c(head[:8])) != checksum:
+        header = file.read(EVENT_HEADER_BYTES)
+        while len(header) == EVENT_HEADER_BYTES:
+            length, header_checksum = struct.unpack("<QI", header)
+            if masked(crc32c(header[:8])) != header_checksum:
                 raise VerificationError(f"{path}: event {count + 1} is damaged", REMEDY)
             if file.tell() + length + 4 > size:
                 break
             event = file.read(length)
-            checksum = struct.unpack("<I", file.read(4))[0]
+            (checksum,) = struct.unpack("<I", file.read(4))
             if masked(crc32c(event)) != checksum:
                 raise VerificationError(f"{path}: event {count + 1} is damaged", REMEDY)
             count += 1
+            header = file.read(EVENT_HEADER_BYTES)
     return count
 
 

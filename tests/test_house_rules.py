@@ -36,7 +36,8 @@ def test_the_core_names_no_family() -> None:
     words = "|".join({*planned, *own_families()})
     named = re.compile(rf"(?i)(?<![a-z])(?:{words})(?![a-z])")
     # file names, keys and values of other libraries may contain family names
-    tokenizers = r'"bert", "gpt2", "t5"|"gpt-2", "roberta-bpe", "modern-bert"'  # in GGUF
+    models = r'WORDPIECE = "bert"|BYTE_LEVEL = "gpt2"|UNIGRAM = "t5"'  # of tokenizers, in GGUF
+    tokenizers = rf'{models}|"gpt-2", "roberta-bpe", "modern-bert"'
     foreign = re.compile(rf"sentence_bert_config\.json|warmup_bert|{tokenizers}")
     found = {
         str(path): sorted(set(named.findall(foreign.sub("", path.read_text("utf-8")))))

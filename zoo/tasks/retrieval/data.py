@@ -1,6 +1,6 @@
 """Readers of retrieval data: texts with an id, and relevance in TREC's format or BEIR's."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from zoo.io.numbers import parse_float
 IDS = ("_id", "id")  # names of the column of ids
 SPLIT = "test"
 BEIR_HEADER = ("query-id", "corpus-id", "score")
-SHOWN = 3  # ids that a message names
+MAX_IDS_SHOWN = 3  # ids that a message names
 
 
 @dataclass(frozen=True)
@@ -34,19 +34,7 @@ class RetrievalFiles:
         """Return the files of a BEIR folder, or of a corpus with queries and relevance."""
         folder = Path(data[0]).expanduser()
         if len(data) == 1 and folder.is_dir() and queries is None and qrels is None:
-            files = cls(
-                (folder / "corpus.jsonl",),
-                folder / "queries.jsonl",
-                folder / "qrels" / f"{split or SPLIT}.tsv",
-            )
-            for file in (*files.corpus, files.queries, files.qrels):
-                if not file.is_file():
-                    remedy = "a BEIR folder has corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv"
-                    splits = sorted(path.stem for path in file.parent.glob("*.tsv"))
-                    if file.parent.name == "qrels" and splits:
-                        remedy = f"--split is one of {', '.join(splits)}"
-                    raise SourceError(f"{file} does not exist", remedy)
-            return files
+            return cls._find_beir(folder, split or SPLIT)
         if split is not None:
             raise UsageError("--split is for a BEIR folder", "leave it out")
         if queries is None or qrels is None:
@@ -55,7 +43,23 @@ class RetrievalFiles:
                 "name them with --queries and --qrels, or give a BEIR folder",
             )
         corpus = expand_paths(list(data))
-        return cls(tuple(corpus), *(expand_paths([file])[0] for file in (queries, qrels)))
+        return cls(tuple(corpus), expand_paths([queries])[0], expand_paths([qrels])[0])
+
+    @classmethod
+    def _find_beir(cls, folder: Path, split: str) -> "RetrievalFiles":
+        files = cls(
+            (folder / "corpus.jsonl",),
+            folder / "queries.jsonl",
+            folder / "qrels" / f"{split}.tsv",
+        )
+        for file in files.all:
+            if not file.is_file():
+                remedy = "a BEIR folder has corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv"
+                splits = sorted(path.stem for path in file.parent.glob("*.tsv"))
+                if file.parent.name == "qrels" and splits:
+                    remedy = f"--split is one of {', '.join(splits)}"
+                raise SourceError(f"{file} does not exist", remedy)
+        return files
 
     @property
     def all(self) -> list[Path]:
@@ -69,7 +73,7 @@ class RetrievalData:
 
     queries: Mapping[str, str]  # id -> text of the queries that have a relevant text
     texts: Mapping[str, str]  # id -> text of the corpus
-    # for each query, the number of a text in the corpus -> its grade
+    # For each query, the number of a text in the corpus -> its grade.
     relevance: Sequence[Mapping[int, float]]
     unanswered: int  # number of judged queries without a relevant text
 
@@ -78,41 +82,54 @@ class RetrievalData:
         """Read the files; ``limit`` is a number of queries."""
         queries = read_texts([files.queries])
         texts = read_texts(files.corpus)
-        judged = read_qrels(files.qrels)
-        _require_known(judged, queries, files.qrels, f"queries of {files.queries}")
+        judgements = read_qrels(files.qrels)
+        _require_ids(judgements, queries, files.qrels, f"queries of {files.queries}")
         corpus = ", ".join(map(str, files.corpus))
-        for grades in judged.values():
-            _require_known(grades, texts, files.qrels, f"texts of {corpus}")
-        answered = [name for name, grades in judged.items() if max(grades.values()) > 0][:limit]
+        for grades in judgements.values():
+            _require_ids(grades, texts, files.qrels, f"texts of {corpus}")
+        answered = []
+        unanswered = 0
+        for name, grades in judgements.items():
+            if max(grades.values()) > 0:
+                answered.append(name)
+            else:
+                unanswered += 1
+        answered = answered[:limit]
         if not answered:
             raise UsageError(f"{files.qrels} has no relevant text", "give a grade over 0 to some")
         numbers = {name: number for number, name in enumerate(texts)}
-        return cls(
-            {name: queries[name] for name in answered},
-            texts,
-            [{numbers[text]: grade for text, grade in judged[name].items()} for name in answered],
-            sum(max(grades.values()) <= 0 for grades in judged.values()),
-        )
+        answered_queries = {}
+        relevance = []
+        for name in answered:
+            answered_queries[name] = queries[name]
+            grades = judgements[name]
+            relevance.append({numbers[text]: grade for text, grade in grades.items()})
+        return cls(answered_queries, texts, relevance, unanswered)
 
 
-def _require_known(
-    names: Mapping[str, Any], known: Mapping[str, str], qrels: Path, which: str
+def _require_ids(
+    names: Mapping[str, Any], ids: Mapping[str, str], qrels: Path, description: str
 ) -> None:
-    unknown = [name for name in names if name not in known]
-    if not unknown:
+    """Check that the judged names are ids of queries or of texts."""
+    unknown_names = [name for name in names if name not in ids]
+    if not unknown_names:
         return
-    listed = ", ".join(map(repr, unknown[:SHOWN]))
-    more = f" and {len(unknown) - SHOWN:,} more" if len(unknown) > SHOWN else ""
-    verb = "are not" if unknown[1:] else "is not among the"
+    examples = ", ".join(map(repr, unknown_names[:MAX_IDS_SHOWN]))
+    if len(unknown_names) > MAX_IDS_SHOWN:
+        examples += f" and {len(unknown_names) - MAX_IDS_SHOWN:,} more"
+    verb = "is not among the" if len(unknown_names) == 1 else "are not"
+    suggestion = did_you_mean(unknown_names[0], list(ids)[:10_000])
     raise UsageError(
-        f"{qrels} judges {listed}{more}, which {verb} {which}",
-        did_you_mean(unknown[0], list(known)[:10_000]) or "give the files that belong together",
+        f"{qrels} judges {examples}, which {verb} {description}",
+        suggestion or "give the files that belong together",
     )
 
 
 def read_texts(paths: Sequence[Path]) -> dict[str, str]:
-    """Return id -> text of tables with the columns ``_id`` or ``id``, ``text``, and ``title``."""
-    # A title precedes its text, as in BEIR.
+    """Return id -> text of tables with the columns ``_id`` or ``id``, ``text``, and ``title``.
+
+    A title precedes its text, as in BEIR.
+    """
     texts: dict[str, str] = {}
     with RowProblems() as problems:
         for path in paths:
@@ -129,7 +146,8 @@ def read_texts(paths: Sequence[Path]) -> dict[str, str]:
                     raise RowError(f"{location}: the id {name!r} occurs twice", "rename one")
                 texts[name] = f"{title} {text}".strip()
 
-            for _ in problems.checked(read_rows(path, [key, "text"], problems, others=True), add):
+            rows = read_rows(path, [key, "text"], problems, others=True)
+            for _ in problems.checked(rows, add):
                 pass
     if not texts:
         raise UsageError(f"{', '.join(map(str, paths))} has no texts", "give a table with rows")
@@ -137,10 +155,12 @@ def read_texts(paths: Sequence[Path]) -> dict[str, str]:
 
 
 def read_qrels(path: Path) -> dict[str, dict[str, float]]:
-    """Return query -> text -> grade, by ids."""
-    # A line has a query, a text and a grade (BEIR, with a header and tabs), or a query, a number
-    # that is ignored, a text and a grade (TREC). BEIR's may have other separators than tabs.
-    judged: dict[str, dict[str, float]] = {}
+    """Return query -> text -> grade, by ids.
+
+    A line has a query, a text and a grade (BEIR, with a header and tabs), or a query, a number
+    that is ignored, a text and a grade (TREC). BEIR's may have other separators than tabs.
+    """
+    judgements: dict[str, dict[str, float]] = {}
     dialect = find_dialect(path, ".tsv", BEIR_HEADER)
     delimiter = dialect.delimiter
 
@@ -149,7 +169,9 @@ def read_qrels(path: Path) -> dict[str, dict[str, float]]:
         cells = line.split(delimiter) if line.count(delimiter) == 2 else line.split()
         if tuple(cells) == BEIR_HEADER:
             return
-        grade = parse_float(cells[-1]) if len(cells) in (3, 4) else None
+        grade = None
+        if len(cells) in (3, 4):
+            grade = parse_float(cells[-1])
         if grade is None:
             raise RowError(
                 f"{path}:{number} is {line[:80]!r}, not a judgement",
@@ -157,15 +179,19 @@ def read_qrels(path: Path) -> dict[str, dict[str, float]]:
             )
         query = cells[0]
         text = cells[-2]
-        if text in judged.setdefault(query, {}):
+        grades = judgements.setdefault(query, {})
+        if text in grades:
             raise RowError(f"{path}:{number} judges {text!r} for {query!r} again", "remove one")
-        judged[query][text] = grade
+        grades[text] = grade
+
+    def numbered_lines() -> Iterator[tuple[int, str]]:
+        for number, line in enumerate(read_lines(path), 1):
+            if number > dialect.skipped_lines and line.strip():
+                yield number, line
 
     with RowProblems() as problems:
-        lines = enumerate(read_lines(path), 1)
-        numbered = ((k, line) for k, line in lines if line.strip() and k > dialect.skipped_lines)
-        for _ in problems.checked(numbered, add):
+        for _ in problems.checked(numbered_lines(), add):
             pass
-    if not judged:
+    if not judgements:
         raise UsageError(f"{path} has no judgements", "give a file with relevance")
-    return judged
+    return judgements

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
 
 class RetrievalEvaluation(Evaluation):
-    """NDCG, MRR, MAP and recall of the texts of a corpus, ranked for each query."""
+    """NDCG, MRR, MAP and recall of the texts of a corpus, ranked for each query.
 
-    # The data is a BEIR folder, or a corpus, queries and relevance. Relevance for a query or a text
-    # that does not exist is an error; texts without relevance count as not relevant, and queries
-    # without a relevant text are left out. The model's prompts for queries and documents precede
-    # them, and its function compares them; see ``ranking_scores`` for the metrics and ties.
-    # Intervals are over queries; ``limit`` is a number of queries.
+    The data is a BEIR folder, or a corpus, queries and relevance. Relevance for a query or a text
+    that does not exist is an error; texts without relevance count as not relevant, and queries
+    without a relevant text are left out. The model's prompts for queries and documents precede
+    them, and its function compares them; see ``ranking_scores`` for the metrics and ties.
+    Intervals are over queries; ``limit`` is a number of queries.
+    """
 
     name: ClassVar[str] = "retrieval"
 
@@ -66,24 +67,28 @@ class RetrievalEvaluation(Evaluation):
     def split_names(
         cls, data: Sequence[Path], options: Mapping[str, Any]
     ) -> tuple[list[Path], dict[str, Any]]:
-        names = ("queries", "qrels", "split")
-        return RetrievalFiles.find(data, *(options.get(name) for name in names)).all, {}
+        files = RetrievalFiles.find(
+            data, options.get("queries"), options.get("qrels"), options.get("split")
+        )
+        return files.all, {}
 
     @classmethod
     @override
     def mistake(cls, row: Prediction) -> float | None:
         """Return how much of the gain is missing among the first ten texts."""
-        return None if row["correct"] else 1 - float(row["ndcg_at_10"])
+        if row["correct"]:
+            return None
+        return 1 - float(row["ndcg_at_10"])
 
     @override
     def measure(self, files: Sequence[Path]) -> Result:
         import numpy as np
 
-        found = RetrievalFiles.find(files, self.queries, self.qrels, self.split)
-        data = RetrievalData.read(found, self.limit)
+        retrieval_files = RetrievalFiles.find(files, self.queries, self.qrels, self.split)
+        data = RetrievalData.read(retrieval_files, self.limit)
         if data.unanswered:
             self.warn([f"{data.unanswered:,} queries have no relevant text, and are left out"])
-        rows = self.ranker.search([*data.queries.values()], [*data.texts.values()])
+        rows = self.ranker.search(list(data.queries.values()), list(data.texts.values()))
         names = list(data.texts)
         queries = zip(data.queries.items(), data.relevance, strict=True)
 
@@ -93,24 +98,24 @@ class RetrievalEvaluation(Evaluation):
         ) -> Prediction:
             (name, text), grades = query
             scores, _ = scored
-            first = int(scores.argmax())
+            best = int(scores.argmax())
             relevant = [number for number, grade in grades.items() if grade > 0]
             (values,) = ranking_scores([scored], [grades])
             return {
                 "location": name,
                 "text": text,
                 "label": [names[number] for number in relevant],
-                "prediction": names[first],
-                "similarity": float(scores[first]),
+                "prediction": names[best],
+                "similarity": float(scores[best]),
                 "rank": int((scores > scores[relevant].max()).sum()) + 1,
                 "ndcg_at_10": float(values[0]),
-                "correct": first in relevant,
+                "correct": best in relevant,
             }
 
         table = ranking_scores(self.observed(queries, rows, row), data.relevance)
 
-        def metrics(chosen: "NDArray[np.integer[Any]]") -> dict[str, float]:
-            return dict(zip(RANKING_NAMES, table[chosen].mean(0).tolist(), strict=True))
+        def metrics(drawn_rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
+            return dict(zip(RANKING_NAMES, table[drawn_rows].mean(0).tolist(), strict=True))
 
         values = metrics(np.arange(len(table)))
         sizes = {"queries": len(data.queries), "texts": len(data.texts)}

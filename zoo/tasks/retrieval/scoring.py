@@ -42,9 +42,10 @@ class Ranker(ABC):
 
 
 class EmbeddingRanker(Ranker):
-    """Similarity of embeddings, by the model's function and its prompts for retrieval."""
+    """Similarity of embeddings, by the model's function and its prompts for retrieval.
 
-    # Embeddings of texts are in temporary files, sparse ones without their zeros.
+    Embeddings of texts are in temporary files, sparse ones without their zeros.
+    """
 
     def __init__(
         self,
@@ -64,32 +65,33 @@ class EmbeddingRanker(Ranker):
         prompt = self.prompts.get(role, {})
         task = Embed(self.checkpoint, self.session, role=role, dim=self.dim, **prompt)
         records = (TextExample(text, location=repr(text[:40])) for text in texts)
-        return (added["embedding"] for _, added in task.stream(records))
+        return (result["embedding"] for _, result in task.stream(records))
 
     @contextmanager
-    def _stored(self, texts: Iterable[str]) -> Iterator[CorpusVectors]:
-        with corpus_vectors(self.pooling) as stored:
+    def _corpus(self, texts: Iterable[str]) -> Iterator[CorpusVectors]:
+        with corpus_vectors(self.pooling) as corpus:
             for embedding in self.embed(texts, "document"):
-                stored.add(embedding)
-            yield stored
+                corpus.add(embedding)
+            yield corpus
 
     @override
     def search(self, queries: Sequence[str], texts: Sequence[str]) -> "Iterator[Scored]":
-        with self._stored(texts) as stored:
-            yield from stored.score_rows(self.embed(queries, "query"), self.session.dtype)
+        with self._corpus(texts) as corpus:
+            yield from corpus.score_rows(self.embed(queries, "query"), self.session.dtype)
 
     @override
     def rank(self, queries: Sequence[str], texts: Sequence[Sequence[str]]) -> "Iterator[Scored]":
         import numpy as np
 
         numbers: dict[str, int] = {}
-        for own in texts:
-            for text in own:
+        for query_texts in texts:
+            for text in query_texts:
                 numbers.setdefault(text, len(numbers))
-        with self._stored(numbers) as stored:
-            for query, own in zip(self.embed(queries, "query"), texts, strict=True):
-                scores = stored.compare([query], np.array([numbers[text] for text in own]))
-                (error,) = stored.errors([query], scores, self.session.dtype)
+        with self._corpus(numbers) as corpus:
+            for query, query_texts in zip(self.embed(queries, "query"), texts, strict=True):
+                query_numbers = np.array([numbers[text] for text in query_texts])
+                scores = corpus.compare([query], query_numbers)
+                (error,) = corpus.errors([query], scores, self.session.dtype)
                 yield scores[0], error
 
 
@@ -111,10 +113,14 @@ class CrossEncoderRanker(Ranker):
     def rank(self, queries: Sequence[str], texts: Sequence[Sequence[str]]) -> "Iterator[Scored]":
         import numpy as np
 
-        pairs = ((query, text) for query, own in zip(queries, texts, strict=True) for text in own)
-        scores = self.task.scores(pairs)
-        for own in texts:
-            row = np.fromiter(scores, np.float64, len(own))
+        def pairs() -> Iterator[tuple[str, str]]:
+            for query, query_texts in zip(queries, texts, strict=True):
+                for text in query_texts:
+                    yield query, text
+
+        scores = self.task.scores(pairs())
+        for query_texts in texts:
+            row = np.fromiter(scores, np.float64, len(query_texts))
             yield row, score_error(row, self.dtype)
 
 
@@ -126,11 +132,12 @@ def retrieval_prompts(
     corpus_prompt: str | None = None,
 ) -> dict[Role, Prompt]:
     """Return the prompts that options name for queries and texts."""
-    given: dict[Role, Prompt] = {
-        "query": {"prompt_name": prompt_name, "prompt": prompt},
-        "document": {"prompt_name": corpus_prompt_name, "prompt": corpus_prompt},
-    }
-    return {role: prompt for role, prompt in given.items() if set(prompt.values()) != {None}}
+    prompts: dict[Role, Prompt] = {}
+    if prompt_name is not None or prompt is not None:
+        prompts["query"] = {"prompt_name": prompt_name, "prompt": prompt}
+    if corpus_prompt_name is not None or corpus_prompt is not None:
+        prompts["document"] = {"prompt_name": corpus_prompt_name, "prompt": corpus_prompt}
+    return prompts
 
 
 def make_ranker(

@@ -19,21 +19,29 @@ class Pairs(NamedTuple):
 
 
 def contrastive_pairs(labels: "NDArray[np.integer[Any]]", iterations: int, seed: int) -> Pairs:
-    """Return random pairs: each text with one of its label and one of another, per iteration."""
-    # labels: index of the class of each text, (texts,), of two classes or more
-    # A text that is the only one with its label is paired with itself.
+    """Return random pairs: each text with one of its label and one of another, per iteration.
+
+    A text that is the only one with its label is paired with itself.
+
+    Args:
+        labels: the index of the class of each text, (texts,); there are two classes or more.
+        iterations: number of pairs of each text with texts of its label, and with other texts.
+        seed: the seed of the random texts.
+    """
     rng = generator(seed, "contrastive pairs")
     texts = np.arange(len(labels))
-    same = {label: texts[labels == label] for label in np.unique(labels)}
-    others = {label: texts[labels != label] for label in same}
-    chosen: list[tuple[int, int, int]] = []
+    label_texts = {label: texts[labels == label] for label in np.unique(labels)}
+    other_texts = {label: texts[labels != label] for label in label_texts}
+    pairs: list[tuple[int, int, int]] = []
     for _ in range(iterations):
         for text, label in zip(texts.tolist(), labels.tolist(), strict=True):
-            positive = int(rng.choice(same[label]))
-            while positive == text and len(same[label]) > 1:
-                positive = int(rng.choice(same[label]))
-            chosen += [(text, positive, 1), (text, int(rng.choice(others[label])), 0)]
-    first, second, similar = np.array(chosen, np.int64).T
+            positive = int(rng.choice(label_texts[label]))
+            while positive == text and len(label_texts[label]) > 1:
+                positive = int(rng.choice(label_texts[label]))
+            pairs.append((text, positive, 1))
+            negative = int(rng.choice(other_texts[label]))
+            pairs.append((text, negative, 0))
+    first, second, similar = np.array(pairs, np.int64).T
     return Pairs(first, second, similar.astype(np.float32))
 
 

@@ -137,12 +137,15 @@ def part(request: pytest.FixtureRequest, tmp_path: Path) -> Project:
 
 
 @pytest.mark.parametrize(
-    "part", ["objective", pytest.param("task", marks=pytest.mark.long), "target"], indirect=True
+    "part",
+    ["objective", pytest.param("task", marks=pytest.mark.long), "target", "loss"],
+    indirect=True,
 )
 def test_a_project_without_a_family_passes_its_checks_and_tests(part: Project) -> None:
     (plugin,) = part.zoo("plugins", "check", "mine")["plugins"]
     assert plugin["health"] == "ok"
-    assert plugin["provides"] == {f"{part.kind}s": ["mine"]}
+    group = "distillation_losses" if part.kind == "loss" else f"{part.kind}s"
+    assert plugin["provides"] == {group: ["mine"]}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
         cwd=part.path,
@@ -177,7 +180,8 @@ def test_a_project_without_a_family_is_used_by_the_commands(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [("objective", "masked-lm"), ("task", "regression"), ("target", "gguf")]
+    ("kind", "name"),
+    [("objective", "masked-lm"), ("task", "regression"), ("target", "gguf"), ("loss", "kl")],
 )
 def test_a_built_in_name_is_refused(kind: str, name: str, tmp_path: Path) -> None:
     done = warm.zoo("plugins", "new", name, "--like", kind, cwd=tmp_path)
@@ -305,7 +309,7 @@ def test_code_of_the_page_is_that_of_the_projects() -> None:
     excerpts = re.findall(r"```(?:python|toml)\n(.*?)```", page, re.DOTALL)
     (rule,) = [part for part in excerpts if "LogitsProcessor" in part]
     excerpts.remove(rule)  # the next test runs it
-    assert len(excerpts) == 12
+    assert len(excerpts) == 14
     assert [part for part in excerpts if part not in "\n".join(code)] == []
 
 

@@ -92,6 +92,11 @@ def build_losses(
             )
         if len(teachers) > 1:
             _require_averaging(term.loss, len(teachers))
+        if term.loss.needs_labels and not objective.label_tensors:
+            raise UsageError(
+                f"terms.{term.name}: {term.loss.name} reads labels, and {objective.name} has none",
+                "leave it out",
+            )
         losses += term.loss.build(term, objective, student, teachers)
     return losses
 

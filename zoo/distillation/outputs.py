@@ -11,6 +11,7 @@ from zoo.nn.capture import Captured
 from zoo.nn.dtypes import at_least_float32
 from zoo.nn.kernels.row_chunks import Logits
 from zoo.objectives.base import Outputs, TrainingObjective
+from zoo.objectives.losses.cross_entropy import IGNORED
 from zoo.objectives.losses.predictions import predict_at
 
 
@@ -81,6 +82,12 @@ class ModelOutput:
             return self.objective.scored_logits(self.outputs, self.batch)[term]
         positions = real_tokens(self.batch).flatten().nonzero().squeeze(-1)
         return predict_at(self.model, self.hidden(-1), positions)
+
+    def labels(self, term: str) -> Tensor:
+        """Return the labels of ``logits``, in the order of their rows, (n,) or (n, classes)."""
+        labels = self.batch[self.objective.label_tensors[term]]
+        is_class_of_token = labels.dim() == 2 and not labels.is_floating_point()
+        return labels[labels != IGNORED] if is_class_of_token else labels
 
     # A model may have further states after the tokens of a row, such as a second stream, and keys
     # of a memory before them. Neither is compared.

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from torch.nn import functional as F
@@ -32,6 +32,8 @@ class CrossEntropy(TaskLoss):
 
     With class weights, it is the weighted mean, like ``torch.nn.CrossEntropyLoss(weight=...)``.
     """
+
+    label_tensor: ClassVar[str | None] = LABELS
 
     @override
     def fit(self, context: TaskContext, rows: TokenizedRows) -> ClassWeights | None:

@@ -255,6 +255,13 @@ class FineTuning(TrainingObjective):
     def scored_terms(self) -> tuple[str, ...]:
         return (self.name,)
 
+    @property
+    @override
+    def label_tensors(self) -> Mapping[str, str]:
+        if self.task.loss is None or self.task.loss.label_tensor is None:
+            return {}
+        return {self.name: self.task.loss.label_tensor}
+
     @override
     def model(self, family: Family, config: Config) -> "nn.Module":
         return self.task.model.build(self.context, family, config)

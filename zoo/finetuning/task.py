@@ -464,6 +464,9 @@ class TaskLoss(ABC):
     # Number of rows of ``scored_logits`` for each of the count; below 1 where the loss counts the
     # classes of a row.
     logits_per_count: ClassVar[float] = 1.0
+    # Tensor of the batch with the labels of ``scored_logits``, in one of the shapes of
+    # ``TrainingObjective.label_tensors``; ``None`` if there is none.
+    label_tensor: ClassVar[str | None] = None
 
     def weights(self, context: TaskContext) -> Mapping[str, float]:
         """Return loss term -> weight in the total loss; by default one term, named as the task."""

@@ -180,6 +180,16 @@ class TrainingObjective(ABC):
         """Names of the loss terms that ``scored_logits`` has logits of; by default all."""
         return tuple(self.loss_weights)
 
+    @property
+    def label_tensors(self) -> Mapping[str, str]:
+        """Loss term -> tensor of the batch with the labels of its ``scored_logits``.
+
+        The tensor has the class or number of each row of the logits, (n,), the numbers of each row,
+        (n, classes), float32, or the class of each token, (rows, tokens), int64, with ``IGNORED``
+        for tokens without logits. Losses of distillation may read it. By default no term has one.
+        """
+        return {}
+
     @classmethod
     def unsupported_reason(cls, family: "Family", config: "Config") -> str | None:
         """Return why a model does not support the objective, or ``None``; here: the head."""

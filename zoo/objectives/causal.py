@@ -110,6 +110,11 @@ class CausalLanguageModelling(Objective):
     head: ClassVar[str] = "causal-lm"
     scores_all_tokens: ClassVar[bool] = True
 
+    @property
+    @override
+    def label_tensors(self) -> Mapping[str, str]:
+        return {TERM: "labels"}
+
     @override
     def dataset(self, split: "Split", seed: int) -> ExampleDataset:
         return CausalDataset(self, split, seed)

@@ -132,6 +132,11 @@ class MaskedLanguageModelling(Objective):
 
     @property
     @override
+    def label_tensors(self) -> Mapping[str, str]:
+        return {MASKED_LM: "labels"}
+
+    @property
+    @override
     def visible_labels(self) -> Mapping[str, float]:
         changed = self.options.mask_token_prob + self.options.random_token_prob
         return dict.fromkeys(self.loss_weights, 1 - changed)

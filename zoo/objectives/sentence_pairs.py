@@ -98,6 +98,11 @@ class SentencePairs(MaskedLanguageModelling):
 
     @property
     @override
+    def label_tensors(self) -> Mapping[str, str]:
+        return {**super().label_tensors, self.term: "pair_labels"}
+
+    @property
+    @override
     def loss_weights(self) -> Mapping[str, float]:
         """Loss term -> weight; the plain sum of both losses, as in the released code."""
         return {MASKED_LM: 1.0, self.term: 1.0}

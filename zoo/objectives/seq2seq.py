@@ -59,6 +59,11 @@ class Seq2SeqObjective(Objective):
         """Loss term -> weight; one term of the same name for all of them."""
         return {SEQ2SEQ_LM: 1.0}
 
+    @property
+    @override
+    def label_tensors(self) -> Mapping[str, str]:
+        return {SEQ2SEQ_LM: "labels"}
+
     @abstractmethod
     def plan_rows(self, documents: Documents) -> tuple[BudgetFactory, int]:
         """Return the factory of row budgets, and the number of tokens per decoder row."""

@@ -55,6 +55,7 @@ PARTS = {
     "objective": ("__init__.py", "objective.py"),
     "task": ("__init__.py", "declaration.py", "task.py"),
     "target": ("__init__.py", "target.py"),
+    "loss": ("__init__.py", "loss.py"),
 }
 _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 _PREFIX = re.compile(r"[A-Z][A-Za-z0-9]*")

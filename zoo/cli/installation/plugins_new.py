@@ -9,7 +9,16 @@ import click
 from zoo.cli.options import common_options, output_option
 from zoo.cli.output import result
 
-KINDS = ("encoder", "decoder", "encoder-decoder", "recurrent", "objective", "task", "target")
+KINDS = (
+    "encoder",
+    "decoder",
+    "encoder-decoder",
+    "recurrent",
+    "objective",
+    "task",
+    "target",
+    "loss",
+)
 
 
 @click.command(
@@ -21,6 +30,7 @@ Examples:
   zoo plugins new smooth --like objective
   zoo plugins new robust --like task
   zoo plugins new archive --like target
+  zoo plugins new careful --like loss
 
 NAME is the model_type in the config.json of the model's checkpoints, if there are any, and
 --class-prefix begins the names of their classes, such as OPTForCausalLM. They identify
@@ -48,9 +58,10 @@ def command(
 
     The project can be installed, passes its conformance tests, and every command works with it:
     configuration, model, weight rules, recipe, registry, tests and a workflow that runs them.
-    With --like objective, --like task or --like target, it has a pretraining objective, a task or
-    an export target NAME instead.
+    With --like objective, task, target or loss, it has a pretraining objective, a task, an export
+    target or a distillation loss NAME instead.
     """
+    from zoo.distillation.losses import BUILT_IN as LOSSES
     from zoo.exporting.targets import BUILT_IN as TARGETS
     from zoo.objectives import OBJECTIVES
     from zoo.plugins.scaffold import KINDS as FAMILIES
@@ -59,7 +70,12 @@ def command(
 
     names = PluginNames(name, class_prefix)
     directory = output or Path(names.distribution)
-    reserved = {"objective": {*OBJECTIVES}, "task": reserved_names(), "target": {*TARGETS}}
+    reserved = {
+        "objective": {*OBJECTIVES},
+        "task": reserved_names(),
+        "target": {*TARGETS},
+        "loss": {*LOSSES},
+    }
     files = write_project(names, like, directory, reserved.get(like, set()))
     values: dict[str, object] = {"path": str(directory), "files": files}
     lines = [str(directory / file) for file in files]

@@ -88,7 +88,8 @@ class DistillationLoss(ABC):
         summary: what is compared, in a few words, for tables of the documentation.
         settings_type: type of the settings.
         needs_head: whether the outputs of the head are compared.
-        needs_labels: whether the loss reads labels, ``ModelOutput.labels`` of the student.
+        needs_labels: whether the loss reads labels, as ``LogitRows.labels`` or by
+            ``ModelOutput.labels`` of the student.
         averages_teachers: whether there may be several teachers.
         term_name: name of the term, in logs and in ``loss_weights``.
         weight: weight in the total loss.
@@ -231,7 +232,8 @@ class LogitRows:
         student: logits of the student, (n, classes), with a gradient.
         teachers: logits of each teacher, (n, classes), or the largest ones from a cache.
         columns: number of classes that both models have; further ones pad a vocabulary.
-        labels: labels of the rows, (n,), ``IGNORED`` for none; only if the loss needs them.
+        labels: labels of the rows, if the loss declares ``needs_labels``: classes, (n,), with
+            ``IGNORED`` for rows without one, or numbers, (n,) or (n, classes).
     """
 
     student: Logits
@@ -309,11 +311,28 @@ class LogitsLoss(DistillationLoss):
                 f"{self.name}: the reduction elements divides by the classes of labelled data",
                 f"--set distillation.terms.{self.term_name}.reduction=rows",
             )
+        if self.needs_labels:
+            self._require_labels()
         options = self.objective.options if isinstance(self.objective, Objective) else None
         if getattr(options, "num_sampled", None):
             raise UsageError(
                 "logits of sampled words cannot be compared",
                 "--set objective_args.num_sampled=null predicts all words",
+            )
+
+    def _require_labels(self) -> None:
+        """Check that each row of logits has a label."""
+        if self.logits_of not in self.objective.label_tensors:
+            raise UsageError(
+                f"terms.{self.term_name}: {self.name} reads labels, and the logits of "
+                f"{self.logits_of} have none",
+                "compare them with another loss",
+            )
+        if self.everywhere:
+            raise UsageError(
+                f"terms.{self.term_name}.positions is 'all', and {self.name} reads labels, which "
+                "only predicted tokens have",
+                f"--set distillation.terms.{self.term_name}.positions=predicted",
             )
 
     @property
@@ -356,7 +375,8 @@ class LogitsLoss(DistillationLoss):
         ]
         # Classes that only one model has pad its vocabulary.
         columns = min(map(num_classes, (logits, *targets)))
-        return self.distance(LogitRows(logits, targets, columns))
+        labels = student.labels(self.logits_of) if self.needs_labels else None
+        return self.distance(LogitRows(logits, targets, columns, labels))
 
     @abstractmethod
     def distance(self, rows: LogitRows) -> Tensor:

@@ -134,6 +134,8 @@ class CompletionInputs(TaskInputs[Completion]):
 class NextTokenCrossEntropy(TaskLoss):
     """Cross-entropy of the next token."""
 
+    label_tensor: ClassVar[str | None] = LABELS
+
     @override
     def counts(self, context: TaskContext, rows: TokenizedRows) -> Mapping[str, NDArray[Any]]:
         is_predicted = rows.arrays[LABELS] != IGNORED

@@ -155,6 +155,8 @@ class ChoiceInputs(TaskInputs[ChoiceSample]):
 class ChoiceCrossEntropy(TaskLoss):
     """Cross-entropy of the correct choice, over the choices of a question."""
 
+    label_tensor: ClassVar[str | None] = LABELS
+
     @override
     def loss(
         self, context: TaskContext, outputs: Outputs, batch: "Mapping[str, Tensor]"

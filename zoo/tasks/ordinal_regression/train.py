@@ -1,7 +1,7 @@
 """Training on labels with an order."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from torch.nn import functional as F
 
@@ -23,6 +23,8 @@ class RankedProbability(TaskLoss):
     over the labels: a proper scoring rule for which a near miss costs less than a far one (Epstein
     1969, J. Appl. Meteorol. 8:985; as a loss of classifiers Hou et al. 2016, arXiv:1611.05916).
     """
+
+    label_tensor: ClassVar[str | None] = LABELS
 
     @override
     def loss(

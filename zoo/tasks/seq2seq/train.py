@@ -400,6 +400,8 @@ def longest_target(context: TaskContext) -> int:
 class TargetCrossEntropy(TaskLoss):
     """Cross-entropy of the tokens of targets."""
 
+    label_tensor: ClassVar[str | None] = LABELS
+
     @override
     def fit(self, context: TaskContext, rows: TokenizedRows) -> Choices | None:
         return training_choices(context, rows)

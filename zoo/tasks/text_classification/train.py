@@ -1,7 +1,7 @@
 """Training of classifiers and regressors of texts or pairs of texts."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from torch.nn import functional as F
@@ -25,6 +25,8 @@ HEAD = "sequence-classification"
 class SquaredError(TaskLoss):
     """Squared error of one output."""
 
+    label_tensor: ClassVar[str | None] = LABELS
+
     @override
     def loss(
         self, context: TaskContext, outputs: Outputs, batch: "Mapping[str, Tensor]"
@@ -39,6 +41,8 @@ class SquaredError(TaskLoss):
 
 class BinaryCrossEntropy(TaskLoss):
     """Binary cross-entropy of each label, over all labels of all samples."""
+
+    label_tensor: ClassVar[str | None] = LABELS
 
     @override
     def counts(self, context: TaskContext, rows: TokenizedRows) -> "Mapping[str, NDArray[Any]]":

@@ -313,6 +313,8 @@ class WordInputs(TaskInputs[WordsSample]):
 class WordCrossEntropy(TaskLoss):
     """Cross-entropy of each word's label, or with a CRF of all labels of a sentence."""
 
+    label_tensor: ClassVar[str | None] = LABELS
+
     @override
     def fit(self, context: TaskContext, rows: TokenizedRows) -> ClassWeights | None:
         labels = rows.arrays[LABELS]

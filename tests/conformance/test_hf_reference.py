@@ -11,7 +11,16 @@ from torch import nn
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.t5.modeling_t5 import T5LayerNorm
 
-from zoo.conformance.hf_reference import keep_float64, saved_state
+from zoo.conformance.hf_reference import (
+    ReferenceUnavailable,
+    build_reference,
+    hub_state,
+    keep_float64,
+    report_reference_errors,
+    saved_state,
+)
+from zoo.errors import VerificationError
+from zoo_bert import Bert
 
 SMALL: dict[str, Any] = {
     "hidden_size": 16,
@@ -41,6 +50,27 @@ def test_saved_state_has_the_names_of_the_file(
     with safe_open(tmp_path / "model.safetensors", "np") as file:
         names = list(file.keys())
         assert saved == {name: tuple(file.get_slice(name).get_shape()) for name in names}
+
+
+def test_tensors_of_another_shape_are_an_error_of_the_rules() -> None:
+    """They are not taken for a failure of transformers, with which nothing is compared."""
+    family = Bert()
+    config = family.sizes()["tiny"]
+    weights = hub_state(
+        family.weights(config, "masked-lm"), family.model(config, "masked-lm").state_dict()
+    )
+    name = "bert.embeddings.position_embeddings.weight"
+    weights[name] = weights[name][:-1]
+    with pytest.raises(VerificationError, match=f"does not fit the rules: .*{name}"):
+        build_reference(family, config, "masked-lm", weights, family.to_hub(config))
+
+
+def test_a_failure_of_the_reference_is_reported_with_its_error() -> None:
+    with (
+        pytest.raises(ReferenceUnavailable, match="Some of transformers fails with ValueError: no"),
+        report_reference_errors("Some"),
+    ):
+        raise ValueError("no")
 
 
 @pytest.mark.parametrize("norm_type", [LlamaRMSNorm, T5LayerNorm])

@@ -13,7 +13,7 @@ from tests.checkpoints import Make
 from zoo.conversion import convert
 from zoo.conversion.cache import resolve_checkpoint
 from zoo.hub.source import CheckpointDir
-from zoo.io import paths
+from zoo.io import cached_directories
 
 
 def test_a_directory_is_converted_once(hub_checkpoint: Make, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_other_heads_are_cached_separately(hub_checkpoint: Make) -> None:
 def test_least_recently_used_are_evicted(
     hub_checkpoint: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paths, "MAX_CACHED", 2)
+    monkeypatch.setattr(cached_directories, "MAX_CACHED", 2)
     first, two, three = (str(hub_checkpoint("BertModel", name)) for name in ("one", "two", "three"))
     folder = tmp_path / "zoo-home" / "cache"
     unfinished = folder / ".four.x"

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from tests.disks import fill, small_disk
 from zoo.data.array_cache import MANIFEST, cached_arrays
-from zoo.io.paths import MAX_CACHED, home
+from zoo.io.cached_directories import MAX_CACHED
+from zoo.io.paths import home
 
 __all__ = ["small_disk"]
 

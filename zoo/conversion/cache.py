@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.errors import SourceError, UsageError, ZooError
 from zoo.hub.reference import resolve
 from zoo.hub.source import locate_or_download
-from zoo.io.paths import touch_and_evict, use_cached
+from zoo.io.cached_directories import touch_and_evict, use_cached
 from zoo.version import __version__
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def resolve_checkpoint(
     """Return the checkpoint of a model reference, converted into the store if necessary.
 
     An existing conversion is reused. A local directory is converted into ``$ZOO_HOME/cache``,
-    under a name with a digest of its files; ``zoo.io.paths.touch_and_evict`` limits that cache. An
+    under a name with a digest of its files; ``zoo.io.cached_directories`` limits that cache. An
     export in a Hub repository without weights is copied into the store.
 
     Args:

@@ -10,13 +10,14 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from zoo.errors import UsageError, ZooError
+from zoo.io.cached_directories import touch_and_evict, use_cached
 from zoo.io.digests.files import FileDigest, check_files, hash_file
 from zoo.io.digests.self_digest import NO_DIGEST, add_digest, read_record
 from zoo.io.digests.verified import file_blake3
 from zoo.io.json import JsonStruct, encode_json
 from zoo.io.locks import file_lock
 from zoo.io.output.atomic import atomic_directory
-from zoo.io.paths import home, touch_and_evict, use_cached
+from zoo.io.paths import home
 
 LOG = logging.getLogger("zoo")
 MANIFEST = "arrays.json"

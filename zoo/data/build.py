@@ -14,7 +14,6 @@ from zoo.data.corpus import (
     DEFAULT_EVAL_FRACTION,
     FORMAT_VERSION,
     GIVEN,
-    MANIFEST,
     TRAIN,
     VALIDATION,
     Corpus,
@@ -22,7 +21,7 @@ from zoo.data.corpus import (
     SplitRecord,
 )
 from zoo.data.encoding import DocumentTokenizer, chunks, encode_all, join_lines, select_documents
-from zoo.data.readers.documents import ReaderConfig, expand_paths, read_documents
+from zoo.data.readers.documents import CORPUS_MANIFEST, ReaderConfig, expand_paths, read_documents
 from zoo.data.shard_writer import SHARD_BYTES, SplitWriter
 from zoo.data.split import ValidationSplit
 from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
@@ -139,7 +138,7 @@ def build(
             splits=splits,
             digest=NO_DIGEST,
         )
-        (staging / MANIFEST).write_bytes(add_digest(encode_json(record)))
+        (staging / CORPUS_MANIFEST).write_bytes(add_digest(encode_json(record)))
     return Corpus(target)
 
 

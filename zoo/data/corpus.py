@@ -23,7 +23,7 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from zoo.checkpoint import TOKENIZER
-from zoo.data.readers.documents import ReaderConfig
+from zoo.data.readers.documents import CORPUS_MANIFEST, ReaderConfig
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.io.digests.files import FileDigest
 from zoo.io.digests.self_digest import check_digest
@@ -37,7 +37,6 @@ from zoo.io.limits import (
 from zoo.io.paths import safe_join
 from zoo.tokenizers.info import TokenizerInfo
 
-MANIFEST = "corpus.json"
 FORMAT_VERSION = 1
 TRAIN = "train"
 VALIDATION = "validation"
@@ -52,7 +51,7 @@ Offsets = NDArray[np.int64]
 
 def is_corpus(path: Path) -> bool:
     """Return whether a directory is a corpus."""
-    return (path / MANIFEST).is_file()
+    return (path / CORPUS_MANIFEST).is_file()
 
 
 class SplitRecord(JsonStruct):
@@ -144,16 +143,16 @@ class Corpus:
         self.path = path
         if not is_corpus(path):
             raise SourceError(f"{path} is not a corpus", "`zoo corpus build` makes one")
-        content = read_regular(path / MANIFEST, "manifest", MAX_CORPUS_MANIFEST_BYTES)
+        content = read_regular(path / CORPUS_MANIFEST, "manifest", MAX_CORPUS_MANIFEST_BYTES)
         self.record = parse_json_record(
-            content, path / MANIFEST, CorpusRecord, max_values=MAX_CORPUS_MANIFEST_VALUES
+            content, path / CORPUS_MANIFEST, CorpusRecord, max_values=MAX_CORPUS_MANIFEST_VALUES
         )
         if self.record.zoo > FORMAT_VERSION:
             raise VerificationError(
                 f"{path} is of layout {self.record.zoo}", "install a newer plm-zoo"
             )
         if self.record.digest:
-            check_digest(path / MANIFEST, content, self.record.digest, hint=REBUILD)
+            check_digest(path / CORPUS_MANIFEST, content, self.record.digest, hint=REBUILD)
         for name, split in self.record.splits.items():
             width = np.dtype(self.record.dtype).itemsize
             shards = split.shards(name)
@@ -166,7 +165,8 @@ class Corpus:
             lengths = {file: digest.bytes for file, digest in split.files.items()}
             if lengths != wanted or total != width * split.tokens or min(lengths.values()) < 0:
                 raise VerificationError(
-                    f"{path / MANIFEST}: the files of split {name!r} do not go with its counts",
+                    f"{path / CORPUS_MANIFEST}: the files of split {name!r} do not go with its "
+                    "counts",
                     REBUILD,
                 )
 
@@ -189,7 +189,7 @@ class Corpus:
         path = self.path / TOKENIZER
         content = read_regular(path, "tokenizer", MAX_CORPUS_TOKENIZER_BYTES)
         if blake3(content).hexdigest() != self.record.tokenizer_digest:
-            raise VerificationError(f"{path} is not the file that {MANIFEST} lists", REBUILD)
+            raise VerificationError(f"{path} is not the file that {CORPUS_MANIFEST} lists", REBUILD)
         return content
 
     def vocabulary(self) -> dict[str, int]:
@@ -218,10 +218,12 @@ class Corpus:
         return f"zoo corpus build {shlex.join(paths) if exist else 'PATH...'} {shlex.join(words)}"
 
     def _map(self, file: str, record: SplitRecord, dtype: str) -> NDArray[Any]:
-        path = safe_join(self.path, file, MANIFEST)
+        path = safe_join(self.path, file, CORPUS_MANIFEST)
         kind = np.dtype(dtype).newbyteorder("<")
         if not path.is_file() or path.stat().st_size != record.files[file].bytes:
-            raise VerificationError(f"{path} is missing or not as long as {MANIFEST} says", REBUILD)
+            raise VerificationError(
+                f"{path} is missing or not as long as {CORPUS_MANIFEST} says", REBUILD
+            )
         if not path.stat().st_size:
             return np.zeros(0, kind)  # an empty file cannot be mapped
         return np.memmap(path, kind, "r")

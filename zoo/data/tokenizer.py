@@ -151,7 +151,8 @@ class TokenizerToTrain:
 
 def load_tokenizer(text: str, family: "Family | None" = None, **hub: Any) -> ExistingTokenizer:
     """Return the tokenizer of a model, or of another corpus."""
-    from zoo.data.corpus import MANIFEST, Corpus
+    from zoo.data.corpus import Corpus
+    from zoo.data.readers.documents import CORPUS_MANIFEST
     from zoo.hub.reference import resolve
     from zoo.hub.source import locate_or_download
     from zoo.plugins import family_of_tokenizer
@@ -159,7 +160,7 @@ def load_tokenizer(text: str, family: "Family | None" = None, **hub: Any) -> Exi
     from zoo.tokenizers.tokenizer_json import read_checked
 
     reference = resolve(text)
-    if reference.path is not None and (reference.path / MANIFEST).is_file():
+    if reference.path is not None and (reference.path / CORPUS_MANIFEST).is_file():
         corpus = Corpus(reference.path)
         return ExistingTokenizer(corpus.tokenizer_json, corpus.record.tokenizer)
     if reference.path is not None and is_checkpoint(reference.path):

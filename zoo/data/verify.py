@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.checkpoint import TOKENIZER
-from zoo.data.corpus import MANIFEST, REBUILD, Corpus, Offsets
+from zoo.data.corpus import REBUILD, Corpus, Offsets
+from zoo.data.readers.documents import CORPUS_MANIFEST
 from zoo.errors import VerificationError
 from zoo.io.digests.checks import Check, run_check
 from zoo.io.digests.files import FileDigest, check_files, check_strays, compute_blake3
@@ -46,7 +47,7 @@ def require_intact(
     corpus: Corpus, digest: Callable[[Path], str] = compute_blake3, *, contents: bool = True
 ) -> None:
     """Raise an error if a corpus was changed since it was built."""
-    check_files(corpus.path, listed_files(corpus), MANIFEST, hint=REBUILD, digest=digest)
+    check_files(corpus.path, listed_files(corpus), CORPUS_MANIFEST, hint=REBUILD, digest=digest)
     check_tokenizer(corpus)
     if contents:
         check_contents(corpus)
@@ -63,8 +64,8 @@ def listed_files(corpus: Corpus) -> dict[str, FileDigest]:
 def check_digests(corpus: Corpus) -> str:
     """Check that the files of a corpus match the manifest, and that there are no others."""
     files = listed_files(corpus)
-    detail = check_files(corpus.path, files, MANIFEST, hint=REBUILD)
-    check_strays(corpus.path, files, MANIFEST, hint="remove them")
+    detail = check_files(corpus.path, files, CORPUS_MANIFEST, hint=REBUILD)
+    check_strays(corpus.path, files, CORPUS_MANIFEST, hint="remove them")
     return detail
 
 
@@ -79,7 +80,8 @@ def check_tokenizer(corpus: Corpus) -> str:
         size = vocabulary_size(Tokenizer.from_buffer(corpus.tokenizer_json))
     if size != corpus.record.vocab_size:
         raise VerificationError(
-            f"{path} has ids below {size:,}, and {MANIFEST} says {corpus.record.vocab_size:,}",
+            f"{path} has ids below {size:,}, and {CORPUS_MANIFEST} says "
+            f"{corpus.record.vocab_size:,}",
             REBUILD,
         )
     return f"ids below {size:,}"

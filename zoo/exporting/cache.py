@@ -16,8 +16,9 @@ from zoo.exporting.targets.backend import read_target_info
 from zoo.exporting.targets.base import ExportSettings
 from zoo.inference import QUANTIZED
 from zoo.inference.exported import check_file, check_files
+from zoo.io.cached_directories import touch_and_evict, use_cached
 from zoo.io.locks import file_lock
-from zoo.io.paths import home, touch_and_evict, use_cached
+from zoo.io.paths import home
 from zoo.plugins import state_of_family
 from zoo.version import __version__, package_version
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from zoo.families.distillation import DistillationRecipe
-    from zoo.families.heads import Floats, SpanBeams
     from zoo.families.onnx import OnnxSpec
     from zoo.families.recipe import Recipe
     from zoo.families.runtimes import RuntimeHeader, RuntimeModel
+    from zoo.families.span_beams import Floats, SpanBeams
     from zoo.io.tensors.formats import TensorInfo
     from zoo.nn.logits_processor import LogitsProcessor
     from zoo.sentence_models.pooling import Pooling

@@ -1,16 +1,9 @@
 """Heads of families of every kind, to which a family adds the names of the Hub's classes."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from zoo.families.base import Head
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.floating[Any]]
-    Integers = NDArray[np.integer[Any]]
 
 # the architectures are the ends of the Hub's class names
 _STANDARD = {
@@ -52,19 +45,3 @@ def standard_head(kind: str, *names: str, **changes: Any) -> Head:
     """
     head = _STANDARD[kind]
     return replace(head, architectures=tuple(n + head.architectures[0] for n in names), **changes)
-
-
-class SpanBeams(NamedTuple):
-    """Answers that a head for question answering searches for itself, in each of several windows.
-
-    Attributes:
-        starts: position of the first token of each answer, (windows, answers).
-        ends: position of its last token, (windows, answers).
-        scores: its probability, (windows, answers); 0 for one that is missing.
-        no_answer_logits: high for no answer, (windows,).
-    """
-
-    starts: "Integers"
-    ends: "Integers"
-    scores: "Floats"
-    no_answer_logits: "Floats"

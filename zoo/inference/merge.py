@@ -25,10 +25,11 @@ from zoo.checkpoint import (
 )
 from zoo.errors import UsageError, VerificationError
 from zoo.inference.load_model import load_adapted_model
+from zoo.io.cached_directories import touch_and_evict, use_cached
 from zoo.io.digests.files import hash_folder
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
-from zoo.io.paths import home, touch_and_evict, use_cached
+from zoo.io.paths import home
 from zoo.io.tensors.safetensors import SafetensorsReader
 from zoo.sentence_models.module_weights import module_weight_files
 from zoo.version import __version__

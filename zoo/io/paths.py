@@ -2,16 +2,11 @@
 
 import contextlib
 import os
-import time
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from zoo.errors import UsageError, VerificationError
 from zoo.io.local import require_local
-from zoo.io.locks import lock_directory
-from zoo.io.output.staging import discard, remove_stale_staging
-
-MAX_CACHED = 16  # directories in a cache
 
 
 def home() -> Path:
@@ -45,9 +40,6 @@ def directory_bytes(directory: Path) -> int:
     return total
 
 
-_IN_USE: dict[Path, int] = {}  # cached directories that this process reads -> shared lock
-
-
 def readable_name(path: str | Path) -> str:
     """Return a file name as UTF-8, with other bytes escaped as ``\\xff``, for a record."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
@@ -59,39 +51,6 @@ def check_unicode(path: str | Path, what: str) -> None:
         str(path).encode()
     except UnicodeEncodeError as error:
         raise UsageError(f"{what}: the name {str(path)!r} is not UTF-8", "rename it") from error
-
-
-def use_cached(directory: Path) -> bool:
-    """Keep other processes from evicting a cached directory that this process reads."""
-    if directory not in _IN_USE:
-        try:
-            descriptor = lock_directory(directory, shared=True)
-        except FileNotFoundError:
-            return False
-        if descriptor is not None:
-            _IN_USE[directory] = descriptor
-    return directory.is_dir()
-
-
-def touch_and_evict(directory: Path) -> None:
-    """Update the time of last use of a cached directory, and evict the least recently used ones."""
-    # The ``MAX_CACHED`` most recently used siblings are not removed, including the directory
-    # itself, and neither are those that another process reads, see ``use_cached``
-    with contextlib.suppress(OSError):  # a shared home may be read-only
-        paths = [path for path in directory.parent.iterdir() if path.is_dir()]
-        times = {p: p.stat().st_mtime_ns for p in paths if not p.name.startswith(".")}
-        # if the clock was set back, this directory must not become the oldest
-        now = max([time.time_ns(), *(used + 1 for used in times.values())])
-        os.utime(directory, ns=(now, now))
-        for path in sorted(times.keys() - {directory}, key=times.__getitem__)[: 1 - MAX_CACHED]:
-            if path in _IN_USE:
-                os.close(_IN_USE.pop(path))
-            if (descriptor := lock_directory(path, wait=False)) is not None:
-                try:
-                    discard(path)
-                finally:
-                    os.close(descriptor)
-        remove_stale_staging(directory.parent)
 
 
 def safe_join(directory: Path, name: str, mentioned_in: str) -> Path:

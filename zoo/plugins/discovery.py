@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zoo.errors import PluginError, did_you_mean
+from zoo.plugins.enabled import may_be_loaded, requested_plugins
 from zoo.plugins.entry_points import (
     API,
     DISTRIBUTION,
     MODEL_TYPES,
     installed_entry_points,
-    may_be_loaded,
-    requested_plugins,
 )
 from zoo.plugins.settings import read_settings, settings_file
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from zoo.errors import PluginError, UsageError, did_you_mean
 from zoo.io.lazy_import import lazy_import
+from zoo.plugins.enabled import may_be_loaded
 from zoo.plugins.entry_points import (
     DISTRIBUTION,
     GROUP,
     MODEL_TYPES,
     contested_plugins,
     installed_entry_points,
-    may_be_loaded,
 )
 
 if TYPE_CHECKING:

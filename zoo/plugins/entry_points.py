@@ -5,7 +5,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 API = 1  # version of the hooks and of the classes that plugins subclass
@@ -65,25 +65,6 @@ def contested_plugins() -> set[str]:
     """Return the names of plugins that several distributions have, or zoo and a third party."""
     names = Counter(name for points in installed_entry_points() for name in points.plugins())
     return {name for name, count in names.items() if count > 1}
-
-
-def requested_plugins() -> list[str] | None:
-    """Return the names in ``$ZOO_PLUGINS``; ``None`` if it is not set."""
-    text = os.environ.get("ZOO_PLUGINS")
-    return None if text is None else [name for part in text.split(",") if (name := part.strip())]
-
-
-def may_be_loaded() -> Callable[[str], bool]:
-    """Return a function that says whether the plugin with a name may be loaded."""
-    if (requested := requested_plugins()) is not None:
-        return requested.__contains__
-    from zoo.io.paths import home
-
-    if not os.path.lexists(home() / SETTINGS):
-        return lambda name: True
-    from zoo.plugins.settings import read_settings  # imports msgspec
-
-    return read_settings().allows
 
 
 def _metadata_folders() -> Iterator[str]:

@@ -96,11 +96,11 @@ class PretrainSetup(RunSetup):
 
     @override
     def manifest_fields(self) -> dict[str, Any]:
-        from zoo.data.corpus import MANIFEST
+        from zoo.data.readers.documents import CORPUS_MANIFEST
         from zoo.io.digests.files import hash_file
 
         path = self.corpus.path
-        digest = hash_file(path / MANIFEST).blake3
+        digest = hash_file(path / CORPUS_MANIFEST).blake3
         # Equal contents have the same digest, whatever their files are called.
         record = self.corpus.record
         parts = [record.splits, record.tokenizer, record.tokenizer_digest]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from zoo.errors import UsageError
+from zoo.io.cached_directories import MAX_CACHED, touch_and_evict, use_cached
 from zoo.io.output.records import update_record
-from zoo.io.paths import MAX_CACHED, touch_and_evict, use_cached
 
 PROCESSES, CHANGES = 6, 20
 

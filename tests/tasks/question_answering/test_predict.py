@@ -23,7 +23,7 @@ from zoo.checkpoint import load_checkpoint
 from zoo.cli.inference.run import command
 from zoo.errors import UsageError
 from zoo.exporting.session import open_session
-from zoo.families.heads import SpanBeams
+from zoo.families.span_beams import SpanBeams
 from zoo.inference.processing.windows import ContextWindows, Window
 from zoo.tasks.question_answering.spans import Span, SpanSearch, best_spans
 

@@ -19,6 +19,7 @@ from zoo.io.local import require_local
 from zoo.io.numbers import is_number
 
 Item = TypeVar("Item")
+CORPUS_MANIFEST = "corpus.json"  # of a built corpus, which is not read as text
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 DELIMITED = (".csv", ".tsv")
 # rows and bytes of Parquet that are read together
@@ -82,13 +83,12 @@ def iter_files(
 
 def _files(text: str) -> Iterator[Path]:
     from zoo.checkpoint import TOKENIZER
-    from zoo.data.corpus import MANIFEST
 
     require_local(text, "file")
     path = Path(text).expanduser()
     if path.is_dir():
         for folder, below, names in os.walk(path, onerror=_unreadable):
-            if {MANIFEST, TOKENIZER} <= set(names):
+            if {CORPUS_MANIFEST, TOKENIZER} <= set(names):
                 raise UsageError(
                     f"{folder} is a built corpus, where texts are read",
                     "train on one corpus and nothing else, or build one of all texts with `zoo "

@@ -9,7 +9,6 @@ import torch
 from torch.nn import functional as F
 
 from zoo.errors import UsageError
-from zoo.finetuning.embeddings.losses.functions import margins
 from zoo.finetuning.embeddings.options import stored_options
 from zoo.finetuning.task import FineTuningTask, TaskContext
 from zoo.inference.processing.similarity import pairwise_similarity, similarity_rows
@@ -144,7 +143,10 @@ class Representation:
 
     def margins(self, context: TaskContext, vectors: "Tensor") -> "Tensor":
         """Return the margins between texts and negatives, (rows, negatives), by dot products."""
-        return margins(vectors[0], vectors[1], vectors[2:])
+        anchors = vectors[0]
+        text_scores = (anchors * vectors[1]).sum(-1)
+        negative_scores = (anchors * vectors[2:]).sum(-1)
+        return text_scores[:, None] - negative_scores.T
 
     def extra_weights(self, context: TaskContext) -> Mapping[str, float]:
         """Return the weight of each further loss term; by default none."""

@@ -7,8 +7,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.objectives.replaced_token_detection import EmbeddingSharing
-
 
 class DisentangledEmbedding(nn.Module):
     """Gradient-disentangled embedding: the detached table of another module plus a difference."""
@@ -44,9 +42,7 @@ class GeneratorDiscriminator(nn.Module):
     # embeddings to another hidden size is not shared. With ``gradient-disentangled``, each
     # embedding table of the discriminator is a ``DisentangledEmbedding``.
 
-    def __init__(
-        self, generator: nn.Module, discriminator: nn.Module, sharing: EmbeddingSharing
-    ) -> None:
+    def __init__(self, generator: nn.Module, discriminator: nn.Module, sharing: str) -> None:
         super().__init__()
         self.generator = generator
         self.discriminator = discriminator

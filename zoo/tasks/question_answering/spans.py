@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from zoo.errors import UsageError
-from zoo.families.heads import SpanBeams
+from zoo.families.span_beams import SpanBeams
 from zoo.inference.processing.numbers import sigmoid, softmax
 from zoo.inference.processing.windows import Window
 from zoo.tokenizers import Encoded

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import Tensor
 
-    from zoo.families.heads import SpanBeams
     from zoo.families.onnx import OnnxSpec
+    from zoo.families.span_beams import SpanBeams
     from zoo.tokenizers import SourceFiles
 
 _HEADS = encoder_heads("XLNet")
@@ -104,7 +104,7 @@ class XLNet(EncoderFamily):
         """
         import numpy as np
 
-        from zoo.families.heads import SpanBeams
+        from zoo.families.span_beams import SpanBeams
 
         starts = outputs["start_top_index"]
         ends = outputs["end_top_index"]

@@ -30,12 +30,6 @@ def triplet(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float) -
     return F.relu(near - far + margin)
 
 
-def margins(anchor: Tensor, positive: Tensor, negatives: Tensor) -> Tensor:
-    """Return how much more alike an anchor and its text are than its negatives, (rows, columns)."""
-    # By dot products. Negatives are (columns, rows, hidden).
-    return (anchor * positive).sum(-1)[:, None] - (anchor * negatives).sum(-1).T
-
-
 def margin_error(found: Tensor, wanted: Tensor) -> Tensor:
     """Return the squared error of each margin, (rows, columns), to a teacher's."""
     # Hofstätter et al. 2020 (arXiv:2010.02666, section 3.2).

@@ -1,0 +1,25 @@
+"""Which installed plugins may be loaded: by ``$ZOO_PLUGINS``, else by the settings of the user."""
+
+import os
+from collections.abc import Callable
+
+from zoo.plugins.entry_points import SETTINGS
+
+
+def requested_plugins() -> list[str] | None:
+    """Return the names in ``$ZOO_PLUGINS``; ``None`` if it is not set."""
+    text = os.environ.get("ZOO_PLUGINS")
+    return None if text is None else [name for part in text.split(",") if (name := part.strip())]
+
+
+def may_be_loaded() -> Callable[[str], bool]:
+    """Return a function that says whether the plugin with a name may be loaded."""
+    if (requested := requested_plugins()) is not None:
+        return requested.__contains__
+    from zoo.io.paths import home
+
+    if not os.path.lexists(home() / SETTINGS):
+        return lambda name: True
+    from zoo.plugins.settings import read_settings  # imports msgspec
+
+    return read_settings().allows

@@ -23,9 +23,9 @@ import numpy as np
 import torch
 
 from benchmarks._common import Timing, alternate, machine, table, versions
+from tests.exporting.making import export_onnx
 from tests.inference.making import store
 from zoo.checkpoint import Checkpoint, load_checkpoint
-from zoo.exporting.export import export_onnx
 from zoo.exporting.quantization.quantize import Quantization
 from zoo.exporting.quantization.variants import QuantizationPlan, size_of
 from zoo.exporting.report import Difference

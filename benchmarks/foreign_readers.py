@@ -41,10 +41,10 @@ from tokenizers import (
 )
 
 import zoo
+from tests.exporting.making import export_onnx
 from zoo.checkpoint import load_checkpoint
 from zoo.conversion import convert
 from zoo.data.corpus_cache import SAMPLE
-from zoo.exporting.export import export_onnx
 from zoo.exporting.quantization.quantize import Quantization
 from zoo.exporting.quantization.variants import QuantizationPlan
 from zoo.hub.source import CheckpointDir

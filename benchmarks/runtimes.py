@@ -178,7 +178,6 @@ def zoo_sides(source: Path, threads: int) -> "Iterator[tuple[str, Embed]]":
     from zoo.checkpoint import load_checkpoint
     from zoo.conversion.cache import resolve_checkpoint
     from zoo.errors import ZooError
-    from zoo.exporting.quantization.quantize import Quantization
     from zoo.exporting.quantization.variants import QuantizationPlan
     from zoo.exporting.session import open_session
     from zoo.exporting.targets import find_target
@@ -190,18 +189,12 @@ def zoo_sides(source: Path, threads: int) -> "Iterator[tuple[str, Embed]]":
         exported = home() / "exports-of-benchmark" / f"{backend}-{dtype}"
         try:
             if backend != "cpu" and not exported.exists():
-                target = find_target(backend)
-                int8 = [Quantization("int8")]
-                onnx8 = backend == "onnx" and dtype == "int8"
-                plan = QuantizationPlan(int8 if onnx8 else (), max_drop=MAX_DROP)
                 settings = ExportSettings(
-                    precision=None if onnx8 else dtype,
+                    precision=dtype,
                     allow_tokenizer_differences=True,
-                    quantization=plan
-                    if onnx8 or target.precisions[dtype].tolerance is None
-                    else None,
+                    quantization=QuantizationPlan(max_drop=MAX_DROP),
                 )
-                target.export(checkpoint, exported, settings)
+                find_target(backend).export(checkpoint, exported, settings)
             opened = checkpoint if backend == "cpu" else load_checkpoint(exported)
             session = open_session(opened, backend, dtype=dtype, threads=threads)
         except ZooError as error:

@@ -165,8 +165,8 @@ def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def small_export(isolated_session: None) -> Path:
     """A directory with a converted ``model``, and its ``export`` with weights in another file."""
+    from tests.exporting.making import export_onnx
     from tests.inference.making import make_checkpoint
-    from zoo.exporting.export import export_onnx
 
     def write(folder: Path) -> None:
         model = make_checkpoint(folder / "model", num_layers=1)

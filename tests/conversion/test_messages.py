@@ -10,11 +10,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.checkpoints import SMALL, Make
+from tests.exporting.making import export_onnx
 from zoo.checkpoint import load_checkpoint
 from zoo.conversion import convert
 from zoo.conversion.cache import resolve_checkpoint
 from zoo.errors import ZooError
-from zoo.exporting.export import export_onnx
 from zoo.hub.select_files import files_to_download
 from zoo.hub.source import CheckpointDir
 

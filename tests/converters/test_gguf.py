@@ -16,9 +16,9 @@ from tests.exporting.targets.conftest import Small, hub_checkpoint, small
 from zoo.checkpoint import load_checkpoint, load_text_tokenizer
 from zoo.conversion import convert
 from zoo.errors import UsageError, VerificationError, ZooError
+from zoo.exporting.gate import probe_texts
 from zoo.exporting.targets import find_target
 from zoo.exporting.targets.base import ExportSettings
-from zoo.exporting.targets.checked_export import probe_texts
 from zoo.hub.reference import resolve
 from zoo.hub.source import CheckpointDir, locate_or_download
 from zoo.inference import load_session

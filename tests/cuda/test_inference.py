@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from benchmarks.generate import prompts, spread
+from tests.exporting.making import export_onnx
 from tests.inference.making import draw_batch, make_checkpoint
-from zoo.exporting.export import export_onnx
 from zoo.exporting.graph.write import example_shape
 from zoo.exporting.validate import compare, require_equal, run_reference
 from zoo.inference import load_session

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.distillation.making import distill, make_setup, pretrained, settings
+from tests.exporting.making import export_onnx
 from tests.finetuning.making import SETTINGS, finetune, labelled
 from tests.finetuning.making import settings as finetune_settings
 from tests.once import written_once
@@ -16,7 +17,6 @@ from zoo.checkpoint import load_checkpoint
 from zoo.distillation.teachers.onnx_teacher import UnpackedTexts
 from zoo.distillation.teachers.teacher import MovedOutput
 from zoo.errors import UsageError
-from zoo.exporting.export import export_onnx
 from zoo.training.build import prepare_run
 from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext

@@ -8,21 +8,21 @@ import msgspec
 import onnx
 import pytest
 
+from tests.exporting.making import export_onnx
 from tests.fuzz.readers.examples import bert_files
 from tests.inference.making import make_checkpoint
 from tests.once import written_once
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.conversion import convert
-from zoo.exporting.export import export_onnx
+from zoo.exporting.graph.report import OnnxReport
 from zoo.exporting.quantization.quantize import Quantization
 from zoo.exporting.quantization.variants import QuantizationPlan
-from zoo.exporting.report import ExportReport
 from zoo.hub.source import CheckpointDir
 from zoo.sentence_models import hub_pooling_files
 from zoo.sentence_models.pooling import Pooling
 
 REPORT = "report.json"
-Exported = tuple[Checkpoint, Checkpoint, ExportReport]
+Exported = tuple[Checkpoint, Checkpoint, OnnxReport]
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +52,7 @@ def exported_once(name: str, make: Callable[[Path], Checkpoint], **options: Any)
         (folder / REPORT).write_bytes(msgspec.json.encode(report))
 
     folder = written_once(name, write)
-    report = msgspec.json.decode((folder / REPORT).read_bytes(), type=ExportReport)
+    report = msgspec.json.decode((folder / REPORT).read_bytes(), type=OnnxReport)
     return load_checkpoint(folder / "model"), load_checkpoint(folder / "graph"), report
 
 

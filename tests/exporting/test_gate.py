@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from tests.checkpoints import Make, hub_checkpoint
 from tests.exporting.conftest import Exported
+from tests.exporting.making import export_onnx
 from tests.inference.conftest import converted
 from tests.inference.making import make_checkpoint
 from zoo.checkpoint import Checkpoint
 from zoo.cli import cli
 from zoo.errors import PluginError, UsageError, VerificationError
-from zoo.exporting.export import export_onnx
 from zoo.exporting.report import ShapeCheck
 from zoo.exporting.validate import batches, compare, difference, require_equal, run_reference
 from zoo.families.base import Family

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.checkpoints import Make, hub_checkpoint
+from tests.exporting.making import export_onnx
 from tests.inference.conftest import converted
 from tests.tasks.reranker.test_rerank import TEXTS, late, sparse
 from tests.tasks.sentence_embedding.test_modules import modules_of, save
@@ -17,7 +18,6 @@ from zoo.api import load
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.checkpoint.digests import check_digests
 from zoo.errors import UsageError, VerificationError
-from zoo.exporting.export import export_onnx
 from zoo.exporting.quantization.agreement import (
     Summary,
     agreement,

@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 
 from tests import warm
 from tests.distillation.making import make_setup
+from tests.exporting.making import export_onnx
 from tests.finetuning.making import SETTINGS, finetune, settings, texts, write_table
 from tests.inference.making import make_checkpoint
-from zoo.exporting.export import export_onnx
 from zoo.plugins import get_family
 from zoo.training.config.overrides import deep_merge
 

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from tests.distillation.making import distill
 from tests.distillation.test_seq2seq import make_tree
+from tests.exporting.making import export_onnx
 from tests.finetuning.making import HERE, finetune, setup_of, texts, write_table
 from tests.inference.conftest import converted
 from tests.tasks.seq2seq.test_train import hub, model, pairs, sentences, tree_of
@@ -22,7 +23,6 @@ from zoo.conformance.family_checks import FamilyChecks
 from zoo.conformance.verify import verify
 from zoo.distillation.scoring.score import score_run
 from zoo.errors import UsageError
-from zoo.exporting.export import export_onnx
 from zoo.exporting.validate import run_reference
 from zoo.families.random_inputs import axis_lengths
 from zoo.inference import load_session

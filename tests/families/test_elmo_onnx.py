@@ -11,21 +11,21 @@ import onnx
 import pytest
 
 import zoo
+from tests.exporting.making import export_onnx
 from tests.families import elmo_numpy
 from tests.families.elmo_files import published
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.cli import main
 from zoo.conformance.golden import Golden
 from zoo.conversion import convert
-from zoo.exporting.export import export_onnx
-from zoo.exporting.report import ExportReport
+from zoo.exporting.graph.report import OnnxReport
 from zoo.hub.source import CheckpointDir
 from zoo.inference import load_session
 from zoo.inference.bench import measure
 from zoo_elmo.characters import sentence_ids
 
 BATCHES = [[1], [9, 4, 1], [30, 2], [3, 3, 3, 3]]
-Exported = Callable[[str], tuple[Golden, Path, ExportReport]]
+Exported = Callable[[str], tuple[Golden, Path, OnnxReport]]
 
 
 def converted(folder: Path, case: str) -> tuple[Checkpoint, Golden]:
@@ -48,7 +48,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
     """Return a cached function from a case to its golden file, its export and the report."""
 
     @cache
-    def export(case: str) -> tuple[Golden, Path, ExportReport]:
+    def export(case: str) -> tuple[Golden, Path, OnnxReport]:
         folder = tmp_path_factory.mktemp(case)
         checkpoint, golden = converted(folder, case)
         return golden, folder / "graph", export_onnx(checkpoint, folder / "graph")

@@ -8,11 +8,11 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
+from tests.exporting.making import export_onnx
 from tests.families.parity import random_model
 from tests.inference.making import make_checkpoint
 from zoo.conformance.comparison import Difference
 from zoo.conformance.hf_reference import reference_model
-from zoo.exporting.export import export_onnx
 from zoo.families.random_inputs import random_inputs
 from zoo_gpt import Gpt
 from zoo_gpt.config import SIZES, GptConfig

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 from transformers.models.t5.modeling_t5 import T5Attention
 
+from tests.exporting.making import export_onnx
 from tests.families import parity
 from tests.families.further_version import FurtherVersionTests
 from zoo.checkpoint import load_checkpoint
@@ -20,7 +21,6 @@ from zoo.conformance.comparison import Difference, compare_with_reference
 from zoo.conformance.hf_reference import named_outputs, reference_model
 from zoo.conversion import convert
 from zoo.errors import VerificationError
-from zoo.exporting.export import export_onnx
 from zoo.families.random_inputs import random_inputs
 from zoo.hub.source import CheckpointDir
 from zoo.inference.load_model import load_model

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import zoo
+from tests.exporting.making import export_onnx
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import (
     HERE,
@@ -22,7 +23,6 @@ from zoo.checkpoint import load_checkpoint
 from zoo.conversion import convert
 from zoo.data.readers.labelled import Columns
 from zoo.errors import UsageError
-from zoo.exporting.export import export_onnx
 from zoo.hub.source import CheckpointDir
 from zoo.tasks import make_evaluation
 from zoo.tasks.token_classification.data import read_words

@@ -13,12 +13,12 @@ import pytest
 import torch
 import transformers
 
+from tests.exporting.making import export_onnx
 from tests.finetuning.making import finetune, labelled, settings, texts, write_table
 from tests.tasks.token_classification.test_train import tagged
 from zoo.api import Model, load
 from zoo.conversion import convert
 from zoo.errors import UsageError
-from zoo.exporting.export import export_onnx
 from zoo.hub.source import CheckpointDir
 from zoo.plugins import all_families, get_family
 

@@ -10,13 +10,13 @@ from click.testing import CliRunner
 
 import zoo
 from tests.exporting.conftest import with_tokenizer
+from tests.exporting.making import export_onnx
 from tests.hub.hub_server import Hub
 from zoo.checkpoint import encode_manifest, load_checkpoint
 from zoo.cli import cli
 from zoo.conformance.verify import verify
 from zoo.conversion import convert
 from zoo.errors import VerificationError
-from zoo.exporting.export import export_onnx
 from zoo.hub.source import CheckpointDir
 from zoo.hub.upload.plan import plan_upload
 from zoo.io.paths import store

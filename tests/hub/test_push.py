@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from huggingface_hub import ModelCard
 
 from tests.checkpoints import Make
+from tests.exporting.making import export_onnx
 from tests.hub.hub_server import TOKEN, Fault, Hub
 from tests.inference.making import make_checkpoint
 from zoo.checkpoint import encode_manifest, load_checkpoint
@@ -22,7 +23,6 @@ from zoo.cli.models.push import command
 from zoo.conformance.verify import verify
 from zoo.conversion import convert
 from zoo.errors import ZooError
-from zoo.exporting.export import export_onnx
 from zoo.hub.reference import resolve
 from zoo.hub.source import CheckpointDir, locate_or_download
 from zoo.inference import load_session

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.exporting.making import export_onnx
 from tests.inference.making import make_checkpoint
 from tools.card_in_node import snippet_of
-from zoo.exporting.export import export_onnx
 
 NODE = shutil.which("node")
 

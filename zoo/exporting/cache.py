@@ -11,10 +11,9 @@ from blake3 import blake3
 from zoo.adapters.checkpoint import AdaptedCheckpoint
 from zoo.checkpoint import Checkpoint, is_checkpoint, load_checkpoint
 from zoo.errors import SourceError, UsageError, VerificationError
-from zoo.exporting.targets import ONNX, state_of_target
+from zoo.exporting.targets import ONNX, find_target, state_of_target
 from zoo.exporting.targets.backend import read_target_info
 from zoo.exporting.targets.base import ExportSettings
-from zoo.inference import QUANTIZED
 from zoo.inference.exported import check_file, check_files
 from zoo.io.cached_directories import touch_and_evict, use_cached
 from zoo.io.locks import file_lock
@@ -84,22 +83,12 @@ def _cached(target: Path, export: Callable[[Path], None]) -> Checkpoint:
         return load_checkpoint(target)
 
 
-def _export(checkpoint: Checkpoint, target: Path, dtype: str | None) -> None:
-    from zoo.exporting.export import export_onnx  # imports torch
-    from zoo.exporting.quantization.quantize import Quantization
+def _export(checkpoint: Checkpoint, directory: Path, dtype: str | None) -> None:
     from zoo.exporting.quantization.search import DropError
-    from zoo.exporting.quantization.variants import QuantizationPlan
 
-    quantized = dtype in QUANTIZED
+    settings = ExportSettings(precision=dtype, force=True, managed=True)
     try:
-        export_onnx(
-            checkpoint,
-            target,
-            dtype=None if quantized else dtype,
-            force=True,
-            managed=True,
-            quantization=QuantizationPlan([Quantization(str(dtype))]) if quantized else None,
-        )
+        find_target(ONNX).export(checkpoint, directory, settings)
     except DropError as error:
         command = f"zoo export {checkpoint.name} --onnx --{dtype} --max-drop X -o DIR"
         remedy = f"`{command}` accepts more, and writes a model to run in {dtype}"

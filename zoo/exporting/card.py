@@ -1,6 +1,6 @@
 """Model card of an export: what it holds, how it was compared, and how to run it."""
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from zoo.conversion.model_card import card_name, pipeline_tag, table_lines, task_of_head
@@ -19,29 +19,66 @@ from zoo.version import __version__
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.exporting.report import ExportReport
+    from zoo.exporting.targets.base import ExportTarget
     from zoo.families.tasks import TaskSpec
 
-# dtype of a graph -> its name in Transformers.js
-TRANSFORMERS_JS = {"float32": "fp32", "float16": "fp16", "int8": "q8", "int4": "q4"}
-# pipelines of Transformers.js that are called otherwise than the tag of the model
-PIPELINES = {"sentence-similarity": "feature-extraction"}
-# pipelines that take a text
-ONE_TEXT = ("text-classification", "token-classification", "feature-extraction", "text-generation")
+
+@dataclass(frozen=True)
+class CardFacts:
+    """What a model card says of the files of an export."""
+
+    title: str  # the runtime or the format, in the title of the card
+    contents: str  # what the files are, such as ``ONNX graphs``
+    library: str  # library of the models on the Hub
+    quantized: bool  # whether all files are quantized
+    heading: str  # heading of the table
+    rows: list[tuple[str, str]]  # rows of the table
 
 
-def export_card(checkpoint: "Checkpoint", report: "ExportReport") -> bytes:
-    """Return the ``README.md`` of an ONNX export."""
-    library = "onnx" if report.unreadable_elsewhere else "transformers.js"
-    of = source_link(checkpoint)
+def export_card(target: "ExportTarget", checkpoint: "Checkpoint", report: "ExportReport") -> bytes:
+    """Return the ``README.md`` of an export."""
+    facts = target.card_facts(report)
+    compared = (
+        "and compared its outputs with PyTorch before it wrote it"
+        if report.validated
+        else "and did not compare its outputs with PyTorch"
+    )
     lines = [
-        *card_head(checkpoint, library, "ONNX", quantized=not report.graphs),
-        f"ONNX graphs{of}: family {checkpoint.family.name}, head {checkpoint.head_name}. "
-        f"plm-zoo {__version__} exported them, and compared their outputs with PyTorch before it "
-        "wrote them.",
-        *table_lines("## Graphs", list(_graphs(report))),
-        *_usage(checkpoint, report),
+        *card_head(checkpoint, facts.library, facts.title, quantized=facts.quantized),
+        f"{facts.contents}{source_link(checkpoint)}: family {checkpoint.family.name}, head "
+        f"{checkpoint.head_name}. plm-zoo {__version__} exported it, {compared}.",
+        *table_lines(f"## {facts.heading}", facts.rows),
+        *zoo_usage(checkpoint),
+        *target.usage(checkpoint, report),
     ]
     return ("\n".join(lines) + "\n").encode()
+
+
+def runtime_facts(target: "ExportTarget", report: "ExportReport") -> CardFacts:
+    """Return what the card says of a model for a runtime."""
+    rows = [("files", ", ".join(report.files)), ("size", format_bytes(report.bytes))]
+    rows.append(("precision", report.dtype))
+    if report.unverified is not None:
+        rows.append(("compared", f"no: {report.unverified}"))
+    if report.max_rel is not None:
+        difference = f"{report.max_rel:.1e} of the largest magnitude"
+        rows.append(("compared", f"differs from PyTorch by at most {difference}"))
+    if report.reason and not report.checks and report.agreement is not None:
+        rows.append(("kind", report.reason))
+    if report.agreement is not None:
+        rows.append(("on text", report.agreement.line()))
+    if report.generation is not None:
+        rows.append(("generation", report.generation.line()))
+    if report.tokenizer is not None:
+        rows.append(("tokenizer", report.tokenizer.line()))
+    return CardFacts(
+        title=target.title,
+        contents=target.title,
+        library=target.library,
+        quantized=target.precisions[report.dtype].tolerance is None,
+        heading="Model",
+        rows=rows,
+    )
 
 
 def card_head(checkpoint: "Checkpoint", library: str, title: str, *, quantized: bool) -> list[str]:
@@ -55,7 +92,7 @@ def card_head(checkpoint: "Checkpoint", library: str, title: str, *, quantized: 
         if quantized:
             metadata["base_model_relation"] = "quantized"
     metadata["library_name"] = library
-    if tag := _tag(checkpoint):
+    if tag := model_tag(checkpoint):
         metadata["pipeline_tag"] = tag
     task = _task(checkpoint)
     return [
@@ -93,7 +130,8 @@ def _repo(checkpoint: "Checkpoint") -> str | None:
     return source.repo if source else None
 
 
-def _tag(checkpoint: "Checkpoint") -> str | None:
+def model_tag(checkpoint: "Checkpoint") -> str | None:
+    """Return the pipeline of the Hub; ``None`` for none."""
     pooled = checkpoint.model.pooling is not None
     return pipeline_tag(checkpoint.family, checkpoint.head_name, pooled=pooled)
 
@@ -101,45 +139,3 @@ def _tag(checkpoint: "Checkpoint") -> str | None:
 def _task(checkpoint: "Checkpoint") -> "TaskSpec | None":
     training = checkpoint.manifest.training or {}
     return task_of_head(checkpoint.family, checkpoint.head_name, training.get("task"))
-
-
-def _graphs(report: "ExportReport") -> Iterator[tuple[str, str]]:
-    """Yield each dtype with its files and how they compare."""
-    if report.graphs:
-        argmax = report.argmax_agreement
-        agreement = "" if argmax is None else f", argmax agrees in {argmax:.2%}"
-        yield (
-            report.dtype,
-            f"{', '.join(report.graphs)}: differs from PyTorch by at most {report.max_rel:.1e} of "
-            f"the largest magnitude{agreement}",
-        )
-    for dtype, copies in report.quantized.items():
-        size = f"{format_bytes(copies.bytes)} of {format_bytes(copies.bytes_before)} in float32"
-        yield dtype, f"{', '.join(copies.graphs)}: {size}; {copies.agreement.line()}"
-    if report.pooled is not None:
-        if report.pooled.kept:
-            outputs = " and ".join(report.pooled.graph.outputs)
-            yield "pooled", f"{report.pooled.file}: {outputs}"
-        for dtype, copies in report.pooled.quantized.items():
-            yield f"pooled, {dtype}", f"{', '.join(copies.graphs)}: {copies.agreement.line()}"
-    yield "opset", str(report.opset)
-    yield "onnxruntime", f"{report.min_onnxruntime} or newer"
-
-
-def _usage(checkpoint: "Checkpoint", report: "ExportReport") -> Iterator[str]:
-    dtypes = [*([report.dtype] if report.graphs else []), *report.quantized]
-    yield from zoo_usage(checkpoint)
-    tag = _tag(checkpoint)
-    if tag is not None and report.unreadable_elsewhere is None:
-        pipeline = PIPELINES.get(tag, tag)
-        dtype = TRANSFORMERS_JS[dtypes[0]]
-        yield from ("", "With Transformers.js:", "", "```js")
-        yield 'import { pipeline } from "@huggingface/transformers";'
-        yield ""
-        options = f'{{ dtype: "{dtype}" }}'
-        yield f'const model = await pipeline("{pipeline}", "{PLACEHOLDER}", {options});'
-        if pipeline in ONE_TEXT:
-            yield 'console.log(await model("A text."));'
-        yield "```"
-    if report.unreadable_elsewhere is not None:
-        yield from ("", f"For zoo and ONNX Runtime only: {report.unreadable_elsewhere}.")

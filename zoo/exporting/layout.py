@@ -17,8 +17,6 @@ from zoo.checkpoint import (
 from zoo.conversion.hub_files import checkpoint_side_files, require_hub_class
 from zoo.conversion.model_card import MODEL_CARD, without_directories
 from zoo.errors import UsageError
-from zoo.exporting.card import export_card
-from zoo.exporting.report import ExportReport
 from zoo.io.digests.files import hash_folder
 from zoo.plugins import installed
 from zoo.plugins.tasks import model_fields
@@ -43,30 +41,6 @@ def unreadable_elsewhere(checkpoint: Checkpoint) -> str | None:
     except UsageError as error:
         return error.what
     return None
-
-
-def write_side_files(checkpoint: Checkpoint, staging: Path, report: ExportReport) -> None:
-    """Write the files of an ONNX export next to its graphs."""
-    pooled = report.pooled
-    external = {Path(name).name: 1 for name, graph in report.graphs.items() if graph.external_data}
-    if pooled is not None and pooled.kept and pooled.graph.external_data:
-        external[Path(pooled.file).name] = 1
-    for copies in (*report.quantized.values(), *(pooled.quantized.values() if pooled else ())):
-        external |= {
-            Path(name).name: 1 for name, graph in copies.graphs.items() if graph["external_data"]
-        }
-    settings: dict[str, Any] = {"use_external_data_format": external} if external else {}
-    if report.cache and report.dtype == "float16":
-        settings["kv_cache_dtype"] = {"fp16": report.dtype}
-    write_hub_files(
-        checkpoint,
-        staging,
-        dtype=report.dtype,
-        card=export_card(checkpoint, report),
-        more={"transformers.js_config": settings} if settings else {},
-        record=report.to_dict(),
-        tensors=report.tensors,
-    )
 
 
 def write_hub_files(

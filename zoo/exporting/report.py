@@ -1,14 +1,14 @@
 """Report of an export, which the manifest contains and the command prints."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-from zoo.adapters.exported import AdapterInputs
 from zoo.io.digests.files import FileDigest
 from zoo.io.json import JsonStruct
-from zoo.io.numbers import format_percent
+from zoo.io.numbers import format_bytes, format_percent
 
 
 def at_least_0(drop: float) -> float:
@@ -17,7 +17,7 @@ def at_least_0(drop: float) -> float:
 
 
 class Difference(JsonStruct):
-    """Difference between an output of the graph and torch's, without padding."""
+    """Difference between an output of a runtime and torch's, without padding."""
 
     max_abs: float  # largest absolute difference
     max_rel: float  # largest absolute difference, divided by the largest magnitude of the output
@@ -58,17 +58,6 @@ class ShapeCheck(JsonStruct):
         padding = f" ({self.padding} padding)" if self.padding else ""
         shape = f"{self.batch} x {self.tokens} tokens{padding}{self.after}"
         return f"{shape}: {self.worst:.1e}{argmax}"
-
-
-class Graph(JsonStruct):
-    """Description of a graph file."""
-
-    inputs: dict[str, list[str | int]]  # input name -> axes
-    outputs: dict[str, list[str | int]]  # output name -> axes
-    # name of the file with the weights; ``None`` if they are in the graph file
-    external_data: str | None
-    # operator of ONNX Runtime -> number of nodes, of a graph with fused layers
-    fused: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class Agreement(JsonStruct):
@@ -134,83 +123,63 @@ class Agreement(JsonStruct):
         return line
 
 
-class QuantizedGraphs(JsonStruct):
-    """Description of quantized copies of the graphs."""
+class TokenizerAgreement(JsonStruct):
+    """Comparison of a runtime's own tokenizer with the model's."""
 
-    graphs: dict[str, dict[str, str | None]]
-    method: str  # ``dynamic``, ``static``, or ``block N`` of int4 with N weights a scale
-    min_onnxruntime: str  # oldest release of ONNX Runtime that runs them
-    bytes: int  # size of the files and their external data
-    bytes_before: int  # size in float32
-    layers: int
-    float32_layers: list[str]  # layers in float32 because they lose most, the most sensitive first
-    max_drop: float  # largest accepted drop
-    agreement: Agreement  # agreement with float32 on text
+    texts: int  # number of texts
+    different: list[str] = msgspec.field(default_factory=list)  # those that it cuts differently
 
-    def lines(self, dtype: str) -> list[str]:
-        """Return the lines of the report for a terminal."""
-        share = self.bytes / self.bytes_before
-        lines = [
-            f"{dtype} ({self.method}): {self.bytes_before / 1e6:,.1f} MB become "
-            f"{self.bytes / 1e6:,.1f} MB ({share:.0%}), {self.layers} layers quantized: "
-            f"runs on onnxruntime {self.min_onnxruntime} or newer",
-            f"  {self.agreement.line()}",
-            f"  {self.agreement.drop_line(self.max_drop)}",
-        ]
-        if self.float32_layers:
-            lines.append(f"  in float32 because they lose most: {', '.join(self.float32_layers)}")
-        return lines
+    def line(self) -> str:
+        """Return the result as a phrase."""
+        if not self.different:
+            return f"its tokenizer cuts all {self.texts} texts as the model's"
+        return f"its tokenizer cuts {len(self.different)} of {self.texts} texts differently"
 
 
-class PooledGraph(JsonStruct):
-    """Description of the graph with the modules of a sentence encoder."""
+class GenerationAgreement(JsonStruct):
+    """Comparison of what a runtime generates with what torch does."""
 
-    file: str  # name of the graph
-    dim: int | None  # number of leading dimensions that were asked for; ``None`` for the model's
-    graph: Graph
-    max_rel: float  # largest relative difference from torch
-    checks: list[ShapeCheck]  # comparisons, one per batch
-    # dtype -> quantized copies of the graph
-    quantized: dict[str, QuantizedGraphs] = msgspec.field(default_factory=dict)
-    kept: bool = True  # whether the graph itself is there, and not only its copies
+    texts: int  # number of texts
+    equal: dict[str, int]  # search -> number of texts with equal tokens
 
-    def lines(self) -> list[str]:
-        """Return the lines of the report for a terminal."""
-        outputs, kept = ", ".join(self.graph.outputs), "" if self.kept else ", not kept"
-        line = f"{self.file}: {outputs}, largest difference from torch {self.max_rel:.1e}{kept}"
-        copies = [(f"pooled {dtype}", graphs) for dtype, graphs in self.quantized.items()]
-        return [line, *(line for name, graphs in copies for line in graphs.lines(name))]
+    def line(self) -> str:
+        """Return the result as a phrase."""
+        counts = [f"{count} of {self.texts} texts {name}" for name, count in self.equal.items()]
+        return f"generates the tokens of torch: {', '.join(counts)}"
 
 
 class ExportReport(JsonStruct):
-    """Description of an exported model, with the results of its comparison with torch."""
+    """Description of a model that was exported to a runtime, and its comparison with torch.
 
-    validated: bool  # whether all differences are within the tolerance
-    opset: int  # ONNX operator set version
-    ir: int  # ONNX IR version
-    min_onnxruntime: str  # oldest release of ONNX Runtime that runs the graph
-    producer: str  # producer name and version in the ONNX file
+    A target may have a subclass with fields of its own, see ``ExportTarget.report_type``.
+    """
+
+    target: str  # name of the export target
+    title: str  # name of its runtime
+    dtype: str  # precision that was written
+    validated: bool  # whether the runtime ran the files and agreed with torch
+    files: list[str]  # files of the runtime, relative to the directory
+    bytes: int  # their size
     versions: dict[str, str]  # package -> version, for the packages used in the export
-    dtype: str  # dtype of the computation
-    cache: bool  # whether the graphs have a key-value cache
-    graphs: dict[str, Graph]  # file name -> description of the graph
-    weights: dict[str, FileDigest]
-    tensors: dict[str, int]  # dtype -> number of tensors in the graphs
+    weights: dict[str, FileDigest]  # the weights that were exported
     # the reason why programs that read the Hub's layout do not compute the model's results;
     # ``None`` if they do
-    unreadable_elsewhere: str | None
-    traced: list[int]  # number of rows and of tokens per row of the traced batch
-    tolerance: float  # largest accepted ``max_rel``
-    max_rel: float  # largest relative difference of all outputs and batches
-    argmax_agreement: float | None  # smallest ``argmax`` of all batches; ``None`` without logits
-    checks: list[ShapeCheck]  # comparisons, one per batch
-    # dtype -> quantized copies of the graphs
-    quantized: dict[str, QuantizedGraphs] = msgspec.field(default_factory=dict)
-    # the graph with pooling and the other modules of a sentence encoder, of ``--pooled``
-    pooled: PooledGraph | None = None
-    # inputs of the graph that hold an adapter, and the names of the adapters next to it
-    adapter_inputs: AdapterInputs | None = None
-    adapters: list[str] = msgspec.field(default_factory=list)
+    unreadable_elsewhere: str | None = None
+    unverified: str | None = None  # why nothing was compared; ``None`` if it was
+    # largest accepted difference, of the largest magnitude; ``None`` if quantized
+    tolerance: float | None = None
+    reason: str = ""  # why results differ by as much
+    max_rel: float | None = None  # largest difference of all outputs and batches
+    argmax_agreement: float | None = None  # smallest agreement of the argmax; ``None`` without
+    checks: list[ShapeCheck] = msgspec.field(default_factory=list)  # comparisons, one per batch
+    agreement: Agreement | None = None  # agreement with torch on text
+    max_drop: float | None = None  # largest accepted drop of the agreement
+    tokenizer: TokenizerAgreement | None = None  # ``None`` if the runtime takes token ids
+    generation: GenerationAgreement | None = None  # ``None`` if the runtime does not generate
+    kept: list[str] = msgspec.field(default_factory=list)  # tensors kept in higher precision
+    tensors: dict[str, int] = msgspec.field(default_factory=dict)  # dtype -> number of tensors
+    # number of rows and of tokens per row of the batch that the model was traced with
+    traced: list[int] = msgspec.field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as values that JSON can represent."""
@@ -219,27 +188,38 @@ class ExportReport(JsonStruct):
 
     def lines(self) -> list[str]:
         """Return the lines of the report for a terminal."""
-        what = "graph" if len(self.graphs) < 2 else "encoder and decoder"
-        what += " with a cache" if self.cache else ""
-        kept = "" if self.graphs else ", not kept"
-        lines = [
-            f"{what} in {self.dtype}{kept}, opset {self.opset}, IR {self.ir}: "
-            f"runs on onnxruntime {self.min_onnxruntime} or newer"
-        ]
-        for file, graph in self.graphs.items():
-            if graph.fused:
-                counts = ", ".join(f"{count} {name}" for name, count in graph.fused.items())
-                lines.append(f"{file}: fused for ONNX Runtime only: {counts}")
-        lines.append(
+        return list(self._lines())
+
+    def _differences(self) -> Iterator[str]:
+        yield (
             "largest difference from torch, of the largest magnitude (accepted: "
-            f"{self.tolerance:.0e}):"
+            f"{self.tolerance:.0e}, since {self.reason}):"
+            if self.tolerance is not None
+            else "difference from torch, of the largest magnitude:"
         )
-        lines += [f"  {check.line()}" for check in self.checks]
-        if self.adapters:
-            lines.append(f"adapters that it takes, in adapters/: {', '.join(self.adapters)}")
-        lines += self.pooled.lines() if self.pooled else []
-        for dtype, copies in self.quantized.items():
-            lines += copies.lines(dtype)
+        yield from (f"  {check.line()}" for check in self.checks if not check.texts)
+        if texts := [check for check in self.checks if check.texts]:
+            count, worst = sum(check.batch for check in texts), max(c.worst for c in texts)
+            yield f"  {count} texts, up to {max(c.tokens for c in texts)} tokens: {worst:.1e}"
+
+    def _lines(self) -> Iterator[str]:
+        yield f"{self.title}, {self.dtype}: {', '.join(self.files)}, {format_bytes(self.bytes)}"
+        if self.unverified is not None:
+            yield f"not compared with torch: {self.unverified}"
+        if self.checks:
+            yield from self._differences()
+        if self.reason and not self.checks and self.agreement is not None:
+            yield self.reason
+        if self.agreement is not None:
+            yield f"on text: {self.agreement.line()}"
+            if self.max_drop is not None:
+                yield f"  {self.agreement.drop_line(self.max_drop)}"
+        if self.kept:
+            yield f"in higher precision because they lose most: {', '.join(self.kept)}"
+        if self.generation is not None:
+            yield self.generation.line()
+        if self.tokenizer is not None:
+            yield self.tokenizer.line()
+            yield from (f"  {text!r}" for text in self.tokenizer.different)
         if self.unreadable_elsewhere is not None:
-            lines.append(f"for zoo and ONNX Runtime only: {self.unreadable_elsewhere}")
-        return lines
+            yield f"for zoo and {self.title} only: {self.unreadable_elsewhere}"

@@ -1,4 +1,4 @@
-"""Export gate: comparison of a graph with torch at shapes that were not traced."""
+"""Comparisons of outputs with torch at shapes that were not traced, for the gate."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,8 @@ from torch import nn
 from zoo.errors import VerificationError
 from zoo.exporting.report import Difference, ShapeCheck
 from zoo.families.config import Config
-from zoo.families.onnx import LOGITS, OnnxSpec
+from zoo.families.onnx import OnnxSpec
 from zoo.families.random_inputs import axis_lengths, random_inputs
-from zoo.inference.ort.decoder import OrtDecoder
 from zoo.inference.ort.runtime import create_session, run_graph
 from zoo.io.progress import progress
 
@@ -69,53 +68,15 @@ def compare(
                 name: difference(name, expected[name], results[name], real, axes)
                 for name, axes in spec.outputs.items()
             }
-            checks.append(_check(lengths, outputs))
+            checks.append(shape_check(lengths, outputs))
             advance(1)
     return checks
 
 
-def compare_with_cache(
-    references: Sequence[ReferenceBatch], graphs: OrtDecoder, spec: OnnxSpec
-) -> list[ShapeCheck]:
-    """Compare graphs with a key-value cache with their model in torch."""
-    # Each batch is run at once with an empty cache, and in two steps, the second with the cache of
-    # the first. In two steps, decoders without an encoder get left padding, as in generation
-    checks: list[ShapeCheck] = []
-    axes = spec.outputs[LOGITS]
-    with progress("comparing", len(references), unit="batches") as advance:
-        for number, batch in enumerate(references):
-            width, real = batch.inputs[graphs.target].shape[1], axis_lengths(spec, batch.lengths)
-            expected = batch.outputs[LOGITS]
-            for past in dict.fromkeys((0, (width // 2, width - 1)[number % 2])):
-                # without a name, the logits of a large vocabulary are freed before the next ones
-                result = difference(
-                    LOGITS, expected, _cached_logits(graphs, batch, past), real, axes
-                )
-                checks.append(_check(batch.lengths, {LOGITS: result}, past))
-            advance(1)
-    return checks
-
-
-def _cached_logits(graphs: OrtDecoder, batch: ReferenceBatch, past: int) -> NDArray[Any]:
-    """Return the logits of a batch whose first ``past`` tokens run first, padded on the right."""
-    if not past or graphs.target != "input_ids":
-        return graphs.whole(batch.inputs, past)
-    inputs = {name: array.copy() for name, array in batch.inputs.items()}
-    for array in inputs.values():
-        _roll(array, batch.lengths, 1)
-    logits = graphs.whole(inputs, past)
-    _roll(logits, batch.lengths, -1)
-    return logits
-
-
-def _roll(array: NDArray[Any], lengths: Sequence[int], direction: int) -> None:
-    """Move the padding of (batch, tokens, ...), in place: to the left for 1, back for -1."""
-    width = array.shape[1]
-    for row, length in enumerate(lengths):
-        array[row] = np.roll(array[row], direction * (width - length), axis=0)
-
-
-def _check(lengths: Sequence[int], outputs: dict[str, Difference], past: int = 0) -> ShapeCheck:
+def shape_check(
+    lengths: Sequence[int], outputs: dict[str, Difference], past: int = 0
+) -> ShapeCheck:
+    """Return the comparison of a batch."""
     batch, tokens = len(lengths), max(lengths)
     padding = batch * tokens - sum(lengths)
     return ShapeCheck(batch=batch, tokens=tokens, padding=padding, outputs=outputs, past=past)

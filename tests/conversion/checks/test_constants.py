@@ -18,13 +18,13 @@ from safetensors.torch import load_file, save_file
 import zoo_bert.model
 import zoo_bert.weights
 from tests.checkpoints import SMALL
+from tests.exporting.making import export_onnx
 from zoo.checkpoint import load_checkpoint
 from zoo.conformance.family_checks import FamilyChecks
 from zoo.conformance.smoke_train import SETTINGS, smoke_train
 from zoo.conformance.verify import verify
 from zoo.conversion import convert
 from zoo.errors import VerificationError
-from zoo.exporting.export import export_onnx
 from zoo.hub.source import CheckpointDir
 from zoo.inference.load_model import load_model
 from zoo.nn.layers.embedding import FixedEmbedding

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from tests.exporting.graph.test_key_value_cache import made
+from tests.exporting.making import export_onnx
 from tests.inference.making import make_checkpoint
 from tests.once import written_once
 from zoo.checkpoint import Checkpoint, load_checkpoint
-from zoo.exporting.export import export_onnx
 from zoo.exporting.graph.fuse import fuse, fused_operators, order_gelu
 from zoo.exporting.graph.onnx_file import DEFAULT_OPSET
 from zoo.exporting.graph.parts import GraphToTrace, with_cache

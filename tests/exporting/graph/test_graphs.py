@@ -10,11 +10,11 @@ import onnx
 import pytest
 
 from tests.exporting.conftest import Exported, dtypes
+from tests.exporting.making import export_onnx
 from tests.inference.making import draw_batch, make_checkpoint
 from zoo.checkpoint import load_checkpoint
 from zoo.conformance.verify import verify
 from zoo.errors import UsageError
-from zoo.exporting.export import export_onnx
 from zoo.inference import load_session
 from zoo.io.digests.files import hash_file
 from zoo.plugins import get_family

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from tests.exporting.conftest import Exported, dtypes, exported_once
+from tests.exporting.making import export_onnx
 from tests.inference.generation import conftest as gpt
 from tests.inference.generation import test_encoder_decoder as t5
 from tests.inference.making import make_checkpoint, store
@@ -25,7 +26,6 @@ from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.cli.models.info import command as info
 from zoo.conformance.verify import verify
 from zoo.errors import UsageError, VerificationError
-from zoo.exporting.export import export_onnx
 from zoo.exporting.graph.onnx_file import EXTERNAL_OVER
 from zoo.families.random_inputs import random_inputs
 from zoo.inference import load_session

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from tests.exporting.conftest import with_tokenizer
+from tests.exporting.making import export_onnx
 from tests.inference.making import make_checkpoint
 from zoo.errors import UsageError
-from zoo.exporting.export import export_onnx
 from zoo.exporting.quantization.agreement import MOST_TEXTS, read_texts, why_no_texts
 from zoo.exporting.quantization.quantize import Quantization
 from zoo.exporting.quantization.variants import QuantizationPlan

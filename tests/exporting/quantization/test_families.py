@@ -14,9 +14,9 @@ from torch import Tensor
 
 from tests.exporting.conftest import Exported, exported_once
 from tests.exporting.graph.test_key_value_cache import batch, made
+from tests.exporting.making import export_onnx
 from tests.inference.making import make_checkpoint, store
 from zoo.checkpoint import Checkpoint, load_checkpoint
-from zoo.exporting.export import export_onnx
 from zoo.exporting.quantization.quantize import Quantization, quantizable, quantize
 from zoo.exporting.quantization.variants import QuantizationPlan
 from zoo.families.random_inputs import axis_lengths, random_inputs

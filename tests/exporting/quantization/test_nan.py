@@ -8,10 +8,10 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from tests.exporting.conftest import with_tokenizer
+from tests.exporting.making import export_onnx
 from tests.inference.making import write_manifest
 from zoo.checkpoint import WEIGHTS, load_checkpoint, load_text_tokenizer
 from zoo.errors import NonFiniteError, VerificationError
-from zoo.exporting.export import export_onnx
 from zoo.exporting.quantization.agreement import Summary, agreement
 from zoo.exporting.quantization.quantize import Quantization
 from zoo.exporting.quantization.search import DropError, search

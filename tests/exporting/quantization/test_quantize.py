@@ -14,11 +14,11 @@ from click.testing import CliRunner
 
 from tests.exporting.conftest import Exported, with_tokenizer
 from tests.exporting.graph.test_key_value_cache import made
+from tests.exporting.making import export_onnx
 from tests.inference.making import LABELS, make_checkpoint
 from zoo.checkpoint import Checkpoint, load_checkpoint, load_text_tokenizer
 from zoo.cli.models.export import command
 from zoo.errors import UsageError, VerificationError
-from zoo.exporting.export import export_onnx
 from zoo.exporting.quantization.agreement import (
     Summary,
     agreement,

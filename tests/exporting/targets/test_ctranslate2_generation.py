@@ -250,7 +250,7 @@ def test_other_tokens_are_not_published(
                 sequence[0] += 1
         return found
 
-    monkeypatch.setattr("zoo.exporting.targets.checked_export.Generated.of", changed)
+    monkeypatch.setattr("zoo.exporting.gate.Generated.of", changed)
     with pytest.raises(VerificationError, match="generates other tokens than torch"):
         TARGET.export(small("GPT2LMHeadModel"), tmp_path / "export", ExportSettings())
     assert not (tmp_path / "export").exists()

@@ -8,6 +8,7 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 
+from tests.exporting.making import export_onnx
 from tests.families.deberta.versions import (
     CASES,
     DEBERTA,
@@ -21,7 +22,6 @@ from tests.families.further_version import FurtherVersionTests
 from tests.families.parity import assert_equal, assert_equal_at_all_lengths, random_model
 from tests.inference.making import make_checkpoint
 from zoo.checkpoint import load_checkpoint
-from zoo.exporting.export import export_onnx
 from zoo.families.random_inputs import random_inputs
 from zoo.inference import load_session
 from zoo.testing.conformance import FamilyTests

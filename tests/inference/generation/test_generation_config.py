@@ -12,6 +12,7 @@ from click.testing import CliRunner
 import zoo
 from tests.distillation.making import distill
 from tests.distillation.test_seq2seq import make_tree
+from tests.exporting.making import export_onnx
 from tests.inference.conftest import converted
 from tests.tasks.seq2seq.test_train import hub, sentences
 from tests.training.runs import run_training
@@ -21,7 +22,6 @@ from zoo.cli import main
 from zoo.cli.inference.run import command
 from zoo.conversion.convert import convert
 from zoo.errors import UsageError, VerificationError
-from zoo.exporting.export import export_onnx
 from zoo.hub.source import CheckpointDir
 
 __all__ = ["hub"]

@@ -10,13 +10,13 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from tests.exporting.making import export_onnx
 from tests.tokenizers.texts import prose
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.cli.inference.run import command
 from zoo.conversion import convert
 from zoo.errors import UsageError
-from zoo.exporting.export import export_onnx
 from zoo.exporting.session import open_session
 from zoo.hub.source import CheckpointDir
 from zoo.inference.task import TaskWarning

@@ -184,8 +184,8 @@ def test_every_encoder_has_a_head_for_embeddings(family: str) -> None:
 def test_the_model_is_exported_and_not_converted_to_the_hub(
     pretrained: Pretrained, tmp_path: Path
 ) -> None:
+    from tests.exporting.making import export_onnx
     from zoo.conversion import convert
-    from zoo.exporting.export import export_onnx
     from zoo.exporting.session import open_session
     from zoo.hub.source import CheckpointDir
 

@@ -22,8 +22,8 @@ from zoo.exporting.graph.last_tokens import set_default
 from zoo.exporting.graph.onnx_file import write_graph
 from zoo.exporting.graph.parts import GraphToTrace, with_cache
 from zoo.exporting.graph.pooled import POOLED, pooled_model
+from zoo.exporting.graph.report import Graph
 from zoo.exporting.graph.trace import trace
-from zoo.exporting.report import Graph
 from zoo.families.onnx import LOGITS, OnnxSpec
 from zoo.families.random_inputs import random_inputs
 from zoo.inference.load_model import load_adapted_model, load_model

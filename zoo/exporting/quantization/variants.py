@@ -11,6 +11,7 @@ import msgspec
 from zoo.checkpoint import DATA, Checkpoint, variant_file
 from zoo.errors import NonFiniteError, UsageError
 from zoo.exporting.graph.onnx_file import latest_release
+from zoo.exporting.graph.report import OnnxReport, QuantizedGraphs
 from zoo.exporting.quantization.agreement import (
     Summary,
     TextBatch,
@@ -25,7 +26,7 @@ from zoo.exporting.quantization.agreement import (
 )
 from zoo.exporting.quantization.quantize import Quantization, quantizable, quantize
 from zoo.exporting.quantization.search import Layer, search
-from zoo.exporting.report import Agreement, ExportReport, QuantizedGraphs
+from zoo.exporting.report import Agreement
 from zoo.families.onnx import OnnxSpec
 from zoo.inference.ort.runtime import create_session, run_graph
 from zoo.inference.ort.session import GraphSession
@@ -199,7 +200,7 @@ def size_of(graph: Path) -> int:
 def write_quantized(
     checkpoint: Checkpoint,
     folder: Path,
-    report: ExportReport,
+    report: OnnxReport,
     plan: QuantizationPlan,
     *,
     external_over: int,
@@ -223,7 +224,7 @@ def write_quantized_pooled(
     checkpoint: Checkpoint,
     folder: Path,
     spec: OnnxSpec,
-    report: ExportReport,
+    report: OnnxReport,
     plan: QuantizationPlan,
     *,
     external_over: int,

@@ -1,7 +1,7 @@
 """Base class of export targets, which plugins subclass."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from zoo.errors import UsageError, did_you_mean
+from zoo.exporting.report import ExportReport
 from zoo.io.lazy_import import import_problem
 from zoo.io.tensors.formats import DTYPE_NAMES
 from zoo.version import package_version
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
+    from zoo.exporting.card import CardFacts
     from zoo.exporting.quantization.variants import QuantizationPlan
     from zoo.exporting.targets.mixture import Mixture
-    from zoo.exporting.targets.report import TargetReport
     from zoo.families.base import Family
-    from zoo.inference.session import Session
+    from zoo.inference.session import Arrays, Session
     from zoo.sentence_models.pooling import Pooling
 
 
@@ -70,12 +71,18 @@ class ExportSettings:
     # models with one adapter each, whose tensors are inputs; see ``ExportTarget.keeps_adapters``
     adapters: "Sequence[Checkpoint]" = ()
 
+    @property
+    def precisions(self) -> list[str]:
+        """All precisions that are asked for."""
+        names = (self.precision, *self.more_precisions)
+        return [name for name in names if name is not None]
+
 
 class ExportTarget(ABC):
     """A runtime and its file format: what it holds, how it is written, how it runs.
 
     The gate writes a model, opens it with the target's own runtime and compares the outputs with
-    torch, before anything is published; see ``zoo.exporting.targets.checked_export.export_to``.
+    torch, before anything is published; see ``zoo.exporting.gate.export_to``.
 
     Args:
         options: options of the type ``options_type``; ``None`` for their defaults.
@@ -98,6 +105,7 @@ class ExportTarget(ABC):
         generates: whether the sessions of language models generate text.
         pools: whether the sessions of encoders return ``sentence_embedding`` only.
         has_tokenizer: whether the runtime cuts texts itself, see ``tokens``.
+        compares_texts: whether the gate compares outputs of texts in addition to random tokens.
         max_drop: accepted loss of what passes by its agreement, if ``--max-drop`` does not say it.
     """
 
@@ -116,6 +124,7 @@ class ExportTarget(ABC):
     generates: ClassVar[bool] = False
     pools: ClassVar[bool] = False
     has_tokenizer: ClassVar[bool] = False
+    compares_texts: ClassVar[bool] = True
     max_drop: ClassVar[float] = 0.01
     options: TargetOptions
 
@@ -126,6 +135,11 @@ class ExportTarget(ABC):
     def keeps_adapters(self) -> bool:
         """Whether adapters stay apart, in place of being merged into the weights."""
         return False
+
+    @property
+    def report_type(self) -> type[ExportReport]:
+        """Type of the record of an export."""
+        return ExportReport
 
     @property
     def folder(self) -> str:
@@ -223,6 +237,18 @@ class ExportTarget(ABC):
         """
         return None
 
+    def check_settings(self, checkpoint: "Checkpoint", settings: ExportSettings) -> None:
+        """Check options and settings together with the model, before anything is written.
+
+        Args:
+            checkpoint: the model to export.
+            settings: what to write, and what is accepted.
+
+        Raises:
+            UsageError: the model cannot be exported with them.
+        """
+        return None
+
     def runtime_install(self) -> str:
         """Return how to install the runtime."""
         return self.install
@@ -240,7 +266,7 @@ class ExportTarget(ABC):
 
     def export(
         self, checkpoint: "Checkpoint", directory: Path, settings: ExportSettings
-    ) -> "TargetReport":
+    ) -> ExportReport:
         """Write a model, compare it with torch in the target's runtime, and publish it.
 
         Args:
@@ -255,7 +281,7 @@ class ExportTarget(ABC):
             UsageError: the target cannot hold the model, or its runtime is missing.
             VerificationError: the outputs differ from torch's; nothing was written.
         """
-        from zoo.exporting.targets.checked_export import export_to  # imports torch
+        from zoo.exporting.gate import export_to  # imports torch
 
         return export_to(self, checkpoint, directory, settings)
 
@@ -273,13 +299,18 @@ class ExportTarget(ABC):
         """
 
     @abstractmethod
-    def write(self, checkpoint: "Checkpoint", directory: Path, precision: str) -> None:
+    def write(
+        self, checkpoint: "Checkpoint", directory: Path, precision: str
+    ) -> Mapping[str, Any] | None:
         """Write the runtime's files into ``folder`` of a directory.
 
         Args:
             checkpoint: a checkpoint with weights.
             directory: directory of the export.
             precision: name of one of ``precisions``.
+
+        Returns:
+            fields of ``report_type`` that describe what was written; ``None`` for none.
         """
 
     @abstractmethod
@@ -302,6 +333,53 @@ class ExportTarget(ABC):
             VerificationError: the files are damaged.
         """
 
+    def runs(
+        self, session: "Session", inputs: "Arrays", lengths: Sequence[int], number: int
+    ) -> "Iterator[tuple[int, Arrays]]":
+        """Yield the outputs of a batch for each way in which the runtime computes it.
+
+        By default there is one: a run of the session.
+
+        Args:
+            session: what ``open`` returned.
+            inputs: inputs of the batch, by name.
+            lengths: number of tokens of each row.
+            number: number of the batch, from 0.
+
+        Yields:
+            number of tokens that were in a key-value cache, and outputs by name.
+        """
+        yield 0, session.run(inputs, session.outputs)
+
+    def add_variants(
+        self,
+        checkpoint: "Checkpoint",
+        directory: Path,
+        report: ExportReport,
+        settings: ExportSettings,
+    ) -> None:
+        """Add what a directory holds besides the model that the gate compared.
+
+        It compares what it adds, and records it in the report. By default there is nothing.
+
+        Args:
+            checkpoint: a checkpoint with weights.
+            directory: directory of the export.
+            report: record of the export.
+            settings: what to write, and what is accepted.
+        """
+        return None
+
+    def hub_keys(self, report: ExportReport) -> Mapping[str, Any]:
+        """Return further keys of ``config.json``; none by default."""
+        return {}
+
+    def card_facts(self, report: ExportReport) -> "CardFacts":
+        """Return what the model card says of the files."""
+        from zoo.exporting.card import runtime_facts
+
+        return runtime_facts(self, report)
+
     def mixture(self, checkpoint: "Checkpoint", precision: str) -> "Mixture | None":
         """Return what writes some layers in higher precision, for a quantized model.
 
@@ -315,7 +393,7 @@ class ExportTarget(ABC):
         """Return the token ids of texts, as the runtime cuts them; if ``has_tokenizer``."""
         raise NotImplementedError
 
-    def usage(self, checkpoint: "Checkpoint") -> list[str]:
+    def usage(self, checkpoint: "Checkpoint", report: ExportReport) -> list[str]:
         """Return lines of the model card that show how the runtime's own program runs the model."""
         return []
 

@@ -9,7 +9,7 @@ import numpy as np
 from zoo.checkpoint import Checkpoint, load_text_tokenizer
 from zoo.errors import VerificationError
 from zoo.exporting.quantization.agreement import TARGET, TextBatch, why_no_texts
-from zoo.exporting.targets.report import GenerationAgreement
+from zoo.exporting.report import GenerationAgreement
 from zoo.families.base import DECODER_TOKENS
 from zoo.families.onnx import LOGITS
 from zoo.inference.generation.config import GenerationConfig, token_ids

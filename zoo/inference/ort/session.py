@@ -80,6 +80,11 @@ class GraphSession(Session):
             check_result(self._name, name, value, self._spec.outputs[name], sizes)
         return {name: value.astype(np.float32, copy=False) for name, value in results.items()}
 
+    @property
+    def cached_graphs(self) -> OrtDecoder | None:
+        """The graphs with their key-value cache; ``None`` without one."""
+        return self._graphs
+
     def use_adapter(self, tensors: "Mapping[str, Floats]") -> None:
         """Give the graph the tensors of an adapter, which are inputs of it, in each run."""
         taken = {value.name for value in self._session.get_overridable_initializers()}

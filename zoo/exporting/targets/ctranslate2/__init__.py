@@ -9,6 +9,7 @@ from zoo.overrides import override
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
+    from zoo.exporting.report import ExportReport
     from zoo.families.base import Family
     from zoo.inference.session import Session
     from zoo.sentence_models.pooling import Pooling
@@ -64,7 +65,7 @@ class CTranslate2(ExportTarget):
         return encode(checkpoint, directory / self.folder, texts)
 
     @override
-    def usage(self, checkpoint: "Checkpoint") -> list[str]:
+    def usage(self, checkpoint: "Checkpoint", report: "ExportReport") -> list[str]:
         if checkpoint.model.tokenizer is None:
             return []
         kind, result = "Encoder", "forward_batch([tokens]).last_hidden_state"

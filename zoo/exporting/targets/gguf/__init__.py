@@ -9,6 +9,7 @@ from zoo.overrides import override
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
+    from zoo.exporting.report import ExportReport
     from zoo.exporting.targets.mixture import Mixture
     from zoo.families.base import Family
     from zoo.inference.session import Session
@@ -135,6 +136,6 @@ class Gguf(ExportTarget):
         return GgufMixture(checkpoint, precision)
 
     @override
-    def usage(self, checkpoint: "Checkpoint") -> list[str]:
+    def usage(self, checkpoint: "Checkpoint", report: "ExportReport") -> list[str]:
         command = "llama-cli" if checkpoint.head.has_cache else "llama-embedding"
         return ["", "With llama.cpp:", "", "```console", f"$ {command} -m {FILE} -p TEXT", "```"]

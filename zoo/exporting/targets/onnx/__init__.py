@@ -1,12 +1,13 @@
-"""ONNX graphs for ONNX Runtime; see ``zoo.exporting.export``."""
+"""ONNX graphs for ONNX Runtime."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
 from zoo.errors import UsageError
+from zoo.exporting.report import ExportReport
 from zoo.exporting.targets.base import (
     ExportSettings,
     ExportTarget,
@@ -16,13 +17,15 @@ from zoo.exporting.targets.base import (
 )
 from zoo.inference import INT4, INT8, QUANTIZED
 from zoo.overrides import override
+from zoo.version import package_version
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
+    from zoo.exporting.card import CardFacts
+    from zoo.exporting.quantization.quantize import Quantization
     from zoo.exporting.quantization.variants import QuantizationPlan
-    from zoo.exporting.report import ExportReport
     from zoo.families.base import Family
-    from zoo.inference.session import Session
+    from zoo.inference.session import Arrays, Session
     from zoo.sentence_models.pooling import Pooling
 
 
@@ -95,7 +98,22 @@ class Onnx(ExportTarget):
     }
     options_type: ClassVar[type[TargetOptions]] = OnnxOptions
     options: OnnxOptions
+    compares_texts = False  # its quantized copies are compared on texts
     combines_precisions = True
+
+    @property
+    def external_over(self) -> int:
+        """Number of bytes of weights that get a file of their own."""
+        from zoo.exporting.graph.onnx_file import EXTERNAL_OVER  # imports ONNX Runtime
+
+        return EXTERNAL_OVER
+
+    @property
+    @override
+    def report_type(self) -> type[ExportReport]:
+        from zoo.exporting.graph.report import OnnxReport  # imports NumPy
+
+        return OnnxReport
 
     @property
     @override
@@ -133,69 +151,127 @@ class Onnx(ExportTarget):
         return (*(graphs or ["float32"]), *copies)
 
     @override
-    def export(  # type: ignore[override]
-        self, checkpoint: "Checkpoint", directory: Path, settings: ExportSettings
-    ) -> "ExportReport":
-        from zoo.exporting.export import export_onnx  # imports torch
+    def check_settings(self, checkpoint: "Checkpoint", settings: ExportSettings) -> None:
+        from zoo.exporting.targets.onnx.variants import check_variants
 
-        names = [name for name in (settings.precision, *settings.more_precisions) if name]
-        dtype, *copies = self.resolve_precisions(names)
-        return export_onnx(
+        dtype = self.resolve_precisions(settings.precisions)[0]
+        plan = self._quantization(settings)
+        check_variants(checkpoint, self.options, dtype, plan, settings.adapters)
+
+    @override
+    def write(
+        self, checkpoint: "Checkpoint", directory: Path, precision: str
+    ) -> Mapping[str, Any] | None:
+        from zoo.exporting.targets.onnx.write import write_onnx, write_quantized_graphs
+
+        size = self.external_over
+        if precision not in QUANTIZED:
+            return write_onnx(checkpoint, directory, self.options, precision, external_over=size)
+        method = self._method(precision)
+        write_quantized_graphs(checkpoint, directory, self.options, method, external_over=size)
+        return None
+
+    @override
+    def open(
+        self, checkpoint: "Checkpoint", directory: Path, precision: str, threads: int | None = None
+    ) -> "Session":
+        from zoo.exporting.targets.onnx.session import open_graphs
+
+        return open_graphs(checkpoint, directory, precision, threads)
+
+    @override
+    def runs(
+        self, session: "Session", inputs: "Arrays", lengths: Sequence[int], number: int
+    ) -> "Iterator[tuple[int, Arrays]]":
+        from zoo.exporting.targets.onnx.session import cached_runs
+        from zoo.inference.ort.session import GraphSession
+
+        graphs = session.cached_graphs if isinstance(session, GraphSession) else None
+        if graphs is None:
+            return super().runs(session, inputs, lengths, number)
+        return cached_runs(graphs, inputs, lengths, number)
+
+    @override
+    def add_variants(
+        self,
+        checkpoint: "Checkpoint",
+        directory: Path,
+        report: ExportReport,
+        settings: ExportSettings,
+    ) -> None:
+        from zoo.exporting.graph.report import OnnxReport
+        from zoo.exporting.targets.onnx.variants import add_variants
+
+        assert isinstance(report, OnnxReport), "it is the type of the target's reports"
+        add_variants(
             checkpoint,
             directory,
-            opset=self.options.opset,
-            force=settings.force,
-            managed=settings.managed,
-            dtype=dtype,
-            cache=self.options.cache,
-            optimize=self.options.optimize,
-            quantization=self._quantization(copies, settings.quantization),
-            only=self.options.only,
-            pooled=self.options.pooled,
-            dim=self.options.dim,
-            adapters=settings.adapters,
+            report,
+            self.options,
+            self._quantization(settings),
+            settings.adapters,
+            external_over=self.external_over,
         )
 
-    def _quantization(
-        self, copies: Sequence[str], plan: "QuantizationPlan | None"
-    ) -> "QuantizationPlan | None":
+    @override
+    def hub_keys(self, report: ExportReport) -> Mapping[str, Any]:
+        from zoo.exporting.graph.report import OnnxReport
+        from zoo.exporting.targets.onnx.variants import transformers_js_config
+
+        assert isinstance(report, OnnxReport), "it is the type of the target's reports"
+        return transformers_js_config(report)
+
+    @override
+    def card_facts(self, report: ExportReport) -> "CardFacts":
+        from zoo.exporting.graph.report import OnnxReport
+        from zoo.exporting.targets.onnx.card import onnx_facts
+
+        assert isinstance(report, OnnxReport), "it is the type of the target's reports"
+        return onnx_facts(report)
+
+    @override
+    def usage(self, checkpoint: "Checkpoint", report: ExportReport) -> list[str]:
+        from zoo.exporting.graph.report import OnnxReport
+        from zoo.exporting.targets.onnx.card import usage_lines
+
+        assert isinstance(report, OnnxReport), "it is the type of the target's reports"
+        return list(usage_lines(checkpoint, report))
+
+    @override
+    def versions(self) -> dict[str, str]:
+        versions = {}
+        for package in ("onnx", "onnxscript", "onnxruntime"):
+            versions[package] = package_version(package) or "unknown"
+        return versions
+
+    def _quantization(self, settings: ExportSettings) -> "QuantizationPlan | None":
         """Return how the quantized copies are made and compared; ``None`` for none."""
         from dataclasses import replace
 
-        from zoo.exporting.quantization.quantize import BLOCK_SIZES, Quantization
         from zoo.exporting.quantization.variants import QuantizationPlan
 
-        static = self.options.int8 == "static"
+        _, *copies = self.resolve_precisions(settings.precisions)
         if self.options.block_size is not None and INT4 not in copies:
             raise unused_option("--block-size", "--int4")
-        if self.options.calibration is not None and not (INT8 in copies and static):
+        uses_texts = INT8 in copies and self.options.int8 == "static"
+        if self.options.calibration is not None and not uses_texts:
             raise unused_option("--calibration", "--int8 static")
-        if not copies:
-            return plan
-        methods = []
-        for dtype in copies:
-            if dtype == INT8:
-                methods.append(Quantization(INT8, static=static))
-            else:
-                block_size = self.options.block_size or BLOCK_SIZES[0]
-                methods.append(Quantization(INT4, block_size=block_size))
-        plan = plan or QuantizationPlan()
-        return replace(plan, methods=methods, calibration_file=self.options.calibration)
+        plan = settings.quantization or QuantizationPlan()
+        if copies:
+            methods = [self._method(dtype) for dtype in copies]
+            return replace(plan, methods=methods, calibration_file=self.options.calibration)
+        return plan if plan.methods else None
+
+    def _method(self, dtype: str) -> "Quantization":
+        """Return how weights are quantized."""
+        from zoo.exporting.quantization.quantize import BLOCK_SIZES, Quantization
+
+        if dtype == INT8:
+            return Quantization(INT8, static=self.options.int8 == "static")
+        return Quantization(INT4, block_size=self.options.block_size or BLOCK_SIZES[0])
 
     @override
     def refusal(
         self, family: "Family", config: Any, head: str, pooling: "Pooling | None" = None
     ) -> str | None:
         return None
-
-    @override
-    def write(self, checkpoint: "Checkpoint", directory: Path, precision: str) -> None:
-        raise UsageError("graphs are written with their comparison", "call export")
-
-    @override
-    def open(
-        self, checkpoint: "Checkpoint", directory: Path, precision: str, threads: int | None = None
-    ) -> "Session":
-        from zoo.inference.ort.session import OnnxSession
-
-        return OnnxSession.checked(checkpoint, None, threads, precision)

@@ -9,6 +9,7 @@ from zoo.overrides import override
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
+    from zoo.exporting.report import ExportReport
     from zoo.exporting.targets.mixture import Mixture
     from zoo.families.base import Family
     from zoo.inference.session import Session
@@ -57,7 +58,7 @@ class OpenVino(ExportTarget):
         return IrMixture(checkpoint, self.folder)
 
     @override
-    def usage(self, checkpoint: "Checkpoint") -> list[str]:
+    def usage(self, checkpoint: "Checkpoint", report: "ExportReport") -> list[str]:
         if checkpoint.model.pooling is None:
             return []
         from zoo.hub.upload.plan import PLACEHOLDER

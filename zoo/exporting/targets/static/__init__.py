@@ -12,7 +12,7 @@ from zoo.overrides import override
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
-    from zoo.exporting.targets.report import TargetReport
+    from zoo.exporting.report import ExportReport
     from zoo.families.base import Family
     from zoo.inference.session import Session
     from zoo.sentence_models.pooling import Pooling
@@ -73,7 +73,7 @@ class Static(ExportTarget):
     @override
     def export(
         self, checkpoint: "Checkpoint", directory: Path, settings: ExportSettings
-    ) -> "TargetReport":
+    ) -> "ExportReport":
         from zoo.exporting.targets.static.export import export_static  # imports torch
 
         return export_static(self, checkpoint, directory, settings)
@@ -91,7 +91,7 @@ class Static(ExportTarget):
         return StaticSession(checkpoint, directory, precision)
 
     @override
-    def usage(self, checkpoint: "Checkpoint") -> list[str]:
+    def usage(self, checkpoint: "Checkpoint", report: "ExportReport") -> list[str]:
         from zoo.hub.upload.plan import PLACEHOLDER
 
         return [

@@ -11,18 +11,17 @@ from safetensors.numpy import save_file
 from zoo.checkpoint import CONFIG, TOKENIZER, WEIGHTS, Checkpoint, SourceRecord, load_checkpoint
 from zoo.conversion.convert import convert
 from zoo.errors import UsageError
-from zoo.exporting.export import check_weights
+from zoo.exporting.card import export_card
+from zoo.exporting.gate import probe_texts, require_agreement
 from zoo.exporting.layout import write_hub_files
 from zoo.exporting.quantization.agreement import Summary, rank_correlation, read_texts
 from zoo.exporting.quantization.variants import QuantizationPlan
-from zoo.exporting.report import Agreement, at_least_0
+from zoo.exporting.report import Agreement, ExportReport, at_least_0
 from zoo.exporting.targets.base import ExportSettings
-from zoo.exporting.targets.card import target_card
-from zoo.exporting.targets.checked_export import probe_texts, require_agreement
-from zoo.exporting.targets.report import TargetReport
 from zoo.exporting.targets.requirements import require_held
 from zoo.exporting.targets.static.vectors import mean, static_vectors
 from zoo.exporting.targets.static.vocabulary import vocabulary_of
+from zoo.exporting.weights import check_weights
 from zoo.hub.source import CheckpointDir
 from zoo.inference.processing.records import as_records
 from zoo.inference.torch_session import TorchSession
@@ -54,7 +53,7 @@ KINDS = {"float32": np.float32, "float16": np.float16}
 
 def export_static(
     target: "Static", checkpoint: Checkpoint, directory: Path, settings: ExportSettings
-) -> TargetReport:
+) -> ExportReport:
     """Distil a model into static embeddings, and publish them if they rank texts alike."""
     check_unicode(directory.absolute(), "the directory of the export")
     precision = target.check_precision(settings.precision)
@@ -81,7 +80,7 @@ def export_static(
             sif_coefficient=target.options.sif_coefficient or None,
         )
         (staging / WEIGHTS).write_bytes((scratch / "hub" / WEIGHTS).read_bytes())
-        report = TargetReport(
+        report = ExportReport(
             target=target.name,
             title=target.title,
             dtype=precision,
@@ -102,7 +101,7 @@ def export_static(
             made,
             staging,
             dtype=precision,
-            card=target_card(target, made, report),
+            card=export_card(target, made, report),
             record=report.to_dict(),
             tensors=report.tensors,
         )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from zoo.checkpoint import Checkpoint, load_text_tokenizer
 from zoo.errors import UsageError, VerificationError
-from zoo.exporting.export import check_weights, require_fits
+from zoo.exporting.card import export_card
 from zoo.exporting.layout import unreadable_elsewhere, write_hub_files
 from zoo.exporting.quantization.agreement import (
     TARGET,
@@ -29,14 +29,26 @@ from zoo.exporting.quantization.agreement import (
 )
 from zoo.exporting.quantization.search import DropError
 from zoo.exporting.quantization.variants import QUICK_BATCHES, QuantizationPlan
-from zoo.exporting.report import Agreement, Difference, ShapeCheck
+from zoo.exporting.report import (
+    Agreement,
+    Difference,
+    ExportReport,
+    ShapeCheck,
+    TokenizerAgreement,
+)
 from zoo.exporting.targets.base import ExportSettings, ExportTarget
-from zoo.exporting.targets.card import target_card
 from zoo.exporting.targets.generated import Generated
 from zoo.exporting.targets.mixture import find_kept
-from zoo.exporting.targets.report import TargetReport, TokenizerAgreement
 from zoo.exporting.targets.requirements import TYPES, require_held
-from zoo.exporting.validate import ReferenceBatch, difference, require_equal, run_reference, worst
+from zoo.exporting.validate import (
+    ReferenceBatch,
+    difference,
+    require_equal,
+    run_reference,
+    shape_check,
+    worst,
+)
+from zoo.exporting.weights import HALF_PRECISIONS, check_weights, require_fits
 from zoo.families.onnx import EMBEDDING, OnnxSpec
 from zoo.families.random_inputs import axis_lengths
 from zoo.inference import load_session
@@ -58,11 +70,12 @@ SHOWN = 8  # texts of a message
 
 def export_to(
     target: ExportTarget, checkpoint: Checkpoint, directory: Path, settings: ExportSettings
-) -> TargetReport:
+) -> ExportReport:
     """Write a model for a runtime, compare it with torch, and publish it if they agree."""
     check_unicode(directory.absolute(), "the directory of the export")
-    precision = target.check_precision(settings.precision)
+    precision = target.resolve_precisions(settings.precisions)[0]
     require_held(target, checkpoint)
+    target.check_settings(checkpoint, settings)
     if missing := target.writer_problem():
         raise UsageError(f"{target.title} is not available: {missing}", target.install)
     problem = target.model_problem(checkpoint.family, checkpoint.config, checkpoint.head_name)
@@ -77,15 +90,15 @@ def export_to(
             f"{target.title} is not available, so nothing can be compared with torch: {problem}",
             f"{target.runtime_install()}, or add --unverified",
         )
-    plan = settings.quantization or QuantizationPlan(())
+    plan = settings.quantization or QuantizationPlan()
     output = atomic_directory(
         directory, force=settings.force, sources=[checkpoint.path], managed=settings.managed
     )
     with output as staging, progress("exporting"):
         weights = check_weights(checkpoint)
         require_fits(checkpoint, precision)
-        target.write(checkpoint, staging, precision)
-        report = TargetReport(
+        details = target.write(checkpoint, staging, precision)
+        report = target.report_type(
             target=target.name,
             title=target.title,
             dtype=precision,
@@ -96,6 +109,7 @@ def export_to(
             weights=weights,
             unreadable_elsewhere=unreadable_elsewhere(checkpoint),
             unverified=problem,
+            **(details or {}),
         )
         if problem is None:
             if target.has_tokenizer and why_no_texts(checkpoint) is None:
@@ -106,18 +120,20 @@ def export_to(
                     report,
                     allowed=settings.allow_tokenizer_differences,
                 )
-            Reference.of(checkpoint, target, plan).compare(target, staging, report, plan)
+            Reference.of(checkpoint, target, report, plan).compare(target, staging, report, plan)
             report.validated = True
+        target.add_variants(checkpoint, staging, report, settings)
         files = sorted(path for path in staging.rglob("*") if path.is_file())
         report.files = [path.relative_to(staging).as_posix() for path in files]
         report.bytes = sum(path.stat().st_size for path in files)
         write_hub_files(
             checkpoint,
             staging,
-            dtype=precision if precision in ("float16", "bfloat16") else "float32",
-            card=target_card(target, checkpoint, report),
+            dtype=precision if precision in HALF_PRECISIONS else "float32",
+            card=export_card(target, checkpoint, report),
             record=report.to_dict(),
             tensors=report.tensors,
+            more=target.hub_keys(report),
         )
     return report
 
@@ -142,11 +158,17 @@ class Reference:
 
     @classmethod
     def of(
-        cls, checkpoint: Checkpoint, target: ExportTarget, plan: QuantizationPlan
+        cls,
+        checkpoint: Checkpoint,
+        target: ExportTarget,
+        report: ExportReport,
+        plan: QuantizationPlan,
     ) -> "Reference":
         """Run a model in torch on random tokens of all lengths, and on texts."""
         spec = checkpoint.onnx_spec
-        samples = make_samples(checkpoint, [*probe_texts(), *read_texts(plan.eval_file)])
+        samples = []
+        if target.compares_texts:
+            samples = make_samples(checkpoint, [*probe_texts(), *read_texts(plan.eval_file)])
         if not target.reads_token_types:
             spec = replace(spec, inputs={n: a for n, a in spec.inputs.items() if n != TYPES})
             samples = [
@@ -154,7 +176,8 @@ class Reference:
                 for s in samples
             ]
         model = load_model(checkpoint, torch.float32)
-        batches = run_reference(model, spec, checkpoint.config, UNTRACED)
+        rows, tokens = report.traced or UNTRACED
+        batches = run_reference(model, spec, checkpoint.config, (rows, tokens))
         outputs = []
         for sample in samples:
             arrays = {name: np.ascontiguousarray(a) for name, a in sample.inputs.items()}
@@ -165,12 +188,13 @@ class Reference:
         if target.generates and checkpoint.head.has_cache:
             generated = Generated.of(checkpoint, model, samples)
         metric = 0.0
-        if plan.metric is not None:
+        is_quantized = target.precisions[report.dtype].tolerance is None
+        if plan.metric is not None and is_quantized:
             metric = plan.metric.measure(load_session(checkpoint, "cpu"))[1]
         return cls(checkpoint, spec, batches, samples, outputs, generated, metric)
 
     def compare(
-        self, target: ExportTarget, folder: Path, report: TargetReport, plan: QuantizationPlan
+        self, target: ExportTarget, folder: Path, report: ExportReport, plan: QuantizationPlan
     ) -> None:
         """Run the written files in their runtime, and raise an error if they differ from torch."""
         precision = target.precisions[report.dtype]
@@ -182,33 +206,47 @@ class Reference:
                 f"{target.title} returns {', '.join(session.outputs) or 'nothing'}, where the "
                 f"model returns {', '.join(self.spec.outputs)}"
             )
-        report.tolerance, report.reason = precision.tolerance, precision.reason
+        if report.tolerance is None:
+            report.tolerance = precision.tolerance
+        report.reason = precision.reason
         self._leave_out_short(session.min_tokens)
-        if precision.tolerance is None:
+        if report.tolerance is None:
             result = self._agreement(session, plan)
             if not result.drop <= plan.max_drop:
                 del session  # it may map the files
                 report.kept = self._keep(target, folder, report.dtype, plan, result)
                 session = target.open(self.checkpoint, folder, report.dtype, threads)
-        report.checks = [self._check(session, batch) for batch in self.batches]
+        report.checks = self._checks(target, session)
+        report.max_rel = max(check.worst for check in report.checks)
+        report.argmax_agreement = worst(report.checks)["argmax_agreement"]
+        if report.tolerance is not None:
+            require_equal(report.checks, report.tolerance, target.title)
+        if target.compares_texts:
+            report.agreement = self._agreement(session, plan)
+            if report.tolerance is None:
+                report.max_drop = plan.max_drop
+                require_agreement(report.agreement, plan.max_drop, report.dtype)
+        if self.generated is not None:
+            report.generation = self.generated.compare(session, report.tolerance)
+
+    def _checks(self, target: ExportTarget, session: Session) -> list[ShapeCheck]:
+        """Compare a session with torch on random tokens, and on texts."""
+        checks: list[ShapeCheck] = []
+        with progress("comparing", len(self.batches), unit="batches") as advance:
+            for number, batch in enumerate(self.batches):
+                for past, outputs in target.runs(session, batch.inputs, batch.lengths, number):
+                    checks.append(self._check(session, batch, outputs, past))
+                    del outputs  # logits of a large vocabulary are freed before the next ones
+                advance(1)
         for sample, outputs in zip(self.samples, self.outputs, strict=True):
             # as a batch, where an output is of tokens of one length
             if set(sample.inputs) == set(self.spec.inputs) and TARGET not in sample.inputs:
                 lengths = sample.mask.sum(1).tolist()
                 batch = ReferenceBatch(lengths, sample.inputs, outputs)
-                check = self._check(session, batch)
+                check = self._check(session, batch, session.run(batch.inputs, session.outputs))
                 check.texts = why_no_texts(self.checkpoint) is None
-                report.checks.append(check)
-        report.max_rel = max(check.worst for check in report.checks)
-        report.argmax_agreement = worst(report.checks)["argmax_agreement"]
-        if precision.tolerance is not None:
-            require_equal(report.checks, precision.tolerance, target.title)
-        report.agreement = self._agreement(session, plan)
-        if precision.tolerance is None:
-            report.max_drop = plan.max_drop
-            require_agreement(report.agreement, plan.max_drop, report.dtype)
-        if self.generated is not None:
-            report.generation = self.generated.compare(session, precision.tolerance)
+                checks.append(check)
+        return checks
 
     def _agreement(
         self, session: Session, plan: QuantizationPlan, *, quick: bool = False
@@ -279,9 +317,10 @@ class Reference:
                 self.samples.append(TextBatch(inputs, sample.mask[rows], targets))
                 self.outputs.append({name: array[rows] for name, array in outputs.items()})
 
-    def _check(self, session: Session, batch: ReferenceBatch) -> ShapeCheck:
+    def _check(
+        self, session: Session, batch: ReferenceBatch, actual: Arrays, past: int = 0
+    ) -> ShapeCheck:
         real = axis_lengths(self.spec, batch.lengths)
-        actual = session.run(batch.inputs, session.outputs)
         mask = batch.inputs[MASK].astype(bool) if MASK in batch.inputs else None
         expected = self._named(batch.outputs, session.outputs, mask)
         axes = {**self.spec.outputs, EMBEDDING: ("batch", "size")}
@@ -289,9 +328,7 @@ class Reference:
             name: difference(name, expected[name], actual[name], real, axes[name])
             for name in session.outputs
         }
-        rows, tokens = len(batch.lengths), max(batch.lengths)
-        padding = rows * tokens - sum(batch.lengths)
-        return ShapeCheck(batch=rows, tokens=tokens, padding=padding, outputs=outputs)
+        return shape_check(batch.lengths, outputs, past)
 
     def _named(
         self,
@@ -330,7 +367,7 @@ def compare_tokenizers(
     target: ExportTarget,
     checkpoint: Checkpoint,
     folder: Path,
-    report: TargetReport,
+    report: ExportReport,
     *,
     allowed: bool,
 ) -> None:

@@ -1,0 +1,57 @@
+"""Exports to ONNX, as tests make them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from zoo.checkpoint import Checkpoint
+from zoo.exporting.graph.report import OnnxReport
+from zoo.exporting.quantization.variants import QuantizationPlan
+from zoo.exporting.targets.base import ExportSettings
+from zoo.exporting.targets.onnx import Onnx, OnnxOptions
+from zoo.overrides import override
+
+
+class Divided(Onnx):
+    """Graphs whose weights are in files of their own over a number of bytes."""
+
+    def __init__(self, external_over: int) -> None:
+        super().__init__()
+        self._external_over = external_over
+
+    @property
+    @override
+    def external_over(self) -> int:
+        return self._external_over
+
+
+def export_onnx(
+    checkpoint: Checkpoint,
+    directory: Path,
+    *,
+    dtype: str | None = None,
+    force: bool = False,
+    quantization: QuantizationPlan | None = None,
+    adapters: Sequence[Checkpoint] = (),
+    external_over: int | None = None,
+    **options: Any,
+) -> OnnxReport:
+    """Export a checkpoint to ONNX.
+
+    Args:
+        checkpoint: a checkpoint with weights.
+        directory: directory to write.
+        dtype: precision of the graphs.
+        force: replace an existing export.
+        quantization: quantized copies to write.
+        adapters: models whose adapters are inputs.
+        external_over: number of bytes of weights that get a file of their own.
+        **options: options of the target.
+    """
+    target = Onnx(OnnxOptions(**options)) if external_over is None else Divided(external_over)
+    settings = ExportSettings(
+        precision=dtype, force=force, quantization=quantization, adapters=adapters
+    )
+    report = target.export(checkpoint, directory, settings)
+    assert isinstance(report, OnnxReport)
+    return report

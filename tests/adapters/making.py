@@ -24,7 +24,7 @@ def write_random_adapter(
         settings: name of the method, as ``method``, and its settings.
     """
     model = load_model(base)
-    adaptable = AdaptableModel.of(model, base.family, base.config, base.head_name)
+    adaptable = AdaptableModel.from_model(model, base.family, base.config, base.head_name)
     before = dict(model.state_dict())
     method = parse_adapter(settings).resolved(adaptable)
     method.add_to(model, adaptable)

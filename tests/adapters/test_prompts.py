@@ -140,7 +140,7 @@ def with_adapter(base: Path, method: str) -> nn.Module:
     checkpoint = resolve_checkpoint(str(base))
     model = load_model(checkpoint)
     family, config, head = checkpoint.family, checkpoint.config, checkpoint.head_name
-    adaptable = AdaptableModel.of(model, family, config, head)
+    adaptable = AdaptableModel.from_model(model, family, config, head)
     torch.manual_seed(2)
     parse_adapter({"method": method, "num_virtual_tokens": TOKENS}).add_to(model, adaptable)
     return model.eval()

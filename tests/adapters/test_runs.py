@@ -208,7 +208,7 @@ def test_every_family_has_default_targets(name: str, method: str) -> None:
     with init_empty_weights():
         model = family.model(config, "none")
         before = dict(model.named_parameters())
-        adaptable = AdaptableModel.of(model, family, config, "none")
+        adaptable = AdaptableModel.from_model(model, family, config, "none")
         method_of = parse_adapter({"method": method, **SMALL.get(method, {})})
         if (name, method) in NOT_FOR:
             with pytest.raises(UsageError, match=NOT_FOR[name, method]):
@@ -229,7 +229,7 @@ def test_shared_layers_have_one_adapter(tmp_path: Path) -> None:
         tmp_path / "base", family=get_family("albert"), num_layers=3, dropout=0.0
     )
     adaptable = adaptable_of(base)
-    names = [part.name for site in adaptable.sites_of(("query",)) for part in site.parts.values()]
+    names = [part.name for site in adaptable.find_sites(("query",)) for part in site.parts.values()]
     assert len(names) == 1
 
 
@@ -237,7 +237,7 @@ def adaptable_of(base: Any) -> Any:
     from zoo.adapters.targets import AdaptableModel
     from zoo.inference.load_model import load_model
 
-    return AdaptableModel.of(load_model(base), base.family, base.config, base.head_name)
+    return AdaptableModel.from_model(load_model(base), base.family, base.config, base.head_name)
 
 
 def pretraining(model: Path, tmp_path: Path, method: str, **changes: Any) -> dict[str, Any]:

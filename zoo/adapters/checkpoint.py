@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from zoo.families.onnx import OnnxSpec
 
 
-FOREIGN_CONFIG = "adapter_config.json"  # of peft, and of AdapterHub's library
-SHOWN_FOLDERS = 5
+FOREIGN_CONFIG = "adapter_config.json"  # peft and AdapterHub's library write it.
+MAX_FOLDERS_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class AdaptedCheckpoint(Checkpoint):
     adapters: tuple[Checkpoint, ...]  # the adapters, in the order in which they are applied
 
     @classmethod
-    def of(cls, base: Checkpoint, adapters: Sequence[Checkpoint]) -> Self:
+    def from_adapters(cls, base: Checkpoint, adapters: Sequence[Checkpoint]) -> Self:
         """Return a model with adapters."""
         if base.is_export and len(adapters) > 1:
             raise UsageError(f"{base.path} is a graph for one adapter at a time", "give one")
@@ -57,16 +57,19 @@ class AdaptedCheckpoint(Checkpoint):
                     "give each --adapter once",
                 )
         last = adapters[-1]
-        own = [adapter for adapter in adapters if has_own_tokenizer(adapter)]
-        if len({adapter.tokenizer_file.read_bytes() for adapter in own}) > 1:
+        with_tokenizer = [adapter for adapter in adapters if has_own_tokenizer(adapter)]
+        tokenizers = {adapter.tokenizer_file.read_bytes() for adapter in with_tokenizer}
+        if len(tokenizers) > 1:
             raise UsageError(
-                f"{own[0].path} and {own[1].path} have different tokenizers", "give one of them"
+                f"{with_tokenizer[0].path} and {with_tokenizer[1].path} have different tokenizers",
+                "give one of them",
             )
-        if own and own[-1] is not last:
+        if with_tokenizer and with_tokenizer[-1] is not last:
+            adapter = with_tokenizer[-1]
             raise UsageError(
-                f"{own[-1].path} has a tokenizer of its own, and {last.path} was trained with the "
+                f"{adapter.path} has a tokenizer of its own, and {last.path} was trained with the "
                 "base's",
-                f"`zoo adapter merge {own[-1].name} -o DIR` makes a base for the other adapters",
+                f"`zoo adapter merge {adapter.name} -o DIR` makes a base for the other adapters",
             )
         return cls(
             last.path, last.model, last.manifest, last.family, last.config, base, tuple(adapters)
@@ -80,8 +83,9 @@ class AdaptedCheckpoint(Checkpoint):
     @property
     @override
     def tokenizer_file(self) -> Path:
-        own = has_own_tokenizer(self.adapters[-1])
-        return super().tokenizer_file if own else self.base.tokenizer_file
+        if has_own_tokenizer(self.adapters[-1]):
+            return super().tokenizer_file
+        return self.base.tokenizer_file
 
     @property
     @override
@@ -95,8 +99,10 @@ class AdaptedCheckpoint(Checkpoint):
     @property
     @override
     def module_holder(self) -> Checkpoint:
-        wanted = set(module_weight_files(self.model.pooling))
-        return self.adapters[-1] if wanted <= self.manifest.files.keys() else self.base
+        files = set(module_weight_files(self.model.pooling))
+        if files <= self.manifest.files.keys():
+            return self.adapters[-1]
+        return self.base
 
     @property
     def can_merge(self) -> bool:
@@ -117,40 +123,42 @@ class AdaptedCheckpoint(Checkpoint):
 
 
 def hint_of_subfolders(path: Path) -> str:
-    """Return what to do with a directory whose subfolders are adapters; empty for none."""
-    # The Hub has such repositories: one folder for each language, layer or training step.
-    own = {file.parent for file in path.glob(f"*/{ADAPTER}")}
-    patterns = (f"*/{FOREIGN_CONFIG}", f"*/*/{FOREIGN_CONFIG}")
-    foreign = {file.parent for pattern in patterns for file in path.glob(pattern)} - own
-    folders = sorted(own | foreign)
+    """Return what to do with a directory whose subfolders are adapters; empty for none.
+
+    The Hub has such repositories, with one folder for each language, layer or training step.
+    """
+    zoo_folders = {file.parent for file in path.glob(f"*/{ADAPTER}")}
+    folders = set(zoo_folders)
+    for pattern in (f"*/{FOREIGN_CONFIG}", f"*/*/{FOREIGN_CONFIG}"):
+        folders.update(file.parent for file in path.glob(pattern))
     if not folders:
         return ""
-    first = folders[0]
-    names = first_names([str(folder.relative_to(path)) for folder in folders], SHOWN_FOLDERS)
-    are = (
-        f"its folder {names} is an adapter"
-        if len(folders) == 1
-        else f"its folders {names} are adapters"
-    )
-    if first in own:
-        return f"{are}: give {first}"
-    command = shlex.join(["zoo", "convert", str(first), "--base", "REF", "-o", "DIR"])
-    return f"{are}: `{command}` converts {'it' if len(folders) == 1 else 'one'}"
+    paths = sorted(folders)
+    names = first_names([str(folder.relative_to(path)) for folder in paths], MAX_FOLDERS_SHOWN)
+    if len(paths) == 1:
+        statement = f"its folder {names} is an adapter"
+        pronoun = "it"
+    else:
+        statement = f"its folders {names} are adapters"
+        pronoun = "one"
+    first_path = paths[0]
+    if first_path in zoo_folders:
+        return f"{statement}: give {first_path}"
+    command = shlex.join(["zoo", "convert", str(first_path), "--base", "REF", "-o", "DIR"])
+    return f"{statement}: `{command}` converts {pronoun}"
 
 
 def load_adapter(path: Path) -> Checkpoint:
     """Read the records of an adapter."""
     if not path.is_dir():
-        why = "a file" if path.is_file() else "not there"
-        raise SourceError(f"{path} is not an adapter: it is {why}", "give its directory")
+        reason = "a file" if path.is_file() else "not there"
+        raise SourceError(f"{path} is not an adapter: it is {reason}", "give its directory")
     if not is_checkpoint(path):
-        is_foreign = (path / FOREIGN_CONFIG).is_file()
-        raise UsageError(
-            f"{path} is not an adapter: it has no {MANIFEST}",
-            f"`zoo convert {path} -o DIR` converts one of peft"
-            if is_foreign
-            else hint_of_subfolders(path) or "give the directory of an adapter",
-        )
+        if (path / FOREIGN_CONFIG).is_file():
+            hint = f"`zoo convert {path} -o DIR` converts one of peft"
+        else:
+            hint = hint_of_subfolders(path) or "give the directory of an adapter"
+        raise UsageError(f"{path} is not an adapter: it has no {MANIFEST}", hint)
     adapter = load_checkpoint(path)
     if not adapter.is_adapter:
         raise UsageError(
@@ -205,8 +213,8 @@ def require_finite_tensors(tensors: "Mapping[str, Tensor | NDArray[Any]]", file:
 
 
 def require_base(adapter: Checkpoint, base: Checkpoint) -> None:
-    """Check that an adapter is of a model."""
-    wanted = adapter_record(adapter).base
+    """Check that an adapter was trained for a model."""
+    recorded_base = adapter_record(adapter).base
     if base.is_export:
         require_fit(adapter, adapter_record(adapter), base)
         return
@@ -218,24 +226,24 @@ def require_base(adapter: Checkpoint, base: Checkpoint) -> None:
         raise UsageError(
             f"{adapter.path} is an adapter of a model of {adapter.family.name}, and {base.path} "
             f"is of {base.family.name}",
-            f"its base is {wanted.reference}",
+            f"its base is {recorded_base.reference}",
         )
-    if weights_digest(base.manifest.files) != wanted.weights:
+    if weights_digest(base.manifest.files) != recorded_base.weights:
         raise VerificationError(
-            f"{adapter.path} is an adapter of {wanted.reference}, and {base.path} has other "
+            f"{adapter.path} is an adapter of {recorded_base.reference}, and {base.path} has other "
             "weights: their digests differ",
-            f"give {wanted.reference}, as it was",
+            f"give {recorded_base.reference}, as it was",
         )
 
 
 def find_adapters(folders: Iterable[Path]) -> list[Path]:
     """Return the directories of adapters in directories and up to three levels below them."""
-    found: dict[Path, Path] = {}
+    adapters: dict[Path, Path] = {}  # The resolved path of each adapter, and its path.
     for folder in folders:
         if not folder.is_dir():
             raise SourceError(f"{folder} is not a directory", "give one that exists")
         for depth in range(4):
             for file in sorted(folder.glob("*/" * depth + ADAPTER)):
                 if is_checkpoint(file.parent):
-                    found.setdefault(file.parent.resolve(), file.parent)
-    return list(found.values())
+                    adapters.setdefault(file.parent.resolve(), file.parent)
+    return list(adapters.values())

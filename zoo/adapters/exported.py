@@ -8,8 +8,8 @@ from zoo.checkpoint import ADAPTER, AdapterRecord, BaseRecord, Checkpoint
 from zoo.errors import UsageError, VerificationError
 from zoo.io.tensors.safetensors import SafetensorsReader
 
-# settings of training, which do not change what a trained adapter computes
-OF_TRAINING = ("dropout", "init", "target_modules")
+# Settings of training, which do not change what a trained adapter computes.
+TRAINING_SETTINGS = ("dropout", "init", "target_modules")
 
 
 class AdapterInputs(msgspec.Struct, frozen=True):
@@ -23,8 +23,8 @@ class AdapterInputs(msgspec.Struct, frozen=True):
     has_own_tokenizer: bool = False
 
     @classmethod
-    def of(cls, adapter: Checkpoint, record: AdapterRecord) -> "AdapterInputs":
-        """Return those that an adapter fits."""
+    def from_adapter(cls, adapter: Checkpoint, record: AdapterRecord) -> "AdapterInputs":
+        """Return the inputs that an adapter fits."""
         with SafetensorsReader([adapter.path / ADAPTER]) as reader:
             shapes = {name: list(info.shape) for name, info in sorted(reader.tensors.items())}
         has_own_tokenizer = adapter.tokenizer_file.is_file()
@@ -37,17 +37,19 @@ class AdapterInputs(msgspec.Struct, frozen=True):
         if self.head != other.head:
             return f"it has the head {other.head}, not {self.head}"
         for name in dict.fromkeys((*self.settings, *other.settings)):
-            mine = self.settings.get(name)
-            theirs = other.settings.get(name)
-            if mine != theirs and name not in OF_TRAINING:
-                return f"its {name} is {theirs}, not {mine}"
+            value = self.settings.get(name)
+            other_value = other.settings.get(name)
+            if value != other_value and name not in TRAINING_SETTINGS:
+                return f"its {name} is {other_value}, not {value}"
         for name in dict.fromkeys((*self.tensors, *other.tensors)):
-            before = self.tensors.get(name)
-            after = other.tensors.get(name)
-            if before is None or after is None:
-                return f"{'it' if after is None else 'the graph'} has no {name}"
-            if before != after:
-                return f"its {name} is of shape {tuple(after)}, not {tuple(before)}"
+            shape = self.tensors.get(name)
+            other_shape = other.tensors.get(name)
+            if other_shape is None:
+                return f"it has no {name}"
+            if shape is None:
+                return f"the graph has no {name}"
+            if shape != other_shape:
+                return f"its {name} is of shape {tuple(other_shape)}, not {tuple(shape)}"
         if self.has_own_tokenizer and not other.has_own_tokenizer:
             return "it reads texts with its base's tokenizer, and the graph has another one"
         return None
@@ -66,14 +68,14 @@ def inputs_of(export: Checkpoint) -> AdapterInputs | None:
 
 def require_fit(adapter: Checkpoint, record: AdapterRecord, export: Checkpoint) -> None:
     """Check that an exported graph takes an adapter."""
-    taken = inputs_of(export)
-    if taken is None:
+    inputs = inputs_of(export)
+    if inputs is None:
         raise UsageError(
             f"{export.path} is an exported graph, whose weights an adapter cannot change",
             f"export {record.base.reference} with --adapter {adapter.path}, and --adapter-inputs "
             "for a graph that takes several",
         )
-    difference = taken.difference(AdapterInputs.of(adapter, record))
+    difference = inputs.difference(AdapterInputs.from_adapter(adapter, record))
     if difference is not None:
         raise VerificationError(
             f"{export.path} does not take the adapter {adapter.path}: {difference}",

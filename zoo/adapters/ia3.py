@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import msgspec
 
 from zoo.adapters.base import AdapterMethod
-from zoo.adapters.targets import as_names, matches
+from zoo.adapters.targets import list_names, matches
 from zoo.errors import UsageError
 from zoo.overrides import override
 
@@ -53,16 +53,17 @@ class IA3(AdapterMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
         from zoo.nn.adapters import IA3Adapter, attach_adapter
 
         method = self.resolved(adaptable)
-        for site in adaptable.sites_of(as_names(method.target_modules)):
-            names = [part.name for part in site.parts.values()]
-            inputs = method.feedforward_modules or ()
-            found = [name for name in names if any(matches(name, target) for target in inputs)]
-            if found and len(site.entry.sources) > 1:
+        for site in adaptable.find_sites(list_names(method.target_modules)):
+            input_names = []
+            for part in site.parts.values():
+                if any(matches(part.name, name) for name in method.feedforward_modules or ()):
+                    input_names.append(part.name)
+            if input_names and len(site.entry.sources) > 1:
                 raise UsageError(
-                    f"{found[0]} is one product with {len(site.entry.sources) - 1} more here, and "
-                    "its inputs cannot be scaled",
+                    f"{input_names[0]} is one product with {len(site.entry.sources) - 1} more "
+                    "here, and its inputs cannot be scaled",
                     "leave it out of adapter.feedforward_modules",
                 )
             size, width = site.entry.shape
-            layer = IA3Adapter(site.rows, size, width, scales_input=bool(found))
+            layer = IA3Adapter(site.rows, size, width, scales_input=bool(input_names))
             attach_adapter(model.get_submodule(site.module), layer)

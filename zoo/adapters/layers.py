@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from zoo.adapters.base import AdapterMethod
     from zoo.adapters.targets import AdaptableModel
 
-ADAPTER_PART = ".adapter."  # in the name of a tensor of an adapter, after a point
+ADAPTER_PART = ".adapter."  # The name of an adapter's tensor has it between two parts.
 
 
 @torch.no_grad()
@@ -29,7 +29,7 @@ def add_stored_adapter(
     """Add an adapter to a model, with the values of its file; every tensor of it is used."""
     require_same_tensors(method, adaptable, tensors, file)
     method.add_to(model, adaptable)
-    # the names were compared above; what is missing are the weights of the model itself
+    # The names were compared above: only the weights of the model itself are missing.
     model.load_state_dict(tensors, strict=False, assign=True)
 
 
@@ -39,22 +39,28 @@ def require_same_tensors(
     tensors: Mapping[str, Tensor],
     file: Path,
 ) -> None:
-    """Check that tensors are all that an adapter with these settings has, in their shapes."""
-    # The model that is compared with is empty: settings may ask for more memory than there is.
+    """Check that tensors are all that an adapter with these settings has, in their shapes.
+
+    The model that is compared with is empty: settings may ask for more memory than there is.
+    """
     with init_empty_weights():
         model = adaptable.family.model(adaptable.config, adaptable.head)
-        before = model.state_dict().keys()
+        model_names = model.state_dict().keys()
         try:
             method.add_to(model, adaptable)
-        except UsageError as error:  # the settings are those of a file
+        except UsageError as error:  # The settings come from a file.
             raise VerificationError(f"{file}: {error.what}", error.hint) from error
-    places = {name: t for name, t in model.state_dict().items() if name not in before}
-    wrong = [name for name in places if name not in tensors]
-    wrong += [name for name in tensors if name not in places]
-    wrong += [n for n in places.keys() & tensors.keys() if places[n].shape != tensors[n].shape]
-    if wrong:
+    parameters = {}
+    for name, parameter in model.state_dict().items():
+        if name not in model_names:
+            parameters[name] = parameter
+    mismatches = list(parameters.keys() ^ tensors.keys())
+    for name in parameters.keys() & tensors.keys():
+        if parameters[name].shape != tensors[name].shape:
+            mismatches.append(name)
+    if mismatches:
         raise VerificationError(
-            f"{file}: the tensors do not match its settings: {first_names(sorted(wrong))}",
+            f"{file}: the tensors do not match its settings: {first_names(sorted(mismatches))}",
             "restore it from a copy",
         )
 
@@ -73,12 +79,13 @@ def merge_adapters(model: nn.Module) -> None:
     for _, linear, adapter in list(adapted_modules(model)):
         weight = linear.weight
         bias = linear.bias
-        # at least in float32, so that a sum is rounded once
-        wide = torch.promote_types(weight.dtype, torch.float32)
-        merged = adapter.merge(weight.to(wide), None if bias is None else bias.to(wide))
-        linear.weight = nn.Parameter(merged[0].to(weight), requires_grad=weight.requires_grad)
-        if bias is not None and merged[1] is not None:
-            linear.bias = nn.Parameter(merged[1].to(bias), requires_grad=bias.requires_grad)
+        # The sum is in float32 or float64, so that it is rounded once.
+        sum_dtype = torch.promote_types(weight.dtype, torch.float32)
+        wide_bias = None if bias is None else bias.to(sum_dtype)
+        merged_weight, merged_bias = adapter.merge(weight.to(sum_dtype), wide_bias)
+        linear.weight = nn.Parameter(merged_weight.to(weight), requires_grad=weight.requires_grad)
+        if bias is not None and merged_bias is not None:
+            linear.bias = nn.Parameter(merged_bias.to(bias), requires_grad=bias.requires_grad)
         remove_adapter(linear)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import msgspec
 
 from zoo.adapters.base import AdapterMethod, check_positive, check_sizes
-from zoo.adapters.targets import as_names
+from zoo.adapters.targets import list_names
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class LoRA(AdapterMethod, frozen=True, kw_only=True, forbid_unknown_fields=True)
     def add_to(self, model: "nn.Module", adaptable: "AdaptableModel") -> None:
         from zoo.nn.adapters import attach_adapter
 
-        for site in adaptable.sites_of(as_names(self.resolved(adaptable).target_modules)):
+        for site in adaptable.find_sites(list_names(self.resolved(adaptable).target_modules)):
             size, width = site.entry.shape
             layer = self.layer_type()(
                 site.rows, size, width, rank=self.rank, scaling=self.scaling, dropout=self.dropout

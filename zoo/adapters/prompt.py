@@ -49,11 +49,14 @@ class PromptTuning(VirtualTokens, frozen=True, kw_only=True, forbid_unknown_fiel
             raise UsageError("the model has a prompt already", "give only one --adapter of prompts")
         table: Any = token_embeddings(model)
         outputs = adaptable.family.onnx(adaptable.config, adaptable.head).outputs
-        axes = {name: axes.index("tokens") for name, axes in outputs.items() if "tokens" in axes}
+        token_axes = {}
+        for name, axes in outputs.items():
+            if "tokens" in axes:
+                token_axes[name] = axes.index("tokens")
         prompt = SoftPrompt(
             self.num_virtual_tokens,
             table.embedding_dim,
-            axes,
+            token_axes,
             follows_padding=isinstance(model, CausalBackbone),
         )
         if self.init == "sample_vocab":

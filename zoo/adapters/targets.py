@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ALL_LINEAR = "all-linear"  # all linear maps of the backbone, as in peft
 WEIGHT = ".weight"
-SHOWN = 8
+MAX_NAMES_SHOWN = 8
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class AdaptableModel:
     sites: Sequence[Site]
 
     @classmethod
-    def of(
+    def from_model(
         cls, model: "nn.Module", family: "Family", config: "Config", head: str
     ) -> "AdaptableModel":
         """Return the linear maps of a model with a configuration and head."""
@@ -67,7 +67,7 @@ class AdaptableModel:
             if entry.target not in backbone or module == entry.target:
                 continue
             if len(entry.shape) == 2 and can_adapt(modules[module]):
-                sites.append(Site(module, entry, parts_of(entry)))
+                sites.append(Site(module, entry, list_parts(entry)))
         return cls(model, family, config, head, sites)
 
     @property
@@ -78,51 +78,69 @@ class AdaptableModel:
     @property
     def names(self) -> list[str]:
         """Names of the Hub's modules."""
-        return [part.name for site in self.sites for part in site.parts.values()]
+        names = []
+        for site in self.sites:
+            names += [part.name for part in site.parts.values()]
+        return names
 
-    def select(self, wanted: Sequence[str] | str | None, default: Iterable[str]) -> tuple[str, ...]:
+    def select(
+        self, setting: Sequence[str] | str | None, default: Iterable[str]
+    ) -> tuple[str, ...]:
         """Return the targets of a setting, or the default's as far as the model has them."""
-        if wanted is not None:
-            chosen = as_names(wanted)
-            for target in chosen:
-                if target != ALL_LINEAR and not any(matches(n, target) for n in self.names):
-                    endings = {ending for name in self.names for ending in _endings(name)}
-                    known = sorted(endings, key=len)
+        if setting is not None:
+            targets = list_names(setting)
+            for target in targets:
+                if target != ALL_LINEAR and not self._has_target(target):
                     raise UsageError(
                         f"no linear map of {self.family.name} is called {target!r}",
-                        did_you_mean(target, known) or f"there are {self._endings()}",
+                        self._suggest_targets(target),
                     )
         else:
-            names = self.names
-            chosen = tuple(t for t in default if any(matches(name, t) for name in names))
-        if not chosen:
+            targets = tuple(target for target in default if self._has_target(target))
+        if not targets:
             raise UsageError(
                 f"{self.family.name} has no default targets of adapters with the head {self.head}",
-                f"--set adapter.target_modules=[...] names some of {self._endings()}",
+                f"--set adapter.target_modules=[...] names some of {self._last_names()}",
             )
-        return chosen
+        return targets
 
-    def sites_of(self, targets: Sequence[str]) -> list[Site]:
+    def _has_target(self, target: str) -> bool:
+        return any(matches(name, target) for name in self.names)
+
+    def _suggest_targets(self, target: str) -> str:
+        """Return names that are similar to a target that the model lacks, or all names."""
+        endings = set[str]()
+        for name in self.names:
+            endings.update(_endings(name))
+        suggestion = did_you_mean(target, sorted(endings, key=len))
+        return suggestion or f"there are {self._last_names()}"
+
+    def find_sites(self, targets: Sequence[str]) -> list[Site]:
         """Return the linear maps that targets name, each with the parts that they name."""
-        found = []
+        sites = []
         for site in self.sites:
-            parts = {
-                number: part
-                for number, part in site.parts.items()
-                if any(target == ALL_LINEAR or matches(part.name, target) for target in targets)
-            }
+            parts = {}
+            for number, part in site.parts.items():
+                if any(target == ALL_LINEAR or matches(part.name, target) for target in targets):
+                    parts[number] = part
             if parts:
-                found.append(Site(site.module, site.entry, parts))
-        return found
+                sites.append(Site(site.module, site.entry, parts))
+        return sites
 
-    def _endings(self) -> str:
-        last = dict.fromkeys(name.rpartition(".")[2] for name in self.names)
-        return ", ".join([*list(last)[:SHOWN], *(["..."] if len(last) > SHOWN else [])])
+    def _last_names(self) -> str:
+        """Return the last parts of the modules' names, for an error message."""
+        last_names = list(dict.fromkeys(name.rpartition(".")[2] for name in self.names))
+        names = last_names[:MAX_NAMES_SHOWN]
+        if len(last_names) > MAX_NAMES_SHOWN:
+            names.append("...")
+        return ", ".join(names)
 
 
-def parts_of(entry: TensorMapping) -> dict[str, Part]:
-    """Return the Hub's matrices of a rule, by the number of the source."""
-    # A matrix that is not the weight of a module there has the name of our module.
+def list_parts(entry: TensorMapping) -> dict[str, Part]:
+    """Return the Hub's matrices of a rule, by the number of the source.
+
+    A matrix that is not the weight of a module there has the name of our module.
+    """
     names = [source.removesuffix(WEIGHT) for source in entry.sources]
     if not any(source.endswith(WEIGHT) for source in entry.sources):
         return {"0": Part(entry.target.removesuffix(WEIGHT), range(entry.shape[0]), in_hub=False)}
@@ -136,9 +154,11 @@ def parts_of(entry: TensorMapping) -> dict[str, Part]:
     return parts
 
 
-def as_names(setting: Sequence[str] | str | None) -> tuple[str, ...]:
+def list_names(setting: Sequence[str] | str | None) -> tuple[str, ...]:
     """Return the names of a setting that may be one name, or none."""
-    return (setting,) if isinstance(setting, str) else tuple(setting or ())
+    if isinstance(setting, str):
+        return (setting,)
+    return tuple(setting or ())
 
 
 def matches(name: str, target: str) -> bool:

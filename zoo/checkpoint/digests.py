@@ -25,26 +25,31 @@ def update_manifest(path: Path, change: Callable[[Manifest], Manifest]) -> None:
 
 
 def check_digests(path: Path) -> str:
-    """Compare every file of a model or an export with the manifest, both ways."""
-    # Only the model card of an export may be edited.
+    """Compare every file of a model or an export with the manifest, both ways.
+
+    Only the model card of an export may be edited.
+    """
     manifest = check_manifest(path)
-    for name, before in manifest.files.items():
+    for name, recorded in manifest.files.items():
         file = safe_join(path, name, str(path / MANIFEST))
         if not file.is_file():
             raise VerificationError(f"{file} is in the manifest and not in the directory")
         if name == MODEL_CARD:
             continue
-        now = hash_file(file)
-        if (now.bytes, now.blake3) != (before.bytes, before.blake3):
+        current = hash_file(file)
+        if (current.bytes, current.blake3) != (recorded.bytes, recorded.blake3):
             raise VerificationError(
-                f"{file} is not what was written: {now.bytes} bytes now, "
-                f"{before.bytes} then, or other contents"
+                f"{file} is not what was written: {current.bytes} bytes now, "
+                f"{recorded.bytes} then, or other contents"
             )
-    files = (p.relative_to(path) for p in path.rglob("*") if p.is_file())
-    strays = sorted({str(file) for file in files} - {*manifest.files, MANIFEST})
-    if strays:
+    unlisted_names = []
+    for file in path.rglob("*"):
+        name = str(file.relative_to(path))
+        if file.is_file() and name != MANIFEST and name not in manifest.files:
+            unlisted_names.append(name)
+    if unlisted_names:
         raise VerificationError(
-            f"{path} holds files that are not in the manifest: {', '.join(strays)}"
+            f"{path} holds files that are not in the manifest: {', '.join(sorted(unlisted_names))}"
         )
     note = "" if manifest.digest else f"; {MANIFEST} has no digest: an earlier version wrote it"
     return f"{len(manifest.files)} files are what was written{note}"

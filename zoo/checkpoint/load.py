@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from zoo.families.onnx import OnnxSpec
     from zoo.sentence_models.module_weights import ModuleWeights
 
-ONNX = "onnx"  # target of exports whose record names none
+ONNX = "onnx"  # The target of exports whose record names none.
 Record = TypeVar("Record", bound=msgspec.Struct)
 
 
@@ -73,10 +73,13 @@ class Checkpoint:
     @property
     def tasks(self) -> tuple[str, ...]:
         """Tasks of ``zoo run`` that the model serves, by its head and its pooling."""
+        tasks = list(self.head.tasks)
         pooling = self.model.pooling
-        embeds = pooling is not None and pooling.output in self.head.outputs
-        more = [task for task in EMBEDDING if embeds and task not in self.head.tasks]
-        return (*self.head.tasks, *more)
+        if pooling is not None and pooling.output in self.head.outputs:
+            for task in EMBEDDING:
+                if task not in self.head.tasks:
+                    tasks.append(task)
+        return tuple(tasks)
 
     @cached_property
     def onnx_spec(self) -> "OnnxSpec":
@@ -109,12 +112,12 @@ class Checkpoint:
 
         Tensors correspond if the same tensors of the Hub's checkpoint are their sources.
         """
-        wanted = self.family.weights(config, head).targets()
-        return {
-            target: wanted[sources]
-            for sources, target in self.weights.targets().items()
-            if sources in wanted
-        }
+        model_targets = self.family.weights(config, head).targets()
+        names = {}
+        for sources, target in self.weights.targets().items():
+            if sources in model_targets:
+                names[target] = model_targets[sources]
+        return names
 
     @property
     def is_export(self) -> bool:
@@ -163,31 +166,37 @@ class Checkpoint:
         """Open the weights, by the parameter names of the model."""
         files = self.weight_files()
         if self.is_export and not any(path.is_file() for path in files):
-            target = self.export_target
-            kind = "an ONNX export" if target == ONNX else f"an export to {target}"
+            export = f"an export to {self.export_target}"
+            if self.export_target == ONNX:
+                export = "an ONNX export"
             raise SourceError(
-                f"{self.path} is {kind} without the weights of its model",
+                f"{self.path} is {export} without the weights of its model",
                 "give the model that it was exported from",
             )
         reader = SafetensorsReader(files)
         if (self.path / WEIGHTS_INDEX).is_file():
-            listed = self._index()
-            stored = {name: reader.file_of(name).name for name in reader.tensors}
-            for name in listed.keys() | stored.keys():
-                if listed.get(name) != stored.get(name):
+            index = self._index()
+            files_by_name = {name: reader.file_of(name).name for name in reader.tensors}
+            for name in index.keys() | files_by_name.keys():
+                if index.get(name) != files_by_name.get(name):
                     raise VerificationError(
-                        f"{self.path / WEIGHTS_INDEX}: {name} is listed in {listed.get(name)} and "
-                        f"stored in {stored.get(name)}",
+                        f"{self.path / WEIGHTS_INDEX}: {name} is listed in {index.get(name)} and "
+                        f"stored in {files_by_name.get(name)}",
                         "convert it again",
                     )
         return reader
 
     def require_unchanged(self) -> None:
-        """Compare configuration, tokenizer and weights with the digests of the manifest."""
-        # Files that did not change since their last comparison are not read; see
-        # ``zoo.io.digests.verified``
-        names = [name for name in (CONFIG, TOKENIZER, WEIGHTS_INDEX) if name in self.manifest.files]
-        for path in (*(self.path / name for name in names), *self.weight_files()):
+        """Compare configuration, tokenizer and weights with the digests of the manifest.
+
+        Files that did not change since their last comparison are not read; see
+        ``zoo.io.digests.verified``.
+        """
+        paths = []
+        for name in (CONFIG, TOKENIZER, WEIGHTS_INDEX):
+            if name in self.manifest.files:
+                paths.append(self.path / name)
+        for path in (*paths, *self.weight_files()):
             digest = self.manifest.files.get(path.name)
             require_blake3(path, digest.blake3 if digest else None, self.path / MANIFEST)
         for name in module_weight_files(self.model.pooling):
@@ -226,7 +235,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     elif manifest.model is None:
         raise VerificationError(f"{path} is an export in an older layout", "export it again")
     else:
-        check_manifest(path)  # the digests of files do not cover the configuration within it
+        check_manifest(path)  # The digests of files do not cover the configuration within it.
         file = path / MANIFEST
         model = manifest.model
     _require_version(file, model.zoo)

@@ -26,18 +26,20 @@ def load_text_tokenizer(checkpoint: Checkpoint) -> TextTokenizer:
     built_in = checkpoint.family.text_tokenizer(checkpoint.config)
     if built_in is not None:
         return built_in
-    stored = load_vocabulary(checkpoint)
-    if stored is None:
+    tokenizer = load_vocabulary(checkpoint)
+    if tokenizer is None:
         raise UsageError(
             f"{checkpoint.name} has no {TOKENIZER}, which text tasks need",
             "`zoo convert ... --tokenizer REF` adds one",
         )
-    return stored
+    return tokenizer
 
 
 def load_vocabulary(checkpoint: Checkpoint) -> TextTokenizer | None:
-    """Load the tokenizer whose tokens a model predicts; ``None`` if the checkpoint has none."""
-    # A family that reads characters has another one for texts, see ``load_text_tokenizer``.
+    """Load the tokenizer whose tokens a model predicts; ``None`` if the checkpoint has none.
+
+    A family that reads characters has another one for texts, see ``load_text_tokenizer``.
+    """
     info = checkpoint.model.tokenizer
     if info is None:
         return None
@@ -58,7 +60,8 @@ def check_tables(
 ) -> None:
     """Check that every token and token type of a tokenizer has a row in the model's tables."""
     reads_types = "token_type_ids" in family.onnx(config, next(iter(family.heads()))).inputs
-    typed = reads_types and info.token_types
-    types = getattr(config, "type_vocab_size", None) if typed else None
+    token_types = None
+    if reads_types and info.token_types:
+        token_types = getattr(config, "type_vocab_size", None)
     check_vocabulary(tokenizer, config.vocab_size, origin)
-    check_template(tokenizer, config.vocab_size, types, origin)
+    check_template(tokenizer, config.vocab_size, token_types, origin)

@@ -68,7 +68,7 @@ class AdapterReport:
 def adaptable_model(family: "Family", config: Config, head: str) -> AdaptableModel:
     """Return what adapters of a model may change, without the model's weights."""
     with init_empty_weights():
-        return AdaptableModel.of(family.model(config, head), family, config, head)
+        return AdaptableModel.from_model(family.model(config, head), family, config, head)
 
 
 def read_floats(reader: TensorReader, file: Path) -> dict[str, Tensor]:

@@ -38,23 +38,25 @@ def read_adapter_of(
 ) -> "AdapterReport":
     """Convert an adapter of another library."""
     if is_checkpoint(source):
-        raise UsageError(
-            f"{source} is an adapter of zoo already",
-            f"`zoo adapter merge {source} -o DIR` makes a whole model, "
-            "and --to hub writes it for peft"
-            if adapter_method_of(load_adapter(source)).can_merge
-            else "`zoo run` and `zoo export` apply it with --adapter",
-        )
+        hint = "`zoo run` and `zoo export` apply it with --adapter"
+        if adapter_method_of(load_adapter(source)).can_merge:
+            hint = (
+                f"`zoo adapter merge {source} -o DIR` makes a whole model, "
+                "and --to hub writes it for peft"
+            )
+        raise UsageError(f"{source} is an adapter of zoo already", hint)
     from zoo.conversion.adapterhub import is_adapterhub, read_adapterhub  # imports torch
     from zoo.conversion.peft.config import read_peft_config
     from zoo.conversion.peft.read import read_peft
 
-    of_hub = is_adapterhub(described := read_json(source / PEFT_CONFIG))
-    if of_hub:
-        named = described.get("model_name") if isinstance(described, dict) else None
-    else:
-        named = read_peft_config(source).get("base_model_name_or_path")
-    reference = base or named
+    config = read_json(source / PEFT_CONFIG)
+    is_of_adapterhub = is_adapterhub(config)
+    base_name = None
+    if not is_of_adapterhub:
+        base_name = read_peft_config(source).get("base_model_name_or_path")
+    elif isinstance(config, dict):
+        base_name = config.get("model_name")
+    reference = base or base_name
     if not isinstance(reference, str) or not reference:
         raise UsageError(
             f"{source} is an adapter that does not name its base", "give it as --base REF"
@@ -69,7 +71,9 @@ def read_adapter_of(
             f"{reference} is an export, whose weights an adapter cannot change",
             "give --base the model that it was made from",
         )
-    read = partial(read_adapterhub, allow_pickle=allow_pickle) if of_hub else read_peft
+    read = read_peft
+    if is_of_adapterhub:
+        read = partial(read_adapterhub, allow_pickle=allow_pickle)
     return read(source, reference, model, path, head=head, labels=labels, force=force)
 
 

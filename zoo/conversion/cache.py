@@ -59,7 +59,7 @@ def resolve_checkpoint(
             if reference.kind == "path":
                 return checkpoint
             _warn_of_unread_parts(text, checkpoint, None)
-            return _stored(checkpoint, lock, text)
+            return _check_lock(checkpoint, lock, text)
     source = None
     target = reference.stored
     if reference.path is not None:
@@ -67,7 +67,7 @@ def resolve_checkpoint(
         target = _cache_directory(source)
     if head is not None:
         target = target.with_name(f"{target.name}+{head}")
-    # in the cache, another process may evict the conversion before it is locked
+    # Another process may evict a conversion in the cache before it is locked.
     while not (is_checkpoint(target) and (reference.path is None or use_cached(target))):
         source = source or locate_or_download(
             reference, offline=offline, lock=lock, exports=head is None
@@ -79,13 +79,14 @@ def resolve_checkpoint(
             else:
                 convert(source, target, head=head, starting=log_start)
         except UsageError:
-            if not is_checkpoint(target):  # otherwise another process has converted it
+            # If the target is there now, another process has converted it.
+            if not is_checkpoint(target):
                 raise
     if reference.path is not None:
         touch_and_evict(target)
     checkpoint = load_checkpoint(target)
     _warn_of_unread_parts(text, checkpoint, source)
-    return _stored(checkpoint, lock, text)
+    return _check_lock(checkpoint, lock, text)
 
 
 def _warn_of_unread_parts(
@@ -96,7 +97,8 @@ def _warn_of_unread_parts(
     from zoo.conversion.unread_files import find_unread_files, unread_parts
 
     unread: Mapping[str, str] = checkpoint.read_part("account", MappingRecord).unread_files
-    if source is not None and source.repo is None:  # files that were added since
+    if source is not None and source.repo is None:
+        # Files may have been added since the conversion.
         unread = find_unread_files(source.all_names(), source.digests)
     for name in unread_parts(unread):
         LOG.warning("warning: %s: %s is not read: %s", text, name, unread[name])
@@ -119,11 +121,11 @@ def _copy_export(source: "CheckpointDir", target: Path) -> None:
             copy = safe_join(staging, name, MANIFEST)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source.directory / name, copy)
-        listed = load_checkpoint(staging).manifest.files
-        # ``zoo push`` writes the name of the repository into the card, which may be edited
-        others = {name: digest for name, digest in listed.items() if name != MODEL_CARD}
+        digests = dict(load_checkpoint(staging).manifest.files)
+        # ``zoo push`` writes the name of the repository into the card, which may be edited.
+        digests.pop(MODEL_CARD, None)
         hint = f"the export in {source.repo} is not complete: export and push it again"
-        check_files(staging, others, MANIFEST, hint=hint)
+        check_files(staging, digests, MANIFEST, hint=hint)
 
 
 def with_its_base(
@@ -139,7 +141,7 @@ def with_its_base(
     hint = f"give its base, and --adapter {adapter.path}"
     reference = adapter_record(adapter).base.reference
     model = resolve_base(adapter.path, reference, hint, offline=offline, lock=lock)
-    return AdaptedCheckpoint.of(model, [adapter])
+    return AdaptedCheckpoint.from_adapters(model, [adapter])
 
 
 def resolve_base(adapter: Path, reference: str, hint: str, **options: Any) -> "Checkpoint":
@@ -160,8 +162,10 @@ def base_problem(adapter: "Checkpoint") -> str | None:
     try:
         reference = resolve(adapter_record(adapter).base.reference)
         path = reference.path or reference.stored
-        if reference.path is not None and not is_checkpoint(path):  # in another layout
-            path = _cache_directory(_with_digests(locate_or_download(reference, offline=True)))
+        if reference.path is not None and not is_checkpoint(path):
+            # The base is in another layout, and was converted into the cache.
+            source = locate_or_download(reference, offline=True)
+            path = _cache_directory(_with_digests(source))
         if not is_checkpoint(path):
             return f"{reference.text} is not converted yet"
         require_base(adapter, load_checkpoint(path))
@@ -182,22 +186,24 @@ def resolve_adapted(
         return resolve_checkpoint(text, head=head, **options)
     from zoo.adapters.checkpoint import AdaptedCheckpoint, adapter_record, load_adapter
 
-    opened = [load_adapter(Path(path)) for path in adapters]
-    if head not in (None, opened[-1].head_name):
+    checkpoints = [load_adapter(Path(path)) for path in adapters]
+    first_adapter = checkpoints[0]
+    last_adapter = checkpoints[-1]
+    if head not in (None, last_adapter.head_name):
         raise UsageError(
-            f"{opened[-1].path} is an adapter with the head {opened[-1].head_name}",
+            f"{last_adapter.path} is an adapter with the head {last_adapter.head_name}",
             "leave --head out",
         )
     if text is None:
-        reference = adapter_record(opened[0]).base.reference
+        reference = adapter_record(first_adapter).base.reference
         hint = "give the model that it was trained from as --base REF"
-        return AdaptedCheckpoint.of(
-            resolve_base(opened[0].path, reference, hint, **options), opened
-        )
-    return AdaptedCheckpoint.of(resolve_checkpoint(text, **options), opened)
+        base = resolve_base(first_adapter.path, reference, hint, **options)
+    else:
+        base = resolve_checkpoint(text, **options)
+    return AdaptedCheckpoint.from_adapters(base, checkpoints)
 
 
-def _stored(checkpoint: "Checkpoint", path: Path | None, text: str) -> "Checkpoint":
+def _check_lock(checkpoint: "Checkpoint", path: Path | None, text: str) -> "Checkpoint":
     """Check a model of the store against the lock file, and return it with its reference."""
     from zoo.checkpoint.records import MANIFEST
     from zoo.hub.lockfile import Lock
@@ -205,7 +211,8 @@ def _stored(checkpoint: "Checkpoint", path: Path | None, text: str) -> "Checkpoi
 
     lock = Lock.open(path)
     source = checkpoint.manifest.source
-    if checkpoint.is_export:  # its manifest, which has the digests of all files
+    if checkpoint.is_export:
+        # The manifest of an export has the digests of all files.
         repo = resolve(text.partition("@")[0], stored=False).repo
         if lock is not None and repo is not None:
             lock.check(repo, MANIFEST, hash_file(checkpoint.path / MANIFEST))
@@ -215,8 +222,10 @@ def _stored(checkpoint: "Checkpoint", path: Path | None, text: str) -> "Checkpoi
 
 
 def _with_digests(source: "CheckpointDir") -> "CheckpointDir":
-    """Return a directory restricted to the files that a conversion reads, with their digests."""
-    # Digests come from the cache of ``zoo.io.digests.verified``
+    """Return a directory restricted to the files that a conversion reads, with their digests.
+
+    Digests come from the cache of ``zoo.io.digests.verified``.
+    """
     from zoo.conversion import convert
     from zoo.conversion.inspect import local_files
     from zoo.io.digests.files import FileDigest
@@ -225,13 +234,13 @@ def _with_digests(source: "CheckpointDir") -> "CheckpointDir":
     try:
         names = local_files(source)
     except ZooError:
-        convert(source, None, dry_run=True)  # raises the error that describes the configuration
+        # This raises the error that describes the configuration.
+        convert(source, None, dry_run=True)
         raise
-    paths = {name: source.directory / name for name in names}
-    digests = {
-        name: FileDigest(bytes=path.stat().st_size, blake3=file_blake3(path))
-        for name, path in paths.items()
-    }
+    digests = {}
+    for name in names:
+        path = source.directory / name
+        digests[name] = FileDigest(bytes=path.stat().st_size, blake3=file_blake3(path))
     return replace(source, digests=digests)
 
 

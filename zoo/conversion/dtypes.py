@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.generic[Any]]
 
-# dtype name -> safetensors code
+# The name of a dtype -> its safetensors code.
 NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 NAMES |= {"fp64": "F64", "fp32": "F32", "fp16": "F16", "bf16": "BF16"}
-EXTENDED = {"BF16", *FLOAT8}  # codes that only ml_dtypes has a dtype for, not numpy
+EXTENDED_CODES = {"BF16", *FLOAT8}  # Only ml_dtypes has a dtype for these codes, not numpy.
 
 
 def parse_dtype(text: str | None) -> str | None:
@@ -43,8 +43,10 @@ def cast(array: "Array", stored: str, target: str | None, name: str) -> "Array":
     values = array.view(numpy_dtype(stored))
     with np.errstate(over="ignore"):
         result = values.astype(numpy_dtype(output_dtype(stored, target)))
-    wide = values.astype(np.float64, copy=False) if stored in EXTENDED else values
-    if not np.array_equal(np.isfinite(wide), np.isfinite(result.astype(np.float64, copy=False))):
+    if stored in EXTENDED_CODES:
+        values = values.astype(np.float64, copy=False)
+    wide_result = result.astype(np.float64, copy=False)
+    if not np.array_equal(np.isfinite(values), np.isfinite(wide_result)):
         raise VerificationError(
             f"{name} has values that do not fit into {DTYPE_NAMES[target or stored]}",
             "choose bfloat16 or float32",
@@ -63,17 +65,17 @@ def cast_pieces(
         yield cast(block, stored, target, name)
 
 
-def widened(arrays: "Sequence[Array | FileArray]", codes: Sequence[str]) -> "Sequence[Any]":
+def widen(arrays: "Sequence[Array | FileArray]", codes: Sequence[str]) -> "Sequence[Any]":
     """Return arrays in the smallest dtype that holds the values of all exactly."""
     if len(set(codes)) == 1:
         return arrays
     import numpy as np
 
-    widest = widest_dtype(codes)
-    return [
-        cast(np.ascontiguousarray(array), code, widest, "")
-        for array, code in zip(arrays, codes, strict=True)
-    ]
+    target = widest_dtype(codes)
+    wide_arrays = []
+    for array, code in zip(arrays, codes, strict=True):
+        wide_arrays.append(cast(np.ascontiguousarray(array), code, target, ""))
+    return wide_arrays
 
 
 def equal_values(
@@ -84,19 +86,21 @@ def equal_values(
         return bitwise_equal(first, second)
     if not {first_code, second_code} <= FLOATING:
         return False
-    return bitwise_equal(*widened((first, second), (first_code, second_code)))
+    return bitwise_equal(*widen((first, second), (first_code, second_code)))
 
 
 def output_dtype(stored: str, target: str | None) -> str:
     """Return the safetensors code of a tensor after the cast; integer dtypes are unchanged."""
-    return target if target and stored in FLOATING else stored
+    if target and stored in FLOATING:
+        return target
+    return stored
 
 
 def numpy_dtype(code: str) -> "np.dtype[Any]":
     """Return the numpy or ml_dtypes dtype for arithmetic on a safetensors code."""
     import numpy as np
 
-    if code not in EXTENDED:
+    if code not in EXTENDED_CODES:
         return np.dtype(STORAGE[code])
     import ml_dtypes
 

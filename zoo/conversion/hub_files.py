@@ -56,8 +56,12 @@ def hub_side_files(
         content |= family.sentence_keys(pooling)
     files[family.config_files[0]] = encode_json({**content, **(more or {})})
     if GENERATING.intersection(family.heads()[head].tasks):
-        known = {key: content[key] for key in TOKEN_IDS if content.get(key) is not None}
-        files[GENERATION_CONFIG] = encode_json(generation or {"_from_model_config": True, **known})
+        if not generation:
+            generation = {"_from_model_config": True}
+            for key in TOKEN_IDS:
+                if content.get(key) is not None:
+                    generation[key] = content[key]
+        files[GENERATION_CONFIG] = encode_json(generation)
     if pooling is not None:
         files |= hub_pooling_files(pooling, pooling.input_width(config), family.sentence_module)
     return files
@@ -73,16 +77,18 @@ def checkpoint_side_files(
     """Return all files of the Hub's layout except the model's weights, of a checkpoint of ours."""
     model = checkpoint.model
     source = checkpoint.manifest.source
-    info = model.tokenizer
-    stored = checkpoint.tokenizer_file
+    tokenizer = None
+    if model.tokenizer is not None:
+        tokenizer = SourceTokenizer(checkpoint.tokenizer_file.read_bytes(), model.tokenizer)
+    extra_config = source.extra_config if source else None
     files = hub_side_files(
         checkpoint.family,
         checkpoint.config,
         checkpoint.head_name,
         dtype=dtype,
         architecture=architecture,
-        extra=with_activation(source.extra_config if source else None, model.score_activation),
-        tokenizer=None if info is None else SourceTokenizer(stored.read_bytes(), info),
+        extra=with_activation(extra_config, model.score_activation),
+        tokenizer=tokenizer,
         pooling=model.pooling,
         generation=model.generation,
         more=more,
@@ -92,7 +98,7 @@ def checkpoint_side_files(
             model.pairs,
             model.score_activation,
             labels=len(checkpoint.config.labels),
-            extra=source.extra_config if source else None,
+            extra=extra_config,
         )
     for name in module_weight_files(model.pooling):
         files[name] = (checkpoint.module_holder.path / name).read_bytes()
@@ -107,10 +113,12 @@ def require_hub_class(
     fields: Mapping[str, Any],
     origin: str,
 ) -> None:
-    """Check that a program that opens the Hub's layout would compute the results of the model."""
-    # ``fields`` are those that tasks set in ``config.json``; other programs do not read them.
+    """Check that a program that opens the Hub's layout would compute the results of the model.
+
+    Tasks set ``fields`` in ``config.json``; other programs do not read them.
+    """
     if family.heads()[head].has_labels:
-        family.architecture(config, head)  # raises an error without one
+        family.architecture(config, head)  # This raises an error if there is no such class.
     for field in model_fields().values():
         if fields.get(field.name) not in (None, False):
             raise UsageError(

@@ -12,7 +12,7 @@ from zoo.hub.registry import entry_config, line_of
 from zoo.hub.select_files import (
     CONFIG,
     LOCAL_SIDE_FILES,
-    UNREAD,
+    UNSUPPORTED_FILES,
     choose_format,
     config_files,
     matching,
@@ -179,7 +179,7 @@ def _unsupported_format(directory: Path) -> SourceError | None:
     if any(file_format.find(names) for file_format in all_formats()):
         return None
     unsupported_patterns = list[str]()
-    for patterns, _, _ in UNREAD:
+    for patterns, _, _ in UNSUPPORTED_FILES:
         unsupported_patterns += patterns
     if not matching(names, unsupported_patterns):
         return None

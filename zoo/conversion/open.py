@@ -13,7 +13,7 @@ from zoo.checkpoint.generation_config import (
     checked_generation_config,
     generation_of_model_config,
 )
-from zoo.conversion.dtypes import widened
+from zoo.conversion.dtypes import widen
 from zoo.conversion.inspect import class_names, find_config
 from zoo.conversion.runtime_reader import RuntimeReader
 from zoo.conversion.self_contained import with_derived_files
@@ -138,7 +138,7 @@ class OpenCheckpoint:
 
         Parts of several dtypes are read in the smallest that holds all their values.
         """
-        arrays = self._widened(names)
+        arrays = self._read_widened(names)
         return arrays if self.checkpoint else entry.op.chunks(arrays)
 
     def hub_tensors(self, entry: TensorMapping, names: Sequence[str]) -> "Sequence[Array]":
@@ -146,7 +146,7 @@ class OpenCheckpoint:
 
         Tensors of several dtypes are read in the smallest that holds all their values.
         """
-        arrays = self._widened(names)
+        arrays = self._read_widened(names)
         return entry.op.to_hub(arrays[0]) if self.checkpoint else arrays
 
     def stored_tensors(
@@ -158,9 +158,9 @@ class OpenCheckpoint:
             return parts, [copy.dtype] * len(parts)
         return lazy_arrays(self.reader, copy.names), copy.dtypes
 
-    def _widened(self, names: Sequence[str]) -> "Sequence[Array]":
+    def _read_widened(self, names: Sequence[str]) -> "Sequence[Array]":
         codes = [self.reader.tensors[name].dtype for name in names]
-        return widened(lazy_arrays(self.reader, names), codes)
+        return widen(lazy_arrays(self.reader, names), codes)
 
 
 def lazy_arrays(reader: TensorReader, names: Sequence[str]) -> "list[Array]":

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from zoo.conversion.dtypes import widened
+from zoo.conversion.dtypes import widen
 from zoo.families.runtimes import RuntimeModel
 from zoo.io.tensors.formats import FLOATING, TensorInfo, TensorReader, widest_dtype
 from zoo.overrides import override
@@ -52,7 +52,7 @@ class RuntimeReader(TensorReader):
         runtime_entry, hub_entry, index = self._pairs[name]
         arrays: list[Any] = [self.inner.read(source) for source in runtime_entry.sources]
         codes = [self.inner.tensors[source].dtype for source in runtime_entry.sources]
-        tensor = runtime_entry.op.from_hub(widened(arrays, codes), hub_entry.shape)
+        tensor = runtime_entry.op.from_hub(widen(arrays, codes), hub_entry.shape)
         array: NDArray[np.generic[Any]] = hub_entry.op.to_hub(tensor)[index]
         return array
 

@@ -31,24 +31,25 @@ def with_derived_files(source: CheckpointDir) -> CheckpointDir:
     file_format = self_contained_format(names)
     if file_format is None:
         return source
-    configured = source.file is None and (source.model_directory / CONFIG).is_file()
-    if configured and has_tokenizer(source.files):
+    has_config = source.file is None and (source.model_directory / CONFIG).is_file()
+    if has_config and has_tokenizer(source.files):
         return source
     with file_format.open(source.model_directory, file_format.find(names)) as reader:
         header = _header(reader)
         _check_tables(header)
-        derived = (
-            {} if has_tokenizer(source.files) else tokenizer_files(header.metadata, header.location)
-        )
-        if not configured:
-            derived |= _configuration(header, file_format.naming_scheme)
-    return replace(source, derived=derived)
+        derived_files = dict[str, bytes]()
+        if not has_tokenizer(source.files):
+            derived_files |= tokenizer_files(header.metadata, header.location)
+        if not has_config:
+            derived_files |= _configuration(header, file_format.naming_scheme)
+    return replace(source, derived=derived_files)
 
 
 def _header(reader: "TensorReader") -> RuntimeHeader:
     location = str(reader.files[0])
     for key in (ARCHITECTURE, MODEL):
-        if not isinstance(value := reader.metadata.get(key, ""), str):
+        value = reader.metadata.get(key, "")
+        if not isinstance(value, str):
             raise VerificationError(f"{location}: {key} = {value!r:.100} is not a name")
     return RuntimeHeader(
         architecture=reader.metadata.get(ARCHITECTURE, ""),
@@ -79,15 +80,17 @@ def _configuration(header: RuntimeHeader, target: str) -> dict[str, bytes]:
 def _check_tables(header: RuntimeHeader) -> None:
     """Check that tokens and positions of the header have embeddings."""
     tokens = header.metadata.get(f"{PREFIX}tokens")
-    has_list = isinstance(tokens, Sequence) and not isinstance(tokens, str)
-    stated = {
-        "token_embd.weight": len(tokens or "") if has_list else 0,
+    vocab_size = 0
+    if isinstance(tokens, Sequence) and not isinstance(tokens, str):
+        vocab_size = len(tokens)
+    header_sizes = {
+        "token_embd.weight": vocab_size,
         "position_embd.weight": header.count("context_length", 0),
     }
-    for name, count in stated.items():
+    for name, size in header_sizes.items():
         shape = header.shapes.get(name)
-        if shape and shape[0] < count:
+        if shape and shape[0] < size:
             raise VerificationError(
-                f"{header.location}: {name} has {shape[0]} rows, and the header states {count}",
+                f"{header.location}: {name} has {shape[0]} rows, and the header states {size}",
                 "fetch it again",
             )

@@ -17,8 +17,14 @@ if TYPE_CHECKING:
     from zoo.families.base import Family
     from zoo.hub.source import CheckpointDir
 
-# properties of a tokenizer that change how texts are read
-OF_TEXTS = ("special", "max_tokens", "truncation_side", "split_special_tokens", "token_types")
+# Properties of a tokenizer that change how texts are read.
+TEXT_PROPERTIES = (
+    "special",
+    "max_tokens",
+    "truncation_side",
+    "split_special_tokens",
+    "token_types",
+)
 
 
 @dataclass(frozen=True)
@@ -51,9 +57,10 @@ def read_tokenizer(
     from zoo.tokenizers.tokenizer_json import read_checked
 
     if source.is_converted:
-        known = load_checkpoint(source.directory).model.tokenizer
-        path = source.directory / TOKENIZER
-        return None if known is None else SourceTokenizer(read_checked(path), known)
+        checkpoint_info = load_checkpoint(source.directory).model.tokenizer
+        if checkpoint_info is None:
+            return None
+        return SourceTokenizer(read_checked(source.directory / TOKENIZER), checkpoint_info)
     files = source.files
     if not has_tokenizer(files):
         return None
@@ -74,12 +81,16 @@ def read_own_tokenizer(
     """Return the tokenizer next to an adapter, or ``None`` if its base's reads texts alike."""
     if base.family.text_tokenizer(config) is not None:
         return None
-    own = read_tokenizer(base.family, source, config)
-    if own is None or base.model.tokenizer is None:
-        return own
-    stored = base.model.tokenizer
-    same_info = all(getattr(own.info, name) == getattr(stored, name) for name in OF_TEXTS)
-    return None if same_info and own.json == base.tokenizer_file.read_bytes() else own
+    tokenizer = read_tokenizer(base.family, source, config)
+    base_info = base.model.tokenizer
+    if tokenizer is None or base_info is None:
+        return tokenizer
+    for name in TEXT_PROPERTIES:
+        if getattr(tokenizer.info, name) != getattr(base_info, name):
+            return tokenizer
+    if tokenizer.json != base.tokenizer_file.read_bytes():
+        return tokenizer
+    return None
 
 
 def unique_vocabulary(backend: "Backend", origin: str) -> dict[str, int]:

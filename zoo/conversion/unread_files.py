@@ -1,6 +1,6 @@
 """Files with weights or labels in the directory of a checkpoint that no conversion reads."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -33,45 +33,45 @@ WEIGHT_SUFFIXES = (
 
 
 @dataclass(frozen=True)
-class UnreadKind:
-    """A kind of file, by glob patterns of the last part of a name."""
+class FileClass:
+    """A class of files, by glob patterns of the last part of a name."""
 
     patterns: tuple[str, ...]
     reason: str
-    # whether it is a part of the model, whose results another program computes with it
+    # Whether the file is a part of the model, whose results another program computes with it.
     is_part: bool = False
-    # whether it holds the weights of a head, which a new head would replace
+    # Whether it holds the weights of a head, which a new head would replace.
     is_head: bool = False
 
     def matches(self, name: str) -> bool:
-        """Return whether a file is of this kind."""
-        last = name.rpartition("/")[2]
-        return any(fnmatchcase(last, pattern) for pattern in self.patterns)
+        """Return whether a file belongs to this class."""
+        last_part = name.rpartition("/")[2]
+        return any(fnmatchcase(last_part, pattern) for pattern in self.patterns)
 
 
-KINDS = (
-    UnreadKind(
+UNREAD_FILES = (
+    FileClass(
         ("model_head.*",),
         "the trained head of a classifier that SetFit saved; only its encoder is read",
         is_part=True,
         is_head=True,
     ),
-    UnreadKind(
+    FileClass(
         ("config_setfit.json",),
         "the settings of a classifier that SetFit saved; only its encoder is read",
         is_part=True,
     ),
-    UnreadKind(
+    FileClass(
         ("colbert_linear.*",),
         "a map to vectors of tokens; the result has the embeddings of texts only",
         is_part=True,
     ),
-    UnreadKind(
+    FileClass(
         ("sparse_linear.*",),
         "a map to weights of terms; the result has the embeddings of texts only",
         is_part=True,
     ),
-    UnreadKind(
+    FileClass(
         (
             "*.adapter",
             "adapter.*",
@@ -84,7 +84,7 @@ KINDS = (
         "a part of an adapter, which is not applied: convert its directory, and give --adapter",
         is_part=True,
     ),
-    UnreadKind(
+    FileClass(
         (
             "labels.txt",
             "labels.json",
@@ -98,7 +98,7 @@ KINDS = (
         ),
         "names of labels; those of config.json are read",
     ),
-    UnreadKind(
+    FileClass(
         (
             "optimizer*",
             "scheduler.*",
@@ -114,35 +114,45 @@ KINDS = (
 )
 
 
-def find_unread_files(names: Iterable[str], read: Collection[str]) -> dict[str, str]:
+def find_unread_files(names: Iterable[str], names_read: Collection[str]) -> dict[str, str]:
     """Return the files with weights or labels that are not read -> the reason.
 
     Args:
         names: all files of a directory or a repository.
-        read: those that are read.
+        names_read: the files that are read.
     """
     unread = {}
-    weights = [name for name in read if is_weights(name)]
-    other = f"other weights; {weights[0]} is read" if weights else "zoo does not read it"
-    for name in sorted(set(names) - set(read)):
-        kind = kind_of(name)
-        if kind is not None:
-            unread[name] = kind.reason
+    weights = [name for name in names_read if is_weights(name)]
+    weights_reason = "zoo does not read it"
+    if weights:
+        weights_reason = f"other weights; {weights[0]} is read"
+    for name in sorted(set(names) - set(names_read)):
+        file_class = class_of(name)
+        if file_class is not None:
+            unread[name] = file_class.reason
         elif is_weights(name):
-            unread[name] = other
+            unread[name] = weights_reason
     return unread
 
 
-def unread_parts(unread: Mapping[str, str]) -> list[str]:
-    """Return those of the unread files that are parts of the model."""
-    kinds = {name: kind_of(name) for name in unread}
-    return [name for name, kind in kinds.items() if kind is not None and kind.is_part]
+def unread_parts(unread: Iterable[str]) -> list[str]:
+    """Return the unread files that are parts of the model."""
+    parts = []
+    for name in unread:
+        file_class = class_of(name)
+        if file_class is not None and file_class.is_part:
+            parts.append(name)
+    return parts
 
 
-def unread_heads(unread: Mapping[str, str]) -> list[str]:
-    """Return those of the unread files that hold a trained head."""
-    kinds = {name: kind_of(name) for name in unread}
-    return [name for name, kind in kinds.items() if kind is not None and kind.is_head]
+def unread_heads(unread: Iterable[str]) -> list[str]:
+    """Return the unread files that hold a trained head."""
+    heads = []
+    for name in unread:
+        file_class = class_of(name)
+        if file_class is not None and file_class.is_head:
+            heads.append(name)
+    return heads
 
 
 def is_weights(name: str) -> bool:
@@ -150,6 +160,9 @@ def is_weights(name: str) -> bool:
     return name.lower().endswith(WEIGHT_SUFFIXES)
 
 
-def kind_of(name: str) -> UnreadKind | None:
-    """Return the kind of a file, or ``None`` for others."""
-    return next((kind for kind in KINDS if kind.matches(name)), None)
+def class_of(name: str) -> FileClass | None:
+    """Return the class of an unread file, or ``None`` for other files."""
+    for file_class in UNREAD_FILES:
+        if file_class.matches(name):
+            return file_class
+    return None

@@ -47,31 +47,22 @@ class UsedModel:
         """Name of the task on the Hub."""
         if self.pooled and "embed" in self.head.tasks:
             return "sentence-similarity"
-        return (self.task.pipeline_tag or None) if self.task else None
+        if self.task is None:
+            return None
+        return self.task.pipeline_tag or None
 
 
 def usage(model: UsedModel) -> Iterator[str]:
     """Yield the lines of a section: a heading and a snippet for each program."""
-    programs = [("zoo", "console", zoo_snippet(model))]
-    if model.family.weight_format == "safetensors":  # what these programs read
+    programs = []
+    if model.family.weight_format == "safetensors":  # Both other programs read only this format.
         if model.pooled:
-            programs.insert(
-                0,
-                (
-                    "sentence-transformers",
-                    "python",
-                    [
-                        f"from sentence_transformers import {model.encoder}",
-                        "",
-                        f'model = {model.encoder}("{REPO}")',
-                        f"embeddings = model.encode({list(TEXTS)!r})".replace("'", '"'),
-                        "print(model.similarity(embeddings, embeddings))",
-                    ],
-                ),
-            )
+            programs.append(("sentence-transformers", "python", _sentence_transformers(model)))
         else:
-            programs.insert(0, ("transformers", "python", _transformers(model)))
-    yield from ("", "## Usage")
+            programs.append(("transformers", "python", _transformers(model)))
+    programs.append(("zoo", "console", zoo_snippet(model)))
+    yield ""
+    yield "## Usage"
     for program, language, lines in programs:
         if lines:
             yield from ("", f"With {program}:", "", *markdown_block(language, lines))
@@ -83,13 +74,24 @@ def zoo_snippet(model: UsedModel, reference: str = REPO) -> list[str]:
     if task is None or task.command not in model.head.tasks:
         return []
     start = f"zoo run {task.command} REF "
-    examples = [line.strip() for line in task.examples.splitlines()]
-    masks = task.pipeline_tag == "fill-mask" and model.mask_token
-    masked = f" with a {model.mask_token} in it" if masks else ""
-    text = f"A text{masked}."
-    quoted = f'"{text}"' if _IN_QUOTES.fullmatch(text) else shell_line([text])
-    first = next((line for line in examples if line.startswith(start)), f"{start}{quoted}")
-    return [f"$ {first.replace('REF', reference, 1)}"]
+    for line in task.examples.splitlines():
+        if line.strip().startswith(start):
+            return [f"$ {line.strip().replace('REF', reference, 1)}"]
+    text = "A text."
+    if task.pipeline_tag == "fill-mask" and model.mask_token:
+        text = f"A text with a {model.mask_token} in it."
+    argument = f'"{text}"' if _IN_QUOTES.fullmatch(text) else shell_line([text])
+    return [f"$ {f'{start}{argument}'.replace('REF', reference, 1)}"]
+
+
+def _sentence_transformers(model: UsedModel) -> list[str]:
+    return [
+        f"from sentence_transformers import {model.encoder}",
+        "",
+        f'model = {model.encoder}("{REPO}")',
+        f"embeddings = model.encode({list(TEXTS)!r})".replace("'", '"'),
+        "print(model.similarity(embeddings, embeddings))",
+    ]
 
 
 def _transformers(model: UsedModel) -> list[str]:

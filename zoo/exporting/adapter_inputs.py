@@ -38,9 +38,9 @@ def check_adapters(
             raise UsageError("--adapter-inputs is of models with an adapter", "give --adapter DIR")
         chosen.append(checkpoint.adapters[0])
     first, *more = chosen
-    inputs = AdapterInputs.of(first, adapter_record(first))
+    inputs = AdapterInputs.from_adapter(first, adapter_record(first))
     for adapter in more:
-        difference = inputs.difference(AdapterInputs.of(adapter, adapter_record(adapter)))
+        difference = inputs.difference(AdapterInputs.from_adapter(adapter, adapter_record(adapter)))
         if difference is not None:
             raise UsageError(
                 f"one graph does not take both {first.path} and {adapter.path}: {difference}",

@@ -45,9 +45,11 @@ def fetch(
     offline: bool = False,
     lock: "Lock | None" = None,
 ) -> DownloadResult:
-    """Return files of a Hub repository; download those that are not in the cache."""
-    # For a commit whose list of files was recorded, no connection is opened if its files are in the
-    # cache
+    """Return files of a Hub repository; download those that are not in the cache.
+
+    For a commit whose list of files was recorded, no connection is opened if its files are in the
+    cache.
+    """
     from huggingface_hub import constants
 
     from zoo.hub.listing import check_names, is_offline
@@ -57,16 +59,16 @@ def fetch(
     require_local(constants.HF_HUB_CACHE, "output")
     root = Path(constants.HF_HUB_CACHE)
     with map_os_errors(root, NO_ROOM):
-        pinned = lock.pin(repo, revision) if lock else None
-        checkout = _open(repo, pinned or branch, root, offline or is_offline(), lock)
-        listed = sorted(checkout.listing)
-        files = checkout.obtain_all(list(dict.fromkeys(select(listed))))
+        locked_revision = lock.pin(repo, revision) if lock else None
+        checkout = _open(repo, locked_revision or branch, root, offline or is_offline(), lock)
+        all_names = sorted(checkout.listing)
+        files = checkout.obtain_all(list(dict.fromkeys(select(all_names))))
         if select_more is not None:
-            more = dict.fromkeys(select_more(checkout.directory, listed))
-            files |= checkout.obtain_all([name for name in more if name not in files])
+            further_names = dict.fromkeys(select_more(checkout.directory, all_names))
+            files |= checkout.obtain_all([name for name in further_names if name not in files])
         if lock:
             lock.add(repo, branch, checkout.commit, files)
-    return DownloadResult(checkout.directory, repo, checkout.commit, files, tuple(listed))
+    return DownloadResult(checkout.directory, repo, checkout.commit, files, tuple(all_names))
 
 
 def _open(repo: str, revision: str, root: Path, offline: bool, lock: "Lock | None") -> "_Checkout":
@@ -136,8 +138,8 @@ class _Checkout:
             check_size(
                 f"{self.repo} {name}", "length", self.listing[name].bytes, MAX_HUB_FILE_BYTES
             )
-        missing = sum(self.listing[name].bytes for name in names if self._path(name) is None)
-        with progress(f"fetching {self.repo}", missing, bytes_=True) as advance:
+        total = sum(self.listing[name].bytes for name in names if self._path(name) is None)
+        with progress(f"fetching {self.repo}", total, bytes_=True) as advance:
             digests = {}
             for name in names:
                 digest = self._cached_digest(name)
@@ -166,7 +168,7 @@ class _Checkout:
                 digest = download(request, remote, advance) or self._cached_digest(name)
             if digest is None:
                 LOG.info("%s %s in the cache is damaged; downloading it again", self.repo, name)
-                # remove a damaged file that is not a link: huggingface_hub replaces only links
+                # A damaged file that is not a link is removed: huggingface_hub replaces only links.
                 path = self._path(name)
                 if path is not None and not path.is_symlink():
                     path.unlink()
@@ -177,16 +179,19 @@ class _Checkout:
         return digest
 
     def _cached_digest(self, name: str) -> "FileDigest | None":
-        """Return the digest of a file in the cache; ``None`` if it is missing or damaged."""
-        # It is compared with the recorded digest, else with the digest that the Hub publishes
+        """Return the digest of a file in the cache; ``None`` if it is missing or damaged.
+
+        It is compared with the recorded digest, else with the digest that the Hub publishes.
+        """
         path = self._path(name)
         if path is None:
             return None
-        recorded = self.metadata.files.get(name)
-        digest, matches = hash_download(path, "" if recorded else self.listing[name].etag)
-        if recorded and (digest.bytes, digest.blake3) == (recorded.bytes, recorded.blake3):
-            return recorded
-        return digest if matches and not recorded else None
+        record = self.metadata.files.get(name)
+        digest, is_as_published = hash_download(path, "" if record else self.listing[name].etag)
+        if record:
+            is_as_recorded = (digest.bytes, digest.blake3) == (record.bytes, record.blake3)
+            return record if is_as_recorded else None
+        return digest if is_as_published else None
 
     def _path(self, name: str) -> Path | None:
         from huggingface_hub import try_to_load_from_cache

@@ -17,29 +17,30 @@ if TYPE_CHECKING:
     from zoo.io.tensors.formats import Format
 
 CONFIG = "config.json"
-SHOWN = 6
-ADAPTER = (
+MAX_FILES_SHOWN = 6
+ADAPTER_FILES = (
     "adapter_config.json",
     "adapter_model.safetensors",
     "adapter_model.bin",
     "adapter.safetensors",
     "pytorch_adapter.bin",
 )
-ONNX = "*/*.onnx"
-OPENVINO = "*/openvino_model*.xml"
-CTRANSLATE2 = "*/model.bin"
-IN_FOLDERS = (ONNX, OPENVINO, CTRANSLATE2)  # files of other runtimes
+ONNX_FILES = "*/*.onnx"
+OPENVINO_FILES = "*/openvino_model*.xml"
+CTRANSLATE2_FILES = "*/model.bin"
+# Files of other runtimes in subdirectories.
+RUNTIME_FILES = (ONNX_FILES, OPENVINO_FILES, CTRANSLATE2_FILES)
 _SAVE = "and save it with `save_pretrained`"
-# file names -> what they are, and how to get a model from it
-UNREAD: tuple[tuple[tuple[str, ...], str, str], ...] = (
+# Patterns of file names, what the files are, and how to get a model from them.
+UNSUPPORTED_FILES: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (
-        ADAPTER,
+        ADAPTER_FILES,
         "an adapter of peft or AdapterHub, which is not a model",
         "`zoo convert DIR --base REF -o ADAPTER` converts it from a directory; `zoo adapter merge` "
         "makes a model",
     ),
-    (  # such as one for each language, or for each step of training
-        tuple(f"*/{name}" for name in ADAPTER),
+    (  # A repository may have one for each language, or for each step of training.
+        tuple(f"*/{name}" for name in ADAPTER_FILES),
         "adapters of peft or AdapterHub in folders, which are not models",
         "`zoo convert DIR/FOLDER --base REF -o ADAPTER` converts one from a directory",
     ),
@@ -54,12 +55,19 @@ UNREAD: tuple[tuple[tuple[str, ...], str, str], ...] = (
         f"load it with transformers 4 (`from_pretrained(DIR, from_flax=True)`) {_SAVE}",
     ),
     (
-        ("*.onnx", ONNX),
+        ("*.onnx", ONNX_FILES),
         "an ONNX graph, whose weights are not read back",
         "give the model that it was exported from",
     ),
     (
-        ("ggml-*.bin", "openvino_model*.xml", OPENVINO, "model.bin", CTRANSLATE2, "rust_model.ot"),
+        (
+            "ggml-*.bin",
+            "openvino_model*.xml",
+            OPENVINO_FILES,
+            "model.bin",
+            CTRANSLATE2_FILES,
+            "rust_model.ot",
+        ),
         "a file of another runtime, whose weights are not read back",
         "give the model that it was made from",
     ),
@@ -87,21 +95,28 @@ LOCAL_SIDE_FILES = (*SIDE_FILES, "*/config.json", "*/sentence_*_config.json")
 def choose_format(
     names: Sequence[str], source: str, *, allow_pickle: bool
 ) -> "tuple[Format, tuple[str, ...]]":
-    """Choose the file format to read by file names."""
-    # Formats of plugins are considered if no built-in one can be read, so that other plugins are
-    # not imported for ordinary checkpoints
+    """Choose the file format to read by file names.
+
+    Formats of plugins are considered only if no built-in one can be read, so that other plugins
+    are not imported for ordinary checkpoints.
+    """
+    pickle_files: tuple[str, ...] = ()
     for formats in (built_in_formats, all_formats):
-        candidates = [(file_format, file_format.find(names)) for file_format in formats()]
-        matches = [(file_format, files) for file_format, files in candidates if files]
-        safe = [match for match in matches if allow_pickle or not match[0].executable]
-        if safe and matching(names, ADAPTER):
-            error = without_weights(names, source)
-            remedy = "or move its files away to convert the model without it"
-            raise SourceError(error.what, f"{error.hint}, {remedy}")
-        if safe:
-            return safe[0]
-    if matches:
-        raise pickle_refused(source, matches[0][1])
+        pickle_files = ()
+        for file_format in formats():
+            files = file_format.find(names)
+            if not files:
+                continue
+            if file_format.executable and not allow_pickle:
+                pickle_files = pickle_files or files
+                continue
+            if matching(names, ADAPTER_FILES):
+                error = without_weights(names, source)
+                remedy = "or move its files away to convert the model without it"
+                raise SourceError(error.what, f"{error.hint}, {remedy}")
+            return file_format, files
+    if pickle_files:
+        raise pickle_refused(source, pickle_files)
     raise without_weights(names, source)
 
 
@@ -115,29 +130,38 @@ def pickle_refused(source: str, names: Sequence[str]) -> UsageError:
 
 def without_weights(names: Sequence[str], source: str) -> SourceError:
     """Return the error for files without weights in a known format, with a way to convert them."""
-    for patterns, contents, remedy in UNREAD:
-        found = sorted(matching(names, patterns))
-        if found:
-            more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-            return SourceError(f"{source} holds {contents} ({found[0]}{more})", remedy)
-    files = f"its files are {', '.join(sorted(names)[:SHOWN])}" if names else "it has no files"
+    for patterns, contents, remedy in UNSUPPORTED_FILES:
+        matches = sorted(matching(names, patterns))
+        if matches:
+            files = matches[0]
+            if len(matches) > 1:
+                files += f" and {len(matches) - 1} more"
+            return SourceError(f"{source} holds {contents} ({files})", remedy)
+    listing = "it has no files"
+    if names:
+        listing = f"its files are {', '.join(sorted(names)[:MAX_FILES_SHOWN])}"
+    formats = ", ".join(file_format.name for file_format in built_in_formats())
     return SourceError(
-        f"{source} holds no weights in a known format; {files}",
-        f"zoo reads {', '.join(f.name for f in built_in_formats())}; a plugin may read more",
+        f"{source} holds no weights in a known format; {listing}",
+        f"zoo reads {formats}; a plugin may read more",
     )
 
 
 def files_to_download(names: Sequence[str], source: str, *, allow_pickle: bool) -> list[str]:
     """Return the files of a repository to download: weights of one format, and side files."""
-    side = [*config_files(names), *matching(names, SIDE_FILES), *module_files(names)]
-    inside = [] if CONFIG in names else matching(names, ("0_*/*",))
-    if inside:  # a model that is in the folder of a module
-        folder = inside[0].partition("/")[0]
-        names = [n.partition("/")[2] for n in inside if n.startswith(f"{folder}/")]
-        wanted = (CONFIG, *TOKENIZER_FILES)
-        side += [f"{folder}/{name}" for name in matching(names, wanted)]
+    side_files = [*config_files(names), *matching(names, SIDE_FILES), *module_files(names)]
+    prefix = ""
+    if CONFIG not in names:
+        files_in_folder = matching(names, ("0_*/*",))
+        if files_in_folder:  # The model is in the folder of a module.
+            prefix = f"{files_in_folder[0].partition('/')[0]}/"
+            names = [
+                name.removeprefix(prefix) for name in files_in_folder if name.startswith(prefix)
+            ]
+            model_side_files = matching(names, (CONFIG, *TOKENIZER_FILES))
+            side_files += [f"{prefix}{name}" for name in model_side_files]
     _, weights = choose_format(names, source, allow_pickle=allow_pickle)
-    return [*(f"{folder}/{name}" if inside else name for name in weights), *side]
+    return [*(f"{prefix}{name}" for name in weights), *side_files]
 
 
 def export_files(manifest: Path, names: Sequence[str]) -> list[str]:
@@ -147,10 +171,10 @@ def export_files(manifest: Path, names: Sequence[str]) -> list[str]:
         record = read_record(manifest, Manifest, hint="export the model again")
     except VerificationError:
         if any(file_format.find(names) for file_format in formats):
-            return []  # a file of another program, next to weights
+            return []  # Another program wrote the file, next to weights.
         raise
-    others = [name for name in names if name not in record.files]
-    if record.export is None or any(file_format.find(others) for file_format in formats):
+    other_names = [name for name in names if name not in record.files]
+    if record.export is None or any(file_format.find(other_names) for file_format in formats):
         return []
     for name in record.files:
         if any(part.startswith(".") for part in name.split("/")):
@@ -159,19 +183,22 @@ def export_files(manifest: Path, names: Sequence[str]) -> list[str]:
 
 
 def module_files(names: Sequence[str]) -> list[str]:
-    """Return the weights of modules of a sentence encoder: of each folder, one file."""
-    chosen: dict[str, str] = {}
+    """Return the weights of modules of a sentence encoder, one file of each folder."""
+    file_by_folder: dict[str, str] = {}
     for pattern in MODULE_FILES:
         for name in matching(names, (pattern,)):
-            chosen.setdefault(name.rpartition("/")[0], name)
-    return list(chosen.values())
+            file_by_folder.setdefault(name.rpartition("/")[0], name)
+    return list(file_by_folder.values())
 
 
 def config_files(names: Sequence[str]) -> list[str]:
     """Return the possible configuration files: ``config.json``, else the families' own."""
     if CONFIG in names:
         return [CONFIG]
-    return matching(names, [p for family in all_families().values() for p in family.config_files])
+    patterns = list[str]()
+    for family in all_families().values():
+        patterns += family.config_files
+    return matching(names, patterns)
 
 
 def matching(names: Sequence[str], patterns: Sequence[str]) -> list[str]:

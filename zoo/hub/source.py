@@ -47,8 +47,8 @@ class CheckpointDir:
         """Return the names in ``model_directory`` that may be read and begin with ``stem``."""
         start = f"{self.stem}." if self.stem else ""
         if self.restricted:
-            inside = f"{self.folder}/" if self.folder else ""
-            names = [n.removeprefix(inside) for n in self.digests if n.startswith(inside)]
+            folder = f"{self.folder}/" if self.folder else ""
+            names = [name.removeprefix(folder) for name in self.digests if name.startswith(folder)]
         elif self.file is not None:
             names = [self.file]
         else:
@@ -70,24 +70,31 @@ class CheckpointDir:
 
     def graphs(self) -> list[str]:
         """Return files of other runtimes in subdirectories, which have no weights to read."""
-        from zoo.hub.select_files import IN_FOLDERS
+        from zoo.hub.select_files import RUNTIME_FILES
 
         if self.restricted or self.file:
             return []
-        graphs = (path for pattern in IN_FOLDERS for path in self.directory.glob(pattern))
+        graphs = list[Path]()
+        for pattern in RUNTIME_FILES:
+            graphs += self.directory.glob(pattern)
         return sorted(path.relative_to(self.directory).as_posix() for path in graphs)
 
     def all_names(self) -> list[str]:
-        """Return all files next to those that are read: of the repository, or two levels deep."""
-        # Of a directory with several checkpoints, the user names a file or the stem of one.
+        """Return all files of the repository, or of the directory, two levels deep.
+
+        The result is empty for a file or a stem, which the user names in a directory with several
+        checkpoints.
+        """
         if self.file is not None or self.stem is not None:
             return []
         if self.repo is not None:
             return list(self.listing)
-        paths = (path for depth in ("*", "*/*") for path in self.directory.glob(depth))
-        files = (path for path in paths if is_named_file(path))
-        names = (path.relative_to(self.directory).as_posix() for path in files)
-        return sorted(name for name in names if not name.startswith("."))
+        names = []
+        for path in (*self.directory.glob("*"), *self.directory.glob("*/*")):
+            name = path.relative_to(self.directory).as_posix()
+            if is_named_file(path) and not name.startswith("."):
+                names.append(name)
+        return sorted(names)
 
     @cached_property
     def files(self) -> "SourceFiles":
@@ -104,7 +111,7 @@ class CheckpointDir:
     @property
     def is_converted(self) -> bool:
         """``True`` if the directory is in the zoo's layout."""
-        # the cache of downloads may hold a manifest that is not among the files to read
+        # The cache of downloads may hold a manifest that is not among the files to read.
         may_read = not self.restricted or MANIFEST in self.digests
         return self.file is None and may_read and (self.directory / MANIFEST).is_file()
 
@@ -124,18 +131,20 @@ def locate_or_download(
     exports: bool = False,
     model_type: str | None = None,
 ) -> CheckpointDir:
-    """Return the directory of a reference; download only files that are needed."""
-    # With ``exports``, these are the files of an export, if a repository has one and no weights.
+    """Return the directory of a reference; download only files that are needed.
+
+    With ``exports``, these are the files of an export, if a repository has one and no weights.
+    """
     if reference.path is not None:
         if reference.revision is not None:
             raise UsageError(f"--revision does not apply to the directory {reference.path}")
-        is_file = reference.path.is_file()
+        directory = reference.path
+        file = None
+        if reference.path.is_file():
+            directory = reference.path.parent
+            file = reference.path.name
         return CheckpointDir(
-            reference.path.parent if is_file else reference.path,
-            reference.text,
-            stem=reference.stem,
-            model_type=model_type,
-            file=reference.path.name if is_file else None,
+            directory, reference.text, stem=reference.stem, model_type=model_type, file=file
         )
     from zoo.hub import fetch
     from zoo.hub.lockfile import Lock
@@ -149,7 +158,7 @@ def locate_or_download(
     select = _selection(reference, allow_pickle=allow_pickle, tokenizer_alone=tokenizer_alone)
     selection = _ExportSelection(select) if exports else None
     revision = reference.revision
-    locked = Lock.open(lock)
+    lock_file = Lock.open(lock)
     try:
         fetched = fetch(
             reference.repo,
@@ -157,13 +166,13 @@ def locate_or_download(
             select=selection.select if selection else select,
             select_more=selection.select_more if selection else None,
             offline=offline,
-            lock=locked,
+            lock=lock_file,
         )
     except Unreachable as error:
-        ways = "set $HF_ENDPOINT to a mirror, or give the directory of a checkpoint"
+        remedies = "set $HF_ENDPOINT to a mirror, or give the directory of a checkpoint"
         if reference.row is not None:
-            ways += f"; `zoo pretrain {reference.row.family}` trains a model of this family"
-        raise type(error)(error.what, f"{error.hint}, {ways}") from error
+            remedies += f"; `zoo pretrain {reference.row.family}` trains a model of this family"
+        raise type(error)(error.what, f"{error.hint}, {remedies}") from error
     digests = dict(fetched.files)
     is_export = selection is not None and selection.is_export
     if not is_export:
@@ -207,11 +216,14 @@ def _selection(reference: Reference, *, allow_pickle: bool, tokenizer_alone: boo
     from zoo.tokenizers import TOKENIZER_FILES
 
     repo = str(reference.repo)
-    expected = reference.row.files if reference.row else ()
+    registry_files = reference.row.files if reference.row else ()
 
     def select(names: Sequence[str]) -> Sequence[str]:
-        if absent := ", ".join(name for name in expected if name not in names):
-            LOG.info("%s no longer has %s, which the registry expects", repo, absent)
+        missing_files = [name for name in registry_files if name not in names]
+        if missing_files:
+            LOG.info(
+                "%s no longer has %s, which the registry expects", repo, ", ".join(missing_files)
+            )
         if tokenizer_alone:
             return matching(names, TOKENIZER_FILES)
         return files_to_download(names, repo, allow_pickle=allow_pickle)

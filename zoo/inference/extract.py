@@ -11,7 +11,7 @@ from torch import Tensor
 
 from zoo.adapters.lora import LoRA
 from zoo.adapters.registry import adapter_settings
-from zoo.adapters.targets import AdaptableModel, Site, as_names
+from zoo.adapters.targets import AdaptableModel, Site, list_names
 from zoo.adapters.write import base_record, write_adapter
 from zoo.checkpoint import AdapterRecord, Checkpoint
 from zoo.errors import UsageError
@@ -65,7 +65,7 @@ def extract(
     head = tuned.head_name
     with init_empty_weights():
         empty = family.model(config, head)
-    adaptable = AdaptableModel.of(empty, family, config, head)
+    adaptable = AdaptableModel.from_model(empty, family, config, head)
     largest = max(min(site.entry.shape) for site in adaptable.sites)
     problem = size_problem("--rank", rank, largest, least=1)
     if problem is not None:
@@ -85,7 +85,7 @@ def extract(
     errors = dict[str, float]()
     squares = dict[str, float]()
     lost = 0.0
-    for site in adaptable.sites_of(as_names(method.target_modules)):
+    for site in adaptable.find_sites(list_names(method.target_modules)):
         name = f"{site.module}.weight"
         difference = after[name] - before[name]
         squares[name] = float(difference.square().sum())

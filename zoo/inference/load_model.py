@@ -100,7 +100,7 @@ def load_adapted_model(
     model.load_state_dict({name: stored[owner] for name, owner in names.items()}, assign=True)
     _tie(model, names)
     _compute_buffers(model, checkpoint, dtype, device)
-    adaptable = AdaptableModel.of(model, family, checkpoint.config, checkpoint.head_name)
+    adaptable = AdaptableModel.from_model(model, family, checkpoint.config, checkpoint.head_name)
     for adapter, tensors in zip(checkpoint.adapters, files, strict=True):
         method = adapter_method_of(adapter)
         merges = merge and method.can_merge

@@ -78,7 +78,7 @@ def add_adapter(setup: "RunSetup", model: nn.Module, new_parameters: Collection[
 
 def adaptable_model(setup: "RunSetup", network: "TrainedModel") -> AdaptableModel:
     """Return what an adapter of a run may change."""
-    return AdaptableModel.of(network.module, setup.family, network.config, network.head)
+    return AdaptableModel.from_model(network.module, setup.family, network.config, network.head)
 
 
 def head_parameters(setup: "RunSetup", network: "TrainedModel") -> set[str]:

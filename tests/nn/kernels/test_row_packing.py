@@ -104,7 +104,7 @@ def test_adapted_models_compute_the_texts_of_one_row(
     inputs = random_inputs(plugin.onnx(config, "none"), config, LENGTHS)
     torch.manual_seed(0)
     model: Any = plugin.model(config, "none").double().train()
-    adaptable = AdaptableModel.of(model, plugin, config, "none")
+    adaptable = AdaptableModel.from_model(model, plugin, config, "none")
     virtual = {"num_virtual_tokens": 3} if method in ("prefix", "prompt") else {}
     parse_adapter({"method": method, **virtual}).add_to(model, adaptable)
     model.double()

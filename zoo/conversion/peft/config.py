@@ -10,7 +10,7 @@ from zoo.adapters.base import AdapterMethod
 from zoo.adapters.dora import DoRA
 from zoo.adapters.ia3 import IA3
 from zoo.adapters.lora import LoRA
-from zoo.adapters.targets import WEIGHT, AdaptableModel, as_names, matches
+from zoo.adapters.targets import WEIGHT, AdaptableModel, list_names, matches
 from zoo.adapters.virtual_tokens import VirtualTokens
 from zoo.checkpoint import Checkpoint
 from zoo.conversion.peft import prompts
@@ -97,7 +97,7 @@ def check_types(file: Path, settings: Mapping[str, Any]) -> None:
 def peft_config(method: AdapterMethod, adaptable: AdaptableModel) -> dict[str, Any]:
     """Return the keys of peft's configuration for a method."""
     if isinstance(method, LoRA):
-        targets, _ = exact_targets(as_names(method.target_modules), (), adaptable)
+        targets, _ = exact_targets(list_names(method.target_modules), (), adaptable)
         return {
             "inference_mode": True,
             "peft_type": "LORA",
@@ -112,7 +112,7 @@ def peft_config(method: AdapterMethod, adaptable: AdaptableModel) -> dict[str, A
         }
     if isinstance(method, IA3):
         targets, inputs = exact_targets(
-            as_names(method.target_modules), method.feedforward_modules or (), adaptable
+            list_names(method.target_modules), method.feedforward_modules or (), adaptable
         )
         return {
             "inference_mode": True,
@@ -154,7 +154,7 @@ def exact_targets(
 
 def part_names(adaptable: AdaptableModel, targets: Sequence[str]) -> set[str]:
     """Return the names of the Hub's modules that targets mean."""
-    return {part.name for site in adaptable.sites_of(targets) for part in site.parts.values()}
+    return {part.name for site in adaptable.find_sites(targets) for part in site.parts.values()}
 
 
 def is_transposed(targets: Sequence[str], adaptable: AdaptableModel) -> bool:
@@ -237,7 +237,7 @@ def read_method(
     # peft also lists modules of a head that is trained as a whole.
     targets = [
         target
-        for target in as_names(settings.get("target_modules"))
+        for target in list_names(settings.get("target_modules"))
         if any(matches(name, target) for name in adaptable.names)
     ]
     if part_names(adaptable, targets) != adapted:
@@ -255,7 +255,7 @@ def read_method(
             )
         # The shapes of the tensors say which inputs are scaled; the names are patterns in peft.
         scaled = {name for name, is_scaled_input in modules.items() if is_scaled_input}
-        inputs = tuple(sorted(as_names(settings.get("feedforward_modules"))))
+        inputs = tuple(sorted(list_names(settings.get("feedforward_modules"))))
         if set(inputs) <= set(target_modules) and part_names(adaptable, inputs) == scaled:
             return IA3(target_modules=target_modules, feedforward_modules=inputs)
         return IA3(target_modules=tuple(sorted(adapted)), feedforward_modules=tuple(sorted(scaled)))

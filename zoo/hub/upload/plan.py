@@ -23,11 +23,11 @@ from zoo.io.output.overwrite import HUB_RECORD, HubRecord
 from zoo.io.yaml import parse_yaml
 
 BRANCH = "main"
-LICENCE_ID = re.compile(r"[a-z0-9][a-z0-9.-]*")  # as the Hub writes them
-AGAIN = "convert the model again"
+LICENCE_ID = re.compile(r"[a-z0-9][a-z0-9.-]*")  # The Hub writes licences like this.
+CONVERT_AGAIN = "convert the model again"
 EXPORT_AGAIN = "export the model again"
 MODEL_CARD = "README.md"
-PLACEHOLDER = "organisation/name"  # of the repository, in snippets of a model card
+PLACEHOLDER = "organisation/name"  # It stands for the repository in snippets of a model card.
 ZOO_MANIFEST = "zoo.json"
 RUN_RECORD = "run.json"
 
@@ -59,58 +59,75 @@ class UploadPlan:
 
 
 def plan_upload(path: Path, repo: str, licence: str | None = None) -> UploadPlan:
-    """Return what an upload sends: the files of `zoo convert --to hub`, or of an export."""
-    # All files are compared with the digests in the directory's manifest, except the model card,
-    # which may be edited. ``licence`` replaces the one that the card states.
+    """Return what an upload sends: the files of `zoo convert --to hub`, or of an export.
+
+    All files are compared with the digests in the directory's manifest, except the model card,
+    which may be edited. ``licence`` replaces the one that the card states.
+    """
     if not REPO.fullmatch(repo):
         raise UsageError(f"{repo!r} is not the name of a repository", "give organisation/name")
     if licence is not None and not LICENCE_ID.fullmatch(licence):
         raise UsageError(
             f"{licence!r} is not the name of a licence on the Hub", "such as apache-2.0, mit, other"
         )
-    exported = (path / ZOO_MANIFEST).is_file()
-    listed = _exported_files(path) if exported else _listed_files(path)
-    record, hint = (ZOO_MANIFEST, EXPORT_AGAIN) if exported else (HUB_RECORD, AGAIN)
-    hidden = [name for name in listed if any(part.startswith(".") for part in name.split("/"))]
-    if hidden:
-        raise VerificationError(
-            f"{path / record} lists {hidden[0]}, which zoo does not write", hint
-        )
-    others = {name: digest for name, digest in listed.items() if name != MODEL_CARD}
-    check_files(path, others, record, hint=hint)
-    names = [*([MODEL_CARD] if os.path.lexists(path / MODEL_CARD) else []), *sorted(others)]
-    names += [ZOO_MANIFEST] if exported else []  # zoo opens an export by its manifest
-    left_out = [n for n in sorted(files_inside(path)) if n not in (*names, record)]
+    is_export = (path / ZOO_MANIFEST).is_file()
+    if is_export:
+        manifest_files = _exported_files(path)
+        record = ZOO_MANIFEST
+        hint = EXPORT_AGAIN
+    else:
+        manifest_files = _converted_files(path)
+        record = HUB_RECORD
+        hint = CONVERT_AGAIN
+    for name in manifest_files:
+        if any(part.startswith(".") for part in name.split("/")):
+            raise VerificationError(f"{path / record} lists {name}, which zoo does not write", hint)
+    checked_files = {name: file for name, file in manifest_files.items() if name != MODEL_CARD}
+    check_files(path, checked_files, record, hint=hint)
+    names = sorted(checked_files)
+    if os.path.lexists(path / MODEL_CARD):
+        names.insert(0, MODEL_CARD)
+    if is_export:
+        names.append(ZOO_MANIFEST)  # zoo opens an export by its manifest.
+    left_out = [name for name in sorted(files_inside(path)) if name not in (*names, record)]
     files = {}
     for name in names:
-        known = listed[name].blake3 if name in listed else ""
+        blake3_digest = manifest_files[name].blake3 if name in manifest_files else ""
         with reader_inside(path, name) as file:
             length = os.fstat(file.fileno()).st_size
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        files[name] = FileDigest(bytes=length, blake3=known, sha256=sha256)
-    card = _filled_card(path, repo, listed.get(MODEL_CARD))
+        files[name] = FileDigest(bytes=length, blake3=blake3_digest, sha256=sha256)
+    card = _filled_card(path, repo, manifest_files.get(MODEL_CARD))
     if licence is not None and licence != card_licence(path):
         if card is None and os.path.lexists(path / MODEL_CARD):
             card = read_inside(path, MODEL_CARD, "model card", MAX_YAML_BYTES)
-        text = decode_text(card or b"", path / MODEL_CARD)
-        front, dashes, body = text.removeprefix("---\n").partition("---\n")
-        if not text.startswith("---\n") or not dashes:
-            front = ""
-            body = text
-        kept = [line for line in front.splitlines(keepends=True) if not line.startswith("license:")]
-        card = f"---\nlicense: {licence}\n{''.join(kept)}---\n{body}".encode()
+        card = _with_licence(card or b"", licence, path / MODEL_CARD)
     if card is not None:
         sha256 = hashlib.sha256(card).hexdigest()
         files[MODEL_CARD] = FileDigest(bytes=len(card), blake3="", sha256=sha256)
     return UploadPlan(path, files, licence or card_licence(path), tuple(left_out), card)
 
 
-def _filled_card(path: Path, repo: str, written: FileDigest | None) -> bytes | None:
+def _with_licence(card: bytes, licence: str, path: Path) -> bytes:
+    """Return a model card with a licence in its YAML, in place of any other."""
+    text = decode_text(card, path)
+    front, dashes, body = text.removeprefix("---\n").partition("---\n")
+    if not text.startswith("---\n") or not dashes:
+        front = ""
+        body = text
+    lines = [f"license: {licence}\n"]
+    for line in front.splitlines(keepends=True):
+        if not line.startswith("license:"):
+            lines.append(line)
+    return f"---\n{''.join(lines)}---\n{body}".encode()
+
+
+def _filled_card(path: Path, repo: str, digest: FileDigest | None) -> bytes | None:
     """Return the card with a name in its snippets; ``None`` for one that zoo did not write."""
-    if written is None or not os.path.lexists(path / MODEL_CARD):
+    if digest is None or not os.path.lexists(path / MODEL_CARD):
         return None
     card = read_inside(path, MODEL_CARD, "model card", MAX_YAML_BYTES)
-    if blake3(card).hexdigest() != written.blake3:
+    if blake3(card).hexdigest() != digest.blake3:
         return None
     return card.replace(PLACEHOLDER.encode(), repo.encode())
 
@@ -123,7 +140,8 @@ def _exported_files(path: Path) -> dict[str, FileDigest]:
         raise UsageError(
             f"{path} is in zoo's layout, and the Hub's libraries read another", _conversion(path)
         )
-    if MODEL_CARD not in manifest.files:  # nor are paths of the machine left out of its manifest
+    # A manifest without a card may also have paths of the machine.
+    if MODEL_CARD not in manifest.files:
         raise UsageError(
             f"{path} is an export of an earlier version, without a model card", EXPORT_AGAIN
         )
@@ -136,13 +154,16 @@ def _conversion(path: Path) -> str:
     return f"`{shlex.join(['zoo', 'convert', str(path), '--to', 'hub', '-o', target])}`"
 
 
-def _listed_files(path: Path) -> dict[str, FileDigest]:
+def _converted_files(path: Path) -> dict[str, FileDigest]:
+    """Return the files that the manifest of `zoo convert --to hub` lists."""
     if not path.is_dir():
         raise UsageError(
             f"{path} is not a directory", "give one of `zoo convert --to hub` or `zoo export`"
         )
     if (path / RUN_RECORD).is_file():
-        hint = _conversion(path / "model") if (path / "model").is_dir() else "train it to its end"
+        hint = "train it to its end"
+        if (path / "model").is_dir():
+            hint = _conversion(path / "model")
         raise UsageError(f"{path} is a training run, and not a model", hint)
     if not os.path.lexists(path / HUB_RECORD):
         raise UsageError(
@@ -150,8 +171,7 @@ def _listed_files(path: Path) -> dict[str, FileDigest]:
             "give a directory of `zoo convert --to hub` or `zoo export`",
         )
     content = read_inside(path, HUB_RECORD, "manifest", MAX_JSON_BYTES)
-    files = parse_record(content, path / HUB_RECORD, HubRecord, hint=AGAIN).files
-    return files
+    return parse_record(content, path / HUB_RECORD, HubRecord, hint=CONVERT_AGAIN).files
 
 
 def card_licence(path: Path) -> str | None:
@@ -160,7 +180,11 @@ def card_licence(path: Path) -> str | None:
     if not os.path.lexists(card):
         return None
     text = decode_text(read_inside(path, MODEL_CARD, "model card", MAX_YAML_BYTES), card)
-    front = text.split("\n---", 1)[0] if text.startswith("---") else ""
+    front = ""
+    if text.startswith("---"):
+        front = text.split("\n---", 1)[0]
     metadata: Any = parse_yaml(front, f"{card}: metadata")
-    licence = metadata.get("license") if isinstance(metadata, dict) else None
+    if not isinstance(metadata, dict):
+        return None
+    licence = metadata.get("license")
     return licence if isinstance(licence, str) else None

@@ -8,7 +8,8 @@ from zoo.checkpoint import Checkpoint
 from zoo.exporting.graph.report import OnnxReport
 from zoo.exporting.quantization.variants import QuantizationPlan
 from zoo.exporting.targets.base import ExportSettings
-from zoo.exporting.targets.onnx import Onnx, OnnxOptions
+from zoo.exporting.targets.onnx import Onnx
+from zoo.exporting.targets.onnx.options import OnnxOptions
 from zoo.overrides import override
 
 

@@ -12,8 +12,8 @@ from zoo.adapters.checkpoint import AdaptedCheckpoint
 from zoo.checkpoint import Checkpoint, is_checkpoint, load_checkpoint
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.exporting.targets import ONNX, find_target, state_of_target
-from zoo.exporting.targets.backend import read_target_info
 from zoo.exporting.targets.base import ExportSettings
+from zoo.exporting.targets.record import read_target_info
 from zoo.inference.exported import check_file, check_files
 from zoo.io.cached_directories import touch_and_evict, use_cached
 from zoo.io.locks import file_lock

@@ -19,7 +19,6 @@ from zoo.version import __version__
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.exporting.report import ExportReport
-    from zoo.exporting.targets.base import ExportTarget
     from zoo.families.tasks import TaskSpec
 
 
@@ -35,9 +34,10 @@ class CardFacts:
     rows: list[tuple[str, str]]  # rows of the table
 
 
-def export_card(target: "ExportTarget", checkpoint: "Checkpoint", report: "ExportReport") -> bytes:
-    """Return the ``README.md`` of an export."""
-    facts = target.card_facts(report)
+def export_card(
+    checkpoint: "Checkpoint", report: "ExportReport", facts: CardFacts, usage: list[str]
+) -> bytes:
+    """Return the ``README.md`` of an export; ``usage`` shows the runtime's own program."""
     compared = (
         "and compared its outputs with PyTorch before it wrote it"
         if report.validated
@@ -49,12 +49,12 @@ def export_card(target: "ExportTarget", checkpoint: "Checkpoint", report: "Expor
         f"{checkpoint.head_name}. plm-zoo {__version__} exported it, {compared}.",
         *table_lines(f"## {facts.heading}", facts.rows),
         *zoo_usage(checkpoint),
-        *target.usage(checkpoint, report),
+        *usage,
     ]
     return ("\n".join(lines) + "\n").encode()
 
 
-def runtime_facts(target: "ExportTarget", report: "ExportReport") -> CardFacts:
+def runtime_facts(report: "ExportReport", library: str, *, quantized: bool) -> CardFacts:
     """Return what the card says of a model for a runtime."""
     rows = [("files", ", ".join(report.files)), ("size", format_bytes(report.bytes))]
     rows.append(("precision", report.dtype))
@@ -72,10 +72,10 @@ def runtime_facts(target: "ExportTarget", report: "ExportReport") -> CardFacts:
     if report.tokenizer is not None:
         rows.append(("tokenizer", report.tokenizer.line()))
     return CardFacts(
-        title=target.title,
-        contents=target.title,
-        library=target.library,
-        quantized=target.precisions[report.dtype].tolerance is None,
+        title=report.title,
+        contents=report.title,
+        library=library,
+        quantized=quantized,
         heading="Model",
         rows=rows,
     )

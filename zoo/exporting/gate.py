@@ -36,10 +36,9 @@ from zoo.exporting.report import (
     ShapeCheck,
     TokenizerAgreement,
 )
-from zoo.exporting.targets.base import ExportSettings, ExportTarget
+from zoo.exporting.targets.base import TOKEN_TYPES, ExportSettings, ExportTarget
 from zoo.exporting.targets.generated import Generated
 from zoo.exporting.targets.mixture import find_kept
-from zoo.exporting.targets.requirements import TYPES, require_held
 from zoo.exporting.validate import (
     ReferenceBatch,
     difference,
@@ -74,7 +73,7 @@ def export_to(
     """Write a model for a runtime, compare it with torch, and publish it if they agree."""
     check_unicode(directory.absolute(), "the directory of the export")
     precision = target.resolve_precisions(settings.precisions)[0]
-    require_held(target, checkpoint)
+    target.require_held(checkpoint)
     target.check_settings(checkpoint, settings)
     if missing := target.writer_problem():
         raise UsageError(f"{target.title} is not available: {missing}", target.install)
@@ -130,7 +129,12 @@ def export_to(
             checkpoint,
             staging,
             dtype=precision if precision in HALF_PRECISIONS else "float32",
-            card=export_card(target, checkpoint, report),
+            card=export_card(
+                checkpoint,
+                report,
+                target.card_facts(report),
+                target.usage(checkpoint, report),
+            ),
             record=report.to_dict(),
             tensors=report.tensors,
             more=target.hub_keys(report),
@@ -170,9 +174,9 @@ class Reference:
         if target.compares_texts:
             samples = make_samples(checkpoint, [*probe_texts(), *read_texts(plan.eval_file)])
         if not target.reads_token_types:
-            spec = replace(spec, inputs={n: a for n, a in spec.inputs.items() if n != TYPES})
+            spec = replace(spec, inputs={n: a for n, a in spec.inputs.items() if n != TOKEN_TYPES})
             samples = [
-                replace(s, inputs={n: a for n, a in s.inputs.items() if n != TYPES})
+                replace(s, inputs={n: a for n, a in s.inputs.items() if n != TOKEN_TYPES})
                 for s in samples
             ]
         model = load_model(checkpoint, torch.float32)

@@ -2,9 +2,9 @@
 
 from zoo.adapters.checkpoint import AdaptedCheckpoint
 from zoo.checkpoint import ADAPTER, MANIFEST, Checkpoint
+from zoo.checkpoint.load import ONNX
 from zoo.conversion.dtypes import cast, parse_dtype
 from zoo.errors import UsageError, VerificationError
-from zoo.exporting.targets import ONNX
 from zoo.io.digests.files import FileDigest, hash_file
 from zoo.io.tensors.safetensors import SafetensorsReader
 

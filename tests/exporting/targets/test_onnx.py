@@ -12,7 +12,8 @@ from zoo.checkpoint import load_checkpoint
 from zoo.errors import VerificationError
 from zoo.exporting.targets import find_target
 from zoo.exporting.targets.base import ExportSettings
-from zoo.exporting.targets.onnx import Onnx, OnnxOptions
+from zoo.exporting.targets.onnx import Onnx
+from zoo.exporting.targets.onnx.options import OnnxOptions
 from zoo.inference import load_session
 
 

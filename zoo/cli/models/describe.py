@@ -78,7 +78,7 @@ def describe_export(checkpoint: "Checkpoint", *, verbose: bool) -> list[str]:
 
 def describe_target(checkpoint: "Checkpoint", *, verbose: bool) -> list[str]:
     """Return the lines on an export to a runtime other than ONNX Runtime."""
-    from zoo.exporting.targets.backend import read_target_info
+    from zoo.exporting.targets.record import read_target_info
 
     info = read_target_info(checkpoint)
     facts = _facts(checkpoint, f"{info.title or info.target} export")

@@ -3,13 +3,11 @@
 from typing import TYPE_CHECKING
 from warnings import warn
 
-import msgspec
-
 from zoo.checkpoint import MANIFEST
 from zoo.errors import UsageError, VerificationError, did_you_mean
 from zoo.exporting.targets import ONNX, find_target, target_names
 from zoo.exporting.targets.base import ExportTarget
-from zoo.exporting.targets.requirements import require_held
+from zoo.exporting.targets.record import read_target_info
 from zoo.inference import BACKENDS
 from zoo.inference.exported import check_file
 from zoo.inference.session import BackendWarning
@@ -20,23 +18,6 @@ if TYPE_CHECKING:
 
     from zoo.checkpoint import Checkpoint
     from zoo.inference import Need, Session
-
-
-class TargetInfo(msgspec.Struct, frozen=True):
-    """Fields of the record of an export that sessions need."""
-
-    target: str
-    dtype: str
-    files: list[str]
-    title: str = ""
-    validated: bool = False
-    max_rel: float | None = None
-    unverified: str | None = None
-
-
-def read_target_info(checkpoint: "Checkpoint") -> TargetInfo:
-    """Return the record of an export to a target other than ONNX."""
-    return checkpoint.read_part("export", TargetInfo)
 
 
 def open_target(
@@ -52,7 +33,7 @@ def open_target(
     if stored is None:
         target = _target_of_weights(checkpoint, backend)
         dtype = dtype and target.check_precision(dtype)  # one export for all spellings
-        require_held(target, checkpoint)
+        target.require_held(checkpoint)
     else:
         target = find_target(stored)
         if backend not in ("auto", stored):

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from zoo.sentence_models.pooling import Pooling
 
 
+TOKEN_TYPES = "token_type_ids"
+
+
 @dataclass(frozen=True)
 class Precision:
     """How exactly a target computes in a precision.
@@ -237,6 +240,35 @@ class ExportTarget(ABC):
         """
         return None
 
+    def require_held(self, checkpoint: "Checkpoint") -> None:
+        """Check that the target can hold a model; it imports no torch.
+
+        Args:
+            checkpoint: the model to export.
+
+        Raises:
+            UsageError: it cannot, and why.
+        """
+        from zoo.inference.task_checks import without_head
+
+        family, model = checkpoint.family, checkpoint.model
+        reason = self.refusal(family, checkpoint.config, checkpoint.head_name, model.pooling)
+        tokenizer = model.tokenizer
+        has_types = tokenizer is not None and tokenizer.token_types
+        has_types = has_types and TOKEN_TYPES in checkpoint.onnx_spec.inputs
+        if model.score_activation is not None and has_types and not self.reads_token_types:
+            reason = "it reads no token types, which tell a query from a text"
+        if reason is not None:
+            hint = "docs/runtime-table.md lists what each target holds"
+            if self.refusal(family, checkpoint.config, "none", model.pooling) is None:
+                hint = without_head(checkpoint.name)
+            raise UsageError(
+                f"{self.title} cannot hold {checkpoint.name}, of the family "
+                f"{family.name} with the head {checkpoint.head_name}: {reason}",
+                hint,
+            )
+        self.check_model(checkpoint)
+
     def check_settings(self, checkpoint: "Checkpoint", settings: ExportSettings) -> None:
         """Check options and settings together with the model, before anything is written.
 
@@ -378,7 +410,8 @@ class ExportTarget(ABC):
         """Return what the model card says of the files."""
         from zoo.exporting.card import runtime_facts
 
-        return runtime_facts(self, report)
+        quantized = self.precisions[report.dtype].tolerance is None
+        return runtime_facts(report, self.library, quantized=quantized)
 
     def mixture(self, checkpoint: "Checkpoint", precision: str) -> "Mixture | None":
         """Return what writes some layers in higher precision, for a quantized model.

@@ -133,7 +133,7 @@ class Gguf(ExportTarget):
     def mixture(self, checkpoint: "Checkpoint", precision: str) -> "Mixture | None":
         from zoo.exporting.targets.gguf.write import GgufMixture
 
-        return GgufMixture(checkpoint, precision)
+        return GgufMixture(checkpoint, FILE, precision)
 
     @override
     def usage(self, checkpoint: "Checkpoint", report: "ExportReport") -> list[str]:

@@ -8,7 +8,6 @@ import gguf
 import numpy as np
 
 from zoo.checkpoint import Checkpoint
-from zoo.exporting.targets.gguf import FILE
 from zoo.exporting.targets.gguf.vocabulary import add_vocabulary
 from zoo.exporting.targets.mixture import Mixture
 from zoo.exporting.targets.tensors import runtime_tensors
@@ -84,8 +83,10 @@ def write_gguf(
 class GgufMixture(Mixture):
     """A checkpoint as GGUF files, whose tensors each have a type."""
 
-    def __init__(self, checkpoint: Checkpoint, precision: str) -> None:
-        self._checkpoint, self._precision = checkpoint, precision
+    def __init__(self, checkpoint: Checkpoint, file: str, precision: str) -> None:
+        self._checkpoint = checkpoint
+        self._file = file
+        self._precision = precision
         model = checkpoint.family.runtime_model("gguf", checkpoint.config, checkpoint.head_name)
         assert isinstance(model, RuntimeModel), "the target holds the model"
         kind, _ = TYPES[precision]
@@ -98,7 +99,7 @@ class GgufMixture(Mixture):
 
     @override
     def write(self, directory: Path, kept: Collection[str]) -> None:
-        write_gguf(self._checkpoint, directory / FILE, self._precision, kept)
+        write_gguf(self._checkpoint, directory / self._file, self._precision, kept)
 
     @override
     def close(self) -> None:

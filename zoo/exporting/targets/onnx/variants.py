@@ -29,7 +29,7 @@ from zoo.inference.load_model import load_model
 
 if TYPE_CHECKING:
     from zoo.adapters.exported import AdapterInputs
-    from zoo.exporting.targets.onnx import OnnxOptions
+    from zoo.exporting.targets.onnx.options import OnnxOptions
 
 
 def check_variants(

@@ -17,7 +17,7 @@ from zoo.families.onnx import PAST
 from zoo.io.scratch import scratch_directory
 
 if TYPE_CHECKING:
-    from zoo.exporting.targets.onnx import OnnxOptions
+    from zoo.exporting.targets.onnx.options import OnnxOptions
 
 STORED = {onnx.TensorProto.FLOAT: "F32", onnx.TensorProto.FLOAT16: "F16"}
 

@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
-
-from msgspec import Meta
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
 from zoo.exporting.targets.base import ExportSettings, ExportTarget, Precision, TargetOptions
+from zoo.exporting.targets.static.options import StaticOptions
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -22,20 +21,6 @@ REASON = (
     "an approximation: vectors of single tokens and their mean take the place of the model, and "
     "only rank texts alike"
 )
-
-
-class StaticOptions(TargetOptions, frozen=True, kw_only=True):
-    """Options of the vectors; the defaults are those of the authors' library."""
-
-    dim: Annotated[int, Meta(ge=1, description="Number of principal components.")] = 256
-    sif_coefficient: Annotated[
-        float,
-        Meta(
-            ge=0,
-            le=1,
-            description="Weight of rare tokens in static embeddings; 0 for equal weights.",
-        ),
-    ] = 0.0001
 
 
 class Static(ExportTarget):
@@ -76,7 +61,7 @@ class Static(ExportTarget):
     ) -> "ExportReport":
         from zoo.exporting.targets.static.export import export_static  # imports torch
 
-        return export_static(self, checkpoint, directory, settings)
+        return export_static(self, self.options, checkpoint, directory, settings)
 
     @override
     def write(self, checkpoint: "Checkpoint", directory: Path, precision: str) -> None:

@@ -17,8 +17,8 @@ from zoo.exporting.layout import write_hub_files
 from zoo.exporting.quantization.agreement import Summary, rank_correlation, read_texts
 from zoo.exporting.quantization.variants import QuantizationPlan
 from zoo.exporting.report import Agreement, ExportReport, at_least_0
-from zoo.exporting.targets.base import ExportSettings
-from zoo.exporting.targets.requirements import require_held
+from zoo.exporting.targets.base import ExportSettings, ExportTarget
+from zoo.exporting.targets.static.options import StaticOptions
 from zoo.exporting.targets.static.vectors import mean, static_vectors
 from zoo.exporting.targets.static.vocabulary import vocabulary_of
 from zoo.exporting.weights import check_weights
@@ -42,7 +42,6 @@ from zoo.version import package_version
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from zoo.exporting.targets.static import Static
     from zoo.exporting.targets.static.vectors import Pool
     from zoo.families.base import Family
     from zoo.inference.session import Session
@@ -52,12 +51,16 @@ KINDS = {"float32": np.float32, "float16": np.float16}
 
 
 def export_static(
-    target: "Static", checkpoint: Checkpoint, directory: Path, settings: ExportSettings
+    target: ExportTarget,
+    options: StaticOptions,
+    checkpoint: Checkpoint,
+    directory: Path,
+    settings: ExportSettings,
 ) -> ExportReport:
     """Distil a model into static embeddings, and publish them if they rank texts alike."""
     check_unicode(directory.absolute(), "the directory of the export")
     precision = target.check_precision(settings.precision)
-    require_held(target, checkpoint)
+    target.require_held(checkpoint)
     plan = settings.quantization or QuantizationPlan((), target.max_drop)
     if plan.metric is not None:
         raise UsageError(
@@ -76,8 +79,8 @@ def export_static(
             teacher,
             scratch,
             precision,
-            dim=target.options.dim,
-            sif_coefficient=target.options.sif_coefficient or None,
+            dim=options.dim,
+            sif_coefficient=options.sif_coefficient or None,
         )
         (staging / WEIGHTS).write_bytes((scratch / "hub" / WEIGHTS).read_bytes())
         report = ExportReport(
@@ -101,7 +104,7 @@ def export_static(
             made,
             staging,
             dtype=precision,
-            card=export_card(target, made, report),
+            card=export_card(made, report, target.card_facts(report), target.usage(made, report)),
             record=report.to_dict(),
             tensors=report.tensors,
         )

@@ -195,6 +195,21 @@ def test_two_processes_equal_one(text: Path, tmp_path: Path) -> None:
             assert record["losses"] == pytest.approx(other["losses"], abs=1e-5)
 
 
+def test_logits_and_embeddings_are_in_one_cache(text: Path, tmp_path: Path) -> None:
+    terms = {"distillation": {"terms": {"text": {"kind": "sentence-mse"}}}}
+    tree = masked(text, tmp_path / "cache", **terms)
+    without = deep_merge(tree, {"distillation": {"cache_teacher": None}})
+    plain, cold, warm = (
+        records(distill(tmp_path / name, settings))
+        for name, settings in (("plain", without), ("cold", tree), ("warm", tree))
+    )
+    assert [record["losses"] for record in cold] == [record["losses"] for record in warm]
+    # Later steps follow the divergence of the logits that are kept.
+    assert cold[0]["losses"]["text"] == pytest.approx(plain[0]["losses"]["text"], rel=1e-6)
+    header = json.loads((tmp_path / "cache" / "outputs-0.json").read_text())["header"]
+    assert header["outputs"] == ["logits:masked-lm:predicted", "embeddings:mean"]
+
+
 @pytest.mark.parametrize(
     ("make", "changes", "message"),
     [

@@ -33,34 +33,47 @@ class ArraysRecord(JsonStruct):
 
 
 def cached_arrays(kind: str, key: str, make: Callable[[], Arrays]) -> dict[str, NDArray[Any]]:
-    """Return arrays by name, made and written by the first process that needs them."""
-    # Other processes wait for it and map its files. Damaged files are replaced. If the cache cannot
-    # be written, each process makes its own arrays in memory
+    """Return arrays by name, made and written by the first process that needs them.
+
+    Other processes wait for it and map its files. Damaged files are replaced. If the cache cannot
+    be written, each process makes its own arrays in memory.
+    """
     target = home() / kind / key
-    if (found := _open(target)) is not None:  # without a lock: the directory may be read-only
-        return found
-    made: Arrays | None = None
+    mapped_arrays = _open(target)
+    if mapped_arrays is not None:  # No lock was needed: the directory may be read-only.
+        return mapped_arrays
+    arrays: Arrays | None = None
     try:
         with file_lock(target.with_suffix(".lock")):
-            if (found := _open(target)) is None:
+            mapped_arrays = _open(target)
+            if mapped_arrays is None:
                 LOG.info("building %s", target)
-                made = make()
-                with atomic_directory(target, force=True, managed=True) as staging:
-                    for name, array in made.items():
-                        with (staging / f"{name}.npy").open("wb") as file:
-                            contiguous = np.ascontiguousarray(array)
-                            npy.write_array_header_1_0(
-                                file, npy.header_data_from_array_1_0(contiguous)
-                            )
-                            # np.save hides the system's error, such as a full disk
-                            file.write(contiguous.data)
-                    files = {f"{name}.npy": hash_file(staging / f"{name}.npy") for name in made}
-                    record = ArraysRecord(files=files, digest=NO_DIGEST)
-                    (staging / MANIFEST).write_bytes(add_digest(encode_json(record)))
-                found = _open(target)
+                arrays = make()
+                _write(target, arrays)
+                mapped_arrays = _open(target)
     except (OSError, UsageError) as error:
         LOG.warning("%s are built again at every start: %s", kind, error)
-    return found or dict(make() if made is None else made)
+    if mapped_arrays:
+        return mapped_arrays
+    if arrays is None:
+        arrays = make()
+    return dict(arrays)
+
+
+def _write(target: Path, arrays: Arrays) -> None:
+    """Write arrays and their record to a directory."""
+    with atomic_directory(target, force=True, managed=True) as staging:
+        files = {}
+        for name, array in arrays.items():
+            path = staging / f"{name}.npy"
+            contiguous = np.ascontiguousarray(array)
+            with path.open("wb") as file:
+                npy.write_array_header_1_0(file, npy.header_data_from_array_1_0(contiguous))
+                # np.save hides the system's error, such as a full disk.
+                file.write(contiguous.data)
+            files[path.name] = hash_file(path)
+        record = ArraysRecord(files=files, digest=NO_DIGEST)
+        (staging / MANIFEST).write_bytes(add_digest(encode_json(record)))
 
 
 def _open(target: Path) -> dict[str, NDArray[Any]] | None:
@@ -71,10 +84,10 @@ def _open(target: Path) -> dict[str, NDArray[Any]] | None:
             return None
         files = read_record(target / MANIFEST, ArraysRecord, hint=hint).files
         check_files(target, files, MANIFEST, hint=hint, digest=file_blake3)
-        arrays = {
-            name.removesuffix(".npy"): np.load(target / name, mmap_mode="r", allow_pickle=False)
-            for name in files
-        }
+        arrays = {}
+        for file in files:
+            array = np.load(target / file, mmap_mode="r", allow_pickle=False)
+            arrays[file.removesuffix(".npy")] = array
     except (ZooError, OSError, ValueError) as error:
         LOG.warning("%s", error)
         return None

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,7 +38,8 @@ from zoo.io.progress import progress_of_files
 from zoo.version import __version__
 
 Dtype = Literal["uint16", "uint32"]
-SINGLE_PROCESS_BYTES = 8 << 20  # of sources; starting processes would take longer than it saves
+# Up to so many bytes of sources, starting processes takes longer than it saves.
+SINGLE_PROCESS_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -68,21 +70,24 @@ class CorpusSpec:
         """Digests of all files at the first access."""
         return {
             str(file): FileDigest(bytes=_stamp(file)[2], blake3=compute_blake3(file))
-            for files in self.files.values()
-            for file in files
+            for file in self.all_files
         }
+
+    @property
+    def all_files(self) -> list[Path]:
+        """Files of all splits."""
+        return list(chain.from_iterable(self.files.values()))
 
     @cached_property
     def file_stats(self) -> dict[str, tuple[int, ...]]:
         """Inode, size and times of all files at the first access."""
-        return {str(file): _stamp(file) for files in self.files.values() for file in files}
+        return {str(file): _stamp(file) for file in self.all_files}
 
     def settings(self) -> dict[str, Any]:
         """Return everything that the corpus depends on, besides the files."""
-        held = GIVEN if self.eval_paths else self.eval_fraction
         return {
             **msgspec.to_builtins(self.reader),
-            "validation": held,
+            "validation": GIVEN if self.eval_paths else self.eval_fraction,
             "seed": self.seed,
             "tokenizer": self.tokenizer.settings(),
         }
@@ -96,41 +101,40 @@ def build(
     force: bool = False,
     shard_bytes: int = SHARD_BYTES,
 ) -> Corpus:
-    """Build a corpus in a staging directory, and rename it when it is complete."""
-    # The result only depends on the files, the reader's settings, the tokenizer and the seed, not
-    # on the number of processes or the location of the files.
-    texts = [file for files in spec.files.values() for file in files]
-    with atomic_directory(target, force=force, sources=texts) as staging:
-        stats = spec.file_stats  # before the digests: detects a change
+    """Build a corpus in a staging directory, and rename it when it is complete.
+
+    The result only depends on the files, the reader's settings, the tokenizer and the seed, not on
+    the number of processes or the location of the files.
+    """
+    with atomic_directory(target, force=force, sources=spec.all_files) as staging:
+        # The stats are read before the digests, to detect a change.
+        stats = spec.file_stats
         with progress_of_files("hashing", map(Path, stats)):
             sources = spec.sources
         with progress_of_files("reading", spec.files[TRAIN]):
-            held = _held_out(spec)
-        tokenizer = spec.tokenizer.make(lambda: _training_texts(spec, held))
+            validation_split = _validation_split(spec)
+        tokenizer = spec.tokenizer.make(lambda: _training_texts(spec, validation_split))
         (staging / TOKENIZER).write_bytes(tokenizer.json)
-        size = tokenizer.vocab_size()
-        dtype: Dtype = "uint16" if size <= 1 << 16 else "uint32"
+        vocab_size = tokenizer.vocab_size()
+        dtype: Dtype = "uint16" if vocab_size <= 1 << 16 else "uint32"
         encoder = DocumentTokenizer(
             tokenizer.json, tokenizer.info, spec.reader.sentence_splitter, dtype
         )
-        names = [TRAIN, VALIDATION] if spec.eval_fraction or spec.eval_paths else [TRAIN]
+        names = [TRAIN]
+        if spec.eval_fraction or spec.eval_paths:
+            names.append(VALIDATION)
         writers = {name: SplitWriter(staging, name, dtype, shard_bytes) for name in names}
         if not workers:
-            small = sum(source.bytes for source in sources.values()) <= SINGLE_PROCESS_BYTES
-            workers = 1 if small else usable_cores()
-        splits = _write_splits(spec, encoder, held, writers, workers)
-        for name, before in spec.file_stats.items():
-            file = Path(name)
-            now = _stamp(file) if file.is_file() else ()
-            # if only the ctime is new, permissions may have changed: then the digest decides
-            same = now[:4] == before[:4]
-            if not same or (now != before and compute_blake3(file) != sources[name].blake3):
-                raise VerificationError(f"{file} changed while it was read", "build again")
+            workers = usable_cores()
+            if sum(source.bytes for source in sources.values()) <= SINGLE_PROCESS_BYTES:
+                workers = 1
+        splits = _write_splits(spec, encoder, validation_split, writers, workers)
+        _require_unchanged(spec)
         record = CorpusRecord(
             zoo=FORMAT_VERSION,
             created_by=__version__,
             dtype=dtype,
-            vocab_size=size,
+            vocab_size=vocab_size,
             tokenizer=tokenizer.info,
             tokenizer_digest=tokenizer.settings()["blake3"],
             sources={readable_name(name): digest for name, digest in sources.items()},
@@ -142,28 +146,40 @@ def build(
     return Corpus(target)
 
 
+def _require_unchanged(spec: CorpusSpec) -> None:
+    """Check that no file changed since its digest was computed."""
+    for name, previous_stamp in spec.file_stats.items():
+        file = Path(name)
+        stamp = _stamp(file) if file.is_file() else ()
+        is_unchanged = stamp == previous_stamp
+        # If only the ctime is new, permissions may have changed: then the digest decides.
+        if not is_unchanged and stamp[:4] == previous_stamp[:4]:
+            is_unchanged = compute_blake3(file) == spec.sources[name].blake3
+        if not is_unchanged:
+            raise VerificationError(f"{file} changed while it was read", "build again")
+
+
 def _write_splits(
     spec: CorpusSpec,
     encoder: DocumentTokenizer,
-    held: ValidationSplit,
+    validation_split: ValidationSplit,
     writers: dict[str, SplitWriter],
     workers: int,
 ) -> dict[str, SplitRecord]:
     """Write the tokens of all splits, and return their records."""
     try:
-        every = [file for files in spec.files.values() for file in files]
-        with progress_of_files("tokenizing", every):
+        with progress_of_files("tokenizing", spec.all_files):
             for name, files in spec.files.items():
                 number = 0
                 for encoded in encode_all(encoder, read_documents(files, spec.reader), workers):
                     count = len(encoded.documents)
-                    out = np.ones(count, dtype=bool)
+                    is_held_out = np.ones(count, dtype=bool)
                     if name == TRAIN:
-                        out = held.is_held_out(number, count)
+                        is_held_out = validation_split.is_held_out(number, count)
                     number += count
-                    writers[TRAIN].add(select_documents(encoded, ~out))
-                    if out.any():
-                        writers[VALIDATION].add(select_documents(encoded, out))
+                    writers[TRAIN].add(select_documents(encoded, ~is_held_out))
+                    if is_held_out.any():
+                        writers[VALIDATION].add(select_documents(encoded, is_held_out))
         splits = {name: writer.close() for name, writer in writers.items()}
     finally:
         for writer in writers.values():
@@ -176,31 +192,34 @@ def _write_splits(
     return splits
 
 
-def _held_out(plan: CorpusSpec) -> ValidationSplit:
+def _validation_split(spec: CorpusSpec) -> ValidationSplit:
     """Return the selection of held-out documents."""
-    read = read_documents(plan.files[TRAIN], plan.reader)
-    first = next(read, None)
-    if first is None:
+    documents = read_documents(spec.files[TRAIN], spec.reader)
+    first_document = next(documents, None)
+    if first_document is None:
         raise SourceError(
-            f"there is no text in {', '.join(map(str, plan.paths))}", "give files with text"
+            f"there is no text in {', '.join(map(str, spec.paths))}", "give files with text"
         )
-    share = 0.0 if plan.eval_paths else plan.eval_fraction
-    if not 0 <= share < 1:
+    fraction = 0.0 if spec.eval_paths else spec.eval_fraction
+    if not 0 <= fraction < 1:
         raise UsageError(
-            f"--eval-fraction {share} is not a fraction of the documents", "such as 0.01"
+            f"--eval-fraction {fraction} is not a fraction of the documents", "such as 0.01"
         )
-    return ValidationSplit((text for part in ([first], read) for text in part), share, plan.seed)
+    return ValidationSplit(chain([first_document], documents), fraction, spec.seed)
 
 
-def _training_texts(plan: CorpusSpec, held: ValidationSplit) -> Iterator[list[str]]:
+def _training_texts(spec: CorpusSpec, validation_split: ValidationSplit) -> Iterator[list[str]]:
     """Yield the texts of the training split, which a tokenizer is trained on."""
     number = 0
-    with progress_of_files("reading", plan.files[TRAIN]):
-        for chunk in chunks(read_documents(plan.files[TRAIN], plan.reader)):
-            selected = ~held.is_held_out(number, len(chunk))
+    with progress_of_files("reading", spec.files[TRAIN]):
+        for chunk in chunks(read_documents(spec.files[TRAIN], spec.reader)):
+            is_held_out = validation_split.is_held_out(number, len(chunk))
             number += len(chunk)
-            pairs = zip(chunk, selected.tolist(), strict=True)
-            yield [join_lines(text) for text, keep in pairs if keep]
+            texts = []
+            for text, held_out in zip(chunk, is_held_out.tolist(), strict=True):
+                if not held_out:
+                    texts.append(join_lines(text))
+            yield texts
 
 
 def _stamp(file: Path) -> tuple[int, ...]:

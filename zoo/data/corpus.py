@@ -14,6 +14,7 @@ import os
 import shlex
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,8 +44,8 @@ VALIDATION = "validation"
 REBUILD = "remove this corpus and build it again"
 DEFAULT_EVAL_FRACTION = 0.01
 READER_DEFAULTS = msgspec.to_builtins(ReaderConfig())
-OPTIONS = {"text_field": "--text"}  # settings whose option of `zoo corpus build` has another name
-GIVEN = "given"  # in place of the fraction, if the held-out texts are other files
+OPTIONS = {"text_field": "--text"}  # Settings whose option of `zoo corpus build` has another name.
+GIVEN = "given"  # The value in place of the fraction, if the held-out texts are other files.
 Tokens = NDArray[np.integer[Any]]
 Offsets = NDArray[np.int64]
 
@@ -103,8 +104,8 @@ class Split:
     @classmethod
     def from_documents(cls, documents: Sequence[Sequence[Sequence[int]]]) -> "Split":
         """Return a split in memory from documents, each a list of sentences of token ids."""
-        sentences = [sentence for document in documents for sentence in document]
-        tokens = np.array([token for sentence in sentences for token in sentence], dtype=np.uint32)
+        sentences = list(chain.from_iterable(documents))
+        tokens = np.array(list(chain.from_iterable(sentences)), dtype=np.uint32)
         return cls([tokens], _offsets(map(len, sentences)), _offsets(map(len, documents)))
 
     @property
@@ -125,8 +126,8 @@ class Split:
             end: offset after the last token, in the same document.
         """
         shard = int(np.searchsorted(self._ends, start, side="right"))
-        before = int(self._ends[shard]) - len(self.shards[shard])
-        return self.shards[shard][start - before : end - before].astype(np.int64)
+        shard_start = int(self._ends[shard]) - len(self.shards[shard])
+        return self.shards[shard][start - shard_start : end - shard_start].astype(np.int64)
 
 
 def _offsets(lengths: Any) -> Offsets:
@@ -154,21 +155,25 @@ class Corpus:
         if self.record.digest:
             check_digest(path / CORPUS_MANIFEST, content, self.record.digest, hint=REBUILD)
         for name, split in self.record.splits.items():
-            width = np.dtype(self.record.dtype).itemsize
-            shards = split.shards(name)
-            wanted = {
-                f"{name}/sentences.bin": 8 * (split.sentences + 1),
-                f"{name}/documents.bin": 8 * (split.documents + 1),
-                **{shard: split.files[shard].bytes for shard in shards},
-            }
-            total = sum(split.files[shard].bytes for shard in shards)
-            lengths = {file: digest.bytes for file, digest in split.files.items()}
-            if lengths != wanted or total != width * split.tokens or min(lengths.values()) < 0:
+            if not self._has_consistent_sizes(name, split):
                 raise VerificationError(
                     f"{path / CORPUS_MANIFEST}: the files of split {name!r} do not go with its "
                     "counts",
                     REBUILD,
                 )
+
+    def _has_consistent_sizes(self, name: str, split: SplitRecord) -> bool:
+        """Return whether the files of a split have the sizes that follow from its counts."""
+        sizes = {file: digest.bytes for file, digest in split.files.items()}
+        expected_sizes = {
+            f"{name}/sentences.bin": 8 * (split.sentences + 1),
+            f"{name}/documents.bin": 8 * (split.documents + 1),
+        }
+        shard_sizes = {shard: sizes[shard] for shard in split.shards(name)}
+        if sizes != {**expected_sizes, **shard_sizes} or min(sizes.values()) < 0:
+            return False
+        token_size = np.dtype(self.record.dtype).itemsize
+        return sum(shard_sizes.values()) == token_size * split.tokens
 
     def split(self, name: str) -> Split:
         """Open a split: ``train`` or ``validation``."""
@@ -177,8 +182,9 @@ class Corpus:
                 f"{self.path} has no split {name!r}", f"it has {', '.join(self.record.splits)}"
             )
         record = self.record.splits[name]
+        shards = [self._map(file, record, self.record.dtype) for file in record.shards(name)]
         return Split(
-            [self._map(file, record, self.record.dtype) for file in record.shards(name)],
+            shards,
             self._map(f"{name}/sentences.bin", record, "int64"),
             self._map(f"{name}/documents.bin", record, "int64"),
         )
@@ -203,27 +209,31 @@ class Corpus:
         """Return the command that builds a corpus of the same texts with another tokenizer."""
         settings = self.record.settings
         defaults = {**READER_DEFAULTS, "seed": 0}
-        words = ["-o", output, "--tokenizer", tokenizer]
+        options = ["-o", output, "--tokenizer", tokenizer]
         for name, default in defaults.items():
-            if (value := settings.get(name, default)) != default:
-                words += [OPTIONS.get(name, f"--{name.replace('_', '-')}"), str(value)]
-        held = settings.get("validation", DEFAULT_EVAL_FRACTION)
+            value = settings.get(name, default)
+            if value != default:
+                options += [OPTIONS.get(name, f"--{name.replace('_', '-')}"), str(value)]
         paths = list(self.record.sources)
-        if held == GIVEN:  # the sources do not say which of them
-            words = [*words, "--eval", "PATH"]
+        validation = settings.get("validation", DEFAULT_EVAL_FRACTION)
+        if validation == GIVEN:  # The sources do not say which of them are held out.
+            options += ["--eval", "PATH"]
             paths = []
-        elif held != DEFAULT_EVAL_FRACTION:
-            words += ["--eval-fraction", str(held)]
-        exist = paths and all(map(os.path.exists, paths))
-        return f"zoo corpus build {shlex.join(paths) if exist else 'PATH...'} {shlex.join(words)}"
+        elif validation != DEFAULT_EVAL_FRACTION:
+            options += ["--eval-fraction", str(validation)]
+        sources = "PATH..."
+        if paths and all(map(os.path.exists, paths)):
+            sources = shlex.join(paths)
+        return f"zoo corpus build {sources} {shlex.join(options)}"
 
-    def _map(self, file: str, record: SplitRecord, dtype: str) -> NDArray[Any]:
+    def _map(self, file: str, record: SplitRecord, dtype_name: str) -> NDArray[Any]:
+        """Map the numbers of a file of a split into memory."""
         path = safe_join(self.path, file, CORPUS_MANIFEST)
-        kind = np.dtype(dtype).newbyteorder("<")
+        dtype = np.dtype(dtype_name).newbyteorder("<")
         if not path.is_file() or path.stat().st_size != record.files[file].bytes:
             raise VerificationError(
                 f"{path} is missing or not as long as {CORPUS_MANIFEST} says", REBUILD
             )
         if not path.stat().st_size:
-            return np.zeros(0, kind)  # an empty file cannot be mapped
-        return np.memmap(path, kind, "r")
+            return np.zeros(0, dtype)  # An empty file cannot be mapped.
+        return np.memmap(path, dtype, "r")

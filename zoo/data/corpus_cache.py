@@ -17,7 +17,7 @@ from zoo.version import __version__
 
 LOG = logging.getLogger("zoo")
 SAMPLE = Path(__file__).parent / "sample"
-SAMPLE_EVAL_FRACTION = 0.1  # it has few documents
+SAMPLE_EVAL_FRACTION = 0.1  # The sample has few documents.
 
 
 def cached_corpus(
@@ -30,8 +30,10 @@ def cached_corpus(
     seed: int = 0,
     workers: int | None = None,
 ) -> Corpus:
-    """Return the corpus of some texts, built now if the cache does not have it."""
-    # ``paths`` may be one prebuilt corpus, which keeps its tokenizer, or empty for the package's
+    """Return the corpus of some texts, built now if the cache does not have it.
+
+    ``paths`` may be one prebuilt corpus, which keeps its tokenizer, or empty for the package's.
+    """
     if len(paths) == 1 and is_corpus(Path(paths[0])):
         if eval_paths:
             raise UsageError(
@@ -39,31 +41,35 @@ def cached_corpus(
                 "leave --eval out, or build the corpus with it",
             )
         return Corpus(Path(paths[0]))
-    plan = CorpusSpec(
+    if eval_fraction is None:
+        eval_fraction = DEFAULT_EVAL_FRACTION if paths else SAMPLE_EVAL_FRACTION
+    spec = CorpusSpec(
         paths or sorted(SAMPLE.glob("*.txt")),
         tokenizer,
         reader or ReaderConfig(),
-        (DEFAULT_EVAL_FRACTION if paths else SAMPLE_EVAL_FRACTION)
-        if eval_fraction is None
-        else eval_fraction,
+        eval_fraction,
         eval_paths,
         seed,
     )
-    name = plan.paths[0] if paths else SAMPLE
-    # everything that the corpus depends on, without the names of files
-    digests = {
-        name: [plan.sources[str(file)].blake3 for file in files]
-        for name, files in plan.files.items()
-    }
-    kinds = [file.suffixes for files in plan.files.values() for file in files]
-    parts = [FORMAT_VERSION, __version__, digests, kinds, plan.settings()]
-    key = blake3(msgspec.json.encode(parts)).hexdigest(8)
-    target = home() / "corpora" / f"{Path(name).resolve().name.split('.')[0]}-{key}"
+    source = spec.paths[0] if paths else SAMPLE
+    name, _, _ = Path(source).resolve().name.partition(".")
+    target = home() / "corpora" / f"{name}-{_cache_key(spec)}"
     if not is_corpus(target):
         LOG.info("building the corpus %s", target)
         try:
-            build(plan, target, workers=workers)
+            build(spec, target, workers=workers)
         except UsageError:
-            if not is_corpus(target):  # otherwise another process has built it
+            if not is_corpus(target):  # Otherwise another process has built it.
                 raise
     return Corpus(target)
+
+
+def _cache_key(spec: CorpusSpec) -> str:
+    """Return a digest of everything that a corpus depends on, without the names of files."""
+    digests: dict[str, list[str]] = {}
+    suffixes = []
+    for split, files in spec.files.items():
+        digests[split] = [spec.sources[str(file)].blake3 for file in files]
+        suffixes += [file.suffixes for file in files]
+    parts = [FORMAT_VERSION, __version__, digests, suffixes, spec.settings()]
+    return blake3(msgspec.json.encode(parts)).hexdigest(8)

@@ -43,12 +43,13 @@ class EncodedDocuments:
 
 @dataclass(frozen=True)
 class DocumentTokenizer:
-    """Tokenizes documents; it can be pickled for another process."""
+    """Tokenizes documents; it can be pickled for another process.
 
-    # A document is tokenized as a whole, and its tokens are assigned to sentences by their offsets
-    # in the text. The concatenated tokens of the sentences are thus the tokens of the document,
-    # even if a token depends on the space before it. A token across a sentence boundary belongs to
-    # the first sentence.
+    A document is tokenized as a whole, and its tokens are assigned to sentences by their offsets in
+    the text. The concatenated tokens of the sentences are thus the tokens of the document, even if
+    a token depends on the space before it. A token across a sentence boundary belongs to the first
+    sentence.
+    """
 
     json: bytes
     info: "TokenizerInfo"  # special tokens of the tokenizer
@@ -62,67 +63,82 @@ class DocumentTokenizer:
         tokenizer = Tokenizer.from_buffer(self.json)
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        tokenizer.encode_special_tokens = True  # special tokens in a text are ordinary text
+        tokenizer.encode_special_tokens = True  # Special tokens in a text are ordinary text.
         return tokenizer
 
     @cached_property
-    def _ordinary(self) -> NDArray[Any]:
+    def _ordinary_ids(self) -> NDArray[Any]:
         """Map of token ids in a text, (vocabulary,): special tokens become the unknown token."""
-        # With a vocabulary of words, a text can contain a special token as a word
+        # With a vocabulary of words, a text can contain a special token as a word.
         tokenizer = self._tokenizer
-        named = self.info.special
-        added = tokenizer.get_added_tokens_decoder()
-        special = {number for number, token in added.items() if token.special}
-        token_ids = (tokenizer.token_to_id(token) for token in named.values())
-        special |= {number for number in token_ids if number is not None}
-        numbers = np.arange(vocabulary_size(tokenizer), dtype=self.dtype)
-        if (unknown := tokenizer.token_to_id(named.get("unk", ""))) is not None:
-            numbers[sorted(special)] = unknown
-        return numbers
+        special_ids = set()
+        for added_id, added_token in tokenizer.get_added_tokens_decoder().items():
+            if added_token.special:
+                special_ids.add(added_id)
+        for token in self.info.special.values():
+            token_id = tokenizer.token_to_id(token)
+            if token_id is not None:
+                special_ids.add(token_id)
+        ordinary_ids = np.arange(vocabulary_size(tokenizer), dtype=self.dtype)
+        unknown_id = tokenizer.token_to_id(self.info.special.get("unk", ""))
+        if unknown_id is not None:
+            ordinary_ids[sorted(special_ids)] = unknown_id
+        return ordinary_ids
 
     def encode(self, documents: Sequence[str]) -> EncodedDocuments:
         """Tokenize documents."""
-        texts, spans = zip(*(self._laid_out(document) for document in documents), strict=True)
+        texts = []
+        spans_by_document = []
+        for document in documents:
+            text, spans = self._join_sentences(document)
+            texts.append(text)
+            spans_by_document.append(spans)
         with rust_parsing("the tokenizer", "a tokenizer"):
-            encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+            encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
         ids = chain.from_iterable(encoding.ids for encoding in encodings)
         total = sum(map(len, encodings))
-        cuts = [
-            _lengths(encoding, bounds) for encoding, bounds in zip(encodings, spans, strict=True)
+        lengths_by_document = [
+            _sentence_lengths(encoding, spans)
+            for encoding, spans in zip(encodings, spans_by_document, strict=True)
         ]
+        sentence_counts = [len(lengths) for lengths in lengths_by_document]
         return EncodedDocuments(
-            tokens=self._ordinary[np.fromiter(ids, np.int64, total)],
-            sentences=np.concatenate(cuts),
-            documents=np.array([len(cut) for cut in cuts], dtype=np.int64),
+            tokens=self._ordinary_ids[np.fromiter(ids, np.int64, total)],
+            sentences=np.concatenate(lengths_by_document),
+            documents=np.array(sentence_counts, dtype=np.int64),
         )
 
-    def _laid_out(self, document: str) -> tuple[str, list[tuple[int, int]]]:
+    def _join_sentences(self, document: str) -> tuple[str, list[tuple[int, int]]]:
         """Return a document as one line, and the start and end of each sentence in it."""
         lines = _lines(document)
         text = " ".join(lines)
         if self.sentence_splitter == "rule":
             return text, sentence_spans(text)
-        ends = np.cumsum([len(line) + 1 for line in lines]) - 1
-        return text, [
-            (end - len(line), end) for line, end in zip(lines, ends.tolist(), strict=True)
-        ]
+        spans = []
+        start = 0
+        for line in lines:
+            end = start + len(line)
+            spans.append((start, end))
+            start = end + 1
+        return text, spans
 
 
-def _lengths(encoding: "Encoding", spans: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+def _sentence_lengths(encoding: "Encoding", spans: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
     """Return the number of tokens of each sentence, without empty sentences."""
     if len(spans) == 1:
         counts = np.array([len(encoding)], dtype=np.int64)
     else:
         starts = np.fromiter((start for start, _ in encoding.offsets), np.int64, len(encoding))
         starts = np.maximum.accumulate(starts)
-        # a token that starts in the space between two sentences belongs to the second one
+        # A token that starts in the space between two sentences belongs to the second one.
         cuts = np.searchsorted(starts, [end for _, end in spans[:-1]])
         counts = np.diff(cuts, prepend=0, append=len(encoding))
     return counts[counts > 0]
 
 
 def _lines(document: str) -> list[str]:
-    return [line for row in document.split("\n") if (line := row.strip())]
+    stripped_lines = (line.strip() for line in document.split("\n"))
+    return [line for line in stripped_lines if line]
 
 
 def join_lines(document: str) -> str:
@@ -130,12 +146,16 @@ def join_lines(document: str) -> str:
     return " ".join(_lines(document))
 
 
-def select_documents(encoded: EncodedDocuments, chosen: NDArray[np.bool_]) -> EncodedDocuments:
+def select_documents(
+    encoded: EncodedDocuments, document_mask: NDArray[np.bool_]
+) -> EncodedDocuments:
     """Return a subset of the documents, by a mask, (documents,), bool."""
-    sentences = np.repeat(chosen, encoded.documents)
-    tokens = np.repeat(sentences, encoded.sentences)
+    sentence_mask = np.repeat(document_mask, encoded.documents)
+    token_mask = np.repeat(sentence_mask, encoded.sentences)
     return EncodedDocuments(
-        encoded.tokens[tokens], encoded.sentences[sentences], encoded.documents[chosen]
+        encoded.tokens[token_mask],
+        encoded.sentences[sentence_mask],
+        encoded.documents[document_mask],
     )
 
 
@@ -146,17 +166,17 @@ def vocabulary_size(tokenizer: "Tokenizer") -> int:
 
 def chunks(documents: Iterable[str]) -> Iterator[list[str]]:
     """Yield lists of documents of about ``CHUNK_CHARS`` characters, at most ``CHUNK_DOCUMENTS``."""
-    held: list[str] = []
+    chunk: list[str] = []
     size = 0
     for document in documents:
-        held.append(document)
+        chunk.append(document)
         size += len(document)
-        if size >= CHUNK_CHARS or len(held) == CHUNK_DOCUMENTS:
-            yield held
-            held = []
+        if size >= CHUNK_CHARS or len(chunk) == CHUNK_DOCUMENTS:
+            yield chunk
+            chunk = []
             size = 0
-    if held:
-        yield held
+    if chunk:
+        yield chunk
 
 
 def encode_all(
@@ -167,13 +187,15 @@ def encode_all(
         yield from map(tokenizer.encode, chunks(documents))
         return
     with scratch_directory() as scratch, _pool(tokenizer, scratch, workers) as pool:
-        todo = chunks(documents)
-        doing: deque[Future[EncodedDocuments]] = deque()
+        remaining_chunks = chunks(documents)
+        futures: deque[Future[EncodedDocuments]] = deque()
         try:
-            doing.extend(_begin(pool, chunk) for chunk in islice(todo, 2 * workers))
-            while doing:
-                encoded = doing.popleft().result()
-                doing.extend(_begin(pool, chunk) for chunk in islice(todo, 1))
+            for chunk in islice(remaining_chunks, 2 * workers):
+                futures.append(_submit(pool, chunk))
+            while futures:
+                encoded = futures.popleft().result()
+                for chunk in islice(remaining_chunks, 1):
+                    futures.append(_submit(pool, chunk))
                 yield encoded
         except BrokenProcessPool as error:
             raise UsageError(
@@ -187,32 +209,32 @@ def encode_all(
 def _pool(encoder: DocumentTokenizer, scratch: Path, workers: int) -> ProcessPoolExecutor:
     """Return a pool of worker processes, which are started on demand."""
     # Workers read the tokenizer from a file: a large object in the pipe that starts a process would
-    # block forever if the process is killed before it reads
+    # block forever if the process is killed before it reads.
     import multiprocessing
 
     file = scratch / "tokenizer.json"
     file.write_bytes(encoder.json)
-    arguments = str(file), replace(encoder, json=b"")
+    arguments = (str(file), replace(encoder, json=b""))
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(workers, context, initializer=_prepare, initargs=arguments)
+    return ProcessPoolExecutor(workers, context, initializer=_initialize_worker, initargs=arguments)
 
 
-def _begin(pool: ProcessPoolExecutor, chunk: list[str]) -> "Future[EncodedDocuments]":
+def _submit(pool: ProcessPoolExecutor, chunk: list[str]) -> "Future[EncodedDocuments]":
     """Submit a chunk; a process is started if all others are busy."""
     # A spawned process imports ``__main__``, which may be a script that builds a corpus without a
-    # guard, and would run again. Workers do not need it, so it is hidden meanwhile
+    # guard, and would run again. Workers do not need it, so that it is hidden meanwhile.
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
-        return pool.submit(_work, chunk)
+        return pool.submit(_encode_chunk, chunk)
     finally:
         sys.modules["__main__"] = main
 
 
-_encoder: DocumentTokenizer | None = None  # global of a worker process
+_encoder: DocumentTokenizer | None = None  # A global of each worker process.
 
 
-def _prepare(path: str, encoder: DocumentTokenizer) -> None:
+def _initialize_worker(path: str, encoder: DocumentTokenizer) -> None:
     """Initialize a worker: one thread, Ctrl-C ignored, exit with its parent."""
     import multiprocessing
     import threading
@@ -224,13 +246,13 @@ def _prepare(path: str, encoder: DocumentTokenizer) -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None, "this runs in a child"
 
-    def follow() -> None:
+    def exit_with_parent() -> None:
         parent.join()
         os._exit(1)
 
-    threading.Thread(target=follow, daemon=True).start()
+    threading.Thread(target=exit_with_parent, daemon=True).start()
 
 
-def _work(chunk: list[str]) -> EncodedDocuments:
-    assert _encoder is not None, "_prepare ran"
+def _encode_chunk(chunk: list[str]) -> EncodedDocuments:
+    assert _encoder is not None, "_initialize_worker ran"
     return _encoder.encode(chunk)

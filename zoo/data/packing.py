@@ -30,8 +30,8 @@ class ReadableDocuments(Documents, Protocol):
 class ConcatenatedDocuments:
     """The documents of a split in random order, concatenated to one without separators."""
 
-    # As ``reduce_concat_tokens`` of the code released with Raffel et al. 2020 (arXiv:1910.10683,
-    # preprocessors.py), which concatenates 128 documents at a time.
+    # This is ``reduce_concat_tokens`` of the code released with Raffel et al. 2020
+    # (arXiv:1910.10683, preprocessors.py), which concatenates 128 documents at a time.
 
     def __init__(self, split: ReadableDocuments, seed: int) -> None:
         bounds = np.asarray(split.document_starts())
@@ -39,7 +39,8 @@ class ConcatenatedDocuments:
         self.split = split
         sizes = np.diff(bounds)[order]
         self._ends = np.cumsum(sizes)
-        self._shifts = bounds[:-1][order] - (self._ends - sizes)  # to offsets in the split
+        # What to add to an offset, to get the offset in the split.
+        self._shifts = bounds[:-1][order] - (self._ends - sizes)
 
     def document_starts(self) -> Offsets:
         """Return the start and the end of the only document, (2,), int64."""
@@ -104,19 +105,20 @@ class PackingPlan:
         first, last = self.rows[index : index + 2]
         starts = self.starts[first:last]
         ends = self.ends[first:last]
-        return [(int(a), int(b)) for a, b in zip(starts, ends, strict=True)]
+        return [(int(start), int(end)) for start, end in zip(starts, ends, strict=True)]
 
 
 def pack_documents(
     documents: Documents, *, length: int, new_row: BudgetFactory, seed: int
 ) -> PackingPlan:
-    """Fill rows with segments of documents."""
-    # Documents are shuffled once, cut where a row is full, and concatenated, so that rows have
-    # almost no padding; masks and positions separate the segments of a row. The plan is a function
-    # of the split and the seed. Each epoch visits the rows in a different order.
-    #
+    """Fill rows with segments of documents.
+
+    Documents are shuffled once, cut where a row is full, and concatenated, so that rows have almost
+    no padding; masks and positions separate the segments of a row. The plan is a function of the
+    split and the seed. Each epoch visits the rows in a different order.
+    """
     # A document that does not fit continues in the next row. The end of a row is padded only if
-    # less than 1/64 of the row is left, too short a context to train on
+    # less than 1/64 of the row is left, too short a context to train on.
     least = max(1, length // 64)
     row = new_row()
     if row.capacity() < least:
@@ -126,21 +128,25 @@ def pack_documents(
     starts: list[int] = []
     ends: list[int] = []
     for document in generator(seed, "documents").permutation(len(bounds) - 1).tolist():
-        at = int(bounds[document])
+        position = int(bounds[document])
         end = int(bounds[document + 1])
-        while at < end:
-            taken = min(end - at, row.capacity())
-            if taken < min(least, end - at):
+        while position < end:
+            size = min(end - position, row.capacity())
+            if size < min(least, end - position):
                 rows.append(len(starts))
                 row = new_row()
                 continue
-            starts.append(at)
-            at += taken
-            ends.append(at)
-            row.add(taken)
+            starts.append(position)
+            position += size
+            ends.append(position)
+            row.add(size)
     if len(starts) > rows[-1]:
         rows.append(len(starts))
-    return PackingPlan(*(np.array(numbers, dtype=np.int64) for numbers in (rows, starts, ends)))
+    return PackingPlan(
+        rows=np.array(rows, dtype=np.int64),
+        starts=np.array(starts, dtype=np.int64),
+        ends=np.array(ends, dtype=np.int64),
+    )
 
 
 class EpochShuffle:
@@ -154,11 +160,11 @@ class EpochShuffle:
 
     def __getitem__(self, number: int) -> int:
         """Return the row at an index of the sequence."""
-        epoch, place = divmod(number, self.num_rows)
+        epoch, position = divmod(number, self.num_rows)
         if epoch != self._epoch:
             self._order = self.epoch(epoch)
             self._epoch = epoch
-        return int(self._order[place])
+        return int(self._order[position])
 
     def rows(self, epoch: int) -> NDArray[np.int64]:
         """Return the rows of an epoch in any order, (num_rows,); by default 0 to ``num_rows``."""

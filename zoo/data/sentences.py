@@ -13,33 +13,39 @@ ABBREVIATIONS = """
     Jan Feb Mar Apr Jun Jul Aug Sept Sep Oct Nov Dec Inc Ltd Co Corp
 """
 ABBREVIATION_SET = frozenset(ABBREVIATIONS.split())
-MAX_ABBREVIATION = 8  # characters of an abbreviation, at most
+MAX_ABBREVIATION = 8  # Characters of an abbreviation, at most.
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
-    """Return start and end of each sentence of a text; between spans is only white space."""
-    # A sentence ends with ``.``, ``!``, ``?`` or an ellipsis and closing quotes and brackets,
-    # followed by white space and a capital, a digit, or an opening quote or bracket. A full stop
-    # after a title (``Mr.``), a common abbreviation or an initial (``J.``, ``U.S.``) does not end a
-    # sentence. The rule is for languages with spaces and capitals; for others, put each sentence on
-    # a line.
+    """Return start and end of each sentence of a text; between spans is only white space.
+
+    A sentence ends with ``.``, ``!``, ``?`` or an ellipsis and closing quotes and brackets,
+    followed by white space and a capital, a digit, or an opening quote or bracket. A full stop
+    after a title (``Mr.``), a common abbreviation or an initial (``J.``, ``U.S.``) does not end a
+    sentence. The rule is for languages with spaces and capitals; for others, put each sentence on a
+    line.
+    """
     starts = [0]
     ends = []
     for match in SENTENCE_END.finditer(text):
-        first = match[2]
-        begins = first.isupper() or first.isdigit() or first in OPENING
-        if begins and not _abbreviated(text, match.start()):
+        next_character = match[2]
+        begins_sentence = (
+            next_character.isupper() or next_character.isdigit() or next_character in OPENING
+        )
+        if begins_sentence and not _is_abbreviation(text, match.start()):
             ends.append(match.start(1))
             starts.append(match.end())
     return list(zip(starts, [*ends, len(text)], strict=True))
 
 
-def _abbreviated(text: str, end: int) -> bool:
+def _is_abbreviation(text: str, end: int) -> bool:
     """Return whether the full stop at a position belongs to an abbreviation or initial."""
     if text[end] != "." or not text[end + 1].isspace():
         return False
     words = text[max(0, end - MAX_ABBREVIATION) : end].split()
-    word = words[-1].lstrip(OPENING) if words else ""
+    if not words:
+        return False
+    word = words[-1].lstrip(OPENING)
     if word in ABBREVIATION_SET:
         return True
     initial = word.rpartition(".")[2]

@@ -41,7 +41,9 @@ class SplitWriter:
         self.name = name
         self.shard_bytes = shard_bytes
         self.dtype = np.dtype(dtype).newbyteorder("<")
-        self.documents = self.sentences = self.tokens = 0
+        self.documents = 0
+        self.sentences = 0
+        self.tokens = 0
         self._files: dict[str, _File] = {}
         (root / name).mkdir()
         self._sentences = self._open("sentences.bin")
@@ -61,27 +63,30 @@ class SplitWriter:
         sentences = np.cumsum(encoded.sentences)
         ends = sentences[np.cumsum(documents) - 1]  # end of each document in tokens
         tokens = encoded.tokens.astype(self.dtype, copy=False)
-        at = 0
-        while at < len(tokens):
-            used = self._shards[-1].bytes if self._shards else self.shard_bytes
-            room = at + (self.shard_bytes - used) // self.dtype.itemsize
-            fit = int(np.searchsorted(ends, room, side="right"))
-            end = int(ends[fit - 1]) if fit else at
-            if end <= at:
-                if self._shards and not self._shards[-1].bytes:  # a document longer than a shard
-                    end = int(ends[np.searchsorted(ends, at, side="right")])
-                else:
-                    if self._shards:
-                        self._shards[-1].file.close()
-                    self._shards.append(self._open(f"tokens-{len(self._shards):05}.bin"))
-                    continue
-            self._shards[-1].write(tokens[at:end])
-            at = end
+        position = 0
+        while position < len(tokens):
+            if not self._shards:
+                self._add_shard()
+            shard = self._shards[-1]
+            limit = position + (self.shard_bytes - shard.bytes) // self.dtype.itemsize
+            fitting_documents = int(np.searchsorted(ends, limit, side="right"))
+            end = int(ends[fitting_documents - 1]) if fitting_documents else position
+            if end <= position and shard.bytes:
+                shard.file.close()
+                self._add_shard()
+                continue
+            if end <= position:  # The document is longer than a shard.
+                end = int(ends[np.searchsorted(ends, position, side="right")])
+            shard.write(tokens[position:end])
+            position = end
         self._sentences.write((sentences + self.tokens).astype("<i8"))
         self._documents.write((np.cumsum(documents) + self.sentences).astype("<i8"))
         self.documents += len(documents)
         self.sentences += len(encoded.sentences)
         self.tokens += len(encoded.tokens)
+
+    def _add_shard(self) -> None:
+        self._shards.append(self._open(f"tokens-{len(self._shards):05}.bin"))
 
     def close(self) -> SplitRecord:
         """Close the files, and return their record."""

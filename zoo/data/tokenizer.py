@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
     from zoo.tokenizers.train import TokenizerTrainSpec
 
 TRAIN = "train"
-SAMPLE_CHARS = 100_000_000  # characters
+SAMPLE_CHARS = 100_000_000  # Characters that a tokenizer is trained on.
 Texts = Callable[[], Iterable[Sequence[str]]]
-PIECE_CHARS = 1 << 14  # largest number of characters per piece
+PIECE_CHARS = 1 << 14  # The largest number of characters per piece.
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,9 @@ class ExistingTokenizer:
             return True
         from tokenizers import Tokenizer
 
-        mine, theirs = (
-            Tokenizer.from_str(tokenizer.json.decode()).get_vocab() for tokenizer in (self, other)
-        )
-        return theirs.items() <= mine.items()
+        ids = Tokenizer.from_str(self.json.decode()).get_vocab()
+        other_ids = Tokenizer.from_str(other.json.decode()).get_vocab()
+        return other_ids.items() <= ids.items()
 
     def make(self, texts: Texts) -> "ExistingTokenizer":
         """Return the tokenizer itself."""
@@ -96,34 +96,34 @@ class TokenizerToTrain:
         sample_chars: int = SAMPLE_CHARS,
     ) -> "TokenizerToTrain":
         """Return the settings of a family's tokenizer."""
-        known = family.new_tokenizers
-        tokenizer_type = tokenizer_type or next(iter(known), "tokenizer")
-        if tokenizer_type not in known:
-            raise UsageError(
-                f"no {tokenizer_type} can be trained for {family.name}",
-                f"its kinds are {', '.join(known)}" if known else "give the tokenizer of a model",
-            )
+        specs = family.new_tokenizers
+        tokenizer_type = tokenizer_type or next(iter(specs), "tokenizer")
+        if tokenizer_type not in specs:
+            hint = "give the tokenizer of a model"
+            if specs:
+                hint = f"its kinds are {', '.join(specs)}"
+            raise UsageError(f"no {tokenizer_type} can be trained for {family.name}", hint)
         if vocab_size > MAX_NEW_VOCABULARY:
             raise UsageError(
                 f"a tokenizer of {vocab_size:,} tokens is requested",
                 f"at most {MAX_NEW_VOCABULARY:,} is accepted",
             )
-        new = known[tokenizer_type]
+        spec = specs[tokenizer_type]
         if lowercase is not None:
-            new = replace(new, lowercase=lowercase)
-        return cls(family, tokenizer_type, new, vocab_size, sample_chars)
+            spec = replace(spec, lowercase=lowercase)
+        return cls(family, tokenizer_type, spec, vocab_size, sample_chars)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that identify the tokenizer; the default sample size is omitted."""
-        values = {
+        settings = {
             "trained": self.type,
             "family": self.family.name,
             "vocab_size": self.vocab_size,
             "lowercase": self.spec.lowercase,
         }
-        return (
-            values if self.sample_chars == SAMPLE_CHARS else {**values, "sample": self.sample_chars}
-        )
+        if self.sample_chars != SAMPLE_CHARS:
+            settings["sample"] = self.sample_chars
+        return settings
 
     def make(self, texts: Texts) -> ExistingTokenizer:
         """Train the tokenizer on a sample of the texts."""
@@ -143,8 +143,11 @@ class TokenizerToTrain:
                 size=self.vocab_size,
                 unknown=roles["unk"],
             )
-            # families read the formats of published models, which include no list of words
-            tokenizer = load(files) if self.type == "words" else self.family.tokenizer(files)
+            # Families read the formats of published models, which include no list of words.
+            if self.type == "words":
+                tokenizer = load(files)
+            else:
+                tokenizer = self.family.tokenizer(files)
             info = tokenizer_info(files, tokenizer, roles)
         return ExistingTokenizer(tokenizer.to_str(pretty=True).encode(), info)
 
@@ -166,22 +169,22 @@ def load_tokenizer(text: str, family: "Family | None" = None, **hub: Any) -> Exi
     if reference.path is not None and is_checkpoint(reference.path):
         checkpoint = load_checkpoint(reference.path)
         info = checkpoint.model.tokenizer
-        stored = checkpoint.tokenizer_file
+        path = checkpoint.tokenizer_file
         adapter = checkpoint.manifest.adapter
-        if adapter is not None and info is not None and not stored.is_file():
+        if adapter is not None and info is not None and not path.is_file():
             base = load_tokenizer(adapter.base.reference, family, **hub)
             return ExistingTokenizer(base.json, info)
-        if info is None or not stored.is_file():
+        if info is None or not path.is_file():
             raise UsageError(
                 f"{reference.path} has no {TOKENIZER}",
                 "give another model's: --tokenizer REF, or --set data.tokenizer=REF",
             )
-        return ExistingTokenizer(read_checked(stored), info)
+        return ExistingTokenizer(read_checked(path), info)
     source = locate_or_download(reference, **hub, tokenizer_alone=True)
     if not has_tokenizer(source.files):
-        trained = None if reference.path is None else reference.path / "model"
-        has_model = trained is not None and is_checkpoint(trained)
-        hint = f"give {trained}, the model of this run" if has_model else "give another --tokenizer"
+        hint = "give another --tokenizer"
+        if reference.path is not None and is_checkpoint(reference.path / "model"):
+            hint = f"give {reference.path / 'model'}, the model of this run"
         raise UsageError(f"{text} has no tokenizer files", hint)
     family = family or _family(reference)
     reader = family_of_tokenizer(source.files, family)
@@ -208,30 +211,34 @@ def _family(reference: "Reference") -> "Family":
 
 
 def subsample(texts: Texts, max_chars: int) -> Texts:
-    """Return all texts if they are few, else evenly spaced pieces of them."""
-    # The selection only depends on the texts. It is held in memory, since training reads it several
-    # times; texts that are not subsampled are read again each time
-    total = sum(len(text) for batch in texts() for text in batch)
+    """Return all texts if they are few, else evenly spaced pieces of them.
+
+    The selection only depends on the texts. It is held in memory, since training reads it several
+    times; texts that are not subsampled are read again each time.
+    """
+    total = sum(len(text) for text in chain.from_iterable(texts()))
     if total <= max_chars:
         return texts
     sample: list[str] = []
-    seen = taken = 0
+    seen_chars = 0
+    sampled_chars = 0
     for piece in _pieces(texts()):
-        seen += len(piece)
-        if taken * total < seen * max_chars:  # the selected fraction is below the target
+        seen_chars += len(piece)
+        # A piece is selected where the selected fraction is below the target.
+        if sampled_chars * total < seen_chars * max_chars:
             sample.append(piece)
-            taken += len(piece)
+            sampled_chars += len(piece)
     return lambda: [sample]
 
 
 def _pieces(batches: Iterable[Sequence[str]]) -> Iterator[str]:
     """Yield texts, long ones in pieces that end before a space if possible."""
-    for batch in batches:
-        for text in batch:
-            at = 0
-            while len(text) - at > PIECE_CHARS:
-                space = text.rfind(" ", at + 1, at + PIECE_CHARS)
-                end = space if space > 0 else at + PIECE_CHARS
-                yield text[at:end]
-                at = end
-            yield text[at:]
+    for text in chain.from_iterable(batches):
+        start = 0
+        while len(text) - start > PIECE_CHARS:
+            end = text.rfind(" ", start + 1, start + PIECE_CHARS)
+            if end <= 0:
+                end = start + PIECE_CHARS
+            yield text[start:end]
+            start = end
+        yield text[start:]

@@ -20,9 +20,11 @@ BLOCK_NUMBERS = 1 << 20  # number of values per block
 
 
 def verify_corpus(path: Path) -> list[Check]:
-    """Check a corpus: its manifest, the digest of every file, and the contents of the files."""
-    # Every byte of every file is read. Files that the manifest does not list are errors, except for
-    # hidden ones
+    """Check a corpus: its manifest, the digest of every file, and the contents of the files.
+
+    Every byte of every file is read. Files that the manifest does not list are errors, except for
+    hidden ones.
+    """
     checks = [run_check("manifest", partial(check_manifest, path))]
     stages: list[tuple[str, Callable[[Corpus], str]]] = [
         ("digests", check_digests),
@@ -55,10 +57,13 @@ def require_intact(
 
 def listed_files(corpus: Corpus) -> dict[str, FileDigest]:
     """Return the files of a corpus besides its manifest, with their digests."""
-    splits = corpus.record.splits.values()
-    listed = {name: digest for split in splits for name, digest in split.files.items()}
-    tokenizer = FileDigest(bytes=len(corpus.tokenizer_json), blake3=corpus.record.tokenizer_digest)
-    return {**listed, TOKENIZER: tokenizer}
+    files: dict[str, FileDigest] = {}
+    for split in corpus.record.splits.values():
+        files.update(split.files)
+    files[TOKENIZER] = FileDigest(
+        bytes=len(corpus.tokenizer_json), blake3=corpus.record.tokenizer_digest
+    )
+    return files
 
 
 def check_digests(corpus: Corpus) -> str:
@@ -94,7 +99,7 @@ def check_contents(corpus: Corpus) -> str:
         folder = corpus.path / name
         _check_offsets(folder / "documents.bin", split.documents, record.sentences)
         _check_offsets(folder / "sentences.bin", split.sentences, record.tokens)
-        # each shard ends where a document ends
+        # Each shard ends where a document ends.
         ends = np.cumsum([len(shard) for shard in split.shards])
         starts = split.document_starts()
         indices = np.searchsorted(starts, ends)
@@ -114,16 +119,16 @@ def check_contents(corpus: Corpus) -> str:
 
 def _check_offsets(path: Path, offsets: Offsets, end: int) -> None:
     """Check that offsets ascend from 0 to the end."""
-    sound = int(offsets[0]) == 0 and int(offsets[-1]) == end
-    last = -1
+    is_valid = int(offsets[0]) == 0 and int(offsets[-1]) == end
+    previous_offset = -1
     for block in _blocks(offsets):
-        sound = sound and int(block[0]) > last and bool((block[1:] > block[:-1]).all())
-        last = int(block[-1])
-    if not sound:
+        ascends = int(block[0]) > previous_offset and bool((block[1:] > block[:-1]).all())
+        is_valid = is_valid and ascends
+        previous_offset = int(block[-1])
+    if not is_valid:
         raise VerificationError(f"{path} does not hold ascending numbers from 0 to {end}", REBUILD)
 
 
 def _blocks(numbers: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    return (
-        numbers[start : start + BLOCK_NUMBERS] for start in range(0, len(numbers), BLOCK_NUMBERS)
-    )
+    for start in range(0, len(numbers), BLOCK_NUMBERS):
+        yield numbers[start : start + BLOCK_NUMBERS]

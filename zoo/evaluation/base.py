@@ -116,7 +116,7 @@ class Samples(Iterable[Item]):
         if review.labels:
             LOG.info("samples of each label: %s", count_labels(review.labels))
         if problems.count:
-            example = problems.first[0].what
+            example = problems.first_errors[0].what
             LOG.warning("warning: %s rows are skipped, such as %s", f"{problems.count:,}", example)
         for line in self.notes:
             LOG.warning("warning: %s", line)

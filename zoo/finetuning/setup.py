@@ -309,13 +309,13 @@ class SplitProblems:
     def require_none(self) -> None:
         """Refuse the rows, unless they are skipped."""
         together = RowProblems(skip=self.skip)
-        together.first = [*self.train.first, *self.evaluation.first]
+        together.first_errors = [*self.train.first_errors, *self.evaluation.first_errors]
         together.count = sum(self.counts.values())
         together.require_none()
 
     def announce(self) -> None:
         """Log the rows that were skipped."""
-        shown = [*self.train.first, *self.evaluation.first]
+        shown = [*self.train.first_errors, *self.evaluation.first_errors]
         if shown:
             count = sum(self.counts.values())
             LOG.warning("warning: %s rows are skipped, such as %s", f"{count:,}", shown[0].what)

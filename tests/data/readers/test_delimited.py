@@ -138,7 +138,7 @@ def test_a_row_with_another_number_of_cells_is_named(tmp_path: Path) -> None:
     problems = RowProblems(skip=True)
     rows = [row.values["text"] for row in read_rows(path, ["text", "label"], problems)]
     assert rows == ["a", "d"]
-    assert [error.what.rpartition(":")[2] for error in problems.first] == [
+    assert [error.what.rpartition(":")[2] for error in problems.first_errors] == [
         "3 has 1 columns, and the header has 2",
         "5 has 3 columns, and the header has 2",
     ]

@@ -122,7 +122,7 @@ def test_names_and_numbers_of_labels() -> None:
 
 
 def lines_of(problems: RowProblems) -> list[str]:
-    return [error.what.rpartition("/")[2] for error in problems.first]
+    return [error.what.rpartition("/")[2] for error in problems.first_errors]
 
 
 def test_reading_goes_on_after_a_quote_that_is_not_closed(tmp_path: Path) -> None:

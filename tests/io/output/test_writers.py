@@ -41,7 +41,7 @@ LISTED = {
     "zoo/conversion/writers.py:HubWriter.write_manifest": STAGED,
     "zoo/conversion/writers.py:ZooWriter.write_manifest": STAGED,
     "zoo/conversion/writers.py:_write": STAGED,
-    "zoo/data/array_cache.py:cached_arrays": STAGED,
+    "zoo/data/array_cache.py:_write": STAGED,
     "zoo/data/encoding.py:_pool": TEMPORARY,
     "zoo/data/build.py:build": STAGED,
     "zoo/data/shard_writer.py:SplitWriter.__init__": STAGED,

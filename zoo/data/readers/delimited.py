@@ -22,9 +22,9 @@ LOG = logging.getLogger("zoo")
 TAB = "\t"
 DELIMITERS = {".tsv": TAB, ".txt": TAB, ".csv": ","}
 NAMES = {",": "commas", ";": "semicolons", TAB: "tabs", "|": "bars"}
-# Excel's line before the header, with any separator that is not part of a word
+# Excel's line before the header, with any separator that is not part of a word.
 SEPARATOR_LINE = re.compile(r'"?sep=([^\w"\s]|\t)"?', re.IGNORECASE)
-IDENTIFIER = re.compile(r"[\w.:/-]{1,64}")  # a column's name that is not a sentence
+IDENTIFIER = re.compile(r"[\w.:/-]{1,64}")  # A column's name that is not a sentence.
 # Lines and characters that decide the separator; at least so many lines are read.
 SAMPLE_LINES = 200
 SAMPLE_CHARACTERS = 1 << 18
@@ -53,16 +53,18 @@ class _Split:
 
     dialect: Dialect
     header: Sequence[str]
-    equal: int  # rows with as many cells as the header
+    equal_rows: int  # number of rows with as many cells as the header
     rows: int
-    is_prose: bool  # a space follows most separators, as in sentences
+    is_prose: bool  # whether a space follows most separators, as in sentences
 
     @property
     def agreement(self) -> float:
         """The fraction of the rows with as many cells as the header, or 0 for one column."""
         if len(self.header) < 2:
             return 0.0
-        return self.equal / self.rows if self.rows else 1.0
+        if not self.rows:
+            return 1.0
+        return self.equal_rows / self.rows
 
     @property
     def agrees(self) -> bool:
@@ -83,15 +85,19 @@ class _Split:
 
 
 def find_dialect(path: Path, suffix: str, columns: Sequence[str] | None = None) -> Dialect:
-    """Return the form of a text table, and say which separator it has if its suffix does not."""
-    # A line ``sep=;`` decides. Otherwise the header and most of the first rows have the same number
-    # of cells, two or more, with the right separator. A table in which several separators do this
-    # equally well is refused, unless only one of them gives ``columns``. Prose has commas too:
-    # separators that a space follows do not split a table.
-    with count_reads([str(path)], lambda _: None):  # progress counts the rows, which follow
+    """Return the form of a text table, and say which separator it has if its suffix does not.
+
+    A line ``sep=;`` decides. Otherwise the header and most of the first rows have the same number
+    of cells, two or more, with the right separator. A table in which several separators do this
+    equally well is refused, unless only one of them gives ``columns``. Prose has commas as well:
+    separators that a space follows do not split a table.
+    """
+    with count_reads([str(path)], lambda _: None):  # Progress counts the rows, which follow.
         sample = _first_lines(path)
     default = Dialect(DELIMITERS[suffix], suffix == ".csv")
-    match = SEPARATOR_LINE.fullmatch(sample.lines[0]) if sample.lines else None
+    match = None
+    if sample.lines:
+        match = SEPARATOR_LINE.fullmatch(sample.lines[0])
     if match is None:
         dialect = _agreed_dialect(path, default, sample, columns)
     else:
@@ -133,57 +139,63 @@ def _agreed_dialect(
     columns: Sequence[str] | None,
 ) -> Dialect:
     """Return the form that the first lines of a table agree on."""
-    named = _split(path, default, sample)
-    others = list[_Split]()
+    default_split = _split(path, default, sample)
+    other_splits: list[_Split] = []
     for delimiter in NAMES:
         if delimiter != default.delimiter and any(delimiter in line for line in sample.lines):
             dialect = Dialect(delimiter, delimiter != TAB or default.has_quotes)
-            others.append(_split(path, dialect, sample))
-    candidates = [split for split in others if split.agrees and not split.is_prose]
-    best = max([named, *candidates], key=lambda split: split.agreement)
-    equals = [split for split in [named, *candidates] if split.agreement == best.agreement]
+            other_splits.append(_split(path, dialect, sample))
+    candidates = [split for split in other_splits if split.agrees and not split.is_prose]
+    best = max([default_split, *candidates], key=lambda split: split.agreement)
     if columns:
         is_numbered = all(map(is_number, columns))
-        possible = candidates if is_numbered else others
-        fitting = [split for split in [named, *possible] if split.has_columns(columns)]
-        if len(fitting) == 1:
-            return fitting[0].dialect
-        if named in fitting and not is_numbered:
+        splits = [default_split, *(candidates if is_numbered else other_splits)]
+        matches = [split for split in splits if split.has_columns(columns)]
+        if len(matches) == 1:
+            return matches[0].dialect
+        if default_split in matches and not is_numbered:
             return default
-        if named in fitting and len(named.header) < 2:
+        if default_split in matches and len(default_split.header) < 2:
             # The text of a file without a header may happen to have separators.
-            complete = [split for split in candidates if split.rows and split.agreement == 1]
-            if complete:
-                raise _ambiguous(path, [named, *complete])
+            full_matches = [split for split in candidates if split.rows and split.agreement == 1]
+            if full_matches:
+                raise _ambiguous(path, [default_split, *full_matches])
             return default
-    if len(equals) > 1 and best.agreement:
-        raise _ambiguous(path, equals)
-    if best.agreement:
-        return best.dialect
-    _require_one_column(path, named, others, columns)
-    return default
+    if not best.agreement:
+        _require_one_column(path, default_split, other_splits, columns)
+        return default
+    ties = []
+    for split in (default_split, *candidates):
+        if split.agreement == best.agreement:
+            ties.append(split)
+    if len(ties) > 1:
+        raise _ambiguous(path, ties)
+    return best.dialect
 
 
 def _require_one_column(
-    path: Path, named: _Split, others: Iterable[_Split], columns: Sequence[str] | None
+    path: Path,
+    default_split: _Split,
+    other_splits: Iterable[_Split],
+    columns: Sequence[str] | None,
 ) -> None:
     """Refuse names of several columns in a table that would be read as one of one column."""
-    if len(named.header) != 1 or (columns and named.has_columns(columns)):
+    if len(default_split.header) != 1 or (columns and default_split.has_columns(columns)):
         return
-    for split in others:
+    for split in other_splits:
         if not split.has_names:
             continue
-        if split.agrees:  # a space follows most of its separators
-            raise _ambiguous(path, [named, split])
+        if split.agrees:  # A space follows most of its separators.
+            raise _ambiguous(path, [default_split, split])
         if split.is_prose:
             continue
         name = NAMES[split.dialect.delimiter]
-        different = split.rows - split.equal
+        different_rows = split.rows - split.equal_rows
         raise UsageError(
             f"{path}: the header has {len(split.header)} columns separated by {name}, and "
-            f"{different:,} of the first {split.rows:,} rows have another number",
+            f"{different_rows:,} of the first {split.rows:,} rows have another number",
             f"put cells with {name} in quotes, or, if there is one column, "
-            f"{_separator_hint(named)}",
+            f"{_separator_hint(default_split)}",
         )
 
 
@@ -192,7 +204,10 @@ def _ambiguous(path: Path, splits: Sequence[_Split]) -> UsageError:
     for split in splits:
         count = len(split.header)
         name = NAMES[split.dialect.delimiter]
-        readings.append(f"{count} columns with {name}" if count > 1 else f"1 column without {name}")
+        if count > 1:
+            readings.append(f"{count} columns with {name}")
+        else:
+            readings.append(f"1 column without {name}")
     return UsageError(
         f"{path} can be read in several ways: {', or '.join(readings)}",
         f"say which separator is right: {_separator_hint(splits[-1])}",
@@ -201,19 +216,22 @@ def _ambiguous(path: Path, splits: Sequence[_Split]) -> UsageError:
 
 def _separator_hint(split: _Split) -> str:
     delimiter = split.dialect.delimiter
-    shown = "sep= and a tab" if delimiter == TAB else f"sep={delimiter}"
-    return f"write a line before the header, such as {shown}"
+    line = "sep= and a tab" if delimiter == TAB else f"sep={delimiter}"
+    return f"write a line before the header, such as {line}"
 
 
 def _split(path: Path, dialect: Dialect, sample: _Sample) -> _Split:
     """Split the first lines of a table by a separator."""
-    header = list[str]()
-    equal = rows = separators = spaces = 0
+    header: list[str] = []
+    rows = 0
+    equal_rows = 0
+    separators = 0
+    spaces = 0  # Number of separators that a space follows.
     source = _Lines(iter(sample.lines))
     for _, cells in _records(source, path, dialect):
         if isinstance(cells, RowError):
             if not header or (sample.is_cut and source.ended_open):
-                break  # without a header, or in a record that may end in further lines
+                break  # There is no header, or the record may end in further lines.
             rows += 1
             continue
         if not any(cells):
@@ -222,10 +240,11 @@ def _split(path: Path, dialect: Dialect, sample: _Sample) -> _Split:
         spaces += sum(cell.startswith(" ") for cell in cells[1:])
         if header:
             rows += 1
-            equal += len(cells) == len(header)
+            if len(cells) == len(header):
+                equal_rows += 1
         else:
             header = cells
-    return _Split(dialect, header, equal, rows, 2 * spaces > separators)
+    return _Split(dialect, header, equal_rows, rows, 2 * spaces > separators)
 
 
 class _Lines:
@@ -233,14 +252,13 @@ class _Lines:
 
     def __init__(self, lines: Iterator[str]) -> None:
         self._lines = lines
-        self._again = deque[str]()
-        # last line that was read; lines since ``begin``
-        self.number = 0
-        self.record = list[str]()
-        self._size = 0  # of the record, in characters
+        self._pending = deque[str]()  # Lines to read again.
+        self.number = 0  # Number of the last line that was read.
+        self.record: list[str] = []  # Lines since ``begin``.
+        self._size = 0  # Characters of the record.
         # A quote that is open at the end of a line up to this one is not closed.
         self._open_until = 0
-        self.ended_open = False  # whether the file ended within the last record
+        self.ended_open = False  # Whether the file ended within the last record.
 
     def __iter__(self) -> Iterator[str]:
         return self
@@ -248,14 +266,14 @@ class _Lines:
     def __next__(self) -> str:
         if self.record and (self.number < self._open_until or self._size > MAX_ROW_BYTES):
             raise StopIteration
-        if self._again:
-            line = self._again.popleft()
+        if self._pending:
+            line = self._pending.popleft()
         else:
-            following = next(self._lines, None)
-            if following is None:
+            next_line = next(self._lines, None)
+            if next_line is None:
                 self.ended_open = bool(self.record)
                 raise StopIteration
-            line = f"{following}\n"
+            line = f"{next_line}\n"
         self.number += 1
         self.record.append(line)
         self._size += len(line)
@@ -266,13 +284,14 @@ class _Lines:
         self.record.clear()
         self._size = 0
         self.ended_open = False
-        while self._again and self._again[0] == "\n":
-            self._again.popleft()
+        while self._pending and self._pending[0] == "\n":
+            self._pending.popleft()
             self.number += 1
-        if not self._again:  # without csv.reader: a file may have millions of blank lines
+        # A file may have millions of blank lines, which csv.reader does not need to see.
+        if not self._pending:
             for line in self._lines:
                 if line:
-                    self._again.append(f"{line}\n")
+                    self._pending.append(f"{line}\n")
                     break
                 self.number += 1
         return self.number + 1
@@ -281,9 +300,9 @@ class _Lines:
         """Read the lines of the record again, without the first."""
         # All lines of the record began inside its quote, up to the one where it failed. A record
         # that begins in between, and is open at the end of its first line, goes through the same
-        # states to the same failure. To know that keeps the time linear in the number of lines.
+        # states to the same failure. This keeps the time linear in the number of lines.
         self._open_until = max(self._open_until, self.number)
-        self._again.extendleft(reversed(self.record[1:]))
+        self._pending.extendleft(reversed(self.record[1:]))
         self.number -= len(self.record) - 1
 
 
@@ -298,9 +317,9 @@ def read_records(path: Path, dialect: Dialect) -> Iterator[tuple[int, list[str] 
 def _records(
     lines: _Lines, path: Path, dialect: Dialect
 ) -> Iterator[tuple[int, list[str] | RowError]]:
-    # After a quote that is not closed, reading goes on with the next line
+    # After a quote that is not closed, reading goes on with the next line.
     quote = '"' if dialect.has_quotes else None
-    csv.field_size_limit(MAX_ROW_BYTES)  # by default 131,072 characters
+    csv.field_size_limit(MAX_ROW_BYTES)  # The default is 131,072 characters.
     reader = csv.reader(lines, delimiter=dialect.delimiter, quotechar=quote, strict=True)
     while True:
         number = lines.begin()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from zoo.errors import SourceError, UsageError, did_you_mean
 
-PREFIX = "glue/"  # of the names of tasks
+PREFIX = "glue/"  # The names of tasks begin with it.
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ def _words(*names: str) -> dict[str, str]:
     return {str(number): name for number, name in enumerate(names)}
 
 
-def _same(*names: str) -> dict[str, str]:
+def _identity(*names: str) -> dict[str, str]:
     """Return the words of labels that are words."""
     return {name: name for name in names}
 
 
 SENTENCES = ("sentence1", "sentence2")
 ENTAILED = ("entailment", "not_entailment")
-# RTE and WNLI have the columns of MNLI, and another name for the label
+# RTE and WNLI have the columns of MNLI, and another name for the label.
 GLUE = {
     "cola": GlueTask(
         "CoLA",
@@ -85,7 +85,7 @@ GLUE = {
         pair=SENTENCES[1],
         dev=("dev_matched", "dev_mismatched"),
         keys=("premise", "hypothesis"),
-        words=_same("entailment", "neutral", "contradiction"),
+        words=_identity("entailment", "neutral", "contradiction"),
     ),
     "qnli": GlueTask(
         "QNLI",
@@ -93,10 +93,10 @@ GLUE = {
         "label",
         pair="sentence",
         keys=("question", "sentence"),
-        words=_same(*ENTAILED),
+        words=_identity(*ENTAILED),
     ),
     "rte": GlueTask(
-        "RTE", SENTENCES[0], "label", pair=SENTENCES[1], keys=SENTENCES, words=_same(*ENTAILED)
+        "RTE", SENTENCES[0], "label", pair=SENTENCES[1], keys=SENTENCES, words=_identity(*ENTAILED)
     ),
     "wnli": GlueTask("WNLI", SENTENCES[0], "label", pair=SENTENCES[1]),
 }
@@ -106,7 +106,7 @@ def glue_task(name: str) -> GlueTask:
     """Return the task of a name such as ``glue/cola``."""
     task = GLUE.get(name.removeprefix(PREFIX))
     if task is None:
-        names = [f"{PREFIX}{known}" for known in GLUE]
+        names = [f"{PREFIX}{task_name}" for task_name in GLUE]
         raise UsageError(
             f"GLUE has no task {name!r}", did_you_mean(name, names) or f"it has {', '.join(names)}"
         )
@@ -114,16 +114,22 @@ def glue_task(name: str) -> GlueTask:
 
 
 def glue_files(task: GlueTask, data: Path) -> tuple[Path, tuple[Path, ...]]:
-    """Return the training file of a task, and its evaluation files."""
-    # The files have the layout of the site's archive: a directory for each task with ``train.tsv``
-    # and ``dev.tsv``. The test files have no labels.
-    names = (task.folder, task.folder.lower(), task.folder.replace("-", "").lower())
-    folder = next((data / name for name in names if (data / name).is_dir()), data)
-    train, *dev = (folder / f"{stem}.tsv" for stem in ("train", *task.dev))
-    for path in (train, *dev):
+    """Return the training file of a task, and its evaluation files.
+
+    The files have the layout of the site's archive: a directory for each task with ``train.tsv``
+    and ``dev.tsv``. The test files have no labels.
+    """
+    folder = data
+    for name in (task.folder, task.folder.lower(), task.folder.replace("-", "").lower()):
+        if (data / name).is_dir():
+            folder = data / name
+            break
+    train_file = folder / "train.tsv"
+    dev_files = tuple(folder / f"{stem}.tsv" for stem in task.dev)
+    for path in (train_file, *dev_files):
         if not path.is_file():
             raise SourceError(
                 f"{path} is not there",
                 f"give the directory with {task.folder}, as in the archive of GLUE",
             )
-    return train, tuple(dev)
+    return train_file, dev_files

@@ -14,7 +14,7 @@ from zoo.data.readers.tables import Row, read_rows
 from zoo.errors import UsageError
 from zoo.io.numbers import fits_float32, parse_float, parse_int
 
-SHOWN_LABELS = 8  # in messages
+MAX_LABELS_SHOWN = 8  # Labels that a message names.
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,11 @@ def iter_samples(
     unlabelled: bool = False,
 ) -> Iterator[Sample]:
     """Yield the samples of tables; see ``read_samples``."""
-    names = [columns.text, columns.label, *([] if columns.pair is None else [columns.pair])]
+    names = [columns.text, columns.label]
+    if columns.pair is not None:
+        names.append(columns.pair)
 
-    def sample(row: Row) -> Sample:
+    def make_sample(row: Row) -> Sample:
         location = row.location
         text = row.text(columns.text)
         pair = None if columns.pair is None else row.text(columns.pair)
@@ -92,9 +94,11 @@ def iter_samples(
             require_label(label, f"{location} has no {columns.label}")
         return Sample(text, pair, label, location)
 
-    return iter_files(
-        paths, lambda file, found: found.checked(read_rows(file, names, found), sample), problems
-    )
+    def read_file(file: Path, file_problems: RowProblems) -> Iterator[Sample]:
+        rows = read_rows(file, names, file_problems)
+        return file_problems.checked(rows, make_sample)
+
+    return iter_files(paths, read_file, problems)
 
 
 def require_label(value: Any, message: str) -> None:
@@ -109,7 +113,7 @@ def label_name(value: Any, location: str) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, ClassName):
-        return ClassName.of(value.strip(), value.number)
+        return ClassName.with_number(value.strip(), value.number)
     if isinstance(value, str | int):
         return str(value).strip()
     if isinstance(value, float) and value.is_integer():
@@ -127,16 +131,24 @@ def match_label(name: str, labels: Collection[str]) -> str:
 def split_labels(sample: Sample, separator: str) -> tuple[str, ...]:
     """Return the labels of a sample: the items of a list, or the parts of a text."""
     label = sample.label
-    if isinstance(label, str) and not isinstance(label, ClassName):
-        label = [part for part in map(str.strip, label.split(separator)) if part]
-    values = [] if label is None else label if isinstance(label, list) else [label]
+    values: list[Any] = []
+    if isinstance(label, list):
+        values = label
+    elif isinstance(label, str) and not isinstance(label, ClassName):
+        for part in label.split(separator):
+            if part.strip():
+                values.append(part.strip())
+    elif label is not None:
+        values = [label]
     return tuple(label_name(value, sample.location) for value in values)
 
 
 def label_number(value: Any, location: str) -> float:
     """Return a label as a number that is finite in float32; see ``zoo.io.numbers``."""
     text = value.strip() if isinstance(value, str) else str(value)
-    number = None if isinstance(value, bool) else parse_float(text)
+    number = None
+    if not isinstance(value, bool):
+        number = parse_float(text)
     if number is None and isinstance(value, ClassName):
         number = float(value.number)
     if number is None:
@@ -149,26 +161,32 @@ def label_number(value: Any, location: str) -> float:
     return number
 
 
-def describe_labels(labels: Sequence[str], *others: str) -> str:
-    """Return the first labels, for messages."""
-    folded = {name.casefold(): name for name in labels}
-    near = [
-        f"{folded[name.casefold()]!r} and {name!r} differ in case"
-        for name in others
-        if name.casefold() in folded
-    ]
-    shown = ", ".join(labels[:SHOWN_LABELS]) + ", ..." * (len(labels) > SHOWN_LABELS)
-    return f"{shown} ({'; '.join(near[:SHOWN_LABELS])})" if near else shown
+def describe_labels(labels: Sequence[str], *unknown_labels: str) -> str:
+    """Return the first labels, for messages, and which unknown labels only differ in case."""
+    labels_by_folded_name = {label.casefold(): label for label in labels}
+    differences = []
+    for unknown_label in unknown_labels:
+        label = labels_by_folded_name.get(unknown_label.casefold())
+        if label is not None:
+            differences.append(f"{label!r} and {unknown_label!r} differ in case")
+    text = ", ".join(labels[:MAX_LABELS_SHOWN])
+    if len(labels) > MAX_LABELS_SHOWN:
+        text += ", ..."
+    if differences:
+        text += f" ({'; '.join(differences[:MAX_LABELS_SHOWN])})"
+    return text
 
 
 def sort_labels(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the distinct labels in order: by number if all are integers, else as text."""
-    # Names of the classes of Parquet are in the order of their numbers there.
-    distinct = set(names)
-    classes = {name: name.number for name in distinct if isinstance(name, ClassName)}
-    if len(classes) == len(distinct) == len(set(classes.values())):
+    """Return the distinct labels in order: by number if all are integers, else as text.
+
+    Names of the classes of Parquet are in the order of their numbers there.
+    """
+    distinct_names = set(names)
+    classes = {name: name.number for name in distinct_names if isinstance(name, ClassName)}
+    if len(classes) == len(distinct_names) == len(set(classes.values())):
         return tuple(map(str, sorted(classes, key=lambda name: classes[name])))
-    numbers = {str(name): parse_int(name) for name in distinct}
+    numbers = {str(name): parse_int(name) for name in distinct_names}
     if None in numbers.values():
         return tuple(sorted(numbers))
     return tuple(sorted(numbers, key=lambda name: (numbers[name], name)))
@@ -177,18 +195,23 @@ def sort_labels(names: Iterable[str]) -> tuple[str, ...]:
 def hold_out(
     samples: Sequence[AnySample], fraction: float, hint: str = ""
 ) -> tuple[list[AnySample], list[AnySample]]:
-    """Split samples into training and evaluation, by a hash of their texts."""
-    # Equal texts are on one side, and samples that are added later do not move others. At least one
-    # sample is held out
+    """Split samples into training and evaluation, by a hash of their texts.
+
+    Equal texts are on one side, and samples that are added later do not move others. At least one
+    sample is held out.
+    """
     hashes = [sample.hash for sample in samples]
-    lowest = min(hashes)
-    held = list[AnySample]()
-    rest = list[AnySample]()
-    for sample, number in zip(samples, hashes, strict=True):
-        (held if number < fraction or number == lowest else rest).append(sample)
-    if not rest:
+    lowest_hash = min(hashes)
+    train_samples: list[AnySample] = []
+    eval_samples: list[AnySample] = []
+    for sample, hash_value in zip(samples, hashes, strict=True):
+        if hash_value < fraction or hash_value == lowest_hash:
+            eval_samples.append(sample)
+        else:
+            train_samples.append(sample)
+    if not train_samples:
         raise UsageError(
             f"the {len(samples)} rows cannot be split into training and evaluation",
             f"give --eval{hint}",
         )
-    return rest, held
+    return train_samples, eval_samples

@@ -12,8 +12,8 @@ from zoo.io.json import parse_json
 from zoo.io.limits import MAX_PARQUET_ITEMS
 
 PARQUET = ".parquet"
-DATASETS_KEY = b"huggingface"  # of the schema's metadata, written by the library datasets
-NO_CLASS = -1  # of a row without a label
+DATASETS_KEY = b"huggingface"  # The key of the metadata that the library datasets writes.
+NO_CLASS = -1  # The class of a row without a label.
 
 
 def rows_of_batch(file: Path, batch: Any) -> list[dict[str, Any]]:
@@ -22,11 +22,11 @@ def rows_of_batch(file: Path, batch: Any) -> list[dict[str, Any]]:
 
     try:
         rows: list[dict[str, Any]] = batch.to_pylist()
-    except (pyarrow.ArrowException, UnicodeError):  # damage, which ``open_parquet`` reports
+    except (pyarrow.ArrowException, UnicodeError):  # The file is damaged; see ``open_parquet``.
         raise
-    except ValueError as error:  # such as nanoseconds
-        why = str(error).partition(". ")[0]
-        raise UsageError(f"{file}: {why}", "cast the column to microseconds or text") from error
+    except ValueError as error:  # Python has no such value, such as a time in nanoseconds.
+        reason = str(error).partition(". ")[0]
+        raise UsageError(f"{file}: {reason}", "cast the column to microseconds or text") from error
     return rows
 
 
@@ -36,11 +36,11 @@ class ClassName(str):
     number: int
 
     @classmethod
-    def of(cls, name: str, number: int) -> "ClassName":
+    def with_number(cls, name: str, number: int) -> "ClassName":
         """Return the name of the class with a number."""
-        named = cls(name)
-        named.number = number
-        return named
+        class_name = cls(name)
+        class_name.number = number
+        return class_name
 
 
 class ClassColumns:
@@ -68,10 +68,10 @@ class ClassColumns:
         names = self._features.keys() & row.keys()
         if not names:
             return row
-        decoded = {
-            name: _decode(self._features[name], row[name], f"{location}: {name}") for name in names
-        }
-        return {**row, **decoded}
+        decoded = dict(row)
+        for name in names:
+            decoded[name] = _decode(self._features[name], row[name], f"{location}: {name}")
+        return decoded
 
 
 def _has_classes(feature: Any) -> bool:
@@ -96,19 +96,22 @@ def _with_names(feature: Any, location: str) -> Any:
             f"{location} is a ClassLabel without names in the metadata of datasets",
             "write the file again, with names of the classes or without the metadata",
         )
-    return tuple(ClassName.of(name, number) for number, name in enumerate(names))
+    return tuple(ClassName.with_number(name, number) for number, name in enumerate(names))
 
 
 def _decode(feature: Any, value: Any, location: str) -> Any:
+    """Return a value of a row with names in place of the numbers of classes."""
     if isinstance(value, list):
+        item_feature = feature
         if isinstance(feature, dict):
-            feature = feature.get("feature", feature)
+            item_feature = feature.get("feature", feature)
         elif isinstance(feature, list) and feature:
-            feature = feature[0]
-        return [_decode(feature, item, location) for item in value]
+            item_feature = feature[0]
+        return [_decode(item_feature, item, location) for item in value]
     if isinstance(value, dict) and isinstance(feature, dict):
         fields = feature.get("feature", feature)
-        fields = fields if isinstance(fields, dict) else {}
+        if not isinstance(fields, dict):
+            fields = {}
         return {key: _decode(fields.get(key), item, location) for key, item in value.items()}
     if not isinstance(feature, tuple) or type(value) is not int:
         return value
@@ -139,7 +142,7 @@ def open_parquet(file: Path, **options: Any) -> Iterator[Any]:
         with open_regular(file) as source:
             yield pyarrow.parquet.ParquetFile(source, **options)
     except (pyarrow.ArrowException, OSError, UnicodeError, ValueError) as error:
-        why = " ".join(str(error).split())[:200]
+        reason = " ".join(str(error).split())[:200]
         raise VerificationError(
-            f"{file} is not a Parquet file: {why}", "download it again"
+            f"{file} is not a Parquet file: {reason}", "download it again"
         ) from error

@@ -7,9 +7,9 @@ from typing import Self, TypeVar
 from zoo.errors import UsageError
 from zoo.overrides import override
 
-SHOWN = 20  # problems that are kept and listed; all are counted
+MAX_ERRORS_SHOWN = 20  # Errors that are kept and listed. All are counted.
 Item = TypeVar("Item")
-Converted = TypeVar("Converted")
+Result = TypeVar("Result")
 
 
 class RowError(UsageError):
@@ -31,43 +31,45 @@ class InvalidRows(UsageError):
             remedy = errors[0].hint or "correct the row"
             super().__init__(errors[0].what, f"{remedy}, or leave it out{option}")
             return
-        more = [f"... and {count - SHOWN:,} more"] if count > SHOWN else []
+        details = [str(error) for error in errors[:MAX_ERRORS_SHOWN]]
+        if count > MAX_ERRORS_SHOWN:
+            details.append(f"... and {count - MAX_ERRORS_SHOWN:,} more")
         super().__init__(
-            f"{count:,} rows cannot be used",
-            f"correct them, or leave them out{option}",
-            [*map(str, errors[:SHOWN]), *more],
+            f"{count:,} rows cannot be used", f"correct them, or leave them out{option}", details
         )
 
 
 class RowProblems:
-    """Collects the errors of rows; a reader adds them, and its caller decides what follows."""
+    """Collects the errors of rows; a reader adds them, and its caller decides what follows.
 
-    # As a context manager, it refuses the rows at the end; also if the rest failed, perhaps because
-    # of them. ``skip`` is ``None`` for commands that cannot skip rows.
+    As a context manager, it refuses the rows at the end, also if the block failed, perhaps because
+    of them.
+
+    Args:
+        skip: whether rows are skipped. Otherwise ``require_none`` refuses them. ``None`` for
+            commands that cannot skip rows.
+    """
 
     def __init__(self, *, skip: bool | None = None) -> None:
-        # without ``skip``, ``require_none`` refuses the rows
         self.skip = skip
         self.count = 0
-        self.first = list[RowError]()
+        self.first_errors: list[RowError] = []
 
     def add(self, error: RowError) -> None:
         """Count a row, and keep its error if it is one of the first."""
         self.count += 1
-        if len(self.first) < SHOWN:
-            self.first.append(error)
+        if len(self.first_errors) < MAX_ERRORS_SHOWN:
+            self.first_errors.append(error)
 
-    def checked(
-        self, items: Iterable[Item], convert: Callable[[Item], Converted]
-    ) -> Iterator[Converted]:
+    def checked(self, items: Iterable[Item], convert: Callable[[Item], Result]) -> Iterator[Result]:
         """Yield what a function returns for each item; collect the errors of the others."""
         for item in items:
             try:
-                converted = convert(item)
+                result = convert(item)
             except RowError as error:
                 self.add(error)
                 continue
-            yield converted
+            yield result
 
     def valid(self, items: Iterable[Item], check: Callable[[Item], object]) -> Iterator[Item]:
         """Yield the items that pass a check; collect the errors of the others."""
@@ -81,7 +83,7 @@ class RowProblems:
     def require_none(self) -> None:
         """Refuse the rows that were added, unless they are skipped."""
         if self.count and not self.skip:
-            raise InvalidRows(self.first, self.count, skippable=self.skip is not None)
+            raise InvalidRows(self.first_errors, self.count, skippable=self.skip is not None)
 
     def __enter__(self) -> Self:
         return self

@@ -15,8 +15,9 @@ from zoo.io.json import parse_json
 from zoo.io.numbers import is_number
 
 JSON_LINES = (".jsonl", ".ndjson")
-PARQUET_ROWS = 1024  # that are read together
-SEARCHED = 100  # rows of JSON lines: one of the first must have the columns
+PARQUET_ROWS = 1024  # Rows that are read together.
+# One of so many first rows of JSON lines must have the columns.
+MAX_ROWS_SEARCHED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +78,25 @@ def read_rows(
     columns: Sequence[str] | None,
     problems: RowProblems | None = None,
     *,
-    others: bool = False,  # yield the other columns as well
-    suffix: str | None = None,  # replacement of the file's suffix
+    others: bool = False,
+    suffix: str | None = None,
 ) -> Iterator[Row]:
-    """Yield the rows of a table with the values of some columns, or of all."""
-    # The suffix of the file decides the format: ``.tsv`` and ``.txt`` have tabs and no quotes,
-    # ``.csv`` has commas and quotes where needed, both with the names of the columns in the first
-    # line, or another separator that the first rows agree on, see ``find_dialect``; ``.jsonl`` and
-    # ``.ndjson`` have one JSON object per line; ``.parquet`` is Parquet. Blank lines are skipped.
-    # If all columns are numbers, such as ``2``, a text table has no header, and its columns are
-    # counted from 1.
+    """Yield the rows of a table with the values of some columns, or of all.
+
+    The suffix of the file decides the format: ``.tsv`` and ``.txt`` have tabs and no quotes,
+    ``.csv`` has commas and quotes where needed, both with the names of the columns in the first
+    line, or another separator that the first rows agree on, see ``find_dialect``; ``.jsonl`` and
+    ``.ndjson`` have one JSON object per line; ``.parquet`` is Parquet. Blank lines are skipped. If
+    all columns are numbers, such as ``2``, a text table has no header, and its columns are counted
+    from 1.
+
+    Args:
+        path: the table.
+        columns: names of columns that the table must have; ``None`` for all of the table's.
+        problems: collects rows that cannot be used; ``None`` to raise the first error.
+        others: whether rows have the other columns as well.
+        suffix: replacement of the file's suffix.
+    """
     suffix = suffix or suffix_of(path)
     problems = problems or NoProblems()
     if suffix in JSON_LINES:
@@ -95,14 +105,16 @@ def read_rows(
         return _delimited_rows(path, columns, suffix, problems, others)
     if suffix == PARQUET:
         return _parquet_rows(path, columns, problems, others)
-    known = ", ".join((*DELIMITERS, *JSON_LINES, PARQUET))
-    raise UsageError(f"{path} is not a table that can be read", f"its name must end in {known}")
+    suffixes = ", ".join((*DELIMITERS, *JSON_LINES, PARQUET))
+    raise UsageError(f"{path} is not a table that can be read", f"its name must end in {suffixes}")
 
 
 def suffix_of(path: Path) -> str:
     """Return the suffix of a file's format in lower case, without a compression's."""
-    known = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in COMPRESSED]
-    return known[-1] if known else ""
+    for suffix in reversed(path.suffixes):
+        if suffix.lower() not in COMPRESSED:
+            return suffix.lower()
+    return ""
 
 
 def column_names(path: Path, suffix: str | None = None) -> tuple[str, ...]:
@@ -115,53 +127,54 @@ def column_names(path: Path, suffix: str | None = None) -> tuple[str, ...]:
             if any(cells):
                 return tuple(cells)
         return ()
-    first = next(read_rows(path, None, RowProblems(skip=True), suffix=suffix), None)
-    return () if first is None else tuple(first.values)
+    first_row = next(read_rows(path, None, RowProblems(skip=True), suffix=suffix), None)
+    if first_row is None:
+        return ()
+    return tuple(first_row.values)
 
 
 def _json_rows(
     path: Path, columns: Sequence[str] | None, problems: RowProblems, others: bool
 ) -> Iterator[Row]:
-    def row_of(numbered: tuple[int, str]) -> Row:
-        number, line = numbered
+    def parse_row(numbered_line: tuple[int, str]) -> Row:
+        number, line = numbered_line
         location = f"{path}:{number}"
-        row = parse_cell(line, location)
-        if not isinstance(row, dict):
+        values = parse_cell(line, location)
+        if not isinstance(values, dict):
             raise RowError(f"{location} is not a JSON object", "give one object per line")
-        return Row(location, row)
+        return Row(location, values)
 
-    numbered = enumerate(read_lines(path, rows=True), 1)
-    rows = problems.checked(((number, line) for number, line in numbered if line), row_of)
-    # rows without a column, until one has them all
-    lacking = list[RowError]()
-    found = False
-    for row in rows:
-        location = row.location
+    numbered_lines = enumerate(read_lines(path, rows=True), 1)
+    filled_lines = ((number, line) for number, line in numbered_lines if line)
+    # Errors of the first rows that lack a column. If none of them has all, the columns are wrong.
+    first_errors: list[RowError] = []
+    has_columns = False
+    for row in problems.checked(filled_lines, parse_row):
         try:
-            values = _select(row.values, columns, location, others=others)
+            values = _select(row.values, columns, row.location, others=others)
         except RowError as error:
-            if found:
+            if has_columns:
                 problems.add(error)
-            else:
-                lacking.append(error)
-            if len(lacking) == SEARCHED:
-                raise lacking[0] from error
+                continue
+            first_errors.append(error)
+            if len(first_errors) == MAX_ROWS_SEARCHED:
+                raise first_errors[0] from error
             continue
-        for before in lacking:
-            problems.add(before)
-        lacking = []
-        found = True
-        yield Row(location, values)
-    if lacking:
-        raise lacking[0]
+        has_columns = True
+        for first_error in first_errors:
+            problems.add(first_error)
+        first_errors = []
+        yield Row(row.location, values)
+    if first_errors:
+        raise first_errors[0]
 
 
 def _delimited_rows(
     path: Path, columns: Sequence[str] | None, suffix: str, problems: RowProblems, others: bool
 ) -> Iterator[Row]:
-    numbered = columns is not None and all(map(is_number, columns))
+    is_numbered = columns is not None and all(map(is_number, columns))
     dialect = find_dialect(path, suffix, columns)
-    header = list[str]()
+    header: list[str] = []
     for number, cells in read_records(path, dialect):
         location = f"{path}:{number}"
         if isinstance(cells, RowError):
@@ -171,19 +184,23 @@ def _delimited_rows(
             continue
         if not any(cells):
             continue
-        if not header:
-            header = list(map(str, range(1, len(cells) + 1))) if numbered else cells
+        if not header and is_numbered:
+            header = [str(column) for column in range(1, len(cells) + 1)]
             _require_columns(header, columns, location)
-            if not numbered:
-                continue
-        if more := len(cells) - len(header):
+        elif not header:
+            header = cells
+            _require_columns(header, columns, location)
+            continue
+        if len(cells) != len(header):
+            first_record = "first line" if is_numbered else "header"
+            hint = ""
+            if dialect.has_quotes and len(cells) > len(header):
+                hint = "put a cell with a separator in quotes"
             problems.add(
                 RowError(
-                    f"{location} has {len(cells)} columns, and the "
-                    f"{'first line' if numbered else 'header'} has {len(header)}",
-                    "put a cell with a separator in quotes"
-                    if dialect.has_quotes and more > 0
-                    else "",
+                    f"{location} has {len(cells)} columns, and the {first_record} has "
+                    f"{len(header)}",
+                    hint,
                 )
             )
             continue
@@ -204,15 +221,17 @@ def _parquet_rows(
         types = {field.name: str(field.type) for field in schema}
         classes = ClassColumns(path, schema.metadata)
 
-        def row_of(numbered: tuple[int, dict[str, Any]]) -> Row:
-            number, values = numbered
+        def decode_row(numbered_row: tuple[int, dict[str, Any]]) -> Row:
+            number, values = numbered_row
             location = f"{path}, row {number}"
             return Row(location, classes.decode(values, location), types)
 
-        names = None if columns is None or others else list(columns)
+        names = None
+        if columns is not None and not others:
+            names = list(columns)
         batches = table.iter_batches(batch_size=PARQUET_ROWS, columns=names)
         rows = chain.from_iterable(rows_of_batch(path, batch) for batch in batches)
-        yield from problems.checked(enumerate(rows, 1), row_of)
+        yield from problems.checked(enumerate(rows, 1), decode_row)
 
 
 def _require_columns(header: Sequence[str], columns: Sequence[str] | None, location: str) -> None:
@@ -233,4 +252,6 @@ def _select(
                 f"{location} has no column {name!r}",
                 did_you_mean(name, list(row)) or f"there are {', '.join(map(str, row))}",
             )
-    return dict(row) if others else {name: row[name] for name in columns}
+    if others:
+        return dict(row)
+    return {name: row[name] for name in columns}

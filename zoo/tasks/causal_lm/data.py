@@ -88,4 +88,4 @@ def _completion(sample: Sample) -> Completion:
 def review_completion(sample: Completion) -> Reviewed:
     """Return what is reviewed of a prompt with its completion, or of a document."""
     texts = [sample.text if sample.prompt is None else sample.prompt]
-    return Reviewed(texts, None, whole=(sample.prompt, sample.text))
+    return Reviewed(texts, None, identity=(sample.prompt, sample.text))

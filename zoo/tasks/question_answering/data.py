@@ -73,7 +73,7 @@ class _Squad(msgspec.Struct):
 def review_question(sample: QuestionSample) -> Reviewed:
     """Return what is reviewed of a question about a context."""
     answers = tuple((answer.text, answer.answer_start) for answer in sample.answers)
-    return Reviewed([sample.question, sample.context], None, whole=(sample.question, answers))
+    return Reviewed([sample.question, sample.context], None, identity=(sample.question, answers))
 
 
 def read_questions(

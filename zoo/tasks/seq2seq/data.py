@@ -63,4 +63,4 @@ def _text_to_text(row: Sample, *, form: TextForm, name: str) -> TextToText:
 
 def review_target(sample: TextToText) -> Reviewed:
     """Return what is reviewed of a source, which may have several targets."""
-    return Reviewed([sample.source], None, whole=(sample.source, sample.target))
+    return Reviewed([sample.source], None, identity=(sample.source, sample.target))

@@ -207,7 +207,7 @@ def test_logits_and_embeddings_are_in_one_cache(text: Path, tmp_path: Path) -> N
     # Later steps follow the divergence of the logits that are kept.
     assert cold[0]["losses"]["text"] == pytest.approx(plain[0]["losses"]["text"], rel=1e-6)
     header = json.loads((tmp_path / "cache" / "outputs-0.json").read_text())["header"]
-    assert header["outputs"] == ["logits:masked-lm:predicted", "embeddings:mean"]
+    assert {name.partition(":")[0] for name in header["outputs"]} == {"logits", "embeddings"}
 
 
 @pytest.mark.parametrize(

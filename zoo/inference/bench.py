@@ -21,20 +21,21 @@ if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.inference import Session
 
-WARM_UP = 2
-PERCENTILES = (50, 95, 99)  # of the latency
+WARM_UP = 2  # iterations that are not measured
+PERCENTILES = (50, 95, 99)  # percentiles of the latency
 DEFAULT_SEQ_LEN = 128
 DEFAULT_NEW_TOKENS = 32
+# Dtype of the computation -> the largest accepted difference between outputs.
 TOLERANCE = {
     "float64": 1e-3,
     "float32": 1e-3,
     "float16": 3e-2,
     "bfloat16": 2e-1,
-    # of random tokens; on text, quantized graphs were compared when they were exported
+    # The tokens are random; on text, quantized graphs were compared when they were exported.
     "int8": 0.5,
     "int4": 1.0,
 }
-QUANTIZED = 1.0  # of other precisions of runtimes, such as q4_0
+QUANTIZED_TOLERANCE = 1.0  # the tolerance of other precisions of runtimes, such as q4_0
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,8 @@ class Measurement:
     seconds: tuple[float, ...]  # seconds of each iteration
     latencies: tuple[float, ...]  # seconds of each iteration with one row
     bytes: int  # size of the files of the model
-    tokens: int  # number of tokens per iteration: of new ones, where the model generates
-    # largest difference from the first backend, relative to the largest magnitude of the output
+    tokens: int  # tokens per iteration; only new ones, if the model generates
+    # Largest difference from the first backend, relative to the largest magnitude of the output.
     difference: float
 
     @property
@@ -79,8 +80,8 @@ class Measurement:
 
 def default_seq_len(checkpoint: "Checkpoint", new_tokens: int = 0) -> int:
     """Return 128 tokens, or what the model's limit leaves next to the new ones."""
-    spec = checkpoint.onnx_spec
-    return min([DEFAULT_SEQ_LEN, *(limit - new_tokens for limit in spec.limits.values())])
+    limits = [limit - new_tokens for limit in checkpoint.onnx_spec.limits.values()]
+    return min([DEFAULT_SEQ_LEN, *limits])
 
 
 def default_new_tokens(checkpoint: "Checkpoint", seq_len: int | None) -> int:
@@ -91,10 +92,10 @@ def default_new_tokens(checkpoint: "Checkpoint", seq_len: int | None) -> int:
         return 0
     record: Any = checkpoint.manifest.export or {}
     if checkpoint.export_target not in (None, "onnx") and not record.get("generation"):
-        return 0  # its runtime did not generate text when it was exported
-    spec = checkpoint.onnx_spec
-    rest = [limit - (seq_len or limit // 2) for limit in spec.limits.values()]
-    return max(0, min([DEFAULT_NEW_TOKENS, *rest]))
+        # The runtime did not generate text when the model was exported.
+        return 0
+    room = [limit - (seq_len or limit // 2) for limit in checkpoint.onnx_spec.limits.values()]
+    return max(0, min([DEFAULT_NEW_TOKENS, *room]))
 
 
 def measure(
@@ -102,64 +103,90 @@ def measure(
     sessions: "Sequence[Session]",
     *,
     batch_size: int,
-    seq_len: int,  # the last quarter of every other row is padding
+    seq_len: int,
     iterations: int,
     new_tokens: int = 0,
     seed: int = 0,
 ) -> list[Measurement]:
-    """Time sessions on the same random batch, in turn within each iteration."""
-    # Models that generate text are timed while they do so, greedily and with a cache.
+    """Time sessions on the same random batch, in turn within each iteration.
+
+    Models that generate text are timed while they do so, greedily and with a cache.
+
+    Args:
+        checkpoint: the model.
+        sessions: the model on several backends.
+        batch_size: rows of the batch.
+        seq_len: tokens of a row; the last quarter of every other row is padding.
+        iterations: number of measured iterations.
+        new_tokens: number of tokens to generate; 0 for a forward pass.
+        seed: the seed of the batch.
+
+    Raises:
+        VerificationError: the outputs of a session differ from those of the first.
+    """
     if new_tokens:
         _check_room(checkpoint, seq_len, new_tokens)
-    inputs = _common(sessions, random_batch(checkpoint, batch_size, seq_len, seed))
+    differences = _require_same_outputs(checkpoint, sessions, batch_size, seq_len, seed)
+    times = []
+    for rows in (batch_size, 1):
+        batch = random_batch(checkpoint, rows, seq_len, seed, padding=not new_tokens)
+        inputs = _common_inputs(sessions, batch)
+        runs = [repeatable_run(session, inputs, new_tokens) for session in sessions]
+        times.append(time_in_turn(runs, iterations))
+    batch_seconds, row_seconds = times
+    measurements = []
+    for number, session in enumerate(sessions):
+        measurement = Measurement(
+            backend=session.backend,
+            device=session.device,
+            dtype=session.dtype,
+            seconds=tuple(batch_seconds[number]),
+            latencies=tuple(row_seconds[number]),
+            bytes=session.stored_bytes,
+            tokens=batch_size * (new_tokens or seq_len),
+            difference=differences[number],
+        )
+        measurements.append(measurement)
+    return measurements
+
+
+def _require_same_outputs(
+    checkpoint: "Checkpoint",
+    sessions: "Sequence[Session]",
+    batch_size: int,
+    seq_len: int,
+    seed: int,
+) -> list[float]:
+    """Check that all sessions compute the same, and return their differences from the first."""
+    inputs = _common_inputs(sessions, random_batch(checkpoint, batch_size, seq_len, seed))
     outputs = [session.run(inputs) for session in sessions]
     pooling = checkpoint.model.pooling or Pooling()
     differences = [_difference(outputs[0], output, inputs, pooling) for output in outputs]
+    reference = sessions[0]
     for session, difference in zip(sessions, differences, strict=True):
-        both = (session, sessions[0])
-        if not difference <= max(map(accepted_difference, both)):
-            names = [f"{compared.backend} in {compared.dtype}" for compared in both]
+        tolerance = max(accepted_difference(session), accepted_difference(reference))
+        if not difference <= tolerance:
             raise VerificationError(
-                f"{names[0]} differs from {names[1]} by {difference:.1e} of the largest magnitude: "
+                f"{session.backend} in {session.dtype} differs from {reference.backend} in "
+                f"{reference.dtype} by {difference:.1e} of the largest magnitude: "
                 "a comparison of their speed would mean nothing"
             )
-    times, latencies = (
-        time_in_turn(
-            [repeatable_run(session, timed, new_tokens) for session in sessions], iterations
-        )
-        for timed in (
-            _common(sessions, random_batch(checkpoint, rows, seq_len, seed, padding=not new_tokens))
-            for rows in (batch_size, 1)
-        )
-    )
-    tokens = batch_size * (new_tokens or seq_len)
-    return [
-        Measurement(
-            s.backend,
-            s.device,
-            s.dtype,
-            tuple(seconds),
-            tuple(single),
-            s.stored_bytes,
-            tokens,
-            difference,
-        )
-        for s, seconds, single, difference in zip(
-            sessions, times, latencies, differences, strict=True
-        )
-    ]
+    return differences
 
 
 def accepted_difference(session: "Session") -> float:
     """Return the largest accepted difference of a session from the first one."""
-    return max(session.tolerance or 0, TOLERANCE.get(session.dtype, QUANTIZED))
+    return max(session.tolerance or 0, TOLERANCE.get(session.dtype, QUANTIZED_TOLERANCE))
 
 
 def _check_room(checkpoint: "Checkpoint", seq_len: int, new_tokens: int) -> None:
     spec = checkpoint.onnx_spec
-    together = sum if "decoder_input_ids" not in spec.inputs else max
+    # An encoder-decoder reads the input and the new tokens in different parts.
+    tokens = seq_len + new_tokens
+    if "decoder_input_ids" in spec.inputs:
+        tokens = max(seq_len, new_tokens)
     for limit in spec.limits.values():
-        if together((seq_len, new_tokens)) > limit:
+        if tokens > limit:
             raise UsageError(
                 f"the model takes {limit} tokens, and {seq_len} with {new_tokens} new ones are "
                 "more",
@@ -178,7 +205,7 @@ def repeatable_run(
     from zoo.inference.generation.config import GenerationConfig
     from zoo.inference.generation.generate import generate
 
-    # ONNX Runtime copies its inputs from the CPU to its device
+    # ONNX Runtime copies its inputs from the CPU to its device.
     device = "cpu" if session.backend == "onnx" else session.device
     prompts = {"input_ids": torch.from_numpy(inputs["input_ids"]).to(device)}
     settings = GenerationConfig(max_new_tokens=new_tokens)
@@ -202,20 +229,27 @@ def time_in_turn(runs: Sequence[Callable[[], object]], iterations: int) -> list[
 def random_batch(
     checkpoint: "Checkpoint", batch_size: int, seq_len: int, seed: int = 0, *, padding: bool = True
 ) -> "dict[str, NDArray[np.int64]]":
-    """Return random inputs of a model."""
+    """Return random inputs of a model; with padding, every other row is shorter by a quarter."""
     from zoo.families.random_inputs import random_inputs
 
     spec = checkpoint.onnx_spec
-    lengths = [seq_len - row % 2 * padding * (seq_len // 4) for row in range(batch_size)]
+    lengths = [seq_len] * batch_size
+    if padding:
+        for row in range(1, batch_size, 2):
+            lengths[row] = seq_len - seq_len // 4
     tensors = random_inputs(spec, checkpoint.config, lengths, seed=seed)
     return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
-def _common(
+def _common_inputs(
     sessions: "Sequence[Session]", inputs: "dict[str, NDArray[np.int64]]"
 ) -> "dict[str, NDArray[np.int64]]":
     """Return the inputs that all sessions take: some runtimes read no token types."""
-    return {n: array for n, array in inputs.items() if all(n in s.inputs for s in sessions)}
+    common_inputs = {}
+    for name, array in inputs.items():
+        if all(name in session.inputs for session in sessions):
+            common_inputs[name] = array
+    return common_inputs
 
 
 def _difference(
@@ -229,11 +263,10 @@ def _difference(
 
     mask = inputs["attention_mask"].astype(bool)
     differences = []
-    if EMBEDDING in {*expected, *outputs}:  # of a runtime that pools
-        expected, outputs = (
-            {EMBEDDING: o[EMBEDDING] if EMBEDDING in o else pool(o[pooling.output], mask, pooling)}
-            for o in (expected, outputs)
-        )
+    if EMBEDDING in expected or EMBEDDING in outputs:
+        # One of the runtimes pools.
+        expected = {EMBEDDING: _embedding(expected, mask, pooling)}
+        outputs = {EMBEDDING: _embedding(outputs, mask, pooling)}
     for name in expected.keys() & outputs.keys():
         a = expected[name]
         b = outputs[name]
@@ -241,4 +274,11 @@ def _difference(
             a = a[mask]
             b = b[mask]
         differences.append(np.abs(a - b).max() / np.abs(a).max())
-    return float(np.max(differences))  # np.max propagates NaN
+    # The maximum of NumPy, unlike Python's, is NaN if a difference is.
+    return float(np.max(differences))
+
+
+def _embedding(outputs: "dict[str, Any]", mask: "NDArray[np.bool_]", pooling: Pooling) -> Any:
+    if EMBEDDING in outputs:
+        return outputs[EMBEDDING]
+    return pool(outputs[pooling.output], mask, pooling)

@@ -28,11 +28,11 @@ class ExtractReport:
     path: Path
     rank: int
     matrices: int  # number of matrices with an update
-    error: float  # part of the matrices' difference that the updates do not have
-    outside: float  # part of the whole difference that is in other tensors
+    error: float  # share of the matrices' difference that the updates do not have
+    outside: float  # share of the full difference that is in other tensors
     left: list[str]  # other tensors that differ
     largest_error: float  # largest error of a matrix
-    largest_in: str  # that matrix
+    largest_in: str  # the matrix with the largest error
     error_of: dict[str, float]  # matrix on the Hub -> its error
 
     def to_dict(self) -> dict[str, Any]:
@@ -51,9 +51,11 @@ def extract(
     targets: tuple[str, ...],
     force: bool = False,
 ) -> ExtractReport:
-    """Write the difference of two models as an adapter of the first."""
-    # The best approximation of a matrix by one of rank r is its singular value decomposition with
-    # the r largest singular values (Eckart and Young 1936, Psychometrika 1).
+    """Write the difference of two models as an adapter of the first.
+
+    The best approximation of a matrix by one of rank r is its singular value decomposition with
+    the r largest singular values (Eckart and Young 1936, Psychometrika 1).
+    """
     if base.family.name != tuned.family.name:
         raise UsageError(
             f"{base.path} is of the family {base.family.name}, and {tuned.path} of "
@@ -71,60 +73,73 @@ def extract(
     if problem is not None:
         raise UsageError(f"{problem}: no matrix of {tuned.path} has a larger rank")
     method = LoRA(rank=rank, alpha=float(rank), target_modules=targets).resolved(adaptable)
-    after = {name: t.double() for name, t in load_model(tuned).state_dict().items()}
-    places = base.sources_in(config, head)
-    before = {
-        places[name]: tensor.double()
-        for name, tensor in load_model(base).state_dict().items()
-        if name in places
-    }
-    _require_same_shapes(base, tuned, before, after)
-    for checkpoint, weights in ((base, before), (tuned, after)):
-        require_finite(weights, checkpoint.path, "give a model whose weights are finite")
+    base_weights, tuned_weights = _load_weights(base, tuned)
     tensors = dict[str, Tensor]()
     errors = dict[str, float]()
-    squares = dict[str, float]()
-    lost = 0.0
+    # Squared Frobenius norms of what changed: in the matrices, in other tensors of the base, and
+    # the part of the matrices' difference that the updates lose.
+    matrix_squares = dict[str, float]()
+    other_squares = dict[str, float]()
+    lost_square = 0.0
     for site in adaptable.find_sites(list_names(method.target_modules)):
         name = f"{site.module}.weight"
-        difference = after[name] - before[name]
-        squares[name] = float(difference.square().sum())
+        difference = tuned_weights[name] - base_weights[name]
+        matrix_squares[name] = float(difference.square().sum())
         for number, part in site.parts.items():
-            piece = difference[part.rows.start : part.rows.stop]
-            rest = _add_update(tensors, site, number, piece, rank)
-            norm = float(piece.norm())
-            errors[part.name] = float(rest.norm()) / norm if norm else 0.0
-            lost += float(rest.square().sum())
-    changed = {
-        name: float((after[name] - value).square().sum())
-        for name, value in before.items()
-        if name not in squares and not torch.equal(after[name], value)
-    }
-    own = {name: tensor.float() for name, tensor in after.items() if name not in before}
-    inside = sum(squares.values())
-    whole = inside + sum(changed.values())
+            part_difference = difference[part.rows.start : part.rows.stop]
+            remainder = _add_update(tensors, site, number, part_difference, rank)
+            norm = float(part_difference.norm())
+            errors[part.name] = float(remainder.norm()) / norm if norm else 0.0
+            lost_square += float(remainder.square().sum())
+    for name, tensor in base_weights.items():
+        if name not in matrix_squares and not torch.equal(tuned_weights[name], tensor):
+            other_squares[name] = float((tuned_weights[name] - tensor).square().sum())
+    for name, tensor in tuned_weights.items():
+        if name not in base_weights:
+            tensors[name] = tensor.float()
+    matrix_square = sum(matrix_squares.values())
+    other_square = sum(other_squares.values())
+    error = _norm_ratio(lost_square, matrix_square)
     worst = max(errors, key=errors.__getitem__)
     write_adapter(
         path,
         tuned.model,
-        {**tensors, **own},
+        tensors,
         AdapterRecord(adapter_settings(method), base_record(reference, base)),
         sources=[base.path, tuned.path],
         force=force,
         modules=tuned.module_weights(),
-        training={"extracted_from": str(tuned.path), "relative_error": _ratio(lost, inside)},
+        training={"extracted_from": str(tuned.path), "relative_error": error},
     )
     return ExtractReport(
-        path,
-        rank,
-        len(errors),
-        _ratio(lost, inside),
-        _ratio(sum(changed.values()), whole),
-        sorted(changed),
-        errors[worst],
-        worst,
-        errors,
+        path=path,
+        rank=rank,
+        matrices=len(errors),
+        error=error,
+        outside=_norm_ratio(other_square, matrix_square + other_square),
+        left=sorted(other_squares),
+        largest_error=errors[worst],
+        largest_in=worst,
+        error_of=errors,
     )
+
+
+def _load_weights(
+    base: Checkpoint, tuned: Checkpoint
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return the weights of both models by their names in the tuned one, in float64."""
+    tuned_weights = {}
+    for name, tensor in load_model(tuned).state_dict().items():
+        tuned_weights[name] = tensor.double()
+    base_weights = {}
+    places = base.sources_in(tuned.config, tuned.head_name)
+    for name, tensor in load_model(base).state_dict().items():
+        if name in places:
+            base_weights[places[name]] = tensor.double()
+    _require_same_shapes(base, tuned, base_weights, tuned_weights)
+    for checkpoint, weights in ((base, base_weights), (tuned, tuned_weights)):
+        require_finite(weights, checkpoint.path, "give a model whose weights are finite")
+    return base_weights, tuned_weights
 
 
 def _add_update(
@@ -132,12 +147,12 @@ def _add_update(
 ) -> Tensor:
     """Add the update of a matrix to the tensors of an adapter; return what it does not have."""
     u, s, v = torch.linalg.svd(difference, full_matrices=False)
-    kept = min(rank, len(s))
-    root = s[:kept].sqrt()
+    count = min(rank, len(s))
+    root = s[:count].sqrt()
     a = difference.new_zeros(rank, v.shape[1])
     b = difference.new_zeros(len(u), rank)
-    a[:kept] = root[:, None] * v[:kept]
-    b[:, :kept] = u[:, :kept] * root
+    a[:count] = root[:, None] * v[:count]
+    b[:, :count] = u[:, :count] * root
     prefix = f"{site.module}.adapter"
     tensors[f"{prefix}.lora_A.{number}"] = a.float()
     tensors[f"{prefix}.lora_B.{number}"] = b.float()
@@ -145,16 +160,19 @@ def _add_update(
 
 
 def _require_same_shapes(
-    base: Checkpoint, tuned: Checkpoint, before: Mapping[str, Tensor], after: Mapping[str, Tensor]
+    base: Checkpoint,
+    tuned: Checkpoint,
+    base_weights: Mapping[str, Tensor],
+    tuned_weights: Mapping[str, Tensor],
 ) -> None:
-    for name, tensor in before.items():
-        if name in after and after[name].shape != tensor.shape:
+    for name, tensor in base_weights.items():
+        if name in tuned_weights and tuned_weights[name].shape != tensor.shape:
             raise UsageError(
                 f"{name} is of shape {tuple(tensor.shape)} in {base.path}, and of "
-                f"{tuple(after[name].shape)} in {tuned.path}",
+                f"{tuple(tuned_weights[name].shape)} in {tuned.path}",
                 "give a model and one that was trained from it",
             )
 
 
-def _ratio(part: float, whole: float) -> float:
-    return math.sqrt(part / whole) if whole else 0.0
+def _norm_ratio(part_square: float, full_square: float) -> float:
+    return math.sqrt(part_square / full_square) if full_square else 0.0

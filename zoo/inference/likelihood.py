@@ -22,28 +22,38 @@ if TYPE_CHECKING:
 
 
 class Continuation(Encoded):
-    """Tokens that are scored, and their context."""
+    """Tokens that are scored, and their context.
+
+    Args:
+        context: tokens of the context, which loses its beginning if it is too long.
+        ids: the tokens that are scored.
+        limit: largest number of tokens of the context; ``None`` for no limit.
+        leading: special tokens of a target, which are not scored.
+    """
 
     def __init__(
         self,
         context: Sequence[int],
         ids: list[int],
         limit: int | None,
-        leading: Sequence[int] = (),  # special tokens of a target, which are not scored
+        leading: Sequence[int] = (),
     ) -> None:
-        self.truncated = 0 if limit is None else max(0, len(context) - limit)
+        self.truncated = 0
+        if limit is not None:
+            self.truncated = max(0, len(context) - limit)
         self.context = list(context[self.truncated :])
         self.ids = ids
         self.leading = leading
 
 
 class LikelihoodScorer(Scorer):
-    """Scores texts and continuations by a model that generates."""
+    """Scores texts and continuations by a model that generates.
 
-    # Definitions follow lm-evaluation-harness (``lm_eval/models/huggingface.py`` of version
-    # 0.4.13). Spaces at the end of a context belong to the continuation. The whole text is
-    # tokenized, and the tokens after as many as the context has are the continuation. Contexts that
-    # are too long lose their beginning.
+    Definitions follow lm-evaluation-harness (``lm_eval/models/huggingface.py`` of version 0.4.13).
+    Spaces at the end of a context belong to the continuation. The whole text is tokenized, and the
+    tokens after as many as the context has are the continuation. Contexts that are too long lose
+    their beginning.
+    """
 
     @abstractmethod
     def tokenize(self, texts: "Sequence[Text]") -> list[Continuation]:
@@ -56,32 +66,56 @@ class LikelihoodScorer(Scorer):
     def plain(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of texts, without the special tokens of the template."""
         encoded = self.tokenizer.encode(texts, max_tokens=None, offsets=False)
-        return [
-            [token for token, special in zip(text.ids, text.special, strict=True) if not special]
-            for text in encoded
-        ]
+        return [text_tokens(text) for text in encoded]
+
+
+def text_tokens(text: Encoded) -> list[int]:
+    """Return the token ids of a text, without the special tokens of the template."""
+    return [token for token, special in zip(text.ids, text.special, strict=True) if not special]
+
+
+def split_texts(texts: "Sequence[Text]") -> tuple[list[str], list[str]]:
+    """Return the contexts and the continuations of texts; a single text has an empty context."""
+    contexts = []
+    continuations = []
+    for text in texts:
+        if isinstance(text, str):
+            contexts.append("")
+            continuations.append(text)
+        else:
+            context, continuation = move_spaces(*text)
+            contexts.append(context)
+            continuations.append(continuation)
+    return contexts, continuations
 
 
 class CausalLikelihood(CausalScorer, LikelihoodScorer):
-    """Log-likelihood by a causal language model."""
+    """Log-likelihood by a causal language model.
 
-    # A text without a context, or with an empty one, is predicted from the token that begins
-    # documents. More tokens than the model reads at once are scored in windows of that length, the
-    # last of them with as much context as fits.
+    A text without a context, or with an empty one, is predicted from the token that begins
+    documents. More tokens than the model reads at once are scored in windows of that length, the
+    last of them with as much context as fits.
+    """
 
     @override
     def tokenize(self, texts: "Sequence[Text]") -> list[Continuation]:
-        pairs = [("", text) if isinstance(text, str) else move_spaces(*text) for text in texts]
-        wholes = self.plain([context + continuation for context, continuation in pairs])
-        contexts = self.plain([context for context, _ in pairs])
+        context_texts, continuation_texts = split_texts(texts)
+        full_texts = []
+        for context_text, continuation_text in zip(context_texts, continuation_texts, strict=True):
+            full_texts.append(context_text + continuation_text)
+        full_tokens = self.plain(full_texts)
+        context_tokens = self.plain(context_texts)
         continuations = []
-        for context, whole in zip(contexts, wholes, strict=True):
-            ids = whole[len(context) :]
+        for context, tokens in zip(context_tokens, full_tokens, strict=True):
+            ids = tokens[len(context) :]
             if not context:
                 context = [self.start_id]
-                ids = ids[1:] if ids[:1] == [self.start_id] else ids
-            room = None if self.max_tokens is None else max(self.max_tokens + 1 - len(ids), 1)
-            continuations.append(Continuation(context, ids, room))
+                if ids[:1] == [self.start_id]:
+                    ids = ids[1:]
+            limit = None
+            if self.max_tokens is not None:
+                limit = max(self.max_tokens + 1 - len(ids), 1)
+            continuations.append(Continuation(context, ids, limit))
         return continuations
 
     @override
@@ -98,14 +132,15 @@ class CausalLikelihood(CausalScorer, LikelihoodScorer):
 
 
 class Seq2SeqLikelihood(LikelihoodScorer):
-    """Log-likelihood of a target text, given its source, by an encoder-decoder."""
+    """Log-likelihood of a target text, given its source, by an encoder-decoder.
 
-    # Special tokens of the target, such as its beginning, its language and its end, are not scored;
-    # those before the text are what the decoder reads first.
+    Special tokens of the target, such as its beginning, its language and its end, are not scored;
+    the ones before the text are what the decoder reads first.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.generation = dict(self.checkpoint.model.generation)  # settings
+        self.generation = dict(self.checkpoint.model.generation)  # settings of generation
 
     @cached_property
     def target_tokenizer(self) -> "TextTokenizer":
@@ -116,8 +151,10 @@ class Seq2SeqLikelihood(LikelihoodScorer):
     def start_id(self) -> int:
         """First token that the decoder reads."""
         config: Any = self.checkpoint.config
-        chosen = self.generation.get("decoder_start_token_id")
-        return int(config.decoder_start_token_id if chosen is None else chosen)
+        start_id: Any = self.generation.get("decoder_start_token_id")
+        if start_id is None:
+            start_id = config.decoder_start_token_id
+        return int(start_id)
 
     @property
     def decoder_limit(self) -> int | None:
@@ -133,16 +170,16 @@ class Seq2SeqLikelihood(LikelihoodScorer):
 
     @override
     def tokenize(self, texts: "Sequence[Text]") -> list[Continuation]:
-        pairs = [("", text) if isinstance(text, str) else move_spaces(*text) for text in texts]
-        sources = self.tokenizer.encode([s for s, _ in pairs], max_tokens=None, offsets=False)
-        targets = self.target_tokenizer.encode(
-            [t for _, t in pairs], max_tokens=None, offsets=False
-        )
+        source_texts, target_texts = split_texts(texts)
+        sources = self.tokenizer.encode(source_texts, max_tokens=None, offsets=False)
+        targets = self.target_tokenizer.encode(target_texts, max_tokens=None, offsets=False)
         continuations = []
         for source, target in zip(sources, targets, strict=True):
-            text = [number for number, special in enumerate(target.special) if not special]
-            leading = target.ids[: text[0]] if text else []
-            ids = [target.ids[k] for k in text]
+            ids = text_tokens(target)
+            leading: list[int] = []
+            if ids:
+                first_position = list(target.special).index(False)
+                leading = target.ids[:first_position]
             continuations.append(Continuation(source.ids, ids, self.max_tokens, leading))
         return continuations
 
@@ -150,17 +187,17 @@ class Seq2SeqLikelihood(LikelihoodScorer):
     def split(self, tokens: Continuation, text: int) -> Iterator[ScoredRow]:
         import numpy as np
 
-        before = [self.start_id, *tokens.leading]
-        most = self.decoder_limit
-        count = len(before) - 1 + len(tokens.ids)
-        if most is not None and count > most:
+        leading = [self.start_id, *tokens.leading]
+        limit = self.decoder_limit
+        count = len(leading) - 1 + len(tokens.ids)
+        if limit is not None and count > limit:
             raise UsageError(
-                f"a target has {count} tokens, and the decoder takes {most}", "shorten it"
+                f"a target has {count} tokens, and the decoder takes {limit}", "shorten it"
             )
         if tokens.ids:
-            ids = np.array([*before, *tokens.ids], np.int64)
-            positions = np.arange(len(before) - 1, len(ids) - 1)
-            yield ScoredRow(ids[:-1], (), positions, ids[len(before) :], text, tokens.context)
+            ids = np.array([*leading, *tokens.ids], np.int64)
+            positions = np.arange(len(leading) - 1, len(ids) - 1)
+            yield ScoredRow(ids[:-1], (), positions, ids[len(leading) :], text, tokens.context)
 
     @override
     def inputs(self, rows: Sequence[ScoredRow]) -> "dict[str, NDArray[np.int64]]":
@@ -173,7 +210,7 @@ class Seq2SeqLikelihood(LikelihoodScorer):
         return max(len(row.source), len(row.ids))
 
 
-# task of the head -> its scorer
+# Task of the head -> its scorer.
 LIKELIHOODS: dict[str, type[LikelihoodScorer]] = {
     "generate": CausalLikelihood,
     "seq2seq": Seq2SeqLikelihood,
@@ -183,7 +220,8 @@ LIKELIHOODS: dict[str, type[LikelihoodScorer]] = {
 def likelihood_type(checkpoint: "Checkpoint") -> type[LikelihoodScorer]:
     """Return the scorer of a checkpoint."""
     require_head(checkpoint, "score")
-    return next(kind for task, kind in LIKELIHOODS.items() if task in checkpoint.head.tasks)
+    scorers = [scorer for task, scorer in LIKELIHOODS.items() if task in checkpoint.head.tasks]
+    return scorers[0]
 
 
 def move_spaces(context: str, continuation: str) -> tuple[str, str]:

@@ -53,10 +53,16 @@ class MergeReport:
 def merge(
     checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False, managed: bool = False
 ) -> MergeReport:
-    """Write a model with adapters as a whole model."""
-    # ``force`` replaces an earlier model, ``managed`` whatever is there; see
-    # ``zoo.io.output.overwrite``.
-    if checkpoint.base.is_export:  # a graph that takes adapters as inputs
+    """Write a model with adapters as a whole model.
+
+    Args:
+        checkpoint: the model with adapters.
+        path: the directory to write.
+        force: replace an earlier model; see ``zoo.io.output.overwrite``.
+        managed: replace whatever is there.
+    """
+    # An export that takes adapters is a graph with adapters as inputs.
+    if checkpoint.base.is_export:
         raise UsageError(
             f"{checkpoint.base.path} is an exported graph, whose weights an adapter cannot change",
             "give the model that it was exported from",
@@ -82,13 +88,15 @@ def merge(
         with SafetensorsReader([staging / WEIGHTS]) as reader:
             codes = [info.dtype for info in reader.tensors.values()]
         base = checkpoint.base.manifest
+        training = dict(checkpoint.manifest.training or {})
+        training["merged"] = merged_record(checkpoint)
         manifest = Manifest(
             zoo=FORMAT_VERSION,
             created_by={"plm-zoo": __version__},
             files=hash_folder(staging),
             licence=base.licence or base.base_licence,
             dtypes={code: codes.count(code) for code in sorted(set(codes))},
-            training={**(checkpoint.manifest.training or {}), "merged": merged_record(checkpoint)},
+            training=training,
         )
         (staging / MANIFEST).write_bytes(encode_manifest(manifest))
     return report
@@ -111,59 +119,67 @@ def merged_tensors(
     base = checkpoint.base
     places = checkpoint.base.sources_in(checkpoint.config, checkpoint.head_name)
     state = model.state_dict(keep_vars=True)
-    stored = {name for name in base_names(base) if name in places}
+    base_tensors = {}
+    for base_name, tensor in read_tensors(base).items():
+        if base_name in places:
+            base_tensors[places[base_name]] = tensor
     tensors: dict[str, torch.Tensor] = {}
-    seen: dict[int, str] = {}
-    changed = 0
-    largest = 0.0
+    tensor_ids = set[int]()
+    changed_count = 0
+    largest_change = 0.0
     largest_in = ""
-    from_base = {places[name]: name for name in stored}
-    before = dict(read_tensors(base))
-    # the names that the base stores come first, so that a tied tensor keeps its owner
-    for name in sorted(state, key=lambda name: name not in from_base):
+    # The names that the base stores come first, so that a tied tensor keeps its owner.
+    for name in sorted(state, key=lambda name: name not in base_tensors):
         tensor = state[name]
-        if id(tensor) in seen:
+        if id(tensor) in tensor_ids:
             continue
-        seen[id(tensor)] = name
+        tensor_ids.add(id(tensor))
         tensors[name] = tensor.detach().contiguous()
         if not torch.isfinite(tensor).all():
             raise VerificationError(
                 f"{checkpoint.name}: {name} is not finite after merging", "nothing was written"
             )
-        if name in from_base:
-            old = before[from_base[name]]
-            if old.data_ptr() == tensor.data_ptr():
-                continue
-            # An adapter with a tokenizer of its own may have more rows.
-            common = tuple(slice(min(sizes)) for sizes in zip(old.shape, tensor.shape, strict=True))
-            difference = tensor.detach()[common].double() - old[common].double()
-            change = float(difference.abs().max())
-            changed += change > 0 or old.shape != tensor.shape
-            if change > largest:
-                largest = change
-                largest_in = name
-    tied = sorted(checkpoint.weights.aliases())
+        if name not in base_tensors:
+            continue
+        base_tensor = base_tensors[name]
+        if base_tensor.data_ptr() == tensor.data_ptr():
+            continue
+        change = _largest_difference(base_tensor, tensor.detach())
+        if change > 0 or base_tensor.shape != tensor.shape:
+            changed_count += 1
+        if change > largest_change:
+            largest_change = change
+            largest_in = name
+    tied_names = sorted(checkpoint.weights.aliases())
     require_ties(checkpoint, tensors)
-    return MergeReport(path, changed, largest, largest_in, tied), tensors
+    report = MergeReport(path, changed_count, largest_change, largest_in, tied_names)
+    return report, tensors
+
+
+def _largest_difference(old: torch.Tensor, new: torch.Tensor) -> float:
+    """Return the largest difference of the rows and columns that both tensors have.
+
+    An adapter with a tokenizer of its own may have more rows.
+    """
+    common = []
+    for old_size, new_size in zip(old.shape, new.shape, strict=True):
+        common.append(slice(min(old_size, new_size)))
+    difference = new[tuple(common)].double() - old[tuple(common)].double()
+    return float(difference.abs().max())
 
 
 def require_ties(checkpoint: AdaptedCheckpoint, tensors: "dict[str, torch.Tensor]") -> None:
     """Check that tensors that the configuration ties are still one tensor after merging."""
     with torch.device("meta"):
-        fresh = checkpoint.family.model(checkpoint.config, checkpoint.head_name)
-    expected = len({id(tensor) for tensor in fresh.state_dict(keep_vars=True).values()})
-    if len(tensors) != expected:
+        new_model = checkpoint.family.model(checkpoint.config, checkpoint.head_name)
+    state = new_model.state_dict(keep_vars=True)
+    expected_count = len({id(tensor) for tensor in state.values()})
+    if len(tensors) != expected_count:
         raise VerificationError(
-            f"{checkpoint.name}: the model has {expected} tensors, and {len(tensors)} after "
+            f"{checkpoint.name}: the model has {expected_count} tensors, and {len(tensors)} after "
             "merging: an adapter changed one of several that are tied",
             "nothing was written; give the model, and --adapter",
         )
-
-
-def base_names(base: Checkpoint) -> list[str]:
-    """Return the names of a checkpoint's tensors."""
-    with base.open_weights() as reader:
-        return list(reader.tensors)
 
 
 def read_tensors(base: Checkpoint) -> dict[str, torch.Tensor]:
@@ -173,13 +189,16 @@ def read_tensors(base: Checkpoint) -> dict[str, torch.Tensor]:
     tensors = dict[str, torch.Tensor]()
     for path in base.weight_files():
         with safe_open(path, framework="pt") as file:
-            tensors |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            for name in file.keys():  # noqa: SIM118
+                tensors[name] = file.get_tensor(name)
     return tensors
 
 
 def as_whole_model(checkpoint: Checkpoint) -> Checkpoint:
-    """Return a model with adapters as a whole model in a cache; any other as it is."""
-    # Adapters that cannot be merged stay next to their base.
+    """Return a model with adapters as a whole model in a cache; any other as it is.
+
+    Adapters that cannot be merged stay next to their base.
+    """
     if not isinstance(checkpoint, AdaptedCheckpoint):
         return checkpoint
     if not checkpoint.can_merge:

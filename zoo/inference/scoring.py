@@ -63,19 +63,20 @@ class TextScore:
         self.tokens += len(log_probs)
         self.correct += int(correct.sum())
         if keep:
-            first = log_probs.argsort(kind="stable")[:keep]
-            found = zip(log_probs[first].tolist(), labels[first].tolist(), strict=True)
-            # sorted is stable: of equally likely tokens, the first ones are kept
-            kept = sorted([*self.least_likely, *found], key=lambda token: token[0])
-            self.least_likely = kept[:keep]
+            lowest = log_probs.argsort(kind="stable")[:keep]
+            tokens = zip(log_probs[lowest].tolist(), labels[lowest].tolist(), strict=True)
+            # Sorting is stable, so that the first of equally likely tokens are kept.
+            ascending = sorted([*self.least_likely, *tokens], key=lambda token: token[0])
+            self.least_likely = ascending[:keep]
 
 
 class Scorer(ABC):
-    """Scores texts with a model."""
+    """Scores texts with a model.
 
-    # A text becomes one row, or for masked language models one row for each of its tokens; rows of
-    # similar length form batches. Each row names the positions whose logits are read, and their
-    # labels.
+    A text becomes one row, or for masked language models one row for each of its tokens; rows of
+    similar length form batches. Each row names the positions whose logits are read, and their
+    labels.
+    """
 
     batch_size: int | None = None  # maximum number of rows per batch
     added_tokens: int = 0  # number of tokens that a row has in addition to its text
@@ -92,9 +93,9 @@ class Scorer(ABC):
         self.session = session
         self.tokenizer = tokenizer or load_text_tokenizer(checkpoint)
         self.max_tokens = min(token_limits(checkpoint), default=None)
-        size = getattr(checkpoint.config, "vocab_size", 1)
-        least, most = BATCH_TOKENS
-        self.max_batch_tokens = max(least, min(most, LOGITS_PER_BATCH // size))
+        vocab_size = getattr(checkpoint.config, "vocab_size", 1)
+        fewest, most = BATCH_TOKENS
+        self.max_batch_tokens = max(fewest, min(most, LOGITS_PER_BATCH // vocab_size))
 
     @abstractmethod
     def rows(self, encoded: "Encoded", text: int) -> Iterator[ScoredRow]:
@@ -103,20 +104,30 @@ class Scorer(ABC):
     def log_probs(
         self, logits: "NDArray[Any]", labels: "NDArray[np.int64]"
     ) -> "tuple[Floats, NDArray[np.bool_]]":
-        """Return the log-probability of each label, and whether it is the most likely token."""
-        # logits: (n, vocabulary); labels: (n,)
-        # Of equally likely tokens, the first one is taken, as greedy search does.
+        """Return the log-probability of each label, and whether it is the most likely token.
+
+        If several tokens are equally likely, the first one is the most likely, as in greedy search.
+
+        Args:
+            logits: (n, vocabulary).
+            labels: (n,).
+        """
         import numpy as np
 
-        exact = logits.astype(np.float64)
-        exact -= exact.max(axis=-1, keepdims=True)
-        chosen = np.take_along_axis(exact, labels[:, None], axis=-1)[:, 0]
-        return chosen - np.log(np.exp(exact).sum(axis=-1)), exact.argmax(axis=-1) == labels
+        shifted = logits.astype(np.float64)
+        shifted -= shifted.max(axis=-1, keepdims=True)
+        label_logits = np.take_along_axis(shifted, labels[:, None], axis=-1)[:, 0]
+        log_probs = label_logits - np.log(np.exp(shifted).sum(axis=-1))
+        return log_probs, shifted.argmax(axis=-1) == labels
 
     def score(self, texts: "Sequence[Encoded]") -> list[TextScore]:
         """Return the score of each text; see ``score_rows``."""
-        rows = (row for number, text in enumerate(texts) for row in self.rows(text, number))
-        return self.score_rows(rows, len(texts))
+
+        def rows() -> Iterator[ScoredRow]:
+            for number, text in enumerate(texts):
+                yield from self.rows(text, number)
+
+        return self.score_rows(rows(), len(texts))
 
     def score_rows(self, rows: Iterable[ScoredRow], texts: int) -> list[TextScore]:
         """Return the score of each text from its rows."""
@@ -148,8 +159,11 @@ class Scorer(ABC):
             costs = [self.cost(row) for row in chunk]
             for indices in plan_batches(costs, self.max_batch_tokens, batch_size=self.batch_size):
                 inputs = self.inputs([chunk[k] for k in indices])
-                accepted = {name: inputs[name] for name in self.session.inputs if name in inputs}
-                outputs = self.session.run(accepted, (LOGITS,))[LOGITS]
+                session_inputs = {}
+                for name in self.session.inputs:
+                    if name in inputs:
+                        session_inputs[name] = inputs[name]
+                outputs = self.session.run(session_inputs, (LOGITS,))[LOGITS]
                 for k, logits in zip(indices, outputs, strict=True):
                     results[k] = self.log_probs(logits[chunk[k].positions], chunk[k].labels)
             for k, row in enumerate(chunk):
@@ -191,17 +205,19 @@ def pad_rows(
 
 
 class CausalScorer(Scorer):
-    """Log-likelihood: each token is predicted from those before it."""
+    """Log-likelihood: each token is predicted from the previous ones.
 
-    # The first token is predicted from the token that begins documents in training, which is put
-    # before a text whose template has none.
+    The first token is predicted from the token that begins documents in training, which is put
+    before a text whose template has none.
+    """
 
     added_tokens: int = 1
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         start = self.tokenizer.role_id("bos")
-        start = self.tokenizer.role_id("eos") if start is None else start
+        if start is None:
+            start = self.tokenizer.role_id("eos")
         if start is None:
             raise UsageError(
                 f"the tokenizer of {self.checkpoint.name} has no token that begins a text",
@@ -220,9 +236,10 @@ class CausalScorer(Scorer):
 
 
 class MaskedScorer(Scorer):
-    """Pseudo-log-likelihood: each token is masked, and predicted from all others."""
+    """Pseudo-log-likelihood: each token is masked, and predicted from all others.
 
-    # Salazar et al. 2020 (arXiv:1910.14659, section 2). Special tokens are not scored.
+    See Salazar et al. 2020 (arXiv:1910.14659, section 2). Special tokens are not scored.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -236,17 +253,18 @@ class MaskedScorer(Scorer):
 
         ids = np.array(encoded.ids, np.int64)
         for position in np.flatnonzero(~np.array(encoded.special, bool)):
-            masked = ids.copy()
-            masked[position] = self.mask_id
-            at = np.array([position])
-            yield ScoredRow(masked, encoded.type_ids, at, ids[at], text)
+            masked_ids = ids.copy()
+            masked_ids[position] = self.mask_id
+            positions = np.array([position])
+            yield ScoredRow(masked_ids, encoded.type_ids, positions, ids[positions], text)
 
 
 class DiscriminatorScorer(Scorer):
-    """Sum of the log-probabilities that tokens are original, by a replaced-token detector."""
+    """Sum of the log-probabilities that tokens are original, by a replaced-token detector.
 
-    # Every token is seen when it is scored, so the sum is not a likelihood; it ranks texts. Special
-    # tokens are not scored.
+    Every token is seen when it is scored, so the sum is not a likelihood; it ranks texts. Special
+    tokens are not scored.
+    """
 
     @override
     def rows(self, encoded: "Encoded", text: int) -> Iterator[ScoredRow]:
@@ -266,9 +284,10 @@ class DiscriminatorScorer(Scorer):
         return -np.logaddexp(0.0, logits.astype(np.float64)), logits < 0
 
 
-# task of the head, or name of the head -> its scorer
+# Task of the head, or name of the head -> its scorer. A head that fills masks and generates reads
+# both sides of a token, so that filling masks comes first.
 SCORERS: dict[str, type[Scorer]] = {
-    "fill-mask": MaskedScorer,  # before the next: a head with both reads both sides of a token
+    "fill-mask": MaskedScorer,
     "generate": CausalScorer,
     "replaced-token-detection": DiscriminatorScorer,
 }
@@ -283,19 +302,25 @@ def make_scorer(
 
 def require_scorer(checkpoint: "Checkpoint", allowed: Sequence[type[Scorer]] = ()) -> type[Scorer]:
     """Return the scorer of the head of a checkpoint, or raise an error; see ``make_scorer``."""
-    kinds = tuple(allowed) or tuple(SCORERS.values())
-    kind = scorer_type(checkpoint.head_name, checkpoint.head)
-    if kind is not None and kind in kinds:
-        return kind
-    able = [n for n, head in checkpoint.family.heads().items() if scorer_type(n, head) in kinds]
+    allowed_scorers = tuple(allowed) or tuple(SCORERS.values())
+    scorer = scorer_type(checkpoint.head_name, checkpoint.head)
+    if scorer is not None and scorer in allowed_scorers:
+        return scorer
+    suitable_heads = []
+    for name, head in checkpoint.family.heads().items():
+        if scorer_type(name, head) in allowed_scorers:
+            suitable_heads.append(name)
+    hint = f"no head of the family {checkpoint.family.name} can be"
+    if suitable_heads:
+        hint = f"convert the source with --head {' or '.join(suitable_heads)}"
     raise UsageError(
-        f"{checkpoint.name} has the head {checkpoint.head_name}, which cannot be scored here",
-        f"convert the source with --head {' or '.join(able)}"
-        if able
-        else f"no head of the family {checkpoint.family.name} can be",
+        f"{checkpoint.name} has the head {checkpoint.head_name}, which cannot be scored here", hint
     )
 
 
 def scorer_type(name: str, head: "Head") -> type[Scorer] | None:
     """Return the scorer of a head, or ``None`` if it predicts no tokens."""
-    return next((kind for key, kind in SCORERS.items() if key in (name, *head.tasks)), None)
+    for key, scorer in SCORERS.items():
+        if key == name or key in head.tasks:
+            return scorer
+    return None

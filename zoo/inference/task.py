@@ -1,8 +1,9 @@
-"""Base class of tasks: tokenization, batching, order of results, truncation, checks for NaN."""
+"""Base class of tasks: tokenization, batching, order of results, truncation, checks for NaN.
 
-# A task reads its input in chunks: the texts of a chunk are tokenized together, sorted by length,
-# run in batches of bounded size, and returned in input order. Memory is therefore bounded for any
-# length of input; results appear when a chunk is full or the input ends.
+A task reads its input in chunks: the texts of a chunk are tokenized together, sorted by length, run
+in batches of bounded size, and returned in input order. Memory is therefore bounded for any length
+of input; results appear when a chunk is full or the input ends.
+"""
 
 import contextlib
 import itertools
@@ -57,7 +58,9 @@ class EncodedTexts(Encoded):
 
     def __init__(self, texts: Sequence[Encoded]) -> None:
         self.texts = texts
-        self.ids = [token for text in texts for token in text.ids]
+        self.ids = []
+        for text in texts:
+            self.ids += text.ids
         self.truncated = sum(text.truncated for text in texts)
 
 
@@ -92,17 +95,17 @@ class Task(ABC):
     """
 
     name: ClassVar[str]  # the head of the checkpoint must list it, or be one of ``heads``
-    # that the task supports in every family, which need not list it
+    # Heads that support the task in every family, which need not list it.
     heads: ClassVar[tuple[str, ...]] = ()
-    # tasks; a head that lists one of them supports this task as well
+    # Other tasks; a head that lists one of them supports this task as well.
     equivalents: ClassVar[tuple[str, ...]] = ()
-    # of ``zoo run`` that only this task has; the class gets their values as arguments
+    # Options of ``zoo run`` that only this task has; the class gets their values as arguments.
     options: "ClassVar[Sequence[click.Option]]" = ()
     output_keys: ClassVar[tuple[str, ...]]  # keys that results add to a record
-    # the key among these that is a vector of the same size in all results, as arrays are written
+    # The key of ``output_keys`` that is a vector of the same size in all results.
     vector_key: ClassVar[str | None] = None
     pairs: ClassVar[bool] = False  # whether records may have a second text
-    keys: ClassVar[RecordKeys] = RecordKeys()  # of the texts in JSON lines and in results
+    keys: ClassVar[RecordKeys] = RecordKeys()  # keys of the texts in JSON lines and in results
     chunk_size: int = 2048  # number of texts that are tokenized and sorted together
     max_batch_tokens: int = MAX_BATCH_TOKENS
 
@@ -228,8 +231,11 @@ class Task(ABC):
         self, item: EncodedExample, added: dict[str, Any], *, arrays: bool
     ) -> dict[str, Any]:
         values = added if arrays else self.to_json(added)
-        cut = {"truncated": self.truncated(item)} if self.truncated(item) else {}
-        return {**self.keys.texts(item.record), **item.record.extra, **values, **cut}
+        result = {**self.keys.texts(item.record), **item.record.extra, **values}
+        truncated = self.truncated(item)
+        if truncated:
+            result["truncated"] = truncated
+        return result
 
     def stream(
         self, records: Iterable[TextExample]
@@ -242,23 +248,27 @@ class Task(ABC):
         self, records: Iterable[TextExample], *, start: int = 0
     ) -> Iterator[Iterator[tuple[EncodedExample, dict[str, Any]]]]:
         """Yield the chunks of ``stream``, each to be read before the next; see ``run_chunks``."""
-        texts = tokens = 0
+        cut_texts = 0
+        cut_tokens = 0
 
-        def counted(
+        def run_and_count(
             chunk: list[EncodedExample],
         ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
-            nonlocal texts, tokens
+            nonlocal cut_texts, cut_tokens
             for item, added in self.run_chunk(chunk):
-                texts += self.truncated(item) > 0
-                tokens += self.truncated(item)
+                truncated = self.truncated(item)
+                if truncated > 0:
+                    cut_texts += 1
+                cut_tokens += truncated
                 yield item, added
 
         for chunk in self._chunks(records, start):
-            yield counted(chunk)
-        if texts:
+            yield run_and_count(chunk)
+        if cut_texts:
+            texts_were = "text was" if cut_texts == 1 else "texts were"
             warn_user(
-                f"{texts} {'text was' if texts == 1 else 'texts were'} cut at {self.max_tokens} "
-                f"tokens, {tokens} tokens in all were left out"
+                f"{cut_texts} {texts_were} cut at {self.max_tokens} tokens, "
+                f"{cut_tokens} tokens in all were left out"
             )
 
     def no_vectors(self) -> "NDArray[Any]":
@@ -266,7 +276,7 @@ class Task(ABC):
         raise NotImplementedError
 
     def _chunks(
-        self, records: Iterable[TextExample], before: int
+        self, records: Iterable[TextExample], first_row: int
     ) -> Iterator[list[EncodedExample]]:
         """Tokenize the input in chunks; records before an invalid one are yielded first."""
         source = iter(records)
@@ -277,18 +287,18 @@ class Task(ABC):
                 for record in self._next(source):
                     self.validate(record)
                     chunk.append(record)
-            except UsageError as caught:
-                error = caught
-            items = self.tokenize(chunk, before) if chunk else []
-            before += len(items)
-            accepted: list[EncodedExample] = []
+            except UsageError as read_error:
+                error = read_error
+            items = self.tokenize(chunk, first_row) if chunk else []
+            first_row += len(items)
+            valid_items: list[EncodedExample] = []
             try:
                 for item in items:
                     self.check(item)
-                    accepted.append(item)
-            except UsageError as refused:
-                error = refused
-            yield accepted
+                    valid_items.append(item)
+            except UsageError as check_error:
+                error = check_error
+            yield valid_items
             if not chunk:
                 break
         if error is not None:
@@ -303,16 +313,19 @@ class Task(ABC):
             if characters > MAX_TEXT_CHARACTERS:
                 return
 
-    def tokenize(self, records: list[TextExample], before: int) -> list[EncodedExample]:
-        """Tokenize the records of a chunk, after ``before`` others."""
-        texts = [
-            self.prepare(r.text) if r.pair is None else (self.prepare(r.text), self.prepare(r.pair))
-            for r in records
-        ]
-        pairs = zip(records, self.encode(texts), strict=True)
-        return [
-            EncodedExample(record, tokens, before + k) for k, (record, tokens) in enumerate(pairs)
-        ]
+    def tokenize(self, records: list[TextExample], first_row: int) -> list[EncodedExample]:
+        """Tokenize the records of a chunk, of which the first has the number ``first_row``."""
+        texts: list[Text] = []
+        for record in records:
+            text = self.prepare(record.text)
+            if record.pair is None:
+                texts.append(text)
+            else:
+                texts.append((text, self.prepare(record.pair)))
+        items = list[EncodedExample]()
+        for record, encoded in zip(records, self.encode(texts), strict=True):
+            items.append(EncodedExample(record, encoded, first_row + len(items)))
+        return items
 
     @abstractmethod
     def run_chunk(
@@ -385,7 +398,7 @@ class BatchTask(Task):
             rows += parts
         results: dict[int, dict[str, Any]] = {}
         costs = [self.cost(row) for row in rows]
-        # the model's: a session that does not take one of them has to say so
+        # A session that does not take one of the model's inputs has to say so.
         names = list(self.checkpoint.onnx_spec.inputs)
         for indices in plan_batches(costs, self.max_batch_tokens, batch_size=self.batch_size):
             members = [rows[k] for k in indices]

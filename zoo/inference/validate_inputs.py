@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
     from zoo.inference.session import Arrays
 
-# default of an optional input: no padding, one segment, answers in all tokens
+# Default of an optional input: no padding, one segment, answers in all tokens.
 NEUTRAL = {"attention_mask": 1, "token_type_ids": 0, "p_mask": 0}
-# input -> field of the configuration that bounds its values
-TABLES = {
+# Input -> field of the configuration that bounds its values.
+TABLE_SIZES = {
     "input_ids": "vocab_size",
     "decoder_input_ids": "vocab_size",
     "character_ids": "characters",
@@ -43,19 +43,24 @@ def check_inputs(
             values = np.ascontiguousarray(array, np.int64)
             arrays[name] = values if values.flags.writeable else values.copy()
             _check_shape(name, values.shape, axes, spec.limits, sizes)
-            table = getattr(config, TABLES.get(name, ""), None)
-            if table is None:
-                continue
-            low = int(values.min())
-            high = int(values.max())
-            if low < 0 or high >= table:
-                raise UsageError(
-                    f"the input {name} holds {low if low < 0 else high}, where values from 0 to "
-                    f"{table - 1} are"
-                )
+            _check_values(name, values, config)
         elif name not in NEUTRAL:
             raise UsageError(f"the input {name} is missing", "it has no default")
     return arrays
+
+
+def _check_values(name: str, values: "NDArray[np.int64]", config: Config) -> None:
+    """Check that values are rows of their table."""
+    table_size = getattr(config, TABLE_SIZES.get(name, ""), None)
+    if table_size is None:
+        return
+    low = int(values.min())
+    high = int(values.max())
+    if low < 0 or high >= table_size:
+        wrong_value = low if low < 0 else high
+        raise UsageError(
+            f"the input {name} holds {wrong_value}, where values from 0 to {table_size - 1} are"
+        )
 
 
 def with_defaults(
@@ -64,14 +69,17 @@ def with_defaults(
     """Return all inputs, missing ones filled with their default."""
     import numpy as np
 
-    named = (zip(spec.inputs[name], array.shape, strict=True) for name, array in arrays.items())
-    sizes = {axis: size for axes in named for axis, size in axes}
-    return {
-        name: arrays[name]
-        if name in arrays
-        else np.full([sizes[axis] for axis in axes], NEUTRAL[name], np.int64)
-        for name, axes in spec.inputs.items()
-    }
+    sizes: dict[str | int, int] = {}
+    for name, array in arrays.items():
+        sizes.update(zip(spec.inputs[name], array.shape, strict=True))
+    inputs = {}
+    for name, axes in spec.inputs.items():
+        if name in arrays:
+            inputs[name] = arrays[name]
+        else:
+            shape = [sizes[axis] for axis in axes]
+            inputs[name] = np.full(shape, NEUTRAL[name], np.int64)
+    return inputs
 
 
 def check_outputs(requested: Sequence[str] | None, outputs: tuple[str, ...]) -> tuple[str, ...]:
@@ -79,7 +87,9 @@ def check_outputs(requested: Sequence[str] | None, outputs: tuple[str, ...]) -> 
     for name in requested or ():
         if name not in outputs:
             raise UsageError(f"no output is called {name!r}", f"there are {', '.join(outputs)}")
-    return outputs if requested is None else tuple(requested)
+    if requested is None:
+        return outputs
+    return tuple(requested)
 
 
 def _check_shape(
@@ -91,8 +101,8 @@ def _check_shape(
 ) -> None:
     """Check the shape of an input, and that an axis has the same size in all inputs."""
     if len(shape) != len(axes):
-        wanted = ", ".join(map(str, axes))
-        raise UsageError(f"the input {name} has the shape {shape}, not ({wanted})")
+        expected_shape = ", ".join(map(str, axes))
+        raise UsageError(f"the input {name} has the shape {shape}, not ({expected_shape})")
     for axis, size in zip(axes, shape, strict=True):
         if isinstance(axis, int):
             if size != axis:

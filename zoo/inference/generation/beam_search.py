@@ -12,7 +12,7 @@ from zoo.inference.generation.decoder import Decoder
 from zoo.inference.generation.sampling import BeamSampler, RowId
 from zoo.inference.generation.scores import Scores
 
-NONE = -1e9  # score of an empty beam, below all real scores
+EMPTY_BEAM = -1e9  # score of an empty beam, below all real scores
 Candidate: TypeAlias = tuple[float, int, int]  # log-probability, index of the beam, token
 
 
@@ -30,37 +30,39 @@ class _BeamHypotheses:
     def take(
         self, candidates: list[Candidate], settings: GenerationConfig, eos_token_ids: Sequence[int]
     ) -> list[int]:
-        """Choose the next beams among candidates."""
+        """Choose the next beams among candidates, and return the beams that these continue."""
         length = len(self.running[0]) + 1
-        last = length == self.max_new_tokens
-        ended = [last or token in eos_token_ids for _, _, token in candidates]
-        # only the first num_beams candidates may finish; the others replace finished ones
+        is_last_step = length == self.max_new_tokens
         weight = length**settings.length_penalty
-        new = [
-            (_float32(score / weight), [*self.running[beam], token])
-            for score, beam, token in [
-                c for c, end in zip(candidates[: settings.num_beams], ended, strict=False) if end
-            ]
-            if score > NONE  # others have an excluded token, or continue an empty beam
-        ]
-        merged = sorted([*self.finished, *new], key=lambda item: -item[0])  # stable
-        self.finished = merged[: settings.num_beams]
-        going = [c for c, end in zip(candidates, ended, strict=True) if not end]
-        going = sorted(going, key=lambda item: -item[0])[: settings.num_beams]  # stable
-        if going:
-            self.running = [[*self.running[beam], token] for _, beam, token in going]
-            self.scores = [score for score, _, _ in going]
-        self.done = not going or self._settled(length, settings)
-        return [beam for _, beam, _ in going]
+        hypotheses = list(self.finished)
+        unfinished = []
+        for rank, candidate in enumerate(candidates):
+            score, beam, token = candidate
+            if not is_last_step and token not in eos_token_ids:
+                unfinished.append(candidate)
+            # Only the first ``num_beams`` candidates may finish; the others replace them. A score
+            # that is not above that is from an excluded token or an empty beam.
+            elif rank < settings.num_beams and score > EMPTY_BEAM:
+                hypotheses.append((_float32(score / weight), [*self.running[beam], token]))
+        # Sorting is stable: the first of equal scores comes first.
+        self.finished = sorted(hypotheses, key=lambda item: -item[0])[: settings.num_beams]
+        unfinished = sorted(unfinished, key=lambda item: -item[0])[: settings.num_beams]
+        if unfinished:
+            self.running = [[*self.running[beam], token] for _, beam, token in unfinished]
+            self.scores = [score for score, _, _ in unfinished]
+        self.done = not unfinished or self._is_settled(length, settings)
+        return [beam for _, beam, _ in unfinished]
 
-    def _settled(self, length: int, settings: GenerationConfig) -> bool:
+    def _is_settled(self, length: int, settings: GenerationConfig) -> bool:
+        """Return whether no unfinished beam can become better than the finished ones."""
         if len(self.finished) < settings.num_beams:
             return False
         if settings.early_stopping is True:
             return True
-        longest = settings.early_stopping == "never" and settings.length_penalty > 0
-        reached = self.max_new_tokens if longest else length
-        best = _float32(self.scores[0] / reached**settings.length_penalty)
+        final_length = length
+        if settings.early_stopping == "never" and settings.length_penalty > 0:
+            final_length = self.max_new_tokens
+        best = _float32(self.scores[0] / final_length**settings.length_penalty)
         return best <= self.finished[-1][0]
 
 
@@ -72,17 +74,21 @@ def beam_search(
     eos_token_ids: Sequence[int],
     row_ids: Sequence[RowId],
 ) -> list[list[int]]:
-    """Return the best continuations of each prompt."""
-    # Graves 2012, arXiv:1211.3711, section 4 (the search); Wu et al. 2016, arXiv:1609.08144,
-    # section 7 (the length penalty). The choice of hypotheses, the stopping criterion and the final
-    # scores follow transformers, so that both find the same sequences.
+    """Return the best continuations of each prompt.
+
+    Graves 2012, arXiv:1211.3711, section 4 (the search); Wu et al. 2016, arXiv:1609.08144,
+    section 7 (the length penalty). The choice of hypotheses, the stopping criterion and the final
+    scores follow transformers, so that both find the same sequences.
+    """
     beams = settings.num_beams
     limits = scores.max_new_tokens
-    texts = [_BeamHypotheses([[]] * beams, [0.0] + [NONE] * (beams - 1), n) for n in limits]
+    # All beams start from the same prompt, so that only the first one counts.
+    first_scores = [0.0] + [EMPTY_BEAM] * (beams - 1)
+    texts = [_BeamHypotheses([[]] * beams, first_scores, limit) for limit in limits]
     sampler = BeamSampler(settings.seed, row_ids) if settings.samples else None
-    count = max(2, 1 + len(eos_token_ids)) * beams  # enough even if all end tokens are among them
+    # The candidates are enough even if all end tokens are among them.
+    count = max(2, 1 + len(eos_token_ids)) * beams
     logits, state = decoder.prefill(inputs, max(limits))
-    # all beams start from the same prompt; all but the first have the score NONE
     rows = torch.arange(len(texts), device=logits.device).repeat_interleave(beams)
     state.select(rows)
     logits = logits[rows]
@@ -90,29 +96,43 @@ def beam_search(
     for _ in range(max(limits)):
         scores.check(logits)
         log_probs = logits.float().log_softmax(-1)
+        running_tokens: list[list[int]] = []
+        running_scores: list[float] = []
+        prompts: list[int] = []
+        for index in active:
+            running_tokens += texts[index].running
+            running_scores += texts[index].scores
+            prompts += [index] * beams
         if scores.has_rules:
-            running = [beam for index in active for beam in texts[index].running]
-            prompts = [index for index in active for _ in range(beams)]
-            new_tokens = torch.tensor(running, dtype=torch.int64, device=logits.device)
+            new_tokens = torch.tensor(running_tokens, dtype=torch.int64, device=logits.device)
             log_probs = scores.of(log_probs, prompts, new_tokens)
-        before = [score for index in active for score in texts[index].scores]
-        summed = log_probs + torch.tensor(before, device=logits.device)[:, None]
+        summed = log_probs + torch.tensor(running_scores, device=logits.device)[:, None]
         choices = _candidates(
             summed.view(len(active), -1), logits.shape[-1], active, count, sampler
         )
-        rows_kept: list[int] = []
+        parent_rows: list[int] = []
+        next_tokens: list[int] = []
         for place, (index, candidates) in enumerate(zip(active, choices, strict=True)):
-            parents = texts[index].take(candidates, settings, eos_token_ids)
-            rows_kept += [] if texts[index].done else [place * beams + beam for beam in parents]
+            text = texts[index]
+            parents = text.take(candidates, settings, eos_token_ids)
+            if not text.done:
+                parent_rows += [place * beams + beam for beam in parents]
+                next_tokens += [beam[-1] for beam in text.running]
         active = [index for index in active if not texts[index].done]
         if not active:
             break
-        if rows_kept != list(range(len(logits))):
-            state.select(torch.tensor(rows_kept, device=logits.device))
-        tokens = [beam[-1] for index in active for beam in texts[index].running]
-        logits = decoder.step(torch.tensor(tokens, device=logits.device), state)
-    wanted = range(settings.num_return_sequences)
-    return [t.finished[k][1] if k < len(t.finished) else [] for t in texts for k in wanted]
+        if parent_rows != list(range(len(logits))):
+            state.select(torch.tensor(parent_rows, device=logits.device))
+        logits = decoder.step(torch.tensor(next_tokens, device=logits.device), state)
+    sequences: list[list[int]] = []
+    for text in texts:
+        for number in range(settings.num_return_sequences):
+            # A prompt with fewer hypotheses gets empty ones.
+            tokens: list[int] = []
+            if number < len(text.finished):
+                _, tokens = text.finished[number]
+            sequences.append(tokens)
+    return sequences
 
 
 def _candidates(
@@ -122,16 +142,28 @@ def _candidates(
     count: int,
     sampler: BeamSampler | None,
 ) -> list[list[Candidate]]:
-    """Return candidates of each prompt, the most likely first, or in the order of their draw."""
-    # summed: log-probabilities of whole sequences, (prompts, beams * vocabulary)
+    """Return candidates of each prompt, the most likely first, or in the order of their draw.
+
+    Args:
+        summed: log-probabilities of full sequences, (prompts, beams * vocabulary).
+        vocabulary: number of tokens of the model.
+        prompts: the numbers of the prompts.
+        count: number of candidates of a prompt.
+        sampler: draws the candidates; ``None`` for the most likely ones.
+    """
     count = min(count, summed.shape[-1])
-    indices = (
-        summed.topk(count).indices if sampler is None else sampler.draw(summed, prompts, count)
-    )
-    pairs = zip(summed.gather(1, indices).tolist(), indices.tolist(), strict=True)
-    return [
-        [(s, k // vocabulary, k % vocabulary) for s, k in zip(*pair, strict=True)] for pair in pairs
-    ]
+    if sampler is None:
+        indices = summed.topk(count).indices
+    else:
+        indices = sampler.draw(summed, prompts, count)
+    scores = summed.gather(1, indices)
+    candidates = []
+    for prompt_scores, prompt_indices in zip(scores.tolist(), indices.tolist(), strict=True):
+        prompt_candidates = []
+        for score, index in zip(prompt_scores, prompt_indices, strict=True):
+            prompt_candidates.append((score, index // vocabulary, index % vocabulary))
+        candidates.append(prompt_candidates)
+    return candidates
 
 
 def _float32(value: float) -> float:

@@ -1,6 +1,5 @@
 """Base class of tasks that generate text."""
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,12 +24,13 @@ OPTIONS = tuple(GenerationConfig.__dataclass_fields__)
 
 
 class GenerationTask(BatchTask):
-    """A task that generates text: continuations of prompts, or targets of sources."""
+    """A task that generates text: continuations of prompts, or targets of sources.
 
-    # Results have the keys ``generated``, the continuation without the prompt, and ``stopped``:
-    # ``end`` after an end-of-sequence token, ``length`` after ``max_new_tokens``. With
-    # ``num_return_sequences`` over 1 also ``sequences``, a list of objects with these keys; the
-    # first is also the result.
+    Results have the keys ``generated``, the continuation without the prompt, and ``stopped``:
+    ``end`` after an end-of-sequence token, ``length`` after ``max_new_tokens``. With
+    ``num_return_sequences`` over 1 also ``sequences``, a list of objects with these keys; the first
+    is also the result.
+    """
 
     output_keys: ClassVar[tuple[str, ...]] = ("generated", "stopped")
     side: ClassVar[str]  # side of the padding: left for decoders, right for encoders
@@ -54,7 +54,10 @@ class GenerationTask(BatchTask):
         file = options.pop("generation_config")
         if file is not None:
             settings = call_settings(read_json_object(Path(file)), Path(file))
-            options = settings | {k: v for k, v in options.items() if v is not None}
+            for name, value in options.items():
+                if value is not None:
+                    settings[name] = value
+            return records, settings
         return records, options
 
     def __init__(
@@ -67,9 +70,9 @@ class GenerationTask(BatchTask):
         logits_processor: "Sequence[Processor]" = (),
         **options: Any,
     ) -> None:
-        given = {name: options.pop(name) for name in OPTIONS if name in options}
-        self.given = given
-        self.settings = generation_config(checkpoint.model.generation, given)
+        # The settings that the caller changes.
+        self.overrides = {name: options.pop(name) for name in OPTIONS if name in options}
+        self.settings = generation_config(checkpoint.model.generation, self.overrides)
         super().__init__(checkpoint, session, tokenizer, max_tokens=max_tokens, **options)
         self.cuts = max_tokens is not None
         self._require_vocabulary()
@@ -86,31 +89,31 @@ class GenerationTask(BatchTask):
     @property
     def eos_token_ids(self) -> tuple[int, ...]:
         """End-of-sequence tokens: of the settings, or else the tokenizer's."""
-        # ids beyond the vocabulary come from defaults of the model's class on the Hub
-        known = tuple(t for t in token_ids(self.settings.eos_token_id) if t < self.vocab_size)
-        return known or token_ids(self.tokenizer.role_id("eos"))
+        # Ids beyond the vocabulary come from defaults of the model's class on the Hub.
+        settings_ids = token_ids(self.settings.eos_token_id)
+        valid_ids = tuple(token for token in settings_ids if token < self.vocab_size)
+        return valid_ids or token_ids(self.tokenizer.role_id("eos"))
 
     def _require_vocabulary(self) -> None:
         """Check that the model has the tokens that the settings force, start with or favour."""
         size = self.vocab_size
         settings = self.settings
-        ids = {
-            name: token_ids(getattr(settings, name))
-            for name in (
-                "forced_bos_token_id",
-                "forced_eos_token_id",
-                "decoder_start_token_id",
-            )
-        }
-        chained = itertools.chain.from_iterable
-        ids["bad_words_ids"] = tuple(chained(settings.bad_words_ids or ()))
-        ids["sequence_bias"] = tuple(chained(tokens for tokens, _ in settings.sequence_bias or ()))
-        for name, tokens in ids.items():
-            if wrong := [token for token in tokens if token >= size]:
-                raise UsageError(
-                    f"{name} has the token id {wrong[0]}, and the model has {size} tokens",
-                    "give ids of its vocabulary",
-                )
+        ids: dict[str, list[int]] = {}
+        for name in ("forced_bos_token_id", "forced_eos_token_id", "decoder_start_token_id"):
+            ids[name] = list(token_ids(getattr(settings, name)))
+        ids["bad_words_ids"] = []
+        for tokens in settings.bad_words_ids or ():
+            ids["bad_words_ids"] += tokens
+        ids["sequence_bias"] = []
+        for tokens, _ in settings.sequence_bias or ():
+            ids["sequence_bias"] += tokens
+        for name, setting_ids in ids.items():
+            for token in setting_ids:
+                if token >= size:
+                    raise UsageError(
+                        f"{name} has the token id {token}, and the model has {size} tokens",
+                        "give ids of its vocabulary",
+                    )
 
     @override
     def limits(self) -> list[int]:
@@ -120,14 +123,15 @@ class GenerationTask(BatchTask):
         limits = super().limits()
         settings = self.settings
         if settings.max_new_tokens is None and settings.max_length is not None:
-            return [min(limit, settings.max_length) - 1 for limit in [*limits, settings.max_length]]
-        prompts = [limit - settings.longest for limit in limits]
-        if prompts and min(prompts) < 1:
+            all_limits = [*limits, settings.max_length]
+            return [min(limit, settings.max_length) - 1 for limit in all_limits]
+        prompt_limits = [limit - settings.longest for limit in limits]
+        if prompt_limits and min(prompt_limits) < 1:
             raise UsageError(
                 f"{settings.longest} new tokens leave no room for a prompt",
                 f"the model takes {min(limits)} in all",
             )
-        return prompts
+        return prompt_limits
 
     @override
     def encode(self, texts: "Sequence[Text]") -> "list[Encoded]":
@@ -170,13 +174,13 @@ class GenerationTask(BatchTask):
         )
         count = self.settings.num_return_sequences
         results = []
-        for k, prompt in enumerate(prompts):
-            sequences = [
-                self._result(prompt, tokens)
-                for tokens in continuations[k * count : (k + 1) * count]
-            ]
-            several = {"sequences": sequences} if count > 1 else {}
-            results.append({**sequences[0], **several})
+        for number, prompt in enumerate(prompts):
+            prompt_continuations = continuations[number * count : (number + 1) * count]
+            sequences = [self._result(prompt, tokens) for tokens in prompt_continuations]
+            result = dict(sequences[0])
+            if count > 1:
+                result["sequences"] = sequences
+            results.append(result)
         return results
 
     def stream_text(self, record: TextExample, row_id: int = 0) -> Iterator[str]:
@@ -202,12 +206,12 @@ class GenerationTask(BatchTask):
         ends = self.eos_token_ids
         new_tokens = (token for token in tokens if token not in ends)
         with self.name_model_in_errors():
-            yield from stream_text(new_tokens, self.tokenizer.decode, self._before(prompt))
+            yield from stream_text(new_tokens, self.tokenizer.decode, self._preceding(prompt))
 
     def _inputs(self, prompts: Sequence[Sequence[int]]) -> "dict[str, Tensor]":
         from zoo.inference.generation.decoder import pad
 
-        # ONNX Runtime copies its inputs from the CPU to its device
+        # ONNX Runtime copies its inputs from the CPU to its device.
         device = "cpu" if self.session.backend == "onnx" else self.session.device
         inputs = pad(prompts, side=self.side, pad_id=self.tokenizer.pad_id, device=device)
         return inputs | self._starts(len(prompts), device)
@@ -229,14 +233,16 @@ class GenerationTask(BatchTask):
             )
         return [start]
 
-    def _before(self, prompt: list[int]) -> list[int]:
+    def _preceding(self, prompt: list[int]) -> list[int]:
         """Return the tokens before the new ones, on which the decoding of text depends."""
         return prompt if self.side == "left" else []
 
     def _result(self, prompt: list[int], new_tokens: list[int]) -> dict[str, Any]:
-        ended = bool(new_tokens) and new_tokens[-1] in self.eos_token_ids
-        tokens = new_tokens[:-1] if ended else new_tokens
-        before = self._before(prompt)
-        prefix = len(self.tokenizer.decode(before)) if before else 0
-        text = self.tokenizer.decode([*before, *tokens])[prefix:]
-        return {"generated": text, "stopped": "end" if ended else "length"}
+        stopped = "length"
+        if new_tokens and new_tokens[-1] in self.eos_token_ids:
+            new_tokens = new_tokens[:-1]
+            stopped = "end"
+        preceding = self._preceding(prompt)
+        prefix_length = len(self.tokenizer.decode(preceding)) if preceding else 0
+        text = self.tokenizer.decode([*preceding, *new_tokens])
+        return {"generated": text[prefix_length:], "stopped": stopped}

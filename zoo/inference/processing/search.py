@@ -14,30 +14,33 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.floating[Any]]
 
-# vectors of the corpus that are compared at once
+# Vectors of the corpus that are compared at once.
 FIRST_BLOCK = 512
 BLOCK = 8192
 QUERIES = 256  # queries that are compared at once
 
 
 class TopK:
-    """The best scores of several queries among the texts that were compared so far."""
+    """The best scores of several queries among the texts that were compared so far.
 
-    # Equal scores are in the order of the corpus.
+    Equal scores are in the order of the corpus.
+    """
 
     def __init__(self, queries: int, number: int) -> None:
         import numpy as np
 
-        # (queries, number), best first; negative infinity in place of missing texts
+        # Scores and numbers of texts in the corpus, (queries, number), the best first. Missing
+        # texts have the score negative infinity and the number -1.
         self.scores = np.full((queries, number), -np.inf, np.float32)
-        self.ids = np.full((queries, number), -1, np.int64)  # numbers of the texts in the corpus
+        self.ids = np.full((queries, number), -1, np.int64)
 
     def update(self, scores: "Floats", first: int) -> None:
         """Take the scores of a block of the corpus, (queries, texts)."""
         import numpy as np
 
         queries, number = self.scores.shape
-        if scores.dtype != self.scores.dtype:  # of a computation in float64
+        if scores.dtype != self.scores.dtype:
+            # The similarity is computed in float64.
             self.scores = self.scores.astype(scores.dtype)
         rows, columns = np.nonzero(scores > self.scores[:, -1:])
         if not len(rows):
@@ -53,14 +56,14 @@ class TopK:
 
     def results(self) -> list[list[dict[str, Any]]]:
         """Return for each query ``corpus_id`` and ``score`` of the best texts, best first."""
-        return [
-            [
-                {"corpus_id": number, "score": score}
-                for number, score in zip(ids, scores, strict=True)
-                if number >= 0
-            ]
-            for ids, scores in zip(self.ids.tolist(), self.scores.tolist(), strict=True)
-        ]
+        results = []
+        for ids, scores in zip(self.ids.tolist(), self.scores.tolist(), strict=True):
+            texts = []
+            for number, score in zip(ids, scores, strict=True):
+                if number >= 0:
+                    texts.append({"corpus_id": number, "score": score})
+            results.append(texts)
+        return results
 
 
 def block_ranges(count: int, first: int = FIRST_BLOCK, largest: int = BLOCK) -> Iterator[slice]:
@@ -80,21 +83,24 @@ def semantic_search(
     top_k: int = 10,
     similarity: SimilarityFunction = "cosine",
 ) -> list[list[dict[str, Any]]]:
-    """Return the most similar vectors of a corpus for each query, by exact search."""
-    # Embeddings are (queries, dimensions) and (texts, dimensions); the corpus may be memory-mapped.
-    return [
-        row
-        for best in search_vectors(query_embeddings, corpus_embeddings, top_k, similarity)
-        for row in best.results()
-    ]
+    """Return the most similar vectors of a corpus for each query, by exact search.
+
+    Embeddings are (queries, dimensions) and (texts, dimensions); the corpus may be memory-mapped.
+    """
+    results = []
+    for best in search_vectors(query_embeddings, corpus_embeddings, top_k, similarity):
+        results += best.results()
+    return results
 
 
 def search_vectors(
     queries: "Floats", corpus: "Floats", top_k: int, similarity: SimilarityFunction
 ) -> Iterator[TopK]:
-    """Yield the best vectors of each block of queries; see ``semantic_search``."""
-    # Only scores above the worst of a query's best so far are sorted. They are few after the first
-    # blocks, so that nearly all of the time is in the matrix products.
+    """Yield the best vectors of each block of queries; see ``semantic_search``.
+
+    Only scores above the worst of a query's best so far are sorted. They are few after the first
+    blocks, so that nearly all of the time is in the matrix products.
+    """
     import numpy as np
 
     if top_k < 1:
@@ -104,15 +110,16 @@ def search_vectors(
             f"queries have {queries.shape[1]} dimensions, and the corpus {corpus.shape[1]}",
             "embed both with one model, and cut both at the same dimension",
         )
-    products = similarity in ("cosine", "dot")
+    is_product = similarity in ("cosine", "dot")
     size = min(top_k, len(corpus)) or 1
     for start in range(0, len(queries), QUERIES):
         part = queries[start : start + QUERIES]
-        part = unit(part) if similarity == "cosine" else part
+        if similarity == "cosine":
+            part = unit(part)
         best = TopK(len(part), size)
         for block in block_ranges(len(corpus)):
             vectors = np.asarray(corpus[block])
-            if not products:
+            if not is_product:
                 best.update(similarity_matrix(part, vectors, similarity), block.start)
                 continue
             scores = part @ vectors.T
@@ -128,6 +135,5 @@ def search_vectors(
 
 def rank(scores: Iterable[float], top_k: int | None = None) -> list[tuple[int, float]]:
     """Return (index, score) of the best scores, best first; equal ones in their order."""
-    found = list(enumerate(scores))
-    found.sort(key=lambda item: -item[1])
-    return found if top_k is None else found[:top_k]
+    ranking = sorted(enumerate(scores), key=lambda item: -item[1])
+    return ranking if top_k is None else ranking[:top_k]

@@ -11,18 +11,20 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.floating[Any]]
 
-Array = TypeVar("Array")  # of NumPy or torch
+Array = TypeVar("Array")  # an array of NumPy or a tensor of torch
 LATE_INTERACTION = ("maxsim", "meanmaxsim")
 COMPARED = 1 << 25  # similarities that are computed at once
-ROUNDED = 16  # units in the last place
-# relative rounding of the computation in lower precision, whatever the dtype of the embeddings: one
-# unit, and in 8 bits two steps of activations, whose scale depends on the other texts of a batch
+ROUNDED_UNITS = 16  # units in the last place
+# Relative rounding of the computation in lower precision, whatever the dtype of the embeddings: one
+# unit, and in 8 bits two steps of activations, whose scale depends on the other texts of a batch.
 ROUNDING = {"float16": 2**-10, "bfloat16": 2**-7, "int8": 2 / 127, "int4": 2 / 127}
 
 
 def pairwise_similarity(first: Array, second: Array, function: SimilarityFunction) -> Array:
-    """Return the similarity of pairs of rows, (..., hidden): (...,); of distances, the negative."""
-    # The cosine with a vector of zeros is 0.
+    """Return the similarity of pairs of rows, (...,), for (..., hidden) each.
+
+    It is the negative of a distance. The cosine with a vector of zeros is 0.
+    """
     a: Any = first
     b: Any = second
     similarity: Any
@@ -39,11 +41,15 @@ def pairwise_similarity(first: Array, second: Array, function: SimilarityFunctio
 
 
 def max_sim(query: "Floats", tokens: "Floats", starts: "NDArray[np.int64]") -> "Floats":
-    """Return the late-interaction score of each text: sum over the query of the best products."""
-    # query: (query tokens, width); tokens: the tokens of all texts, one text after another,
-    # (tokens, width); starts: index of the first token of each text, (texts,). Every text has a
-    # token.
-    # Khattab and Zaharia 2020, arXiv:2004.12832, equation 3.
+    """Return the late-interaction score of each text: sum over the query of the best products.
+
+    This is equation 3 of Khattab and Zaharia 2020, arXiv:2004.12832.
+
+    Args:
+        query: (query tokens, width).
+        tokens: the tokens of all texts, one text after another, (tokens, width).
+        starts: index of the first token of each text, (texts,). Every text has a token.
+    """
     import numpy as np
 
     scores: Floats = np.maximum.reduceat(query @ tokens.T, starts, axis=1).sum(axis=0)
@@ -59,7 +65,9 @@ def text_similarity(first: "Floats", second: "Floats", function: SimilarityFunct
     if not len(first) or not len(second):
         return 0.0
     (score,) = max_sim(first, second, np.zeros(1, np.int64))
-    return float(score / len(first) if function == "meanmaxsim" else score)
+    if function == "meanmaxsim":
+        score = score / len(first)
+    return float(score)
 
 
 def similarity_matrix(
@@ -104,43 +112,49 @@ def compare_pairs(
     function: SimilarityFunction,
     dtype: str = "float32",
 ) -> "tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]":
-    """Return the similarity of anchors to their texts and to their negatives, and its error."""
-    # All embeddings are (n, hidden).
+    """Return the similarity of anchors to their texts and to their negatives, and its error.
+
+    All embeddings are (n, hidden).
+    """
     import numpy as np
 
-    exact, *others = (vectors.astype(np.float64) for vectors in (anchors, texts, negatives))
-    near, far = (pairwise_similarity(exact, other, function) for other in others)
-    compared = np.concatenate([texts, negatives])
-    return near, far, rounding_error(anchors, compared, function, dtype)
+    exact_anchors = anchors.astype(np.float64)
+    near = pairwise_similarity(exact_anchors, texts.astype(np.float64), function)
+    far = pairwise_similarity(exact_anchors, negatives.astype(np.float64), function)
+    compared_texts = np.concatenate([texts, negatives])
+    return near, far, rounding_error(anchors, compared_texts, function, dtype)
 
 
 def rounding_error(
     first: "Floats", second: "Floats", function: SimilarityFunction, dtype: str = "float32"
 ) -> "NDArray[np.float64]":
-    """Return the difference, (n,), up to which similarities to each row of ``first`` are equal."""
-    # The rows are compared with those of ``second``, (m, hidden).
-    # Equal texts get embeddings that differ by the rounding of their batch. A few units in the last
-    # place of the embeddings, relative to their magnitude, cover that.
+    """Return the difference, (n,), up to which similarities to each row of ``first`` are equal.
+
+    The rows are compared with those of ``second``, (m, hidden). Equal texts get embeddings that
+    differ by the rounding of their batch. A few units in the last place of the embeddings, relative
+    to their magnitude, cover that.
+    """
     import numpy as np
 
-    stored = ROUNDED * float(np.finfo(np.result_type(first, second)).eps)
-    unit = max(stored, ROUNDING.get(dtype, 0.0))
+    rounding = ROUNDED_UNITS * float(np.finfo(np.result_type(first, second)).eps)
+    unit = max(rounding, ROUNDING.get(dtype, 0.0))
     if function == "cosine":
         return np.full(len(first), unit)
     order = 1 if function == "manhattan" else 2
-    sizes, others = (
-        np.linalg.norm(vectors.astype(np.float64), order, axis=-1) for vectors in (first, second)
-    )
-    largest = others.max(initial=0)
-    error: NDArray[np.float64] = unit * (sizes * largest if function == "dot" else sizes + largest)
-    return error
+    first_norms = np.linalg.norm(first.astype(np.float64), order, axis=-1)
+    second_norms = np.linalg.norm(second.astype(np.float64), order, axis=-1)
+    largest_norm = second_norms.max(initial=0)
+    magnitudes: NDArray[np.float64] = first_norms + largest_norm
+    if function == "dot":
+        magnitudes = first_norms * largest_norm
+    return unit * magnitudes
 
 
 def score_error(scores: "Floats", dtype: str = "float32") -> float:
     """Return the difference up to which scores of a cross-encoder, (n,), are equal."""
     import numpy as np
 
-    unit = ROUNDING.get(dtype, ROUNDED * float(np.finfo(np.float32).eps))
+    unit = ROUNDING.get(dtype, ROUNDED_UNITS * float(np.finfo(np.float32).eps))
     return unit * float(np.abs(scores).max(initial=1.0))
 
 

@@ -19,7 +19,7 @@ from zoo.io.scratch import scratch_directory
 
 LOG = logging.getLogger("zoo")
 SUFFIXES = {"csv": ".csv", "tsv": ".tsv", "parquet": PARQUET}
-USUAL = ("text", "sentence")  # columns of single texts
+USUAL_COLUMNS = ("text", "sentence")  # columns of single texts
 
 
 class ColumnNames(NamedTuple):
@@ -32,14 +32,18 @@ class ColumnNames(NamedTuple):
     @property
     def all(self) -> list[str]:
         """All names."""
-        return [self.text, *([] if self.pair is None else [self.pair]), *self.others]
+        names = [self.text]
+        if self.pair is not None:
+            names.append(self.pair)
+        return [*names, *self.others]
 
 
 @dataclass(frozen=True)
 class InputColumns:
-    """Columns of a table, or keys of JSON lines, that hold the texts of a task."""
+    """Columns of a table, or keys of JSON lines, that hold the texts of a task.
 
-    # A task that reads further columns has a subclass.
+    A task that reads further columns has a subclass.
+    """
 
     text: str | None = None  # name of the first text; ``None`` for the default
     pair: str | None = None  # name of the second text; ``None`` for the default
@@ -51,28 +55,22 @@ class InputColumns:
 
     def find(self, path: Path, present: Sequence[str], keys: RecordKeys) -> ColumnNames:
         """Return the columns to read."""
-        first, second = keys.pair
+        default_text, default_pair = keys.pair
         if self.text is None and self.pair is None and keys.text is not None:
-            if set(keys.pair) <= set(present):
-                return ColumnNames(*keys.pair)
-            found = next((name for name in (keys.text, *USUAL) if name in present), None)
-            if found is None and len(present) == 1:
-                found = present[0]
-                LOG.info("%s: the texts are the column %r", path, found)
-            if found is None:
-                raise _unclear(path, present, "--text")
-            return ColumnNames(found)
-        text = self.text or first
+            if default_text in present and default_pair in present:
+                return ColumnNames(default_text, default_pair)
+            return ColumnNames(_find_text_column(path, present, keys.text))
+        text = self.text or default_text
         if keys.text is not None and self.pair is None:
-            return ColumnNames(text, second if second in present else None)
-        pair = self.pair or second
-        missing = [
-            option
-            for option, given, name in (("--text", self.text, text), ("--pair", self.pair, pair))
-            if given is None and name not in present
-        ]
-        if missing:
-            raise _unclear(path, present, " and ".join(missing))
+            return ColumnNames(text, default_pair if default_pair in present else None)
+        pair = self.pair or default_pair
+        missing_options = []
+        if self.text is None and text not in present:
+            missing_options.append("--text")
+        if self.pair is None and pair not in present:
+            missing_options.append("--pair")
+        if missing_options:
+            raise _unclear(path, present, " and ".join(missing_options))
         return ColumnNames(text, pair)
 
     def extra(self, values: Mapping[str, Any], names: ColumnNames, location: str) -> dict[str, Any]:
@@ -80,28 +78,50 @@ class InputColumns:
         return {}
 
 
+def _find_text_column(path: Path, present: Sequence[str], default: str) -> str:
+    """Return the column of single texts: a usual one, or the only one."""
+    for name in (default, *USUAL_COLUMNS):
+        if name in present:
+            return name
+    if len(present) == 1:
+        LOG.info("%s: the texts are the column %r", path, present[0])
+        return present[0]
+    raise _unclear(path, present, "--text")
+
+
 def read_table_records(
-    path: Path, kind: str, keys: RecordKeys, columns: InputColumns
+    path: Path, file_format: str, keys: RecordKeys, columns: InputColumns
 ) -> Iterator[TextExample]:
-    """Yield the records of a table, one at a time."""
-    # Without names, the columns are ``keys``, or ``text``, ``sentence`` or the only one. Other
-    # columns are copied to the results, except for those that the task writes itself.
-    suffix = SUFFIXES[kind]
+    """Yield the records of a table, one at a time.
+
+    Without names, the columns are ``keys``, or ``text``, ``sentence`` or the only one. Other
+    columns are copied to the results, except for those that the task writes itself.
+
+    Args:
+        path: the table.
+        file_format: ``csv``, ``tsv`` or ``parquet``.
+        keys: the keys of the task's texts.
+        columns: the columns to read.
+    """
+    suffix = SUFFIXES[file_format]
     try:
-        headerless = columns.text is not None and is_number(columns.text)
-        present = [] if headerless else column_names(path, suffix)
+        present: Sequence[str] = []
+        if columns.text is None or not is_number(columns.text):
+            present = column_names(path, suffix)
         names = columns.find(path, present, keys) if present else columns.headerless(keys)
-        taken = {*keys.pair, *([keys.text] if keys.text else []), *columns.reserved}
-        warned = False
+        reserved_keys = {*keys.pair, *columns.reserved}
+        if keys.text:
+            reserved_keys.add(keys.text)
+        has_warned = False
         for row in read_rows(path, names.all, others=True, suffix=suffix):
-            record, left_out = _record(row, names, columns, taken)
-            if left_out and not warned:
-                warned = True
+            record, omitted_columns = _record(row, names, columns, reserved_keys)
+            if omitted_columns and not has_warned:
+                has_warned = True
                 LOG.warning(
                     "warning: %s: results have keys of their own called %s, and leave out these "
                     "columns of the table",
                     path,
-                    ", ".join(left_out),
+                    ", ".join(omitted_columns),
                 )
             yield record
     except VerificationError as error:
@@ -109,14 +129,14 @@ def read_table_records(
 
 
 def spooled_records(
-    file: BinaryIO, name: str, kind: str, *arguments: Any, **options: Any
+    file: BinaryIO, name: str, file_format: str, *arguments: Any, **options: Any
 ) -> Iterator[TextExample]:
     """Yield the records of a table in a stream, which is first copied to a temporary file."""
     with scratch_directory() as folder:
-        path = folder / f"table{SUFFIXES[kind]}"
+        path = folder / f"table{SUFFIXES[file_format]}"
         with path.open("wb") as copy:
             shutil.copyfileobj(file, copy)
-        records = read_table_records(path, kind, *arguments, **options)
+        records = read_table_records(path, file_format, *arguments, **options)
         try:
             for record in records:
                 location = record.location.replace(str(path), name)
@@ -126,24 +146,32 @@ def spooled_records(
 
 
 def _record(
-    row: Row, names: ColumnNames, columns: InputColumns, taken: Collection[str]
+    row: Row, names: ColumnNames, columns: InputColumns, reserved_keys: Collection[str]
 ) -> tuple[TextExample, list[str]]:
     """Return the record of a row, and the names of columns that it cannot have."""
     location = row.location
     values = row.values
-    read = set(names.all)
-    others = {name: value for name, value in values.items() if name not in read}
-    extra: dict[str, Any] = {name: value for name, value in others.items() if name not in taken}
+    text_columns = set(names.all)
+    extra: dict[str, Any] = {}
+    omitted_columns = []
+    for name, value in values.items():
+        if name in text_columns:
+            continue
+        if name in reserved_keys:
+            omitted_columns.append(name)
+        else:
+            extra[name] = value
     extra |= columns.extra(values, names, location)
 
     def text(name: str) -> str:
         return validate_text(row.text(name), f"{location}: {name}")
 
-    pair = None if names.pair is None or values[names.pair] is None else text(names.pair)
-    # dates, decimals and bytes of Parquet as text
+    pair = None
+    if names.pair is not None and values[names.pair] is not None:
+        pair = text(names.pair)
+    # Dates, decimals and bytes of Parquet become text.
     extra = msgspec.to_builtins(extra, enc_hook=plain_text)
-    record = TextExample(text(names.text), pair, extra, location)
-    return record, [name for name in others if name in taken]
+    return TextExample(text(names.text), pair, extra, location), omitted_columns
 
 
 def _unclear(path: Path, present: Sequence[str], options: str) -> UsageError:

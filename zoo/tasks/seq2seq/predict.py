@@ -51,7 +51,7 @@ class Seq2SeqGeneration(GenerationTask):
         settings = self.settings
         spec = checkpoint.onnx_spec
         most = spec.limits.get(DECODER_TOKENS)
-        if most is not None and (self.given.get("max_new_tokens") or 0) > most:
+        if most is not None and (self.overrides.get("max_new_tokens") or 0) > most:
             raise UsageError(
                 f"{settings.max_new_tokens} new tokens are more than the decoder takes",
                 f"it takes {most}: lower --max-new-tokens",

@@ -26,7 +26,7 @@ class Temperature(Rule):
 
     @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
-        # the maximum becomes zero, so that a low temperature cannot overflow
+        # The maximum becomes zero, so that a low temperature cannot overflow.
         return (scores - scores.amax(-1, keepdim=True)) / self.temperature
 
 
@@ -40,10 +40,10 @@ class TopH(Rule):
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
         best, tokens = scores.topk(min(TOP_H_TOKENS, scores.shape[-1]))
         entropies = _entropies(best.log_softmax(-1))
-        kept = entropies.cumsum(-1) <= self.top_h * entropies.sum(-1, keepdim=True)
-        kept[:, 0] = True
-        dropped = torch.ones_like(scores, dtype=torch.bool).scatter(-1, tokens, ~kept)
-        return scores.masked_fill(dropped, float("-inf"))
+        is_kept = entropies.cumsum(-1) <= self.top_h * entropies.sum(-1, keepdim=True)
+        is_kept[:, 0] = True
+        is_dropped = torch.ones_like(scores, dtype=torch.bool).scatter(-1, tokens, ~is_kept)
+        return scores.masked_fill(is_dropped, float("-inf"))
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,9 @@ class TopK(Rule):
 
     @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
-        least = scores.topk(min(max(self.top_k, self.keep), scores.shape[-1])).values[:, -1:]
-        return scores.masked_fill(scores < least, float("-inf"))
+        count = min(max(self.top_k, self.keep), scores.shape[-1])
+        lowest_score = scores.topk(count).values[:, -1:]
+        return scores.masked_fill(scores < lowest_score, float("-inf"))
 
 
 @dataclass(frozen=True)
@@ -68,12 +69,12 @@ class TopP(Rule):
 
     @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
-        ordered, order = scores.softmax(-1).sort(descending=True, stable=True)
-        before = ordered.cumsum(-1) - ordered  # total probability of more likely tokens
-        is_rare = before >= self.top_p
+        probs, order = scores.softmax(-1).sort(descending=True, stable=True)
+        more_likely = probs.cumsum(-1) - probs  # total probability of more likely tokens
+        is_rare = more_likely >= self.top_p
         is_rare[:, : self.keep] = False
-        dropped = torch.zeros_like(is_rare).scatter(-1, order, is_rare)
-        return scores.masked_fill(dropped, float("-inf"))
+        is_dropped = torch.zeros_like(is_rare).scatter(-1, order, is_rare)
+        return scores.masked_fill(is_dropped, float("-inf"))
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,8 @@ class MinP(Rule):
     @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
         probs = scores.softmax(-1)
-        least = self.min_p * probs.amax(-1, keepdim=True)
-        return _unlikely_excluded(scores, probs, least, self.keep)
+        threshold = self.min_p * probs.amax(-1, keepdim=True)
+        return _exclude_unlikely(scores, probs, threshold, self.keep)
 
 
 @dataclass(frozen=True)
@@ -103,11 +104,11 @@ class TypicalP(Rule):
         entropy = _entropies(log_probs).sum(-1, keepdim=True)
         distances, order = (-log_probs - entropy).abs().sort()
         mass = log_probs.exp().gather(-1, order).cumsum(-1)
-        last = (mass < self.typical_p).sum(-1, keepdim=True).clamp(max=scores.shape[-1] - 1)
-        dropped = distances > distances.gather(-1, last)
-        dropped[:, : self.keep] = False
-        dropped = torch.zeros_like(dropped).scatter(-1, order, dropped)
-        return scores.masked_fill(dropped, float("-inf"))
+        last_rank = (mass < self.typical_p).sum(-1, keepdim=True).clamp(max=scores.shape[-1] - 1)
+        is_untypical = distances > distances.gather(-1, last_rank)
+        is_untypical[:, : self.keep] = False
+        is_dropped = torch.zeros_like(is_untypical).scatter(-1, order, is_untypical)
+        return scores.masked_fill(is_dropped, float("-inf"))
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class EpsilonCutoff(Rule):
     @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
         probs = scores.softmax(-1)
-        return _unlikely_excluded(scores, probs, self.epsilon, self.keep)
+        return _exclude_unlikely(scores, probs, self.epsilon, self.keep)
 
 
 @dataclass(frozen=True)
@@ -134,13 +135,16 @@ class EtaCutoff(Rule):
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
         entropy = _entropies(scores.log_softmax(-1)).sum(-1, keepdim=True)
         eta = (math.sqrt(self.epsilon) * (-entropy).exp()).clamp(max=self.epsilon)
-        return _unlikely_excluded(scores, scores.softmax(-1), eta, self.keep)
+        return _exclude_unlikely(scores, scores.softmax(-1), eta, self.keep)
 
 
-def _unlikely_excluded(scores: Tensor, probs: Tensor, least: Tensor | float, keep: int) -> Tensor:
+def _exclude_unlikely(
+    scores: Tensor, probs: Tensor, threshold: Tensor | float, keep: int
+) -> Tensor:
     """Exclude tokens below a probability, (rows, 1) or one for all, that are not the best ones."""
-    kept = scores.topk(min(keep, scores.shape[-1])).values[:, -1:]
-    return scores.masked_fill((probs < least) & (scores < kept), float("-inf"))
+    lowest_kept = scores.topk(min(keep, scores.shape[-1])).values[:, -1:]
+    is_dropped = (probs < threshold) & (scores < lowest_kept)
+    return scores.masked_fill(is_dropped, float("-inf"))
 
 
 def _entropies(log_probs: Tensor) -> Tensor:

@@ -65,16 +65,21 @@ class Choose(BatchTask):
             validate_text(choice, f"{record.location}: choice {number}")
 
     @override
-    def tokenize(self, records: list[TextExample], before: int) -> list[EncodedExample]:
-        texts = [
-            choice_texts(record.text, record.pair or "", record.extra[CHOICES])
-            for record in records
-        ]
-        encoded = iter(self.encode([pair for pairs in texts for pair in pairs]))
-        return [
-            EncodedExample(record, EncodedTexts([next(encoded) for _ in pairs]), before + number)
-            for number, (record, pairs) in enumerate(zip(records, texts, strict=True))
-        ]
+    def tokenize(self, records: list[TextExample], first_row: int) -> list[EncodedExample]:
+        texts: list[tuple[str, str]] = []
+        counts = []
+        for record in records:
+            pairs = choice_texts(record.text, record.pair or "", record.extra[CHOICES])
+            texts += pairs
+            counts.append(len(pairs))
+        encoded = self.encode(texts)
+        items = list[EncodedExample]()
+        start = 0
+        for record, count in zip(records, counts, strict=True):
+            record_texts = EncodedTexts(encoded[start : start + count])
+            items.append(EncodedExample(record, record_texts, first_row + len(items)))
+            start += count
+        return items
 
     @override
     def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:

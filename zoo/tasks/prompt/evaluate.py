@@ -22,10 +22,13 @@ from zoo.tasks.prompt.shots import Shot, read_shots, select_shots
 from zoo.tasks.prompt.template import Template, read_label_words
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from zoo.checkpoint import Checkpoint
     from zoo.inference.task import Task
 
-MOST_SETTINGS = 10_000
+MAX_SETTINGS = 10_000  # combinations of factors
 
 
 @dataclass(frozen=True)
@@ -34,16 +37,17 @@ class Factor:
 
     name: str
     levels: tuple[str | int, ...]
-    # name of the factor in whose levels this one's are others; empty for none
+    # Name of a factor: the levels of this one mean something else at each of its levels.
     within: str = ""
 
 
 class VariedEvaluation(Evaluation):
-    """Accuracy over all combinations of some factors."""
+    """Accuracy over all combinations of some factors.
 
-    # The details have the 95 % bootstrap interval of the mean accuracy, the accuracy of each
-    # combination with its interval, and for each factor with several levels the range and the
-    # standard deviation of the accuracy over its levels, with the interval of that.
+    The details have the 95 % bootstrap interval of the mean accuracy, the accuracy of each
+    combination with its interval, and for each factor with several levels the range and the
+    standard deviation of the accuracy over its levels, with the interval of that deviation.
+    """
 
     templates: Sequence[str]
     words: list[dict[str, str]]  # label -> word, for each choice of words
@@ -88,8 +92,14 @@ class VariedEvaluation(Evaluation):
         """Return the templates and the words of the labels, which are the labels by default."""
         if not self.words:
             self.words = [{label: label for label in labels}]
-        words = [",".join(f"{k}={v}" for k, v in words.items()) for words in self.words]
-        return [Factor("template", tuple(self.templates)), Factor("label words", tuple(words))]
+        descriptions = []
+        for words in self.words:
+            assignments = [f"{label}={word}" for label, word in words.items()]
+            descriptions.append(",".join(assignments))
+        return [
+            Factor("template", tuple(self.templates)),
+            Factor("label words", tuple(descriptions)),
+        ]
 
     @override
     def measure(self, files: Sequence[Path]) -> Result:
@@ -101,12 +111,13 @@ class VariedEvaluation(Evaluation):
         samples = self.samples(read, review_class)
         labels = [label_name(sample.label, sample.location) for sample in samples]
         factors = self.factors(sort_labels(labels))
-        settings = list(itertools.product(*(range(len(f.levels)) for f in factors)))
-        if len(settings) > MOST_SETTINGS:
+        level_numbers = [range(len(factor.levels)) for factor in factors]
+        settings = list(itertools.product(*level_numbers))
+        if len(settings) > MAX_SETTINGS:
             raise UsageError(
                 f"there are {len(settings):,} combinations of templates, words, examples and "
                 "orders",
-                f"give at most {MOST_SETTINGS:,}",
+                f"give at most {MAX_SETTINGS:,}",
             )
         correct = np.empty((len(settings), len(labels)), bool)
         for number, levels in enumerate(settings):
@@ -114,41 +125,21 @@ class VariedEvaluation(Evaluation):
             correct[number] = [p == label for p, label in zip(predicted, labels, strict=True)]
         accuracy = correct.mean(1)
         drawn = bootstrap_rows(correct, self.seed)
-        prompts = []
-        for k, levels in enumerate(settings):
-            chosen = {
-                factor.name: factor.levels[level]
-                for factor, level in zip(factors, levels, strict=True)
-                if len(factor.levels) > 1
-            }
-            low, high = interval(drawn[:, k])
-            prompts.append({**chosen, "accuracy": float(accuracy[k]), "low": low, "high": high})
-        numbers = {factor.name: [s[k] for s in settings] for k, factor in enumerate(factors)}
-        varied = {
-            factor.name: factor_variation(
-                accuracy, drawn, numbers[factor.name], numbers.get(factor.within, ())
-            )
-            for factor in factors
-            if len(factor.levels) > 1
-        }
-        several = {"lowest": float(accuracy.min()), "highest": float(accuracy.max())}
-        return Result(
-            {
-                "accuracy": float(accuracy.mean()),
-                **(several if len(settings) > 1 else {}),
-                "samples": len(labels),
-            },
-            {
-                "intervals": {"accuracy": interval(drawn.mean(1))},
-                **({"variation": varied, "prompts": prompts} if len(settings) > 1 else {}),
-            },
-        )
+        metrics = {"accuracy": float(accuracy.mean())}
+        details: dict[str, Any] = {"intervals": {"accuracy": interval(drawn.mean(1))}}
+        if len(settings) > 1:
+            metrics["lowest"] = float(accuracy.min())
+            metrics["highest"] = float(accuracy.max())
+            details["variation"] = _variation(factors, settings, accuracy, drawn)
+            details["prompts"] = _prompt_rows(factors, settings, accuracy, drawn)
+        metrics["samples"] = len(labels)
+        return Result(metrics, details)
 
     def _predictions(
         self, task: "Task", samples: Samples[Sample], *, observed: bool
     ) -> Iterator[str | None]:
         records = (TextExample(s.text, s.pair, location=s.location) for s in samples)
-        results = (added for _, added in task.stream(records))
+        results = (result for _, result in task.stream(records))
         if not observed:
             yield from map(self.prediction_of, results)
             return
@@ -156,12 +147,50 @@ class VariedEvaluation(Evaluation):
         yield from map(self.prediction_of, self.observed(samples, results, row))
 
 
-class PromptEvaluation(VariedEvaluation):
-    """Accuracy of the labels of a prompt; see ``Prompting``."""
+def _prompt_rows(
+    factors: Sequence[Factor],
+    settings: Sequence[Sequence[int]],
+    accuracy: "NDArray[np.float64]",
+    drawn: "NDArray[np.float64]",
+) -> list[dict[str, Any]]:
+    """Return the accuracy of each setting, with the levels of the factors that vary."""
+    rows = []
+    for number, levels in enumerate(settings):
+        row: dict[str, Any] = {}
+        for factor, level in zip(factors, levels, strict=True):
+            if len(factor.levels) > 1:
+                row[factor.name] = factor.levels[level]
+        low, high = interval(drawn[:, number])
+        row.update(accuracy=float(accuracy[number]), low=low, high=high)
+        rows.append(row)
+    return rows
 
-    # Templates, label words, examples and their order are crossed. Zhao et al. 2021
-    # (arXiv:2102.09690, section 3) and Lu et al. 2022 (arXiv:2104.08786) show how much each
-    # matters.
+
+def _variation(
+    factors: Sequence[Factor],
+    settings: Sequence[Sequence[int]],
+    accuracy: "NDArray[np.float64]",
+    drawn: "NDArray[np.float64]",
+) -> dict[str, Any]:
+    """Return how much the accuracy depends on each factor that varies."""
+    factor_levels = {}
+    for number, factor in enumerate(factors):
+        factor_levels[factor.name] = [levels[number] for levels in settings]
+    variation = {}
+    for factor in factors:
+        if len(factor.levels) > 1:
+            groups = factor_levels.get(factor.within, ())
+            levels = factor_levels[factor.name]
+            variation[factor.name] = factor_variation(accuracy, drawn, levels, groups)
+    return variation
+
+
+class PromptEvaluation(VariedEvaluation):
+    """Accuracy of the labels of a prompt; see ``Prompting``.
+
+    Templates, label words, examples and their order are crossed. Zhao et al. 2021
+    (arXiv:2102.09690, section 3) and Lu et al. 2022 (arXiv:2104.08786) show how much each matters.
+    """
 
     name: ClassVar[str] = "prompt"
 
@@ -177,8 +206,10 @@ class PromptEvaluation(VariedEvaluation):
         max_seq_len: int | None = None,
         **options: Any,
     ) -> None:
-        shared = ("scoring", "separator", "calibrate", "content_free")
-        self.prompt_options = {name: options.pop(name) for name in shared if name in options}
+        self.prompt_options = {}
+        for name in ("scoring", "separator", "calibrate", "content_free"):
+            if name in options:
+                self.prompt_options[name] = options.pop(name)
         super().__init__(*args, **options)
         self.templates = [Template.read(value).source for value in several(template)]
         if not self.templates:
@@ -207,11 +238,13 @@ class PromptEvaluation(VariedEvaluation):
         rows = read_shots(source, self.columns)
         examples: list[list[Sequence[Shot]]] = []
         for number in range(seeds):
-            chosen = select_shots(rows, shots, self.seed + number, source)
+            selected_shots = select_shots(rows, shots, self.seed + number, source)
             rng = np.random.default_rng(self.seed + number)
-            mixed = [rng.permutation(len(chosen)) for _ in range(orders - 1)]
-            permuted = [[chosen[k] for k in order] for order in mixed]
-            examples.append([chosen, *permuted])
+            ordered_shots: list[Sequence[Shot]] = [selected_shots]
+            for _ in range(orders - 1):
+                order = rng.permutation(len(selected_shots))
+                ordered_shots.append([selected_shots[k] for k in order])
+            examples.append(ordered_shots)
         return examples
 
     @override
@@ -251,13 +284,15 @@ def _row(prediction_of: Any, sample: Sample, added: Mapping[str, Any]) -> Predic
     label = label_name(sample.label, sample.location)
     prediction = prediction_of(added)
     scores = added.get("scores")
-    best = scores[0] if isinstance(scores, list) else None  # of labels in order
+    # A list of scores is in the order of the labels, the best first.
+    best_score = scores[0] if isinstance(scores, list) else None
+    row = {"location": sample.location, "text": sample.text}
+    if sample.pair is not None:
+        row["pair"] = sample.pair
     return {
-        "location": sample.location,
-        "text": sample.text,
-        **({} if sample.pair is None else {"pair": sample.pair}),
+        **row,
         "label": label,
         "prediction": prediction,
-        "probability": added.get("score", best),
+        "probability": added.get("score", best_score),
         "correct": label == prediction,
     }

@@ -1,4 +1,4 @@
-"""Prompts that fit into the model: long texts are cut, and the rest of the prompt is not."""
+"""Prompts that fit into the model: long texts are cut, and the other parts of a prompt are not."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,14 +43,21 @@ class PromptFitter:
 
     def fit(self, records: Sequence[TextExample]) -> list[FittedTexts]:
         """Return the texts of records, cut at their ends where the prompt is too long."""
-        filled = [[self.fill(r.text, r.pair, word) for word in self.words] for r in records]
-        encoded = iter(
-            self.tokenizer.encode([p.text for row in filled for p in row], max_tokens=None)
-        )
-        longest = [max((next(encoded) for _ in row), key=lambda text: text.n) for row in filled]
-        return [self._fit(record, text) for record, text in zip(records, longest, strict=True)]
+        prompts = []
+        for record in records:
+            for word in self.words:
+                prompts.append(self.fill(record.text, record.pair, word).text)
+        encoded = self.tokenizer.encode(prompts, max_tokens=None)
+        texts = []
+        for number, record in enumerate(records):
+            start = number * len(self.words)
+            record_prompts = encoded[start : start + len(self.words)]
+            longest = max(record_prompts, key=lambda prompt: prompt.n)
+            texts.append(self._fit(record, longest))
+        return texts
 
     def _fit(self, record: TextExample, encoded: Encoded) -> FittedTexts:
+        """Return the texts of a record, whose longest prompt is given, cut until it fits."""
         text = record.text
         pair = record.pair
         cut = 0
@@ -59,19 +66,28 @@ class PromptFitter:
             slot = PAIR if pair is not None and len(pair) > len(text) else TEXT
             value = pair if slot == PAIR and pair is not None else text
             prompt = self.fill(text, pair, max(self.words, key=len))
-            (whole,) = self.tokenizer.encode([prompt.text], max_tokens=None)
+            (full_prompt,) = self.tokenizer.encode([prompt.text], max_tokens=None)
             start, end = prompt.spans[slot]
-            inside = [s for s, e in whole.offsets if s >= start and e <= end and e > s]
-            if excess >= len(inside):  # of two texts, both are shortened
-                excess = len(inside) // 2 if pair else 0
+            # Where the tokens of the text begin.
+            token_starts = []
+            for token_start, token_end in full_prompt.offsets:
+                if start <= token_start < token_end <= end:
+                    token_starts.append(token_start)
+            if excess >= len(token_starts):
+                # If there are two texts, both are shortened.
+                excess = len(token_starts) // 2 if pair else 0
             if not excess:
+                tokens = full_prompt.n - len(token_starts)
                 raise UsageError(
                     f"{record.location}: the prompt leaves no room for its text: without it, "
-                    f"it has {whole.n - len(inside)} tokens, and the model takes {self.limit}",
+                    f"it has {tokens} tokens, and the model takes {self.limit}",
                     "give fewer --shots, or a shorter template",
                 )
-            shortened = value[: inside[-excess] - start].rstrip()
-            text, pair = (text, shortened) if slot == PAIR else (shortened, pair)
+            shortened = value[: token_starts[-excess] - start].rstrip()
+            if slot == PAIR:
+                pair = shortened
+            else:
+                text = shortened
             cut += excess
             texts = [self.fill(text, pair, word).text for word in self.words]
             encoded = max(

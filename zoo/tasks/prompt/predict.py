@@ -21,12 +21,13 @@ GENERATION = ("max_new_tokens", "temperature", "top_k")  # settings of generatio
 
 
 class Prompting(Task):
-    """Labels or answers by a prompt."""
+    """Labels or answers by a prompt.
 
-    # With a likelihood as ``scoring``, results have the keys ``label``, ``score`` (its
-    # probability), ``scores`` of all labels and ``log_probs`` of their words. With ``generate``,
-    # they have ``generated`` and ``answer``, or ``label`` with label words; of several samples also
-    # ``samples``, the answer of each, or after a vote ``votes``, how often each was given.
+    With a likelihood as ``scoring``, results have the keys ``label``, ``score`` (its probability),
+    ``scores`` of all labels and ``log_probs`` of their words. With ``generate``, they have
+    ``generated`` and ``answer``, or ``label`` with label words; with several samples also
+    ``samples``, the answer of each, or after a vote ``votes``, how often each was given.
+    """
 
     name: ClassVar[str] = "prompt"
     equivalents: ClassVar[tuple[str, ...]] = tuple(WORD_SCORERS)
@@ -66,7 +67,8 @@ class Prompting(Task):
         if options["label_words"]:
             options["label_words"] = read_label_words(options["label_words"])
         options["examples"] = chosen_shots(count, source, columns, options["seed"])
-        require_options(template, options)  # before the slow loading of weights
+        # The options are checked here, because the weights are slow to load.
+        require_options(template, options)
         return records, {**options, "template": template.source}
 
     def __init__(
@@ -87,8 +89,9 @@ class Prompting(Task):
     ) -> None:
         settings = {key: options.pop(key, None) for key in GENERATION}
         self.template = Template.parse(template)
-        words = read_label_words(label_words) if isinstance(label_words, str) else label_words
-        self.words: Mapping[str, str] = words or {}
+        if isinstance(label_words, str):
+            label_words = read_label_words(label_words)
+        self.words: Mapping[str, str] = label_words or {}
         generates = scoring == "generate"
         require_options(
             self.template,
@@ -104,15 +107,18 @@ class Prompting(Task):
                 **settings,
             },
         )
-        shots = [
-            shot if isinstance(shot, Shot) else Shot(shot[0], None, shot[1], f"example {number}")
-            for number, shot in enumerate(examples, 1)
-        ]
+        shots = []
+        for number, example in enumerate(examples, 1):
+            if not isinstance(example, Shot):
+                text, label = example
+                example = Shot(text, None, label, f"example {number}")
+            shots.append(example)
         super().__init__(*args, **options)
-        before = demonstrations(
-            self.template, shots, self.words, SEPARATOR if separator is None else separator
-        )
-        self.generator = self.chooser = None
+        if separator is None:
+            separator = SEPARATOR
+        examples_text = demonstrations(self.template, shots, self.words, separator)
+        self.generator = None
+        self.chooser = None
         if generates:
             task = generation_task(
                 self.checkpoint,
@@ -123,23 +129,19 @@ class Prompting(Task):
                 seed=seed,
             )
             self.generator = AnswerGenerator(task, self.words, answer=answer, vote=bool(vote))
-            limits = [n for n in (self.max_tokens, task.max_tokens) if n is not None]
+            limits = [limit for limit in (self.max_tokens, task.max_tokens) if limit is not None]
             self.max_tokens = min(limits, default=None)
+            prompt_words = [""]
         else:
-            scorer = word_scorer(self.checkpoint)(
-                self.checkpoint, self.session, self.tokenizer, self.template
-            )
-            scorer.scorer.max_batch_tokens = (
-                options.get("max_batch_tokens") or scorer.scorer.max_batch_tokens
-            )
+            scorer_class = word_scorer(self.checkpoint)
+            scorer = scorer_class(self.checkpoint, self.session, self.tokenizer, self.template)
+            if options.get("max_batch_tokens"):
+                scorer.scorer.max_batch_tokens = options["max_batch_tokens"]
             scorer.scorer.batch_size = self.batch_size
             self.chooser = LabelChooser(scorer, self.words, normalized=scoring == "normalized")
+            prompt_words = list(self.words.values())
         self.fitter = PromptFitter(
-            self.template,
-            before,
-            [""] if generates else list(self.words.values()),
-            self.tokenizer,
-            self.max_tokens,
+            self.template, examples_text, prompt_words, self.tokenizer, self.max_tokens
         )
         if calibrate:
             self._calibrate(content_free or (CONTENT_FREE,))
@@ -148,11 +150,12 @@ class Prompting(Task):
         """Calibrate by texts without content."""
         assert self.chooser is not None, "calibration is for likelihoods"
         has_pair = PAIR in self.template.slots
-        records = [
-            TextExample(text, text if has_pair else None, location=f"--content-free {text!r}")
-            for text in texts
-        ]
-        self.chooser.calibrate([self.fitter.prompts(fitted) for fitted in self.fitter.fit(records)])
+        records = []
+        for text in texts:
+            pair = text if has_pair else None
+            records.append(TextExample(text, pair, location=f"--content-free {text!r}"))
+        fitted_texts = self.fitter.fit(records)
+        self.chooser.calibrate([self.fitter.prompts(fitted) for fitted in fitted_texts])
 
     @override
     def validate(self, record: TextExample) -> None:
@@ -169,12 +172,11 @@ class Prompting(Task):
             )
 
     @override
-    def tokenize(self, records: list[TextExample], before: int) -> list[EncodedExample]:
-        fitted = self.fitter.fit(records)
-        return [
-            EncodedExample(record, texts, number)
-            for number, (record, texts) in enumerate(zip(records, fitted, strict=True), before)
-        ]
+    def tokenize(self, records: list[TextExample], first_row: int) -> list[EncodedExample]:
+        items = list[EncodedExample]()
+        for record, texts in zip(records, self.fitter.fit(records), strict=True):
+            items.append(EncodedExample(record, texts, first_row + len(items)))
+        return items
 
     @override
     def run_chunk(
@@ -187,11 +189,12 @@ class Prompting(Task):
             results = iter(self.chooser.results([self.fitter.prompts(text) for text in texts]))
         else:
             assert self.generator is not None, "one of both is made"
-            results = self.generator.results(
-                TextExample(prompt.before(LABEL).rstrip(" "), location=item.record.location)
-                for text, item in zip(texts, items, strict=True)
-                for prompt in [self.fitter.fill(text.text, text.pair, "")]
-            )
+            records = []
+            for text, item in zip(texts, items, strict=True):
+                prompt = self.fitter.fill(text.text, text.pair, "")
+                question = prompt.before(LABEL).rstrip(" ")
+                records.append(TextExample(question, location=item.record.location))
+            results = self.generator.results(records)
         yield from zip(items, results, strict=True)
 
 
@@ -200,36 +203,38 @@ def chosen_shots(count: int | None, source: str | None, columns: Columns, seed: 
     if count is None and source is None:
         return []
     if count is None or source is None:
-        given, missing = (
-            ("--shots", "--shots-from FILE") if count else ("--shots-from", "--shots N")
-        )
-        raise UsageError(f"{given} needs {missing}", f"give {missing}, or neither")
+        flag = "--shots-from"
+        needed_flag = "--shots N"
+        if count:
+            flag = "--shots"
+            needed_flag = "--shots-from FILE"
+        raise UsageError(f"{flag} needs {needed_flag}", f"give {needed_flag}, or neither")
     return select_shots(read_shots(source, columns), count, seed, source)
 
 
 def require_options(template: Template, options: Mapping[str, Any]) -> None:
     """Check that the options of a prompt belong together."""
     scoring = options["scoring"]
-    given = {name for name, value in options.items() if value}
+    set_options = {name for name, value in options.items() if value}
     if scoring not in SCORINGS:
         raise UsageError(f"no scoring is called {scoring!r}", f"it is {', '.join(SCORINGS)}")
-    if scoring != "generate" or "examples" in given:
+    if scoring != "generate" or "examples" in set_options:
         template.require_label()
     if scoring == "generate":
-        if "calibrate" in given:
+        if "calibrate" in set_options:
             raise UsageError("--calibrate is for the likelihood of label words", "leave it out")
-        if {"answer", "label_words"} <= given:
+        if {"answer", "label_words"} <= set_options:
             raise UsageError("--answer and --label-words exclude each other", "leave one out")
     else:
-        if "label_words" not in given:
+        if "label_words" not in set_options:
             raise UsageError(
                 "there are no words to choose from", "give --label-words [LABEL=]WORD,..."
             )
         for name in ("samples", "answer", *GENERATION):
-            if name in given:
+            if name in set_options:
                 flag = f"--{name.replace('_', '-')}"
                 raise UsageError(f"{flag} is for --scoring generate", f"leave {flag} out")
-    if "vote" in given and "samples" not in given:
+    if "vote" in set_options and "samples" not in set_options:
         raise UsageError("--vote needs --samples N", "give the number of texts to sample")
-    if "content_free" in given and "calibrate" not in given:
+    if "content_free" in set_options and "calibrate" not in set_options:
         raise UsageError("--content-free is for --calibrate", "give --calibrate")

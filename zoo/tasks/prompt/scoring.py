@@ -30,23 +30,23 @@ if TYPE_CHECKING:
     from zoo.inference import Session
     from zoo.tokenizers import TextTokenizer
 
-SENTINEL = "<extra_id_0>"  # of a span that is left out
+SENTINEL = "<extra_id_0>"  # the token that stands for a span that is left out
 
 
 class WordRow(NamedTuple):
     """A row of the model's input, and some tokens of a word that it predicts."""
 
-    source: tuple[int, ...]  # of the encoder of an encoder-decoder
+    source: tuple[int, ...]  # tokens that the encoder of an encoder-decoder reads
     ids: tuple[int, ...]
     type_ids: tuple[int, ...]
-    positions: tuple[int, ...]  # of the logits
-    labels: tuple[int, ...]  # the tokens
+    positions: tuple[int, ...]  # positions of the logits
+    labels: tuple[int, ...]  # the tokens of the word
 
 
 class WordScorer(ABC):
     """Scores the words of labels in prompts."""
 
-    kind: type[Scorer]
+    scorer_class: type[Scorer]
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class WordScorer(ABC):
         tokenizer: "TextTokenizer",
         template: Template,
     ) -> None:
-        self.scorer = self.kind(checkpoint, session, tokenizer)
+        self.scorer = self.scorer_class(checkpoint, session, tokenizer)
         self.tokenizer = tokenizer
         self.template = template
         self.name = str(checkpoint.path)
@@ -74,24 +74,30 @@ class WordScorer(ABC):
 
         log_probs = np.zeros(len(prompts))
         tokens = np.zeros(len(prompts), np.int64)
-        unknown = self.tokenizer.role_id("unk")
-        # words of one token often have the same input, which is computed once
-        shared: dict[Any, list[tuple[int, WordRow]]] = {}
+        unknown_id = self.tokenizer.role_id("unk")
+        # Words of one token often have the same input, which is computed once: each input has a
+        # list of prompts and rows.
+        inputs: dict[Any, list[tuple[int, WordRow]]] = {}
         for number, (prompt, rows) in enumerate(zip(prompts, self.rows(prompts), strict=True)):
             if not any(row.labels for row in rows):
                 raise UsageError(
                     f"the label word {_word(prompt)!r} has no tokens of its own",
                     "give the label another word",
                 )
-            if any(unknown in row.labels for row in rows):
+            if any(unknown_id in row.labels for row in rows):
                 raise unknown_word(_word(prompt))
             for row in rows:
-                shared.setdefault((row.source, row.ids, row.type_ids), []).append((number, row))
-        owners = [
-            [number for number, row in members for _ in row.labels] for members in shared.values()
-        ]
-        merged = (_merged(members, index) for index, members in enumerate(shared.values()))
-        for numbers, (_, values, _) in zip(owners, self.scorer.run(merged), strict=True):
+                inputs.setdefault((row.source, row.ids, row.type_ids), []).append((number, row))
+        scored_rows = []
+        label_prompts = []  # For each input, the prompts of its labels.
+        for index, members in enumerate(inputs.values()):
+            scored_rows.append(_merge_rows([row for _, row in members], index))
+            numbers: list[int] = []
+            for number, row in members:
+                numbers += [number] * len(row.labels)
+            label_prompts.append(numbers)
+        results = self.scorer.run(scored_rows)
+        for numbers, (_, values, _) in zip(label_prompts, results, strict=True):
             np.add.at(log_probs, numbers, values)
             np.add.at(tokens, numbers, 1)
         return log_probs, tokens
@@ -105,16 +111,20 @@ def unknown_word(word: str) -> UsageError:
     )
 
 
-def _merged(members: Sequence[tuple[int, WordRow]], text: int) -> ScoredRow:
+def _merge_rows(rows: Sequence[WordRow], text: int) -> ScoredRow:
     """Return rows with the same input as one."""
     import numpy as np
 
-    rows = [row for _, row in members]
+    positions: list[int] = []
+    labels: list[int] = []
+    for row in rows:
+        positions += row.positions
+        labels += row.labels
     return ScoredRow(
         np.array(rows[0].ids, np.int64),
         rows[0].type_ids,
-        np.array([position for row in rows for position in row.positions], np.int64),
-        np.array([token for row in rows for token in row.labels], np.int64),
+        np.array(positions, np.int64),
+        np.array(labels, np.int64),
         text,
         rows[0].source,
     )
@@ -123,7 +133,7 @@ def _merged(members: Sequence[tuple[int, WordRow]], text: int) -> ScoredRow:
 class MaskedWords(WordScorer):
     """Words that a masked model fills in."""
 
-    kind = MaskedScorer
+    scorer_class = MaskedScorer
     scorer: MaskedScorer
 
     @override
@@ -135,23 +145,30 @@ def masked_rows(
     prompts: Sequence[Prompt], tokenizer: "TextTokenizer", mask_id: int
 ) -> Iterator[list[WordRow]]:
     """Yield the rows of each prompt, one for each token of its word, which is masked there."""
-    encoded = tokenizer.encode([p.text for p in prompts], max_tokens=None)
+    encoded = tokenizer.encode([prompt.text for prompt in prompts], max_tokens=None)
     for prompt, text in zip(prompts, encoded, strict=True):
         rows = []
         start, end = prompt.spans[LABEL]
-        start = len(prompt.text[:start].rstrip())  # the space before a word is a part of it
+        # The space before a word is a part of it.
+        start = len(prompt.text[:start].rstrip())
         for position in tokens_in(text, (start, end)):
-            masked = list(text.ids)
-            masked[position] = mask_id
-            token = text.ids[position]
-            rows.append(WordRow((), tuple(masked), tuple(text.type_ids), (position,), (token,)))
+            masked_ids = list(text.ids)
+            masked_ids[position] = mask_id
+            row = WordRow(
+                source=(),
+                ids=tuple(masked_ids),
+                type_ids=tuple(text.type_ids),
+                positions=(position,),
+                labels=(text.ids[position],),
+            )
+            rows.append(row)
         yield rows
 
 
 class CausalWords(WordScorer):
     """Words that a causal model predicts after a prompt."""
 
-    kind = CausalLikelihood
+    scorer_class = CausalLikelihood
     scorer: CausalLikelihood
 
     @override
@@ -167,16 +184,15 @@ class CausalWords(WordScorer):
         words = [_word(prompt) for prompt in prompts]
         contexts = [prompt.before(LABEL) for prompt in prompts]
         for tokens in self.scorer.tokenize(list(zip(contexts, words, strict=True))):
-            first = len(tokens.context)
             ids = (*tokens.context, *tokens.ids)
-            positions = tuple(range(first - 1, len(ids) - 1))
+            positions = tuple(range(len(tokens.context) - 1, len(ids) - 1))
             yield [WordRow((), ids[:-1], (), positions, tuple(tokens.ids))]
 
 
 class TargetWords(WordScorer):
     """Words that an encoder-decoder generates."""
 
-    kind = Seq2SeqLikelihood
+    scorer_class = Seq2SeqLikelihood
     scorer: Seq2SeqLikelihood
 
     @override
@@ -197,15 +213,18 @@ class TargetWords(WordScorer):
         config: Any = self.scorer.checkpoint.config
         sources = []
         for prompt in prompts:
-            start, end = prompt.spans[LABEL]
-            marked = prompt.text[:start] + SENTINEL + prompt.text[end:]
-            sources.append(marked if self.sentinel else prompt.before(LABEL).rstrip())
+            if self.sentinel:
+                start, end = prompt.spans[LABEL]
+                sources.append(prompt.text[:start] + SENTINEL + prompt.text[end:])
+            else:
+                sources.append(prompt.before(LABEL).rstrip())
         encoded = self.tokenizer.encode(sources, max_tokens=None, offsets=False)
         targets = self.scorer.plain([_word(prompt) for prompt in prompts])
+        leading_ids = [config.decoder_start_token_id, *self.sentinel]
+        first_position = len(leading_ids) - 1
         for source, word in zip(encoded, targets, strict=True):
-            before = [config.decoder_start_token_id, *self.sentinel]
-            positions = tuple(range(len(before) - 1, len(before) - 1 + len(word)))
-            ids = (*before, *word[:-1])
+            positions = tuple(range(first_position, first_position + len(word)))
+            ids = (*leading_ids, *word[:-1])
             yield [WordRow(tuple(source.ids), ids, (), positions, tuple(word))]
 
 
@@ -217,18 +236,18 @@ def _word(prompt: Prompt) -> str:
 def tokens_in(text: Encoded, span: tuple[int, int]) -> list[int]:
     """Return the positions of the tokens that have characters of a span."""
     start, end = span
-    return [
-        position
-        for position, ((first, last), special) in enumerate(
-            zip(text.offsets, text.special, strict=True)
-        )
-        if not special and first < end and last > start
-    ]
+    positions = []
+    tokens = zip(text.offsets, text.special, strict=True)
+    for position, ((token_start, token_end), is_special) in enumerate(tokens):
+        if not is_special and token_start < end and token_end > start:
+            positions.append(position)
+    return positions
 
 
-# task of the head -> scorer of words
+# Task of the head -> scorer of words. A head that fills masks and generates reads both sides of a
+# token, so that filling masks comes first.
 WORD_SCORERS: Mapping[str, type[WordScorer]] = {
-    "fill-mask": MaskedWords,  # before the next: a head with both reads both sides of a token
+    "fill-mask": MaskedWords,
     "generate": CausalWords,
     "seq2seq": TargetWords,
 }
@@ -236,4 +255,5 @@ WORD_SCORERS: Mapping[str, type[WordScorer]] = {
 
 def word_scorer(checkpoint: "Checkpoint") -> type[WordScorer]:
     """Return the scorer of words of a checkpoint, whose head predicts tokens."""
-    return next(kind for task, kind in WORD_SCORERS.items() if task in checkpoint.head.tasks)
+    scorers = [scorer for task, scorer in WORD_SCORERS.items() if task in checkpoint.head.tasks]
+    return scorers[0]

@@ -3,7 +3,7 @@
 import os.path
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +28,10 @@ class Prompt:
 
     def before(self, slot: str) -> str:
         """Return the part before a slot; all of it without that slot."""
-        return self.text[: self.spans[slot][0]] if slot in self.spans else self.text
+        if slot not in self.spans:
+            return self.text
+        start, _ = self.spans[slot]
+        return self.text[:start]
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class Template:
     """A text with slots ``{text}``, ``{text_pair}`` and ``{label}``, each at most once."""
 
     source: str  # the text as it was given
-    # texts and the slot that follows each; ``None`` at the end
+    # Texts, and the slot that follows each; ``None`` at the end.
     parts: tuple[tuple[str, str | None], ...]
 
     @classmethod
@@ -52,15 +55,18 @@ class Template:
         slots = [name for _, name, _, _ in parsed if name is not None]
         for name in slots:
             if name not in SLOTS:
+                all_slots = ", ".join(f"{{{slot}}}" for slot in SLOTS)
                 raise UsageError(
                     f"the template has the slot {{{name}}}, which is unknown",
-                    did_you_mean(name, SLOTS)
-                    or f"slots are {', '.join(f'{{{s}}}' for s in SLOTS)}",
+                    did_you_mean(name, SLOTS) or f"slots are {all_slots}",
                 )
-        if any(form or conversion for _, _, form, conversion in parsed):
+        if any(format_spec or conversion for _, _, format_spec, conversion in parsed):
             raise UsageError(f"the template {source!r:.200} formats a slot", "only name it")
-        if repeated := [name for k, name in enumerate(slots) if name in slots[:k]]:
-            raise UsageError(f"the template has the slot {{{repeated[0]}}} twice", "leave one out")
+        repeated_slot = first_repeated(slots)
+        if repeated_slot is not None:
+            raise UsageError(
+                f"the template has the slot {{{repeated_slot}}} twice", "leave one out"
+            )
         if TEXT not in slots:
             raise UsageError(
                 f"the template {source!r:.200} has no slot {{text}}", f"write it as in {EXAMPLE!r}"
@@ -99,26 +105,36 @@ class Template:
         """Whether no text follows the label, except for punctuation and spaces."""
         if self.slots[-1:] != (LABEL,):
             return False
-        rest = self.parts[-1][0] if self.parts[-1][1] is None else ""
-        return not re.search(r"\w", rest)
+        last_text, last_slot = self.parts[-1]
+        if last_slot is not None:
+            return True
+        return not re.search(r"\w", last_text)
 
     def fill(
         self, text: str, pair: str | None = None, label: str = "", *, before: str = ""
     ) -> Prompt:
         """Return the prompt of a text, after the text ``before``."""
         values = {TEXT: text, PAIR: pair or "", LABEL: label}
-        filled = before
+        prompt = before
         spans = dict[str, tuple[int, int]]()
         for literal, slot in self.parts:
-            filled += literal
+            prompt += literal
             if slot is not None:
-                spans[slot] = (len(filled), len(filled) + len(values[slot]))
-                filled += values[slot]
-        return Prompt(filled, spans)
+                spans[slot] = (len(prompt), len(prompt) + len(values[slot]))
+                prompt += values[slot]
+        return Prompt(prompt, spans)
+
+
+def first_repeated(names: Sequence[str]) -> str | None:
+    """Return the first name that occurs again, or ``None``."""
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            return name
+    return None
 
 
 def resolve_label_words(setting: str | Mapping[str, str]) -> dict[str, str]:
-    """Return label -> its word, of a setting; raises ``UsageError`` if there are none."""
+    """Return the words that a setting has for labels; raises ``UsageError`` if there are none."""
     if not setting:
         raise UsageError("there are no label words", "give --label-words LABEL=WORD,...")
     if isinstance(setting, str):
@@ -127,27 +143,27 @@ def resolve_label_words(setting: str | Mapping[str, str]) -> dict[str, str]:
 
 
 def read_label_words(value: str) -> dict[str, str]:
-    """Return label -> its word, of ``LABEL=WORD,...``, of words that are labels, or of JSON."""
+    """Return label -> word from ``LABEL=WORD,...``, words that are labels, or JSON."""
     if value.lstrip().startswith("{"):
-        words = dict(parse_json(value.encode(), "--label-words"))
-    else:
-        pairs = [part.partition("=") for part in value.split(",")]
-        names = [name.strip() for name, _, _ in pairs]
-        if repeated := [name for k, name in enumerate(names) if name in names[:k]]:
-            raise UsageError(f"the label {repeated[0]!r} has two words", "name each label once")
-        words = {
-            name: word.strip() if sign else name
-            for name, (_, sign, word) in zip(names, pairs, strict=True)
-        }
+        return require_label_words(dict(parse_json(value.encode(), "--label-words")))
+    words: dict[str, str] = {}
+    for part in value.split(","):
+        name, sign, word = part.partition("=")
+        label = name.strip()
+        if label in words:
+            raise UsageError(f"the label {label!r} has two words", "name each label once")
+        # A word without a sign is its own label.
+        words[label] = word.strip() if sign else label
     return require_label_words(words)
 
 
 def require_label_words(words: dict[str, str]) -> dict[str, str]:
-    """Return label -> its word, if there are two labels or more, with different words."""
-    if wrong := [n for n, word in words.items() if not (isinstance(word, str) and word and n)]:
-        raise UsageError(
-            f"the label {wrong[0]!r} has no word", "write LABEL=WORD, with commas between labels"
-        )
+    """Return label -> word, if there are two labels or more, with different words."""
+    for label, word in words.items():
+        if not isinstance(word, str) or not word or not label:
+            raise UsageError(
+                f"the label {label!r} has no word", "write LABEL=WORD, with commas between labels"
+            )
     if len(words) < 2:
         (label,) = words or ("none",)
         raise UsageError(
@@ -159,11 +175,12 @@ def require_label_words(words: dict[str, str]) -> dict[str, str]:
             f"there are {len(words):,} label words", f"give at most {MAX_CONFIG_LABELS:,}"
         )
     for label, word in words.items():
-        if other := [name for name, same in words.items() if same == word and name != label]:
-            raise UsageError(
-                f"the labels {label!r} and {other[0]!r} have the same word {word!r}",
-                "give each label a word of its own",
-            )
+        for other_label, other_word in words.items():
+            if other_label != label and other_word == word:
+                raise UsageError(
+                    f"the labels {label!r} and {other_label!r} have the same word {word!r}",
+                    "give each label a word of its own",
+                )
     return words
 
 
@@ -182,5 +199,5 @@ def word_of(words: Mapping[str, str], label: str, location: str) -> str:
 def find_label(words: Mapping[str, str], generated: str) -> str | None:
     """Return the label whose word a generated text begins with, the longest of several."""
     text = generated.strip().casefold()
-    found = [label for label, word in words.items() if text.startswith(word.strip().casefold())]
-    return max(found, key=lambda label: len(words[label]), default=None)
+    matches = [label for label, word in words.items() if text.startswith(word.strip().casefold())]
+    return max(matches, key=lambda label: len(words[label]), default=None)

@@ -184,6 +184,7 @@ class SpanSearch:
 def _extend_to_words(pair: Encoded, context: str, part: range, span: Span) -> dict[str, Any]:
     """Return the words of a span, as far as they are in a window."""
     words = pair.word_ids
+    offsets = pair.offsets
     first_token = span.start
     last_token = span.end
     if words[first_token] is not None and words[last_token] is not None:
@@ -191,8 +192,8 @@ def _extend_to_words(pair: Encoded, context: str, part: range, span: Span) -> di
             first_token -= 1
         while last_token + 1 < part.stop and words[last_token + 1] == words[span.end]:
             last_token += 1
-    start = pair.offsets[first_token][0]
-    end = pair.offsets[last_token][1]
+    start = offsets[first_token][0]
+    end = offsets[last_token][1]
     return {"answer": context[start:end], "score": span.score, "start": start, "end": end}
 
 

@@ -75,14 +75,19 @@ class ZeroShot(BatchTask):
             self.contradiction = contradiction_id(self.checkpoint, self.entailment)
 
     @override
-    def tokenize(self, records: list[TextExample], before: int) -> list[EncodedExample]:
+    def tokenize(self, records: list[TextExample], first_row: int) -> list[EncodedExample]:
         """Return the tokens of each text with all hypotheses."""
-        pairs: list[Text] = [(record.text, text) for record in records for text in self.hypotheses]
-        encoded = iter(self.encode(pairs))
-        return [
-            EncodedExample(record, EncodedTexts([next(encoded) for _ in self.hypotheses]), number)
-            for number, record in enumerate(records, before)
-        ]
+        pairs: list[Text] = []
+        for record in records:
+            for hypothesis in self.hypotheses:
+                pairs.append((record.text, hypothesis))
+        encoded = self.encode(pairs)
+        items = []
+        for number, record in enumerate(records):
+            start = number * len(self.hypotheses)
+            record_texts = EncodedTexts(encoded[start : start + len(self.hypotheses)])
+            items.append(EncodedExample(record, record_texts, first_row + number))
+        return items
 
     @override
     def encode(self, texts: "Sequence[Text]") -> "list[Encoded]":

@@ -17,7 +17,7 @@ from zoo.inference.processing.table_records import ColumnNames, InputColumns
 from zoo.overrides import override
 
 CHOICES = "choices"  # key of a record
-# default column -> names in published tables, which stand for it where it is missing
+# Default column -> names in published tables, which replace it where it is missing.
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "context": ("ctx", "article", "sent1"),
     "question": ("start", "sent2"),
@@ -25,7 +25,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "label": ("answer", "answerKey"),
 }
 NUMBERED = re.compile(r"(?:ending|choice|option)([0-9]+)")  # columns of one choice each
-BLANK = re.compile(r"_+")  # in a question, the place of the choice
+BLANK = re.compile(r"_+")  # the place of the choice in a question
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class ChoiceColumns:
     text: str = "context"
     pair: str | None = None  # column of the question, or of the beginning that the choices continue
     label: str = "label"  # column of the correct choice
-    # column of lists of choices, or columns of one choice each; empty to find them
+    # Column of lists of choices, or columns of one choice each; empty to find them.
     choices: tuple[str, ...] = ()
 
 
@@ -61,20 +61,25 @@ class ChoiceSample:
 
 
 def choice_texts(context: str, question: str, choices: Sequence[str]) -> list[tuple[str, str]]:
-    """Return for each choice the context, and the question with the choice."""
-    # A choice replaces a blank, ``_``, in the question, or else follows it after a space, as in
-    # utils_multiple_choice.py of transformers' examples. Nothing else is added or removed: white
-    # space of choices counts, because byte-level tokenizers read it.
+    """Return for each choice the context, and the question with the choice.
+
+    A choice replaces a blank, ``_``, in the question, or else follows it after a space, as in
+    utils_multiple_choice.py of transformers' examples. Nothing else is added or removed: white
+    space of choices counts, because byte-level tokenizers read it.
+    """
     parts = BLANK.split(question)
     if len(parts) > 1:
         return [(context, choice.join(parts)) for choice in choices]
-    before = f"{question} " if question else ""
-    return [(context, f"{before}{choice}") for choice in choices]
+    prefix = f"{question} " if question else ""
+    return [(context, f"{prefix}{choice}") for choice in choices]
 
 
 def review_choice(sample: ChoiceSample) -> Reviewed:
     """Return what is reviewed of a question with choices."""
-    texts = [sample.context, *([sample.question] if sample.question else []), *sample.choices]
+    texts = [sample.context]
+    if sample.question:
+        texts.append(sample.question)
+    texts += sample.choices
     return Reviewed(texts, (sample.label,))
 
 
@@ -83,11 +88,13 @@ def read_choices(
     columns: ChoiceColumns | None = None,
     problems: RowProblems | None = None,
 ) -> list[ChoiceSample]:
-    """Return the multiple-choice questions of tables."""
-    # Default columns are ``context``, ``question`` (optional), ``choices`` and ``label``, or the
-    # names of ``ALIASES`` where they are missing. Choices are a list (as JSON text in TSV and CSV),
-    # or in columns such as ``ending0``, ``ending1``. A label is an index from 0, a letter from A,
-    # or the text of a choice.
+    """Return the multiple-choice questions of tables.
+
+    Default columns are ``context``, ``question`` (optional), ``choices`` and ``label``, or the
+    names of ``ALIASES`` where they are missing. Choices are a list (as JSON text in TSV and CSV),
+    or in columns such as ``ending0``, ``ending1``. A label is an index from 0, a letter from A, or
+    the text of a choice.
+    """
     return list(iter_choices(paths, columns, problems))
 
 
@@ -97,57 +104,68 @@ def iter_choices(
     problems: RowProblems | None = None,
 ) -> Iterator[ChoiceSample]:
     """Yield the multiple-choice questions of tables; see ``read_choices``."""
-    return iter_files(
-        paths, lambda file, found: _samples(file, columns or ChoiceColumns(), found), problems
-    )
+    choice_columns = columns or ChoiceColumns()
+
+    def read(file: Path, file_problems: RowProblems) -> Iterator[ChoiceSample]:
+        return _samples(file, choice_columns, file_problems)
+
+    return iter_files(paths, read, problems)
 
 
 def _samples(file: Path, columns: ChoiceColumns, problems: RowProblems) -> Iterator[ChoiceSample]:
     names = resolve_columns(columns, column_names(file))
-    pair = [] if names.pair is None else [names.pair]
 
     def sample(row: Row) -> ChoiceSample:
         location = row.location
         values = row.values
         cells = [values[name] for name in names.choices]
-        choices, letters = parse_choices(cells, f"{location}: {names.choices[0]}")
-        return ChoiceSample(
-            row.text(names.text),
-            row.text(pair[0]) if pair else "",
-            choices,
-            _index(values[names.label], choices, letters, f"{location}: {names.label}"),
-            location,
-        )
+        choices, choice_names = parse_choices(cells, f"{location}: {names.choices[0]}")
+        context = row.text(names.text)
+        question = "" if names.pair is None else row.text(names.pair)
+        label_location = f"{location}: {names.label}"
+        label = _index(values[names.label], choices, choice_names, label_location)
+        return ChoiceSample(context, question, choices, label, location)
 
-    read = [names.text, *pair, *names.choices, names.label]
-    return problems.checked(read_rows(file, read, problems), sample)
+    required_columns = [names.text]
+    if names.pair is not None:
+        required_columns.append(names.pair)
+    required_columns += [*names.choices, names.label]
+    return problems.checked(read_rows(file, required_columns, problems), sample)
 
 
 def resolve_columns(columns: ChoiceColumns, present: Sequence[str]) -> ChoiceColumns:
     """Return the columns of a table, with aliases in place of defaults that are missing."""
 
     def resolve(name: str) -> str:
-        names = (name, *ALIASES.get(name, ()))
-        return next((known for known in names if known in present), name)
+        for alias in (name, *ALIASES.get(name, ())):
+            if alias in present:
+                return alias
+        return name
 
     text = resolve(columns.text)
+    pair = columns.pair
     question = resolve("question")
-    pair = question if question in present and question != text else None
+    if not pair and question in present and question != text:
+        pair = question
     return replace(
         columns,
         text=text,
-        pair=columns.pair or pair,
+        pair=pair or None,
         label=resolve(columns.label),
         choices=columns.choices or _choice_columns(present, resolve("choices")),
     )
 
 
-def _choice_columns(present: Sequence[str], lists: str) -> tuple[str, ...]:
-    numbers = {name: NUMBERED.fullmatch(name) for name in present}
-    single = {name: int(match[1]) for name, match in numbers.items() if match}
-    if lists in present or len(single) < 2:
-        return (lists,)
-    return tuple(sorted(single, key=lambda name: single[name]))
+def _choice_columns(present: Sequence[str], list_column: str) -> tuple[str, ...]:
+    """Return the column of lists of choices, or else the columns of one choice each."""
+    numbers = {}
+    for name in present:
+        match = NUMBERED.fullmatch(name)
+        if match:
+            numbers[name] = int(match[1])
+    if list_column in present or len(numbers) < 2:
+        return (list_column,)
+    return tuple(sorted(numbers, key=numbers.__getitem__))
 
 
 def parse_choices(cells: list[Any], location: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -166,11 +184,15 @@ def parse_choices(cells: list[Any], location: str) -> tuple[tuple[str, ...], tup
 
 
 def _index(value: Any, choices: Sequence[str], names: Sequence[str], location: str) -> int:
-    numbers = list(map(str, range(len(choices))))
-    letters = [chr(ord("A") + number) for number in range(min(len(choices), 26))]
-    stripped = [choice.strip() for choice in choices]
+    """Return the index of the choice that a label is: by its name, or its number or text."""
+    labellings: list[Sequence[str]] = [names]
+    if not names:
+        numbers = list(map(str, range(len(choices))))
+        letters = [chr(ord("A") + number) for number in range(min(len(choices), 26))]
+        stripped_choices = [choice.strip() for choice in choices]
+        labellings = [numbers, letters, choices, stripped_choices]
     if not isinstance(value, bool) and value is not None:
-        for labels in (names,) if names else (numbers, letters, choices, stripped):
+        for labels in labellings:
             for text in (str(value), str(value).strip()):
                 if text in labels:
                     return list(labels).index(text)
@@ -194,11 +216,13 @@ class ChoiceInput(InputColumns):
 
     @override
     def find(self, path: Path, present: Sequence[str], keys: RecordKeys) -> ColumnNames:
-        # a table may lack choices, which options then give
-        asked = ChoiceColumns(self.text or keys.pair[0], self.pair, choices=self.choices)
-        found = resolve_columns(asked, present)
-        has_choices = self.choices or set(found.choices) <= set(present)
-        return ColumnNames(found.text, found.pair, found.choices if has_choices else ())
+        columns = ChoiceColumns(self.text or keys.pair[0], self.pair, choices=self.choices)
+        names = resolve_columns(columns, present)
+        # A table may lack choices, which options then give.
+        choices: tuple[str, ...] = ()
+        if self.choices or set(names.choices) <= set(present):
+            choices = names.choices
+        return ColumnNames(names.text, names.pair, choices)
 
     @override
     def extra(self, values: Mapping[str, Any], names: ColumnNames, location: str) -> dict[str, Any]:
@@ -206,4 +230,5 @@ class ChoiceInput(InputColumns):
         if not names.others:
             return {}
         cells = [values[name] for name in names.others]
-        return {CHOICES: list(parse_choices(cells, f"{location}: {names.others[0]}")[0])}
+        choices, _ = parse_choices(cells, f"{location}: {names.others[0]}")
+        return {CHOICES: list(choices)}

@@ -1,6 +1,5 @@
 """Evaluation of generated texts on tables of sources and targets."""
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -32,12 +31,13 @@ if TYPE_CHECKING:
 
 
 class Seq2SeqEvaluation(Evaluation):
-    """Exact match of generated texts and loss of the targets, and for GLUE its metrics."""
+    """Exact match of generated texts and loss of the targets, and for GLUE its metrics.
 
-    # ``exact_match`` is the fraction of samples whose generated text equals the target, ignoring
-    # white space at both ends. ``loss`` is the mean negative log-likelihood in nats of the targets'
-    # tokens, including the end-of-sequence token, and ``accuracy`` the fraction of them that are
-    # predicted from the target's earlier tokens. Intervals are over samples.
+    ``exact_match`` is the fraction of samples whose generated text equals the target, ignoring
+    white space at both ends. ``loss`` is the mean negative log-likelihood in nats of the targets'
+    tokens, including the end-of-sequence token, and ``accuracy`` the fraction of them that are
+    predicted from the target's earlier tokens. Intervals are over samples.
+    """
 
     name: ClassVar[str] = "seq2seq"
     needs: "ClassVar[tuple[Need, ...]]" = ("generation",)
@@ -84,10 +84,18 @@ class Seq2SeqEvaluation(Evaluation):
         cls, data: Sequence[Path], options: Mapping[str, Any]
     ) -> tuple[list[Path], dict[str, Any]]:
         """Return the files, such as the tables of ``glue/NAME=DIR``, and the prefix by name."""
-        named = [split_name(path) for path in glue_tables([str(path) for path in data], "dev")]
         columns = Columns(options.get("text", "text"), pair=options.get("pair"))
-        prefixes = {name: form_of(name, columns).prefix for name, _ in named if name}
-        return [Path(file) for _, file in named], {"prefix": prefixes} if prefixes else {}
+        files = []
+        prefixes = {}
+        for table in glue_tables([str(path) for path in data], "dev"):
+            name, file = split_name(table)
+            files.append(Path(file))
+            if name:
+                prefixes[name] = form_of(name, columns).prefix
+        settings: dict[str, Any] = {}
+        if prefixes:
+            settings["prefix"] = prefixes
+        return files, settings
 
     def form(self, name: str) -> TextForm:
         """Return the form of a data set, as in fine-tuning."""
@@ -97,7 +105,10 @@ class Seq2SeqEvaluation(Evaluation):
     @override
     def mistake(cls, row: Prediction) -> float | None:
         """Return the loss of the target, which runs lack, if another text was generated."""
-        return None if row["correct"] else row.get("loss", 1.0)
+        if row["correct"]:
+            return None
+        loss: float = row.get("loss", 1.0)
+        return loss
 
     @override
     def measure(self, files: Sequence[Path]) -> Result:
@@ -107,12 +118,15 @@ class Seq2SeqEvaluation(Evaluation):
         samples = self.samples(
             lambda problems: iter_text_to_text(paths, self.form, None, problems), review_target
         )
-        names = {sample.dataset for sample in samples}  # which finds what cannot be read
-        form = self.form(names.pop()) if len(names) == 1 else TextForm(self.columns)
+        # This reads all samples, and so finds what cannot be used.
+        names = {sample.dataset for sample in samples}
+        form = TextForm(self.columns)
+        if len(names) == 1:
+            form = self.form(names.pop())
         scores = self.scorer.stream_scores(self._rows(samples))
-        values_of = ([-score.log_prob, score.correct, score.tokens] for _, score in scores)
+        score_values = ([-score.log_prob, score.correct, score.tokens] for _, score in scores)
         self._cut_targets = 0
-        table = np.fromiter(values_of, np.dtype((np.float64, (3,))))
+        table = np.fromiter(score_values, np.dtype((np.float64, (3,))))
         if self._cut_targets:
             self.warn(
                 [
@@ -138,14 +152,21 @@ class Seq2SeqEvaluation(Evaluation):
     def _generated(
         self, samples: Iterable[TextToText], form: TextForm, table: "NDArray[Any]"
     ) -> "tuple[NDArray[np.bool_], GeneratedLabels]":
-        """Return which generated texts equal the targets, and the labels that both are."""
-        # White space at the ends of a text does not count. ``table`` has the negative
-        # log-likelihood of each target, its correct tokens and its tokens, (samples, 3).
+        """Return which generated texts equal the targets, and the labels that both are.
+
+        White space at the ends of a text does not count.
+
+        Args:
+            samples: the samples.
+            form: their form.
+            table: the negative log-likelihood of each target, the number of its correct tokens, and
+                of all its tokens, (samples, 3).
+        """
         import numpy as np
 
         limit = self.max_new_tokens or None
-        stored = self.checkpoint.model.generation
-        if limit is None and not {"max_new_tokens", "max_length"} & stored.keys():
+        settings = self.checkpoint.model.generation
+        if limit is None and "max_new_tokens" not in settings and "max_length" not in settings:
             limit = min(int(table[:, 2].max()), MAX_NEW_TOKENS)
         task = Seq2SeqGeneration(
             self.checkpoint,
@@ -157,9 +178,9 @@ class Seq2SeqEvaluation(Evaluation):
         )
         numbers = {word: number for number, word in enumerate(form.words.values())}
 
-        def compared() -> Iterator[tuple[bool, int, int, float, float]]:
+        def compare() -> Iterator[tuple[bool, int, int, float, float]]:
             records = (TextExample(s.source, location=s.location) for s in samples)
-            generated = (added["generated"].strip() for _, added in task.stream(records))
+            generated = (result["generated"].strip() for _, result in task.stream(records))
             losses = iter(table[:, 0] / table[:, 2])
 
             def row(sample: TextToText, text: str) -> Prediction:
@@ -175,10 +196,11 @@ class Seq2SeqEvaluation(Evaluation):
             observed = self.observed(samples, generated, row)
             for sample, text in zip(samples, observed, strict=True):
                 target = sample.target.strip()
-                words = numbers.get(target, NO_LABEL), numbers.get(text, NO_LABEL)
-                yield target == text, *words, sample.number, number_of(text)
+                target_word = numbers.get(target, NO_LABEL)
+                predicted_word = numbers.get(text, NO_LABEL)
+                yield target == text, target_word, predicted_word, sample.number, number_of(text)
 
-        columns = np.fromiter(compared(), "?, i8, i8, f8, f8")
+        columns = np.fromiter(compare(), "?, i8, i8, f8, f8")
         exact, *labels = (columns[name] for name in columns.dtype.names or ())
         return exact, GeneratedLabels(*labels)
 
@@ -186,18 +208,21 @@ class Seq2SeqEvaluation(Evaluation):
         """Yield the row of each sample; samples are tokenized in chunks and then dropped."""
         import numpy as np
 
-        encode = self.scorer.tokenizer.encode
-        numbers = itertools.count()
+        scorer = self.scorer
+        number = 0
         for chunk in batched(samples, TEXTS_AT_ONCE):
-            sources = encode(
-                [s.source for s in chunk], max_tokens=self.scorer.max_tokens, offsets=False
+            source_texts = [sample.source for sample in chunk]
+            sources = scorer.tokenizer.encode(
+                source_texts, max_tokens=scorer.max_tokens, offsets=False
             )
-            most = self.scorer.decoder_limit
-            targets = self.scorer.target_tokenizer.encode(
-                [s.target for s in chunk], max_tokens=most, offsets=False
+            target_texts = [sample.target for sample in chunk]
+            targets = scorer.target_tokenizer.encode(
+                target_texts, max_tokens=scorer.decoder_limit, offsets=False
             )
-            self._cut_targets += sum(target.truncated > 0 for target in targets)
-            for text, target in zip(sources, targets, strict=True):
+            for source, target in zip(sources, targets, strict=True):
+                if target.truncated > 0:
+                    self._cut_targets += 1
                 labels = np.array(target.ids, np.int64)
-                ids = np.concatenate([[self.scorer.start_id], labels[:-1]])
-                yield ScoredRow(ids, (), np.arange(len(ids)), labels, next(numbers), text.ids)
+                ids = np.concatenate([[scorer.start_id], labels[:-1]])
+                yield ScoredRow(ids, (), np.arange(len(ids)), labels, number, source.ids)
+                number += 1

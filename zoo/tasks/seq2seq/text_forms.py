@@ -14,7 +14,7 @@ from zoo.data.readers.problems import RowError
 from zoo.errors import UsageError
 
 Texts = str | Mapping[str, str] | None  # a text for all data sets, or by their names
-STEPS = 5  # of numbers as targets, between two whole ones
+STEPS = 5  # values of numbers as targets from one whole number to the next
 
 
 @dataclass(frozen=True)
@@ -24,16 +24,18 @@ class TextForm:
     columns: Columns  # texts in their order in the source, and the label
     prefix: str = ""  # text before the first text
     pair_prefix: str = ""  # text between the two texts of a pair, after a space
-    # label -> its word; without words, a label is the target itself
+    # Label -> its word; without words, a label is the target itself.
     words: Mapping[str, str] = field(default_factory=dict)
-    # whether labels are numbers, which become multiples of 0.2 with one decimal
+    # Whether labels are numbers, which become multiples of 0.2 with one decimal.
     rounded: bool = False
-    metrics: tuple[str, ...] = ()  # in addition to ``exact_match``
+    metrics: tuple[str, ...] = ()  # metrics in addition to ``exact_match``
 
     @property
     def default_metric(self) -> str | None:
         """Metric that selects the best checkpoint, or ``None`` for ``exact_match``."""
-        return self.metrics[0] if self.metrics and self.metrics[0] != "f1" else None
+        if not self.metrics or self.metrics[0] == "f1":
+            return None
+        return self.metrics[0]
 
     @property
     def classes(self) -> int | None:
@@ -42,8 +44,10 @@ class TextForm:
 
     def source(self, sample: Sample) -> str:
         """Return the source of a sample."""
-        first = f"{self.prefix}{sample.text}"
-        return first if sample.pair is None else f"{first} {self.pair_prefix}{sample.pair}"
+        source = f"{self.prefix}{sample.text}"
+        if sample.pair is not None:
+            source += f" {self.pair_prefix}{sample.pair}"
+        return source
 
     def target(self, sample: Sample) -> str:
         """Return the target of a sample."""
@@ -65,23 +69,32 @@ class TextForm:
 
 
 def glue_form(name: str) -> TextForm:
-    """Return the form of a task of GLUE, such as ``glue/mrpc``."""
-    # GLUE has the forms of Raffel et al. 2020 (arXiv:1910.10683, appendix D, and ``glue`` and
-    # ``stsb`` of data/preprocessors.py in the released code).
+    """Return the form of a task of GLUE, such as ``glue/mrpc``.
+
+    GLUE has the forms of Raffel et al. 2020 (arXiv:1910.10683, appendix D, and ``glue`` and
+    ``stsb`` of data/preprocessors.py in the released code).
+    """
     task = glue_task(name)
-    short = name.removeprefix(PREFIX)
+    short_name = name.removeprefix(PREFIX)
     if not task.keys:
         raise UsageError(
             f"{name} has no form as text: in the paper's, the model names the noun of a pronoun",
             "leave it out",
         )
     columns = dict(zip(task.keys, (task.text, task.pair), strict=False))
-    first, *rest = sorted(columns)  # as in the released code
-    pair = rest[0] if rest else None
+    # As in the released code, texts are in the alphabetical order of their keys.
+    keys = sorted(columns)
+    text_key = keys[0]
+    pair_column = None
+    pair_prefix = ""
+    if len(keys) > 1:
+        pair_key = keys[1]
+        pair_column = columns[pair_key]
+        pair_prefix = f"{pair_key}: "
     return TextForm(
-        Columns(columns[first] or "", task.label, None if pair is None else columns[pair]),
-        f"{short} {first}: ",
-        "" if pair is None else f"{pair}: ",
+        Columns(columns[text_key] or "", task.label, pair_column),
+        prefix=f"{short_name} {text_key}: ",
+        pair_prefix=pair_prefix,
         words=task.words,
         rounded=task.kind == "regression",
         metrics=tuple(metric for metric in task.metrics if metric != "accuracy"),
@@ -91,23 +104,31 @@ def glue_form(name: str) -> TextForm:
 def form_of(
     name: str, columns: Columns, prefix: Texts = None, pair_prefix: Texts = None
 ) -> TextForm:
-    """Return the form of a data set."""
-    # ``glue/NAME`` has its own. By default, a prefix is the name of the data set, and pairs are as
-    # in GLUE: ``NAME TEXT: ... PAIR: ...``, with names of columns.
+    """Return the form of a data set.
+
+    ``glue/NAME`` has its own. By default, a prefix is the name of the data set, and pairs are as in
+    GLUE: ``NAME TEXT: ... PAIR: ...``, with names of columns.
+    """
     if name.startswith(PREFIX):
         return glue_form(name)
     if columns.pair is None:
-        return TextForm(columns, _text(name, prefix, f"{name}: " if name else ""))
-    first = f"{name} {columns.text}: ".lstrip()
+        default_prefix = f"{name}: " if name else ""
+        return TextForm(columns, _text_for(name, prefix, default_prefix))
+    default_prefix = f"{name} {columns.text}: ".lstrip()
     return TextForm(
-        columns, _text(name, prefix, first), _text(name, pair_prefix, f"{columns.pair}: ")
+        columns,
+        _text_for(name, prefix, default_prefix),
+        _text_for(name, pair_prefix, f"{columns.pair}: "),
     )
 
 
-def _text(name: str, texts: Texts, default: str) -> str:
+def _text_for(name: str, texts: Texts, default: str) -> str:
+    """Return the text for a data set."""
     if isinstance(texts, str):
         return texts
-    return (texts or {}).get(name, default)
+    if texts is None:
+        return default
+    return texts.get(name, default)
 
 
 def glue_tables(paths: Sequence[str], split: Literal["train", "dev"]) -> list[str]:
@@ -118,6 +139,7 @@ def glue_tables(paths: Sequence[str], split: Literal["train", "dev"]) -> list[st
         if not (name.startswith(PREFIX) and os.path.isdir(folder)):
             tables.append(path)
             continue
-        train, dev = glue_files(glue_task(name), Path(folder))
-        tables += [f"{name}={file}" for file in ((train,) if split == "train" else dev)]
+        train_file, dev_files = glue_files(glue_task(name), Path(folder))
+        files = [train_file] if split == "train" else dev_files
+        tables += [f"{name}={file}" for file in files]
     return tables

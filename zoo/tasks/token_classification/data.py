@@ -32,7 +32,7 @@ CONLLU_COLUMNS = (
     "deps",
     "misc",
 )
-# scheme -> prefixes of the last word of a span, of a span of one word, and inside if not ``I``
+# Scheme -> prefixes of the last word of a span, of a span of one word, and inside if not ``I``.
 SCHEMES = {"BIOES": ("E", "S"), "BILOU": ("L", "U"), "BMES": ("E", "S", "M")}
 
 
@@ -60,13 +60,15 @@ class WordsSample:
 def read_words(
     paths: Iterable[str | Path], columns: Columns, problems: RowProblems | None = None
 ) -> list[WordsSample]:
-    """Return the sentences of files."""
-    # JSON lines and Parquet have a list of words and a list of labels in each row. Any other file
-    # is in CoNLL columns, separated by tabs or spaces: a word in each line, a blank line after each
-    # sentence. Columns are counted from 1; by default words are in the first and labels in the last
-    # one. In CoNLL-U files, ``.conllu``, columns also have the names of that format, and default to
-    # form and universal part of speech. There, lines with ``#`` are comments, and words that the
-    # annotation splits or adds are left out. A sentence with an error is left out as a whole.
+    """Return the sentences of files.
+
+    JSON lines and Parquet have a list of words and a list of labels in each row. Any other file is
+    in CoNLL columns, separated by tabs or spaces: a word in each line, a blank line after each
+    sentence. Columns are counted from 1; by default words are in the first and labels in the last
+    one. In CoNLL-U files, ``.conllu``, columns also have the names of that format, and default to
+    form and universal part of speech. There, lines with ``#`` are comments, and words that the
+    annotation splits or adds are left out. A sentence with an error is left out as a whole.
+    """
     return list(iter_words(paths, columns, problems))
 
 
@@ -75,14 +77,15 @@ def iter_words(
 ) -> Iterator[WordsSample]:
     """Yield the sentences of files; see ``read_words``."""
 
-    def read(file: Path, found: RowProblems) -> Iterator[WordsSample]:
+    def read(file: Path, file_problems: RowProblems) -> Iterator[WordsSample]:
         suffix = suffix_of(file)
         if suffix not in (*JSON_LINES, PARQUET):
-            text, label = _column_numbers(file, columns, universal=suffix == CONLLU)
-            sentences = _line_groups(file, universal=suffix == CONLLU)
-            return found.checked(sentences, partial(_sentence, file, text, label))
-        rows = read_rows(file, [columns.text, columns.label], found)
-        samples = found.checked(rows, partial(_lists, columns=columns))
+            is_universal = suffix == CONLLU
+            text, label = _column_numbers(file, columns, universal=is_universal)
+            sentences = _line_groups(file, universal=is_universal)
+            return file_problems.checked(sentences, partial(_sentence, file, text, label))
+        rows = read_rows(file, [columns.text, columns.label], file_problems)
+        samples = file_problems.checked(rows, partial(_lists, columns=columns))
         return (sample for sample in samples if sample.words)
 
     return iter_files(paths, read, problems, "words", "give labelled words")
@@ -106,7 +109,7 @@ def _lists(row: Row, *, columns: Columns) -> WordsSample:
 
 
 def _line_groups(file: Path, *, universal: bool) -> Iterator[list[tuple[int, list[str]]]]:
-    """Yield the lines of each sentence, as their numbers and cells."""
+    """Yield the lines of each sentence, as their numbers and cells; see ``read_words``."""
     lines = list[tuple[int, list[str]]]()
     for number, line in enumerate(read_lines(file, rows=True), 1):
         if universal and line.startswith("#"):
@@ -116,10 +119,15 @@ def _line_groups(file: Path, *, universal: bool) -> Iterator[list[tuple[int, lis
                 yield lines
             lines = []
             continue
-        # a word may contain other white space, such as the thin space of a number
-        cells = line.split("\t") if "\t" in line else [cell for cell in line.split(" ") if cell]
-        cells = list(map(sys.intern, cells))  # words and labels repeat: a sentence may be the file
-        if not universal or is_number(cells[0]):  # otherwise 3-4 or 5.1: see above
+        if "\t" in line:
+            cells = line.split("\t")
+        else:
+            # A word may contain other white space, such as the thin space of a number.
+            cells = [cell for cell in line.split(" ") if cell]
+        # Words and labels repeat, and a sentence may be as long as the file.
+        cells = list(map(sys.intern, cells))
+        # Words that the annotation splits or adds have numbers such as 3-4 or 5.1.
+        if not universal or is_number(cells[0]):
             lines.append((number, cells))
     if lines:
         yield lines
@@ -130,22 +138,25 @@ def _sentence(
 ) -> WordsSample:
     words = list[str]()
     labels = list[str]()
+    label_column = "the last" if label < 0 else str(label + 1)
     for number, cells in lines:
         if len(cells) <= max(text, label, 1):
             raise RowError(
                 f"{file}:{number} has {len(cells)} columns, and word and label are in "
-                f"{text + 1} and {'the last' if label < 0 else label + 1}",
+                f"{text + 1} and {label_column}",
                 "correct the line, or name the columns by their numbers",
             )
         if "\0" in cells[text]:
             raise RowError(f"{file}:{number} has a NUL character")
         words.append(cells[text].strip(" "))
         labels.append(label_name(cells[label], f"{file}:{number}"))
-    first = lines[0][0]
-    last = lines[-1][0]
-    contiguous = last - first + 1 == len(lines)  # a range takes less memory
-    numbers = range(first, last + 1) if contiguous else tuple(number for number, _ in lines)
-    return WordsSample(tuple(words), tuple(labels), f"{file}:{first}", numbers)
+    first_line, _ = lines[0]
+    last_line, _ = lines[-1]
+    numbers: Sequence[int] = range(first_line, last_line + 1)
+    # A range takes less memory than the numbers, which have gaps where lines are left out.
+    if len(numbers) != len(lines):
+        numbers = tuple(number for number, _ in lines)
+    return WordsSample(tuple(words), tuple(labels), f"{file}:{first_line}", numbers)
 
 
 def _column_numbers(file: Path, columns: Columns, *, universal: bool) -> tuple[int, int]:
@@ -154,47 +165,59 @@ def _column_numbers(file: Path, columns: Columns, *, universal: bool) -> tuple[i
     defaults = {"text": 1, "label": 3} if universal else {"text": 0, "label": -1}
 
     def number(name: str, setting: str) -> int:
-        if name == setting:  # which is not set
+        if name == setting:  # The default of the setting.
             return defaults[setting]
         if is_number(name) and int(name) > 0:
             return int(name) - 1
         if name.lower() in names:
             return names.index(name.lower())
-        also = f", or named: {', '.join(names)}" if names else ""
-        raise UsageError(
-            f"{file} has no column {name!r}", f"columns of this file are counted from 1{also}"
-        )
+        hint = "columns of this file are counted from 1"
+        if names:
+            hint += f", or named: {', '.join(names)}"
+        raise UsageError(f"{file} has no column {name!r}", hint)
 
     return number(columns.text, "text"), number(columns.label, "label")
 
 
 def is_iob(labels: Iterable[str]) -> bool:
     """Return whether labels mark spans by ``B-`` and ``I-``, or by these letters without types."""
-    distinct = set(labels)
-    return marks_spans(distinct) and all(
-        name in ("B", "I", OUTSIDE) or name.startswith(("B-", "I-")) for name in distinct
-    )
+    distinct_labels = set(labels)
+    if not marks_spans(distinct_labels):
+        return False
+    for name in distinct_labels:
+        if name not in ("B", "I", OUTSIDE) and not name.startswith(("B-", "I-")):
+            return False
+    return True
 
 
 def marks_spans(labels: Iterable[str]) -> bool:
-    """Return whether labels mark spans, in the scheme IOB or one of ``SCHEMES``."""
-    # Prefixes come before or after the type. Labels without a type are those of one scheme, with
-    # ``O``; otherwise letters such as ``S`` and ``L`` may be anything.
-    distinct = set(labels)
-    prefixes = {split_tag(name)[0] for name in distinct}
-    bare = distinct.intersection(PREFIXES)
-    if bare and (bare != distinct - {OUTSIDE} or not {"I", OUTSIDE} <= distinct):
+    """Return whether labels mark spans, in the scheme IOB or one of ``SCHEMES``.
+
+    Prefixes come before or after the type. Labels without a type are those of one scheme, with
+    ``O``; otherwise letters such as ``S`` and ``L`` may be anything.
+    """
+    distinct_labels = set(labels)
+    if len(distinct_labels) < 2:
         return False
-    schemes = ({"B", "I"}, *(({"B", "I", *ends}) for ends in SCHEMES.values()))
-    is_scheme = any(prefixes <= {OUTSIDE, *scheme} for scheme in schemes)
-    return is_scheme and len(distinct) > 1 and bool(prefixes & {OUTSIDE, "B", "I"})
+    untyped_labels = distinct_labels.intersection(PREFIXES)
+    if untyped_labels:
+        has_types = untyped_labels != distinct_labels - {OUTSIDE}
+        if has_types or "I" not in distinct_labels or OUTSIDE not in distinct_labels:
+            return False
+    prefixes = {split_tag(name)[0] for name in distinct_labels}
+    if not prefixes & {OUTSIDE, "B", "I"}:
+        return False
+    iob = {OUTSIDE, "B", "I"}
+    return prefixes <= iob or any(prefixes <= iob.union(ends) for ends in SCHEMES.values())
 
 
 def repair_iob(labels: Sequence[str]) -> tuple[str, ...]:
-    """Return labels of the scheme IOB2, in which every span begins with ``B-``."""
-    # ``I-`` at the beginning of a span, as in the scheme IOB1, becomes ``B-``. In ``SCHEMES``, the
-    # last word of a span becomes ``I-``, and a span of one word ``B-``. A prefix after the type
-    # moves before it.
+    """Return labels of the scheme IOB2, in which every span begins with ``B-``.
+
+    ``I-`` at the beginning of a span, as in the scheme IOB1, becomes ``B-``. In ``SCHEMES``, the
+    last word of a span becomes ``I-``, and a span of one word ``B-``. A prefix after the type moves
+    before it.
+    """
     repaired = list[str]()
     previous = OUTSIDE
     previous_type = ""
@@ -230,11 +253,11 @@ class IobRepair:
     def __call__(self, sample: WordsSample) -> WordsSample:
         """Return a sample with repaired labels."""
         labels = repair_iob(sample.labels)
-        for before, after in zip(sample.labels, labels, strict=True):
-            if before == after:
+        for label, repaired_label in zip(sample.labels, labels, strict=True):
+            if label == repaired_label:
                 continue
-            prefix, _ = split_tag(before)
-            if before != prefix and not before.startswith(f"{prefix}-"):
+            prefix, _ = split_tag(label)
+            if label != prefix and not label.startswith(f"{prefix}-"):
                 self._moved += 1
             elif prefix == "I":
                 self._began += 1
@@ -275,9 +298,9 @@ def repair_samples(
 ) -> list[WordsSample]:
     """Return samples with repaired labels, see ``repair_iob``, and warn of changes."""
     repair = IobRepair(paths)
-    repaired = list(map(repair, samples))
+    repaired_samples = list(map(repair, samples))
     repair.warn()
-    return repaired
+    return repaired_samples
 
 
 def word_starts(words: Sequence[str]) -> list[int]:
@@ -306,13 +329,20 @@ def words_of_tokens(
     offsets: Sequence[tuple[int, int]],
     special: Sequence[bool],
 ) -> Iterator[tuple[int, int]]:
-    """Yield the indices of each token that is not special and of its word."""
-    # ``starts`` are positions of words and ``offsets`` start and end of tokens, in characters.
+    """Yield the indices of each token that is not special and of its word.
+
+    Args:
+        text: the text.
+        starts: positions of the words, in characters.
+        offsets: start and end of each token, in characters.
+        special: whether each token is special.
+    """
     import bisect
 
     for token, (start, end) in enumerate(offsets):
         if special[token] or start == end:
             continue
-        while start < end - 1 and text[start].isspace():  # some include the space before them
+        # Some tokens include the space before them.
+        while start < end - 1 and text[start].isspace():
             start += 1
         yield token, bisect.bisect_right(starts, start) - 1

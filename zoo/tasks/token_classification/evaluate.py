@@ -60,12 +60,13 @@ class ClassifyWords(ClassifyTokens):
 
 
 class TokenClassificationEvaluation(Evaluation):
-    """Accuracy of words, and precision, recall and F1 of entities or labels."""
+    """Accuracy of words, and precision, recall and F1 of entities or labels.
 
-    # A word's label is predicted at its first token. A word that was truncated, or has no token,
-    # counts as ``O``, or as wrong if labels do not mark spans. Spans in the data that begin with
-    # ``I-`` are repaired, and labels in BIOES or BILOU, of the data or the model, are compared in
-    # IOB2; see ``repair_iob``. Intervals are over sentences.
+    A word's label is predicted at its first token. A word that was truncated, or has no token,
+    counts as ``O``, or as wrong if labels do not mark spans. Spans in the data that begin with
+    ``I-`` are repaired, and labels in BIOES or BILOU, of the data or the model, are compared in
+    IOB2; see ``repair_iob``. Intervals are over sentences.
+    """
 
     name: ClassVar[str] = "token-classification"
 
@@ -95,29 +96,33 @@ class TokenClassificationEvaluation(Evaluation):
 
     @override
     def measure(self, files: Sequence[Path]) -> Result:
-        spans = marks_spans(self.checkpoint.config.labels)
+        has_spans = marks_spans(self.checkpoint.config.labels)
+        iob_labels: frozenset[str] = frozenset()
+        if has_spans:
+            iob_labels = frozenset(map(_in_iob, self.checkpoint.config.labels))
+        require_labels = partial(self._require_labels, iob_labels=iob_labels)
 
         def read(problems: RowProblems) -> Iterator[WordsSample]:
-            model_labels = frozenset(map(_in_iob, self.checkpoint.config.labels))
-            known = partial(self._known, iob_labels=model_labels if spans else frozenset())
-            return problems.checked(iter_words(files, self.columns, problems), known)
+            return problems.checked(iter_words(files, self.columns, problems), require_labels)
 
         samples = self.samples(read, lambda s: Reviewed(s.words, s.labels, s.labels))
         repair = IobRepair(files)
-        for sample in samples:  # which finds what cannot be used, before anything is computed
-            if spans:
+        # This reads all samples, and so finds what cannot be used before anything is computed.
+        for sample in samples:
+            if has_spans:
                 repair(sample)
         repair.warn()
         self._repairs_predictions |= repair.has_changes
 
-        def actual() -> Iterable[WordsSample]:
-            return map(repair, samples) if spans else samples
+        def compared_samples() -> Iterable[WordsSample]:
+            return map(repair, samples) if has_spans else samples
 
-        guesses = self.observed(actual(), self._predictions(samples), self._row)
-        pairs = zip(actual(), (labels for labels, _ in guesses), strict=True)
-        return self._entities(pairs) if spans else self._labels(pairs)
+        guesses = self.observed(compared_samples(), self._predictions(samples), self._row)
+        predicted_labels = (labels for labels, _ in guesses)
+        pairs = zip(compared_samples(), predicted_labels, strict=True)
+        return self._entities(pairs) if has_spans else self._labels(pairs)
 
-    def _known(self, sample: WordsSample, *, iob_labels: Collection[str]) -> WordsSample:
+    def _require_labels(self, sample: WordsSample, *, iob_labels: Collection[str]) -> WordsSample:
         """Return a sample after checking that the model has each label, as it is or repaired."""
         labels = self.checkpoint.config.labels
         repaired = repair_iob(sample.labels) if iob_labels else sample.labels
@@ -131,10 +136,10 @@ class TokenClassificationEvaluation(Evaluation):
 
     def _row(self, sample: WordsSample, guess: tuple[list[str], list[float]]) -> Prediction:
         predicted, probabilities = guess
-        spans = marks_spans(self.checkpoint.config.labels)
-        if spans:
+        has_spans = marks_spans(self.checkpoint.config.labels)
+        if has_spans:
             predicted = self._as_iob(predicted)
-        counts = compare_words(sample.labels, predicted, has_spans=spans)
+        counts = compare_words(sample.labels, predicted, has_spans=has_spans)
         return {
             "location": sample.location,
             "text": " ".join(sample.words),
@@ -153,57 +158,54 @@ class TokenClassificationEvaluation(Evaluation):
     def _predictions(
         self, samples: Iterable[WordsSample]
     ) -> Iterator[tuple[list[str], list[float]]]:
-        """Yield the predicted labels of each sentence's words, and their probabilities."""
-        # A word without a prediction has an empty label, and the probability 0.
-        records = (
-            TextExample(
-                " ".join(s.words), extra={STARTS: word_starts(s.words)}, location=s.location
-            )
-            for s in samples
-        )
-        results = self.task.stream(records)
-        for sample, (_, added) in zip(samples, results, strict=True):
-            offsets = [(token["start"], token["end"]) for token in added["tokens"]]
-            tokens = first_tokens(sample.words, offsets, [False] * len(offsets))
-            guesses = [
-                (added["tokens"][tokens[word]]["label"], added["tokens"][tokens[word]]["score"])
-                if word in tokens
-                else ("", 0.0)
-                for word in range(len(sample.words))
-            ]
-            yield [label for label, _ in guesses], [score for _, score in guesses]
+        """Yield the predicted labels of each sentence's words, and their probabilities.
+
+        A word without a prediction has an empty label, and the probability 0.
+        """
+        results = self.task.stream(map(_word_record, samples))
+        for sample, (_, result) in zip(samples, results, strict=True):
+            tokens = result["tokens"]
+            offsets = [(token["start"], token["end"]) for token in tokens]
+            word_tokens = first_tokens(sample.words, offsets, [False] * len(offsets))
+            labels = [""] * len(sample.words)
+            probabilities = [0.0] * len(sample.words)
+            for word, number in word_tokens.items():
+                labels[word] = tokens[number]["label"]
+                probabilities[word] = tokens[number]["score"]
+            yield labels, probabilities
 
     def _as_iob(self, predicted: Sequence[str]) -> list[str]:
         """Return predicted labels in the scheme IOB2."""
-        named = [name or OUTSIDE for name in predicted]
-        return list(repair_iob(named)) if self._repairs_predictions else named
+        labels = [name or OUTSIDE for name in predicted]
+        return list(repair_iob(labels)) if self._repairs_predictions else labels
 
     def _entities(self, pairs: Iterable[tuple[WordsSample, list[str]]]) -> Result:
         import numpy as np
 
-        by_type: dict[str, tuple[int, ...]] = {}
+        # Type -> numbers of correct, predicted and actual entities.
+        type_counts: dict[str, tuple[int, ...]] = {}
 
-        def counted() -> Iterator[list[int]]:
-            """Yield, of each sentence, correct, predicted and actual entities, words and hits."""
+        def count_sentences() -> Iterator[list[int]]:
+            """Yield the correct, predicted and actual entities, words and hits of sentences."""
             for sample, predicted in pairs:
-                guessed = self._as_iob(predicted)
-                counts = entity_counts(sample.labels, guessed)
-                for kind, numbers in counts.items():
-                    by_type[kind] = tuple(map(add, by_type.get(kind, (0, 0, 0)), numbers))
-                totals = [sum(column) for column in zip((0, 0, 0), *counts.values(), strict=True)]
-                hits = sum(map(eq, sample.labels, guessed))
-                yield [*totals, len(guessed), hits]
+                predicted_labels = self._as_iob(predicted)
+                counts = entity_counts(sample.labels, predicted_labels)
+                totals: tuple[int, ...] = (0, 0, 0)
+                for name, numbers in counts.items():
+                    type_counts[name] = tuple(map(add, type_counts.get(name, (0, 0, 0)), numbers))
+                    totals = tuple(map(add, totals, numbers))
+                hits = sum(map(eq, sample.labels, predicted_labels))
+                yield [*totals, len(predicted_labels), hits]
 
-        table = np.fromiter(counted(), np.dtype((np.int64, (5,))))
+        table = np.fromiter(count_sentences(), np.dtype((np.int64, (5,))))
 
-        def metrics(chosen: "NDArray[np.integer[Any]]") -> dict[str, float]:
-            *numbers, words, hits = table[chosen].sum(0).tolist()
+        def metrics(sentences: "NDArray[np.integer[Any]]") -> dict[str, float]:
+            *numbers, words, hits = table[sentences].sum(0).tolist()
             return {"accuracy": hits / words, **entity_scores([numbers])}
 
-        classes = {
-            kind: {**entity_scores([numbers]), "entities": numbers[2]}
-            for kind, numbers in sorted(by_type.items())
-        }
+        classes = {}
+        for name, numbers in sorted(type_counts.items()):
+            classes[name] = {**entity_scores([numbers]), "entities": numbers[2]}
         return self._result(metrics, len(table), int(table[:, 3].sum()), classes)
 
     def _labels(self, pairs: Iterable[tuple[WordsSample, list[str]]]) -> Result:
@@ -212,28 +214,28 @@ class TokenClassificationEvaluation(Evaluation):
         labels = self.checkpoint.config.labels
         actual, predicted, words = _label_numbers(pairs, labels)
 
-        def counts_of(chosen: "NDArray[np.integer[Any]]") -> ClassCounts:
-            times = np.repeat(np.bincount(chosen, minlength=len(words)), words)
-            # the last class are words without prediction
-            counts = ClassCounts.of(actual, predicted, len(labels) + 1, times)
+        def count_classes(sentences: "NDArray[np.integer[Any]]") -> ClassCounts:
+            weights = np.repeat(np.bincount(sentences, minlength=len(words)), words)
+            # Words without prediction have a class of their own, the last one.
+            counts = ClassCounts.of(actual, predicted, len(labels) + 1, weights)
             return counts.first(len(labels))
 
-        def metrics(chosen: "NDArray[np.integer[Any]]") -> dict[str, float]:
-            counts = counts_of(chosen)
-            accuracy = counts.hits.sum() / words[chosen].sum()
+        def metrics(sentences: "NDArray[np.integer[Any]]") -> dict[str, float]:
+            counts = count_classes(sentences)
+            accuracy = counts.hits.sum() / words[sentences].sum()
             return {"accuracy": float(accuracy), "f1_macro": float(f1_macro(counts))}
 
-        total = counts_of(np.arange(len(words)))
-        present = {label for label, count in zip(labels, total.actual, strict=True) if count}
-        self.warn(warn_of_absent_labels(labels, present))
+        total = count_classes(np.arange(len(words)))
         scores = class_scores(total)
-        classes = {
-            label: {
-                **{name: float(values[number]) for name, values in scores.items()},
-                "words": int(total.actual[number]),
-            }
-            for number, label in enumerate(labels)
-        }
+        present_labels = set()
+        classes = {}
+        for number, label in enumerate(labels):
+            count = int(total.actual[number])
+            if count:
+                present_labels.add(label)
+            label_scores = {name: float(values[number]) for name, values in scores.items()}
+            classes[label] = {**label_scores, "words": count}
+        self.warn(warn_of_absent_labels(labels, present_labels))
         return self._result(metrics, len(words), int(words.sum()), classes)
 
     def _result(self, metrics: Any, sentences: int, words: int, classes: Any) -> Result:
@@ -245,19 +247,28 @@ class TokenClassificationEvaluation(Evaluation):
         )
 
 
+def _word_record(sample: WordsSample) -> TextExample:
+    text = " ".join(sample.words)
+    starts = word_starts(sample.words)
+    return TextExample(text, extra={STARTS: starts}, location=sample.location)
+
+
 def _in_iob(name: str) -> str:
-    """Return the label of IOB2 at the same position of a span, without what precedes it."""
+    """Return the label of IOB2 at the same position of a span, whatever precedes it."""
     prefix, entity_type = split_tag(name)
     if prefix in ("", OUTSIDE) or name in PREFIXES:
         return name
-    return f"{'B' if prefix in (*BEGIN, *SINGLE) else 'I'}-{entity_type}"
+    iob_prefix = "B" if prefix in (*BEGIN, *SINGLE) else "I"
+    return f"{iob_prefix}-{entity_type}"
 
 
 def _label_numbers(
     pairs: Iterable[tuple[WordsSample, list[str]]], labels: Sequence[str]
 ) -> "tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]":
-    """Return the number of each word's label and prediction, and the words of each sentence."""
-    # Words without prediction have the number of labels as their prediction.
+    """Return the number of each word's label and prediction, and the words of each sentence.
+
+    Words without prediction have the number of labels as their prediction.
+    """
     import numpy as np
 
     numbers = {name: number for number, name in enumerate((*labels, ""))}

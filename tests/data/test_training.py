@@ -146,7 +146,7 @@ def test_case_can_be_kept() -> None:
 def test_only_the_most_frequent_characters_are_in_the_alphabet(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("zoo.tokenizers.train.ALPHABET", 20)
+    monkeypatch.setattr("zoo.tokenizers.train.MAX_CHARACTERS", 20)
     texts = ["abcdefghijklmnopqrs tuv" * 50, "\u4e2d\u6587 xyz"]
     for name in ("bert", "t5"):
         tokenizer = TokenizerToTrain.for_family(get_family(name), vocab_size=160).make(

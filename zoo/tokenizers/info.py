@@ -25,11 +25,11 @@ from zoo.tokenizers.wordpiece import DEFAULTS, OPTIONS
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# kind of model -> role -> default special token
+# Class of the model -> role -> default special token.
 CONVENTIONS: Mapping[str, Mapping[str, str]] = {"WordPiece": DEFAULTS}
 Side: TypeAlias = Literal["left", "right"]
-SHOWN = 5  # tokens in a message
-ENDLESS = 10**9  # a model_max_length of at least this means "no limit"
+MAX_TOKENS_SHOWN = 5  # Tokens in a message.
+NO_LIMIT = 10**9  # A model_max_length of at least this means "no limit".
 
 
 class TokenizerInfo(JsonStruct):
@@ -51,15 +51,15 @@ class TokenizerInfo(JsonStruct):
 
     def cut_at(self, tokens: int | None) -> "TokenizerInfo":
         """Return the properties with truncation in ``tokenizer.json``, at a number of tokens."""
-        sections = {name: part for name, part in self.sections.items() if name != "truncation"}
+        sections = dict(self.sections)
+        truncation = sections.pop("truncation", {})
         if tokens is not None:
-            cut = {
+            defaults = {
                 "direction": self.truncation_side.title(),
                 "strategy": "LongestFirst",
                 "stride": 0,
             }
-            before = self.sections.get("truncation", {})
-            sections["truncation"] = {**cut, **before, "max_length": tokens}
+            sections["truncation"] = {**defaults, **truncation, "max_length": tokens}
         return msgspec.structs.replace(self, sections=sections)
 
 
@@ -77,24 +77,31 @@ def tokenizer_info(
     if unknown and tokenizer.token_to_id(names.get("unk", "")) is None:
         names["unk"] = unknown
     special = {role: names[role] for role in ROLES if role in names}
-    stored: str = sections.get("truncation", {}).get("direction", "Right").lower()
-    side: Any = settings.option("truncation_side", (str,), stored)
+    section_side: str = sections.get("truncation", {}).get("direction", "Right").lower()
+    side: Any = settings.option("truncation_side", (str,), section_side)
     if side not in get_args(Side):
         raise VerificationError(
             f"{settings.origin}/{TOKENIZER_CONFIG}: truncation_side = {side!r:.100}",
             "only 'left' and 'right' are sides",
         )
-    # Tokens have their flags in ``tokenizer.json``
+    for role, token in list(special.items()):
+        if tokenizer.token_to_id(token) is None:
+            del special[role]
     from tokenizers import normalizers
 
-    kept = {*(key for key, entry in KEYS.items() if entry.treatment == Treatment.WRITTEN_ANEW)}
-    kept |= {*FIELDS, *(f"{role}_token" for role in ROLES)}
+    written_keys = {*FIELDS, *(f"{role}_token" for role in ROLES)}
+    for key, entry in KEYS.items():
+        if entry.treatment == Treatment.WRITTEN_ANEW:
+            written_keys.add(key)
     if isinstance(tokenizer.normalizer, normalizers.BertNormalizer):
-        kept |= {*OPTIONS}
-    extra = {key: value for key, value in settings.all_keys.items() if key not in kept}
-    extra |= {key: without_flags(extra[key]) for key in EXTRA_KEYS if extra.get(key)}
+        written_keys.update(OPTIONS)
+    extra = {key: value for key, value in settings.all_keys.items() if key not in written_keys}
+    for key in EXTRA_KEYS:
+        if extra.get(key):
+            # Tokens have their flags in ``tokenizer.json``.
+            extra[key] = without_flags(extra[key])
     return TokenizerInfo(
-        special={r: t for r, t in special.items() if tokenizer.token_to_id(t) is not None},
+        special=special,
         max_tokens=_max_tokens(settings.config, str(files.path(TOKENIZER_CONFIG))),
         truncation_side=side,
         split_special_tokens=settings.option("split_special_tokens", (bool,), False),
@@ -111,16 +118,20 @@ def check_vocabulary(tokenizer: "Tokenizer", vocab_size: int, origin: str) -> No
     if highest < vocab_size:
         return
     beyond = sorted((number, token) for token, number in ids.items() if number >= vocab_size)
-    shown = [f"{token!r:.100} (id {number})" for number, token in beyond[:SHOWN]]
-    rest = [f"{len(beyond) - SHOWN:,} more"] if len(beyond) > SHOWN else []
-    added = tokenizer.get_added_tokens_decoder()
+    descriptions = [f"{token!r:.100} (id {number})" for number, token in beyond[:MAX_TOKENS_SHOWN]]
+    if len(beyond) > MAX_TOKENS_SHOWN:
+        descriptions.append(f"{len(beyond) - MAX_TOKENS_SHOWN:,} more")
+    added_ids = tokenizer.get_added_tokens_decoder()
+    hint = "tokenizer and weights belong to different checkpoints"
+    if all(number in added_ids for number, _ in beyond):
+        hint = (
+            f"add rows with model.resize_token_embeddings({highest + 1}) of transformers, or "
+            "remove what is not the model's from the tokenizer's files"
+        )
     raise VerificationError(
         f"{origin}: no row of the model's token embedding, which has {vocab_size:,}, is for "
-        f"{', '.join([*shown, *rest])}",
-        f"add rows with model.resize_token_embeddings({highest + 1}) of transformers, or remove "
-        "what is not the model's from the tokenizer's files"
-        if [number for number, _ in beyond if number not in added] == []
-        else "tokenizer and weights belong to different checkpoints",
+        f"{', '.join(descriptions)}",
+        hint,
     )
 
 
@@ -176,4 +187,4 @@ def _max_tokens(config: Mapping[str, Any], origin: str) -> int | None:
         raise VerificationError(
             f"{origin}: model_max_length = {value!r:.100} is not a number of tokens"
         )
-    return int(value) if value < ENDLESS else None
+    return int(value) if value < NO_LIMIT else None

@@ -36,36 +36,38 @@ def read_definition(files: SourceFiles) -> dict[str, Any]:
     """Return the checked contents of ``tokenizer.json``."""
     content = files.bytes(TOKENIZER_JSON)
     path = files.path(TOKENIZER_JSON)
-    stored = parse_json(content, path, max_values=MAX_TOKENIZER_VALUES)
-    return check_definition(stored, path, len(content))
+    file_definition = parse_json(content, path, max_values=MAX_TOKENIZER_VALUES)
+    return check_definition(file_definition, path, len(content))
 
 
 def parse(content: bytes, path: Path) -> "Tokenizer":
     """Return the tokenizer of a ``tokenizer.json``, without truncation or padding."""
     from tokenizers import Tokenizer
 
-    stored = parse_json(content, path, max_values=MAX_TOKENIZER_VALUES)
-    definition = check_definition(stored, path, len(content))
-    same = definition == stored
-    text = decode_text(content, path) if same else dump_json(definition, ensure_ascii=False)
+    file_definition = parse_json(content, path, max_values=MAX_TOKENIZER_VALUES)
+    definition = check_definition(file_definition, path, len(content))
+    if definition == file_definition:
+        text = decode_text(content, path)
+    else:
+        text = dump_json(definition, ensure_ascii=False)
     with rust_parsing(path, "a tokenizer"):
         tokenizer = Tokenizer.from_str(text)
     check_normalized(tokenizer, path)
-    # the library assigns ids after the vocabulary, in the order of the file
-    for added in definition.get("added_tokens") or ():
-        number = tokenizer.token_to_id(added["content"])
-        if number != added.get("id"):
+    # The library assigns ids after the vocabulary, in the order of the file.
+    for added_token in definition.get("added_tokens") or ():
+        number = tokenizer.token_to_id(added_token["content"])
+        if number != added_token.get("id"):
             raise VerificationError(
-                f"{path} gives the added token {added['content']!r:.100} the id "
-                f"{added.get('id')!r:.100}, and its place is {number}"
+                f"{path} gives the added token {added_token['content']!r:.100} the id "
+                f"{added_token.get('id')!r:.100}, and its place is {number}"
             )
-    # the library does not check the ids of the post-processor, and aborts if one is missing
-    for token, number in _ends(definition.get("post_processor")):
-        expected = tokenizer.token_to_id(token)
-        if number is None or number != expected:
+    # The library does not check the ids of the post-processor, and aborts if one is missing.
+    for token, number in _template_tokens(definition.get("post_processor")):
+        vocabulary_id = tokenizer.token_to_id(token)
+        if number is None or number != vocabulary_id:
             raise VerificationError(
                 f"{path}: its post_processor gives {token!r:.100} the id {number}, and its "
-                f"vocabulary the id {expected}"
+                f"vocabulary the id {vocabulary_id}"
             )
     return tokenizer
 
@@ -99,7 +101,7 @@ def definition_of(part: Any) -> dict[str, Any] | None:
     """Return what ``tokenizer.json`` has of a part, such as the normalizer; ``None`` for none."""
     definition: dict[str, Any] | None = None
     if part is not None:
-        definition = json.loads(part.__getstate__())  # its state is its JSON
+        definition = json.loads(part.__getstate__())  # The state of a part is its JSON.
     return definition
 
 
@@ -112,8 +114,8 @@ def read_sections(files: SourceFiles) -> dict[str, Any]:
         sections = msgspec.json.decode(content, type=_Sections)
     except msgspec.DecodeError as error:
         raise VerificationError(f"{files.path(TOKENIZER_JSON)}: {error}") from error
-    stored: dict[str, Any] = msgspec.to_builtins(sections)
-    return {name: section for name, section in stored.items() if section is not None}
+    all_sections: dict[str, Any] = msgspec.to_builtins(sections)
+    return {name: section for name, section in all_sections.items() if section is not None}
 
 
 def read_checked(path: Path) -> bytes:
@@ -131,12 +133,16 @@ def stored_kind(files: SourceFiles) -> str | None:
     Raises:
         SourceError, VerificationError: see ``load``.
     """
-    return type(load(files).model).__name__ if files.has(TOKENIZER_JSON) else None
+    if not files.has(TOKENIZER_JSON):
+        return None
+    return type(load(files).model).__name__
 
 
 def check_normalized(tokenizer: "Tokenizer", path: "Path | str") -> None:
-    """Check that no added token is normalized to the empty string."""
-    # The library would match the empty string everywhere, and panic
+    """Check that no added token is normalized to the empty string.
+
+    The library would match the empty string everywhere, and panic.
+    """
     normalizer = tokenizer.normalizer
     if normalizer is None:
         return
@@ -152,40 +158,46 @@ def check_normalized(tokenizer: "Tokenizer", path: "Path | str") -> None:
             )
 
 
-def _ends(processor: Any) -> Iterator[tuple[str, int | None]]:
+def _template_tokens(processor: Any) -> Iterator[tuple[str, int | None]]:
     """Yield the special tokens of a post-processor, with their ids, for each of its layouts."""
     definition: Mapping[str, Any] = processor or {}
     for part in definition.get("processors") or ():
-        yield from _ends(part)
+        yield from _template_tokens(part)
     for role in ("cls", "sep"):
         if role in definition:
             token, number = definition[role]
             yield token, number
-    listed = definition.get("special_tokens") or {}
+    special_tokens = definition.get("special_tokens") or {}
     for piece in (*(definition.get("single") or ()), *(definition.get("pair") or ())):
-        if "SpecialToken" in piece and piece["SpecialToken"]["id"] not in listed:
+        if "SpecialToken" in piece and piece["SpecialToken"]["id"] not in special_tokens:
             yield piece["SpecialToken"]["id"], None
-    for entry in listed.values():
+    for entry in special_tokens.values():
         if len(entry["tokens"]) != len(entry["ids"]):
             yield entry["id"], None
         yield from zip(entry["tokens"], entry["ids"], strict=False)
 
 
 def finalize(tokenizer: "Tokenizer", settings: TokenizerFilesConfig) -> None:
-    """Set the final options of a tokenizer before it is stored."""
-    # The decoder is extended by the clean-up of spaces that the configuration specifies; for BPE,
-    # as in transformers 5, only if it insists. Truncation and padding are disabled, since they are
-    # options of each run
+    """Set the final options of a tokenizer before it is stored.
+
+    The decoder is extended by the clean-up of spaces that the configuration specifies; for BPE,
+    as in transformers 5, only if it insists. Truncation and padding are disabled, since they are
+    options of each run.
+    """
     from tokenizers import decoders
 
-    kinds = (bool, type(None))
-    cleans = settings.option(CLEANS, kinds, False)
+    types = (bool, type(None))
+    cleans_up = settings.option(CLEANS, types, False)
     if type(tokenizer.model).__name__ == "BPE":
-        cleans = cleans and settings.option(CLEANS_BPE, kinds, False)
-    if cleans:
-        steps = [decoders.Replace(text, replacement) for text, replacement in CLEAN_UP.items()]
-        first = [] if tokenizer.decoder is None else [tokenizer.decoder]
-        tokenizer.decoder = decoders.Sequence([*first, decoders.Fuse(), *steps])
+        cleans_up = cleans_up and settings.option(CLEANS_BPE, types, False)
+    if cleans_up:
+        steps = []
+        if tokenizer.decoder is not None:
+            steps.append(tokenizer.decoder)
+        steps.append(decoders.Fuse())
+        for text, replacement in CLEAN_UP.items():
+            steps.append(decoders.Replace(text, replacement))
+        tokenizer.decoder = decoders.Sequence(steps)
     check_normalized(tokenizer, settings.origin)
     tokenizer.no_truncation()
     tokenizer.no_padding()

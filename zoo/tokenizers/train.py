@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 Batches = Callable[[], Iterable[Sequence[str]]]
-ALPHABET = 1000
-DIGITS = 4  # decimals of a score
-STEP = 1e-4  # difference of the scores of rare characters in the library
+MAX_CHARACTERS = 1000  # The size of the alphabet.
+SCORE_DECIMALS = 4
+SCORE_STEP = 1e-4  # The difference between the scores of rare characters in the library.
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class _TrainParams:
         for batch in self.batches():
             texts = list(batch)
             for token in special:
-                texts = [t.replace(token, " ") if token in t else t for t in texts]
+                texts = [text.replace(token, " ") for text in texts]
             yield texts
 
     def common(self) -> "_TrainParams":
@@ -87,13 +87,16 @@ class _TrainParams:
         for batch in self.texts():
             for text in batch:
                 counts.update(text)
-        if len(counts) <= ALPHABET:
+        if len(counts) <= MAX_CHARACTERS:
             return self
-        rare = sorted(counts, key=lambda c: (-counts[c], c))[ALPHABET:]
-        table = str.maketrans(dict.fromkeys(rare, " "))
-        texts = self.texts
-        spelled: Batches = lambda: ([t.translate(table) for t in batch] for batch in texts())  # noqa: E731
-        return _TrainParams(self.new, spelled, self.size, self.unknown)
+        ranking = sorted(counts, key=lambda character: (-counts[character], character))
+        table = str.maketrans(dict.fromkeys(ranking[MAX_CHARACTERS:], " "))
+
+        def batches() -> Iterator[list[str]]:
+            for batch in self.texts():
+                yield [text.translate(table) for text in batch]
+
+        return _TrainParams(self.new, batches, self.size, self.unknown)
 
 
 def train(
@@ -105,23 +108,27 @@ def train(
     size: int,
     unknown: str,
 ) -> None:
-    """Train a tokenizer and write its files."""
-    # The result is the tokenizer files of a checkpoint, which ``Family.tokenizer`` reads like any
-    # others, and to which it adds the template. Two results of the library depend on the order of
-    # hash maps and threads, and are made deterministic here:
-    #
-    # * Word-internal characters of WordPiece get ids in any order, and ties of merges are broken by
-    #   ids. These characters are therefore determined in a first pass, and their ids fixed.
-    # * Unigram assigns scores to the rarest characters in any order, and adds in any order. These
-    #   characters therefore get equal scores, and all scores are rounded.
-    #
-    # The alphabet is limited to the 1,000 most frequent characters.
+    """Train a tokenizer and write its files.
+
+    The result is the tokenizer files of a checkpoint, which ``Family.tokenizer`` reads like any
+    others, and to which it adds the template. Two results of the library depend on the order of
+    hash maps and threads, and are made deterministic here:
+
+    * Word-internal characters of WordPiece get ids in any order, and ties of merges are broken by
+      ids. These characters are therefore determined in a first pass, and their ids fixed.
+    * Unigram assigns scores to the rarest characters in any order, and adds in any order. These
+      characters therefore get equal scores, and all scores are rounded.
+
+    The alphabet is limited to the 1,000 most frequent characters.
+    """
     files = _TRAINERS[kind](_TrainParams(new, batches, size, unknown))
     for name, content in files.items():
         (directory / name).write_bytes(content.encode())
 
 
-def _counted(batches: Iterable[Sequence[str]], advance: Advance) -> Iterator[Sequence[str]]:
+def _count_characters(
+    batches: Iterable[Sequence[str]], advance: Advance
+) -> Iterator[Sequence[str]]:
     for batch in batches:
         yield batch
         advance(sum(map(len, batch)))
@@ -131,9 +138,9 @@ def _fit(tokenizer: "Tokenizer", trainer: Any, params: _TrainParams) -> None:
     """Train a tokenizer; convert exceptions of the library."""
     try:
         with progress("training the tokenizer", unit="characters") as advance:
-            tokenizer.train_from_iterator(_counted(params.texts(), advance), trainer)
+            tokenizer.train_from_iterator(_count_characters(params.texts(), advance), trainer)
     except Exception as error:
-        if type(error) is not Exception:  # the library raises no more specific type
+        if type(error) is not Exception:  # The library raises no more specific type.
             raise
         reason = " ".join(str(error).split())[:200]
         raise UsageError(
@@ -142,35 +149,39 @@ def _fit(tokenizer: "Tokenizer", trainer: Any, params: _TrainParams) -> None:
         ) from error
 
 
-def _check_size(needed: int, params: _TrainParams) -> None:
-    if needed > params.size:
+def _check_size(least_size: int, params: _TrainParams) -> None:
+    if least_size > params.size:
         raise UsageError(
-            f"{params.size} tokens are too few: characters and special tokens are {needed}",
+            f"{params.size} tokens are too few: characters and special tokens are {least_size}",
             "choose a larger vocab_size",
         )
 
 
-def _in_order(vocabulary: Mapping[str, int]) -> list[str]:
+def _sort_tokens(vocabulary: Mapping[str, int]) -> list[str]:
     return sorted(vocabulary, key=vocabulary.__getitem__)
 
 
 def _wordpiece(params: _TrainParams) -> dict[str, str]:
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-    def trained(size: int, first: Sequence[str]) -> list[str]:
+    def train_tokens(size: int, special_tokens: Sequence[str]) -> list[str]:
         tokenizer = Tokenizer(models.WordPiece(unk_token=params.unknown))
         tokenizer.normalizer = normalizers.BertNormalizer(lowercase=params.new.lowercase)
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        options: Any = {"special_tokens": list(first), "show_progress": False}
+        options: Any = {"special_tokens": list(special_tokens), "show_progress": False}
         _fit(tokenizer, trainers.WordPieceTrainer(vocab_size=size, **options), params)
-        return _in_order(tokenizer.get_vocab())
+        return _sort_tokens(tokenizer.get_vocab())
 
-    first = list(params.new.first)
+    special_tokens = list(params.new.first)
     params = params.common()
-    alphabet = trained(0, first)
+    alphabet = train_tokens(0, special_tokens)
     _check_size(len(alphabet) + len(params.last), params)
-    inner = sorted(token for token in alphabet if len(token) > 1 and token not in first)
-    tokens = [*trained(params.room, [*first, *inner]), *params.last]
+    inner_characters = []
+    for token in sorted(alphabet):
+        if len(token) > 1 and token not in special_tokens:
+            inner_characters.append(token)
+    tokens = train_tokens(params.room, [*special_tokens, *inner_characters])
+    tokens += params.last
     return {
         VOCABULARY: "".join(f"{token}\n" for token in tokens),
         TOKENIZER_CONFIG: _json({"do_lower_case": params.new.lowercase}),
@@ -188,11 +199,13 @@ def _byte_level(params: _TrainParams) -> dict[str, str]:
     trainer = trainers.BpeTrainer(vocab_size=params.room, **options)
     _fit(tokenizer, trainer, params)
     model = json.loads(tokenizer.to_str())["model"]
-    tokens = [*_in_order(model["vocab"]), *params.last]
-    merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
+    tokens = [*_sort_tokens(model["vocab"]), *params.last]
+    lines = ["#version: 0.2"]
+    for pair in model["merges"]:
+        lines.append(pair if isinstance(pair, str) else " ".join(pair))
     return {
         VOCAB_JSON: _json({token: number for number, token in enumerate(tokens)}),
-        MERGES: "".join(f"{line}\n" for line in ["#version: 0.2", *merges]),
+        MERGES: "".join(f"{line}\n" for line in lines),
     }
 
 
@@ -214,27 +227,28 @@ def _unigram(params: _TrainParams) -> dict[str, str]:
         tokenizer.decoder = decoders.Metaspace(SPACE, prepend_scheme="always")
         return tokenizer
 
-    around = len(new.first) + len(params.last)
+    special_tokens = len(new.first) + len(params.last)
     options: Any = {"special_tokens": [params.unknown], "unk_token": params.unknown}
-    size = max(params.size - around, 1) + 1
+    size = max(params.size - special_tokens, 1) + 1
     trainer = trainers.UnigramTrainer(vocab_size=size, show_progress=False, **options)
-    raw = with_pipeline(Tokenizer(models.Unigram()))
-    _fit(raw, trainer, params)
-    needed = json.loads(raw.to_str())["model"]["vocab"]
-    scores = {text: score for text, score in needed if text != params.unknown}
-    single = [text for text in scores if len(text) == 1]
-    worst = min(scores.values(), default=0.0)
-    for text in single:
-        if scores[text] < worst + STEP * len(single):
-            scores[text] = worst
-    settled = ((text, round(score, DIGITS)) for text, score in scores.items())
-    ordered = sorted(settled, key=lambda piece: (-piece[1], piece[0]))
-    pieces = [Piece(text, score, NORMAL) for text, score in ordered]
-    _check_size(len(pieces) + around, params)
+    trained_tokenizer = with_pipeline(Tokenizer(models.Unigram()))
+    _fit(trained_tokenizer, trainer, params)
+    vocabulary = json.loads(trained_tokenizer.to_str())["model"]["vocab"]
+    scores = {text: score for text, score in vocabulary if text != params.unknown}
+    characters = [text for text in scores if len(text) == 1]
+    lowest_score = min(scores.values(), default=0.0)
+    for text in characters:
+        if scores[text] < lowest_score + SCORE_STEP * len(characters):
+            scores[text] = lowest_score
+    rounded_scores = {text: round(score, SCORE_DECIMALS) for text, score in scores.items()}
+    ranking = sorted(rounded_scores, key=lambda text: (-rounded_scores[text], text))
+    pieces = [Piece(text, rounded_scores[text], NORMAL) for text in ranking]
+    _check_size(len(pieces) + special_tokens, params)
     model = PieceModel(tuple(pieces), UNIGRAM, 0, b"", True, True, False)
     layout = VocabLayout(new.first, 0, new.last, new.sentinels, params.unknown, False)
     tokenizer = with_pipeline(build_model(model, layout, "the trained tokenizer"))
-    tokenizer.add_special_tokens(params.last[len(new.last) :])  # the family adds the others
+    # The family adds the other special tokens.
+    tokenizer.add_special_tokens(params.last[len(new.last) :])
     return {TOKENIZER_JSON: tokenizer.to_str(pretty=True)}
 
 

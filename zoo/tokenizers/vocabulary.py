@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-SHOWN = 3  # tokens in a message
+MAX_TOKENS_SHOWN = 3  # Tokens in a message.
 
 
 class DifferentToken(NamedTuple):
@@ -18,18 +18,23 @@ def different_tokens(
     first: Mapping[str, int], second: Mapping[str, int], *, used_by_both: bool = False
 ) -> list[DifferentToken]:
     """Return the ids that stand for different strings, in ascending order."""
-    tokens = _by_id(first)
-    others = _by_id(second)
-    ids = tokens.keys() & others.keys() if used_by_both else tokens.keys() | others.keys()
-    return [
-        DifferentToken(number, tokens.get(number), others.get(number))
-        for number in sorted(ids)
-        if tokens.get(number) != others.get(number)
-    ]
+    first_tokens = _tokens_by_id(first)
+    second_tokens = _tokens_by_id(second)
+    if used_by_both:
+        ids = first_tokens.keys() & second_tokens.keys()
+    else:
+        ids = first_tokens.keys() | second_tokens.keys()
+    differences = []
+    for number in sorted(ids):
+        first_token = first_tokens.get(number)
+        second_token = second_tokens.get(number)
+        if first_token != second_token:
+            differences.append(DifferentToken(number, first_token, second_token))
+    return differences
 
 
-def _by_id(vocabulary: Mapping[str, int]) -> dict[int, str]:
-    # of several strings with one id, the first in the alphabet
+def _tokens_by_id(vocabulary: Mapping[str, int]) -> dict[int, str]:
+    """Return the tokens by id; if several have one id, the first in the alphabet."""
     return {number: token for token, number in sorted(vocabulary.items(), reverse=True)}
 
 
@@ -37,12 +42,16 @@ def describe_differences(
     different: Sequence[DifferentToken], first: str, second: str, total: int
 ) -> str:
     """Return how many tokens differ, and the first ones."""
-    (number, there, here), *more = different[:SHOWN]
-    examples = [f"id {number} is {_quoted(there)} in {first} and {_quoted(here)} in {second}"]
-    examples += [f"{number} is {_quoted(a)} and {_quoted(b)}" for number, a, b in more]
-    rest = ", ..." if len(different) > SHOWN else ""
-    return f"{len(different):,} of {total:,} tokens differ ({', '.join(examples)}{rest})"
+    (number, first_token, second_token), *others = different[:MAX_TOKENS_SHOWN]
+    examples = [
+        f"id {number} is {_quote(first_token)} in {first} and {_quote(second_token)} in {second}"
+    ]
+    for number, first_token, second_token in others:
+        examples.append(f"{number} is {_quote(first_token)} and {_quote(second_token)}")
+    if len(different) > MAX_TOKENS_SHOWN:
+        examples.append("...")
+    return f"{len(different):,} of {total:,} tokens differ ({', '.join(examples)})"
 
 
-def _quoted(token: str | None) -> str:
+def _quote(token: str | None) -> str:
     return "unused" if token is None else repr(token)

@@ -70,21 +70,21 @@ def wordpiece_tokenizer(
     from tokenizers import Tokenizer, models
 
     settings = TokenizerFilesConfig.read(files)
-    stored = files.has(TOKENIZER_JSON)
-    tokenizer = load(files) if stored else _from_vocabulary(files, settings, roles)
+    has_definition = files.has(TOKENIZER_JSON)
+    tokenizer = load(files) if has_definition else _from_vocabulary(files, settings, roles)
     if type(tokenizer.model).__name__ == "WordPiece":
-        if stored and files.has(VOCABULARY):
+        if has_definition and files.has(VOCABULARY):
             model: Any = tokenizer.model
             names = ("unk_token", "continuing_subword_prefix", "max_input_chars_per_word")
             options: Any = {name: getattr(model, name) for name in names}
             source = Tokenizer(models.WordPiece(_vocabulary(files), **options))
             check_same_tokenization(files, tokenizer, source, VOCABULARY)
-        path = files.path(TOKENIZER_JSON if stored else VOCABULARY)
+        path = files.path(TOKENIZER_JSON if has_definition else VOCABULARY)
         model = tokenizer.model
-        named = settings.role_tokens.get("unk")
-        if named and named.content != model.unk_token:
+        config_token = settings.role_tokens.get("unk")
+        if config_token and config_token.content != model.unk_token:
             raise VerificationError(
-                f"{path}: the unknown token is {model.unk_token}, and {named.content} in "
+                f"{path}: the unknown token is {model.unk_token}, and {config_token.content} in "
                 f"{TOKENIZER_CONFIG}"
             )
         _require(model.token_to_id(model.unk_token), model.unk_token, path)
@@ -101,7 +101,8 @@ def _from_vocabulary(
     from tokenizers import Tokenizer, models, normalizers
 
     for key, supported in SPLITTERS.items():
-        if (value := settings.config.get(key, supported)) != supported:
+        value = settings.config.get(key, supported)
+        if value != supported:
             raise VerificationError(
                 f"{files.path(TOKENIZER_CONFIG)}: {key} = {value!r} is not implemented",
                 f"only {supported!r} is; a tokenizer.json would say it all",
@@ -109,14 +110,14 @@ def _from_vocabulary(
     unknown = tokens_by_role(settings, roles)["unk"]
     vocabulary = _vocabulary(files)
     if "do_lower_case" not in settings.config:
-        # lower-casing makes tokens with capitals unreachable
+        # Lower-casing makes tokens with capitals unreachable.
         words = [token for token in vocabulary if not token.startswith("[")]
-        lost = sum(token != token.lower() for token in words)
-        if lost > len(words) / 100:
+        words_with_capitals = [token for token in words if token != token.lower()]
+        if len(words_with_capitals) > len(words) / 100:
             LOG.info(
                 "texts are lower-cased, as they are where no file says otherwise, though %s of the "
                 'tokens in %s have capitals; {"do_lower_case": false} in %s keeps capitals',
-                f"{lost:,}",
+                f"{len(words_with_capitals):,}",
                 files.path(VOCABULARY),
                 TOKENIZER_CONFIG,
             )
@@ -128,8 +129,10 @@ def _from_vocabulary(
 
 
 def _vocabulary(files: SourceFiles) -> dict[str, int]:
-    """Read one token per line; of duplicates, the last line has the id."""
-    # Blank lines at the end are left out: no text has their token
+    """Read one token per line; the last of several equal lines has the id.
+
+    Blank lines at the end are left out: no text has their token.
+    """
     if not files.has(VOCABULARY):
         raise other_kind(files, VOCABULARY)
     lines = [line.rstrip(WHITE_SPACE) for line in files.text(VOCABULARY).split("\n")]
@@ -157,25 +160,27 @@ def _complete(
     if isinstance(normalizer, normalizers.BertNormalizer):
         for key, (attribute, default) in OPTIONS.items():
             if key in settings.config:
-                kinds = (bool, type(default))
-                setattr(normalizer, attribute, settings.option(key, kinds, default))
+                types = (bool, type(default))
+                setattr(normalizer, attribute, settings.option(key, types, default))
         tokenizer.normalizer = normalizer
     if tokenizer.pre_tokenizer is None:
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     if tokenizer.decoder is None:
         tokenizer.decoder = decoders.WordPiece(prefix="##")
-    named = tokens_by_role(settings, roles)
-    bare = tokenizer.post_processor is None
-    if bare:  # before tokens are added, since adding gives a missing one a new id
-        added = {token.content for token in settings.added_tokens}
-        for token in (named[role] for role in template.roles):
-            if token not in added:
+    special_tokens = tokens_by_role(settings, roles)
+    needs_template = tokenizer.post_processor is None
+    if needs_template:
+        # This is checked before tokens are added, since adding gives a missing one a new id.
+        added_tokens = {token.content for token in settings.added_tokens}
+        for role in template.roles:
+            token = special_tokens[role]
+            if token not in added_tokens:
                 _require(tokenizer.token_to_id(token), token, path)
-    silent = {role: token for role, token in roles.items() if role not in settings.role_tokens}
-    defaults = usual_tokens(silent, mask_takes_space=False)
-    settings.add_to(tokenizer, defaults)
-    if bare:
-        tokenizer.post_processor = template.build(tokenizer, named, settings.origin)
+    absent_roles = roles.keys() - settings.role_tokens.keys()
+    default_tokens = {role: token for role, token in roles.items() if role in absent_roles}
+    settings.add_to(tokenizer, usual_tokens(default_tokens, mask_takes_space=False))
+    if needs_template:
+        tokenizer.post_processor = template.build(tokenizer, special_tokens, settings.origin)
 
 
 def _require(number: int | None, token: str, path: Path) -> None:

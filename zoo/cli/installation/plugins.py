@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from zoo.conformance.plugin_report import PluginReport
 
 COLUMNS = ("plugin", "distribution", "location", "record", "provides", "health")
-# for a narrow terminal
-DROPS = ("record", "location")
-WRAPS = ("provides", "health")
+# Columns that a narrow terminal does not show, and columns whose cells it breaks.
+DROPPED_COLUMNS = ("record", "location")
+WRAPPED_COLUMNS = ("provides", "health")
 HERE = "zoo.cli.installation"
 COMMANDS = {
     "list": (f"{HERE}.plugins:list_all", "List the plugins, as without a subcommand."),
@@ -75,24 +75,26 @@ def _list(ctx: click.Context, as_json: bool) -> None:
     from zoo.plugins.entry_point_objects import unread_entry_points
 
     reports = _reports()
-    rows = [
-        (
+    rows = []
+    for report in reports:
+        health = [text for text in (report.health, report.remedy) if text]
+        row = (
             report.name,
             f"{report.distribution} {report.version}",
             report.location or "",
             (report.record_sha256 or "")[:12],
             report.summary,
-            "; ".join(filter(None, (report.health, report.remedy))),
+            "; ".join(health),
         )
-        for report in reports
-    ]
+        rows.append(row)
     warnings = list(unread_entry_points())
     for warning in warnings:
         note(f"warning: {warning}")
     value: dict[str, Any] = {"plugins": [report.to_dict() for report in reports]}
     if warnings:
         value["warnings"] = warnings
-    result(value, table(rows, COLUMNS, drops=DROPS, wraps=WRAPS), as_json=as_json)
+    lines = table(rows, COLUMNS, drops=DROPPED_COLUMNS, wraps=WRAPPED_COLUMNS)
+    result(value, lines, as_json=as_json)
     for rivals in entry_points_by_name().values():
         if error := conflict(rivals):
             fail(error.what, error.hint, error.exit_code, ())
@@ -107,19 +109,20 @@ def info(name: str, as_json: bool) -> None:
     reports = _reports([name])
     lines = []
     for report in reports:
-        lines += fields(
-            {
-                "plugin": report.name,
-                "distribution": f"{report.distribution} {report.version}",
-                "api": str(report.api),
-                "module": report.module,
-                "location": report.location or "not installed",
-                "record": report.record_sha256 or "none",
-                **{kind: ", ".join(names) for kind, names in report.provides.items()},
-                "health": report.health,
-                **({"remedy": report.remedy} if report.remedy else {}),
-            }
-        )
+        facts = {
+            "plugin": report.name,
+            "distribution": f"{report.distribution} {report.version}",
+            "api": str(report.api),
+            "module": report.module,
+            "location": report.location or "not installed",
+            "record": report.record_sha256 or "none",
+        }
+        for group, names in report.provides.items():
+            facts[group] = ", ".join(names)
+        facts["health"] = report.health
+        if report.remedy:
+            facts["remedy"] = report.remedy
+        lines += fields(facts)
     result({"plugins": [report.to_dict() for report in reports]}, lines, as_json=as_json)
 
 
@@ -150,22 +153,35 @@ def check(ctx: click.Context, names: tuple[str, ...], full: bool, as_json: bool)
     from zoo.errors import PluginError
     from zoo.plugins import broken, installed
 
-    reports = [r for r in _reports(names) if names or r.health != DISABLED]
-    loaded = [report for report in reports if report.health == OK]
-    findings = check_plugins([report.name for report in loaded], full=full)
-    for report in loaded:
-        report.problems = [f.text for f in findings[report.name] if not f.skipped]
-        report.skipped = [f.text for f in findings[report.name] if f.skipped]
-        if lines := report.problems:
-            others = f", and {len(lines) - 1} more" if len(lines) > 1 else ""
-            report.set_error(broken(installed()[report.name], lines[0] + others))
-    value = {"plugins": [report.to_dict() for report in reports]}
-    result(value, [line for r in reports for line in r.lines(skipped=full)], as_json=as_json)
-    unhealthy = [report for report in reports if report.health != OK]
-    if unhealthy:
-        failing = ", ".join(f"{r.name} (from {r.distribution} {r.version})" for r in unhealthy)
-        error = PluginError(f"{len(unhealthy)} of {len(reports)} plugins fail: {failing}")
-        fail(error.what, unhealthy[0].remedy, error.exit_code, ())
+    reports = _reports(names)
+    if not names:
+        reports = [report for report in reports if report.health != DISABLED]
+    healthy_reports = [report for report in reports if report.health == OK]
+    findings = check_plugins([report.name for report in healthy_reports], full=full)
+    for report in healthy_reports:
+        for finding in findings[report.name]:
+            if finding.skipped:
+                report.skipped.append(finding.text)
+            else:
+                report.problems.append(finding.text)
+        if report.problems:
+            problem = report.problems[0]
+            if len(report.problems) > 1:
+                problem += f", and {len(report.problems) - 1} more"
+            report.set_error(broken(installed()[report.name], problem))
+    lines = []
+    for report in reports:
+        lines += report.lines(skipped=full)
+    result({"plugins": [report.to_dict() for report in reports]}, lines, as_json=as_json)
+    unhealthy_reports = [report for report in reports if report.health != OK]
+    if unhealthy_reports:
+        descriptions = []
+        for report in unhealthy_reports:
+            descriptions.append(f"{report.name} (from {report.distribution} {report.version})")
+        error = PluginError(
+            f"{len(unhealthy_reports)} of {len(reports)} plugins fail: {', '.join(descriptions)}"
+        )
+        fail(error.what, unhealthy_reports[0].remedy, error.exit_code, ())
         ctx.exit(error.exit_code)
 
 

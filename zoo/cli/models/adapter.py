@@ -31,8 +31,8 @@ COMMANDS = {
     "extract": (f"{HERE}:extract", "Make an adapter of the difference of two models."),
 }
 COLUMNS = ("adapter", "method", "parameters", "head", "base")
-SHOWN = 8
-BROKEN = {"method": "broken"}  # in the columns of an adapter that cannot be read
+MAX_TENSORS_SHOWN = 8
+BROKEN = {"method": "broken"}  # Columns of an adapter that cannot be read.
 
 
 @click.group(
@@ -67,15 +67,18 @@ def list_all(paths: tuple[Path, ...], as_json: bool) -> None:
     from zoo.io.paths import store
 
     values = []
-    for path in find_adapters(paths or [path for path in (Path(), store()) if path.is_dir()]):
+    folders = paths or [path for path in (Path(), store()) if path.is_dir()]
+    for path in find_adapters(folders):
         try:
             values.append({**_summary(load_adapter(path)), "problem": None})
         except ZooError as error:
             values.append({"adapter": str(path), "method": None, "problem": str(error)})
-    rows = [
-        [str(value.get(column) or BROKEN.get(column, "")) for column in COLUMNS] for value in values
-    ]
-    lines = table(rows, COLUMNS) if rows else ["no adapters; `zoo finetune --adapter` trains one"]
+    rows = []
+    for value in values:
+        rows.append([str(value.get(column) or BROKEN.get(column, "")) for column in COLUMNS])
+    lines = ["no adapters; `zoo finetune --adapter` trains one"]
+    if rows:
+        lines = table(rows, COLUMNS)
     result({"adapters": values}, lines, as_json=as_json)
     if any(value["problem"] for value in values) and not as_json:
         hint("`zoo adapter info DIR` says what is broken")
@@ -113,25 +116,25 @@ def info(path: Path, as_json: bool) -> None:
     value = _summary(adapter)
     problem = base_problem(adapter)
     labels = list(adapter.config.labels) if adapter.head.has_labels else []
-    more = {"tasks": list(adapter.head.tasks), "labels": labels, "base_problem": problem}
-    settings = {k: v for k, v in value["settings"].items() if k != "method"}
-    rows = {
-        "adapter": value["adapter"],
-        "method": value["method"],
-        **{
-            f"  {name}": (
-                ", ".join(map(str, setting)) if isinstance(setting, list | tuple) else str(setting)
-            )
-            for name, setting in settings.items()
-        },
-        "parameters": f"{value['parameters']:,}, {value['bytes']:,} bytes",
-        "head": adapter.head_name,
-        **({"labels": ", ".join(labels)} if labels else {}),
-        "base": value["base"],
-        "digest": value["base_digest"],
-        "available": "yes" if problem is None else f"no: {problem}",
-    }
-    result({**value, **more}, fields(rows), as_json=as_json)
+    rows = {"adapter": value["adapter"], "method": value["method"]}
+    for name, setting in value["settings"].items():
+        if name == "method":
+            continue
+        if isinstance(setting, list | tuple):
+            rows[f"  {name}"] = ", ".join(map(str, setting))
+        else:
+            rows[f"  {name}"] = str(setting)
+    rows["parameters"] = f"{value['parameters']:,}, {value['bytes']:,} bytes"
+    rows["head"] = adapter.head_name
+    if labels:
+        rows["labels"] = ", ".join(labels)
+    rows["base"] = value["base"]
+    rows["digest"] = value["base_digest"]
+    rows["available"] = "yes" if problem is None else f"no: {problem}"
+    value["tasks"] = list(adapter.head.tasks)
+    value["labels"] = labels
+    value["base_problem"] = problem
+    result(value, fields(rows), as_json=as_json)
 
 
 @click.command(
@@ -174,12 +177,13 @@ def merge(
     from zoo.inference.merge import merge as merge_into  # imports torch
 
     report = merge_into(checkpoint, output, force=force)
-    lines = [
-        f"{report.changed} tensors changed, by at most {report.largest_change:.3g}"
-        + (f", in {report.largest_in}" if report.largest_in else ""),
-        *([f"still tied on the Hub: {', '.join(report.tied)}"] if report.tied else []),
-        f"wrote {report.path}",
-    ]
+    changes = f"{report.changed} tensors changed, by at most {report.largest_change:.3g}"
+    if report.largest_in:
+        changes += f", in {report.largest_in}"
+    lines = [changes]
+    if report.tied:
+        lines.append(f"still tied on the Hub: {', '.join(report.tied)}")
+    lines.append(f"wrote {report.path}")
     result(report.to_dict(), lines, as_json=as_json)
 
 
@@ -219,19 +223,24 @@ def extract(
     from zoo.io.output.overwrite import check_target
 
     check_target(output, force=force)
-    base, other = (resolve_checkpoint(text, offline=offline) for text in (ref, tuned))
+    base = resolve_checkpoint(ref, offline=offline)
+    tuned_model = resolve_checkpoint(tuned, offline=offline)
     from zoo.adapters.targets import ALL_LINEAR
     from zoo.inference.extract import extract as extract_into  # imports torch
 
     report = extract_into(
-        ref, base, other, output, rank=rank, targets=targets or (ALL_LINEAR,), force=force
+        ref, base, tuned_model, output, rank=rank, targets=targets or (ALL_LINEAR,), force=force
     )
-    left = ", ".join([*report.left[:SHOWN], *(["..."] if len(report.left) > SHOWN else [])])
+    remainder = f"not in the adapter: {report.outside:.3g} of the difference"
+    if report.left:
+        names = list(report.left[:MAX_TENSORS_SHOWN])
+        if len(report.left) > MAX_TENSORS_SHOWN:
+            names.append("...")
+        remainder += f", in {', '.join(names)}"
     lines = [
         f"{report.matrices} matrices of rank {report.rank}: relative error {report.error:.3g}, at "
         f"most {report.largest_error:.3g} in {report.largest_in}",
-        f"not in the adapter: {report.outside:.3g} of the difference"
-        + (f", in {left}" if left else ""),
+        remainder,
         f"wrote {report.path}",
     ]
     result(report.to_dict(), lines, as_json=as_json)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from zoo.training.compare import RunGroup
 
-FIGURE = "losses.svg"  # file of --figures
+FIGURE_FILE = "losses.svg"  # The file of --figures.
 
 
 @click.command(
@@ -38,7 +38,8 @@ def command(runs: tuple[Path, ...], figures: Path | None, as_json: bool) -> None
     from zoo.report.figures import figure_path
     from zoo.training.compare import find_runs, group_runs
 
-    output = None if figures is None else figure_path(figures, FIGURE)  # before reading the logs
+    # The path is checked before the logs are read.
+    output = None if figures is None else figure_path(figures, FIGURE_FILE)
     groups = group_runs(find_runs(runs))
     lines: list[str] = []
     for task in dict.fromkeys(group.task for group in groups):
@@ -69,23 +70,28 @@ def command(runs: tuple[Path, ...], figures: Path | None, as_json: bool) -> None
 
 
 def _panel(task: str, groups: "Sequence[RunGroup]") -> list[str]:
-    """Return the table of the runs of one task or objective: runs as columns, metrics as rows."""
-    # Losses of different kinds, such as a distillation's, are rows of their own.
-    kinds = dict.fromkeys(group.loss for group in groups)
-    values = []
+    """Return the table of the runs of one task or objective: runs as columns, metrics as rows.
+
+    Different losses, such as a distillation's, are rows of their own.
+    """
+    losses = {group.loss for group in groups}
+    cells_by_group = []
+    names = list[str]()
     for group in groups:
-        cells = {}
+        cells = {"seeds": str(len(group.paths))}
         for name, summary in group.summary.items():
             median, low, high = (f"{value:.4g}" for value in summary)
-            label = f"loss ({group.loss})" if name == "loss" and len(kinds) > 1 else name
+            label = name
+            if name == "loss" and len(losses) > 1:
+                label = f"loss ({group.loss})"
             cells[label] = median if low == high else f"{median} ({low} to {high})"
-        values.append(cells)
-    names = [*dict.fromkeys(name for cells in values for name in cells)]
-    names = [name for name in names if name != "seconds"] + ["seconds"]
+            if label not in (*names, "seconds"):
+                names.append(label)
+        cells_by_group.append(cells)
+    names.append("seconds")
     if any(len(group.paths) > 1 for group in groups):
-        names = ["seeds", *names]
-    columns = [
-        [group.name, *({"seeds": str(len(group.paths)), **cells}.get(name, "") for name in names)]
-        for group, cells in zip(groups, values, strict=True)
-    ]
+        names.insert(0, "seeds")
+    columns = []
+    for group, cells in zip(groups, cells_by_group, strict=True):
+        columns.append([group.name, *(cells.get(name, "") for name in names)])
     return [*side_by_side([task, *names], columns), ""]

@@ -1,6 +1,7 @@
 """Check that a regular expression in ``tokenizer.json`` runs in bounded time."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,23 +35,25 @@ _ASSERTION = Pattern(0, True)
 
 
 def check_pattern(text: str, path: Path) -> Pattern:
-    """Check that a regular expression runs in bounded time."""
-    # The tokenizer library runs it with Oniguruma, which backtracks: the time of ``(a+)+b`` doubles
-    # with every letter of a text, without a limit and without interruption. A pattern is therefore
-    # parsed here first, and refused unless all of the following holds, as it does for published
-    # tokenizers:
-    #
-    # * It consists of characters, classes, groups, alternatives, look-around and quantifiers; no
-    #   back-references, calls, conditions, comments, or quantifiers of quantifiers.
-    # * A repeated group matches a text in one way only: ``(?:ab)+``, but not ``(?:a|ab)+``.
-    # * Of the unbounded repetitions in one alternative, at most one is followed by something that
-    #   can fail, which is when an engine backtracks; and it takes either spaces or letters, not
-    #   both. So backtracking ends at the border of a word, and takes no more than its length
-    #   squared.
-    # * The bounded choices before something that can fail multiply to at most ``MAX_PATTERN_WAYS``.
-    #
-    # A time limit in a subprocess would slow down every load of a tokenizer, and only test
-    # particular texts.
+    """Check that a regular expression runs in bounded time.
+
+    The tokenizer library runs it with Oniguruma, which backtracks: the time of ``(a+)+b`` doubles
+    with every letter of a text, without a limit and without interruption. A pattern is therefore
+    parsed here first, and refused unless all of the following holds, as it does for published
+    tokenizers:
+
+    * It consists of characters, classes, groups, alternatives, look-around and quantifiers; no
+      back-references, calls, conditions, comments, or quantifiers of quantifiers.
+    * A repeated group matches a text in one way only: ``(?:ab)+``, but not ``(?:a|ab)+``.
+    * At most one of the unbounded repetitions in one alternative is followed by something that
+      can fail, which is when an engine backtracks; and it takes either spaces or letters, not
+      both. So backtracking ends at the border of a word, and takes no more than its length
+      squared.
+    * The bounded choices before something that can fail multiply to at most ``MAX_PATTERN_WAYS``.
+
+    A time limit in a subprocess would slow down every load of a tokenizer, and only test
+    particular texts.
+    """
     check_size(path, "length of a regular expression", len(text), MAX_PATTERN_LENGTH)
     try:
         parser = _Parser(text)
@@ -96,26 +99,29 @@ class _Parser:
     def _sequence(self) -> Pattern:
         parts: list[Pattern] = []
         while self.at < len(self.text) and self.text[self.at] not in "|)":
-            # parse a character, a class, an assertion or a group, and its quantifier
+            # A part is a character, a class, an assertion or a group, and its quantifier.
             begin = self.at
-            atom, is_group = self._atom()
+            part, is_group = self._atom()
             atom_text = self.text[begin : self.at]
             bounds = self._bounds()
-            parts.append(
-                atom if bounds is None else self._quantified(atom, is_group, atom_text, bounds)
-            )
-        last = max((k for k, part in enumerate(parts) if part.can_fail), default=-1)
-        before = parts[: max(last, 0)]
-        if any(part.crosses_words for part in before):
-            raise _Refused("a repetition over whole texts is followed by something that can fail")
-        ways = math.prod(part.ways for part in before)
-        loops = sum(part.loops for part in before)
-        if last >= 0:
-            ways = ways * parts[last].inner_ways
-            loops = loops + parts[last].inner_loops
+            if bounds is not None:
+                part = self._quantify(part, is_group, atom_text, bounds)
+            parts.append(part)
+        failing_parts = [index for index, part in enumerate(parts) if part.can_fail]
+        ways = 1
+        loops = 0
+        if failing_parts:
+            last_failing = failing_parts[-1]
+            followed_parts = parts[:last_failing]
+            if any(part.crosses_words for part in followed_parts):
+                raise _Refused(
+                    "a repetition over whole texts is followed by something that can fail"
+                )
+            ways = math.prod(part.ways for part in followed_parts) * parts[last_failing].inner_ways
+            loops = sum(part.loops for part in followed_parts) + parts[last_failing].inner_loops
         return Pattern(
             shortest=sum(part.shortest for part in parts),
-            can_fail=last >= 0,
+            can_fail=bool(failing_parts),
             ways=math.prod(part.ways for part in parts),
             loops=sum(part.loops for part in parts),
             inner_ways=max([ways, *(part.inner_ways for part in parts)]),
@@ -142,19 +148,19 @@ class _Parser:
         return _CHARACTER, False
 
     def _group(self) -> Pattern:
-        looks = next((mark for mark in _LOOKAROUND if self._take(mark)), None)
-        opening = looks or next((mark for mark in _GROUPS if self._take(mark)), None)
+        look_around = self._take_any(_LOOKAROUND)
+        opening = look_around or self._take_any(_GROUPS)
         if opening is None:
             self._expect("(")
             if self.text.startswith(("?", "*"), self.at):
                 raise _Refused(f"{self.text[self.at - 1 : self.at + 3]} is not supported")
         body = self.alternatives()
         self._expect(")")
-        if looks:
+        if look_around:
             if body.loops:
                 raise _Refused("a look-around has an unbounded repetition")
             return Pattern(0, True, 1, 0, body.ways, 0)
-        if opening == "(?>":  # atomic: once matched, it is never shortened
+        if opening == "(?>":  # An atomic group is never shortened once it has matched.
             return Pattern(body.shortest, body.can_fail, 1, 0, body.inner_ways, body.inner_loops)
         return body
 
@@ -163,7 +169,7 @@ class _Parser:
         self._expect("[")
         self._take("^")
         if self._take("]"):
-            pass  # a bracket in first position is a literal
+            pass  # A bracket in first position is a literal.
         while not self._take("]"):
             if self.at >= len(self.text):
                 raise _Refused("a bracket is not closed")
@@ -184,7 +190,8 @@ class _Parser:
                 raise _Refused("a brace is not closed")
             self.at = end + 1
         elif character in ("x", "u"):
-            digits = self.text[self.at : self.at + (2 if character == "x" else 4)]
+            length = 2 if character == "x" else 4
+            digits = self.text[self.at : self.at + length]
             if not digits or any(digit not in "0123456789abcdefABCDEF" for digit in digits):
                 raise _Refused(f"\\{character} is not followed by digits")
             self.at += len(digits)
@@ -194,7 +201,7 @@ class _Parser:
             raise _Refused(f"\\{character} is not supported")
         return _CHARACTER
 
-    def _quantified(
+    def _quantify(
         self, atom: Pattern, is_group: bool, text: str, bounds: tuple[int, int | None]
     ) -> Pattern:
         least, most = bounds
@@ -207,20 +214,27 @@ class _Parser:
             raise _Refused("a repeated part may be empty")
         if is_group and (most is None or most > 1) and (atom.ways > 1 or atom.loops):
             raise _Refused("a group that can match in several ways is repeated")
-        endless = most is None or most - least > MAX_PATTERN_REPEAT
-        choices = 1 if endless or most is None else most - least + 1
+        ways = 1
+        loops = 0
+        crosses_words = False
+        if not possessive:  # A possessive quantifier is never shortened.
+            ways = atom.ways
+            loops = atom.loops
+            crosses_words = atom.crosses_words
+            if most is None or most - least > MAX_PATTERN_REPEAT:
+                loops += 1
+                if not crosses_words:
+                    crosses_words = atom.shortest > 1 or _takes_spaces_and_letters(text)
+            else:
+                ways *= most - least + 1
         return Pattern(
             shortest=atom.shortest * least,
             can_fail=atom.can_fail and least > 0,
-            ways=1 if possessive else atom.ways * choices,
-            loops=0 if possessive else atom.loops + endless,
+            ways=ways,
+            loops=loops,
             inner_ways=atom.inner_ways,
             inner_loops=atom.inner_loops,
-            crosses_words=not possessive
-            and (
-                atom.crosses_words
-                or (endless and (atom.shortest > 1 or _takes_spaces_and_letters(text)))
-            ),
+            crosses_words=crosses_words,
         )
 
     def _bounds(self) -> tuple[int, int | None] | None:
@@ -238,7 +252,9 @@ class _Parser:
             raise _Refused("a quantifier has no sound bounds")
         self.at = end + 1
         least = int(low or 0)
-        most = (int(high) if high else None) if comma else least
+        most: int | None = least
+        if comma:
+            most = int(high) if high else None
         if most is not None and (most < least or most > 1000):
             raise _Refused("a quantifier has no sound bounds")
         return least, most
@@ -248,6 +264,13 @@ class _Parser:
             self.at += len(mark)
             return True
         return False
+
+    def _take_any(self, marks: Sequence[str]) -> str | None:
+        """Take the first of several marks that comes next, and return it."""
+        for mark in marks:
+            if self._take(mark):
+                return mark
+        return None
 
     def _expect(self, mark: str) -> None:
         if not self._take(mark):

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 ALIGNMENT = 32
-MOST_AXES = 4
-ALIGNMENTS = frozenset(1 << power for power in range(17))  # as llama.cpp, powers of two
-# number of the type in the file -> code of values that are stored as they are
+MAX_AXES = 4
+ALIGNMENTS = frozenset(1 << power for power in range(17))  # Powers of two, as in llama.cpp.
+# Number of the type in the file -> code of values that are stored as they are.
 PLAIN = {0: "F32", 1: "F16", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 30: "BF16"}
-# number -> name, values and bytes of a block
+# Number of the type -> its name, and values and bytes of a block.
 QUANTIZED = {
     2: ("Q4_0", 32, 18),
     3: ("Q4_1", 32, 20),
@@ -67,23 +67,24 @@ QUANTIZED = {
     39: ("MXFP4", 32, 17),
     40: ("NVFP4", 64, 36),
 }
-# number -> name of types that nothing dequantizes: of values between operators, repacked for a CPU,
-# and of formats that llama.cpp has removed
+# Number -> name of types that nothing dequantizes: types of values between operators, types that
+# are repacked for a CPU, and types that llama.cpp has removed.
 UNREAD = {4: "Q4_2", 5: "Q4_3", 9: "Q8_1", 15: "Q8_K", 31: "Q4_0_4_4", 32: "Q4_0_4_8"}
 UNREAD |= {33: "Q4_0_8_8", 36: "IQ4_NL_4_4", 37: "IQ4_NL_4_8", 38: "IQ4_NL_8_8", 41: "Q1_0"}
-# type of a value in the header -> struct format; 8 is a string, 9 an array
+# Type of a value in the header -> struct format; 8 is a string, 9 an array.
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q"}
 SCALARS |= {12: "d"}
 STRING = 8
 ARRAY = 9
 BOOL = 7
-LENGTH_BYTES = 8  # of the length in front of a string
+LENGTH_BYTES = 8  # The size of the length in front of a string.
 
 
 class HeaderArray(Sequence[Any]):
-    """An array of a header, in about the memory that it takes in the file."""
+    """An array of a header, in about the memory that it takes in the file.
 
-    # A list takes eight bytes for an item, and up to fifty more for the item itself.
+    A list takes eight bytes for an item, and up to fifty more for the item itself.
+    """
 
     @override
     def __repr__(self) -> str:
@@ -123,8 +124,8 @@ class StringArray(HeaderArray):
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         end = self._ends[index]
-        place = index % len(self)
-        start = self._ends[place - 1] if place else 0
+        position = index % len(self)
+        start = self._ends[position - 1] if position else 0
         return self._content[start:end].decode("utf-8")
 
 
@@ -146,8 +147,8 @@ class Gguf(Format):
 
     @override
     def find(self, names: Sequence[str]) -> tuple[str, ...]:
-        found = [name for name in names if name.endswith(".gguf")]
-        return tuple(found) if len(found) == 1 else ()
+        matches = [name for name in names if name.endswith(".gguf")]
+        return tuple(matches) if len(matches) == 1 else ()
 
     @override
     def open(self, directory: Path, names: Sequence[str]) -> TensorReader:
@@ -182,24 +183,23 @@ class GgufReader(TensorReader):
 
     @override
     def read(self, name: str) -> "NDArray[np.generic[Any]]":
-        stored = self._stored[name]
-        if stored.kind in PLAIN:
+        tensor = self._stored[name]
+        if tensor.kind in PLAIN:
             values = self._plain(name).read()
             values.flags.writeable = False
             return values
-        return self._dequantized(stored)
+        return self._dequantize(tensor)
 
     @override
     def lazy(self, name: str) -> "Array":
         return self._plain(name) if self._stored[name].kind in PLAIN else self.read(name)
 
     def _plain(self, name: str) -> FileArray:
-        stored = self._stored[name]
-        return FileArray.stored(
-            self._file, STORAGE[PLAIN[stored.kind]], stored.shape, stored.offset
-        )
+        tensor = self._stored[name]
+        dtype = STORAGE[PLAIN[tensor.kind]]
+        return FileArray.stored(self._file, dtype, tensor.shape, tensor.offset)
 
-    def _dequantized(self, stored: StoredTensor) -> "NDArray[np.generic[Any]]":
+    def _dequantize(self, tensor: StoredTensor) -> "NDArray[np.generic[Any]]":
         import numpy
 
         try:
@@ -209,19 +209,19 @@ class GgufReader(TensorReader):
                 f"{self.path} holds quantized tensors, which the package gguf reads: {error}",
                 "pip install gguf",
             ) from error
-        name, block, size = QUANTIZED[stored.kind]
+        name, block, size = QUANTIZED[tensor.kind]
         if name not in gguf.GGMLQuantizationType.__members__:
             raise UsageError(
                 f"{self.path} holds tensors of the type {name}, which this version of the package "
                 "gguf does not read",
                 "pip install --upgrade gguf",
             )
-        *rows, width = stored.shape
+        *rows, width = tensor.shape
         shape = (*rows, width // block * size)
-        raw = FileArray.stored(self._file, "|u1", shape, stored.offset).read()
-        with numpy.errstate(all="ignore"):  # a damaged scale may be infinite or NaN
+        blocks = FileArray.stored(self._file, "|u1", shape, tensor.offset).read()
+        with numpy.errstate(all="ignore"):  # A damaged scale may be infinite or NaN.
             values: NDArray[np.generic[Any]] = gguf.quants.dequantize(
-                raw, gguf.GGMLQuantizationType[name]
+                blocks, gguf.GGMLQuantizationType[name]
             )
         values.flags.writeable = False
         return values
@@ -233,7 +233,7 @@ class _Header:
     def __init__(self, path: Path, file: BinaryIO, size: int) -> None:
         self._path = path
         self._file = file
-        self._rest = min(size, MAX_GGUF_HEADER_BYTES)  # bytes that may still be read
+        self._bytes_left = min(size, MAX_GGUF_HEADER_BYTES)  # Bytes that may still be read.
         self._size = size
 
     def read(self) -> tuple[dict[str, Any], dict[str, StoredTensor]]:
@@ -247,7 +247,7 @@ class _Header:
             )
         tensors = self._number("Q")
         keys = self._number("Q")
-        room = self._rest // LENGTH_BYTES  # each begins with the length of its name
+        room = self._bytes_left // LENGTH_BYTES  # Each begins with the length of its name.
         check_size(self._path, "number of tensors", tensors, MAX_TENSORS, room=room)
         check_size(self._path, "number of keys", keys, MAX_GGUF_KEYS, room=room)
         metadata = {}
@@ -256,19 +256,19 @@ class _Header:
             if name in metadata:
                 raise _damaged(self._path, f"its key {name!r:.100} is listed twice")
             metadata[name] = self._value(self._number("I"))
-        listed = [self._tensor() for _ in range(tensors)]
+        entries = [self._tensor() for _ in range(tensors)]
         alignment = metadata.get("general.alignment", ALIGNMENT)
         if type(alignment) is not int or alignment not in ALIGNMENTS:
             raise _damaged(self._path, f"its alignment is {alignment!r:.50}")
         start = -(-self._file.tell() // alignment) * alignment
-        return metadata, self._placed(listed, start)
+        return metadata, self._locate(entries, start)
 
     def _tensor(self) -> tuple[str, int, tuple[int, ...], int]:
         """Return name, type, shape and offset of a tensor."""
         name = self._string()
         axes = self._number("I")
         check_size(self._path, "length of a tensor's name", len(name), MAX_NAME_LENGTH)
-        if not 1 <= axes <= MOST_AXES:
+        if not 1 <= axes <= MAX_AXES:
             raise _damaged(self._path, f"{name!r:.100} has {axes} axes")
         shape = tuple(reversed([self._number("Q") for _ in range(axes)]))
         kind = self._number("I")
@@ -283,12 +283,12 @@ class _Header:
             raise _damaged(self._path, f"{name!r:.100} has the shape {shape}")
         return name, kind, shape, offset
 
-    def _placed(
-        self, listed: Sequence[tuple[str, int, tuple[int, ...], int]], start: int
+    def _locate(
+        self, entries: Sequence[tuple[str, int, tuple[int, ...], int]], start: int
     ) -> dict[str, StoredTensor]:
         """Return the tensors by name; they lie within the file, and none overlaps another."""
         tensors: dict[str, StoredTensor] = {}
-        for name, kind, shape, offset in listed:
+        for name, kind, shape, offset in entries:
             if name in tensors:
                 raise _damaged(self._path, f"{name!r:.100} is listed twice")
             nbytes = self._nbytes(name, kind, shape)
@@ -305,9 +305,9 @@ class _Header:
     def _nbytes(self, name: str, kind: int, shape: tuple[int, ...]) -> int:
         if kind in PLAIN:
             return TensorInfo(PLAIN[kind], shape).nbytes
-        known, block, size = QUANTIZED[kind]
+        type_name, block, size = QUANTIZED[kind]
         if shape[-1] % block:
-            raise _damaged(self._path, f"{name!r:.100} has rows of {shape[-1]}, in {known}")
+            raise _damaged(self._path, f"{name!r:.100} has rows of {shape[-1]}, in {type_name}")
         return math.prod(shape) // block * size
 
     def _value(self, kind: int) -> Any:
@@ -320,13 +320,17 @@ class _Header:
         raise _damaged(self._path, f"its header has a value of the type {kind}")
 
     def _array(self, kind: int, count: int) -> HeaderArray:
-        least = struct.calcsize(SCALARS[kind]) if kind in SCALARS else LENGTH_BYTES
-        room = self._rest // least
-        limit = MAX_GGUF_HEADER_BYTES if kind in SCALARS else MAX_GGUF_STRINGS
+        if kind in SCALARS:
+            item_bytes = struct.calcsize(SCALARS[kind])
+            limit = MAX_GGUF_HEADER_BYTES
+        else:
+            item_bytes = LENGTH_BYTES  # The least size of a string.
+            limit = MAX_GGUF_STRINGS
+        room = self._bytes_left // item_bytes
         check_size(self._path, "length of an array of its header", count, limit, room=room)
         if kind in SCALARS:
-            content = bytearray(count * least)
-            self._rest -= len(content)
+            content = bytearray(count * item_bytes)
+            self._bytes_left -= len(content)
             if self._file.readinto(content) != len(content):  # type: ignore[attr-defined]
                 raise _damaged(self._path, "it ends in its header")
             return NumberArray(SCALARS[kind], content)
@@ -336,7 +340,7 @@ class _Header:
         ends = array("Q")
         for _ in range(count):
             text = self._bytes(int.from_bytes(self._bytes(LENGTH_BYTES), "little"))
-            text.decode("utf-8")  # an error names the file now, and not when a string is used
+            text.decode("utf-8")  # An error names the file now, and not when a string is used.
             joined += text
             ends.append(len(joined))
         return StringArray(joined, ends)
@@ -347,7 +351,7 @@ class _Header:
             "length of a string of its header",
             self._number("Q"),
             MAX_TOKENIZER_BYTES,
-            room=self._rest,
+            room=self._bytes_left,
         )
         return self._bytes(length).decode("utf-8")
 
@@ -357,7 +361,7 @@ class _Header:
 
     def _bytes(self, count: int) -> bytes:
         self._require(count)
-        self._rest -= count
+        self._bytes_left -= count
         content = self._file.read(count)
         if len(content) != count:
             raise _damaged(self._path, "it ends in its header")
@@ -365,10 +369,11 @@ class _Header:
 
     def _require(self, count: int) -> None:
         """Check that as many bytes are left, before memory for them is taken."""
-        if count > self._rest:
-            short = self._size <= MAX_GGUF_HEADER_BYTES
-            reason = "it ends in its header" if short else "its header is too long"
-            raise _damaged(self._path, reason)
+        if count <= self._bytes_left:
+            return
+        if self._size <= MAX_GGUF_HEADER_BYTES:
+            raise _damaged(self._path, "it ends in its header")
+        raise _damaged(self._path, "its header is too long")
 
 
 def _damaged(path: Path, reason: str) -> VerificationError:

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     Array = NDArray[np.generic[Any]]
 
 NAME = "weights.hdf5"
-MEMORY = 192 << 20  # bytes for the library in addition to its code
+MEMORY_BYTES = 192 << 20  # Memory for the library in addition to its code.
 WALK_SECONDS = 10
-BYTES_PER_SECOND = 20_000_000  # rate of decompression on a slow machine
+BYTES_PER_SECOND = 20_000_000  # The rate of decompression on a slow machine.
 LFS_REMEDY = "run `git lfs pull`"
-# not dtypes that numpy lacks: stored as integers, they would be read back as integers
+# Dtypes that numpy lacks are left out: stored as integers, they would be read back as integers.
 PLAIN = {code: dtype for code, dtype in STORAGE.items() if not code.startswith(("BF", "F8"))}
 
 
@@ -97,17 +97,20 @@ class Hdf5Reader(TensorReader):
                 raise VerificationError(
                     f"{path} is not an HDF5 file but a Git LFS pointer", LFS_REMEDY
                 )
-        listed = call_confined(
-            list_arrays, path, {"path": str(path.absolute())}, memory=MEMORY, seconds=WALK_SECONDS
+        descriptions = call_confined(
+            list_arrays,
+            path,
+            {"path": str(path.absolute())},
+            memory=MEMORY_BYTES,
+            seconds=WALK_SECONDS,
         )
-        self._arrays = {name: _Array(*described) for name, described in listed.items()}
+        self._arrays = {name: _Array(*values) for name, values in descriptions.items()}
         self.tensors: Mapping[str, TensorInfo] = {
             name: _info(path, name, array) for name, array in self._arrays.items()
         }
-        claimed = sum(info.nbytes for info in self.tensors.values())
-        check_size(
-            path, "size of its arrays in bytes", claimed, MAX_STORAGE_USES * max(self._size, 4096)
-        )
+        total = sum(info.nbytes for info in self.tensors.values())
+        limit = MAX_STORAGE_USES * max(self._size, 4096)
+        check_size(path, "size of its arrays in bytes", total, limit)
         for name, array in self._arrays.items():
             if array.offset is not None:
                 end = array.offset + self.tensors[name].nbytes
@@ -119,7 +122,8 @@ class Hdf5Reader(TensorReader):
     @override
     def read(self, name: str) -> "Array":
         array = self.lazy(name)
-        array = array.read() if isinstance(array, FileArray) else array
+        if isinstance(array, FileArray):
+            array = array.read()
         array.flags.writeable = False
         return array
 
@@ -134,12 +138,20 @@ class Hdf5Reader(TensorReader):
             return np.empty(info.shape, code)
         if array.offset is None:
             if self._decoded is None:
-                names = [n for n, other in self._arrays.items() if other.offset is None]
-                sizes = {n: size for n in names if (size := self.tensors[n].nbytes)}
-                self._decoded = _Decoded(self.files[0], sizes)
+                self._decoded = _Decoded(self.files[0], self._sizes_to_decode())
             return self._decoded.lazy(name, code, info.shape)
-        stored = FileArray.stored(self._file, array.dtype, info.shape, array.offset)
-        return stored if array.dtype == code else stored.read().astype(code)  # to native byte order
+        file_array = FileArray.stored(self._file, array.dtype, info.shape, array.offset)
+        if array.dtype == code:
+            return file_array
+        return file_array.read().astype(code)  # The file has the other byte order.
+
+    def _sizes_to_decode(self) -> dict[str, int]:
+        """Return name -> size in bytes of the arrays that have to be decoded."""
+        sizes = {}
+        for name, array in self._arrays.items():
+            if array.offset is None and self.tensors[name].nbytes:
+                sizes[name] = self.tensors[name].nbytes
+        return sizes
 
     @override
     def close(self) -> None:
@@ -163,15 +175,15 @@ class _Decoded:
         self._offsets = dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
         self.scratch = ScratchFile(total)
         output = self.scratch.file.fileno()
-        written = call_confined(
+        bytes_written = call_confined(
             decode_arrays,
             path,
             {"path": str(path.absolute()), "names": list(sizes), "output": output},
-            memory=MEMORY,
+            memory=MEMORY_BYTES,
             seconds=WALK_SECONDS + total // BYTES_PER_SECOND,
             output=output,
         )
-        if written != total:
+        if bytes_written != total:
             raise VerificationError(f"{path}: its arrays do not have the size that it states")
 
     def lazy(self, name: str, code: str, shape: tuple[int, ...]) -> FileArray:

@@ -101,7 +101,7 @@ def test_silent_without_terminal(hub: Hub, commit: str) -> None:
 def test_progress_bar_on_terminal(hub: Hub, commit: str) -> None:
     outer, inner = pty.openpty()
     done = subprocess.run(
-        script("import zoo.io.progress\nzoo.io.progress.DELAY = 0\n"),
+        script("import zoo.io.progress\nzoo.io.progress.DELAY_SECONDS = 0\n"),
         cwd=ROOT,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
         stdout=subprocess.PIPE,

@@ -29,7 +29,7 @@ from zoo.io import progress as module
 from zoo.io.progress import progress
 
 prepare()
-module.DELAY, module.REFRESH_SECONDS = 0.0, 0.01
+module.DELAY_SECONDS, module.REFRESH_SECONDS = 0.0, 0.01
 with progress("outer", 4, unit="steps") as outer:
     outer(1)
     with progress("inner", None) as inner:
@@ -97,7 +97,7 @@ def test_disabled_progress_starts_no_thread(monkeypatch: pytest.MonkeyPatch) -> 
             advance(10)
     finally:
         enable_progress(True)
-    assert module._shown == 0
+    assert module._number_of_bars == 0
 
 
 @pytest.mark.parametrize(

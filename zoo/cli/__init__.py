@@ -76,22 +76,24 @@ signal that ends a session: SIGTERM, SIGHUP, SIGQUIT)."""
 def refuse_repeated_options(
     ctx: click.Context, name: str, command: click.Command, args: list[str]
 ) -> None:
-    """Refuse arguments that repeat an option of one value, also of a command below."""
-    # click silently takes the last value.
-    # parses and neither calls back nor raises errors, which click does afterwards
+    """Refuse arguments that repeat an option of one value, also of a command below.
+
+    click silently takes the last value.
+    """
+    # This parser neither calls back nor raises errors, which click does afterwards.
     settings = {**command.context_settings, "resilient_parsing": True}
     context = click.Context(command, parent=ctx, info_name=name, **settings)
-    _, rest, given = command.make_parser(context).parse_args(list(args))
-    for option in dict.fromkeys(given):
+    _, remaining_args, parameters = command.make_parser(context).parse_args(list(args))
+    for option in dict.fromkeys(parameters):
         if not isinstance(option, click.Option) or option.multiple or option.count:
             continue
-        if given.count(option) > 1 and (not option.is_flag or option.secondary_opts):
+        if parameters.count(option) > 1 and (not option.is_flag or option.secondary_opts):
             names = " or ".join([max(option.opts, key=len), *option.secondary_opts])
             raise click.UsageError(f"{names} is given twice; give it once", context)
-    if isinstance(command, click.Group) and rest:
-        child, below, rest = command.resolve_command(context, rest)
-        if below is not None:
-            refuse_repeated_options(context, child or rest[0], below, rest)
+    if isinstance(command, click.Group) and remaining_args:
+        child_name, child, child_args = command.resolve_command(context, remaining_args)
+        if child is not None:
+            refuse_repeated_options(context, child_name or child_args[0], child, child_args)
 
 
 class LazyGroup(click.Group):
@@ -128,8 +130,11 @@ class LazyGroup(click.Group):
         """Return the command with a name; the error for an unknown name suggests similar ones."""
         name = args[0]
         if name not in self.table and not name.startswith("-") and not ctx.resilient_parsing:
+            message = f"no command is called {name!r}"
             hint = did_you_mean(name, self.list_commands(ctx)) or self.suggest(name)
-            raise click.UsageError(f"no command is called {name!r}{hint and f'; {hint}'}", ctx)
+            if hint:
+                message += f"; {hint}"
+            raise click.UsageError(message, ctx)
         return super().resolve_command(ctx, args)
 
     def suggest(self, name: str) -> str:
@@ -165,12 +170,12 @@ class Program(LazyGroup):
         command = None
         if name not in self.table and is_named("commands", name):
             command = self.get_command(ctx, name)
-            rest = args[1:]
+            command_args = args[1:]
         else:
-            _, command, rest = super().resolve_command(ctx, args)
+            _, command, command_args = super().resolve_command(ctx, args)
         if command is not None and not ctx.resilient_parsing:
-            refuse_repeated_options(ctx, name, command, rest)
-        return name, command, rest
+            refuse_repeated_options(ctx, name, command, command_args)
+        return name, command, command_args
 
     @override
     def suggest(self, name: str) -> str:
@@ -180,7 +185,7 @@ class Program(LazyGroup):
 
     @override
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        width = max(map(len, self.table))  # the same in all groups
+        width = max(map(len, self.table))  # All groups have the same width.
         for heading, group in GROUPS.items():
             with formatter.section(heading):
                 rows = [(name.ljust(width), text) for name, (_, text) in group.items()]

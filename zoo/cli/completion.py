@@ -132,8 +132,10 @@ def columns(ctx: click.Context) -> Iterator[str]:
     from zoo.data.readers.text_io import split_name
 
     for option in TABLES:
-        given = ctx.params.get(option) or ()
-        for path in [given] if isinstance(given, str | Path) else given:
+        paths = ctx.params.get(option) or ()
+        if isinstance(paths, str | Path):
+            paths = [paths]
+        for path in paths:
             file = Path(split_name(str(path))[1]).expanduser()
             if file.is_file():
                 yield from column_names(file)
@@ -143,10 +145,13 @@ def _named(ctx: click.Context) -> "Iterator[Family]":
     """Yield the family that a command names, or else all families."""
     from zoo.plugins import all_families
 
-    known = all_families()
-    named = [ctx.params.get(name) for name in FAMILIES]
-    found = [known[name] for name in named if name in known]
-    yield from found or known.values()
+    installed = all_families()
+    families = []
+    for parameter in FAMILIES:
+        name = ctx.params.get(parameter)
+        if name in installed:
+            families.append(installed[name])
+    yield from families or installed.values()
 
 
 FAMILY = NamesType(families)

@@ -14,7 +14,8 @@ from zoo.io.numbers import int_from_environment
 from zoo.io.output.full_disks import remedy
 
 INTERRUPTED = 130
-PATIENCE = 5.0  # seconds in which a launcher ends the processes of a run, if one has failed
+# A launcher ends the processes of a run within this time, if one has failed.
+LAUNCHER_SECONDS = 5.0
 # Errors of writing; all other errors of the operating system concern files that are read.
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
 _WRONG_NAME = {errno.ENAMETOOLONG, errno.ELOOP, errno.EILSEQ, errno.EINVAL}
@@ -33,7 +34,7 @@ _NO_MEMORY = (
 class State:
     """State of this process."""
 
-    has_process_group = False  # whether it has joined the processes of a run
+    has_process_group = False  # Whether it has joined the processes of a run.
 
 
 state = State()
@@ -46,14 +47,14 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return error.exit_code
-    # an interruption may show as another error, for example in a thread whose file it closed
+    # An interruption may show as another error, for example in a thread whose file it closed.
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, KeyboardInterrupt | click.Abort):
         cause = cause.__cause__ or cause.__context__
     if cause is not None:
         output.fail("interrupted", "", INTERRUPTED, arguments)
         return INTERRUPTED
-    # where a pipe is closed, click exits
+    # click exits when a pipe is closed.
     if isinstance(error, BrokenPipeError | SystemExit) and output.reader_is_gone():
         output.abandon_stdout()
         return 0
@@ -64,13 +65,16 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
         return error.exit_code
     if os.environ.get("ZOO_DEBUG") == "1":
         raise error
-    known = error if isinstance(error, ZooError) else _as_zoo_error(error)
-    if isinstance(error, ZooError) and _others_report():
-        return known.exit_code
+    if isinstance(error, ZooError):
+        zoo_error = error
+        if _others_report():
+            return zoo_error.exit_code
+    else:
+        zoo_error = _as_zoo_error(error)
     if isinstance(error, OSError) and error.filename == output.STDOUT:
         output.abandon_stdout()
-    output.fail(known.what, known.hint, known.exit_code, arguments, known.details)
-    return known.exit_code
+    output.fail(zoo_error.what, zoo_error.hint, zoo_error.exit_code, arguments, zoo_error.details)
+    return zoo_error.exit_code
 
 
 def _click_message(error: click.ClickException) -> str:
@@ -81,19 +85,24 @@ def _click_message(error: click.ClickException) -> str:
     if isinstance(error, click.NoSuchOption):
         from zoo.cli.suggestions import suggest_option
 
+        text = f"no option is called {error.option_name}"
         hint = suggest_option(error.option_name, error.ctx)
-        text = f"no option is called {error.option_name}" + (f"; {hint}" if hint else "")
+        if hint:
+            text += f"; {hint}"
     return f"{text} (see `{error.ctx.command_path} --help`)"
 
 
 def _others_report() -> bool:
-    """Return whether the main process of a run has reported an error of all processes."""
-    # Launchers then end this process. It waits for that, before there is a process group.
-    several = int_from_environment("WORLD_SIZE", 1) > 1 and int_from_environment("RANK", 0) > 0
-    if state.has_process_group or not several:
+    """Return whether the main process of a run has reported an error of all processes.
+
+    Launchers then end this process. It waits for that, before there is a process group.
+    """
+    if state.has_process_group:
+        return False
+    if int_from_environment("WORLD_SIZE", 1) <= 1 or int_from_environment("RANK", 0) <= 0:
         return False
     try:
-        time.sleep(PATIENCE)
+        time.sleep(LAUNCHER_SECONDS)
     except KeyboardInterrupt:
         return True
     return False
@@ -109,20 +118,33 @@ def _as_zoo_error(error: BaseException) -> ZooError:
     """Return the error for an exception of Python, which may be a bug in zoo."""
     if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
         return UsageError("there is not enough memory for this", "use a machine with more of it")
-    from zoo.plugins.attribution import plugin_error  # after the check: an import takes memory
+    from zoo.plugins.attribution import plugin_error  # An import takes memory, so it comes late.
 
-    if blamed := plugin_error(error):
-        return blamed
+    attributed_error = plugin_error(error)
+    if attributed_error:
+        return attributed_error
     if isinstance(error, OSError) and error.errno is not None:
-        name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
-        if not name and error.errno in _UNWRITABLE:
-            name = output.STDOUT if _is_from_click(error) else "a file"
-        short = name if len(name) <= 300 else f"{name[:150]}...{name[-150:]}"
-        what = f"{short}: {error.strerror}" if name else str(error.strerror)
-        if name == output.STDOUT:
-            return UsageError(f"cannot write {what}")
-        if error.errno in _UNWRITABLE:
-            return UsageError(f"cannot write {what}", remedy(error))
-        return (UsageError if error.errno in _WRONG_NAME else SourceError)(what)
+        return _from_os_error(error)
     what = f"this is a bug in zoo: {type(error).__name__}: {' '.join(str(error).split())}"
     return ZooError(what, "ZOO_DEBUG=1 shows where; please report it")
+
+
+def _from_os_error(error: OSError) -> ZooError:
+    """Return the error for an exception of the operating system, with the name of the file."""
+    name = ""
+    if isinstance(error.filename, str | bytes):
+        name = os.fsdecode(error.filename)
+    if not name and error.errno in _UNWRITABLE:
+        name = output.STDOUT if _is_from_click(error) else "a file"
+    what = str(error.strerror)
+    if len(name) > 300:
+        what = f"{name[:150]}...{name[-150:]}: {what}"
+    elif name:
+        what = f"{name}: {what}"
+    if name == output.STDOUT:
+        return UsageError(f"cannot write {what}")
+    if error.errno in _UNWRITABLE:
+        return UsageError(f"cannot write {what}", remedy(error))
+    if error.errno in _WRONG_NAME:
+        return UsageError(what)
+    return SourceError(what)

@@ -58,8 +58,8 @@ def _check_reference(text: str, kinds: set[str]) -> None:
             resolve(text)
         except UsageError as error:
             if "SIZE" in kinds and any(text in get_family(n).sizes() for n in all_families()):
-                return  # of the teacher's family, as the command finds out
-            words = [kind for kind in kinds if kind.islower()]  # such as train
+                return  # The command checks whether it is a size of the teacher's family.
+            words = [kind for kind in kinds if kind.islower()]  # One of them is "train".
             raise UsageError(error.what, did_you_mean(text, words) or error.hint) from None
 
 
@@ -91,32 +91,38 @@ def check_settings(
 
     with prefix_errors(file):
         check_tables(values, overrides)
-        given = deep_merge(values, overrides)
-        _check_keys(command, given)
-        _check_names(given)
+        settings = deep_merge(values, overrides)
+        _check_keys(command, settings)
+        _check_names(settings)
 
 
-def _check_keys(command: str, given: Mapping[str, Any]) -> None:
+def _check_keys(command: str, settings: Mapping[str, Any]) -> None:
     from zoo.training.config.overrides import check_keys
     from zoo.training.config.run_config import config_type
     from zoo.training.config.synonyms import ALTERNATIVES
 
-    types = [config_type(command, given)]
-    if command == "distill":  # a recipe may name the task, and has settings that become others
-        given = {k: v for k, v in given.items() if k not in ("student", "distillation")}
+    types = [config_type(command, settings)]
+    if command == "distill":
+        # A recipe may name the task, and has settings that become others.
+        settings = dict(settings)
+        settings.pop("student", None)
+        settings.pop("distillation", None)
         types.append(config_type(command, {"task": ""}))
     problems = []
     for struct_type in types:
         fields = {*struct_type.__struct_fields__}
-        known = {k: v for k, v in given.items() if k in fields or k not in ALTERNATIVES}
+        checked_settings = {}
+        for name, value in settings.items():
+            if name in fields or name not in ALTERNATIVES:
+                checked_settings[name] = value
         try:
-            return check_keys(known, struct_type, "", "settings")
+            return check_keys(checked_settings, struct_type, "", "settings")
         except UsageError as error:
             problems.append(error)
     raise problems[0]
 
 
-def _check_names(given: Mapping[str, Any]) -> None:
+def _check_names(settings: Mapping[str, Any]) -> None:
     """Check the names of task, family and size, and the settings of an adapter."""
     from zoo.adapters.registry import parse_adapter
     from zoo.data.readers.glue import PREFIX, glue_task
@@ -124,9 +130,11 @@ def _check_names(given: Mapping[str, Any]) -> None:
     from zoo.plugins.attribution import config_of_size
     from zoo.plugins.tasks import find_task
 
-    task, family, size = (given.get(name) for name in ("task", "family", "size"))
-    if given.get("adapter"):
-        parse_adapter(given["adapter"])
+    task = settings.get("task")
+    family = settings.get("family")
+    size = settings.get("size")
+    if settings.get("adapter"):
+        parse_adapter(settings["adapter"])
     if task and task.startswith(PREFIX):
         glue_task(task)
     elif task:

@@ -17,30 +17,42 @@ METAVARS: dict[type, str] = {int: "N", float: "X"}
 
 def task_option(option: TaskOption) -> click.Option:
     """Return the option of a command for a declared one."""
-    kind: Any = option.type
-    bounds = {"min_open": option.exclusive, "max_open": option.exclusive}
-    if option.choices:
-        kind = click.Choice(option.choices)
-    elif option.type is int:
-        kind = IntegerRange(option.minimum, option.maximum)
-    elif option.type is float:
-        kind = FiniteRange(option.minimum, option.maximum, **bounds)
-    elif option.type is Path:
-        kind = _path_type(option.metavar or "")
-    elif option.metavar == "COL":
-        kind = COLUMN
-    metavar = option.metavar or (None if option.choices else METAVARS.get(option.type))
-    flag: dict[str, Any] = {"type": kind, "metavar": metavar}
-    if option.type is bool:
-        flag = {} if "/" in option.flags else {"is_flag": True}
+    attributes: dict[str, Any] = {}
+    if option.type is not bool:
+        attributes["type"] = _value_type(option)
+        attributes["metavar"] = option.metavar
+        if not option.metavar and not option.choices:
+            attributes["metavar"] = METAVARS.get(option.type)
+    elif "/" not in option.flags:
+        attributes["is_flag"] = True
     return click.Option(
         [option.name, *option.flags.split(" ")],
         default=option.default,
         show_default=option.default is not None,
         multiple=option.multiple,
         help=option.help,
-        **flag,
+        **attributes,
     )
+
+
+def _value_type(option: TaskOption) -> Any:
+    """Return the type of click that checks the value of an option."""
+    if option.choices:
+        return click.Choice(option.choices)
+    if option.type is int:
+        return IntegerRange(option.minimum, option.maximum)
+    if option.type is float:
+        return FiniteRange(
+            option.minimum,
+            option.maximum,
+            min_open=option.exclusive,
+            max_open=option.exclusive,
+        )
+    if option.type is Path:
+        return _path_type(option.metavar or "")
+    if option.metavar == "COL":
+        return COLUMN
+    return option.type
 
 
 def _path_type(metavar: str) -> PathOrText:
@@ -52,17 +64,21 @@ def _path_type(metavar: str) -> PathOrText:
 
 def table_of_tasks(part: Part) -> str:
     """Return the tasks with their summaries, for the help of a command at 80 columns."""
-    return "\n".join(
-        textwrap.fill(f"  {spec.name:21}{spec.summary}", 78, subsequent_indent=" " * 23)
-        for spec in public_tasks(part)
-    )
+    lines = []
+    for spec in public_tasks(part):
+        text = f"  {spec.name:21}{spec.summary}"
+        lines.append(textwrap.fill(text, 78, subsequent_indent=" " * 23))
+    return "\n".join(lines)
 
 
 def declared_options(part: Part, specs: Iterable[TaskSpec] | None = None) -> list[TaskOption]:
     """Return the options of ``zoo finetune`` or ``zoo eval``, each name once."""
     options: dict[str, TaskOption] = {}
-    for spec in public_tasks(part) if specs is None else specs:
-        for option in spec.train_options if part == "train" else spec.eval_options:
+    if specs is None:
+        specs = public_tasks(part)
+    for spec in specs:
+        part_options = spec.train_options if part == "train" else spec.eval_options
+        for option in part_options:
             options.setdefault(option.name, option)
     return list(options.values())
 
@@ -109,18 +125,19 @@ class TaskCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse arguments, after adding the options of a plugin's task."""
-        known = {parameter.name for parameter in self.params}
+        parameter_names = {parameter.name for parameter in self.params}
         specs = _tasks_of(value_of(args, "--task"), self.part)
-        options = declared_options(self.part, specs)
-        self.params += [task_option(option) for option in options if option.name not in known]
+        for option in declared_options(self.part, specs):
+            if option.name not in parameter_names:
+                self.params.append(task_option(option))
         return super().parse_args(ctx, args)
 
 
 def value_of(args: Sequence[str], flag: str) -> str | None:
     """Return the value of an option in arguments, or ``None``."""
-    for k, argument in enumerate(args):
+    for index, argument in enumerate(args):
         if argument == flag:
-            return args[k + 1] if k + 1 < len(args) else None
+            return args[index + 1] if index + 1 < len(args) else None
         if argument.startswith(f"{flag}="):
             return argument.partition("=")[2]
     return None

@@ -49,9 +49,10 @@ def axis_sum(*axes: str) -> str:
 
 def resolve_axes(axes: Mapping[str, str], config: Any) -> dict[str, Axes]:
     """Return the axes of a ``zoo.families.base.Head`` with the sizes of a configuration."""
-    return {
-        name: tuple(_size(word, config) for word in words.split()) for name, words in axes.items()
-    }
+    sizes = {}
+    for name, words in axes.items():
+        sizes[name] = tuple(_size(word, config) for word in words.split())
+    return sizes
 
 
 def _size(word: str, config: Any) -> str | int:

@@ -28,10 +28,10 @@ def randomize_weights(model: "nn.Module", seed: int = 0) -> None:
             else:
                 parameter.copy_(noise * 0.3)
         parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-        for name, stored in model.state_dict().items():
-            if name not in parameters and stored.is_floating_point():
-                noise = torch.empty(stored.shape, dtype=torch.float32).normal_(generator=generator)
-                stored.copy_(noise * 0.3)
+        for name, buffer in model.state_dict().items():
+            if name not in parameters and buffer.is_floating_point():
+                noise = torch.empty(buffer.shape, dtype=torch.float32).normal_(generator=generator)
+                buffer.copy_(noise * 0.3)
         for module in model.modules():
             if (
                 isinstance(module, torch.nn.LayerNorm | torch.nn.RMSNorm)
@@ -68,49 +68,56 @@ def random_inputs(
     """
     import torch
 
-    wider = max(0, tokens - max(lengths))
-    real = axis_lengths(spec, lengths)
-    end, first = (getattr(config, n, -1) for n in ("eos_token_id", "decoder_start_token_id"))
+    extra_columns = max(0, tokens - max(lengths))
+    lengths_by_axis = axis_lengths(spec, lengths)
+    end = getattr(config, "eos_token_id", -1)
+    decoder_start = getattr(config, "decoder_start_token_id", -1)
     pad = getattr(config, "pad_token_id", None) or 0
-    kinds: Mapping[str, int] = {
+    sizes: Mapping[str, int] = {
         "token_type_ids": getattr(config, "type_vocab_size", 1),
         "character_ids": getattr(config, "characters", 1),
         "attention_mask": 2,
-        "p_mask": 1,  # 0 for all tokens: a short row has an answer in any case
+        "p_mask": 1,  # 0 for all tokens: a short row has an answer in any case.
     }
     inputs = {}
     for order, (name, axes) in enumerate(spec.inputs.items()):
         choices = CHOICES if "choices" in axes else 1
-        fixed = [axis for axis in axes if isinstance(axis, int)]  # such as characters of a word
-        along, are_ids = real[_last(axes)], name.endswith("input_ids")
-        width = max(along) + wider
-        rows = torch.full((len(lengths) * choices, width, *fixed), pad if are_ids else 0)
-        for row, length in enumerate(length for length in along for _ in range(choices)):
+        # A fixed axis is the number of characters of a word, for example.
+        fixed_axes = [axis for axis in axes if isinstance(axis, int)]
+        row_lengths = []
+        for length in lengths_by_axis[_last(axes)]:
+            row_lengths += [length] * choices
+        are_ids = name.endswith("input_ids")
+        width = max(row_lengths) + extra_columns
+        rows = torch.full((len(row_lengths), width, *fixed_axes), pad if are_ids else 0)
+        for row, length in enumerate(row_lengths):
             generator = torch.Generator().manual_seed(seed * 7919 + row * 31 + order)
-            low = 1 if fixed else 0  # a character id of 0 is padding
-            high = kinds.get(name, config.vocab_size)
-            drawn = torch.randint(low, high, (length, *fixed), generator=generator)
+            low = 1 if fixed_axes else 0  # A character id of 0 is padding.
+            high = sizes.get(name, config.vocab_size)
+            values = torch.randint(low, high, (length, *fixed_axes), generator=generator)
             if name.endswith("attention_mask"):
-                drawn = torch.ones_like(drawn)
+                values = torch.ones_like(values)
             if are_ids:
-                _replace_special(drawn, config, pad, end)
+                _replace_special(values, config, pad, end)
             if name == "input_ids" and end >= 0:
-                drawn[-1] = end
-            if name == "decoder_input_ids" and first >= 0:
-                drawn[0] = first
+                values[-1] = end
+            if name == "decoder_input_ids" and decoder_start >= 0:
+                values[0] = decoder_start
             start = width - length if padding_side == "left" else 0
-            rows[row, start : start + length] = drawn
+            rows[row, start : start + length] = values
         inputs[name] = rows if choices == 1 else rows.view(len(lengths), choices, width)
     return inputs
 
 
 def _replace_special(ids: "Tensor", config: Any, pad: int, end: int) -> None:
     """Replace padding, mask and end of text by another token, in place."""
+    special_ids = {pad, end}
     mask = getattr(config, "mask_token_id", None)
-    reserved = {pad, end} if mask is None else {pad, end, mask}
-    others = ((pad + step) % config.vocab_size for step in range(1, 4))
-    substitute = next(token for token in others if token not in reserved)
-    for token in reserved:
+    if mask is not None:
+        special_ids.add(mask)
+    candidates = ((pad + step) % config.vocab_size for step in range(1, 4))
+    substitute = next(token for token in candidates if token not in special_ids)
+    for token in special_ids:
         ids[ids == token] = substitute
 
 
@@ -120,13 +127,19 @@ def _last(axes: Sequence[str | int]) -> str:
 
 
 def axis_lengths(spec: "OnnxSpec", lengths: Sequence[int]) -> dict[str, list[int]]:
-    """Return the length of each row without padding, along each padded axis."""
-    # Along axes other than ``tokens``, such as ``decoder_tokens``, they are ``lengths`` in reverse,
-    # plus one, up to the limit.
-    axes = {_last(axes) for axes in spec.inputs.values()}
-    return {
-        axis: list(lengths)
-        if axis == "tokens"
-        else [min(n + 1, spec.limits.get(axis, n + 1)) for n in reversed(lengths)]
-        for axis in axes
-    }
+    """Return the length of each row without padding, along each padded axis.
+
+    Along axes other than ``tokens``, such as ``decoder_tokens``, they are ``lengths`` in reverse,
+    plus one, up to the limit.
+    """
+    lengths_by_axis = {}
+    for axes in spec.inputs.values():
+        axis = _last(axes)
+        if axis == "tokens":
+            lengths_by_axis[axis] = list(lengths)
+        else:
+            longer = [length + 1 for length in reversed(lengths)]
+            if axis in spec.limits:
+                longer = [min(length, spec.limits[axis]) for length in longer]
+            lengths_by_axis[axis] = longer
+    return lengths_by_axis

@@ -153,9 +153,10 @@ class RuntimeHeader:
 
 @dataclass(frozen=True)
 class SkipRows(Op):
-    """The first rows are missing there: of positions that no text has."""
+    """The first rows are missing there, which belong to positions that no text has.
 
-    # On the way back they are zero, so this operation is not invertible.
+    On the way back they are zero, so this operation is not invertible.
+    """
 
     rows: int = 0
 
@@ -202,21 +203,29 @@ def runtime_weights(names: Names, model: WeightMap, counts: Mapping[str, int]) -
         counts: number of values of each numeric placeholder.
     """
     shapes = {entry.target: entry.shape for entry in model.entries()}
-    first = dict.fromkeys(counts, "0")
+    first_values = dict.fromkeys(counts, "0")
     rules = []
-    for theirs, ours in names.items():
-        target, op = (ours, SAME) if isinstance(ours, str) else ours
-        shape = shapes[target.format(**first, p="weight")]
-        rules.append(Rule(theirs, target, shape, op))
+    for source, mapping in names.items():
+        if isinstance(mapping, str):
+            target = mapping
+            op: Op = SAME
+        else:
+            target, op = mapping
+        shape = shapes[target.format(**first_values, p="weight")]
+        rules.append(Rule(source, target, shape, op))
     return WeightMap(rules=rules, counts=counts)
 
 
 def layered(prefix: str, names: Names, ours: str = "layers.{i}.") -> dict[Any, Any]:
     """Return names within a block, with the prefixes of the format's block and of ours."""
-    found: dict[Any, Any] = {}
-    for theirs, target in names.items():
-        parts = (theirs,) if isinstance(theirs, str) else theirs
-        full = tuple(prefix + part for part in parts)
-        key = full[0] if len(full) == 1 else full
-        found[key] = ours + target if isinstance(target, str) else (ours + target[0], target[1])
-    return found
+    full_names: dict[Any, Any] = {}
+    for source, mapping in names.items():
+        parts = (source,) if isinstance(source, str) else source
+        full_source = tuple(prefix + part for part in parts)
+        key = full_source[0] if len(full_source) == 1 else full_source
+        if isinstance(mapping, str):
+            full_names[key] = ours + mapping
+        else:
+            target, op = mapping
+            full_names[key] = (ours + target, op)
+    return full_names

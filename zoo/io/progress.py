@@ -13,8 +13,8 @@ from zoo.io.files import count_reads
 from zoo.io.terminal import escape_controls
 
 LOG = logging.getLogger("zoo")
-DELAY = 2.0  # seconds until the bar of a phase is shown
-LINE_SECONDS = 30.0  # between two lines without a terminal
+DELAY_SECONDS = 2.0  # The time until the bar of a phase is shown.
+LINE_SECONDS = 30.0  # The time between two lines without a terminal.
 REFRESH_SECONDS = 0.2
 
 Advance = Callable[[int], None]
@@ -38,21 +38,23 @@ def shows_progress() -> bool:
 def progress(
     label: str, total: int | None = None, *, unit: str = "", bytes_: bool = False
 ) -> Iterator[Advance]:
-    """Show the progress of a phase of any size, and yield a function that advances it."""
-    # On a terminal it is a bar, and elsewhere a line every half minute. A phase that takes less
-    # than two seconds shows nothing.
+    """Show the progress of a phase of any size, and yield a function that advances it.
+
+    On a terminal it is a bar, and elsewhere a line every half minute. A phase that takes less
+    than two seconds shows nothing.
+    """
     phase = Phase(escape_controls(label), total, "bytes" if bytes_ else unit)
     if not _enabled:
         yield phase.advance
         return
-    ended = threading.Event()
+    end = threading.Event()
     show = _show_bar if shows_progress() else _log_lines
-    watcher = threading.Thread(target=show, args=(phase, ended), name="progress", daemon=True)
+    watcher = threading.Thread(target=show, args=(phase, end), name="progress", daemon=True)
     watcher.start()
     try:
         yield phase.advance
     finally:
-        ended.set()
+        end.set()
         watcher.join()
 
 
@@ -68,26 +70,28 @@ def progress_of_files(label: str, files: Iterable[Path]) -> Iterator[None]:
 def progress_of_chunks(
     label: str, files: Iterable[Path]
 ) -> Iterator[Callable[[Iterable[Item]], Iterator[Item]]]:
-    """Yield a function that passes on the chunks of files; their bytes count once they are done."""
-    # A chunk is done when the next one is asked for: reading ahead is no progress.
+    """Yield a function that passes on the chunks of files; their bytes count once they are done.
+
+    A chunk is done when the next one is asked for: reading ahead is not progress.
+    """
     sizes = {str(path): path.stat().st_size for path in files if path.is_file()}
-    read = 0
+    bytes_read = 0
 
     def add(count: int) -> None:
-        nonlocal read
-        read += count
+        nonlocal bytes_read
+        bytes_read += count
 
     with progress(label, sum(sizes.values()), bytes_=True) as advance, count_reads(sizes, add):
 
-        def passed(chunks: Iterable[Item]) -> Iterator[Item]:
-            nonlocal read
+        def pass_on(chunks: Iterable[Item]) -> Iterator[Item]:
+            nonlocal bytes_read
             for chunk in chunks:
-                count = read
-                read = 0
+                chunk_bytes = bytes_read
+                bytes_read = 0
                 yield chunk
-                advance(count)
+                advance(chunk_bytes)
 
-        yield passed
+        yield pass_on
 
 
 class Phase:
@@ -112,58 +116,68 @@ class Phase:
             return _duration(seconds)
         rate = done / seconds
         if self.unit == "bytes":
-            scale, name = next((s, n) for s, n in BYTES if max(done, self.total or 0) >= s)
-            of = "" if self.total is None else f" of {self.total / scale:,.1f}"
-            count = f"{done / scale:,.1f}{of} {name}"
+            scale, unit = next(pair for pair in BYTE_UNITS if max(done, self.total or 0) >= pair[0])
+            count = f"{done / scale:,.1f}"
+            if self.total is not None:
+                count += f" of {self.total / scale:,.1f}"
+            count += f" {unit}"
             speed = f"{rate / 1e6:,.1f} MB/s"
         else:
-            of = "" if self.total is None else f" of {self.total:,}"
-            count = f"{done:,}{of} {self.unit}".rstrip()
-            digits = 0 if rate >= 10 else 1 if rate >= 0.1 else 2
-            speed = f"{rate:,.{digits}f}/s"
+            count = f"{done:,}"
+            if self.total is not None:
+                count += f" of {self.total:,}"
+            count = f"{count} {self.unit}".rstrip()
+            if rate >= 10:
+                speed = f"{rate:,.0f}/s"
+            elif rate >= 0.1:
+                speed = f"{rate:,.1f}/s"
+            else:
+                speed = f"{rate:,.2f}/s"
         if self.total is None:
             return f"{count}, {speed}, {_duration(seconds)}"
         return f"{count}, {speed}, {_duration((self.total - done) / rate)} left"
 
 
-BYTES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (0, "bytes"))
+BYTE_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (0, "bytes"))
 
 
 def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    all_minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(all_minutes, 60)
+    if hours:
+        return f"{hours}:{minutes:02}:{seconds:02}"
+    return f"{minutes}:{seconds:02}"
 
 
-def _log_lines(phase: Phase, ended: threading.Event) -> None:
-    while not ended.wait(LINE_SECONDS):
+def _log_lines(phase: Phase, end: threading.Event) -> None:
+    while not end.wait(LINE_SECONDS):
         LOG.info("%s: %s", phase.label, phase.figures())
 
 
-def _show_bar(phase: Phase, ended: threading.Event) -> None:
-    if ended.wait(DELAY):
+def _show_bar(phase: Phase, end: threading.Event) -> None:
+    if end.wait(DELAY_SECONDS):
         return
     with _bars() as bars:
         task = bars.add_task(phase.label, total=phase.total, figures=phase.figures())
         try:
-            while not ended.wait(REFRESH_SECONDS):
+            while not end.wait(REFRESH_SECONDS):
                 bars.update(task, completed=phase.done, figures=phase.figures())
         finally:
             bars.remove_task(task)
 
 
-# The bars of phases within one another share a display, which a terminal has one of
+# The bars of phases within one another share a display, since a terminal has only one.
 _lock = threading.Lock()
 _display: Any = None
-_shown = 0
+_number_of_bars = 0
 
 
 @contextlib.contextmanager
 def _bars() -> Iterator[Any]:
     """Yield the display of all bars, which begins with the first one and ends with the last one."""
-    global _display, _shown
+    global _display, _number_of_bars
     with _lock:
-        if not _shown:
+        if not _number_of_bars:
             _display = contextlib.ExitStack()
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn
@@ -180,14 +194,14 @@ def _bars() -> Iterator[Any]:
                 )
             )
             _display.enter_context(log_above_bars())
-        _shown += 1
+        _number_of_bars += 1
         display = _display
     try:
         yield display.bars
     finally:
         with _lock:
-            _shown -= 1
-            if not _shown:
+            _number_of_bars -= 1
+            if not _number_of_bars:
                 display.close()
 
 

@@ -132,7 +132,7 @@ def _text(
     weights: WeightMap, config: Any, names: HeadNames, maps: Sequence[str], outputs: int
 ) -> WeightMap:
     *dense, out = maps
-    if dense:  # two maps of the first token's hidden state, without a pooler
+    if dense:  # Two maps of the first token's hidden state replace the pooler.
         return weights.plus(*dense_rules(config, dense[0], out, outputs))
     return weights.plus(
         _pooler(config, names), module_rule(out, "head", outputs, config.hidden_size)
@@ -203,16 +203,7 @@ def mlm_head_rules(
     table = names.decoder + ".weight"
     decoder_bias = names.decoder + ".bias"
     bias = names.bias
-    # legacy tensor name -> the name in the rules, where they differ
-    old = legacy or names
-    renamed = {
-        f"{before}.{p}": f"{after}.{p}"
-        for before, after in {old.dense: names.dense, old.norm: names.norm}.items()
-        for p in ("weight", "bias")
-    }
-    renamed[old.bias] = names.bias
-    renamed = {before: after for before, after in renamed.items() if before not in ("", after)}
-    weights = replace(weights, legacy={**weights.legacy, **renamed})
+    weights = replace(weights, legacy={**weights.legacy, **_legacy_names(legacy or names, names)})
     weights = weights.plus(
         module_rule(names.dense, "head.dense", embedding_size, width),
         module_rule(names.norm, "head.norm", embedding_size),
@@ -224,5 +215,20 @@ def mlm_head_rules(
             ties=[TiedAlias(bias, to=decoder_bias, unused=True)] if bias else [],
         )
     ties = [TiedAlias(table, to=tokens_name(weights.prefix))]
-    ties += [TiedAlias(decoder_bias, to=bias)] if bias else []
+    if bias:
+        ties.append(TiedAlias(decoder_bias, to=bias))
     return weights.plus(Rule(bias or decoder_bias, "head.bias", (vocabulary,)), ties=ties)
+
+
+def _legacy_names(legacy: MaskedNames, names: MaskedNames) -> dict[str, str]:
+    """Return legacy tensor name -> the name in the rules, where they differ."""
+    all_names = {}
+    for legacy_module, module in ((legacy.dense, names.dense), (legacy.norm, names.norm)):
+        for parameter in ("weight", "bias"):
+            all_names[f"{legacy_module}.{parameter}"] = f"{module}.{parameter}"
+    all_names[legacy.bias] = names.bias
+    renamed = {}
+    for legacy_name, name in all_names.items():
+        if legacy_name not in ("", name):
+            renamed[legacy_name] = name
+    return renamed

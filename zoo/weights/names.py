@@ -9,12 +9,18 @@ def inside(name: str, part: str) -> bool:
 
 
 def outermost_parts(names: Sequence[str], others: Collection[str]) -> list[str]:
-    """Return the outermost modules around parameters that hold none of the others."""
+    """Return the outermost modules around parameters that hold none of the others.
 
-    # A parameter whose every module holds one of the others is named itself.
-    def part(name: str) -> str:
-        pieces = name.split(".")
-        around = (".".join(pieces[:size]) for size in range(1, len(pieces)))
-        return next((p for p in around if not any(inside(n, p) for n in others)), name)
+    A parameter whose every module holds one of the others is named itself.
+    """
+    parts = [_outermost_part(name, others) for name in names]
+    return list(dict.fromkeys(parts))
 
-    return list(dict.fromkeys(map(part, names)))
+
+def _outermost_part(name: str, others: Collection[str]) -> str:
+    pieces = name.split(".")
+    for size in range(1, len(pieces)):
+        module = ".".join(pieces[:size])
+        if not any(inside(other, module) for other in others):
+            return module
+    return name

@@ -60,26 +60,27 @@ class RenamingReader(TensorReader):
         self.inner = inner
         self.files = inner.files
         self.left = {name: tensor.reason for name, tensor in renamed.items() if tensor.reason}
-        self.known: dict[str, tuple[str, ReleaseTensor]] = {}
+        self.by_hub_name: dict[str, tuple[str, ReleaseTensor]] = {}
+        self.tensors = {}
         for name, tensor in renamed.items():
             hub_name = name if tensor.reason else tensor.name
-            first, _ = self.known.setdefault(hub_name, (name, tensor))
-            if first != name:
-                raise VerificationError(f"{inner.files[0]}: {first} and {name} are both {hub_name}")
-        self.tensors = {
-            hub_name: inner.tensors[name]._replace(shape=tensor.shape(inner.tensors[name].shape))
-            for hub_name, (name, tensor) in self.known.items()
-        }
+            first_name, _ = self.by_hub_name.setdefault(hub_name, (name, tensor))
+            if first_name != name:
+                raise VerificationError(
+                    f"{inner.files[0]}: {first_name} and {name} are both {hub_name}"
+                )
+            info = inner.tensors[name]
+            self.tensors[hub_name] = info._replace(shape=tensor.shape(info.shape))
 
     @override
     def read(self, name: str) -> "NDArray[np.generic[Any]]":
         import numpy as np
 
-        return np.asarray(self._shaped(name, self.inner.read(self.known[name][0])))
+        return np.asarray(self._shaped(name, self.inner.read(self.by_hub_name[name][0])))
 
     @override
     def lazy(self, name: str) -> "Array":
-        return self._shaped(name, self.inner.lazy(self.known[name][0]))
+        return self._shaped(name, self.inner.lazy(self.by_hub_name[name][0]))
 
     @override
     def close(self) -> None:
@@ -87,7 +88,7 @@ class RenamingReader(TensorReader):
 
     def _shaped(self, name: str, array: "Array") -> "Array":
         shape = self.tensors[name].shape
-        transposed = self.known[name][1].transposed
+        transposed = self.by_hub_name[name][1].transposed
         return array.reshape(shape[::-1]).T if transposed else array.reshape(shape)
 
 

@@ -110,7 +110,8 @@ def prepared(readers: Iterable[Reader], keep: Path | None) -> Iterator[Runner]:
     preload()
     place = MEMORY_DISK if os.access(MEMORY_DISK, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="fuzz-", dir=place) as folder:
-        examples, scratch = Path(folder, "examples"), Path(folder, "scratch")
+        examples = Path(folder, "examples")
+        scratch = Path(folder, "scratch")
         scratch.mkdir()
         for reader in readers:
             make_example(reader, examples)

@@ -85,7 +85,9 @@ class Runner:
     """
 
     def __init__(self, examples: Path, scratch: Path, keep: Path | None = None) -> None:
-        self.examples, self.scratch, self.keep = examples, scratch, keep
+        self.examples = examples
+        self.scratch = scratch
+        self.keep = keep
         self.resident = _fork_size()
 
     def run(self, reader: Reader, seed: int, number: int) -> Outcome:
@@ -262,7 +264,9 @@ def run_zoo(
         handle = os.open(path, os.O_RDWR | os.O_CREAT | (os.O_TRUNC if number else 0))
         os.dup2(handle, number)
         os.close(handle)
-    sys.stdin, sys.stdout, sys.stderr = _stream(0, "r"), _stream(1, "w"), _stream(2, "w")
+    sys.stdin = _stream(0, "r")
+    sys.stdout = _stream(1, "w")
+    sys.stderr = _stream(2, "w")
     try:
         with mock.patch.object(failure, "report", noting):
             main(list(arguments))

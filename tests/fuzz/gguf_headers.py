@@ -9,7 +9,9 @@ from tests.fuzz.octets import LENGTHS
 
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q"}
 SCALARS |= {12: "d"}
-STRING, ARRAY, ALIGNMENT = 8, 9, 32
+STRING = 8
+ARRAY = 9
+ALIGNMENT = 32
 STRINGS = (b"", b"a" * 100_000, b"\xff\xfe", b"\0", b"{}", b"[" * 50_000, b"\x1b[2J", "é".encode())
 NAMES = (b"general.architecture", b"general.alignment", b"bert.block_count", b"../a", b"")
 KINDS = (0, 1, 2, 8, 9, 10, 12, 15, 20, 30, 39, 40, 41, 99, 2**32 - 1)
@@ -50,7 +52,9 @@ def header_mutation(data: bytes, random: Random) -> bytes:
 def parse(data: bytes) -> tuple[list[Entry], list[Tensor], int]:
     """Return the entries and tensors of a sound file, and where its header ends."""
     count, keys = struct.unpack_from("<QQ", data, 8)
-    at, entries, tensors = 24, list[Entry](), list[Tensor]()
+    at = 24
+    entries = list[Entry]()
+    tensors = list[Tensor]()
     for _ in range(keys):
         name, at = _read_string(data, at)
         (kind,) = struct.unpack_from("<I", data, at)
@@ -68,7 +72,8 @@ def parse(data: bytes) -> tuple[list[Entry], list[Tensor], int]:
 
 def _change_entries(entries: list[Entry], tensors: list[Tensor], random: Random) -> None:
     at = random.randrange(len(entries))
-    entry, number = entries[at], random.choice(LENGTHS)
+    entry = entries[at]
+    number = random.choice(LENGTHS)
     change = random.randrange(8)
     if change == 0:
         del entries[at]
@@ -98,8 +103,10 @@ def _change_entries(entries: list[Entry], tensors: list[Tensor], random: Random)
 
 
 def _change_tensors(entries: list[Entry], tensors: list[Tensor], random: Random) -> None:
-    at, other = random.randrange(len(tensors)), random.randrange(len(tensors))
-    tensor, number = tensors[at], random.choice(LENGTHS)
+    at = random.randrange(len(tensors))
+    other = random.randrange(len(tensors))
+    tensor = tensors[at]
+    number = random.choice(LENGTHS)
     change = random.randrange(8)
     if change == 0:
         del tensors[at]

@@ -115,7 +115,8 @@ BYTES: tuple[Mutate, ...] = (
 def change_line(data: bytes, random: Random) -> bytes:
     """Remove, repeat, empty, move or replace one line of a text."""
     lines = data.split(b"\n")
-    at, other = random.randrange(len(lines)), random.randrange(len(lines))
+    at = random.randrange(len(lines))
+    other = random.randrange(len(lines))
     change = random.randrange(6)
     if change == 0:
         del lines[at]

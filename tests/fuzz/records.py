@@ -5,7 +5,10 @@ from random import Random
 
 from tests.fuzz.octets import BYTES
 
-VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+VARINT = 0
+FIXED64 = 1
+LENGTH = 2
+FIXED32 = 5
 INTEGERS = (0, 1, 2, 127, 128, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 1, 10**10)
 STRINGS = (b"", b"a", b"\0", b"\xff", b"\x1b[31m\nerror: x", b"../escape", b"a" * 100_000)
 
@@ -21,11 +24,13 @@ class Field:
 
 def parse_message(data: bytes) -> list[Field] | None:
     """Return the fields of a message, or ``None`` if the bytes are not a message."""
-    fields, at = [], 0
+    fields = []
+    at = 0
     try:
         while at < len(data):
             key, at = _varint(data, at)
-            number, kind = key >> 3, key & 7
+            number = key >> 3
+            kind = key & 7
             value: int | bytes
             if kind == VARINT:
                 value, at = _varint(data, at)
@@ -34,7 +39,8 @@ def parse_message(data: bytes) -> list[Field] | None:
                     length, at = _varint(data, at)
                 else:
                     length = {FIXED64: 8, FIXED32: 4}[kind]
-                value, at = data[at : at + length], at + length
+                value = data[at : at + length]
+                at = at + length
             if at > len(data) or number == 0:
                 return None
             fields.append(Field(number, kind, value))
@@ -67,7 +73,8 @@ def message_mutation(data: bytes, random: Random) -> bytes:
         fields[at] = replace(field, number=random.choice((1, 2, field.number + 1, 5000)))
     elif change == 3:
         other = random.randrange(len(fields))
-        fields[at], fields[other] = fields[other], field
+        fields[at] = fields[other]
+        fields[other] = field
     else:
         fields[at] = replace(field, value=_odd(field, random))
     return dump_message(fields)
@@ -88,7 +95,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     while True:
         byte = data[at]
         value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
+        at = at + 1
+        shift = shift + 7
         if not byte & 0x80:
             return value, at
         if shift > 63:

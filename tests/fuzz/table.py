@@ -14,10 +14,14 @@ from tests.fuzz.case import CPU_SECONDS, HANGS
 from tests.reporting import PROMISES
 
 ROOT = Path(__file__).parents[2]
-RESULTS, PAGE = ROOT / "tests" / "results", ROOT / "docs" / "reliability.md"
-READERS, LIMITS = "readers.json", "limits.json"
-CHECKS, SIZES = "checks.json", "sizes.json"
-BEGIN, END = "<!-- {}: written by python -m tests.fuzz.table -->", "<!-- end of {} -->"
+RESULTS = ROOT / "tests" / "results"
+PAGE = ROOT / "docs" / "reliability.md"
+READERS = "readers.json"
+LIMITS = "limits.json"
+CHECKS = "checks.json"
+SIZES = "sizes.json"
+BEGIN = "<!-- {}: written by python -m tests.fuzz.table -->"
+END = "<!-- end of {} -->"
 
 
 def main() -> None:
@@ -27,11 +31,14 @@ def main() -> None:
 def page(text: str, results: Path) -> str:
     """Return the page with updated tables."""
     tables = (
-        *(("promises", promises), ("limits", limits)),
-        *(("readers", readers), ("sizes", sizes)),
+        ("promises", promises),
+        ("limits", limits),
+        ("readers", readers),
+        ("sizes", sizes),
     )
     for name, rows in ((name, make(results)) for name, make in tables):
-        begin, end = BEGIN.format(name), END.format(name)
+        begin = BEGIN.format(name)
+        end = END.format(name)
         before, _, rest = text.partition(begin)
         _, _, after = rest.partition(end)
         text = "\n".join([f"{before}{begin}", *rows, f"{end}{after}"])

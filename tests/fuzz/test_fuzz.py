@@ -28,8 +28,19 @@ class Named(JsonStruct):
 
 # readers of directories and tables that other libraries write
 NEWER = (
-    *("peft", "adapterhub", "gguf", "gguf-quantized", "model2vec", "modules", "colbert", "setfit"),
-    *("trec", "beir", "parquet-lists", "openvino", "ctranslate2"),
+    "peft",
+    "adapterhub",
+    "gguf",
+    "gguf-quantized",
+    "model2vec",
+    "modules",
+    "colbert",
+    "setfit",
+    "trec",
+    "beir",
+    "parquet-lists",
+    "openvino",
+    "ctranslate2",
 )
 
 

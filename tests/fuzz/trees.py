@@ -252,7 +252,8 @@ def _rename(slot: Slot, slots: list[Slot], random: Random, raw: tuple[str, ...])
 
 def _swap(slot: Slot, slots: list[Slot], random: Random, raw: tuple[str, ...]) -> None:
     other = random.choice(slots)
-    first, second = json.dumps(_plain(_get(slot))), json.dumps(_plain(_get(other)))
+    first = json.dumps(_plain(_get(slot)))
+    second = json.dumps(_plain(_get(other)))
     _set(slot, parse(second))
     if other[1] < len(other[0]):
         _set(other, parse(first))

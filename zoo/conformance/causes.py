@@ -217,7 +217,8 @@ def _exchange(models: ComparedModels, first: str, second: str) -> dict[str, Tens
         return None
     changes = {}
     for name, other_name in zip(first_names, second_names, strict=True):
-        tensor, other_tensor = models.tensors[name], models.tensors[other_name]
+        tensor = models.tensors[name]
+        other_tensor = models.tensors[other_name]
         if tensor.shape != other_tensor.shape:
             return None
         changes[name] = other_tensor

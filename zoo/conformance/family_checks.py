@@ -107,7 +107,8 @@ class FamilyChecks(
     def check_output_shapes(self, head: str) -> None:
         """Check that names, order and shapes of the outputs match the ONNX declaration."""
         spec = self.family.onnx(self.config, head)
-        model, inputs = self.model(head), self.inputs(head)
+        model = self.model(head)
+        inputs = self.inputs(head)
         missing = set(spec.inputs) - set(inspect.signature(model.forward).parameters)
         require(not missing, f"forward has no arguments {sorted(missing)}")
         longest = {axis: max(along) for axis, along in axis_lengths(spec, LENGTHS).items()}
@@ -122,8 +123,10 @@ class FamilyChecks(
 
     def check_padding(self, head: str) -> None:
         """Check that a row has the same outputs by itself and padded in a batch."""
-        spec, model = self.family.onnx(self.config, head), self.model(head)
-        batch, lengths = self.run(model, self.inputs(head, tokens=12)), axis_lengths(spec, LENGTHS)
+        spec = self.family.onnx(self.config, head)
+        model = self.model(head)
+        batch = self.run(model, self.inputs(head, tokens=12))
+        lengths = axis_lengths(spec, LENGTHS)
         for row, length in enumerate(LENGTHS):
             real = {axis: slice(along[row]) for axis, along in lengths.items()}
 
@@ -158,7 +161,8 @@ class FamilyChecks(
         }
         implicit = {name: tensor for name, tensor in inputs.items() if name not in NEUTRAL}
         model = self.model(head)
-        first, second = self.run(model, explicit), self.run(model, implicit)
+        first = self.run(model, explicit)
+        second = self.run(model, implicit)
         for name, tensor in first.items():
             difference = largest_difference(tensor, second[name])
             require(difference <= TOLERANCE, f"{name} without the inputs differs: {difference:.1e}")
@@ -173,8 +177,10 @@ class FamilyChecks(
         """Check that evaluation is deterministic, and that training applies dropout if set."""
         # ``dropout`` has to change the outputs of every head; other rates, such as
         # ``classifier_dropout``, may.
-        model, inputs = self.model(head), self.inputs(head)
-        first, second = self.run(model, inputs), self.run(model, inputs)
+        model = self.model(head)
+        inputs = self.inputs(head)
+        first = self.run(model, inputs)
+        second = self.run(model, inputs)
         in_training = self.run(model.train(), inputs)
         probabilities = {
             name: value or 0.0
@@ -210,7 +216,8 @@ class FamilyChecks(
         """Check that every parameter gets a gradient that is not zero."""
         # A scalar's may be zero: added to all logits of a softmax, it has no effect. What is not
         # trained has to be a ``Constant`` of the rules, not a parameter.
-        model, inputs = self.model(head, torch.float32), self.inputs(head)
+        model = self.model(head, torch.float32)
+        inputs = self.inputs(head)
         if (mask := getattr(self.config, "mask_token_id", None)) is not None:
             inputs["input_ids"][..., 0] = mask  # some models embed it differently
         outputs = model(**inputs).values()
@@ -269,7 +276,9 @@ class FamilyChecks(
             torch.manual_seed(seed)
             return self.family.model(self.config, head).state_dict()
 
-        first, same_seed, other_seed = build(0), build(0), build(1)
+        first = build(0)
+        same_seed = build(0)
+        other_seed = build(1)
         require_finite(first, "at initialization")
         for name, tensor in first.items():
             require(torch.equal(tensor, same_seed[name]), f"{name} differs for one seed")

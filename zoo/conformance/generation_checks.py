@@ -24,7 +24,8 @@ class GenerationChecks(TinyModel):
 
     def check_cached_decoding(self, head: str) -> None:
         """Check that decoding with a cache gives the logits of a single pass."""
-        spec, model = self.family.onnx(self.config, head), self.model(head)
+        spec = self.family.onnx(self.config, head)
+        model = self.model(head)
         inputs = self.inputs(head)
         self.require_equal_with_cache(model, spec, inputs)
 

@@ -148,7 +148,8 @@ def reference_class(family: Family, config: Any, head: str) -> Any:
     """
     name = family.architecture(config, head)
     library = _import_reference()
-    kind, model_type = getattr(library, name, None), family.model_type(config)
+    kind = getattr(library, name, None)
+    model_type = family.model_type(config)
     if kind is None:
         spellings = [other for other in dir(library) if other.lower() == name.lower()]
         if spellings:
@@ -231,7 +232,8 @@ def reference_start(family: Family, config: Any, head: str) -> int | None:
         read.extend([] if ids is None else [ids])
 
     hook = model.get_decoder().register_forward_pre_hook(record, with_kwargs=True)
-    source, labels = torch.full((1, 4), 3), torch.full((1, 3), 4)
+    source = torch.full((1, 4), 3)
+    labels = torch.full((1, 3), 4)
     try:
         with torch.no_grad(), report_reference_errors(kind.__name__):
             model(input_ids=source, labels=labels)

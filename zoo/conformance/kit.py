@@ -114,7 +114,8 @@ def check_family(family: "Family", *, full: bool) -> Iterator[Finding]:
     from zoo.conformance.tiny_model import smaller
 
     try:
-        heads, tiny = list(family.heads()), family.sizes()["tiny"]
+        heads = list(family.heads())
+        tiny = family.sizes()["tiny"]
     except Exception as error:
         yield Finding(describe(f"heads and sizes of {family.name}", error))
         return

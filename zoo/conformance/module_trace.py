@@ -247,7 +247,8 @@ def _explain_inputs(
     masks: Sequence[Tensor],
 ) -> Explanation:
     """Say where two different inputs come from."""
-    value, reference_value = call.first_input, reference_call.first_input
+    value = call.first_input
+    reference_value = reference_call.first_input
     assert value is not None and reference_value is not None, "they differ"
     if not reference_value.is_floating_point():
         numbers = value.flatten()[:MAX_NUMBERS_SHOWN].tolist()

@@ -26,7 +26,9 @@ from zoo.objectives.examples.vocabulary import Ids
 from zoo.overrides import override
 from zoo.plugins import iter_families
 
-DOCUMENTS, DOCUMENT_TOKENS = 4, 150  # of the texts in which tokens are exchanged
+# of the texts in which tokens are exchanged
+DOCUMENTS = 4
+DOCUMENT_TOKENS = 150
 EXCHANGES = 256  # tokens that are exchanged, one at a time, in the first of these texts
 MAX_BATCHES = 12  # of pairs
 MAX_PARTS = 20  # of the documents, where the first part has too few labels
@@ -315,7 +317,8 @@ def _measure(
     slopes = _slopes(objective, plain, batches[0])
     its_slopes = _slopes(objective, held, batches[1])
     for term, slope in slopes.items():
-        logits, its_logits = plain.logits[term], other.logits[term]
+        logits = plain.logits[term]
+        its_logits = other.logits[term]
         relabelled = (slope != its_slopes[term]).flatten(1).any(1)
         difference = (logits - its_logits).abs()
         moved = (difference > ROUNDING * logits.abs().max()).flatten(1).any(1)

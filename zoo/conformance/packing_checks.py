@@ -30,7 +30,8 @@ class PackingChecks(TinyModel):
         # Applies to models whose ``encode`` takes packed rows, or whose ``hidden`` takes packed
         # pairs of source and target
         model: Any = self.model(head)
-        hidden, encode = getattr(model, "hidden", None), getattr(model, "encode", None)
+        hidden = getattr(model, "hidden", None)
+        encode = getattr(model, "encode", None)
         if _takes(hidden, "decoder_document_ids"):
             self._compare_pairs(model.hidden)
         elif _takes(encode, "document_ids"):
@@ -61,7 +62,8 @@ class PackingChecks(TinyModel):
 
     def _compare_pairs(self, hidden: Callable[..., tuple[Tensor, Tensor]]) -> None:
         """Compare the sources and the targets of an encoder-decoder."""
-        sources, targets = self._documents(seed=0), self._documents(seed=1)[::-1]
+        sources = self._documents(seed=0)
+        targets = self._documents(seed=1)[::-1]
         with torch.no_grad():
             packed = hidden(
                 torch.cat(sources)[None],
@@ -79,7 +81,8 @@ class PackingChecks(TinyModel):
             _require_equal(packed[part], separate, f"{name} of a packed row")
 
     def _documents(self, seed: int) -> list[Tensor]:
-        spec, lengths = self.family.onnx(self.config, "none"), self.packed_lengths
+        spec = self.family.onnx(self.config, "none")
+        lengths = self.packed_lengths
         ids = random_inputs(spec, self.config, lengths, seed=seed)["input_ids"]
         return [row[:length] for row, length in zip(ids, lengths, strict=True)]
 

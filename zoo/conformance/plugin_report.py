@@ -28,7 +28,8 @@ CATALOGS: tuple[Catalog[Any], ...] = (
     EMBEDDING_LOSSES,
     OPTIMIZERS,
 )
-OK, DISABLED = "ok", "disabled"
+OK = "ok"
+DISABLED = "disabled"
 
 
 @dataclass
@@ -74,7 +75,8 @@ class PluginReport:
 
     def set_error(self, error: PluginError) -> None:
         """Set health and remedy from an error."""
-        self.health, self.remedy = error.what, error.hint
+        self.health = error.what
+        self.remedy = error.hint
 
     @property
     def summary(self) -> str:

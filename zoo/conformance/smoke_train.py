@@ -89,7 +89,8 @@ def _finetune(family: Family, path: Path, task: str, changes: Mapping[str, Any])
     from zoo.training.distributed.context import DistContext
 
     row = SMOKE_TASKS[task].row
-    good, bad = WORDS[:3], WORDS[3:]
+    good = WORDS[:3]
+    bad = WORDS[3:]
     rows = [
         row(number, word, word in good, (bad if word in good else good)[number % 3])
         for number in range(40)

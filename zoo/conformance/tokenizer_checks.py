@@ -69,7 +69,8 @@ class TokenizerChecks(TinyModel):
             tokenizer, tokenizer_info(files, tokenizer, self.family.special_tokens or None)
         )
         for role in ours.info.special:
-            number, its_number = ours.role_id(role), getattr(expected, f"{role}_token_id", None)
+            number = ours.role_id(role)
+            its_number = getattr(expected, f"{role}_token_id", None)
             require(
                 its_number in (None, number),
                 f"the {role} token has the id {number}, and {its_number} in the reference",
@@ -91,7 +92,8 @@ class TokenizerChecks(TinyModel):
     def _train_tokenizer(self, directory: Path, kind: str) -> None:
         """Train a tokenizer, and write its files as they are published."""
         self._write_config(directory)
-        spec, roles = self.family.new_tokenizers[kind], self.family.special_tokens or DEFAULTS
+        spec = self.family.new_tokenizers[kind]
+        roles = self.family.special_tokens or DEFAULTS
         train(kind, spec, lambda: [_lines()], directory, size=SIZE, unknown=roles["unk"])
 
     def _write_piece_model(self, directory: Path, reference: Any, name: str) -> Any:
@@ -99,7 +101,8 @@ class TokenizerChecks(TinyModel):
         # The first pieces of a published model are the family's own, or usual ones that the class
         # replaces by others. With the wrong ones, the class fails or has a piece twice.
         self._write_config(directory)
-        spec, roles = self.family.new_tokenizers["unigram"], self.family.special_tokens or DEFAULTS
+        spec = self.family.new_tokenizers["unigram"]
+        roles = self.family.special_tokens or DEFAULTS
         own_pieces = {token: role for role, token in roles.items()}
         own_layout = [(own_pieces.get(token, ""), token) for token in spec.first]
         layouts = [own_layout, *(list(pieces.items()) for pieces in FIRST_PIECES)]

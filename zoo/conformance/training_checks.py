@@ -185,7 +185,8 @@ def _require_same_start(name: str, tensor: Tensor, expected: Tensor) -> None:
         require(torch.equal(tensor, expected), message)
         return
     chance = ERRORS * (1 / tensor.numel()) ** 0.5
-    scale, its_scale = float(tensor.std()), float(expected.std())
+    scale = float(tensor.std())
+    its_scale = float(expected.std())
     low, high = SCALES
     require(
         low / (1 + chance) <= scale / its_scale <= high * (1 + chance),

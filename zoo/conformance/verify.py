@@ -63,11 +63,13 @@ def verify_model(path: Path, *, reference: bool) -> Iterator[Check]:
         ("ties", check_ties),
     ]
     if checkpoint.is_adapter:
-        stages, reference = [("adapter", check_adapter)], False
+        stages = [("adapter", check_adapter)]
+        reference = False
     if checkpoint.is_export:
         graphs = checkpoint.export_target == ONNX
         files = ("graphs", check_graphs) if graphs else ("files", check_runtime_files)
-        stages, reference = [files, ("export gate", check_export)], False
+        stages = [files, ("export gate", check_export)]
+        reference = False
         if checkpoint.model.tokenizer is not None:
             stages.append(("tokenizer", check_tokens))
     sound = digests.outcome == "ok"
@@ -129,7 +131,8 @@ def check_ties(checkpoint: Checkpoint) -> str:
     from zoo.training.state.state_dict import unique_state_dict
 
     model = load_model(checkpoint)
-    unique, every = set(unique_state_dict(model)), set(model.state_dict())
+    unique = set(unique_state_dict(model))
+    every = set(model.state_dict())
     with checkpoint.open_weights() as reader:
         stored = set(reader.tensors)
     if unique != stored:

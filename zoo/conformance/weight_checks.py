@@ -88,7 +88,8 @@ class WeightChecks(TinyModel):
         translated = self.family.from_hub(kind().to_dict())
         require(not translated.unknown, f"unknown keys: {', '.join(translated.unknown)}")
         default: Any = self.family.config_type
-        expected, defaults = asdict(translated.config), asdict(default())
+        expected = asdict(translated.config)
+        defaults = asdict(default())
         read = asdict(self.family.from_hub(kind(**self.family.to_hub(default())).to_dict()).config)
         # ``None`` may stand for the value of another field, as the reference reads it
         defaults |= {name: read[name] for name, value in defaults.items() if value is None}
@@ -221,7 +222,8 @@ class WeightChecks(TinyModel):
         group_numbers = {name: number for number, names in enumerate(groups) for name in names}
         copies = {weights.written(name) for names in weights.copies().values() for name in names}
         for alias, owner in weights.aliases().items():
-            alias_name, owner_name = weights.written(alias), weights.written(owner)
+            alias_name = weights.written(alias)
+            owner_name = weights.written(owner)
             is_compared = alias_name in group_numbers and owner_name in group_numbers
             if alias_name in copies or not is_compared:
                 continue
@@ -273,7 +275,8 @@ class WeightChecks(TinyModel):
         """Check that a model computes the same after its state dict was stored and loaded."""
         from safetensors.torch import load_file, save_file
 
-        model, inputs = self.model(head), self.inputs(head)
+        model = self.model(head)
+        inputs = self.inputs(head)
         directory.mkdir(parents=True, exist_ok=True)
         save_file(model.state_dict(), directory / "model.safetensors")
         loaded = self.model(head)
@@ -281,7 +284,8 @@ class WeightChecks(TinyModel):
             for parameter in loaded.parameters():
                 parameter.zero_()
         loaded.load_state_dict(load_file(directory / "model.safetensors"))
-        before, after = self.run(model, inputs), self.run(loaded, inputs)
+        before = self.run(model, inputs)
+        after = self.run(loaded, inputs)
         for name, tensor in before.items():
             require(torch.equal(tensor, after[name]), f"{name} differs after loading")
 

@@ -20,7 +20,10 @@ from tests.fuzz.reader import Reader, by_suffix
 from tests.fuzz.readers.examples import bert_files, hub_model, write_files, zoo
 from tests.fuzz.readers.weights import NUMBERS
 
-BASE, THEIRS, RESULT, KIND = "base-model", "adapter", "converted-adapter", "kind"
+BASE = "base-model"
+THEIRS = "adapter"
+RESULT = "converted-adapter"
+KIND = "kind"
 GOLDEN = Path(__file__).parents[2] / "golden" / "adapterhub"
 
 

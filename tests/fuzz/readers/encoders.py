@@ -19,7 +19,9 @@ from tests.fuzz.readers.tables import RUN, TEXTS, finetune, json_lines
 from tests.fuzz.readers.weights import stored
 from tests.fuzz.trees import json_mutation
 
-SOURCE, RESULT, TEXT = "source-model", "converted-model", "a bad cab abba"
+SOURCE = "source-model"
+RESULT = "converted-model"
+TEXT = "a bad cab abba"
 LIBRARY = "sentence_transformers.models."
 LAYERS = {"Dense": "2_Dense", "LayerNorm": "3_LayerNorm"}  # kind -> folder, of those with weights
 DENSE = {

@@ -16,7 +16,8 @@ from zoo.checkpoint import Manifest as ManifestRecord
 from zoo.checkpoint import encode_manifest
 from zoo.io.json import read_json_record
 
-MODEL, TEXT = "converted-model", "a bad cab abba"
+MODEL = "converted-model"
+TEXT = "a bad cab abba"
 EMBED = ["run", "embed", MODEL, TEXT]
 
 

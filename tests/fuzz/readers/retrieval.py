@@ -12,7 +12,8 @@ from tests.fuzz.readers.models import MODEL, make_model
 from tests.fuzz.readers.tables import json_lines
 
 WORDS = ("a bad cab", "abba fed a hig", "j i h", "a b c d e", "cab hedge", "fig", "babe age")
-DATA, HEADER = "data", "query-id\tcorpus-id\tscore\n"
+DATA = "data"
+HEADER = "query-id\tcorpus-id\tscore\n"
 
 
 class Beir(Reader):
@@ -21,7 +22,8 @@ class Beir(Reader):
     name = "beir"
     also_named = (DATA,)
     targets: Sequence[str] = (
-        *(f"{DATA}/corpus.jsonl", f"{DATA}/queries.jsonl"),
+        f"{DATA}/corpus.jsonl",
+        f"{DATA}/queries.jsonl",
         *[f"{DATA}/qrels/test.tsv"] * 2,
     )
     judged = "qrels/test.tsv"

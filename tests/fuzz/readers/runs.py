@@ -11,7 +11,8 @@ from tests.fuzz.readers.examples import zoo
 from tests.fuzz.readers.texts import RECIPE, write_texts
 from tests.fuzz.readers.weights import stored
 
-CORPUS, RUN = "built-corpus", "the-run"
+CORPUS = "built-corpus"
+RUN = "the-run"
 TRAIN = ["pretrain", "settings.yaml", "-o", RUN, "--device", "cpu", "--offline"]
 
 

@@ -108,7 +108,8 @@ def xml_mutation(data: bytes, random: Random) -> bytes:
 
     root = ElementTree.fromstring(data)
     parents = [element for element in root.iter() if len(element)]
-    element, parent = random.choice(list(root.iter())), random.choice(parents)
+    element = random.choice(list(root.iter()))
+    parent = random.choice(parents)
     change = random.randrange(8)
     numbers = ("0", "-1", "1", "3.5", "x", "", "1000000", str(2**31), str(2**62), str(10**30))
     if change <= 3 and element.attrib:

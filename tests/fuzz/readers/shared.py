@@ -18,7 +18,9 @@ from tests.fuzz.readers.tables import RUN, SMALL, TEXTS, finetune, json_lines
 from tests.fuzz.readers.weights import stored
 from tests.fuzz.trees import PATHS
 
-CACHE, HUB, STUDENT = "teacher-cache", "hub-model", "student"
+CACHE = "teacher-cache"
+HUB = "hub-model"
+STUDENT = "student"
 DISTILL = ["distill", "settings.yaml", "-o", STUDENT, "--device", "cpu", "--offline"]
 FINETUNE = ["finetune", "settings.yaml", "-o", STUDENT, "--device", "cpu", "--offline"]
 FEW: Mapping[str, Any] = {
@@ -40,7 +42,8 @@ FEW: Mapping[str, Any] = {
 def seal_record(path: Path) -> None:
     """Write the digest of a record's present content into it."""
     record = json.loads(path.read_bytes())
-    before, zeros = str(record["digest"]).encode(), b"0" * 64
+    before = str(record["digest"]).encode()
+    zeros = b"0" * 64
     content = path.read_bytes().replace(before, zeros, 1)
     path.write_bytes(content.replace(zeros, blake3(content).hexdigest().encode(), 1))
 

@@ -16,7 +16,8 @@ from tests.fuzz.readers.examples import zoo
 from tests.fuzz.trees import json_lines_mutation
 
 TEXTS = ("a cat sat", "the dog ran off", "one bat flew", "a cow ate it")
-RUN, MODEL = "trained", "trained/model"
+RUN = "trained"
+MODEL = "trained/model"
 SMALL = ("num_layers=1", "hidden_size=32", "num_heads=4", "intermediate_size=32")
 Rows = list[dict[str, Any]]
 
@@ -68,7 +69,14 @@ class Table(Reader):
     computes = True  # the results of a model for each row
     task = "text-classification"
     family = "bert"
-    kinds: Sequence[str] = (*(".jsonl", ".tsv", ".csv", ".parquet", ".jsonl.gz", ".tsv.gz"),)
+    kinds: Sequence[str] = (
+        ".jsonl",
+        ".tsv",
+        ".csv",
+        ".parquet",
+        ".jsonl.gz",
+        ".tsv.gz",
+    )
 
     def rows(self) -> Rows:
         return [{"text": text, "label": ("no", "yes")[k % 2]} for k, text in enumerate(TEXTS * 2)]
@@ -154,7 +162,8 @@ class Choices(Table):
 class TextToText(Table):
     name = "seq2seq"
     weight = 1
-    family, task = "t5", "seq2seq"
+    family = "t5"
+    task = "seq2seq"
     kinds = (".jsonl", ".tsv", ".csv", ".parquet")
 
     def rows(self) -> Rows:
@@ -225,7 +234,14 @@ class Glue(Reader):
     targets = ("GLUE/CoLA/dev.tsv", "GLUE/RTE/dev.tsv")
     computes = True
     COMMAND: ClassVar[Sequence[str]] = (
-        *("eval", "models", "--suite", "glue", "--eval", "GLUE", "--json", "--no-record"),
+        "eval",
+        "models",
+        "--suite",
+        "glue",
+        "--eval",
+        "GLUE",
+        "--json",
+        "--no-record",
     )
 
     def make(self, folder: Path) -> None:

@@ -262,7 +262,8 @@ def _texts(path: Path) -> list[str]:
     lines = data.decode("utf-8").split("\n")
     if ".jsonl" in path.name:
         return [json.loads(line, parse_int=len)["text"] for line in lines if line.strip()]
-    documents, held = [], []
+    documents = []
+    held = []
     for line in [line.removesuffix("\r") for line in (*lines, "")]:
         if line.strip():
             held.append(line)

@@ -20,7 +20,9 @@ from tests.fuzz.reader import Reader
 from tests.fuzz.readers.examples import bert_files, golden, hub_model, write_files, zoo
 from zoo.conformance.golden import Golden
 
-SOURCE, RESULT, NUMBERS = "source-model", "converted-model", "numbers.npz"
+SOURCE = "source-model"
+RESULT = "converted-model"
+NUMBERS = "numbers.npz"
 GGUF_FILE = "model.gguf"
 Arrays = Mapping[str, Any]
 
@@ -220,7 +222,8 @@ class Npy(Weights):
 
 def _numbered(weights: Arrays) -> Arrays:
     """Return arrays whose elements have consecutive integers as bits."""
-    start, numbered = 0, {}
+    start = 0
+    numbered = {}
     for name, array in weights.items():
         numbers = np.arange(start, start + array.size, dtype=np.int32)
         numbered[name] = numbers.view(np.float32).reshape(array.shape)
@@ -324,11 +327,13 @@ def number_elements(file: Path) -> dict[str, int]:
     """Give the elements of a GGUF file consecutive integers as bits; return tensor -> elements."""
     import gguf
 
-    start, sizes = 0, {}
+    start = 0
+    sizes = {}
     for tensor in gguf.GGUFReader(file, "r+").tensors:
         size = tensor.data.size
         tensor.data.view(np.int32)[:] = np.arange(start, start + size).reshape(tensor.data.shape)
-        start, sizes[tensor.name] = start + size, size
+        start = start + size
+        sizes[tensor.name] = size
     return sizes
 
 

@@ -98,12 +98,14 @@ def write_adapters(adapters: Sequence[Checkpoint], export: Path) -> None:
 
 def as_inputs(model: "ir.Model", names: Sequence[str]) -> "dict[str, ir.Value]":
     """Make tensors of a graph inputs without a value, in place."""
-    graph, found = model.graph, {}
+    graph = model.graph
+    found = {}
     for name in names:
         value = graph.initializers.pop(name, None)
         if value is None:
             raise UsageError(f"the graph does not read {name} of the adapter")
-        value.const_value, found[name] = None, value
+        value.const_value = None
+        found[name] = value
         graph.inputs.append(value)
     return found
 

@@ -62,7 +62,8 @@ from zoo.sentence_models.pooling import Pooling
 from zoo.version import package_version
 
 Arrays = Mapping[str, NDArray[Any]]
-HIDDEN, MASK = "last_hidden_state", "attention_mask"
+HIDDEN = "last_hidden_state"
+MASK = "attention_mask"
 UNTRACED = (0, 0)  # no shape is left out of the comparison
 SHOWN = 8  # texts of a message
 
@@ -155,10 +156,13 @@ class Reference:
         generated: Generated | None = None,
         metric: float = 0.0,
     ) -> None:
-        self.checkpoint, self.spec, self.generated = checkpoint, spec, generated
+        self.checkpoint = checkpoint
+        self.spec = spec
+        self.generated = generated
         self.metric = metric
         self.batches = list(batches)
-        self.samples, self.outputs = samples, outputs
+        self.samples = samples
+        self.outputs = outputs
 
     @classmethod
     def of(
@@ -257,7 +261,8 @@ class Reference:
     ) -> Agreement:
         """Return the agreement on texts, or on labelled data; ``quick`` takes fewer of them."""
         count = QUICK_BATCHES if quick else len(self.samples)
-        names, pooling = session.outputs, self.checkpoint.model.pooling
+        names = session.outputs
+        pooling = self.checkpoint.model.pooling
         weights = self.checkpoint.module_weights()
         expected: list[Summary] = []
         for sample, outputs in zip(self.samples[:count], self.outputs[:count], strict=True):
@@ -312,7 +317,8 @@ class Reference:
         """Leave out rows that the runtime does not run."""
         self.batches = [batch for batch in self.batches if min(batch.lengths) >= least]
         pairs = list(zip(self.samples, self.outputs, strict=True))
-        self.samples, self.outputs = [], []
+        self.samples = []
+        self.outputs = []
         for sample, outputs in pairs:
             rows = sample.mask.sum(1) >= least
             if rows.any():

@@ -54,7 +54,8 @@ def write_hub_files(
     more: Mapping[str, Any] | None = None,  # further keys of ``config.json``
 ) -> None:
     """Write configuration, tokenizer and pooling in the Hub's layout, and the manifest."""
-    manifest, family = checkpoint.manifest, checkpoint.family
+    manifest = checkpoint.manifest
+    family = checkpoint.family
     known = unreadable_elsewhere(checkpoint) is None
     files = checkpoint_side_files(
         checkpoint,

@@ -199,7 +199,8 @@ class ExportReport(JsonStruct):
         )
         yield from (f"  {check.line()}" for check in self.checks if not check.texts)
         if texts := [check for check in self.checks if check.texts]:
-            count, worst = sum(check.batch for check in texts), max(c.worst for c in texts)
+            count = sum(check.batch for check in texts)
+            worst = max(c.worst for c in texts)
             yield f"  {count} texts, up to {max(c.tokens for c in texts)} tokens: {worst:.1e}"
 
     def _lines(self) -> Iterator[str]:

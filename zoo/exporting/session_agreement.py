@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 TEXTS = 32
 FLOATS = ("float64", "float32", "float16", "bfloat16")
-MAX_DROP, LOWEST_COSINE = 0.01, 0.99  # of quantized models that ``--backend auto`` may choose
+# of quantized models that ``--backend auto`` may choose
+MAX_DROP = 0.01
+LOWEST_COSINE = 0.99
 ACCEPTED = (
     f"which loses more than {MAX_DROP:.0%}, or has a text with a cosine below {LOWEST_COSINE}"
 )
@@ -67,7 +69,8 @@ def agrees(dtype: str, found: Agreement | None) -> bool:
 def _agreement(
     checkpoint: "Checkpoint", exact: "Session", session: "Session", samples: Sequence[TextBatch]
 ) -> Agreement:
-    spec, pooling = checkpoint.onnx_spec, checkpoint.model.pooling
+    spec = checkpoint.onnx_spec
+    pooling = checkpoint.model.pooling
     weights = checkpoint.module_weights()
     if EMBEDDING in session.outputs:
         sides = [partial(_pooled, side, pooling or Pooling()) for side in (exact, session)]

@@ -56,7 +56,8 @@ def main() -> None:
     session = open_session(
         checkpoint, settings.backend, dtype=settings.dtype, threads=settings.threads
     )
-    rows, new_tokens = settings.batch_size, settings.new_tokens
+    rows = settings.batch_size
+    new_tokens = settings.new_tokens
     batch = random_batch(checkpoint, rows, settings.seq_len, padding=not new_tokens)
     batch = {name: array for name, array in batch.items() if name in session.inputs}
     repeatable_run(session, batch, new_tokens)()

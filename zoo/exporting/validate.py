@@ -77,7 +77,8 @@ def shape_check(
     lengths: Sequence[int], outputs: dict[str, Difference], past: int = 0
 ) -> ShapeCheck:
     """Return the comparison of a batch."""
-    batch, tokens = len(lengths), max(lengths)
+    batch = len(lengths)
+    tokens = max(lengths)
     padding = batch * tokens - sum(lengths)
     return ShapeCheck(batch=batch, tokens=tokens, padding=padding, outputs=outputs, past=past)
 
@@ -100,8 +101,12 @@ def difference(
     axes: Sequence[str | int],
 ) -> Difference:
     """Compare one output, a few tokens at a time, because all in float64 take too much memory."""
-    gaps, sizes, products, agree = [], [], [], []
-    along, size = lengths.get(str(axes[1])), COMPARED_TOKENS
+    gaps = []
+    sizes = []
+    products = []
+    agree = []
+    along = lengths.get(str(axes[1]))
+    size = COMPARED_TOKENS
     for row in range(len(expected)):
         parts = [slice(None)]  # all of a row that is not one of tokens
         if along:
@@ -112,7 +117,9 @@ def difference(
             sizes.append(np.abs(a).max())
             products.append((np.vdot(a, a), np.vdot(a, b), np.vdot(b, b)))
             agree.append(np.ravel(a.argmax(-1) == b.argmax(-1)))
-    max_abs, scale = float(np.max(gaps)), float(np.max(sizes))  # np.max propagates NaN
+    # np.max propagates NaN
+    max_abs = float(np.max(gaps))
+    scale = float(np.max(sizes))
     aa, ab, bb = np.sum(products, axis=0)
     return Difference(
         max_abs=max_abs,

@@ -7,16 +7,22 @@ from typing import Any
 Axes = tuple[str | int, ...]
 # Names of ONNX Runtime and Optimum: the outputs PRESENT of a run are the inputs PAST of the next.
 EMBEDDING = "sentence_embedding"  # (batch, size): pooled, and normalized if the model says so
-PAST, PRESENT, LOGITS = "past_key_values", "present", "logits"
-SOURCE_HIDDEN, SOURCE_MASK = "encoder_hidden_states", "encoder_attention_mask"
+PAST = "past_key_values"
+PRESENT = "present"
+LOGITS = "logits"
+SOURCE_HIDDEN = "encoder_hidden_states"
+SOURCE_MASK = "encoder_attention_mask"
 # For a decoder after an encoder: false in the first run, in which it computes the keys and values
 # of cross-attention, and true in all others, which read them from the cache.
 USE_CACHE = "use_cache_branch"
 # For a decoder: the number of tokens, the last ones, to return the logits of. An input with a
 # default, so that programs that do not know it get the logits of all.
-NUM_LOGITS, ALL_LOGITS, SCORED_TOKENS = "num_logits_to_keep", 0, "scored_tokens"
+NUM_LOGITS = "num_logits_to_keep"
+ALL_LOGITS = 0
+SCORED_TOKENS = "scored_tokens"
 # The axes of cached tokens, of size 0 in the first run.
-PAST_TOKENS, PAST_SOURCE_TOKENS = "past_tokens", "past_source_tokens"
+PAST_TOKENS = "past_tokens"
+PAST_SOURCE_TOKENS = "past_source_tokens"
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,8 @@ def encoder_ctranslate2(
     if config.activation not in CT2_ACTIVATIONS:
         return f"it has no activation function {config.activation}"
     targets = {entry.target for entry in model.entries()}
-    types, pooler = "embeddings.types.weight" in targets, "pooler.weight" in targets
+    types = "embeddings.types.weight" in targets
+    pooler = "pooler.weight" in targets
     names: dict[Any, Any] = {
         "encoder/embeddings_0/weight": "embeddings.tokens.weight",
         **({"encoder/embeddings_1/weight": "embeddings.types.weight"} if types else {}),

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 Preset = Mapping[str, Any]
-PAPER, DEFAULT = "paper", "default"
+PAPER = "paper"
+DEFAULT = "default"
 TINY = "tiny"  # of random weights of that size, in minutes
 BY_TASK = "tasks"  # key of a preset
 

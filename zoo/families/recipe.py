@@ -10,7 +10,10 @@ from typing import Any, Literal
 import msgspec
 
 _DECAYING = (
-    *("linear", "linear-decay-from-zero", "linear-warmup-times-decay", "cosine"),
+    "linear",
+    "linear-decay-from-zero",
+    "linear-warmup-times-decay",
+    "cosine",
     "warmup-stable-decay",
 )
 _NEED_WARMUP = ("inverse-sqrt", "inverse-sqrt-constant-warmup")

@@ -64,7 +64,8 @@ class Seq2SeqConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             width: width of the hidden state.
             **changes: other fields.
         """
-        heads, inner = width // 64, 4 * width
+        heads = width // 64
+        inner = 4 * width
         encoder = {"num_layers": layers, "num_heads": heads, "intermediate_size": inner}
         decoder = {
             "decoder_layers": layers,

@@ -59,7 +59,8 @@ def seq2seq_ctranslate2(
     targets = {entry.target for entry in model.entries()}
     names: dict[Any, Any] = {}
     for stack, ours in OURS.items():
-        number, embeddings = BLOCKS[stack], f"{ours}embeddings"
+        number = BLOCKS[stack]
+        embeddings = f"{ours}embeddings"
         names |= ct2_block(f"{stack}/layer_{number}/", f"{ours}layers.{number}.")
         names[f"{stack}/position_encodings/encodings"] = (
             f"{embeddings}.positions.weight",

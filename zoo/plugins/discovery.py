@@ -64,9 +64,11 @@ def entry_points_by_name() -> dict[str, list[PluginInfo]]:
     # ``$ZOO_PLUGINS`` restricts them, else the file ``$ZOO_HOME/plugins.yaml``; built-in formats
     # and loggers are always included
     plugins = all_entry_points()
-    requested, place = requested_plugins(), "$ZOO_PLUGINS names"
+    requested = requested_plugins()
+    place = "$ZOO_PLUGINS names"
     if requested is None:
-        requested, place = [*(read_settings().enabled or ())], f"{settings_file()} enables"
+        requested = [*(read_settings().enabled or ())]
+        place = f"{settings_file()} enables"
     for name in requested:
         if name not in plugins:
             remedy = f"installed: {', '.join(sorted(plugins))}"

@@ -72,7 +72,8 @@ def named_objects(kind: str) -> tuple[NamedObject, ...]:
     points = [p for p in installed_entry_points() if p.distribution != DISTRIBUTION]
     if not any(p.of(kind) for p in points):
         return ()
-    allowed, contested = may_be_loaded(), contested_plugins()
+    allowed = may_be_loaded()
+    contested = contested_plugins()
     return tuple(
         NamedObject(kind, name, target, plugins[0], distribution.distribution, distribution.version)
         for distribution in points
@@ -187,7 +188,8 @@ def broken_object(named: NamedObject, reason: str) -> PluginError:
 
 def _conflict(rivals: list[NamedObject], built_in: Collection[str]) -> PluginError | None:
     """Return the error for a name that is taken, ``None`` if it is not."""
-    first, last = rivals[0], rivals[-1]
+    first = rivals[0]
+    last = rivals[-1]
     if last is first and last.name not in built_in:
         return None
     from zoo.plugins.discovery import contested, removal_hint

@@ -60,7 +60,8 @@ def load(name: str) -> Any:
         warn_or_raise(error)
     assert plugin is not None, "rivals without a conflict are one"
     check_api(plugin)
-    hooks, module = manager(), import_target(plugin, plugin.module)
+    hooks = manager()
+    module = import_target(plugin, plugin.module)
     try:
         with plugin_errors(plugin):
             hooks.register(module, plugin.name)
@@ -186,7 +187,8 @@ def _stdout_to_stderr() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _exits_raised() -> Iterator[None]:
-    real_exit, process = os._exit, os.getpid()
+    real_exit = os._exit
+    process = os.getpid()
 
     def raise_exit(status: int) -> NoReturn:
         if os.getpid() != process:  # a forked process may exit

@@ -28,7 +28,8 @@ class Logger:
     install: ClassVar[str] = ""
 
     def __init__(self, run: Path, step: int) -> None:
-        self.run, self.step = run, step
+        self.run = run
+        self.step = step
 
     def log(self, record: Mapping[str, Any]) -> None:
         """Write a record of a logging step or an evaluation.

@@ -82,7 +82,8 @@ HOOKS: Mapping[str, Hook] = {
 def implementations(name: str, hook: str) -> list[Any]:
     """Return the values that a hook of one plugin returns, after checks of their types."""
     load(name)
-    hooks, plugin = manager(), installed()[name]
+    hooks = manager()
+    plugin = installed()[name]
     # only this plugin's hook: an exception of another one must not be blamed on it
     call = hooks.subset_hook_caller(hook, [p for n, p in hooks.list_name_plugin() if n != name])
     with plugin_errors(plugin, hook):

@@ -97,7 +97,8 @@ def write_project(
     """Write a project, and return the paths of its files."""
     # A template is a file of the project with ``.txt`` added to its name, in which words between
     # ``@`` stand for the names of the plugin.
-    name, prefix = names.name, names.class_name
+    name = names.name
+    prefix = names.class_name
     if not _NAME.fullmatch(name) or len(name) > 60:
         raise UsageError(
             f"{name!r} cannot be the name of a plugin", "use lower-case letters, digits and hyphens"
@@ -151,7 +152,8 @@ def render(names: PluginNames, kind: str) -> dict[str, str]:
         f"tests/test_{names.module}.py": test,
         **{f"{names.package}/{module}": module for module in modules},
     }
-    words, files = re.compile(f"@({'|'.join(values)})@"), {}
+    words = re.compile(f"@({'|'.join(values)})@")
+    files = {}
     root = resources.files("zoo.plugins") / "templates"
     for path, name in sources.items():  # the template of the kind, else the shared one
         templates = [root / folder / f"{name}.txt" for folder in (kind, "common")]

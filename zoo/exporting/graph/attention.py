@@ -32,7 +32,8 @@ def _transposed_as_matrices(op: Any, keys: ir.Value) -> Any:
     """The last two axes swapped, as the exporter writes it; see ``onnxscript.rewriter.pattern``."""
     shape = op.Shape(keys)
     outer = op.Slice(shape, [-LAST - 1], [-2])
-    tokens, size = op.Slice(shape, [-2], [-1]), op.Slice(shape, [-1], [LAST])
+    tokens = op.Slice(shape, [-2], [-1])
+    size = op.Slice(shape, [-1], [LAST])
     matrices = op.Reshape(keys, op.Concat([-1], tokens, size, axis=0))
     transposed = op.Transpose(matrices, perm=[0, 2, 1])
     return op.Reshape(transposed, op.Concat(outer, size, tokens, axis=0))
@@ -61,7 +62,8 @@ def _attend(graph: ir.Graph, node: ir.Node, all_values: Sequence[ir.Value]) -> N
     query, _, _, *more = node.inputs
     (past_keys, new_keys), (past_values, new_values) = map(_past_and_new, all_values)
     if new_keys is None or new_values is None:
-        inputs, returned = [query, *all_values, *more], []
+        inputs = [query, *all_values, *more]
+        returned = []
     else:
         bias = [*more, None, None, None][:3]
         inputs = [query, new_keys, new_values, *bias, past_keys, past_values]

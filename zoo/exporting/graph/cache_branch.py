@@ -33,7 +33,8 @@ def add_branch(decoder: ir.Model, first_run: ir.Model) -> None:
     # cache of cross-attention has to be computed of ``encoder_hidden_states``. So the branch holds
     # two matrix products for each block, where graphs of other exporters hold the whole decoder
     # twice.
-    graph, branch = decoder.graph, first_run.graph
+    graph = decoder.graph
+    branch = first_run.graph
     past = {value.name: value for value in graph.inputs}
     cached = [past[str(output.name).replace(PRESENT, PAST, 1)] for output in branch.outputs]
     names = [str(output.name) for output in branch.outputs]
@@ -51,7 +52,8 @@ def add_branch(decoder: ir.Model, first_run: ir.Model) -> None:
     for value in cached:
         dims = (dim if isinstance(dim, int) else str(dim.value) for dim in value.shape or ())
         value.shape = ir.Shape(_cached(tuple(dims)))
-    nodes, outputs = list(branch), list(branch.outputs)
+    nodes = list(branch)
+    outputs = list(branch.outputs)
     branch.outputs.clear()
     branch.inputs.clear()
     branch.remove(nodes)
@@ -66,7 +68,8 @@ def add_branch(decoder: ir.Model, first_run: ir.Model) -> None:
     )
     graph.insert_before(graph[0], node)
     for number, output in enumerate(node.outputs):
-        output.name, output.type = names[number], cached[number].type
+        output.name = names[number]
+        output.type = cached[number].type
         output.shape = shapes[number]
         for user, index in uses[number]:
             user.replace_input_with(index, output)
@@ -82,5 +85,7 @@ def _cached_graph(cached: list[ir.Value]) -> ir.Graph:
     nodes = [ir.node("Identity", [value]) for value in cached]
     for node, value in zip(nodes, cached, strict=True):
         output = node.outputs[0]
-        output.name, output.type, output.shape = f"cached.{value.name}", value.type, value.shape
+        output.name = f"cached.{value.name}"
+        output.type = value.type
+        output.shape = value.shape
     return ir.Graph([], [node.outputs[0] for node in nodes], nodes=nodes, name="cached")

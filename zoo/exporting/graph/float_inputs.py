@@ -4,7 +4,8 @@ import onnx_ir as ir
 
 from zoo.families.onnx import PAST, PRESENT
 
-HALF, FLOAT = ir.DataType.FLOAT16, ir.DataType.FLOAT
+HALF = ir.DataType.FLOAT16
+FLOAT = ir.DataType.FLOAT
 
 
 def keep_float32(model: ir.Model) -> None:
@@ -42,4 +43,6 @@ def _is_half(value: ir.Value, cache: str) -> bool:
 
 
 def _describe(value: ir.Value, name: str, dtype: ir.DataType, shape: ir.Shape | None) -> None:
-    value.name, value.dtype, value.shape = name, dtype, shape
+    value.name = name
+    value.dtype = dtype
+    value.shape = shape

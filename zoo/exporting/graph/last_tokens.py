@@ -17,7 +17,9 @@ def last_tokens(hidden: Tensor, number: Tensor) -> Tensor:
     # input's size. It has the shape of all tokens, which ``set_default`` corrects
     if not torch.compiler.is_exporting():
         return hidden[:, -int(number) :]
-    start, end, axis = -number.reshape(1), torch.tensor([2**63 - 1]), torch.tensor([1])
+    start = -number.reshape(1)
+    end = torch.tensor([2**63 - 1])
+    axis = torch.tensor([1])
     inputs = (hidden, start, end, axis)
     return torch.onnx.ops.symbolic("Slice", inputs, dtype=hidden.dtype, shape=hidden.shape)
 

@@ -34,7 +34,8 @@ from zoo.overrides import override
 T = TypeVar("T")
 
 OWN = ("key", "value")
-TARGET, SOURCE = ("decoder.key", "decoder.value"), ("encoder.key", "encoder.value")
+TARGET = ("decoder.key", "decoder.value")
+SOURCE = ("encoder.key", "encoder.value")
 MASK = "attention_mask"
 HIDDEN = "last_hidden_state"
 NEW = 3  # number of new tokens in the traced batch, after those in the cache
@@ -67,8 +68,10 @@ class TracedLayerCache(LayerCache):
         return self.pair
 
     def _hold(self, keys: Tensor, values: Tensor) -> None:
-        self.length, self.pair = keys.shape[2], (keys, values)
-        self._keys, self._values = keys, values
+        self.length = keys.shape[2]
+        self.pair = (keys, values)
+        self._keys = keys
+        self._values = values
 
 
 class DecoderWithPast(nn.Module):
@@ -76,7 +79,8 @@ class DecoderWithPast(nn.Module):
 
     def __init__(self, model: GenerationMixin, kinds: Sequence[str]) -> None:
         super().__init__()
-        self.model, self.kinds = model, kinds
+        self.model = model
+        self.kinds = kinds
 
     def forward(
         self,
@@ -155,7 +159,8 @@ def with_cache(
             "a graph that generates has no place for the prompt of an adapter, which is read once",
             "run it in torch, export without a cache, or train --adapter prefix",
         )
-    ids, mask = example["input_ids"], example["attention_mask"]
+    ids = example["input_ids"]
+    mask = example["attention_mask"]
     target = example.get("decoder_input_ids")
     if target is None:
         past = ids.shape[1] - NEW

@@ -36,8 +36,11 @@ class PooledModel(nn.Module):
         scaled: bool,
     ) -> None:
         super().__init__()
-        self.model, self.sentence_modules = model, modules
-        self.names, self.dim, self.scaled = outputs, dim, scaled
+        self.model = model
+        self.sentence_modules = modules
+        self.names = outputs
+        self.dim = dim
+        self.scaled = scaled
 
     def forward(
         self,
@@ -59,7 +62,8 @@ class PooledModel(nn.Module):
 
 def require_modules(checkpoint: Checkpoint, dim: int | None) -> "Pooling":
     """Return the modules of a sentence encoder that a graph can hold."""
-    pooling, path = checkpoint.model.pooling, checkpoint.path
+    pooling = checkpoint.model.pooling
+    path = checkpoint.path
     if pooling is None or pooling.output not in checkpoint.head.outputs:
         raise UsageError(
             f"{path} does not say how it makes embeddings",

@@ -61,7 +61,8 @@ class PooledGraph(JsonStruct):
 
     def lines(self) -> list[str]:
         """Return the lines of the report for a terminal."""
-        outputs, kept = ", ".join(self.graph.outputs), "" if self.kept else ", not kept"
+        outputs = ", ".join(self.graph.outputs)
+        kept = "" if self.kept else ", not kept"
         line = f"{self.file}: {outputs}, largest difference from torch {self.max_rel:.1e}{kept}"
         copies = [(f"pooled {dtype}", graphs) for dtype, graphs in self.quantized.items()]
         return [line, *(line for name, graphs in copies for line in graphs.lines(name))]

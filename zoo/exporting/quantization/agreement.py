@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 Arrays = Mapping[str, NDArray[Any]]
 Run = Callable[[Arrays], dict[str, NDArray[Any]]]
 TARGET = "decoder_input_ids"
-TEXTS_PER_BOOK, MOST_TEXTS, MOST_TOKENS = 4, 256, 128
+TEXTS_PER_BOOK = 4
+MOST_TEXTS = 256
+MOST_TOKENS = 128
 MASK_EVERY = 7  # tokens, of masked language models: about 15 %
 NO_TARGET = -1
 PAIRED = 1  # a text is compared with the one that follows it, by cross-encoders
@@ -109,7 +111,8 @@ def make_samples(checkpoint: Checkpoint, texts: Sequence[str]) -> list[TextBatch
     else:
         encoded = tokenizer.encode(texts, max_tokens=longest, offsets=False)
     lengths = [len(text.ids) for text in encoded]
-    names, pad = list(spec.inputs), getattr(checkpoint.config, "pad_token_id", None) or 0
+    names = list(spec.inputs)
+    pad = getattr(checkpoint.config, "pad_token_id", None) or 0
     samples = []
     for rows in plan_batches(lengths):
         inputs, mask = collate([encoded[row] for row in rows], names, pad)
@@ -133,7 +136,8 @@ def _with_targets(
 ) -> TextBatch:
     """Add what is predicted: the next token, the masked ones, or the second half of a text."""
     arrays = dict(inputs)
-    ids, tasks = arrays[next(iter(arrays))], set(checkpoint.head.tasks)
+    ids = arrays[next(iter(arrays))]
+    tasks = set(checkpoint.head.tasks)
     targets = np.full(mask.shape, NO_TARGET)
     if TARGET in spec.inputs:
         start = checkpoint.config.decoder_start_token_id  # type: ignore[attr-defined]
@@ -268,7 +272,8 @@ def rank_correlation(
 
 def embedding_summary(vectors: NDArray[Any], mask: NDArray[np.bool_]) -> Summary:
     """Return what is compared of embeddings of texts, (rows, size), or of tokens, with a mask."""
-    exact, none = vectors.astype(np.float64), np.empty(0)
+    exact = vectors.astype(np.float64)
+    none = np.empty(0)
     tokens = (
         tuple(row[own] for row, own in zip(exact, mask, strict=True)) if exact.ndim == 3 else ()
     )
@@ -321,7 +326,8 @@ def _summary(
     first = outputs[name].astype(np.float32, copy=False)
     by_token = first.shape[:2] == sample.mask.shape
     rows = first.reshape(*sample.mask.shape, -1) if by_token else first.reshape(len(first), -1)
-    vectors, token_vectors = rows, tuple[NDArray[np.float64], ...]()
+    vectors = rows
+    token_vectors = tuple[NDArray[np.float64], ...]()
     if by_token and pooling is not None and pooling.output == name:
         ids = sample.inputs[next(iter(sample.inputs))]
         features = run_modules(Features({TOKENS: rows}, sample.mask, ids=ids), pooling, weights)

@@ -44,7 +44,8 @@ def _fold(graph: ir.Graph, node: ir.Node, inputs: dict[str, NDArray[np.generic]]
         return
     for output, result in zip(node.outputs, results, strict=True):
         folded = ir.Value(name=f"{output.name}.folded", const_value=ir.tensor(result))
-        folded.dtype, folded.shape = ir.DataType.from_numpy(result.dtype), ir.Shape(result.shape)
+        folded.dtype = ir.DataType.from_numpy(result.dtype)
+        folded.shape = ir.Shape(result.shape)
         graph.register_initializer(folded)
         output.replace_all_uses_with(folded, replace_graph_outputs=True)
     graph.remove(node, safe=True)

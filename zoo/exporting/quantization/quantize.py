@@ -72,7 +72,8 @@ def quantize(
     # bytes a row. All int8 graphs consist of standard operators; int4 products are
     # ``com.microsoft.MatMulNBits``.
     with scratch_directory() as scratch, silence():
-        prepared, quantized = scratch / "prepared.onnx", scratch / "quantized.onnx"
+        prepared = scratch / "prepared.onnx"
+        quantized = scratch / "quantized.onnx"
         model = load_folded(source)
         version = model.ir_version
         for node in list(model.graph):
@@ -205,8 +206,11 @@ def _split_gemm(graph: ir.Graph, node: ir.Node) -> None:
 
 def _replace(graph: ir.Graph, node: ir.Node, nodes: list[ir.Node]) -> None:
     """Replace a node by others; the last one has its output."""
-    output, result = node.outputs[0], nodes[-1].outputs[0]
-    result.name, result.type, result.shape = output.name, output.type, output.shape
+    output = node.outputs[0]
+    result = nodes[-1].outputs[0]
+    result.name = output.name
+    result.type = output.type
+    result.shape = output.shape
     graph.insert_before(node, nodes)
     output.replace_all_uses_with(result, replace_graph_outputs=True)
     graph.remove(node, safe=True)
@@ -301,7 +305,8 @@ def _share_tables(graph: ir.Graph) -> None:
 
 
 def _is_transpose(weights: ir.Value | None, table: ir.Value) -> bool:
-    rows, values = table.const_value, None if weights is None else weights.const_value
+    rows = table.const_value
+    values = None if weights is None else weights.const_value
     if rows is None or values is None or rows.size > MAX_ONNX_FOLDED_BYTES:
         return False
     equal_shapes = tuple(rows.shape) == tuple(values.shape)[::-1]

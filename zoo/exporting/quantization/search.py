@@ -44,7 +44,9 @@ def search(
             advance(1)
     ranked = sorted(layers, key=loss.__getitem__, reverse=True)  # the most sensitive first
     best: SearchResult | None = None
-    low, high = 1, len(ranked)  # number of layers in float32
+    # number of layers in float32
+    low = 1
+    high = len(ranked)
     while low < high:
         middle = (low + high) // 2
         tried = measure(ranked[middle:])

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 MAX_DROP = 0.01
 # texts and labelled samples by which layers are ordered, in batches and in number
-QUICK_BATCHES, QUICK_SAMPLES = 4, 256
+QUICK_BATCHES = 4
+QUICK_SAMPLES = 256
 # of models that no file of texts is for
 REMEDY = {
     "--calibration": "--int8 without static computes the scales in each run",
@@ -206,7 +207,8 @@ def write_quantized(
     external_over: int,
 ) -> Mapping[str, QuantizedGraphs]:
     """Write copies of graphs in float32, quantized so far that they agree; dtype -> description."""
-    files, cache = list(report.graphs), report.cache
+    files = list(report.graphs)
+    cache = report.cache
     session = GraphSession([folder / file for file in files], checkpoint, cache=cache)
     samples = make_samples(checkpoint, read_texts(plan.eval_file))
     value = plan.metric.measure(session)[1] if plan.metric else 0.0
@@ -238,7 +240,8 @@ def write_quantized_pooled(
         samples=samples[:QUICK_BATCHES],
         summaries=reference.summaries[:QUICK_BATCHES],
     )
-    files, oldest = [report.pooled.file], report.min_onnxruntime
+    files = [report.pooled.file]
+    oldest = report.min_onnxruntime
     copies = _Copies(checkpoint, folder, files, plan, external_over, oldest)
     return copies.write(reference.compare, quick.compare)
 
@@ -291,7 +294,9 @@ class _Copies:
 
     def write(self, compare: Compare, quick: Compare) -> dict[str, QuantizedGraphs]:
         """Write the copies of each method with as many layers as agree; dtype -> description."""
-        plan, folder, reports = self.plan, self.folder, {}
+        plan = self.plan
+        folder = self.folder
+        reports = {}
         layers = [(file, name) for file in self.files for name in quantizable(folder / file)]
         for method in plan.methods:
             texts = read_texts(plan.calibration_file) if method.static else []

@@ -251,7 +251,8 @@ class ExportTarget(ABC):
         """
         from zoo.inference.task_checks import without_head
 
-        family, model = checkpoint.family, checkpoint.model
+        family = checkpoint.family
+        model = checkpoint.model
         reason = self.refusal(family, checkpoint.config, checkpoint.head_name, model.pooling)
         tokenizer = model.tokenizer
         has_types = tokenizer is not None and tokenizer.token_types

@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 
     from zoo.inference.session import Session
 
-ROWS, NEW_TOKENS, BEAMS = 8, 16, 4
-SHORTEST, LONGEST = 3, 48  # tokens of a prompt
+ROWS = 8
+NEW_TOKENS = 16
+BEAMS = 4
+# tokens of a prompt
+SHORTEST = 3
+LONGEST = 48
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,8 @@ class Generated:
         ends = _ends(checkpoint)
         if not rows:
             return cls(checkpoint, rows, ends, {})
-        inputs, searches = _inputs(checkpoint, rows), _searches(checkpoint, rows)
+        inputs = _inputs(checkpoint, rows)
+        searches = _searches(checkpoint, rows)
         sequences = {
             name: generate(model, inputs, settings, eos_token_ids=ends)
             for name, settings in searches.items()
@@ -55,10 +60,8 @@ class Generated:
         if not self.rows:
             return GenerationAgreement(texts=0, equal=equal)
         decoder = session.generator()
-        inputs, searches = (
-            _inputs(self.checkpoint, self.rows),
-            _searches(self.checkpoint, self.rows),
-        )
+        inputs = _inputs(self.checkpoint, self.rows)
+        searches = _searches(self.checkpoint, self.rows)
         for name, expected in self.sequences.items():
             actual = generate(decoder, inputs, searches[name], eos_token_ids=self.ends)
             triples = list(zip(self.rows, expected, actual, strict=True))

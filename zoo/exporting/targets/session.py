@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from zoo.inference.generation.decoder import Decoder
     from zoo.inference.session import Arrays, Floats
 
-MASK, TYPES = "attention_mask", "token_type_ids"
+MASK = "attention_mask"
+TYPES = "token_type_ids"
 
 
 class TargetSession(Session):
@@ -39,8 +40,11 @@ class TargetSession(Session):
         outputs: Sequence[str] | None = None,  # by default the family's
     ) -> None:
         self._spec = checkpoint.onnx_spec
-        self._config, self._name = checkpoint.config, checkpoint.name
-        self.backend, self.device, self.dtype = backend, "cpu", dtype
+        self._config = checkpoint.config
+        self._name = checkpoint.name
+        self.backend = backend
+        self.device = "cpu"
+        self.dtype = dtype
         self.inputs = tuple(
             name for name in self._spec.inputs if self.reads_token_types or name != TYPES
         )

@@ -68,7 +68,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         problem = size_problem("number of labels", count, limits.MAX_CONFIG_LABELS, least=1)
         if problem is not None:
             raise ValueError(problem)
-        width, heads = values.get("hidden_size"), values.get("num_heads")
+        width = values.get("hidden_size")
+        heads = values.get("num_heads")
         if width and heads and "head_size" not in values and width % heads:
             raise ValueError(f"hidden_size {width} does not split into num_heads {heads}")
         shared = values.get("num_kv_heads")

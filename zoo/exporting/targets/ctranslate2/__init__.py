@@ -68,16 +68,19 @@ class CTranslate2(ExportTarget):
     def usage(self, checkpoint: "Checkpoint", report: "ExportReport") -> list[str]:
         if checkpoint.model.tokenizer is None:
             return []
-        kind, result = "Encoder", "forward_batch([tokens]).last_hidden_state"
+        kind = "Encoder"
+        result = "forward_batch([tokens]).last_hidden_state"
         if "decoder_input_ids" in checkpoint.onnx_spec.inputs:
-            kind, result = (
-                "Translator",
-                "translate_batch([tokens], max_decoding_length=20)[0].hypotheses[0]",
-            )
+            kind = "Translator"
+            result = "translate_batch([tokens], max_decoding_length=20)[0].hypotheses[0]"
         elif checkpoint.head.has_cache:
-            kind, result = "Generator", "generate_batch([tokens], max_length=20)[0].sequences[0]"
+            kind = "Generator"
+            result = "generate_batch([tokens], max_length=20)[0].sequences[0]"
         return [
-            *("", "With CTranslate2:", "", "```python"),
+            "",
+            "With CTranslate2:",
+            "",
+            "```python",
             "import ctranslate2",
             "from tokenizers import Tokenizer",
             "",

@@ -51,7 +51,8 @@ class Search(ABC):
     counts_prompt: ClassVar[bool]  # whether rules on repetitions read the prompt as well
 
     def __init__(self, model: Any, vocabulary: "Vocabulary") -> None:
-        self._model, self._vocabulary = model, vocabulary
+        self._model = model
+        self._vocabulary = vocabulary
 
     @abstractmethod
     def rows(self, inputs: "Mapping[str, Tensor]", settings: "GenerationConfig") -> list[Row]:
@@ -100,8 +101,10 @@ class Search(ABC):
     ) -> Iterator[int]:
         """Yield the new tokens of a single row; see ``SequenceGenerator``."""
         arguments = self._arguments(settings, eos_token_ids, logits_processor)
-        (row,), (limit,) = self.rows(inputs, settings), limits
-        length, last = self._length(row, limit, settings, eos_token_ids), forced_last(settings)
+        (row,) = self.rows(inputs, settings)
+        (limit,) = limits
+        length = self._length(row, limit, settings, eos_token_ids)
+        last = forced_last(settings)
         ended = False
         if length.most > 0:
             for token in self.steps(row, length, arguments):
@@ -118,7 +121,8 @@ class Search(ABC):
         arguments: Mapping[str, Any],
     ) -> list[list[list[int]]]:
         """Return the best sequences of each row, as many as the settings ask for."""
-        count, last = settings.num_return_sequences, forced_last(settings)
+        count = settings.num_return_sequences
+        last = forced_last(settings)
         if length.most < 1:  # the only token is forced
             assert last is not None, "there is room for a token"
             return [[[last]] + [[]] * (count - 1) for _ in rows]
@@ -129,7 +133,8 @@ class Search(ABC):
             more = {"num_hypotheses": several, "return_scores": several > 1}
             if settings.early_stopping is not True:
                 more["patience"] = float(length.most + 1)  # all sequences up to the longest
-        ends, results = arguments["end_token"], []
+        ends = arguments["end_token"]
+        results = []
         for found in self.run(rows, length, {**arguments, **more}):
             if last is not None:
                 found = [_ended(*one, last, ends, settings.length_penalty) for one in found]
@@ -227,13 +232,15 @@ def _ended(
     """Return a sequence that ends in a forced token, which is certain, and its score."""
     if tokens and tokens[-1] in ends:
         return tokens, score
-    shorter, longer = len(tokens) ** penalty, (len(tokens) + 1) ** penalty
+    shorter = len(tokens) ** penalty
+    longer = (len(tokens) + 1) ** penalty
     return [*tokens, last], score * shorter / longer
 
 
 def unpadded(inputs: "Mapping[str, Tensor]") -> list[list[int]]:
     """Return the tokens of each row, padded on either side."""
-    ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+    ids = inputs["input_ids"]
+    mask = inputs.get("attention_mask")
     if mask is None:
         return [list(map(int, row)) for row in ids]
     return [row[kept.bool()].tolist() for row, kept in zip(ids, mask, strict=True)]
@@ -246,7 +253,8 @@ class Vocabulary:
         self._tokens = list(tokens)
         self._ids = {token: number for number, token in enumerate(tokens)}
         self.start: str | None = config.get("decoder_start_token")
-        self._bos, self._eos = config.get("bos_token"), config.get("eos_token")
+        self._bos = config.get("bos_token")
+        self._eos = config.get("eos_token")
 
     def words(self, ids: Sequence[int]) -> list[str]:
         """Return the text of tokens."""
@@ -299,7 +307,8 @@ class TranslatorSearch(Search):
 
     @override
     def rows(self, inputs: "Mapping[str, Tensor]", settings: "GenerationConfig") -> list[Row]:
-        sources, starts = unpadded(inputs), inputs.get("decoder_input_ids")
+        sources = unpadded(inputs)
+        starts = inputs.get("decoder_input_ids")
         first = settings.forced_bos_token_id
         rows = []
         for place, source in enumerate(sources):
@@ -329,14 +338,16 @@ class TranslatorSearch(Search):
 
     @override
     def steps(self, row: Row, length: Length, arguments: Mapping[str, Any]) -> Iterator[int]:
-        source, prefix = self._vocabulary.source(row.source), self._vocabulary.target(row.prefix)
+        source = self._vocabulary.source(row.source)
+        prefix = self._vocabulary.target(row.prefix)
         for step in self._model.generate_tokens(
             source, prefix, **self._limits(length), **_of_steps(arguments)
         ):
             yield step.token_id
 
     def _limits(self, length: Length) -> dict[str, int]:
-        most, least = length.most, length.least
+        most = length.most
+        least = length.least
         return {
             "max_decoding_length": most,
             "min_decoding_length": least,

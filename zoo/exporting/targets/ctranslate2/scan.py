@@ -32,7 +32,8 @@ MAX_SCALAR_BYTES = 4
 def check_settings(folder: Path, checkpoint: Checkpoint) -> None:
     """Raise an error if a model has other heads than its checkpoint, or damaged settings."""
     # The package's own specifications, which would say more, import torch.
-    file, heads = folder / MODEL, _heads(checkpoint)
+    file = folder / MODEL
+    heads = _heads(checkpoint)
     for name, value in read_scalars(file).items():
         if value is None:
             raise VerificationError(f"{file}: {name} is not a number", "export it again")
@@ -74,7 +75,8 @@ def _scalars(file: Path, source: BinaryIO) -> "Iterator[tuple[str, NDArray[Any] 
         name = source.read(_read(source, "<H")).removesuffix(b"\0").decode()
         axes = _read(source, "<B")
         source.seek(axes * struct.calcsize("<I"), 1)
-        kind, length = _read(source, "<B"), _read(source, "<I")
+        kind = _read(source, "<B")
+        length = _read(source, "<I")
         check_size(file, f"length of {name:.100}", length, size, room=size - source.tell())
         content = source.read(min(length, MAX_SCALAR_BYTES))
         source.seek(length - len(content), 1)

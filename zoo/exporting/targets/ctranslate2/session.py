@@ -61,7 +61,8 @@ class CTranslate2Session(TargetSession):
                 inter_threads=1,
                 intra_threads=threads or 0,
             )
-        tokens, config = read_vocabulary(folder), read_config(folder)
+        tokens = read_vocabulary(folder)
+        config = read_config(folder)
         rows = getattr(self._config, "vocab_size", 0)
         if len(tokens) != rows:  # it reads beyond its embeddings for the ids of others
             raise VerificationError(
@@ -79,7 +80,8 @@ class EncoderSession(CTranslate2Session):
     def compute(
         self, arrays: "Mapping[str, NDArray[np.int64]]", names: Sequence[str]
     ) -> "Mapping[str, NDArray[Any]]":
-        tokens, lengths = _view(arrays["input_ids"]), _view(row_lengths(arrays))
+        tokens = _view(arrays["input_ids"])
+        lengths = _view(row_lengths(arrays))
         types = arrays.get(TYPES)
         more = {} if types is None or not types.any() else {TYPES: types.tolist()}
         with failures(f"{self._folder}: CTranslate2 fails"):
@@ -96,7 +98,8 @@ class GeneratorSession(CTranslate2Session):
     def compute(
         self, arrays: "Mapping[str, NDArray[np.int64]]", names: Sequence[str]
     ) -> "Mapping[str, NDArray[Any]]":
-        tokens, lengths = _view(arrays["input_ids"]), _view(row_lengths(arrays))
+        tokens = _view(arrays["input_ids"])
+        lengths = _view(row_lengths(arrays))
         with failures(f"{self._folder}: CTranslate2 fails"):
             return {LOGITS: np.array(self._model.forward_batch(tokens, lengths))}
 
@@ -115,7 +118,9 @@ class TranslatorSession(CTranslate2Session):
     def compute(
         self, arrays: "Mapping[str, NDArray[np.int64]]", names: Sequence[str]
     ) -> "Mapping[str, NDArray[Any]]":
-        ids, target, tokens = arrays["input_ids"], arrays[TARGET], self.vocabulary
+        ids = arrays["input_ids"]
+        target = arrays[TARGET]
+        tokens = self.vocabulary
         lengths = row_lengths(arrays)
         sources = [
             tokens.source(row[:length].tolist()) for row, length in zip(ids, lengths, strict=True)

@@ -78,8 +78,11 @@ class Runner:
         batch = self.batch
         batch.n_tokens = len(tokens)
         for at, token in enumerate(tokens):
-            batch.token[at], batch.pos[at], batch.logits[at] = token, at, 1
-            batch.n_seq_id[at], batch.seq_id[at][0] = 1, 0
+            batch.token[at] = token
+            batch.pos[at] = at
+            batch.logits[at] = 1
+            batch.n_seq_id[at] = 1
+            batch.seq_id[at][0] = 0
         if code := self._compute(self.context, batch):
             raise RuntimeError(f"it returns the code {code} for {len(tokens)} tokens")
 

@@ -24,7 +24,8 @@ from zoo.io.paths import home
 from zoo.io.scratch import scratch_file
 from zoo.version import package_version
 
-NODE, PYTHON = "node-llama-cpp", "llama-cpp-python"
+NODE = "node-llama-cpp"
+PYTHON = "llama-cpp-python"
 MODULE = Path(NODE) / "dist" / "index.js"
 INSTALL = (
     "npm install node-llama-cpp, in the working directory or with --prefix $ZOO_HOME, or "

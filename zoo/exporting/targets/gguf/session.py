@@ -44,7 +44,8 @@ class LlamaSession(TargetSession):
     def compute(
         self, arrays: "Mapping[str, NDArray[np.int64]]", names: Sequence[str]
     ) -> "Mapping[str, NDArray[Any]]":
-        ids, lengths = arrays["input_ids"], row_lengths(arrays)
+        ids = arrays["input_ids"]
+        lengths = row_lengths(arrays)
         tokens = [row[:length].tolist() for row, length in zip(ids, lengths, strict=True)]
         (name,) = self.outputs
         if len(self._spec.outputs.get(name, ())) == 3:  # logits of each token

@@ -52,7 +52,8 @@ def load_described(checkpoint: Checkpoint) -> "tuple[Tokenizer, dict[str, Any]]"
 def add_vocabulary(writer: Any, checkpoint: Checkpoint, keys: Mapping[str, str]) -> None:
     """Write the tokens, their kinds, the special ones, and the family's keys of the tokenizer."""
     tokenizer, definition = load_described(checkpoint)
-    kind, rows = definition["model"]["type"], checkpoint.config.vocab_size
+    kind = definition["model"]["type"]
+    rows = checkpoint.config.vocab_size
     pre = keys.get("pre", "default") if kind == "BPE" else "default"
     writer.add_string(MODEL, MODELS[kind])
     writer.add_string(f"{PREFIX}pre", pre)
@@ -103,7 +104,8 @@ def _table(tokenizer: "Tokenizer", rows: int) -> tuple[list[str], list[Kind]]:
     tokens = [f"[UNUSED_{number}]" for number in range(rows)]
     kinds = [Kind.UNUSED] * rows
     for token, number in tokenizer.get_vocab(with_added_tokens=True).items():
-        tokens[number], kinds[number] = token, Kind.NORMAL
+        tokens[number] = token
+        kinds[number] = Kind.NORMAL
     for number, special in added_tokens(tokenizer).items():
         kinds[number] = Kind.CONTROL if special else Kind.USER_DEFINED
     return tokens, kinds

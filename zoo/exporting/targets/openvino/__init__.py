@@ -64,7 +64,10 @@ class OpenVino(ExportTarget):
         from zoo.hub.upload.plan import PLACEHOLDER
 
         return [
-            *("", "With sentence-transformers:", "", "```python"),
+            "",
+            "With sentence-transformers:",
+            "",
+            "```python",
             "from sentence_transformers import SentenceTransformer",
             "",
             "# OpenVINO's default on CPUs that have it is bfloat16",

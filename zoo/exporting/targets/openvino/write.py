@@ -87,9 +87,11 @@ def quantizable(model: Any) -> list[tuple[str, Any, int, int]]:
     for node in model.get_ordered_ops():
         kind = node.get_type_name()
         if kind == "MatMul":
-            place, along = 1, 1 if node.get_attributes()["transpose_b"] else 0
+            place = 1
+            along = 1 if node.get_attributes()["transpose_b"] else 0
         elif kind == "Gather":
-            place, along = 0, 1
+            place = 0
+            along = 1
         else:
             continue
         weight = node.input_value(place).get_node()

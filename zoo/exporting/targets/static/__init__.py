@@ -80,7 +80,10 @@ class Static(ExportTarget):
         from zoo.hub.upload.plan import PLACEHOLDER
 
         return [
-            *("", "With sentence-transformers:", "", "```python"),
+            "",
+            "With sentence-transformers:",
+            "",
+            "```python",
             "from sentence_transformers import SentenceTransformer",
             "",
             f'model = SentenceTransformer("{PLACEHOLDER}")',

@@ -29,7 +29,8 @@ def mean(hidden: "NDArray[Any]") -> "NDArray[Any]":
 
 def token_vectors(session: "Session", vocabulary: "Vocabulary", pool: "Pool" = mean) -> "Vectors":
     """Return the pooled output of an encoder for each token with special ones, (tokens, width)."""
-    before, after = vocabulary.prefix, vocabulary.suffix
+    before = vocabulary.prefix
+    after = vocabulary.suffix
     length = len(before) + 1 + len(after)
     rows = max(1, MAX_BATCH_TOKENS // length)
     found = []

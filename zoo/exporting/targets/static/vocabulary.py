@@ -29,7 +29,8 @@ def vocabulary_of(tokenizer: "Tokenizer", padding: str | None = None) -> Vocabul
     # The padding and the unknown token stay, as in the authors' library: the rank of a token, by
     # which it is weighted, counts them.
     definition = json.loads(tokenizer.to_str())
-    model, added = definition["model"], definition["added_tokens"]
+    model = definition["model"]
+    added = definition["added_tokens"]
     pieces: list[str] = _pieces(model)
     unknown = _unknown(model)
     dropped = {token["content"] for token in added} - {unknown, padding}

@@ -46,7 +46,7 @@ from zoo.training.state.run_manifest import RunManifest
 LOG = logging.getLogger("zoo")
 Reviews = tuple[DataReview, DataReview]  # The training data's and the evaluation data's.
 Splits = tuple[Split[Any], Split[Any]]
-# for models without packed rows: small micro-batches, sorted by length, need less padding
+# The micro-batches of models without packed rows: small ones, sorted by length, need less padding.
 CPU_MICRO_BATCH_SIZE = 8
 DOC_STRIDE = "doc_stride"  # option of tasks that read long texts in windows
 
@@ -60,13 +60,13 @@ class FineTuneSetup(RunSetup):
     objective: FineTuning  # the task
     train_rows: TokenizedRows  # tokenized training data
     eval_rows: TokenizedRows  # tokenized evaluation data
-    eval_samples: Sequence[Any]  # of ``eval_rows``, whose texts reports show
+    eval_samples: Sequence[Any]  # samples of ``eval_rows``, whose texts reports show
     data: dict[str, Any]  # record of files, columns and labels
-    # tokenizer of the model; ``None`` where the family needs no file
+    # Tokenizer of the model; ``None`` where the family needs no file.
     run_tokenizer: ExistingTokenizer | None
     packs_rows: bool  # pack the rows of a batch in training on a CPU; see ``Encoder``
     announce: bool  # log what the user should know about weights
-    # locations of samples that were skipped after they were read
+    # Locations of samples that were skipped after they were read.
     dropped: frozenset[str] = frozenset()
 
     @property
@@ -81,8 +81,8 @@ class FineTuneSetup(RunSetup):
 
     @override
     def train_dataloader(self, dist: DistContext, *, completed_steps: int = 0) -> BatchLoader:
-        split = self.objective.splits_micro_batches(dist.world_size)
-        if split and self.objective.micro_batch_size % dist.world_size:
+        is_split = self.objective.splits_micro_batches(dist.world_size)
+        if is_split and self.objective.micro_batch_size % dist.world_size:
             raise UsageError(
                 "samples are compared within their micro-batch of "
                 f"{self.objective.micro_batch_size}, which "
@@ -90,14 +90,15 @@ class FineTuneSetup(RunSetup):
                 f"--set micro_batch_size={self.config.batch_size // dist.world_size}, also for one "
                 "process, gives the same run",
             )
+        # Rows are not sorted by length if the other samples of a micro-batch are part of the loss.
+        lengths = None if self.objective.compares_samples else self.train_rows.lengths
         return self._loader(
             self.train_rows,
             self.config.batch_size,
             dist,
             order=self.objective.train_order(self.train_rows),
-            # the other samples of a micro-batch are part of the loss
-            lengths=None if self.objective.compares_samples else self.train_rows.lengths,
-            split_micro_batches=split,
+            lengths=lengths,
+            split_micro_batches=is_split,
         )
 
     @override
@@ -105,11 +106,14 @@ class FineTuneSetup(RunSetup):
         """Batches are made when they are read, from rows sorted by length."""
         rows = self.eval_rows
         order = rows.lengths.argsort(kind="stable").tolist()
-        shared = len(rows) % dist.world_size == 0  # otherwise each process evaluates all rows
-        if self.objective.compares_samples:
-            shared = shared and len(rows) // dist.world_size % self.objective.micro_batch_size == 0
-        whole = DistContext(0, 1, dist.device)
-        loader = self._loader(rows, len(rows), dist if shared else whole, order=order)
+        is_shared = len(rows) % dist.world_size == 0
+        if is_shared and self.objective.compares_samples:
+            rows_per_process = len(rows) // dist.world_size
+            is_shared = rows_per_process % self.objective.micro_batch_size == 0
+        if not is_shared:
+            # Each process evaluates all rows.
+            dist = DistContext(0, 1, dist.device)
+        loader = self._loader(rows, len(rows), dist, order=order)
         return loader.lazy_batches(0)
 
     def _loader(
@@ -122,9 +126,9 @@ class FineTuneSetup(RunSetup):
         lengths: NDArray[np.int64] | None = None,
         split_micro_batches: bool = False,
     ) -> BatchLoader:
-        chosen = self.config.micro_batch_size is not None or self.objective.compares_samples
+        has_fixed_size = self.config.micro_batch_size is not None or self.objective.compares_samples
         size = self.objective.micro_batch_size
-        if dist.device.type == "cpu" and not chosen and not self.packs_rows:
+        if dist.device.type == "cpu" and not has_fixed_size and not self.packs_rows:
             size = min(CPU_MICRO_BATCH_SIZE, self.config.batch_size)
         return BatchLoader(
             self.objective,
@@ -153,20 +157,25 @@ class FineTuneSetup(RunSetup):
 
     @override
     def require_same_data(self, run: Path, record: RunManifest) -> None:
-        before = record.data or {}
+        recorded_data = record.data or {}
         for split in ("train", "eval", "unlabelled"):
-            files = before.get(split, {})
-            now = self.data.get(split, {})
-            changed = [name for name in {**files, **now} if files.get(name) != now.get(name)]
-            if changed and list(files.values()) != list(now.values()):  # not only moved
+            old_files = recorded_data.get(split, {})
+            new_files = self.data.get(split, {})
+            changed_files = []
+            for name in {**old_files, **new_files}:
+                if old_files.get(name) != new_files.get(name):
+                    changed_files.append(name)
+            # Files that were only moved have the same digests.
+            has_changes = list(old_files.values()) != list(new_files.values())
+            if changed_files and has_changes:
                 raise UsageError(
-                    f"{changed[0]} is not what {run} began with",
+                    f"{changed_files[0]} is not what {run} began with",
                     "put it back as it was, or begin another run",
                 )
 
     @override
     def plan(self) -> dict[str, str]:
-        # the samples were logged when they were read
+        # The samples were logged when they were read.
         config = self.config
         rows = self.objective.train_order(self.train_rows).num_rows
         passes = config.max_steps * config.batch_size / rows
@@ -176,10 +185,14 @@ class FineTuneSetup(RunSetup):
     @override
     def training_record(self, run: Path, best: tuple[float, int] | None) -> dict[str, Any]:
         """The task, the data, and the metrics of the best evaluation."""
-        records = [r for r in read_jsonl(run) if best is not None and r["step"] == best[1]]
-        metrics: dict[str, float] = next(
-            (r["metrics"] for r in records if r["split"] == "validation"), {}
-        )
+        metrics: dict[str, float] = {}
+        records = read_jsonl(run)
+        if best is not None:
+            _, best_step = best
+            for entry in records:
+                if entry["step"] == best_step and entry["split"] == "validation":
+                    metrics = entry["metrics"]
+                    break
         return {"task": self.config.task, "data": self.data, "metrics": metrics}
 
     @override
@@ -206,10 +219,11 @@ class FineTuneSetup(RunSetup):
             reinit_layers=self.config.reinit_layers,
             announce=self.announce,
         )
-        new = self.objective.load_checkpoint(model, self.init.checkpoints["model"])
-        if new and self.announce:
-            LOG.info("new weights outside of the model: %s", ", ".join(new))
-        return msgspec.structs.replace(record, new_parameters=[*record.new_parameters, *new])
+        new_names = self.objective.load_checkpoint(model, self.init.checkpoints["model"])
+        if new_names and self.announce:
+            LOG.info("new weights outside of the model: %s", ", ".join(new_names))
+        new_parameters = [*record.new_parameters, *new_names]
+        return msgspec.structs.replace(record, new_parameters=new_parameters)
 
     @override
     def prepare_model(self, model: nn.Module) -> None:
@@ -222,10 +236,13 @@ class FineTuneSetup(RunSetup):
 
     @override
     def callbacks(self, run: Path) -> list[Callback]:
+        callbacks: list[Callback] = []
         patience = self.config.early_stopping_patience
-        stopping = [] if patience is None else [EarlyStopping(patience)]
-        recording = RecordMistakes(run, self.objective, self.eval_samples)
-        return [*stopping, recording, LoadBestModel(run)]
+        if patience is not None:
+            callbacks.append(EarlyStopping(patience))
+        callbacks.append(RecordMistakes(run, self.objective, self.eval_samples))
+        callbacks.append(LoadBestModel(run))
+        return callbacks
 
 
 def finetune_setup(
@@ -240,7 +257,8 @@ def finetune_setup(
     loggers = select_loggers(config.report_to)
     task: FineTuningTask[Any] = training_task(config.task)
     announce = check_contents and resumed is None
-    task.model.resolve_head(task, family)  # raises an error before files are read
+    # A family without the head is an error before files are read.
+    task.model.resolve_head(task, family)
     problems = SplitProblems(skip=config.data.skip_invalid)
     with problems:
         train, evaluation = read_splits(task.data, config, problems, announce=announce)

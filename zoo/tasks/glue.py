@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.inference import Session
 
-MODEL = "model"  # of a run
+MODEL = "model"  # directory of the model of a run
 GENERATED = "seq2seq"  # the evaluation of text-to-text models
 
 
@@ -30,25 +30,29 @@ class TaskScore:
 
 def glue_models(directory: Path) -> dict[str, Path]:
     """Return the model of each task, in a directory of models or runs named after the tasks."""
-    models = {name: directory / name for name in GLUE if (directory / name).is_dir()}
+    models = {}
+    for name in GLUE:
+        path = directory / name
+        if (path / MODEL).is_dir():
+            models[name] = path / MODEL
+        elif path.is_dir():
+            models[name] = path
     if not models:
         raise UsageError(
             f"{directory} has no model of a task of GLUE",
             f"give a directory with models or runs called {', '.join(GLUE)}",
         )
-    return {
-        name: path / MODEL if (path / MODEL).is_dir() else path for name, path in models.items()
-    }
+    return models
 
 
 @dataclass(frozen=True)
 class _Form:
     """Evaluation of a model on a task, with its options."""
 
-    kind: str  # name of the evaluation
+    evaluation: str  # name of the evaluation
     columns: dict[str, Any]
     prefix: str = ""  # text before the path of a file
-    # metric of the task -> its name in results, where they differ
+    # Metric of the task -> its name in results, where they differ.
     metrics: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -60,28 +64,39 @@ def evaluate_glue(
     limit: int | None = None,
     record: bool = False,
 ) -> list[TaskScore]:
-    """Return the scores of models on the evaluation files of their tasks."""
-    # With ``record``, each result also goes into the manifest of its model.
-    files = {name: glue_files(GLUE[name], data)[1] for name in models}  # before any is evaluated
+    """Return the scores of models on the evaluation files of their tasks.
+
+    With ``record``, each result also goes into the manifest of its model.
+    """
+    # All files are found before the first model is evaluated.
+    task_files = {}
+    for name in models:
+        _, task_files[name] = glue_files(GLUE[name], data)
     scores = []
     for name, path in models.items():
         task = GLUE[name]
+        files = task_files[name]
         checkpoint, session = open_model(path)
-        form = (
-            _Form(GENERATED, {}, f"{PREFIX}{name}=", {"accuracy": "exact_match"})
-            if GENERATED in checkpoint.head.tasks
-            else _Form(task.kind, {"text": task.text, "pair": task.pair, "label": task.label})
+        if GENERATED in checkpoint.head.tasks:
+            form = _Form(GENERATED, {}, f"{PREFIX}{name}=", {"accuracy": "exact_match"})
+        else:
+            columns = {"text": task.text, "pair": task.pair, "label": task.label}
+            form = _Form(task.kind, columns)
+        evaluation = make_evaluation(
+            form.evaluation, checkpoint, session, limit=limit, **form.columns
         )
-        evaluation = make_evaluation(form.kind, checkpoint, session, limit=limit, **form.columns)
-        results = [evaluation.evaluate([Path(f"{form.prefix}{file}")]) for file in files[name]]
-        metrics = {
-            metric: mean(result.metrics[form.metrics.get(metric, metric)] for result in results)
-            for metric in task.metrics
-        }
-        recorded = record and is_recordable(str(path), checkpoint)
-        for file, result in zip(files[name], results, strict=True) if recorded else ():
-            settings = {"limit": limit, **form.columns}
-            used = {key: value for key, value in settings.items() if value is not None}
-            record_evaluation(path, evaluation_record(form.kind, [file], used, session, result))
+        results = [evaluation.evaluate([Path(f"{form.prefix}{file}")]) for file in files]
+        metrics = {}
+        for metric in task.metrics:
+            result_name = form.metrics.get(metric, metric)
+            metrics[metric] = mean(result.metrics[result_name] for result in results)
+        if record and is_recordable(str(path), checkpoint):
+            settings = {}
+            for key, value in {"limit": limit, **form.columns}.items():
+                if value is not None:
+                    settings[key] = value
+            for file, result in zip(files, results, strict=True):
+                evaluated = evaluation_record(form.evaluation, [file], settings, session, result)
+                record_evaluation(path, evaluated)
         scores.append(TaskScore(name, metrics, 100 * mean(metrics.values())))
     return scores

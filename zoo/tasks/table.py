@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from zoo.inference.processing.records import TextExample
     from zoo.inference.task import Task
 
-TEXT_FORMATS = (".jsonl", ".ndjson")  # in which a row has the keys of its result, and no others
+TEXT_FORMATS = (".jsonl", ".ndjson")  # formats whose rows only have the keys of their result
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,18 @@ class TaskInput:
     records: "Iterator[TextExample]"  # the texts
     options: dict[str, Any]  # arguments of the task's class
     path: Path | None  # file that is read; ``None`` for texts and for standard input
-    # what the results depend on, besides the model; ``None`` if the input cannot be read again
+    # What the results depend on, besides the model; ``None`` if the input cannot be read again.
     settings: dict[str, Any] | None
 
 
 def run_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return all options of ``zoo run``, given or default ones; raises ``UsageError``."""
-    declared = [option for spec in find_tasks(name, "predict") for option in spec.run_options]
+    declared_options: list[Any] = []
+    for spec in find_tasks(name, "predict"):
+        declared_options += spec.run_options
     options: dict[str, Any] = dict.fromkeys(("max_seq_len", "max_batch_tokens", "batch_size"))
-    for option in reversed(declared):
+    # If several heads declare an option, the default of the first one counts.
+    for option in reversed(declared_options):
         options[option.name] = () if option.multiple else option.default
     options.pop("stream", None)
     for key, value in given.items():
@@ -64,23 +67,33 @@ def open_input(
 ) -> TaskInput:
     """Open the input of a task of ``zoo run``."""
     specs = find_tasks(name, "predict")
-    kinds: list[type[Task]] = [load_part(spec, "predict") for spec in specs]
-    first = kinds[0]
-    own = dict(options)
-    columns = first.columns(own, text, pair)
-    reserved = (key for other in kinds[1:] for key in other.output_keys)  # the head decides later
-    columns = replace(columns, reserved=(*columns.reserved, *reserved))
-    if "max_seq_len" in own:
-        own["max_tokens"] = own.pop("max_seq_len")
-    if own.get("batch_size") is None:  # tasks of older plugins do not have it
-        own.pop("batch_size", None)
-    records = read_records(texts, source, kind=kind, keys=first.keys, columns=columns)
-    records, own = first.from_command(records, own)
+    task_classes: list[type[Task]] = [load_part(spec, "predict") for spec in specs]
+    first_class = task_classes[0]
+    arguments = dict(options)
+    columns = first_class.columns(arguments, text, pair)
+    # The head of the model decides later which of the classes runs.
+    reserved = list(columns.reserved)
+    for task_class in task_classes[1:]:
+        reserved += task_class.output_keys
+    columns = replace(columns, reserved=tuple(reserved))
+    if "max_seq_len" in arguments:
+        arguments["max_tokens"] = arguments.pop("max_seq_len")
+    # Tasks of older plugins do not have this option.
+    if arguments.get("batch_size") is None:
+        arguments.pop("batch_size", None)
+    records = read_records(texts, source, kind=kind, keys=first_class.keys, columns=columns)
+    records, arguments = first_class.from_command(records, arguments)
     is_piped = "-" in (source, *texts[:1]) and len(texts) < 2
-    path = Path(source) if source is not None and not is_piped else None
+    path = None
+    if source is not None and not is_piped:
+        path = Path(source)
     settings = None
     if digests and not is_piped:
-        given = {key: value for key, value in {**options, **own}.items() if value is not None}
+        all_options = {**options, **arguments}
+        set_options = {}
+        for key in sorted(all_options):
+            if all_options[key] is not None:
+                set_options[key] = all_options[key]
         if path is None:
             digest = blake3(dump_json(list(texts)).encode()).hexdigest()
         else:
@@ -90,9 +103,9 @@ def open_input(
             "input": digest,
             "format": kind,
             "columns": [text, pair],
-            "options": msgspec.to_builtins({k: given[k] for k in sorted(given)}, enc_hook=str),
+            "options": msgspec.to_builtins(set_options, enc_hook=str),
         }
-    return TaskInput(records, own, path, settings)
+    return TaskInput(records, arguments, path, settings)
 
 
 def require_output(
@@ -126,9 +139,11 @@ def write_results(
     force: bool = False,
     excel_safe: bool = False,
 ) -> int:
-    """Run a task, and write its results to a file; return their number."""
-    # A result is a row, with the columns of its record, except in arrays. In CSV and Parquet every
-    # row has the column ``truncated``.
+    """Run a task, and write its results to a file; return their number.
+
+    A result is a row, with the columns of its record, except in arrays. In CSV and Parquet every
+    row has the column ``truncated``.
+    """
     suffix = path.suffix.lower()
     is_table = suffix not in (ARRAY, *TEXT_FORMATS)
     settings = None
@@ -142,6 +157,7 @@ def write_results(
         if excel_safe:
             settings["excel_safe"] = True
     sources = [] if given.path is None else [given.path]
+    no_vectors = None if task.vector_key is None else task.no_vectors()
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(
             resumable_output(
@@ -151,7 +167,7 @@ def write_results(
                 force=force,
                 sources=sources,
                 vector_key=task.vector_key,
-                no_vectors=None if task.vector_key is None else task.no_vectors(),
+                no_vectors=no_vectors,
                 excel_safe=excel_safe,
             )
         )
@@ -160,8 +176,9 @@ def write_results(
         chunks = task.run_chunks(records, arrays=suffix == ARRAY, start=output.rows)
         for chunk in count(chunks):
             for result in chunk:
-                output.write(
-                    {**result, "truncated": result.get("truncated", 0)} if is_table else result
-                )
+                row = result
+                if is_table:
+                    row = {**result, "truncated": result.get("truncated", 0)}
+                output.write(row)
             output.mark()
         return output.rows

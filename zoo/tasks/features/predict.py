@@ -21,11 +21,12 @@ LAST = (-1,)
 
 
 class Features(BatchTask):
-    """Hidden states of chosen layers."""
+    """Hidden states of chosen layers.
 
-    # Results have the keys ``tokens``, ``offsets`` (start and end of each token in characters; 0, 0
-    # for special tokens) and ``layers``: number of the layer as a string -> (tokens, hidden). Layer
-    # 0 is the embeddings; negative numbers count from the last layer, -1.
+    Results have the keys ``tokens``, ``offsets`` (start and end of each token in characters; 0, 0
+    for special tokens) and ``layers``: number of the layer as a string -> (tokens, hidden). Layer 0
+    is the embeddings; negative numbers count from the last layer, -1.
+    """
 
     name: ClassVar[str] = "features"
     output_keys: ClassVar[tuple[str, ...]] = ("tokens", "offsets", "layers")
@@ -35,8 +36,10 @@ class Features(BatchTask):
     @classmethod
     @override
     def needs(cls, checkpoint: "Checkpoint", options: Mapping[str, Any]) -> "tuple[Need, ...]":
-        last = {-1, getattr(checkpoint.config, "num_layers", -1)}
-        return ("layers",) if set(options.get("layers", LAST)) - last else ("tokens",)
+        last_numbers = {-1, getattr(checkpoint.config, "num_layers", -1)}
+        if set(options.get("layers", LAST)) <= last_numbers:
+            return ("tokens",)
+        return ("layers",)
 
     @classmethod
     @override
@@ -54,9 +57,11 @@ class Features(BatchTask):
 
     def __init__(self, *args: Any, layers: Sequence[int] = LAST, **options: Any) -> None:
         super().__init__(*args, **options)
-        # where the backend exposes no layers
-        known: int = getattr(self.checkpoint.config, "num_layers", 0)
-        self.depth = self.session.layers - 1 if self.session.layers else known
+        if self.session.layers:
+            self.depth = self.session.layers - 1
+        else:
+            # The backend exposes no layers.
+            self.depth = int(getattr(self.checkpoint.config, "num_layers", 0))
         if not layers:
             raise UsageError("no layers were asked for", "-1 is the last")
         for layer in layers:
@@ -66,33 +71,38 @@ class Features(BatchTask):
                     f"layers are 0 (the embeddings) to {self.depth}, or -1 (the last) to "
                     f"{-self.depth - 1}",
                 )
-        self.layers = tuple(dict.fromkeys(layer % (self.depth + 1) for layer in layers))
+        numbers = [layer % (self.depth + 1) for layer in layers]
+        self.layers = tuple(dict.fromkeys(numbers))
         self.chunk_size = max(self.chunk_size // len(self.layers), 1)
-        self.last_alone = (
+        self.is_last_output = (
             self.layers == (self.depth,) and "last_hidden_state" in self.session.outputs
         )
-        if not self.last_alone and not self.session.layers:
+        if not self.is_last_output and not self.session.layers:
             raise no_layers(self.session.backend)
 
     @override
     def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
-        if self.last_alone:
+        # Layer -> its states, (texts, tokens, hidden).
+        if self.is_last_output:
             states = {self.depth: self.output("last_hidden_state", items, batch)}
         else:
-            read = self.session.hidden_states(batch.inputs, self.layers)
-            for state in read:
+            hidden_states = self.session.hidden_states(batch.inputs, self.layers)
+            for state in hidden_states:
                 require_finite(state, batch.mask, [item.record for item in items])
-            states = dict(zip(self.layers, read, strict=True))  # layer -> (texts, tokens, hidden)
-        return [
-            {
+            states = dict(zip(self.layers, hidden_states, strict=True))
+        results = []
+        for row, item in enumerate(items):
+            length = len(item.encoded.ids)
+            layers = {}
+            for number in self.layers:
+                layers[str(number)] = states[number][row, :length].copy()
+            result = {
                 "tokens": list(item.encoded.tokens),
                 "offsets": [list(span) for span in item.encoded.offsets],
-                "layers": {
-                    str(n): states[n][row, : len(item.encoded.ids)].copy() for n in self.layers
-                },
+                "layers": layers,
             }
-            for row, item in enumerate(items)
-        ]
+            results.append(result)
+        return results
 
     @override
     def to_json(self, added: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Reader of texts that are ranked for a query: from the rows of tables to lists."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,24 +55,22 @@ def read_lists(
         location = row.location
         values = row.values
         query = row.text(columns.text)
-        own = _texts(values[columns.pair], f"{location}: {columns.pair}")
-        others = [
-            text
-            for name in columns.negatives
-            for text in _texts(values[name], f"{location}: {name}")
-        ]
+        texts = _texts(values[columns.pair], f"{location}: {columns.pair}")
+        negatives = []
+        for name in columns.negatives:
+            negatives += _texts(values[name], f"{location}: {name}")
         if columns.label is None:
-            labels = [1.0] * len(own) + [0.0] * len(others)
+            labels = [1.0] * len(texts) + [0.0] * len(negatives)
         else:
-            stated = values[columns.label]
-            labels = [
-                label_number(label, f"{location}: {columns.label}")
-                for label in (stated if isinstance(stated, list) else [stated])
-            ]
-        documents = (*own, *others)
+            label_values = values[columns.label]
+            if not isinstance(label_values, list):
+                label_values = [label_values]
+            label_location = f"{location}: {columns.label}"
+            labels = [label_number(label, label_location) for label in label_values]
+        documents = (*texts, *negatives)
         if not documents:
             raise RowError(f"{location} has no texts", "give the query a text, or leave it out")
-        margins = bool(others) and len(labels) == len(documents) - 1
+        margins = bool(negatives) and len(labels) == len(documents) - 1
         if margins:
             labels = [0.0, *(-margin for margin in labels)]
         if len(labels) != len(documents):
@@ -81,27 +79,31 @@ def read_lists(
         return TextList(query, documents, tuple(labels), location, margins)
 
     names = [columns.text, columns.pair, *columns.negatives]
-    names += [] if columns.label is None else [columns.label]
-    lists = iter_files(
-        paths, lambda file, found: found.checked(read_rows(file, names, found), text_list), problems
-    )
+    if columns.label is not None:
+        names.append(columns.label)
+
+    def read(file: Path, file_problems: RowProblems) -> Iterator[TextList]:
+        return file_problems.checked(read_rows(file, names, file_problems), text_list)
+
+    lists = iter_files(paths, read, problems)
     return join_lists(lists) if grouped else list(lists)
 
 
 def join_lists(lists: Iterable[TextList]) -> list[TextList]:
     """Return one list for each query."""
-    by_query: dict[str, list[TextList]] = {}
+    query_lists: dict[str, list[TextList]] = {}
     for item in lists:
-        by_query.setdefault(item.text, []).append(item)
-    return [
-        TextList(
-            query,
-            tuple(text for item in items for text in item.documents),
-            tuple(label for item in items for label in item.labels),
-            items[0].location,
-        )
-        for query, items in by_query.items()
-    ]
+        query_lists.setdefault(item.text, []).append(item)
+    joined_lists = []
+    for query, items in query_lists.items():
+        documents: list[str] = []
+        labels: list[float] = []
+        for item in items:
+            documents += item.documents
+            labels += item.labels
+        joined_list = TextList(query, tuple(documents), tuple(labels), items[0].location)
+        joined_lists.append(joined_list)
+    return joined_lists
 
 
 def _texts(value: Any, location: str) -> list[str]:

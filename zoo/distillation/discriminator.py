@@ -123,7 +123,8 @@ def teacher_pair(
     checkpoint: Checkpoint | None,
 ) -> TeacherPair:
     """Combine a teacher with its generator."""
-    (teacher, *others), objective = teachers, base.objective
+    teacher, *others = teachers
+    objective = base.objective
     if others:
         raise UsageError(
             f"the generators of {len(teachers)} teachers cannot be averaged",

@@ -33,7 +33,8 @@ def copy_teacher_weights(
 
 def teacher_weights(student: nn.Module, teacher: nn.Module, layers: LayerMap) -> dict[str, Tensor]:
     """Return name in the student -> tensor of the teacher that ``copy_teacher_weights`` copies."""
-    source, target = teacher.state_dict(), student.state_dict(keep_vars=True)
+    source = teacher.state_dict()
+    target = student.state_dict(keep_vars=True)
     # some parameters outside of the layers, such as poolers, may exist in only one of two families
     values = {
         name: source[name]

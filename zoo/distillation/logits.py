@@ -77,7 +77,8 @@ def top_logits(
     """Return the ``k`` largest logits of each row among the first ``columns`` classes."""
     # The remaining logits are summed at each of ``temperatures``.
     rows = len(logits if isinstance(logits, Tensor) else logits.hidden)
-    values, classes = [], []
+    values = []
+    classes = []
     others: dict[float, list[Tensor]] = {t: [] for t in temperatures}
     for part in chunks(rows, num_classes(logits)):  # all logits of all rows may not fit in memory
         of_rows = dense(logits_of_rows(logits, part), columns)

@@ -195,7 +195,8 @@ def text_aligner(base: RunSetup, checkpoints: Sequence[Checkpoint]) -> TextAlign
             "--align text needs a single teacher, and a run on text",
             "each model reads labelled data with its own tokenizer anyway",
         )
-    (teacher,), vocabulary = checkpoints, base.objective.vocabulary
+    (teacher,) = checkpoints
+    vocabulary = base.objective.vocabulary
     return TextAligner(
         TextTokenizer(vocabulary.tokenizer, vocabulary.info),
         load_text_tokenizer(teacher),

@@ -34,7 +34,8 @@ class StudentModule(nn.Module):
 
     def __init__(self, student: nn.Module, projections: Mapping[str, nn.Module]) -> None:
         super().__init__()
-        self.student, self.projections = student, nn.ModuleDict(dict(projections))
+        self.student = student
+        self.projections = nn.ModuleDict(dict(projections))
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,11 @@ class Distillation(TrainingObjective):
         # student's tensors, or rows of their own
         aligner: TextAligner | None = None,
     ) -> None:
-        self.base, self.base_weight, self.aligner = base, base_weight, aligner
-        self.losses, self.teachers = losses, teachers
+        self.base = base
+        self.base_weight = base_weight
+        self.aligner = aligner
+        self.losses = losses
+        self.teachers = teachers
         self.head = base.head  # type: ignore[misc]
         self.stateful = base.stateful  # type: ignore[misc]
         self.config = base.config
@@ -175,8 +179,11 @@ class Distillation(TrainingObjective):
         main = self.base.models_to_save(model.student)["model"].module
         layers = self._captured("student")
         student = run_model(model.student, main, self.base, batch, layers, self.needs_head)
-        outputs, compared = student.outputs, self.teachers if self.losses else ()
-        layers, state, teachers = self._captured("teacher"), dict(outputs.recurrent_state), []
+        outputs = student.outputs
+        compared = self.teachers if self.losses else ()
+        layers = self._captured("teacher")
+        state = dict(outputs.recurrent_state)
+        teachers = []
         read = {k: v for k, v in batch.items() if k not in state} | outputs.inputs
         for number, teacher in enumerate(compared):  # each has its own state
             output = teacher.forward(with_state(read, number), layers)

@@ -47,7 +47,10 @@ class Preflight(Callback):
     def __init__(
         self, base: RunSetup, objective: Distillation, *, stage: str | None, announce: bool
     ) -> None:
-        self.base, self.objective, self.stage, self.announce = base, objective, stage, announce
+        self.base = base
+        self.objective = objective
+        self.stage = stage
+        self.announce = announce
         self._steps: StepTimes | None = None
 
     @override
@@ -105,7 +108,8 @@ class StepTimes:
     """Durations of the first steps, in seconds, including batches and updates."""
 
     def __init__(self, caches: Sequence[TeacherCache]) -> None:
-        self._caches, self._seconds = caches, list[float]()
+        self._caches = caches
+        self._seconds = list[float]()
 
     def begin(self) -> None:
         """Start timing a step."""
@@ -158,7 +162,8 @@ def _time_pass(
     trainer: "Trainer", tensors: Mapping[str, Tensor], counts: Mapping[str, float]
 ) -> float:
     """Time a forward and backward pass, in seconds, without accumulating gradients."""
-    module, device = trainer.loss_module.train(), trainer.dist.device
+    module = trainer.loss_module.train()
+    device = trainer.dist.device
     module.objective.begin_step(trainer.model, trainer.step, trainer.config.max_steps)
     parameters = [p for p in module.parameters() if p.requires_grad]
     devices = [device] if device.type == "cuda" else []
@@ -191,7 +196,9 @@ def warn_about_loss(teacher: Teacher, base: RunSetup, trainer: "Trainer") -> Non
     frequencies = label_frequencies(base)
     if frequencies is None:
         return
-    loss, chance, labels = 0.0, 0.0, 0.0
+    loss = 0.0
+    chance = 0.0
+    labels = 0.0
     for batch in trainer.eval_batches:
         tensors = {name: tensor.to(trainer.dist.device) for name, tensor in batch.tensors.items()}
         view = teacher.forward(tensors, {})
@@ -228,7 +235,8 @@ def label_frequencies(base: RunSetup) -> "NDArray[np.float64] | None":
         labels = np.concatenate([shard[: TOKENS_READ // len(shards)] for shard in shards])
         size = cast(Any, base.model_config).vocab_size
     elif isinstance(base, FineTuneSetup) and base.objective.problem == ONE_CLASS:
-        labels, size = base.train_rows.values[LABELS], len(base.objective.labels)
+        labels = base.train_rows.values[LABELS]
+        size = len(base.objective.labels)
     else:
         return None
     counts = np.bincount(labels, minlength=size) + 1

@@ -263,7 +263,8 @@ def _without_defaults(value: Any) -> Any:
         return msgspec.to_builtins(value)
     changed = {}
     for field in msgspec.structs.fields(value):
-        content, default = getattr(value, field.name), field.default
+        content = getattr(value, field.name)
+        default = field.default
         if field.default_factory is not msgspec.NODEFAULT:
             default = field.default_factory()
         if field.required or content != default:

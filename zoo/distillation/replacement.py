@@ -49,7 +49,8 @@ class ModuleReplacing(Distillation):
 
     def __init__(self, *args: Any, replacement: Replacement, seed: int) -> None:
         super().__init__(*args)
-        self.replacement, self.seed = replacement, seed
+        self.replacement = replacement
+        self.seed = seed
         self.uses_all_parameters = True
         self._step = 0
 

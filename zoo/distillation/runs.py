@@ -125,7 +125,8 @@ class DistillRun(MultiStageRun):
 
 def stage_settings(path: Path | None, record: StagesRecord, number: int) -> ConfigDict:
     """Return the settings of a stage; before the run has a directory, ``path`` is ``None``."""
-    name, settings = record.stages[number], record.settings
+    name = record.stages[number]
+    settings = record.settings
     stage = record.recipe.stages[name]
     if stage.student_depth is not None:
         settings = without_depth(settings, name)

@@ -12,7 +12,8 @@ from zoo.objectives.base import TrainingObjective
 from zoo.objectives.masked import MaskedLanguageModelling
 from zoo.tokenizers import TextTokenizer
 
-IDS, MASK = "input_ids", "attention_mask"
+IDS = "input_ids"
+MASK = "attention_mask"
 
 
 @dataclass(frozen=True)

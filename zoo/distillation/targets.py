@@ -25,9 +25,13 @@ from zoo.training.config.finetune import FineTuneConfig
 from zoo.training.config.overrides import ConfigDict
 
 LOG = logging.getLogger("zoo")
-FOLDER, TRAIN, EVAL, RECORD = "targets", "train.jsonl", "eval.jsonl", "targets.json"
+FOLDER = "targets"
+TRAIN = "train.jsonl"
+EVAL = "eval.jsonl"
+RECORD = "targets.json"
 TASKS = {"seq2seq": "seq2seq", "causal-lm": "generate"}  # task of fine-tuning -> of inference
-SOURCE, TARGET = "source", "target"
+SOURCE = "source"
+TARGET = "target"
 
 
 class TargetsRecord(JsonStruct):

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("zoo")
 LABELLED = ("train", "eval", "text", "pair", "label", "skip_invalid")  # settings of labelled data
-STUDENT, NAME = "student", "name"
+STUDENT = "student"
+NAME = "name"
 STATIC = "static"  # the name of static embeddings as a student
 FOLLOWED = ("recipe", "stage", "align")  # besides the student: other settings follow from them
 
@@ -289,7 +290,8 @@ def _corpus_settings(
     recipe = student.family.recipe(student.size)
     if by_text:
         longest_row = student.family.max_seq_len(student.config) or recipe.seq_len
-        length, objective = min(longest_row, recipe.seq_len), recipe.objective.split("+")[0]
+        length = min(longest_row, recipe.seq_len)
+        objective = recipe.objective.split("+")[0]
         return {"seq_len": length, "objective": objective}
     limits = [
         family.max_seq_len(config)

@@ -172,7 +172,8 @@ def evaluate(
 ) -> tuple[ModelQuality, list[ModelQuality | None], int]:
     """Return the student's results on held-out data, each teacher's, and the number of rows."""
     # A teacher without the student's head has ``None``.
-    base, teachers = setup.objective.base, setup.objective.scored_teachers(setup.base)
+    base = setup.objective.base
+    teachers = setup.objective.scored_teachers(setup.base)
     main = base.models_to_save(student.to(device))["model"].module
     weights = shared_weights(base, teachers)
     mine = ModelQuality(base, weights)

@@ -128,14 +128,18 @@ def _score(
     )
     if not setup.objective.needs_head:
         LOG.info("the recipe trains no head, so the quality of the student is not compared")
-        scores.student.metrics, scores.student.agreement, scores.student.kl = {}, None, None
+        scores.student.metrics = {}
+        scores.student.agreement = None
+        scores.student.kl = None
     # retention: how much of the metric of the best checkpoint the student keeps
-    name, first = setup.objective.base.metric_for_best_model, scores.teachers[0]
+    name = setup.objective.base.metric_for_best_model
+    first = scores.teachers[0]
     if SIMILARITY in scores.student.metrics:
         name = SIMILARITY
     values = first.metrics.get(name), scores.student.metrics.get(name)
     if None not in values:
-        scores.metric, scores.retention = name, retained(name, *values)
+        scores.metric = name
+        scores.retention = retained(name, *values)
     return scores
 
 

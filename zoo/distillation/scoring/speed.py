@@ -15,7 +15,8 @@ from zoo.training.logging.scores import Speed
 
 LOG = logging.getLogger("zoo")
 BATCH_SIZE = 8  # rows of the batches of throughput
-ITERATIONS, SLOW_ITERATIONS = 20, 5
+ITERATIONS = 20
+SLOW_ITERATIONS = 5
 SLOW = 0.5  # seconds per batch from which fewer batches are timed
 
 
@@ -33,7 +34,8 @@ def shared_seq_len(checkpoints: Sequence[Checkpoint]) -> int:
 def measure_speeds(checkpoints: Sequence[Checkpoint], backends: Sequence[str]) -> list[list[Speed]]:
     """Return the speeds of each model; models take turns within each iteration."""
     # A backend that cannot run all models is left out, with a note.
-    seq_len, columns = shared_seq_len(checkpoints), []
+    seq_len = shared_seq_len(checkpoints)
+    columns = []
     for backend in backends:
         try:
             sessions = [open_session(checkpoint, backend) for checkpoint in checkpoints]

@@ -24,7 +24,8 @@ from zoo.overrides import override
 
 Bytes = NDArray[np.uint8]
 NUMBER = "<f4"  # of logits and states
-POSITIONS, LABELS = "label_positions", "labels"
+POSITIONS = "label_positions"
+LABELS = "labels"
 
 
 class CachedOutput(ABC):

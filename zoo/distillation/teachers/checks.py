@@ -29,7 +29,8 @@ def require_head(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None
     if isinstance(base, FineTuneSetup):
         task = base.objective.task
         head = task.model.resolve_head(task, checkpoint.family)
-    fits, heads = checkpoint.head_name == head, checkpoint.family.heads()
+    fits = checkpoint.head_name == head
+    heads = checkpoint.family.heads()
     if not isinstance(base, FineTuneSetup) and {head, checkpoint.head_name} <= heads.keys():
         # axes are compared as well, since most heads call their output ``logits``
         fits = heads[head].outputs.items() <= heads[checkpoint.head_name].outputs.items()

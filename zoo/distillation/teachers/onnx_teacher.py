@@ -26,7 +26,8 @@ from zoo.nn.capture import Captured, LayerOutputs
 from zoo.objectives.base import TrainingObjective
 from zoo.overrides import override
 
-IDS, MASK = "input_ids", "attention_mask"
+IDS = "input_ids"
+MASK = "attention_mask"
 OBJECTIVES = ("masked-lm", "causal-lm")
 OTHERWISE = "--teacher-backend cpu runs it in torch"
 
@@ -120,7 +121,8 @@ class OnnxTeacher(Teacher):
     @override
     def run(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelOutput:
         # logits take the place of the last hidden state, the only layer that may be requested
-        inputs, model = teacher_batch(batch, self.checkpoint.config), self.onnx_model
+        inputs = teacher_batch(batch, self.checkpoint.config)
+        model = self.onnx_model
         if not isinstance(self.objective, FineTuning):
             logits = model.encode(**inputs)
             captured = Captured(hidden=LayerOutputs({-1: logits}))

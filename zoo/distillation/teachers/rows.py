@@ -29,7 +29,8 @@ class PairedRows(TokenizedRows):
     @override
     def example(self, index: int, rng: np.random.Generator) -> Example:
         assert self.teacher is not None, "_pair sets it"
-        row, other = super().example(index, rng), self.teacher.example(index, rng)
+        row = super().example(index, rng)
+        other = self.teacher.example(index, rng)
         return PairedExample(row.arrays, row.values, row.positions, row.counts, teacher=other)
 
 

@@ -26,7 +26,8 @@ from zoo.objectives.masked import model_inputs
 from zoo.overrides import override
 from zoo.sentence_models.module_weights import module_weight_files
 
-GRAPH_SUFFIX, SAFETENSORS = ".onnx", ".safetensors"
+GRAPH_SUFFIX = ".onnx"
+SAFETENSORS = ".safetensors"
 PREFIX = "teacher:"  # of tensors that replace the student's for teachers
 
 
@@ -82,7 +83,8 @@ class Teacher:
 
     def forward(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelOutput:
         """Run the teacher on a batch, and return its labels in the student's order."""
-        output, order = self.run(batch, layers), self.label_order
+        output = self.run(batch, layers)
+        order = self.label_order
         return output if order is None else output.reordered(torch.tensor(order))
 
     @torch.no_grad()

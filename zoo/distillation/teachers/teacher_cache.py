@@ -23,7 +23,10 @@ from zoo.io.output.overwrite import check_not_inside
 from zoo.io.output.staging import is_staged, remove_stale_staging
 
 BLOCK_BYTES = 1 << 22  # records are held in memory until they reach this size
-KEY_BYTES, SIZE_BYTES, COUNT_BYTES, DIGEST_BYTES = 16, 4, 8, 16
+KEY_BYTES = 16
+SIZE_BYTES = 4
+COUNT_BYTES = 8
+DIGEST_BYTES = 16
 RECENT = 1 << 16  # records in the dictionary of the index before its arrays are sorted again
 
 _FILE = re.compile(r"outputs-[0-9]+\.(bin|json|lock)")  # versions before 0.3 had a lock file
@@ -67,7 +70,9 @@ class TeacherCache:
 
     # They are read through a memory map. The index has 16 bytes for each of them.
     def __init__(self, directory: Path, header: CacheHeader) -> None:
-        self.directory, self.header, self.added = directory, header, 0
+        self.directory = directory
+        self.header = header
+        self.added = 0
         self._file: int | None = None
 
     @property
@@ -135,7 +140,8 @@ class TeacherCache:
         """Check that a file has outputs of this teacher; the error names the first difference."""
         header = self._read_manifest(name).header
         for field in CacheHeader.__struct_fields__:
-            before, now = getattr(header, field), getattr(self.header, field)
+            before = getattr(header, field)
+            now = getattr(self.header, field)
             if before != now:
                 what = (
                     "from another teacher"
@@ -166,7 +172,9 @@ class TeacherCache:
                 f"{self._data} is truncated: it has {size:,} of {complete:,} bytes", self.remedy
             )
         os.ftruncate(self._file, complete)
-        self._index, self._pending, self._bytes = _Index(), dict[bytes, bytes](), 0
+        self._index = _Index()
+        self._pending = dict[bytes, bytes]()
+        self._bytes = 0
         self._map_file(complete)
         for start, end in self._blocks():
             for key, at in self._records(start, end):
@@ -234,17 +242,20 @@ class TeacherCache:
         )
         block = len(records).to_bytes(COUNT_BYTES, "little") + _digest(records) + records
         with self._writing():
-            view, at = memoryview(block), self._complete
+            view = memoryview(block)
+            at = self._complete
             while view:  # the system may write a part
                 written = os.pwrite(self._file, view, at)
-                view, at = view[written:], at + written
+                view = view[written:]
+                at = at + written
             os.fsync(self._file)
             self._write_manifest(self._complete + len(block))
         start = self._complete + COUNT_BYTES + DIGEST_BYTES
         self._map_file(self._complete + len(block))
         for key, at in self._records(start, self._complete):
             self._index.add(key, at)
-        self._pending, self._bytes = {}, 0
+        self._pending = {}
+        self._bytes = 0
 
     def close(self) -> None:
         """Write the records in memory, and release the lock."""
@@ -270,7 +281,8 @@ class _Index:
     """Positions of records by the first 8 bytes of their keys, in sorted arrays."""
 
     def __init__(self) -> None:
-        self._keys, self._positions = np.zeros(0, np.uint64), np.zeros(0, np.int64)
+        self._keys = np.zeros(0, np.uint64)
+        self._positions = np.zeros(0, np.int64)
         self._recent: dict[int, int] = {}
 
     def get(self, key: bytes) -> int | None:
@@ -290,7 +302,9 @@ class _Index:
                 [self._positions, np.fromiter(self._recent.values(), np.int64)]
             )
             order = keys.argsort(kind="stable")
-            self._keys, self._positions, self._recent = keys[order], positions[order], {}
+            self._keys = keys[order]
+            self._positions = positions[order]
+            self._recent = {}
 
 
 def _digest(content: Any) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 from zoo.adapters import ADAPTERS
 from zoo.distillation.losses import DISTILLATION_LOSSES
 from zoo.errors import PluginError, UsageError, ZooError, did_you_mean
-from zoo.exporting.targets import BUILT_IN as TARGETS
+from zoo.exporting.targets import TARGETS
 from zoo.finetuning.embeddings.losses import EMBEDDING_LOSSES
 from zoo.hub.registry import read_registry
 from zoo.objectives import OBJECTIVES
@@ -27,6 +27,7 @@ CATALOGS: tuple[Catalog[Any], ...] = (
     DISTILLATION_LOSSES,
     EMBEDDING_LOSSES,
     OPTIMIZERS,
+    TARGETS,
 )
 OK = "ok"
 DISABLED = "disabled"
@@ -98,7 +99,6 @@ def report_plugins(names: Iterable[str] = (), commands: Collection[str] = ()) ->
         "objectives": OBJECTIVES,
         "tasks": reserved_names(),
         "commands": commands,
-        "targets": TARGETS,
         **{catalog.kind: catalog.built_in for catalog in CATALOGS},
     }
     for kind, built_in in built_in_names.items():

@@ -5,6 +5,8 @@
 
 from typing import TYPE_CHECKING
 
+from zoo.plugins.catalog import Catalog
+
 if TYPE_CHECKING:
     from zoo.exporting.targets.base import ExportTarget, TargetOptions
 
@@ -17,22 +19,20 @@ BUILT_IN = {
     "gguf": "zoo.exporting.targets.gguf:Gguf",
     "static": "zoo.exporting.targets.static:Static",
 }
+TARGETS: "Catalog[ExportTarget]" = Catalog(
+    "targets", "zoo.exporting.targets.base:ExportTarget", BUILT_IN
+)
 
 
 def target_names() -> list[str]:
     """Return the names of all targets, including plugins'; imports none."""
-    from zoo.plugins.entry_point_objects import usable
-
-    return [*BUILT_IN, *usable("targets", BUILT_IN)]
+    return list(TARGETS.names())
 
 
 def target_class(name: str) -> "type[ExportTarget]":
     """Return the class of a target; an unknown one is a ``UsageError`` with the nearest names."""
-    from zoo.exporting.targets.base import ExportTarget
-    from zoo.plugins.entry_point_objects import import_class
-
-    target: type[ExportTarget] = import_class("targets", name, BUILT_IN, ExportTarget)
-    if name not in BUILT_IN:
+    target = TARGETS.find(name)
+    if TARGETS.from_plugin(name):
         _check_options(name, target)
     return target
 

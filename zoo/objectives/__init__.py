@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from zoo.families.base import Family
     from zoo.objectives.base import Objective
 
-# name -> module:class
+# Name -> module:class.
 OBJECTIVES: Mapping[str, str] = {
     "causal-lm": "zoo.objectives.causal:CausalLanguageModelling",
     "deshuffling": "zoo.objectives.denoising:Deshuffling",
@@ -34,9 +34,9 @@ def objective_type(family: "Family", config: Any, name: str) -> "type[Objective]
     """Return the class of an objective of the family, of this package or of a plugin."""
     from zoo.objectives.base import Objective
 
-    known = {**OBJECTIVES, **family.objectives}
-    kind: type[Objective] = import_class("objectives", name, known, Objective)
-    reason = kind.unsupported_reason(family, config)
+    locations = {**OBJECTIVES, **family.objectives}
+    objective_class: type[Objective] = import_class("objectives", name, locations, Objective)
+    reason = objective_class.unsupported_reason(family, config)
     if reason is not None:
         raise UsageError(f"{family.name} cannot learn {name}: {reason}", "see `zoo families`")
-    return kind
+    return objective_class

@@ -253,9 +253,12 @@ class TrainingObjective(ABC):
     def compute_loss(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> LossOutput:
         """Return the loss terms of a batch, in evaluations with all predictions."""
         output = self.loss_with_auxiliary(self.forward(model, batch), batch)
-        if model.training or not (further := self.generated_predictions(model, batch)):
+        if model.training:
             return output
-        return replace(output, predictions=output.predictions | further)
+        generated = self.generated_predictions(model, batch)
+        if not generated:
+            return output
+        return replace(output, predictions=output.predictions | generated)
 
     def finish_evaluation(  # noqa: B027 (optional)
         self, model: "nn.Module", predictions: "Mapping[str, Tensor]"
@@ -307,25 +310,29 @@ class TrainingObjective(ABC):
         import torch
 
         first = examples[0]
-        arrays = {name: np.stack([row.arrays[name] for row in examples]) for name in first.arrays}
+        arrays = {}
+        for name in first.arrays:
+            arrays[name] = np.stack([row.arrays[name] for row in examples])
         for name in first.values:
             arrays[name] = np.concatenate([row.values[name] for row in examples])
-        for name, (plane, _) in first.positions.items():
-            stride = first.arrays[plane].shape[0]
-            arrays[name] = np.concatenate(
-                [row.positions[name][1] + k * stride for k, row in enumerate(examples)]
-            )
+        for name, (array_name, _) in first.positions.items():
+            length = first.arrays[array_name].shape[0]
+            positions = []
+            for number, row in enumerate(examples):
+                positions.append(row.positions[name][1] + number * length)
+            arrays[name] = np.concatenate(positions)
+        counts = {}
+        for term in self.loss_weights:
+            counts[term] = sum(row.counts.get(term, 0) for row in examples)
+        tokens = 0
+        for name, array in arrays.items():
+            if name.endswith("document_ids"):
+                tokens += int(np.count_nonzero(array))
         return Batch(
             tensors={name: torch.from_numpy(array) for name, array in arrays.items()},
-            counts={
-                term: sum(row.counts.get(term, 0) for row in examples) for term in self.loss_weights
-            },
+            counts=counts,
             rows=len(examples),
-            tokens=sum(
-                int(np.count_nonzero(array))
-                for name, array in arrays.items()
-                if name.endswith("document_ids")
-            ),
+            tokens=tokens,
         )
 
 

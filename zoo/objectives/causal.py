@@ -26,9 +26,11 @@ def boundary_tokens(vocabulary: TokenizerView) -> tuple[Ids, Ids]:
     """Return the special tokens before and after a document, (1,) or (0,) each."""
     if "eos" not in vocabulary.info.special:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    after = vocabulary.special_token_id("eos")
-    before = vocabulary.special_token_id("bos") if "bos" in vocabulary.info.special else after
-    return np.array([before]), np.array([after])
+    end = vocabulary.special_token_id("eos")
+    start = end
+    if "bos" in vocabulary.info.special:
+        start = vocabulary.special_token_id("bos")
+    return np.array([start]), np.array([end])
 
 
 class TransitionDocuments:
@@ -47,19 +49,24 @@ class TransitionDocuments:
         return self._steps
 
     def read(self, start: int, end: int) -> Ids:
-        """Return the tokens of some transitions of one document, (end - start + 1,), int64."""
-        # All but the last are inputs, and all but the first are labels.
+        """Return the tokens of some transitions of one document, (end - start + 1,), int64.
+
+        All but the last are inputs, and all but the first are labels.
+        """
         document = int(np.searchsorted(self._steps, start, side="right")) - 1
-        first, behind = (int(place) for place in self._tokens[document : document + 2])
-        # positions in the document including its special tokens
-        a, b = (int(place - self._steps[document]) for place in (start, end + 1))
+        text_start = int(self._tokens[document])
+        text_size = int(self._tokens[document + 1]) - text_start
+        # Positions in the document including its special tokens.
+        first = int(start - self._steps[document])
+        last = int(end + 1 - self._steps[document])
+        # Positions in its text.
         shift = len(self.before)
-        size = behind - first
-        text = slice(min(max(a - shift, 0), size), min(max(b - shift, 0), size))
-        pieces = [self.before[a:b]]
-        if text.start < text.stop:
-            pieces.append(self.split.read(first + text.start, first + text.stop))
-        if b > shift + size:
+        text_first = min(max(first - shift, 0), text_size)
+        text_last = min(max(last - shift, 0), text_size)
+        pieces = [self.before[first:last]]
+        if text_first < text_last:
+            pieces.append(self.split.read(text_start + text_first, text_start + text_last))
+        if last > shift + text_size:
             pieces.append(self.after)
         return np.concatenate(pieces)
 
@@ -71,8 +78,8 @@ class CausalDataset(ExampleDataset):
         self.length = objective.length
         self.pad = objective.vocabulary.pad_id
         self.steps = TransitionDocuments(split, *boundary_tokens(objective.vocabulary))
-        measure = partial(TemplateBudget, self.length, special_tokens=0)
-        self.layout = pack_documents(self.steps, length=self.length, new_row=measure, seed=seed)
+        new_row = partial(TemplateBudget, self.length, special_tokens=0)
+        self.layout = pack_documents(self.steps, length=self.length, new_row=new_row, seed=seed)
 
     def __len__(self) -> int:
         return len(self.layout)
@@ -80,11 +87,14 @@ class CausalDataset(ExampleDataset):
     @override
     def example(self, index: int, rng: np.random.Generator) -> Example:
         """Return inputs and next tokens of a row; ``rng`` is not used."""
-        tokens = [self.steps.read(*stretch) for stretch in self.layout.row(index)]
-        packed = pack(
-            [without_special_tokens(ids[:-1]) for ids in tokens], length=self.length, pad=self.pad
-        )
-        labels = np.concatenate([ids[1:] for ids in tokens])
+        inputs = []
+        labels_by_segment = []
+        for start, end in self.layout.row(index):
+            ids = self.steps.read(start, end)
+            inputs.append(without_special_tokens(ids[:-1]))
+            labels_by_segment.append(ids[1:])
+        packed = pack(inputs, length=self.length, pad=self.pad)
+        labels = np.concatenate(labels_by_segment)
         return Example(
             packed.arrays(token_types=False),
             values={"labels": labels},
@@ -122,7 +132,7 @@ class CausalLanguageModelling(Objective):
     @override
     def collate(self, examples: Sequence[Example]) -> Batch:
         """Collate examples; masks and positions are dropped where every row is one full segment."""
-        # Attention is faster without an explicit mask
+        # Attention is faster without an explicit mask.
         batch = super().collate(examples)
         if bool((batch.tensors["document_ids"] == 1).all()):
             del batch.tensors["document_ids"], batch.tensors["position_ids"]

@@ -51,8 +51,10 @@ class SpanOptions(NoiseOptions, frozen=True, kw_only=True, forbid_unknown_fields
 def sentinel_ids(vocabulary: TokenizerView) -> Ids:
     """Return the ids of ``<extra_id_0>``, ``<extra_id_1>`` and so on, (sentinels,), int64."""
     ids: list[int] = []
-    while (number := vocabulary.tokenizer.token_to_id(f"<extra_id_{len(ids)}>")) is not None:
-        ids.append(number)
+    sentinel_id = vocabulary.tokenizer.token_to_id("<extra_id_0>")
+    while sentinel_id is not None:
+        ids.append(sentinel_id)
+        sentinel_id = vocabulary.tokenizer.token_to_id(f"<extra_id_{len(ids)}>")
     if not ids:
         raise UsageError(
             "the tokenizer has no tokens <extra_id_0>, <extra_id_1>, ... to stand for noise",
@@ -89,8 +91,8 @@ class DenoisingObjective(Seq2SeqObjective):
 
     @override
     def plan_rows(self, documents: Documents) -> tuple[BudgetFactory, int]:
-        extra = sum(map(len, self.special_tokens))
-        return plan_decoder_length(self.max_lengths, documents, self.length, extra)
+        special_count = sum(map(len, self.special_tokens))
+        return plan_decoder_length(self.max_lengths, documents, self.length, special_count)
 
     @override
     def source_target_pairs(
@@ -104,8 +106,8 @@ class DenoisingObjective(Seq2SeqObjective):
     @classmethod
     @override
     def unsupported_reason(cls, family: "Family", config: "Config") -> str | None:
-        kinds = family.new_tokenizers.values()
-        if cls.needs_sentinels and kinds and not any(kind.sentinels for kind in kinds):
+        specs = family.new_tokenizers.values()
+        if cls.needs_sentinels and specs and not any(spec.sentinels for spec in specs):
             return "its tokenizers have no tokens <extra_id_0>, <extra_id_1>, ..."
         return super().unsupported_reason(family, config)
 
@@ -127,14 +129,14 @@ class ReplaceSpans(DenoisingObjective):
 
     @override
     def max_lengths(self, tokens: int) -> tuple[int, int] | None:
-        noise = num_noise_tokens(tokens, self.options.noise_density)
-        rest = tokens - noise
-        # largest numbers of noise spans and of other spans
-        spans = min(noise, rest + 1)
-        others = min(rest, noise + 1)
-        if max(spans, others) > len(self.sentinels):
+        noise_tokens = num_noise_tokens(tokens, self.options.noise_density)
+        other_tokens = tokens - noise_tokens
+        # The numbers of spans are largest where noise and other tokens alternate.
+        noise_spans = min(noise_tokens, other_tokens + 1)
+        other_spans = min(other_tokens, noise_tokens + 1)
+        if max(noise_spans, other_spans) > len(self.sentinels):
             return None
-        return rest + spans, noise + others
+        return other_tokens + noise_spans, noise_tokens + other_spans
 
     @override
     def corrupt(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:

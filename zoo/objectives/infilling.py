@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from zoo.families.base import Family
     from zoo.families.config import Config
 
-SMALLEST = 1e-7  # probability of a span length, the last one that is drawn
+MIN_PROBABILITY = 1e-7  # The probability of the longest span that is drawn is below this.
 
 
 class PermutationOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -118,7 +118,7 @@ class TextInfilling(RestoreText):
     @property
     @override
     def visible_labels(self) -> Mapping[str, float]:
-        # overlapping spans, and spans that end with the text, mask fewer words: over half of them
+        # Overlapping spans, and spans that end with the text, mask fewer words: over half of them.
         return {SEQ2SEQ_LM: 1 - self.options.noise_density / 2}
 
     @cached_property
@@ -145,39 +145,44 @@ class TextInfilling(RestoreText):
         return self.insert_masks(source, min(insertions, len(text) - len(source)), rng)
 
     def mask_spans(self, text: Ids, starts: Ids, lengths: Ids, rng: np.random.Generator) -> Ids:
-        """Replace spans of words, at random places, by a mask token each."""
-        # text: (tokens,); starts: the first token of each word, (words,); lengths: number of words
-        # of each span, positive, (spans,), at most as many as words
+        """Replace spans of words, at random places, by a mask token each.
+
+        Args:
+            text: (tokens,).
+            starts: the first token of each word, (words,).
+            lengths: number of words of each span, positive, (spans,), at most as many as words.
+            rng: random generator of the row.
+        """
         words = rng.permutation(len(starts))[: len(lengths)]
-        replaced = rng.random(len(lengths)) < self.options.random_token_prob
+        is_random = rng.random(len(lengths)) < self.options.random_token_prob
         text = text.copy()
-        kept = np.ones(len(text), dtype=bool)
         text[starts[words]] = self.mask_id
-        text[starts[words[replaced]]] = self.random_tokens(int(replaced.sum()), rng)
+        text[starts[words[is_random]]] = self.random_tokens(int(is_random.sum()), rng)
         bounds = np.append(starts, len(text))
         ends = bounds[np.minimum(words + lengths, len(starts))]
+        remains = np.ones(len(text), dtype=bool)
         for start, end in zip(starts[words].tolist(), ends.tolist(), strict=True):
-            kept[start + 1 : end] = False
-        return text[kept]
+            remains[start + 1 : end] = False
+        return text[remains]
 
     def insert_masks(self, text: Ids, count: int, rng: np.random.Generator) -> Ids:
         """Insert mask tokens at random places of a text, (tokens,)."""
         if not count:
             return text
-        places = rng.permutation(len(text) + count)[:count]
-        replaced = math.ceil(count * self.options.random_token_prob)
+        positions = rng.permutation(len(text) + count)[:count]
+        random_count = math.ceil(count * self.options.random_token_prob)
         result = np.zeros(len(text) + count, dtype=np.int64)
-        inserted = np.zeros(len(result), dtype=bool)
-        inserted[places] = True
-        result[places[replaced:]] = self.mask_id
-        result[places[:replaced]] = self.random_tokens(replaced, rng)
-        result[~inserted] = text
+        is_inserted = np.zeros(len(result), dtype=bool)
+        is_inserted[positions] = True
+        result[positions[random_count:]] = self.mask_id
+        result[positions[:random_count]] = self.random_tokens(random_count, rng)
+        result[~is_inserted] = text
         return result
 
     def random_tokens(self, count: int, rng: np.random.Generator) -> Ids:
         """Draw tokens that are not special, (count,)."""
-        drawn: Ids = rng.choice(self.vocabulary.ordinary_ids, size=count)
-        return drawn
+        tokens: Ids = rng.choice(self.vocabulary.ordinary_ids, size=count)
+        return tokens
 
 
 class InfillingAndPermutation(TextInfilling):
@@ -195,15 +200,15 @@ class InfillingAndPermutation(TextInfilling):
 def permuted_order(count: int, fraction: float, rng: np.random.Generator) -> list[int]:
     """Return the order of sentences, a fraction of them, rounded up, permuted."""
     order = np.arange(count)
-    chosen = rng.permutation(count)[: math.ceil(count * fraction)]
-    order[chosen] = chosen[rng.permutation(len(chosen))]
+    moved = rng.permutation(count)[: math.ceil(count * fraction)]
+    order[moved] = moved[rng.permutation(len(moved))]
     return [int(index) for index in order]
 
 
 def poisson_probabilities(mean: float) -> NDArray[np.float64]:
-    """Return the probabilities of 0, 1, 2, ... up to one below ``SMALLEST``, which sum to 1."""
+    """Return the probabilities of 0, 1, ... up to one below ``MIN_PROBABILITY``; they sum to 1."""
     values = [math.exp(-mean)]
-    while values[-1] >= SMALLEST or len(values) <= mean:
+    while values[-1] >= MIN_PROBABILITY or len(values) <= mean:
         values.append(values[-1] * mean / len(values))
     probabilities: NDArray[np.float64] = np.array(values) / sum(values)
     return probabilities
@@ -215,8 +220,8 @@ def draw_span_lengths(
     """Draw span lengths, (spans,), int64, some 0, that sum to a budget; the last is cut."""
     lengths = np.zeros(0, dtype=np.int64)
     while lengths.sum() < budget:
-        drawn: Any = rng.choice(len(probabilities), size=budget, p=probabilities)
-        lengths = np.concatenate([lengths, drawn])
+        new_lengths: Any = rng.choice(len(probabilities), size=budget, p=probabilities)
+        lengths = np.concatenate([lengths, new_lengths])
     last = int(np.searchsorted(lengths.cumsum(), budget))
     lengths = lengths[: last + 1]
     lengths[last] -= lengths.sum() - budget

@@ -71,7 +71,9 @@ class MaskedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         self, rng: np.random.Generator, seed: int, index: int
     ) -> np.random.Generator:
         """Return the random generator of a row, for this use of it or for all uses."""
-        return generator(seed, "masks", index) if self.mask_schedule == "static" else rng
+        if self.mask_schedule == "static":
+            return generator(seed, "masks", index)
+        return rng
 
 
 def apply_mask(
@@ -82,18 +84,20 @@ def apply_mask(
     rng: np.random.Generator,
 ) -> Ids:
     """Mask the selected tokens of a row, (length,), int64; return the row."""
+    row = ids.copy()
+    positions, group_ids = selection
     # One draw per group masks, replaces or keeps its tokens.
-    hidden = ids.copy()
-    positions, fates = selection
-    draws = rng.random(int(fates[-1]) + 1)[fates] if len(fates) else np.zeros(0)
-    others = vocabulary.ordinary_ids[
-        rng.integers(len(vocabulary.ordinary_ids), size=len(positions))
-    ]
-    masked = draws < options.mask_token_prob
-    replaced = ~masked & (draws < options.mask_token_prob + options.random_token_prob)
-    hidden[positions[masked]] = vocabulary.special_token_id("mask")
-    hidden[positions[replaced]] = others[replaced]
-    return hidden
+    draws = np.zeros(0)
+    if len(group_ids):
+        draws = rng.random(int(group_ids[-1]) + 1)[group_ids]
+    ordinary_ids = vocabulary.ordinary_ids
+    random_ids = ordinary_ids[rng.integers(len(ordinary_ids), size=len(positions))]
+    is_masked = draws < options.mask_token_prob
+    is_changed = draws < options.mask_token_prob + options.random_token_prob
+    is_replaced = is_changed & ~is_masked
+    row[positions[is_masked]] = vocabulary.special_token_id("mask")
+    row[positions[is_replaced]] = random_ids[is_replaced]
+    return row
 
 
 class MaskedDataset(ExampleDataset):

@@ -33,16 +33,19 @@ def choices(field_type: Any) -> tuple[str, ...]:
         return tuple(word for word in get_args(field_type) if isinstance(word, str))
     if get_origin(field_type) not in (Union, UnionType) or str in get_args(field_type):
         return ()
-    return tuple(word for inner in get_args(field_type) for word in choices(inner))
+    words: list[str] = []
+    for member_type in get_args(field_type):
+        words.extend(choices(member_type))
+    return tuple(words)
 
 
-def check_choice(value: Any, field_type: Any, place: str) -> None:
+def check_choice(value: Any, field_type: Any, location: str) -> None:
     """Check that a word is one that a field takes."""
-    known = choices(field_type)
-    if known and isinstance(value, str) and value not in known:
+    words = choices(field_type)
+    if words and isinstance(value, str) and value not in words:
         raise UsageError(
-            f"{place} is {value!r}",
-            did_you_mean(value, known) or f"it is one of {', '.join(known)}",
+            f"{location} is {value!r}",
+            did_you_mean(value, words) or f"it is one of {', '.join(words)}",
         )
 
 
@@ -53,16 +56,16 @@ def parse_options(
     kind: str = "objective",
 ) -> Options:
     """Convert options of an objective or task to their type."""
-    known = [field.encode_name for field in msgspec.structs.fields(options_type)]
+    option_names = [field.encode_name for field in msgspec.structs.fields(options_type)]
     for option in values:
-        if option not in known:
+        if option not in option_names:
             raise UsageError(
                 f"the {kind} {name} has no option {option!r}",
-                did_you_mean(option, known) or f"it has {', '.join(known) or 'none'}",
+                did_you_mean(option, option_names) or f"it has {', '.join(option_names) or 'none'}",
             )
     for field in msgspec.structs.fields(options_type):
-        given = values.get(field.encode_name)
-        check_choice(given, field.type, f"the {kind} {name}: {field.encode_name}")
+        value = values.get(field.encode_name)
+        check_choice(value, field.type, f"the {kind} {name}: {field.encode_name}")
     try:
         return msgspec.convert(dict(values), options_type)
     except (msgspec.ValidationError, ValueError) as error:

@@ -11,7 +11,7 @@ from zoo.objectives.examples.vocabulary import Ids
 from zoo.objectives.seq2seq import Seq2SeqObjective
 from zoo.overrides import override
 
-RESERVE_DIVISOR = 16  # expected number of tokens per text, for the reserved room
+RESERVE_DIVISOR = 16  # Expected number of tokens per text, for the reserved room.
 
 
 class PrefixRowBudget(RowBudget):
@@ -46,32 +46,39 @@ class PrefixRowBudget(RowBudget):
 
     @override
     def add(self, tokens: int) -> None:
-        sort = self.kind
-        self.free[sort] -= max(tokens - 1, 1) + self.special_tokens
-        self.free[1 - sort] -= self.least
+        kind = self.kind  # The next text may be of the other kind.
+        self.free[kind] -= max(tokens - 1, 1) + self.special_tokens
+        self.free[1 - kind] -= self.least
 
 
 def draw_split_points(
     sizes: Ids, length: int, special_tokens: int, rng: np.random.Generator
 ) -> Ids:
-    """Draw the number of source tokens of each text of a row, (texts,)."""
-    # It is at least one, and not all; 0 for a text of a single token. sizes: number of tokens per
-    # text, (texts,), which fit into ``PrefixRowBudget``
+    """Draw the number of source tokens of each text of a row, (texts,).
+
+    It is at least one, and not all; 0 for a text of a single token.
+
+    Args:
+        sizes: number of tokens per text, (texts,), which fit into ``PrefixRowBudget``.
+        length: tokens of the encoder's and of the decoder's row.
+        special_tokens: number of special tokens of each source and target.
+        rng: random generator of the row.
+    """
+    row = PrefixRowBudget(length, special_tokens)
+    kinds = []
+    for size in sizes.tolist():
+        kinds.append(row.kind)
+        row.add(size)
+    draws = 1 + (rng.random() * (sizes - 1)).astype(np.int64)
+    cuts = np.where((np.array(kinds) == 1) | (sizes == 1), sizes - draws, draws)
     # Rounding can make a row too long, by less than a token per text; then the split points of some
     # texts move by one token.
-    row = PrefixRowBudget(length, special_tokens)
-    sorts = []
-    for size in sizes.tolist():
-        sorts.append(row.kind)
-        row.add(size)
-    drawn = 1 + (rng.random() * (sizes - 1)).astype(np.int64)
-    cuts = np.where((np.array(sorts) == 1) | (sizes == 1), sizes - drawn, drawn)
-    read = int((cuts + special_tokens).sum())
-    written = int((sizes - cuts + special_tokens).sum())
-    if read > length:
-        cuts[rng.permutation(np.flatnonzero(cuts > 1))[: read - length]] -= 1
-    if written > length:
-        cuts[rng.permutation(np.flatnonzero(sizes - cuts > 1))[: written - length]] += 1
+    source_excess = int((cuts + special_tokens).sum()) - length
+    target_excess = int((sizes - cuts + special_tokens).sum()) - length
+    if source_excess > 0:
+        cuts[rng.permutation(np.flatnonzero(cuts > 1))[:source_excess]] -= 1
+    if target_excess > 0:
+        cuts[rng.permutation(np.flatnonzero(sizes - cuts > 1))[:target_excess]] += 1
     return cuts
 
 

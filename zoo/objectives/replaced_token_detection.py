@@ -82,9 +82,8 @@ def generator_config(config: Any, options: ReplacedOptions) -> Any:
         raise UsageError(
             f"the generator: {error}", "choose another objective_args.generator_width_ratio"
         ) from error
-    if options.embedding_sharing != "none" and embedding_width(generator) != embedding_width(
-        config
-    ):
+    has_same_width = embedding_width(generator) == embedding_width(config)
+    if options.embedding_sharing != "none" and not has_same_width:
         raise UsageError(
             f"embeddings of a generator that is {width} wide cannot be shared with a discriminator "
             f"that is {config.hidden_size} wide",
@@ -138,7 +137,7 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
     ) -> None:
         super().__init__(vocabulary, config, length, options)
         self.generator_config = generator_config(config, self.options)
-        self._generator_alone = False
+        self._trains_only_generator = False
         if self.options.generator_fraction:
             require_same_sizes(self.generator_config, config)
 
@@ -150,7 +149,7 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
     @property
     @override
     def visible_labels(self) -> Mapping[str, float]:
-        # the discriminator's labels follow from samples, not from the text
+        # The discriminator's labels follow from samples, not from the text.
         return {**super().visible_labels, REPLACED_TOKEN: 1.0}
 
     @classmethod
@@ -165,9 +164,8 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         from zoo.objectives.losses.embedding_sharing import GeneratorDiscriminator
 
         generator = family.model(self.generator_config, MaskedLanguageModelling.head)
-        return GeneratorDiscriminator(
-            generator, family.model(config, self.head), self.options.embedding_sharing
-        )
+        discriminator = family.model(config, self.head)
+        return GeneratorDiscriminator(generator, discriminator, self.options.embedding_sharing)
 
     @override
     def models_to_save(self, model: "nn.Module") -> dict[str, TrainedModel]:
@@ -197,9 +195,9 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         # A run that resumes at this step copies again, from the same weights.
         from zoo.objectives.losses.embedding_sharing import GeneratorDiscriminator
 
-        first = self._generator_steps(max_steps)
-        self._generator_alone = step < first
-        if step and step == first:
+        generator_steps = self._generator_steps(max_steps)
+        self._trains_only_generator = step < generator_steps
+        if step and step == generator_steps:
             assert isinstance(model, GeneratorDiscriminator), "made by self.model"
             model.copy_generator()
 
@@ -209,10 +207,12 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
 
     @override
     def stage(self, step: int, max_steps: int) -> str:
-        first = self._generator_steps(max_steps)
-        if not first:
+        generator_steps = self._generator_steps(max_steps)
+        if not generator_steps:
             return ""
-        return "the generator only" if step < first else "generator and discriminator"
+        if step < generator_steps:
+            return "the generator only"
+        return "generator and discriminator"
 
     @override
     def mask_row(self, packed: PackedRow, rng: np.random.Generator) -> Example:
@@ -245,11 +245,11 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         generator = cast("Any", model.generator)
         discriminator = cast("Any", model.discriminator)
         masked = predict(generator, encode_at(generator, inputs, positions))
-        if self._generator_alone and model.training:
+        if self._trains_only_generator and model.training:
             return Outputs({MASKED_LM: masked, REPLACED_TOKEN: zero_of(discriminator)})
         with torch.no_grad():
             samples = sample_tokens(masked, batch["uniforms"], self.options.temperature)
-        # what static shapes add to the positions is written behind the rows
+        # What static shapes add to the positions is written behind the rows.
         counted = labels != IGNORED
         positions = positions.where(counted, positions.new_tensor(inputs["input_ids"].numel()))
         corrupted = _scatter(inputs["input_ids"], positions, samples)
@@ -300,11 +300,12 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
 def require_same_sizes(generator: Any, discriminator: Any) -> None:
     """Check that the weights of a generator can be copied to the discriminator."""
     for name in ("hidden_size", "num_layers"):
-        sizes = getattr(generator, name), getattr(discriminator, name)
-        if sizes[0] != sizes[1]:
+        generator_size = getattr(generator, name)
+        discriminator_size = getattr(discriminator, name)
+        if generator_size != discriminator_size:
             raise UsageError(
-                f"generator_fraction: {name} is {sizes[0]} in the generator and {sizes[1]} in the "
-                "discriminator, which starts from its weights",
+                f"generator_fraction: {name} is {generator_size} in the generator and "
+                f"{discriminator_size} in the discriminator, which starts from its weights",
                 "--set objective_args.generator_width_ratio=1.0 "
                 "--set objective_args.generator_depth_ratio=1.0",
             )
@@ -313,16 +314,23 @@ def require_same_sizes(generator: Any, discriminator: Any) -> None:
 def zero_of(module: "nn.Module") -> "Tensor":
     """Return 0 as a function of all parameters, whose gradients are then zeros."""
     # DDP waits for a gradient of each parameter, and optimizers count the steps of those that have
-    # one. Of parameters that FSDP shards, this process's shard is used.
+    # one.
     import torch
 
-    sums = [getattr(p, "to_local", lambda p=p: p)().sum() for p in module.parameters()]
+    sums = []
+    for parameter in module.parameters():
+        values: Any = parameter
+        if hasattr(parameter, "to_local"):  # FSDP shards it, and this process has one shard.
+            values = parameter.to_local()
+        sums.append(values.sum())
     return 0 * torch.stack(sums).sum()
 
 
 def _scatter(array: "Tensor", positions: "Tensor", values: "Tensor") -> "Tensor":
-    """Return a copy of an array, (rows, length), with new values at flattened positions."""
-    # Values at the position behind the last one are dropped.
+    """Return a copy of an array, (rows, length), with new values at flattened positions.
+
+    Values at the position behind the last one are dropped.
+    """
     import torch
 
     longer = torch.cat((array.flatten(), array.new_zeros(1)))
@@ -330,8 +338,10 @@ def _scatter(array: "Tensor", positions: "Tensor", values: "Tensor") -> "Tensor"
 
 
 def detection_logits(outputs: Outputs, batch: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
-    """Return the discriminator's logits of original, which are 0, and replaced, by loss term."""
-    # (n, 2) of all tokens but padding
+    """Return the discriminator's logits of original, which are 0, and replaced, by loss term.
+
+    They are (n, 2), of all tokens but padding.
+    """
     import torch
 
     detected = outputs.logits[REPLACED_TOKEN][batch["document_ids"] != 0]
@@ -339,12 +349,16 @@ def detection_logits(outputs: Outputs, batch: "Mapping[str, Tensor]") -> "dict[s
 
 
 def discriminator_loss(logits: "Tensor", replaced: "Tensor", is_token: "Tensor") -> LossOutput:
-    """Compute the binary cross-entropy of replaced-token detection, and its metrics."""
-    # All are (rows, length). logits: float32, above 0 where a token is predicted to be replaced;
-    # replaced: bool, the labels; is_token: bool, false for padding
+    """Compute the binary cross-entropy of replaced-token detection, and its metrics.
+
+    Args:
+        logits: above 0 where a token is predicted to be replaced, (rows, length), float32.
+        replaced: the labels, (rows, length), bool.
+        is_token: false for padding, (rows, length), bool.
+    """
     # Early in training every token is predicted to be original, which most are: the area under the
     # ROC curve, over the pairs of one micro-batch, and the mean predicted probabilities of replaced
-    # and of original tokens show progress before the accuracy does
+    # and of original tokens show progress before the accuracy does.
     from torch.nn import functional as F
 
     losses = F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="none")

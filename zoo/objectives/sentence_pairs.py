@@ -65,11 +65,12 @@ class SentencePairDataset(ExampleDataset):
         texts = []
         labels = []
         for (start, end, other_start, other_end), label in self.pairs.row(index):
-            pair = self.split.read(start, end), self.split.read(other_start, other_end)
+            first = self.split.read(start, end)
+            second = self.split.read(other_start, other_end)
             if objective.swap and rng.random() < 0.5:
-                pair = pair[::-1]
+                first, second = second, first
                 label = 1
-            texts.append(vocabulary.pair_template.wrap(*pair))
+            texts.append(vocabulary.pair_template.wrap(first, second))
             labels.append(label)
         packed = pack(texts, length=objective.length, pad=vocabulary.pad_id)
         row = objective.mask_row(packed.weighted(self.mask_weights), rng)
@@ -122,8 +123,8 @@ class SentencePairs(MaskedLanguageModelling):
     @override
     def dataset(self, split: "Split", seed: int) -> ExampleDataset:
         self.vocabulary.special_token_id("mask")
-        around = self.vocabulary.pair_template.size
-        if self.length < around + 2:
+        special_tokens = self.vocabulary.pair_template.size
+        if self.length < special_tokens + 2:
             raise UsageError(
                 f"rows of {self.length} tokens have no place for two texts", "make them longer"
             )
@@ -142,7 +143,7 @@ class SentencePairs(MaskedLanguageModelling):
             split,
             type(self).make_pairs,
             length=self.length,
-            special_tokens=around,
+            special_tokens=special_tokens,
             seed=seed,
             dupe_factor=self.options.dupe_factor,
         )
@@ -150,9 +151,10 @@ class SentencePairs(MaskedLanguageModelling):
 
     @override
     def max_values(self, batch: Batch) -> dict[str, int]:
-        most = self.length // (self.vocabulary.pair_template.size + 2)  # a token of either text
-        pairs = dict.fromkeys(("pair_labels", "start_positions"), most)
-        return super().max_values(batch) | pairs
+        # The shortest pair has a token of either text.
+        most = self.length // (self.vocabulary.pair_template.size + 2)
+        pair_values = dict.fromkeys(("pair_labels", "start_positions"), most)
+        return super().max_values(batch) | pair_values
 
     @override
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:

@@ -66,9 +66,11 @@ class Seq2SeqObjective(Objective):
 
     @abstractmethod
     def plan_rows(self, documents: Documents) -> tuple[BudgetFactory, int]:
-        """Return the factory of row budgets, and the number of tokens per decoder row."""
-        # The budget guarantees that sources and targets fit into their rows, with the special
-        # tokens of each.
+        """Return the factory of row budgets, and the number of tokens per decoder row.
+
+        The budget guarantees that sources and targets fit into their rows, with the special tokens
+        of each.
+        """
 
     @abstractmethod
     def source_target_pairs(
@@ -78,21 +80,23 @@ class Seq2SeqObjective(Objective):
 
     @cached_property
     def special_tokens(self) -> tuple[Ids, Ids]:
-        """The special tokens before and after each source and target, (n,) each."""
-        # They are the tokenizer's if these end a text, or else one that ends it.
+        """The special tokens before and after each source and target, (n,) each.
+
+        They are the tokenizer's if these end a text, or else one that ends it.
+        """
         end = self.vocabulary.special_token_id("eos")
-        before, after = self.vocabulary.single_template.special_tokens
-        if after[-1:] != (end,):
-            before = ()
-            after = (end,)
-        return np.array(before, dtype=np.int64), np.array(after, dtype=np.int64)
+        prefix, suffix = self.vocabulary.single_template.special_tokens
+        if suffix[-1:] != (end,):
+            prefix = ()
+            suffix = (end,)
+        return np.array(prefix, dtype=np.int64), np.array(suffix, dtype=np.int64)
 
     @override
     def dataset(self, split: "Split", seed: int) -> ExampleDataset:
-        concatenated = self.options.concat_documents
-        return Seq2SeqDataset(
-            self, ConcatenatedDocuments(split, seed) if concatenated else split, seed
-        )
+        documents: Any = split
+        if self.options.concat_documents:
+            documents = ConcatenatedDocuments(split, seed)
+        return Seq2SeqDataset(self, documents, seed)
 
     @override
     def max_values(self, batch: Batch) -> dict[str, int]:
@@ -144,8 +148,8 @@ class SentenceObjective(Seq2SeqObjective):
 
     @override
     def plan_rows(self, documents: Documents) -> tuple[BudgetFactory, int]:
-        extra = sum(map(len, self.special_tokens))
-        return plan_decoder_length(self.max_lengths, documents, self.length, extra)
+        special_count = sum(map(len, self.special_tokens))
+        return plan_decoder_length(self.max_lengths, documents, self.length, special_count)
 
     @override
     def source_target_pairs(
@@ -165,9 +169,9 @@ class Seq2SeqDataset(ExampleDataset):
         self.objective: Any = objective
         self.documents: Any = documents
         self.start: int = objective.config.decoder_start_token_id  # type: ignore[attr-defined]
-        measure, self.decoder_length = objective.plan_rows(self.documents)
+        new_row, self.decoder_length = objective.plan_rows(self.documents)
         self.layout = pack_documents(
-            self.documents, length=objective.length, new_row=measure, seed=seed
+            self.documents, length=objective.length, new_row=new_row, seed=seed
         )
 
     def __len__(self) -> int:
@@ -175,35 +179,37 @@ class Seq2SeqDataset(ExampleDataset):
 
     def pairs(self, index: int, rng: np.random.Generator) -> Sequence[tuple[Ids, Ids]]:
         """Return source and target of each text of a row, without special tokens."""
-        texts = [self.documents.read(*stretch) for stretch in self.layout.row(index)]
+        texts = [self.documents.read(start, end) for start, end in self.layout.row(index)]
         return self.objective.source_target_pairs(texts, rng)  # type: ignore[no-any-return]
 
     @override
     def example(self, index: int, rng: np.random.Generator) -> Example:
-        before, after = self.objective.special_tokens
-        examples = [
-            [np.concatenate([before, text, after]) for text in pair]
-            for pair in self.pairs(index, rng)
-        ]
-        sources = self._packed([source for source, _ in examples], self.objective.length)
-        targets = [target for _, target in examples]
-        read = self._packed(
-            [np.append(self.start, target[:-1]) for target in targets], self.decoder_length
-        )
+        prefix, suffix = self.objective.special_tokens
+        sources = []
+        targets = []
+        decoder_inputs = []
+        for source, target in self.pairs(index, rng):
+            sources.append(np.concatenate([prefix, source, suffix]))
+            target = np.concatenate([prefix, target, suffix])
+            targets.append(target)
+            decoder_inputs.append(np.append(self.start, target[:-1]))
+        encoder_row = self._pack(sources, self.objective.length)
+        decoder_row = self._pack(decoder_inputs, self.decoder_length)
         labels = np.concatenate(targets)
+        label_positions = np.flatnonzero(decoder_row.document_ids)
         return Example(
             {
-                "input_ids": sources.input_ids,
-                "document_ids": sources.document_ids,
-                "decoder_input_ids": read.input_ids,
-                "decoder_document_ids": read.document_ids,
+                "input_ids": encoder_row.input_ids,
+                "document_ids": encoder_row.document_ids,
+                "decoder_input_ids": decoder_row.input_ids,
+                "decoder_document_ids": decoder_row.document_ids,
             },
             values={"labels": labels},
-            positions={"label_positions": ("decoder_input_ids", np.flatnonzero(read.document_ids))},
+            positions={"label_positions": ("decoder_input_ids", label_positions)},
             counts={SEQ2SEQ_LM: len(labels)},
         )
 
-    def _packed(self, texts: list[Ids], length: int) -> PackedRow:
+    def _pack(self, texts: list[Ids], length: int) -> PackedRow:
         return pack(
             [without_special_tokens(text) for text in texts],
             length=length,
@@ -220,14 +226,15 @@ class SentenceDataset(Seq2SeqDataset):
 
     @override
     def pairs(self, index: int, rng: np.random.Generator) -> Sequence[tuple[Ids, Ids]]:
-        return [
-            self.objective.source_and_target(self.sentences(*stretch), rng)
-            for stretch in self.layout.row(index)
-        ]
+        pairs = []
+        for start, end in self.layout.row(index):
+            pairs.append(self.objective.source_and_target(self.sentences(start, end), rng))
+        return pairs
 
     def sentences(self, start: int, end: int) -> list[Ids]:
         """Return the sentences between two offsets of one document, (tokens,) each."""
         first, last = np.searchsorted(self.starts, [start, end], side="right")
-        inner = np.unique(self.starts[first:last])  # a sentence may be empty
+        starts = np.unique(self.starts[first:last])  # A sentence may be empty.
+        inner_starts = starts[(starts > start) & (starts < end)]
         text = self.documents.read(start, end)
-        return np.split(text, inner[(inner > start) & (inner < end)] - start)
+        return np.split(text, inner_starts - start)

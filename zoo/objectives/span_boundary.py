@@ -63,10 +63,14 @@ class SpanBoundaryHead(nn.Module):
     def forward(
         self, left: Tensor, right: Tensor, offsets: Tensor, table: Tensor
     ) -> VocabularyProjection:
-        """Return the projection to the logits, (n, vocabulary)."""
-        # left, right: hidden states before and after the span, (n, hidden); offsets: position of
-        # the token in the span, from 0, (n,), int64; table: token embeddings, (vocabulary,
-        # embedding)
+        """Return the projection to the logits, (n, vocabulary).
+
+        Args:
+            left: hidden states before the span, (n, hidden).
+            right: hidden states after the span, (n, hidden).
+            offsets: position of the token in the span, from 0, (n,), int64.
+            table: token embeddings, (vocabulary, embedding).
+        """
         x = torch.cat([left, right, self.positions(offsets)], dim=-1)
         x = self.inner_norm(F.gelu(self.inner(x)))
         x = self.outer_norm(F.gelu(self.outer(x)))
@@ -111,9 +115,9 @@ class SpanBoundary(MaskedLanguageModelling):
     @override
     def mask_row(self, packed: PackedRow, rng: np.random.Generator) -> Example:
         """Return a row with masked spans, and the positions of their boundaries."""
-        chosen = self.select(packed, rng)
-        row = self.mask_positions(packed, chosen, rng)
-        positions, offsets, left, right = find_boundaries(packed, chosen.positions)
+        selection = self.select(packed, rng)
+        row = self.mask_positions(packed, selection, rng)
+        positions, offsets, left, right = find_boundaries(packed, selection.positions)
         return replace(
             row,
             values={
@@ -164,25 +168,38 @@ class SpanBoundary(MaskedLanguageModelling):
 
 
 def find_boundaries(packed: PackedRow, positions: Ids) -> tuple[Ids, Ids, Ids, Ids]:
-    """Return the masked tokens that are predicted from the boundaries of their span."""
-    # positions: sorted positions of masked tokens, (n,); adjacent ones in a segment form a span.
-    # Returns positions of the tokens, their positions in the span from 0, and the positions before
-    # and after the span, (m,) int64 each.
-    # Tokens of spans without a text token on either side, and those beyond the first ``MAX_SPAN``
-    # tokens of a span, are left out.
+    """Return the masked tokens that are predicted from the boundaries of their span.
+
+    Tokens of spans without a text token on either side, and those beyond the first ``MAX_SPAN``
+    tokens of a span, are left out.
+
+    Args:
+        packed: the row.
+        positions: sorted positions of masked tokens, (n,); adjacent ones in a segment form a span.
+
+    Returns:
+        Positions of the tokens, their positions in the span from 0, and the positions before and
+        after the span, (m,) int64 each.
+    """
     texts = np.append(packed.document_ids, 0)
-    is_text = np.append(packed.is_text, False)  # index -1 is not text
-    span = label_runs(positions, texts)
-    first = positions[np.diff(span, prepend=-1) > 0]
-    last = first + np.bincount(span, minlength=len(first)) - 1
-    left = first - 1
-    right = last + 1
-    inside = (
+    is_text = np.append(packed.is_text, False)  # Index -1 is not text.
+    span_ids = label_runs(positions, texts)
+    first_positions = positions[np.diff(span_ids, prepend=-1) > 0]
+    sizes = np.bincount(span_ids, minlength=len(first_positions))
+    left = first_positions - 1
+    right = first_positions + sizes
+    has_boundaries = (
         is_text[left]
         & is_text[right]
-        & (texts[left] == texts[first])
-        & (texts[right] == texts[first])
+        & (texts[left] == texts[first_positions])
+        & (texts[right] == texts[first_positions])
     )
-    offsets = positions - first[span]
-    predicted = inside[span] & (offsets < MAX_SPAN)
-    return positions[predicted], offsets[predicted], left[span][predicted], right[span][predicted]
+    offsets = positions - first_positions[span_ids]
+    is_predicted = has_boundaries[span_ids] & (offsets < MAX_SPAN)
+    predicted_spans = span_ids[is_predicted]
+    return (
+        positions[is_predicted],
+        offsets[is_predicted],
+        left[predicted_spans],
+        right[predicted_spans],
+    )

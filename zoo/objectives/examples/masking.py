@@ -43,25 +43,25 @@ class Words:
         # tokens.
         is_text = packed.is_text
         texts = packed.document_ids
-        run_starts = is_text.copy()  # first token of each run of text tokens
+        run_starts = is_text.copy()  # First token of each run of text tokens.
         run_starts[1:] &= ~is_text[:-1] | (texts[1:] != texts[:-1])
-        begins = run_starts | (is_text & starts_word[packed.input_ids])
-        starts = np.flatnonzero(begins)
-        of = np.cumsum(begins) - 1
-        ends = starts + np.bincount(of[is_text], minlength=len(starts))
-        # first word of each run
+        word_starts = run_starts | (is_text & starts_word[packed.input_ids])
+        starts = np.flatnonzero(word_starts)
+        index = np.cumsum(word_starts) - 1
+        ends = starts + np.bincount(index[is_text], minlength=len(starts))
+        # First word of each run.
         first_words = np.append(np.flatnonzero(run_starts[starts]), len(starts))
-        stops = np.repeat(first_words[1:], np.diff(first_words))
-        bounds = list(zip(starts.tolist(), ends.tolist(), strict=True))
-        return cls(bounds, stops.tolist(), of)
+        document_ends = np.repeat(first_words[1:], np.diff(first_words))
+        spans = list(zip(starts.tolist(), ends.tolist(), strict=True))
+        return cls(spans, document_ends.tolist(), index)
 
 
 def mask_budget(strategy: MaskStrategy, packed: PackedRow, fraction: float) -> int:
     """Return the number of tokens of a row to select, at least one."""
-    # For spans, the fraction of text tokens, rounded up, as ``PairWithSpanMaskingScheme`` of the
-    # code released with arXiv:1907.10529. Otherwise, the fraction of all tokens with special tokens
-    # and without padding, rounded, halves to even, as ``create_masked_lm_predictions`` of the code
-    # released with arXiv:1810.04805.
+    # Spans take the fraction of text tokens, rounded up, like ``PairWithSpanMaskingScheme`` of the
+    # code released with arXiv:1907.10529. Other strategies take the fraction of all tokens with
+    # special tokens and without padding, rounded, halves to even, like
+    # ``create_masked_lm_predictions`` of the code released with arXiv:1810.04805.
     if strategy == "spans":
         return math.ceil(int(packed.is_text.sum()) * fraction)
     return max(1, round(int(np.count_nonzero(packed.document_ids)) * fraction))
@@ -74,10 +74,12 @@ def select_mask_positions(
     rng: np.random.Generator,
     starts_word: NDArray[np.bool_],
 ) -> MaskSelection:
-    """Select the tokens of a row to mask, by ``TokenizerView.starts_word``, (vocab_size,), bool."""
-    # No strategy selects a special token or crosses a segment boundary. Whole words and n-grams
-    # that exceed the budget are skipped, so that a few tokens less than the budget may be selected;
-    # the last span is cut.
+    """Select the tokens of a row to mask, by ``TokenizerView.starts_word``, (vocab_size,), bool.
+
+    No strategy selects a special token or crosses a segment boundary. Whole words and n-grams that
+    exceed the budget are skipped, so that a few tokens less than the budget may be selected; the
+    last span is cut.
+    """
     if strategy == "tokens":
         positions = select_tokens(packed, budget, rng)
         return MaskSelection(positions, np.arange(len(positions)))
@@ -85,14 +87,22 @@ def select_mask_positions(
     if strategy == "spans":
         positions = select_spans(words, np.flatnonzero(packed.is_text), budget, rng)
         return MaskSelection(positions, label_runs(positions, packed.document_ids))
-    taken = {"words": select_words, "ngrams": select_ngrams}[strategy](words, budget, rng)
-    positions = np.flatnonzero(packed.is_text & np.frombuffer(taken, dtype=bool)[words.index])
+    if strategy == "words":
+        selection = select_words(words, budget, rng)
+    else:
+        selection = select_ngrams(words, budget, rng)
+    word_mask = np.frombuffer(selection, dtype=bool)
+    positions = np.flatnonzero(packed.is_text & word_mask[words.index])
     return MaskSelection(positions, np.arange(len(positions)))
 
 
 def label_runs(positions: Ids, document_ids: Ids) -> Ids:
-    """Number the runs of adjacent sorted positions in one segment, from 0: (n,), int64."""
-    # document_ids: segment of each token of the row, (length,)
+    """Number the runs of adjacent sorted positions in one segment, from 0: (n,), int64.
+
+    Args:
+        positions: sorted positions, (n,).
+        document_ids: segment of each token of the row, (length,).
+    """
     run_starts = (np.diff(positions, prepend=-2) > 1) | (
         document_ids[positions] != document_ids[positions - 1]
     )
@@ -102,73 +112,85 @@ def label_runs(positions: Ids, document_ids: Ids) -> Ids:
 
 def select_tokens(packed: PackedRow, budget: int, rng: np.random.Generator) -> Ids:
     """Select tokens uniformly or by their weights: sorted positions, (n,)."""
-    # Uniformly as Devlin et al. 2018, arXiv:1810.04805. With weights, one after another is drawn
+    # Devlin et al. 2018 (arXiv:1810.04805) draw uniformly. With weights, one after another is drawn
     # with a probability proportional to its weight, without replacement: the order of exponential
     # variates divided by the weights (Efraimidis and Spirakis 2006, Information Processing Letters
     # 97).
     candidates: Ids = np.flatnonzero(packed.is_text)
     if packed.mask_weights is None:
-        drawn = rng.permutation(candidates)
+        random_order = rng.permutation(candidates)
     else:
         times = rng.exponential(size=len(candidates)) / packed.mask_weights[candidates]
-        drawn = candidates[np.argsort(times)]
-    return np.sort(drawn[:budget])
+        random_order = candidates[np.argsort(times)]
+    return np.sort(random_order[:budget])
 
 
 def select_words(words: Words, budget: int, rng: np.random.Generator) -> bytearray:
     """Select whole words uniformly: 1 for each selected word and 0 for the others, (words,)."""
     # This is the whole-word masking of the code released with Devlin et al. 2018
     # (``create_pretraining_data.py``).
-    taken = bytearray(len(words.spans))
-    for word in rng.permutation(len(taken)).tolist():
+    selection = bytearray(len(words.spans))
+    for word in rng.permutation(len(selection)).tolist():
         if budget <= 0:
             break
         start, end = words.spans[word]
         if end - start <= budget:
             budget -= end - start
-            taken[word] = 1
-    return taken
+            selection[word] = 1
+    return selection
 
 
 def select_ngrams(words: Words, budget: int, rng: np.random.Generator) -> bytearray:
-    """Select n-grams of up to three words, with a probability proportional to 1 / n."""
-    # 1 for each selected word and 0 for the others, (words,)
+    """Select n-grams of up to three words, with a probability proportional to 1 / n.
+
+    Returns:
+        1 for each selected word and 0 for the others, (words,).
+    """
     # Lan et al. 2020, arXiv:1909.11942, section 3.1 and ``create_pretraining_data.py``. An n-gram
     # that exceeds the budget or its segment is shortened. One with a word that is already selected
     # is skipped.
-    taken = bytearray(len(words.spans))
-    sizes = rng.choice(MAX_NGRAM, size=len(taken), p=NGRAM_PROBS) + 1
-    for word, n in zip(rng.permutation(len(taken)).tolist(), sizes.tolist(), strict=True):
+    selection = bytearray(len(words.spans))
+    sizes = rng.choice(MAX_NGRAM, size=len(selection), p=NGRAM_PROBS) + 1
+    for word, n in zip(rng.permutation(len(selection)).tolist(), sizes.tolist(), strict=True):
         if budget <= 0:
             break
         start = words.spans[word][0]
-        last = min(word + n, words.document_ends[word])
-        while last > word and words.spans[last - 1][1] - start > budget:
-            last -= 1
-        if last > word and not any(taken[word:last]):
-            taken[word:last] = b"\1" * (last - word)
-            budget -= words.spans[last - 1][1] - start
-    return taken
+        end_word = min(word + n, words.document_ends[word])
+        while end_word > word and words.spans[end_word - 1][1] - start > budget:
+            end_word -= 1
+        if end_word > word and not any(selection[word:end_word]):
+            selection[word:end_word] = b"\1" * (end_word - word)
+            budget -= words.spans[end_word - 1][1] - start
+    return selection
 
 
 def select_spans(words: Words, anchors: Ids, budget: int, rng: np.random.Generator) -> Ids:
-    """Select spans of up to ten words, with lengths from a truncated geometric distribution."""
-    # anchors: positions of all text tokens, (n,); the result has sorted positions, (n,)
+    """Select spans of up to ten words, with lengths from a truncated geometric distribution.
+
+    Args:
+        words: words of the row.
+        anchors: positions of all text tokens, (n,).
+        budget: number of tokens to select.
+        rng: random generator.
+
+    Returns:
+        Sorted positions of the selected tokens, (n,).
+    """
     # Joshi et al. 2020, arXiv:1907.10529, section 3.1, and ``PairWithSpanMaskingScheme`` of the
     # released code (fairseq/data/masking.py). A span starts at the word of a random token that is
     # not yet selected. Adjacent spans are merged, and the last span is cut at the budget, also
     # within a word.
-    taken = np.zeros(len(words.index), dtype=bool)
+    is_selected = np.zeros(len(words.index), dtype=bool)
     sizes = rng.choice(MAX_SPAN, size=len(anchors), p=SPAN_PROBS) + 1
     for anchor, size in zip(rng.permutation(anchors).tolist(), sizes.tolist(), strict=True):
         if budget <= 0:
             break
-        if not taken[anchor]:
-            first = int(words.index[anchor])
-            last = min(first + size, words.document_ends[first]) - 1
-            start = words.spans[first][0]
-            end = words.spans[last][1]
-            added = start + np.flatnonzero(~taken[start:end])[:budget]
-            taken[added] = True
-            budget -= len(added)
-    return np.flatnonzero(taken)
+        if not is_selected[anchor]:
+            first_word = int(words.index[anchor])
+            last_word = min(first_word + size, words.document_ends[first_word]) - 1
+            start = words.spans[first_word][0]
+            end = words.spans[last_word][1]
+            new_positions = start + np.flatnonzero(~is_selected[start:end])[:budget]
+            is_selected[new_positions] = True
+            budget -= len(new_positions)
+    return np.flatnonzero(is_selected)

@@ -16,10 +16,10 @@ from zoo.data.rng import generator
 from zoo.io.progress import progress
 from zoo.version import __version__
 
-SHORT_FRACTION = 0.1  # fraction of the documents with shorter pairs
-BLOCK_PAIRS = 1 << 18  # pairs that are converted to arrays, or truncated, at once
-CACHED_SENTENCES = 50_000  # splits with fewer sentences take less time than their cache
-VERSION = 1  # of the pairs and of their arrays: increase it when either changes
+SHORT_FRACTION = 0.1  # Fraction of the documents with shorter pairs.
+BLOCK_PAIRS = 1 << 18  # Pairs that are converted to arrays, or truncated, at once.
+CACHED_SENTENCES = 50_000  # Splits with fewer sentences take less time than their cache.
+VERSION = 1  # Version of the pairs and of their arrays. Increase it when either changes.
 
 Pair = tuple[int, int, int, int, int]  # start, end of the first and of the second segment, label
 Draw = Callable[[], float]
@@ -41,8 +41,8 @@ class SentencePairRows:
 
     def row(self, index: int) -> list[tuple[list[int], int]]:
         """Return offsets and label of each pair of a row."""
-        there = slice(self.rows[index], self.rows[index + 1])
-        return list(zip(self.spans[there].tolist(), self.labels[there].tolist(), strict=True))
+        pairs = slice(self.rows[index], self.rows[index + 1])
+        return list(zip(self.spans[pairs].tolist(), self.labels[pairs].tolist(), strict=True))
 
 
 def cached_pairs(
@@ -54,10 +54,12 @@ def cached_pairs(
     seed: int,
     dupe_factor: int,
 ) -> SentencePairRows:
-    """Return the rows of ``make_pairs``, from the cache if they were made before."""
+    """Return the rows of ``make_pairs``, from the cache if they were made before.
 
-    # Pairs depend on the offsets of sentences and documents, not on the tokens. The pairs of small
-    # splits, and of generators whose version is not known here, are made in memory.
+    Pairs depend on the offsets of sentences and documents, not on the tokens. The pairs of small
+    splits, and of generators whose version is not known here, are made in memory.
+    """
+
     def make() -> SentencePairRows:
         return make_pairs(
             split,
@@ -68,11 +70,11 @@ def cached_pairs(
             dupe_factor=dupe_factor,
         )
 
-    ours = generate in (next_sentence_pairs, consecutive_pairs)
-    if not ours or len(split.sentences) <= CACHED_SENTENCES:
+    has_version = generate in (next_sentence_pairs, consecutive_pairs)
+    if not has_version or len(split.sentences) <= CACHED_SENTENCES:
         return make()
     settings = (length, special_tokens, seed, dupe_factor)
-    # another NumPy may draw other numbers of the same distribution
+    # Another version of NumPy may draw other numbers from the same distribution.
     versions = (VERSION, __version__, np.__version__)
     key = blake3(repr((generate.__name__, settings, versions)).encode())
     for offsets in (split.sentences, split.documents):
@@ -102,7 +104,7 @@ def make_pairs(
     # pairs share a row. There, the data are generated ten times, with different masks, split points
     # and random segments; here, masks are always drawn anew, and ``dupe_factor`` sets the number of
     # repetitions.
-    room = length - special_tokens
+    max_tokens = length - special_tokens
     draw = uniform(rng)
     tokens = int(split.sentences[-1])
     dtype = np.dtype(np.uint32 if tokens < 1 << 32 else np.int64)
@@ -110,32 +112,38 @@ def make_pairs(
     labels = [np.empty(0, dtype=np.uint8)]
     with progress("making sentence pairs", tokens * dupe_factor, unit="tokens") as advance:
         for _ in range(dupe_factor):
-            pairs = generate(split, room, draw)
-            done = 0
-            while len(
-                block := np.fromiter(
-                    chain.from_iterable(islice(pairs, BLOCK_PAIRS)), dtype=np.int64
-                ).reshape(-1, 5)
-            ):
+            position = 0
+            for block in _pair_blocks(generate(split, max_tokens, draw)):
                 blocks.append(block[:, :4].astype(dtype))
                 labels.append(block[:, 4].astype(np.uint8))
-                advance(int(block[-1, 0]) - done)  # first segments are in the order of the split
-                done = int(block[-1, 0])
-            advance(tokens - done)
+                # First segments are in the order of the split.
+                advance(int(block[-1, 0]) - position)
+                position = int(block[-1, 0])
+            advance(tokens - position)
     spans = np.concatenate([np.empty((0, 4), dtype), *blocks])
     blocks.clear()
     sizes = np.empty(len(spans), dtype=np.min_scalar_type(length))
-    for at in range(0, len(spans), BLOCK_PAIRS):
-        block = spans[at : at + BLOCK_PAIRS]
-        block[:] = truncate_pairs(block.astype(np.int64), room, rng)
-        tokens_of = block[:, 1] - block[:, 0] + block[:, 3] - block[:, 2]
-        sizes[at : at + BLOCK_PAIRS] = tokens_of + special_tokens
-    row_of = best_fit_decreasing(sizes, length)
+    for start in range(0, len(spans), BLOCK_PAIRS):
+        block = spans[start : start + BLOCK_PAIRS]
+        block[:] = truncate_pairs(block.astype(np.int64), max_tokens, rng)
+        pair_tokens = block[:, 1] - block[:, 0] + block[:, 3] - block[:, 2]
+        sizes[start : start + BLOCK_PAIRS] = pair_tokens + special_tokens
+    row_numbers = best_fit_decreasing(sizes, length)
     del sizes
-    rows = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(row_of))])
-    order = np.argsort(row_of, kind="stable")
-    del row_of
+    rows = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(row_numbers))])
+    order = np.argsort(row_numbers, kind="stable")
+    del row_numbers
     return SentencePairRows(rows, spans[order], np.concatenate(labels)[order])
+
+
+def _pair_blocks(pairs: Iterator[Pair]) -> Iterator[NDArray[np.int64]]:
+    """Yield the pairs in blocks, (pairs, 5) each."""
+    while True:
+        numbers = chain.from_iterable(islice(pairs, BLOCK_PAIRS))
+        block = np.fromiter(numbers, dtype=np.int64).reshape(-1, 5)
+        if not len(block):
+            return
+        yield block
 
 
 def uniform(rng: np.random.Generator) -> Draw:
@@ -151,28 +159,30 @@ def next_sentence_pairs(split: Split, max_tokens: int, draw: Draw) -> Iterator[P
     sentences = _offsets(split.sentences)
     documents = _offsets(split.documents)
     for document in range(len(documents) - 1):
-        at = documents[document]
-        last = documents[document + 1]
+        sentence = documents[document]
+        document_end = documents[document + 1]
         target = _target_length(max_tokens, draw)
-        while at < last:
-            start = sentences[at]
-            end = bisect_left(sentences, start + target, at + 1, last)
-            cut = at + 1 + int(draw() * (end - at - 1))
+        while sentence < document_end:
+            start = sentences[sentence]
+            end = bisect_left(sentences, start + target, sentence + 1, document_end)
+            cut = sentence + 1 + int(draw() * (end - sentence - 1))
             middle = sentences[cut]
             if cut == end or draw() < 0.5:
-                # consecutive sentences of another document, from a random one on
+                # The second segment has consecutive sentences of another document, from a random
+                # one on.
                 other = int(draw() * (len(documents) - 2))
-                other += other >= document
-                first = documents[other]
-                after = documents[other + 1]
-                drawn = first + int(draw() * (after - first))
-                wanted = sentences[drawn] + target - (middle - start)
-                until = bisect_left(sentences, wanted, drawn + 1, after)
+                if other >= document:
+                    other += 1
+                other_start = documents[other]
+                other_end = documents[other + 1]
+                drawn = other_start + int(draw() * (other_end - other_start))
+                limit = sentences[drawn] + target - (middle - start)
+                until = bisect_left(sentences, limit, drawn + 1, other_end)
                 yield start, middle, sentences[drawn], sentences[until], 1
-                at = cut
+                sentence = cut
             else:
                 yield start, middle, middle, sentences[end], 0
-                at = end
+                sentence = end
 
 
 def consecutive_pairs(split: Split, max_tokens: int, draw: Draw) -> Iterator[Pair]:
@@ -183,92 +193,114 @@ def consecutive_pairs(split: Split, max_tokens: int, draw: Draw) -> Iterator[Pai
     sentences = _offsets(split.sentences)
     documents = _offsets(split.documents)
     for document in range(len(documents) - 1):
-        at = documents[document]
-        last = documents[document + 1]
+        sentence = documents[document]
+        document_end = documents[document + 1]
         target = _target_length(max_tokens, draw)
-        while at < last and last - documents[document] > 1:
-            at = min(at, last - 2)
-            start = sentences[at]
-            end = bisect_left(sentences, start + target, at + 2, last)
-            middle = sentences[at + 1 + int(draw() * (end - at - 1))]
+        while sentence < document_end and document_end - documents[document] > 1:
+            sentence = min(sentence, document_end - 2)
+            start = sentences[sentence]
+            end = bisect_left(sentences, start + target, sentence + 2, document_end)
+            middle = sentences[sentence + 1 + int(draw() * (end - sentence - 1))]
             yield start, middle, middle, sentences[end], 0
-            at = end
+            sentence = end
 
 
 def _offsets(numbers: Offsets) -> memoryview:
     """Return offsets for access one by one, which is faster than by an array."""
     native = np.ascontiguousarray(numbers, dtype=np.int64)
-    return native.view(np.int64).data  # memoryview refuses "<i8", the dtype of mapped files
+    return native.view(np.int64).data  # memoryview refuses "<i8", the dtype of mapped files.
 
 
 def _target_length(max_tokens: int, draw: Draw) -> int:
     """Draw the target length of a document's pairs: ``max_tokens``, or a random shorter one."""
-    return 2 + int(draw() * (max_tokens - 1)) if draw() < SHORT_FRACTION else max_tokens
+    if draw() < SHORT_FRACTION:
+        return 2 + int(draw() * (max_tokens - 1))
+    return max_tokens
 
 
 def truncate_pairs(spans: Offsets, max_tokens: int, rng: np.random.Generator) -> Offsets:
-    """Truncate pairs to a number of tokens, by offsets of their segments, (pairs, 4)."""
-    # As in ``SentencePairRows``; the result has the same shape.
-    # The longer segment is truncated to the length of the shorter one, then both in turn, beginning
-    # with the second. Each token is removed from either end with probability 1/2.
-    # (pairs, 2) each
-    starts = spans[:, ::2]
+    """Truncate pairs to a number of tokens.
+
+    The longer segment is truncated to the length of the shorter one, then both in turn, beginning
+    with the second. Each token is removed from either end with probability 1/2.
+
+    Args:
+        spans: offsets of the segments, (pairs, 4), as in ``SentencePairRows``.
+        max_tokens: largest number of tokens of a pair.
+        rng: random generator.
+
+    Returns:
+        Offsets of the truncated segments, (pairs, 4).
+    """
+    starts = spans[:, ::2]  # (pairs, 2)
     ends = spans[:, 1::2]
     sizes = ends - starts
     excess = np.maximum(0, sizes.sum(1) - max_tokens)
-    ahead = sizes[:, 0] - sizes[:, 1]
-    alone = np.minimum(excess, np.abs(ahead))
-    both = excess - alone
-    from_first = np.where(ahead > 0, alone, 0) + both // 2
-    lost = np.stack([from_first, excess - from_first], axis=1)
-    front = rng.binomial(lost, 0.5)
+    difference = sizes[:, 0] - sizes[:, 1]
+    from_longer = np.minimum(excess, np.abs(difference))
+    from_both = excess - from_longer
+    from_first = np.where(difference > 0, from_longer, 0) + from_both // 2
+    removed = np.stack([from_first, excess - from_first], axis=1)
+    removed_at_start = rng.binomial(removed, 0.5)
     truncated = np.empty_like(spans)
-    truncated[:, ::2] = starts + front
-    truncated[:, 1::2] = ends - (lost - front)
+    truncated[:, ::2] = starts + removed_at_start
+    truncated[:, 1::2] = ends - (removed - removed_at_start)
     return truncated
 
 
 def best_fit_decreasing(sizes: NDArray[np.integer[Any]], length: int) -> NDArray[np.int32]:
-    """Assign items to rows: the largest first, each to the row with the least sufficient room."""
-    # sizes: (items,), from 1 to ``length``; the result is the row of each item, (items,), int32
-    # Best-fit decreasing (Johnson 1974, "Fast algorithms for bin packing"). Items of one size are
-    # assigned at once: the fullest row that takes one of them remains the best for the following
-    # ones until it has no room for another.
-    row_of = np.empty(len(sizes), dtype=np.int32)
+    """Assign items to rows: the largest first, each to the row with the least sufficient room.
+
+    Best-fit decreasing (Johnson 1974, "Fast algorithms for bin packing").
+
+    Args:
+        sizes: sizes of the items, (items,), from 1 to ``length``.
+        length: size of a row.
+
+    Returns:
+        The row of each item, (items,), int32.
+    """
+    # Items of one size are assigned at once: the fullest row that takes one of them remains the
+    # best for the following ones until it has no room for another.
+    row_numbers = np.empty(len(sizes), dtype=np.int32)
     order = np.argsort((length - sizes).astype(sizes.dtype), kind="stable")
     counts = np.bincount(sizes, minlength=1)
-    free: list[list[NDArray[np.int32]]] = [[] for _ in range(length)]  # room -> stack of rows
-    item = row_count = 0
+    # Room -> stack of rows.
+    rows_by_room: list[list[NDArray[np.int32]]] = [[] for _ in range(length)]
+    item = 0
+    row_count = 0
     for size in np.flatnonzero(counts)[::-1].tolist():
         last = item + int(counts[size])
         room = size
         while item < last:
-            room = next((r for r in range(room, length) if free[r]), length)
-            fitting = room // size
-            wanted = -(-(last - item) // fitting)
+            while room < length and not rows_by_room[room]:
+                room += 1
+            items_per_row = room // size
+            row_limit = -(-(last - item) // items_per_row)
             if room < length:
-                rows = _pop(free[room], wanted)
+                rows = _pop(rows_by_room[room], row_limit)
             else:
-                rows = np.arange(row_count, row_count + wanted, dtype=np.int32)
-                row_count += wanted
-            placed = min(last - item, fitting * len(rows))
-            row_of[order[item : item + placed]] = np.repeat(rows, fitting)[:placed]
-            item += placed
-            full, rest = divmod(placed, fitting)
-            free[room - fitting * size].append(rows[:full])
-            if rest:
-                free[room - rest * size].append(rows[full:])
-    return row_of
+                rows = np.arange(row_count, row_count + row_limit, dtype=np.int32)
+                row_count += row_limit
+            placed_items = min(last - item, items_per_row * len(rows))
+            placed_rows = np.repeat(rows, items_per_row)[:placed_items]
+            row_numbers[order[item : item + placed_items]] = placed_rows
+            item += placed_items
+            full_rows, remaining_items = divmod(placed_items, items_per_row)
+            rows_by_room[room - items_per_row * size].append(rows[:full_rows])
+            if remaining_items:
+                rows_by_room[room - remaining_items * size].append(rows[full_rows:])
+    return row_numbers
 
 
 def _pop(stack: list[NDArray[np.int32]], count: int) -> NDArray[np.int32]:
     """Take up to ``count`` rows off a stack of arrays, the last row first."""
-    taken = []
+    pieces = []
     while count and stack:
         rows = stack.pop()
         if len(rows) > count:
             stack.append(rows[:-count])
             rows = rows[-count:]
-        taken.append(rows[::-1])
+        pieces.append(rows[::-1])
         count -= len(rows)
-    return np.concatenate(taken)
+    return np.concatenate(pieces)

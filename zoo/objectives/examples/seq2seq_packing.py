@@ -21,7 +21,7 @@ class Seq2SeqRowBudget(RowBudget):
     ) -> None:
         self.free = length
         self.decoder_free = decoder_length
-        # by number of tokens of a text, from 1: lengths of its source and target, not decreasing
+        # Lengths of source and target by the number of tokens of a text, from 1; not decreasing.
         self.sources = sources
         self.targets = targets
 
@@ -40,18 +40,27 @@ class Seq2SeqRowBudget(RowBudget):
 def plan_decoder_length(
     lengths: Lengths, documents: Documents, length: int, special_tokens: int = 1
 ) -> tuple[BudgetFactory, int]:
-    """Choose the length of decoder rows for which both rows are full."""
-    # It depends on the lengths of documents: for short texts, sentinels and special tokens make
-    # targets longer in relation to their sources.
-    pairs: list[tuple[int, int]] = []
-    while (pair := lengths(len(pairs) + 1)) is not None and pair[0] + special_tokens <= length:
-        pairs.append((pair[0] + special_tokens, pair[1] + special_tokens))
-    if not pairs:
+    """Choose the length of decoder rows for which both rows are full.
+
+    It depends on the lengths of documents: for short texts, sentinels and special tokens make
+    targets longer in relation to their sources.
+    """
+    sources: list[int] = []
+    targets: list[int] = []
+    while True:
+        pair = lengths(len(sources) + 1)
+        if pair is None or pair[0] + special_tokens > length:
+            break
+        sources.append(pair[0] + special_tokens)
+        targets.append(pair[1] + special_tokens)
+    if not sources:
         raise UsageError(f"rows of {length} tokens have no place for text", "make them longer")
-    whole, rest = np.divmod(np.diff(documents.document_starts()), len(pairs))
-    texts = np.bincount(rest, minlength=len(pairs) + 1)
-    texts[-1] = whole.sum()
-    source, target = texts[1:] @ np.array(pairs)
-    decoder_length = max(round(length * target / source), pairs[-1][1])
-    sources, targets = zip(*pairs, strict=True)
-    return partial(Seq2SeqRowBudget, length, decoder_length, sources, targets), decoder_length
+    # Documents are cut into texts of the largest number of tokens, and a remainder.
+    full_texts, remainders = np.divmod(np.diff(documents.document_starts()), len(sources))
+    texts = np.bincount(remainders, minlength=len(sources) + 1)
+    texts[-1] = full_texts.sum()
+    source_tokens = texts[1:] @ np.array(sources)
+    target_tokens = texts[1:] @ np.array(targets)
+    decoder_length = max(round(length * target_tokens / source_tokens), targets[-1])
+    new_row = partial(Seq2SeqRowBudget, length, decoder_length, tuple(sources), tuple(targets))
+    return new_row, decoder_length

@@ -34,11 +34,13 @@ class SpecialTokensTemplate:
     def wrap(self, *texts: Ids) -> tuple[Ids, Ids, NDArray[np.bool_]]:
         """Add special tokens; return ids, types and the mask of text tokens, (tokens,) each."""
         pieces: list[Ids] = [np.array(self.special_tokens[0], dtype=np.int64)]
-        for text, after in zip(texts, self.special_tokens[1:], strict=True):
-            pieces += [text, np.array(after, dtype=np.int64)]
+        for text, suffix in zip(texts, self.special_tokens[1:], strict=True):
+            pieces += [text, np.array(suffix, dtype=np.int64)]
         sizes = [len(piece) for piece in pieces]
-        kinds = np.repeat(np.array(self.token_types, dtype=np.int64), sizes)
-        return np.concatenate(pieces), kinds, np.repeat(np.arange(len(sizes)) % 2 == 1, sizes)
+        token_types = np.repeat(np.array(self.token_types, dtype=np.int64), sizes)
+        # Special tokens and texts alternate.
+        is_text = np.repeat(np.arange(len(sizes)) % 2 == 1, sizes)
+        return np.concatenate(pieces), token_types, is_text
 
 
 def follows_space(text: str) -> bool:
@@ -74,19 +76,23 @@ class TokenizerView:
         Raises:
             UsageError: the tokenizer has no such token.
         """
+        token_id: int | None = None
         token = self.info.special.get(role)
-        number: int | None = None if token is None else self.tokenizer.token_to_id(token)
-        if number is None:
+        if token is not None:
+            token_id = self.tokenizer.token_to_id(token)
+        if token_id is None:
             raise UsageError(
                 f"the tokenizer has no {role} token, which this objective needs",
                 "choose another tokenizer, or train one with `--tokenizer train`",
             )
-        return number
+        return token_id
 
     @property
     def pad_id(self) -> int:
         """Id of the padding token; 0 if there is none."""
-        return self.special_token_id("pad") if "pad" in self.info.special else 0
+        if "pad" not in self.info.special:
+            return 0
+        return self.special_token_id("pad")
 
     @cached_property
     def single_template(self) -> SpecialTokensTemplate:
@@ -101,33 +107,34 @@ class TokenizerView:
     def _template(self, first: str, second: str | None) -> SpecialTokensTemplate:
         """Return the template of an example encoding."""
         encoding = self.tokenizer.encode(first, second)
-        parts: list[list[int]] = [[]]
-        types: list[int] = [encoding.type_ids[0]]
-        seen: int | None = None
-        for number, kind, text in zip(
+        special_parts: list[list[int]] = [[]]
+        token_types: list[int] = [encoding.type_ids[0]]
+        last_text: int | None = None
+        for token_id, token_type, text in zip(
             encoding.ids, encoding.type_ids, encoding.sequence_ids, strict=True
         ):
             if text is None:
-                if not parts[-1]:
-                    types[-1] = kind
-                parts[-1].append(number)
-            elif text != seen:
-                types += [kind, kind]
-                parts.append([])
-                seen = text
-        return SpecialTokensTemplate(tuple(map(tuple, parts)), tuple(types))
+                if not special_parts[-1]:
+                    token_types[-1] = token_type
+                special_parts[-1].append(token_id)
+            elif text != last_text:
+                token_types += [token_type, token_type]
+                special_parts.append([])
+                last_text = text
+        return SpecialTokensTemplate(tuple(map(tuple, special_parts)), tuple(token_types))
 
     @cached_property
     def special_ids(self) -> Ids:
         """Sorted ids of the special tokens, int64."""
-        added = self.tokenizer.get_added_tokens_decoder()
-        return np.array(sorted(k for k, token in added.items() if token.special), dtype=np.int64)
+        added_tokens = self.tokenizer.get_added_tokens_decoder()
+        ids = [token_id for token_id, token in added_tokens.items() if token.special]
+        return np.array(sorted(ids), dtype=np.int64)
 
     @cached_property
     def ordinary_ids(self) -> Ids:
         """Sorted ids of all other tokens, int64."""
-        known = np.fromiter(self.tokenizer.get_vocab().values(), dtype=np.int64)
-        return np.setdiff1d(known, self.special_ids)
+        ids = np.fromiter(self.tokenizer.get_vocab().values(), dtype=np.int64)
+        return np.setdiff1d(ids, self.special_ids)
 
     @cached_property
     def starts_word(self) -> NDArray[np.bool_]:
@@ -138,19 +145,19 @@ class TokenizerView:
         ``text_starts_word`` decides, and a suffix of pieces that end a word (``</w>``), which does
         not mark starts: there, every piece does.
         """
-        spelled: Mapping[str, int] = self.tokenizer.get_vocab()
-        text_of = _token_text(spelled)
-        starts = np.ones(self.vocab_size, dtype=bool)
-        for token, number in spelled.items():
+        vocabulary: Mapping[str, int] = self.tokenizer.get_vocab()
+        decode = _token_decoder(vocabulary)
+        starts_word = np.ones(self.vocab_size, dtype=bool)
+        for token, token_id in vocabulary.items():
             if token.startswith("##") and len(token) > 2:
-                starts[number] = False
-            elif text_of is not None:
-                starts[number] = self.text_starts_word(text_of(token))
-        starts[self.special_ids] = True
-        return starts
+                starts_word[token_id] = False
+            elif decode is not None:
+                starts_word[token_id] = self.text_starts_word(decode(token))
+        starts_word[self.special_ids] = True
+        return starts_word
 
 
-def _token_text(vocabulary: Mapping[str, int]) -> Callable[[str], str] | None:
+def _token_decoder(vocabulary: Mapping[str, int]) -> Callable[[str], str] | None:
     """Return the function from a token to its text; ``None`` where tokens do not mark spaces."""
     from tokenizers import decoders
 

@@ -34,10 +34,10 @@ def cross_entropy_of_rows(
     counted = labels != IGNORED
     correct = (logits.argmax(-1) == labels).sum()
     total = F.nll_loss(predicted, labels, reduction="sum", ignore_index=IGNORED)
-    if label_smoothing:  # that weight is shared equally by all classes
+    if label_smoothing:  # All classes share that weight equally.
         uniform = (predicted.mean(-1) * counted).sum()
         total = (1 - label_smoothing) * total - label_smoothing * uniform
-    # by the logits, the gradient is their probabilities, minus those of the target
+    # The gradient by the logits is their probabilities, minus the target's.
     errors = predicted.exp_()
     classes = labels.clamp(min=0)[:, None]
     if label_smoothing:

@@ -14,8 +14,15 @@ if TYPE_CHECKING:
 
 
 def gather_positions(hidden: "Tensor", positions: "Tensor") -> "Tensor":
-    """Return the hidden states at some positions: (rows, length, hidden) to (n, hidden)."""
-    # positions: indices into the flattened rows, (n,), int64
+    """Return the hidden states at some positions.
+
+    Args:
+        hidden: (rows, length, hidden).
+        positions: indices into the flattened rows, (n,), int64.
+
+    Returns:
+        Hidden states, (n, hidden).
+    """
     from zoo.nn.transformer import select_tokens
 
     return select_tokens(positions, hidden)[0]
@@ -46,10 +53,13 @@ def predict_at(
 
 
 def predict(model: Any, hidden: "Tensor") -> "Tensor | VocabularyProjection":
-    """Return the logits, (n, vocabulary), float32, or their projection, see ``Outputs``."""
-    # model: has ``scores``, (n, hidden) to (n, vocabulary); and, so that not all logits have to be
-    # held at once, ``project`` and ``vocab_size``, like ``MaskedLM``. hidden: states of the last
-    # layer, (n, hidden)
+    """Return the logits, (n, vocabulary), float32, or their projection, see ``Outputs``.
+
+    Args:
+        model: has ``scores``, (n, hidden) to (n, vocabulary); and, so that not all logits have to
+            be held at once, ``project`` and ``vocab_size``, like ``MaskedLM``.
+        hidden: hidden states of the last layer, (n, hidden).
+    """
     from zoo.nn.kernels.row_chunks import fits_at_once
 
     if hasattr(model, "project") and not fits_at_once(len(hidden), model.vocab_size):

@@ -47,8 +47,10 @@ class SampledWords(NamedTuple):
 
 
 def probability(words: Tensor, vocabulary: int) -> Tensor:
-    """Return the probability of each word k: log((k + 2) / (k + 1)) / log(vocabulary + 1)."""
-    # Float64, of the shape of ``words``.
+    """Return the probability of each word k: log((k + 2) / (k + 1)) / log(vocabulary + 1).
+
+    The result is float64, with the shape of ``words``.
+    """
     return torch.log1p(1 / (words.double() + 1)) / math.log(vocabulary + 1)
 
 
@@ -64,15 +66,15 @@ def log_uniform_sample(
     """
     if not 0 < samples < vocabulary:
         raise ValueError(f"{samples} samples of a vocabulary of {vocabulary}")
-    drawn = torch.empty(0, dtype=torch.int64)
-    first_draws = np.empty(0, dtype=np.int64)
+    draws = torch.empty(0, dtype=torch.int64)
+    first_draws = np.empty(0, dtype=np.int64)  # Index of the first draw of each word.
     while len(first_draws) < samples:
         uniform = torch.rand(2 * samples, dtype=torch.float64, generator=generator)
-        more = (uniform * math.log(vocabulary + 1)).exp().long() - 1
-        drawn = torch.cat([drawn, more.clamp(max=vocabulary - 1)])
-        first_draws = np.unique(drawn.numpy(), return_index=True)[1]
-    taken = torch.from_numpy(np.sort(first_draws)[:samples])
-    return SampledWords(drawn[taken], int(taken[-1]) + 1)
+        new_draws = (uniform * math.log(vocabulary + 1)).exp().long() - 1
+        draws = torch.cat([draws, new_draws.clamp(max=vocabulary - 1)])
+        _, first_draws = np.unique(draws.numpy(), return_index=True)
+    indices = torch.from_numpy(np.sort(first_draws)[:samples])
+    return SampledWords(draws[indices], int(indices[-1]) + 1)
 
 
 def sampled_logits(
@@ -101,14 +103,16 @@ def sampled_logits(
 
     def log_expected_count(ids: Tensor) -> Tensor:
         """Return the log of the probability that a word is in the sample."""
-        never = sample.num_tries * torch.log1p(-probability(ids, len(table)))
-        return (-torch.expm1(never)).log().to(bias.dtype)
+        log_absence = sample.num_tries * torch.log1p(-probability(ids, len(table)))
+        return (-torch.expm1(log_absence)).log().to(bias.dtype)
 
-    target = (hidden * table[targets]).sum(-1) + bias[targets] - log_expected_count(targets)
-    others = linear(hidden, table[words], bias[words]) - log_expected_count(words)
-    # a sampled word that is the target must not count against it
-    others = others.masked_fill(words == targets.unsqueeze(-1), -math.inf)
-    return torch.cat([target.unsqueeze(-1), others], dim=-1), torch.zeros_like(targets)
+    target_logits = (hidden * table[targets]).sum(-1) + bias[targets]
+    target_logits = target_logits - log_expected_count(targets)
+    word_logits = linear(hidden, table[words], bias[words]) - log_expected_count(words)
+    # A sampled word that is the target must not count against it.
+    word_logits = word_logits.masked_fill(words == targets.unsqueeze(-1), -math.inf)
+    logits = torch.cat([target_logits.unsqueeze(-1), word_logits], dim=-1)
+    return logits, torch.zeros_like(targets)
 
 
 def sampled_softmax_loss(

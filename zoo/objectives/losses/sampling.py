@@ -8,15 +8,25 @@ from zoo.nn.kernels.row_chunks import chunked_logits
 
 
 def sample_from_logits(logits: Tensor, uniforms: Tensor, temperature: float = 1.0) -> Tensor:
-    """Sample a token from each row's softmax by inversion: (n,), int64."""
-    # logits: (n, vocabulary), float32; uniforms: (n,), float32, in [0, 1)
-    # The sample is the first token whose cumulative probability exceeds the uniform number, never
-    # one of probability zero. If rounding leaves no such token, it is the last one of nonzero
-    # probability.
+    """Sample a token from each row's softmax by inversion.
+
+    The sample is the first token whose cumulative probability exceeds the uniform number, never one
+    of probability zero. If rounding leaves no such token, it is the last one of nonzero
+    probability.
+
+    Args:
+        logits: (n, vocabulary), float32.
+        uniforms: (n,), float32, in [0, 1).
+        temperature: what the logits are divided by.
+
+    Returns:
+        Tokens, (n,), int64.
+    """
     cumulated = _cumsum((logits / temperature).softmax(-1))
-    whole = cumulated[:, -1:].contiguous()
-    sampled = torch.searchsorted(cumulated, uniforms[:, None] * whole, right=True)
-    return sampled.minimum(torch.searchsorted(cumulated, whole))[:, 0]
+    total = cumulated[:, -1:].contiguous()
+    samples = torch.searchsorted(cumulated, uniforms[:, None] * total, right=True)
+    last_tokens = torch.searchsorted(cumulated, total)
+    return samples.minimum(last_tokens)[:, 0]
 
 
 def _cumsum(rows: Tensor) -> Tensor:
@@ -39,9 +49,7 @@ def sample_tokens(
     """Return ``sample_from_logits``, for some positions at a time where there are too many."""
     if isinstance(logits, torch.Tensor):
         return sample_from_logits(logits, uniforms, temperature)
-    return torch.cat(
-        [
-            sample_from_logits(part, uniforms[rows], temperature)
-            for rows, part in chunked_logits(logits)
-        ]
-    )
+    samples = []
+    for rows, row_logits in chunked_logits(logits):
+        samples.append(sample_from_logits(row_logits, uniforms[rows], temperature))
+    return torch.cat(samples)

@@ -20,26 +20,34 @@ HEAD = "head"  # module that ``init_from.new_modules`` may name
 
 
 def serves_other_task(checkpoint: "Checkpoint", head: str, problem: "Problem | None") -> bool:
-    """Return whether the head of a checkpoint was trained on labelled data for another task."""
-    # heads of several tasks have tensors of the same names and even shapes on the Hub, such as
-    # ``classifier.weight`` for texts, words and choices
+    """Return whether the head of a checkpoint was trained on labelled data for another task.
+
+    Heads of several tasks have tensors of the same names and even shapes on the Hub, such as
+    ``classifier.weight`` for texts, words and choices.
+    """
     if checkpoint.head_name != head:
-        tasks = checkpoint.head.tasks, checkpoint.family.heads()[head].tasks
-        return all(LABELLED.intersection(names) for names in tasks)
+        old_tasks = checkpoint.head.tasks
+        new_tasks = checkpoint.family.heads()[head].tasks
+        return bool(LABELLED.intersection(old_tasks) and LABELLED.intersection(new_tasks))
     config = checkpoint.config
-    # without a problem type, several labels may be classes of either kind
-    before = "regression" if config.problem is None and len(config.labels) == 1 else config.problem
-    return None not in (before, problem) and before != problem
+    old_problem = config.problem
+    # Without a problem type, several labels may be classes of one problem or the other.
+    if old_problem is None and len(config.labels) == 1:
+        old_problem = "regression"
+    if old_problem is None or problem is None:
+        return False
+    return old_problem != problem
 
 
 def describe_head(checkpoint: "Checkpoint") -> str:
     """Return the head of a checkpoint in words, with the labels that it has."""
     if not checkpoint.head.has_labels:
         return checkpoint.head_name
+    description = f"with the labels {_list(checkpoint.config.labels)}"
     problem = checkpoint.config.problem
-    labels = _list(checkpoint.config.labels)
-    kind = "" if problem is None else f"{problem.replace('_', ' ')} "
-    return f"{checkpoint.head_name} ({kind}with the labels {labels})"
+    if problem is not None:
+        description = f"{problem.replace('_', ' ')} {description}"
+    return f"{checkpoint.head_name} ({description})"
 
 
 def unnamed_labels(count: int) -> tuple[str, ...]:
@@ -65,13 +73,16 @@ def check_head(init: "PretrainedInit", head: str, config: "Config") -> None:
     checkpoint = init.checkpoints["model"]
     reference = init.init_config.model
     labels = config.labels
-    if checkpoint.head_name != head or serves_other_task(checkpoint, head, config.problem):
-        return  # the head is new
-    before = checkpoint.config.labels
-    if before not in (labels, unnamed_labels(len(labels))):
-        wanted = "a number" if config.problem == "regression" else _list(labels)
+    has_new_head = checkpoint.head_name != head or serves_other_task(
+        checkpoint, head, config.problem
+    )
+    if has_new_head:
+        return
+    head_labels = checkpoint.config.labels
+    if head_labels not in (labels, unnamed_labels(len(labels))):
+        data_labels = "a number" if config.problem == "regression" else _list(labels)
         raise UsageError(
-            f"{reference} has a head for {_list(before)}, and the data has {wanted}",
+            f"{reference} has a head for {_list(head_labels)}, and the data has {data_labels}",
             f"--set init_from.new_modules=[{HEAD}] starts with a new head",
         )
 
@@ -105,4 +116,7 @@ def with_option_of_head(
 
 
 def _list(labels: Sequence[str]) -> str:
-    return ", ".join(labels[:4]) + (f", ... ({len(labels)} in all)" if len(labels) > 4 else "")
+    text = ", ".join(labels[:4])
+    if len(labels) > 4:
+        text += f", ... ({len(labels)} in all)"
+    return text

@@ -23,15 +23,15 @@ LONG = 64  # characters per kept token from which only the beginning of a text m
 class TokenizedRows(ExampleDataset):
     """Rows in memory, concatenated."""
 
-    # first token of each row, and the number of tokens, (rows + 1,), int64
+    # First token of each row, and the number of tokens, (rows + 1,), int64.
     starts: NDArray[np.int64]
-    # name of an input or label -> one value per token, (tokens, ...)
+    # Name of an input or label -> one value per token, (tokens, ...).
     arrays: Mapping[str, NDArray[Any]]
     values: Mapping[str, NDArray[Any]]  # name -> a value of each row, (rows, ...)
-    # loss -> number, or sum of weights, of the values that each row contributes, (rows,)
+    # Loss -> number, or sum of weights, of the values that each row contributes, (rows,).
     counts: Mapping[str, NDArray[Any]]
     truncated: int = 0  # number of texts that were truncated
-    # further sequences with lengths of their own, such as targets; only ``starts`` and ``arrays``
+    # Further sequences with lengths of their own, such as targets; only ``starts`` and ``arrays``.
     others: "tuple[TokenizedTexts, ...]" = ()
 
     def __len__(self) -> int:
@@ -48,15 +48,15 @@ class TokenizedRows(ExampleDataset):
     @override
     def example(self, index: int, rng: np.random.Generator) -> Example:
         sequences: tuple[TokenizedRows | TokenizedTexts, ...] = (self, *self.others)
-        return Example(
-            {
-                name: array[sequence.starts[index] : sequence.starts[index + 1]]
-                for sequence in sequences
-                for name, array in sequence.arrays.items()
-            },
-            {name: values[index] for name, values in self.values.items()},
-            counts={term: counts[index].item() for term, counts in self.counts.items()},
-        )
+        arrays = {}
+        for sequence in sequences:
+            start = sequence.starts[index]
+            end = sequence.starts[index + 1]
+            for name, array in sequence.arrays.items():
+                arrays[name] = array[start:end]
+        values = {name: array[index] for name, array in self.values.items()}
+        counts = {term: array[index].item() for term, array in self.counts.items()}
+        return Example(arrays, values, counts=counts)
 
 
 @dataclass(frozen=True)
@@ -77,27 +77,36 @@ def tokenize(
     locations: Sequence[str],
     read: Callable[[int, Encoded], None] | None = None,
 ) -> TokenizedTexts:
-    """Tokenize texts or pairs of texts; ``inputs`` has the name of the ids first."""
-    # ``read`` is called with the index and the encoding of each text, including its offsets.
-    types = "token_type_ids" in inputs
+    """Tokenize texts or pairs of texts.
+
+    Args:
+        texts: the texts.
+        tokenizer: the tokenizer.
+        inputs: names of the model's inputs, the ids first.
+        max_tokens: length at which texts are cut.
+        locations: where each text is from, for errors.
+        read: called with the index and the encoding of each text, including its offsets.
+    """
+    has_types = "token_type_ids" in inputs
     truncated = 0
     lengths = []
     ids = list[NDArray[Any]]()
-    kinds = list[NDArray[Any]]()
+    type_ids = list[NDArray[Any]]()
     for start, chunk in chunks(texts):
         encoded = _encode(chunk, tokenizer, max_tokens, offsets=read is not None)
         lengths += [len(text.ids) for text in encoded]
         truncated += sum(text.truncated > 0 for text in encoded)
-        ids += [np.array([token for text in encoded for token in text.ids], np.int32)]
+        ids.append(np.array([token for text in encoded for token in text.ids], np.int32))
         if read is not None:
             for number, text in enumerate(encoded, start):
                 read(number, text)
-        if types:
-            kinds += [np.array([kind for text in encoded for kind in text.type_ids], np.int8)]
+        if has_types:
+            chunk_types = [type_id for text in encoded for type_id in text.type_ids]
+            type_ids.append(np.array(chunk_types, np.int8))
     require_tokens(lengths, locations)
     arrays = {inputs[0]: np.concatenate(ids)}
-    if types and any(part.any() for part in kinds):
-        arrays["token_type_ids"] = np.concatenate(kinds)
+    if has_types and any(part.any() for part in type_ids):
+        arrays["token_type_ids"] = np.concatenate(type_ids)
     return TokenizedTexts(np.cumsum([0, *lengths]), arrays, truncated)
 
 
@@ -125,23 +134,22 @@ def _encode(
     if parts == texts or not tokenizer.splits_at_spaces:
         return tokenizer.encode(texts, max_tokens=max_tokens, offsets=offsets)
     encoded = tokenizer.encode(parts, max_tokens=max_tokens, offsets=offsets)
-    return [
-        # the end of a beginning may be tokenized differently, so it must have twice the tokens
-        tokenizer.encode([text], max_tokens=max_tokens, offsets=offsets)[0]
-        if part != text and short.truncated < max_tokens
-        else short
-        for text, part, short in zip(texts, parts, encoded, strict=True)
-    ]
+    for number, (text, part) in enumerate(zip(texts, parts, strict=True)):
+        # The end of a beginning may be tokenized differently, so it must have twice the tokens.
+        if part != text and encoded[number].truncated < max_tokens:
+            (encoded[number],) = tokenizer.encode([text], max_tokens=max_tokens, offsets=offsets)
+    return encoded
 
 
 def _beginning(text: Text, size: int) -> Text:
     """Return the first words of a text of more than twice a size; of a pair, both texts."""
     if not isinstance(text, str) or len(text) <= 2 * size:
         return text
-    end = size
-    while (end := text.rfind(" ", 1, end)) > 0:
+    end = text.rfind(" ", 1, size)
+    while end > 0:
         if text[end - 1].isalnum() and text[end + 1].isalnum():
             return text[:end]
+        end = text.rfind(" ", 1, end)
     return text
 
 

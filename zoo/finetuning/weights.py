@@ -28,55 +28,55 @@ def load_backbone(
     reinit_layers: int,
     announce: bool,
 ) -> InitRecord:
-    """Load a checkpoint into a model whose head may be new; return which parameters stay new."""
-    # The highest ``reinit_layers`` layers and the modules named in ``new_modules`` keep their new
-    # weights.
+    """Load a checkpoint into a model whose head may be new; return which parameters stay new.
+
+    The highest ``reinit_layers`` layers and the modules named in ``new_modules`` keep their new
+    weights.
+    """
     checkpoint = init.checkpoints["model"]
     reference = init.init_config.model
     model = network.module
-    filled = dict[int, Tensor]()
-    skip = new_modules(init, network, reinit_layers)
-    before = checkpoint.config.vocab_size
-    size = network.config.vocab_size
-    unused = copy_weights(
-        reference, checkpoint, network, filled, skip=skip, new_rows=max(0, size - before)
+    loaded = dict[int, Tensor]()
+    skipped_modules = new_modules(init, network, reinit_layers)
+    new_rows = max(0, network.config.vocab_size - checkpoint.config.vocab_size)
+    unused_names = copy_weights(
+        reference, checkpoint, network, loaded, skip=skipped_modules, new_rows=new_rows
     )
-    missing = MissingWeights(model, filled, [])
-    # what the bare backbone lacks, or need not have, may be absent
+    missing_weights = MissingWeights(model, loaded, [])
+    # Weights that the bare backbone lacks, or need not have, may be absent.
     backbone = family.weights(network.config, "none").entries()
-    required = {entry.target for entry in backbone if not entry.optional}
-    optional = {
-        entry.target for entry in family.weights(network.config, network.head).entries()
-    } - required
-    new = [
-        name
-        for name in missing.names
-        if name in optional or any(name.startswith(f"{part}.") for part in skip)
-    ]
-    missing.validate(new, reference, f"the head {network.head}")
+    required_names = {entry.target for entry in backbone if not entry.optional}
+    full_model = family.weights(network.config, network.head).entries()
+    optional_names = {entry.target for entry in full_model} - required_names
+    skipped_prefixes = tuple(f"{module}." for module in skipped_modules)
+    new_names = []
+    for name in missing_weights.names:
+        if name in optional_names or name.startswith(skipped_prefixes):
+            new_names.append(name)
+    missing_weights.validate(new_names, reference, f"the head {network.head}")
     if announce:
-        if new:
+        if new_names:
             state = model.state_dict()
-            modules = ", ".join(missing.modules(new))
-            count = sum(state[name].numel() for name in new)
+            modules = ", ".join(missing_weights.modules(new_names))
+            count = sum(state[name].numel() for name in new_names)
             LOG.info("new weights: %s (%s)", modules, f"{count:,}")
         else:
             LOG.info("all weights come from %s", reference)
-        if unused:
-            used = {entry.target for entry in checkpoint.weights.entries()}.difference(unused)
-            parts = ", ".join(outermost_parts(unused, used))
+        if unused_names:
+            names = {entry.target for entry in checkpoint.weights.entries()}
+            parts = ", ".join(outermost_parts(unused_names, names.difference(unused_names)))
             LOG.info(
                 "not used of %s, with the head %s: %s", reference, describe_head(checkpoint), parts
             )
-        if size > before:
-            LOG.info("new embeddings of %s tokens, which %s lacks", size - before, reference)
-    record = ModelRecord.from_checkpoint(reference, checkpoint, unused)
+        if new_rows:
+            LOG.info("new embeddings of %s tokens, which %s lacks", new_rows, reference)
+    record = ModelRecord.from_checkpoint(reference, checkpoint, unused_names)
     return InitRecord(
         config=msgspec.to_builtins(init.config),
         tokenizer=None if init.tokenizer is None else init.tokenizer.info,
         generation=dict(init.generation),
         models={"model": record},
-        new_parameters=new,
+        new_parameters=new_names,
     )
 
 
@@ -98,17 +98,19 @@ def _require_layers(
             f"{count} layers cannot {change}: the model has {deepest}", f"set a lower {setting}"
         )
 
-    def are_apart(number: int) -> bool:
-        return all(
-            stack.can_split_at(number if lowest else max(0, len(stack.order) - number))
-            for stack in all_stacks
-        )
+    def can_split(number: int) -> bool:
+        """Return whether so many layers share no weights with the others, in any stack."""
+        for stack in all_stacks:
+            position = number if lowest else max(0, len(stack.order) - number)
+            if not stack.can_split_at(position):
+                return False
+        return True
 
-    if not are_apart(count):
-        possible = " or ".join(str(k) for k in range(1, deepest + 1) if are_apart(k))
+    if not can_split(count):
+        possible_counts = [str(number) for number in range(1, deepest + 1) if can_split(number)]
         raise UsageError(
             f"{count} layers cannot {change}: they share their weights with others",
-            f"set {setting} to {possible}, or leave it out",
+            f"set {setting} to {' or '.join(possible_counts)}, or leave it out",
         )
 
 
@@ -120,18 +122,25 @@ def highest_layers(model: nn.Module, count: int) -> list[str]:
     _require_layers(
         all_stacks, count, lowest=False, change="get new weights", setting="reinit_layers"
     )
-    return [*(name for stack in all_stacks for name in stack.at(slice(-count, None))), "pooler"]
+    names: list[str] = []
+    for stack in all_stacks:
+        names += stack.at(slice(-count, None))
+    return [*names, "pooler"]
 
 
 def freeze_lowest(model: nn.Module, count: int) -> None:
-    """Exclude the lowest layers of each stack, and all below them, from training; 0 for none."""
-    # Below them are the embeddings, and what all layers read, such as relative positions.
+    """Exclude the lowest layers of each stack, and all below them, from training; 0 for none.
+
+    Below them are the embeddings, and what all layers read, such as relative positions.
+    """
     if not count:
         return
     all_stacks = list(stacks(model))
     _require_layers(all_stacks, count, lowest=True, change="be frozen", setting="--freeze")
-    layers = [name for stack in all_stacks for name in stack.at(slice(count))]
-    frozen = tuple(f"{name}." for name in (*modules_below_layers(model), *layers))
+    frozen_modules = list(modules_below_layers(model))
+    for stack in all_stacks:
+        frozen_modules += stack.at(slice(count))
+    frozen_prefixes = tuple(f"{name}." for name in frozen_modules)
     for name, parameter in model.named_parameters():
-        if name.startswith(frozen):
+        if name.startswith(frozen_prefixes):
             parameter.requires_grad_(False)

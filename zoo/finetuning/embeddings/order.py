@@ -10,19 +10,24 @@ from zoo.finetuning.embeddings.data import TextGroup
 from zoo.finetuning.order import ProportionalMixture, Rows
 from zoo.overrides import override
 
-EXCHANGED = 100  # batches in which a place for the last rows of an epoch is sought
+EXCHANGED_BATCHES = 100  # batches in which a place for the last rows of an epoch is sought
 
 
 class NoDuplicatesOrder(ProportionalMixture):
-    """Order in which no batch has a text twice, as far as the data allows."""
+    """Order in which no batch has a text twice, as far as the data allows.
 
-    # A row with a text of the batch waits for the next one (``NoDuplicatesBatchSampler`` of
-    # sentence-transformers). Epochs consist of whole batches: rows that remain begin the next one.
-    # Equal texts have equal numbers in ``texts``, (rows, columns).
+    A row with a text of the batch waits for the next one (``NoDuplicatesBatchSampler`` of
+    sentence-transformers). Epochs consist of full batches: rows that remain begin the next one.
+
+    Args:
+        texts: numbers of the texts, (rows, columns); equal texts have equal numbers.
+        batch_size: rows of a batch.
+        seed: the seed of the order.
+    """
 
     def __init__(self, texts: NDArray[np.int64], batch_size: int, seed: int) -> None:
-        whole = len(texts) // batch_size * batch_size
-        super().__init__(np.zeros(len(texts), np.int64), whole, seed)
+        epoch_rows = len(texts) // batch_size * batch_size
+        super().__init__(np.zeros(len(texts), np.int64), epoch_rows, seed)
         self.batch_size = batch_size
         self.texts = [frozenset(row) for row in texts.tolist()]
 
@@ -30,8 +35,12 @@ class NoDuplicatesOrder(ProportionalMixture):
         """Return the number of rows of an epoch with a text of another row of their batch."""
         count = 0
         for batch in self.epoch(epoch).reshape(-1, self.batch_size).tolist():
-            times = Counter(text for row in batch for text in self.texts[row])
-            count += sum(any(times[text] > 1 for text in self.texts[row]) for row in batch)
+            text_counts = Counter[int]()
+            for row in batch:
+                text_counts.update(self.texts[row])
+            for row in batch:
+                if any(text_counts[text] > 1 for text in self.texts[row]):
+                    count += 1
         return count
 
     @override
@@ -40,7 +49,7 @@ class NoDuplicatesOrder(ProportionalMixture):
         batches = list[list[int]]()
         while waiting:
             batch = list[int]()
-            passed = list[int]()
+            skipped_rows = list[int]()
             texts = set[int]()
             while waiting and len(batch) < self.batch_size:
                 row = waiting.popleft()
@@ -48,12 +57,13 @@ class NoDuplicatesOrder(ProportionalMixture):
                     batch.append(row)
                     texts |= self.texts[row]
                 else:
-                    passed.append(row)
-            missing = self.batch_size - len(batch)
+                    skipped_rows.append(row)
+            missing_count = self.batch_size - len(batch)
             batches.append(batch)
-            for row in passed[:missing]:  # no later row fits
-                batch.append(self._exchange(row, batch, batches[-EXCHANGED:-1]))
-            waiting.extendleft(reversed(passed[missing:]))
+            # The batch is only incomplete if no later row fits.
+            for row in skipped_rows[:missing_count]:
+                batch.append(self._exchange(row, batch, batches[-EXCHANGED_BATCHES:-1]))
+            waiting.extendleft(reversed(skipped_rows[missing_count:]))
         return np.array(batches, np.int64).ravel()
 
     def _fits(self, row: int, batch: Sequence[int]) -> bool:
@@ -61,11 +71,11 @@ class NoDuplicatesOrder(ProportionalMixture):
 
     def _exchange(self, row: int, batch: list[int], earlier: list[list[int]]) -> int:
         """Swap a row with one of an earlier batch so that both fit; return the row if none does."""
-        for other in reversed(earlier):
-            if self._fits(row, other):
-                for place, candidate in enumerate(other):
+        for earlier_batch in reversed(earlier):
+            if self._fits(row, earlier_batch):
+                for place, candidate in enumerate(earlier_batch):
                     if self._fits(candidate, batch):
-                        other[place] = row
+                        earlier_batch[place] = row
                         return candidate
         return row
 
@@ -73,6 +83,7 @@ class NoDuplicatesOrder(ProportionalMixture):
 def text_numbers(samples: Sequence[TextGroup]) -> Rows:
     """Number the texts, equal texts alike, (rows, columns)."""
     numbers: dict[str, int] = {}
-    return np.array(
-        [[numbers.setdefault(text, len(numbers)) for text in s.texts] for s in samples], np.int64
-    )
+    rows = []
+    for sample in samples:
+        rows.append([numbers.setdefault(text, len(numbers)) for text in sample.texts])
+    return np.array(rows, np.int64)

@@ -16,15 +16,17 @@ COLUMNS = ("paradigm", "good", "bad")
 
 
 class MinimalPairs(LikelihoodEvaluation):
-    """Accuracy over pairs of an acceptable and an unacceptable sentence; ties count a half."""
+    """Accuracy over pairs of an acceptable and an unacceptable sentence; ties count a half.
 
-    # Warstadt et al. 2020 (arXiv:1912.00582, BLiMP): a pair is correct if the acceptable sentence
-    # has the higher log-likelihood. Masked language models are compared by pseudo-log-likelihood
-    # (Salazar et al. 2020, arXiv:1910.14659), replaced-token detectors by the log-probability that
-    # tokens are original.
+    Warstadt et al. 2020 (arXiv:1912.00582, BLiMP): a pair is correct if the acceptable sentence has
+    the higher log-likelihood. Masked language models are compared by pseudo-log-likelihood (Salazar
+    et al. 2020, arXiv:1910.14659), replaced-token detectors by the log-probability that tokens are
+    original.
 
-    # The table has the columns ``paradigm``, ``good`` and ``bad``. ``accuracy`` is over all pairs,
-    # and ``paradigms`` has the accuracy of each.
+    The table has the columns ``paradigm``, ``good`` and ``bad``. ``accuracy`` is over all pairs,
+    and ``paradigms`` has the accuracy of each.
+    """
+
     name: ClassVar[str] = "minimal-pairs"
 
     @override
@@ -37,28 +39,34 @@ class MinimalPairs(LikelihoodEvaluation):
             lambda row: Reviewed([row.values["good"], row.values["bad"]], None),
         )
         pairs = [row.values for row in rows]
-        good, bad = (self._scores([row[name] for row in pairs]) for name in ("good", "bad"))
-        points: dict[str, list[float]] = {}
-        scores = self.observed(rows, zip(good, bad, strict=True), _prediction)
-        for row, (first, second) in zip(pairs, scores, strict=True):
-            point = 0.5 if first == second else float(first > second)
-            points.setdefault(row["paradigm"], []).append(point)
-        every = [point for group in points.values() for point in group]
-        accuracy = sum(every) / len(every)
-        return Result(
-            {
-                "accuracy": accuracy,
-                "standard_error": binomial_error(accuracy, len(every)),
-                "pairs": len(every),
-            },
-            {"paradigms": {name: sum(group) / len(group) for name, group in points.items()}},
-        )
+        good_scores = self._scores([row["good"] for row in pairs])
+        bad_scores = self._scores([row["bad"] for row in pairs])
+        paradigm_points: dict[str, list[float]] = {}
+        scores = self.observed(rows, zip(good_scores, bad_scores, strict=True), _prediction)
+        for row, (good_score, bad_score) in zip(pairs, scores, strict=True):
+            point = 0.5 if good_score == bad_score else float(good_score > bad_score)
+            paradigm_points.setdefault(row["paradigm"], []).append(point)
+        paradigms = {}
+        total = 0.0
+        for name, points in paradigm_points.items():
+            paradigms[name] = sum(points) / len(points)
+            total += sum(points)
+        accuracy = total / len(pairs)
+        metrics = {
+            "accuracy": accuracy,
+            "standard_error": binomial_error(accuracy, len(pairs)),
+            "pairs": len(pairs),
+        }
+        return Result(metrics, {"paradigms": paradigms})
 
     @classmethod
     @override
     def mistake(cls, row: Prediction) -> float | None:
         """Return by how much the unacceptable sentence is preferred, in nats."""
-        return None if row["correct"] else -row["margin"]
+        if row["correct"]:
+            return None
+        margin: float = row["margin"]
+        return -margin
 
     def _scores(self, sentences: list[str]) -> list[float]:
         encoded = self.scorer.tokenizer.encode(sentences, max_tokens=None, offsets=False)
@@ -84,9 +92,9 @@ def _prediction(row: Row, scores: tuple[float, float]) -> Prediction:
 
 
 def _require_both(row: Row) -> None:
-    missing = [name for name in ("good", "bad") if not row.values[name].strip()]
-    if missing:
-        raise RowError(
-            f"{row.location}: a pair of {row.values['paradigm']!r} lacks the sentence {missing[0]}",
-            "give both sentences",
-        )
+    for name in ("good", "bad"):
+        if not row.values[name].strip():
+            raise RowError(
+                f"{row.location}: a pair of {row.values['paradigm']!r} lacks the sentence {name}",
+                "give both sentences",
+            )

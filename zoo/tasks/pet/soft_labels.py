@@ -64,9 +64,9 @@ def write_soft_labels(
     LOG.info("labelling %s texts by %s models", f"{len(records):,}", len(models))
     checkpoints = {name: resolve_checkpoint(str(model)) for name, (model, _) in models.items()}
     words = resolve_label_words(options.label_words)
-    scored = {}
+    model_scores = []
     for name, (_, template) in models.items():
-        scored[name] = label_scores(checkpoints[name], records, template, words, device)
+        model_scores.append(label_scores(checkpoints[name], records, template, words, device))
     if options.weighting == "uniform":
         weights = dict.fromkeys(models, 1.0)
     else:
@@ -74,30 +74,31 @@ def write_soft_labels(
         weights = {name: accuracies[template] for name, (_, template) in models.items()}
         if not any(weights.values()):
             weights = dict.fromkeys(models, 1.0)
-    scores = combined_scores(list(scored.values()), list(weights.values()))
+    scores = combined_scores(model_scores, list(weights.values()))
     probabilities = softmax(scores / options.temperature)
-    lines = [
-        {
-            columns.text: record.text,
-            **({} if columns.pair is None else {columns.pair: record.pair}),
-            columns.label: dict(zip(words, row, strict=True)),
-        }
-        for record, row in zip(records, probabilities.tolist(), strict=True)
-    ]
-    best = np.bincount(probabilities.argmax(-1), minlength=len(words)).tolist()
-    LOG.info("soft labels: %s", ", ".join(f"{n:,} {k}" for k, n in zip(words, best, strict=True)))
-    record = SoftLabelsRecord(
+    lines = []
+    for record, text_probabilities in zip(records, probabilities.tolist(), strict=True):
+        row: dict[str, Any] = {columns.text: record.text}
+        if columns.pair is not None:
+            row[columns.pair] = record.pair
+        row[columns.label] = dict(zip(words, text_probabilities, strict=True))
+        lines.append(msgspec.json.encode(row) + b"\n")
+    label_counts = np.bincount(probabilities.argmax(-1), minlength=len(words)).tolist()
+    summary = [f"{count:,} {label}" for label, count in zip(words, label_counts, strict=True)]
+    LOG.info("soft labels: %s", ", ".join(summary))
+    digests = {}
+    for name, checkpoint in checkpoints.items():
+        files = checkpoint.manifest.files.items()
+        digests[name] = {file: digest.blake3 for file, digest in files}
+    soft_labels_record = SoftLabelsRecord(
         weights=weights,
-        models={
-            name: {file: digest.blake3 for file, digest in found.manifest.files.items()}
-            for name, found in checkpoints.items()
-        },
+        models=digests,
         temperature=options.temperature,
         texts=len(records),
     )
     with atomic_directory(path) as staging:
-        (staging / TRAIN).write_bytes(b"".join(msgspec.json.encode(x) + b"\n" for x in lines))
-        (staging / RECORD).write_bytes(encode_json(record))
+        (staging / TRAIN).write_bytes(b"".join(lines))
+        (staging / RECORD).write_bytes(encode_json(soft_labels_record))
 
 
 def label_scores(
@@ -107,8 +108,10 @@ def label_scores(
     words: Mapping[str, str],
     device: str,
 ) -> "NDArray[np.float64]":
-    """Return the log-probabilities of the label words, (texts, labels)."""
-    # They are the words' logits up to a constant of each text, which the softmax over labels drops.
+    """Return the log-probabilities of the label words, (texts, labels).
+
+    They are the words' logits up to a constant of each text, which the softmax over labels drops.
+    """
     import numpy as np
 
     session = load_session(checkpoint, "cuda" if device.startswith("cuda") else "cpu")

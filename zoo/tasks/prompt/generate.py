@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import UsageError
@@ -15,15 +15,19 @@ if TYPE_CHECKING:
     from zoo.inference.generation.task import GenerationTask
     from zoo.tokenizers import TextTokenizer
 
-TEMPERATURE = 0.7  # of self-consistency, arXiv:2203.11171, section 3.1
+TEMPERATURE = 0.7  # temperature of self-consistency, arXiv:2203.11171, section 3.1
 
 
 class AnswerGenerator:
-    """Generates answers to prompts."""
+    """Generates answers to prompts.
 
-    # words: label -> its word, with which an answer begins; empty for answers of any kind
-    # answer: regular expression whose first group, or whole match, is the answer; the last match in
-    # a text counts. ``None`` for the first line.
+    Args:
+        task: the task that generates texts.
+        words: label -> the word with which an answer begins; empty for answers of any kind.
+        answer: regular expression whose first group, or full match, is the answer; the last match
+            in a text counts. ``None`` for the first line.
+        vote: whether the most frequent answer of several texts is the result.
+    """
 
     def __init__(
         self,
@@ -48,18 +52,27 @@ class AnswerGenerator:
 
     def results(self, records: Iterable[TextExample]) -> Iterator[dict[str, Any]]:
         """Yield the result of each prompt."""
-        for _, added in self.task.stream(records):
-            sequences = added.get("sequences") or [added]
+        for _, generated in self.task.stream(records):
+            sequences = generated.get("sequences") or [generated]
             texts = [sequence["generated"] for sequence in sequences]
             answers = [self.find(text) for text in texts]
-            if not self.vote:
-                several = {"samples": answers} if len(texts) > 1 else {}
-                yield {self.key: answers[0], "generated": texts[0], **several}
+            if self.vote:
+                yield self._vote(texts, answers)
                 continue
-            votes = Counter(answer for answer in answers if answer is not None)
-            best = votes.most_common(1)[0][0] if votes else None  # of equal ones the first
-            first = answers.index(best)
-            yield {self.key: best, "generated": texts[first], "votes": dict(votes.most_common())}
+            result: dict[str, Any] = {self.key: answers[0], "generated": texts[0]}
+            if len(texts) > 1:
+                result["samples"] = answers
+            yield result
+
+    def _vote(self, texts: Sequence[str], answers: Sequence[str | None]) -> dict[str, Any]:
+        """Return the most frequent answer, the first of several, with its first text."""
+        votes = Counter(answer for answer in answers if answer is not None)
+        ranking = votes.most_common()
+        best = None
+        if ranking:
+            best, _ = ranking[0]
+        text = texts[answers.index(best)]
+        return {self.key: best, "generated": text, "votes": dict(ranking)}
 
     def find(self, text: str) -> str | None:
         """Return the answer in a generated text, or ``None``."""
@@ -68,8 +81,13 @@ class AnswerGenerator:
         if self.pattern is None:
             return text.strip().partition("\n")[0].strip() or None
         matches = list(self.pattern.finditer(text))
-        answer = matches[-1].group(min(self.pattern.groups, 1)) if matches else None
-        return (answer or "").strip() or None
+        if not matches:
+            return None
+        answer = matches[-1].group(min(self.pattern.groups, 1))
+        # A group that takes no part in a match is ``None``.
+        if answer is None:
+            return None
+        return answer.strip() or None
 
 
 def generation_task(
@@ -85,9 +103,9 @@ def generation_task(
     from zoo.tasks.causal_lm.predict import Generate
     from zoo.tasks.seq2seq.predict import Seq2SeqGeneration
 
-    kind = Seq2SeqGeneration if "seq2seq" in checkpoint.head.tasks else Generate
-    given = {name: value for name, value in settings.items() if value is not None}
+    task_class = Seq2SeqGeneration if "seq2seq" in checkpoint.head.tasks else Generate
+    options = {name: value for name, value in settings.items() if value is not None}
     if samples is not None:
-        sampling = {"do_sample": True, "num_return_sequences": samples, "seed": seed}
-        given = {"temperature": TEMPERATURE, **given, **sampling}
-    return kind(checkpoint, session, tokenizer, **given)
+        options.setdefault("temperature", TEMPERATURE)
+        options.update(do_sample=True, num_return_sequences=samples, seed=seed)
+    return task_class(checkpoint, session, tokenizer, **options)

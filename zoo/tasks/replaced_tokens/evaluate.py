@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 
 class ReplacedTokens(LikelihoodEvaluation):
-    """Area under the ROC curve of a replaced-token detector, over rows of documents."""
+    """Area under the ROC curve of a replaced-token detector, over rows of documents.
 
-    # Documents are cut into rows of ``max_seq_len`` tokens with special ones; a shorter rest is
-    # left out. ``accuracy`` has the threshold 1/2.
+    Documents are cut into rows of ``max_seq_len`` tokens with special ones; a shorter remainder is
+    left out. ``accuracy`` has the threshold 1/2.
+    """
 
     name: ClassVar[str] = "replaced-tokens"
     scorers: ClassVar[tuple[type[Scorer], ...]] = (DiscriminatorScorer,)
@@ -139,12 +140,12 @@ class ReplacedTokens(LikelihoodEvaluation):
             inner = np.flatnonzero(~special)
             if not len(inner):
                 continue
-            before = ids[: inner[0]]
-            after = ids[inner[-1] + 1 :]
-            width = self.max_seq_len - len(before) - len(after)
-            positions = np.arange(width) + len(before)
+            leading_ids = ids[: inner[0]]
+            trailing_ids = ids[inner[-1] + 1 :]
+            width = self.max_seq_len - len(leading_ids) - len(trailing_ids)
+            positions = np.arange(width) + len(leading_ids)
             for start in range(inner[0], inner[-1] + 2 - width, max(width, 1)):
-                row = np.concatenate([before, ids[start : start + width], after])
+                row = np.concatenate([leading_ids, ids[start : start + width], trailing_ids])
                 yield ScoredRow(row, (), positions, row[positions].copy(), 0)
 
 
@@ -155,13 +156,19 @@ def replace_tokens(
     fraction: float,
     rng: "np.random.Generator",
 ) -> "NDArray[np.bool_]":
-    """Replace a fraction of a row's tokens in place; return which positions, (positions,)."""
-    # A discriminator's own generator decides how hard its replacements are. Here replacements only
-    # depend on the text and a seed, so that discriminators can be compared. Since tokens are drawn
-    # by their frequency in the text, knowing frequencies gives an area of 0.5.
-    #
-    # At least one is replaced, each by a different token, drawn from two or more, (n,), by their
-    # cumulative probabilities, (n,).
+    """Replace a fraction of a row's tokens in place; return which positions, (positions,).
+
+    A discriminator's own generator decides how hard its replacements are. Here replacements only
+    depend on the text and a seed, so that discriminators can be compared. Since tokens are drawn
+    by their frequency in the text, knowing frequencies gives an area of 0.5.
+
+    Args:
+        row: the row.
+        tokens: two tokens or more, (n,), from which replacements are drawn.
+        cumulative: their cumulative probabilities, (n,).
+        fraction: share of the row's tokens; at least one is replaced, by a different token.
+        rng: draws the positions and the tokens.
+    """
     import numpy as np
 
     replaced: NDArray[np.bool_] = np.zeros(len(row.positions), bool)

@@ -26,12 +26,13 @@ NAMES = (*RANKED[:3], "accuracy")
 
 
 class RerankerEvaluation(Evaluation):
-    """NDCG, MRR and MAP of the texts of each query, by cross-encoders and encoders."""
+    """NDCG, MRR and MAP of the texts of each query, by cross-encoders and encoders.
 
-    # A row has a query, a text and its grade, where rows of one query belong together; or lists of
-    # texts and grades; or relevant texts, and texts that are not in columns of negatives. Queries
-    # without a relevant text are left out. See ``ranking_scores`` for the metrics and ties.
-    # Intervals are over queries; ``limit`` is a number of queries.
+    A row has a query, a text and its grade, where rows of one query belong together; or lists of
+    texts and grades; or relevant texts, and in columns of negatives texts that are not relevant.
+    Queries without a relevant text are left out. See ``ranking_scores`` for the metrics and ties.
+    Intervals are over queries; ``limit`` is a number of queries.
+    """
 
     name: ClassVar[str] = "reranker"
 
@@ -84,12 +85,11 @@ class RerankerEvaluation(Evaluation):
 
         label = self.label
         if label is None and not self.negatives:
-            names = column_names(expand_paths(list(files))[0])
-            label = LABEL if LABEL in names else None
-            if label is None:
+            if LABEL not in column_names(expand_paths(list(files))[0]):
                 raise UsageError(
                     "the texts have no grades", "name their column with --label, or give --negative"
                 )
+            label = LABEL
         columns = ListColumns(self.text, self.pair, label, self.negatives)
         samples = self.samples(
             lambda problems: read_lists(files, columns, problems, grouped=True), review_list
@@ -98,14 +98,15 @@ class RerankerEvaluation(Evaluation):
         ranked = [item for item in lists if max(item.labels) > 0]
         if not ranked:
             raise UsageError("no query has a relevant text", "give a grade over 0 to some")
-        if left := len(lists) - len(ranked):
-            self.warn([f"{left:,} queries have no relevant text, and are left out"])
+        unanswered = len(lists) - len(ranked)
+        if unanswered:
+            self.warn([f"{unanswered:,} queries have no relevant text, and are left out"])
         rows = self.ranker.rank([item.text for item in ranked], [item.documents for item in ranked])
         grades = [dict(enumerate(item.labels)) for item in ranked]
         table = ranking_scores(self.observed(ranked, rows, ranked_row), grades)
 
-        def metrics(chosen: "NDArray[np.integer[Any]]") -> dict[str, float]:
-            means = dict(zip(RANKING_NAMES, table[chosen].mean(0).tolist(), strict=True))
+        def metrics(drawn_rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
+            means = dict(zip(RANKING_NAMES, table[drawn_rows].mean(0).tolist(), strict=True))
             return {name: means[name] for name in NAMES}
 
         values = metrics(np.arange(len(table)))

@@ -38,8 +38,8 @@ PART = re.compile(r"params_(\d{1,4})\.npy")
 DTYPES = {STORAGE[code]: code for code in ("F16", "F32", "F64")}
 MAGIC = b"\x93NUMPY"
 LENGTHS = {b"\1\0": "<H", b"\2\0": "<I"}  # version -> struct format of the header's length
-MAX_HEADER = 1 << 10
-# as numpy writes it; Python 2 writes a long integer
+MAX_HEADER_BYTES = 1 << 10
+# The header as numpy writes it; Python 2 writes a long integer.
 HEADER = re.compile(
     r"\{'descr': '(<f[248])', 'fortran_order': (?:True|False), 'shape': \((\d{1,18})L?,\),? ?\}\s*"
 )
@@ -54,7 +54,11 @@ class Npy(Format):
     @override
     def find(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return the list of shapes, then the parts by number."""
-        parts = {int(match[1]): name for name in names if (match := PART.fullmatch(name))}
+        parts = {}
+        for name in names:
+            match = PART.fullmatch(name)
+            if match is not None:
+                parts[int(match[1])] = name
         if SHAPES not in names or not parts:
             return ()
         return (SHAPES, *(parts[number] for number in sorted(parts)))
@@ -69,8 +73,9 @@ class NpyReader(TensorReader):
 
     def __init__(self, shapes: Path, parts: Sequence[Path]) -> None:
         self.files = (shapes, *parts)
-        listed = read_json(shapes, max_bytes=MAX_SHAPES_BYTES)
-        if not isinstance(listed, list) or not listed or not all(map(_is_shape, listed)):
+        shape_list = read_json(shapes, max_bytes=MAX_SHAPES_BYTES)
+        is_shape_list = isinstance(shape_list, list) and bool(shape_list)
+        if not is_shape_list or not all(map(_is_shape, shape_list)):
             raise VerificationError(f"{shapes} is not a list of shapes", "fetch it again")
         for number, path in enumerate(parts):
             if path.name != f"params_{number}.npy":
@@ -82,14 +87,14 @@ class NpyReader(TensorReader):
         (code,) = dtypes
         self.tensors: Mapping[str, TensorInfo] = {
             str(number): TensorInfo(DTYPES[code], tuple(shape))
-            for number, shape in enumerate(listed)
+            for number, shape in enumerate(shape_list)
         }
         self._joined: dict[str, ScratchFile] = {}
-        self._ends = list(accumulate(math.prod(shape) for shape in listed))
-        held = sum(part.length for part in self._parts)
-        if held != self._ends[-1]:
+        self._ends = list(accumulate(math.prod(shape) for shape in shape_list))
+        total = sum(part.length for part in self._parts)
+        if total != self._ends[-1]:
             raise VerificationError(
-                f"{shapes} lists {self._ends[-1]} numbers, and the parts hold {held}",
+                f"{shapes} lists {self._ends[-1]} numbers, and the parts hold {total}",
                 "a part is missing, or belongs to another checkpoint",
             )
 
@@ -168,7 +173,7 @@ def _read_header(file: BinaryIO) -> tuple[str, int]:
         raise ValueError("it does not begin as .npy files do")
     raw = file.read(struct.calcsize(length_format))
     (length,) = struct.unpack(length_format, raw.ljust(struct.calcsize(length_format), b"\0"))
-    if length > MAX_HEADER:
+    if length > MAX_HEADER_BYTES:
         raise ValueError(f"its header has {length:,} bytes")
     header = file.read(length).decode("latin-1")
     match = HEADER.fullmatch(header)

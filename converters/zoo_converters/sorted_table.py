@@ -17,31 +17,32 @@ from zoo.io.protobuf import varint
 from zoo.io.sizes import size_problem
 
 MAGIC = 0xDB4775248B80FB57
-FOOTER = 48
-TRAILER = struct.Struct("<BI")  # compression type, checksum
-PLAIN = 0
+FOOTER_BYTES = 48
+TRAILER = struct.Struct("<BI")  # The compression type and the checksum.
+UNCOMPRESSED = 0
 
-Checksum = Callable[[Any], int]  # CRC-32C of bytes or of a byte array
+Checksum = Callable[[Any], int]  # Computes the CRC-32C of bytes or of a byte array.
 
 
 def read_table(content: bytes, checksum: Checksum) -> Iterator[tuple[bytes, bytes]]:
     """Yield the keys and the values in order."""
-    if len(content) < FOOTER or content[-8:] != struct.pack("<Q", MAGIC):
+    if len(content) < FOOTER_BYTES or content[-8:] != struct.pack("<Q", MAGIC):
         raise ValueError("it does not end as a table does")
-    footer = content[-FOOTER:]
-    _, at = _handle(footer, 0)  # the meta index, which is empty
+    footer = content[-FOOTER_BYTES:]
+    _, at = _handle(footer, 0)  # The meta index is empty.
     index, _ = _handle(footer, at)
-    last: bytes | None = None
+    previous_key: bytes | None = None
     end = 0
     for _, value in _entries(_block(content, index, checksum)):
         handle, _ = _handle(value, 0)
-        if handle[0] < end:  # otherwise a small table could repeat a block a million times
+        offset, size = handle
+        if offset < end:  # Otherwise a small table could repeat a block a million times.
             raise ValueError("its blocks are not in order")
-        end = sum(handle)
+        end = offset + size
         for key, entry in _entries(_block(content, handle, checksum)):
-            if last is not None and key <= last:
+            if previous_key is not None and key <= previous_key:
                 raise ValueError("its keys are not in order")
-            last = key
+            previous_key = key
             yield key, entry
 
 
@@ -57,10 +58,10 @@ def _block(content: bytes, handle: tuple[int, int], checksum: Checksum) -> bytes
     end = offset + size + TRAILER.size
     if end > len(content):
         raise ValueError("a block extends past its end")
-    kind, stored = TRAILER.unpack(content[offset + size : end])
-    if checksum(content[offset : offset + size + 1]) != unmasked(stored):
+    compression, masked_checksum = TRAILER.unpack(content[offset + size : end])
+    if checksum(content[offset : offset + size + 1]) != unmasked(masked_checksum):
         raise ValueError("a block's checksum does not match")
-    if kind != PLAIN:
+    if compression != UNCOMPRESSED:
         raise ValueError("a block is compressed, which TensorFlow does not do")
     return content[offset : offset + size]
 

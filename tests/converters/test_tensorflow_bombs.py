@@ -11,7 +11,7 @@ from zoo.errors import VerificationError
 from zoo.io.crc32c import masked
 from zoo.io.protobuf import field
 from zoo.io.tensors.formats import TensorReader
-from zoo_converters.sorted_table import FOOTER, MAGIC
+from zoo_converters.sorted_table import FOOTER_BYTES, MAGIC
 from zoo_converters.tensorflow import TensorFlow
 
 DATA = bytes(64)
@@ -53,7 +53,7 @@ def table(data: bytes, times: int = 1) -> bytes:
     empty = block([])
     footer = varint(len(data)) + varint(len(empty) - 5)
     footer += varint(len(data) + len(empty)) + varint(len(index) - 5)
-    footer = footer.ljust(FOOTER - 8, b"\0") + MAGIC.to_bytes(8, "little")
+    footer = footer.ljust(FOOTER_BYTES - 8, b"\0") + MAGIC.to_bytes(8, "little")
     return data + empty + index + footer
 
 

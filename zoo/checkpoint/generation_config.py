@@ -100,14 +100,14 @@ class GenerationConfig:
             if value is None:
                 continue
             sequences = _sequences(name, value)
-            count = sum(map(len, sequences))
-            if count > MAX_GENERATION_IDS:
+            number = sum(map(len, sequences))
+            if number > MAX_GENERATION_IDS:
                 raise UsageError(
-                    f"{name} has {count:,} token ids", f"at most {MAX_GENERATION_IDS:,} are read"
+                    f"{name} has {number:,} token ids", f"at most {MAX_GENERATION_IDS:,} are read"
                 )
-            if [ids for ids in sequences if not ids or min(ids) < 0]:
+            if any(not ids or min(ids) < 0 for ids in sequences):
                 raise UsageError(f"{name} cannot be {shown(value)}", "ids of tokens are >= 0")
-        if [bias for _, bias in self.sequence_bias or () if math.isnan(bias) or bias == math.inf]:
+        if any(math.isnan(bias) or bias == math.inf for _, bias in self.sequence_bias or ()):
             raise UsageError("a bias of sequence_bias is NaN or infinite", "give a number")
         if min(self.longest, MAX_NEW_TOKENS) * self.num_beams > MAX_BEAM_TOKENS:
             raise UsageError(
@@ -118,13 +118,15 @@ class GenerationConfig:
             raise UsageError(
                 "length_penalty and early_stopping are for beams", "give num_beams as well"
             )
-        if self.do_sample is False and (given := self._sampling()):
-            raise UsageError(f"{given[0]} is for sampling", "set do_sample to true")
-        most = MAX_BEAMS if self.samples and self.num_beams == 1 else self.num_beams
-        if not 1 <= self.num_return_sequences <= most:
+        if self.do_sample is False and self._sampling():
+            raise UsageError(f"{self._sampling()[0]} is for sampling", "set do_sample to true")
+        max_sequences = self.num_beams
+        if self.samples and self.num_beams == 1:
+            max_sequences = MAX_BEAMS
+        if not 1 <= self.num_return_sequences <= max_sequences:
             raise UsageError(
                 f"num_return_sequences cannot be {self.num_return_sequences}",
-                f"it is from 1 to {most}: give as many beams, or sample",
+                f"it is from 1 to {max_sequences}: give as many beams, or sample",
             )
 
     def _check_ranges(self) -> None:
@@ -134,7 +136,7 @@ class GenerationConfig:
         def part(value: float | None, low: float = 0.0) -> bool:
             return value is None or low <= value <= 1
 
-        # a number up to this divides a length of MAX_NEW_TOKENS without overflow
+        # A number up to this divides a length of MAX_NEW_TOKENS without overflow.
         most = self.longest
         decay = self.exponential_decay_length_penalty or (0, 1.0)
         checks = [
@@ -170,12 +172,15 @@ class GenerationConfig:
                 raise UsageError(f"{name} cannot be {getattr(self, name)!r}", f"it is {range_}")
 
     def _sampling(self) -> list[str]:
+        """Return the settings of sampling that are set."""
         return [name for name in SAMPLING if getattr(self, name) is not None]
 
     @property
     def samples(self) -> bool:
         """``True`` if tokens are sampled."""
-        return bool(self._sampling()) if self.do_sample is None else self.do_sample
+        if self.do_sample is None:
+            return bool(self._sampling())
+        return self.do_sample
 
     @property
     def longest(self) -> int:
@@ -197,7 +202,7 @@ def cap_new_tokens(settings: GenerationConfig, decoder_limit: int | None) -> Gen
     """Return settings with at most as many new tokens as a decoder after an encoder takes."""
     if decoder_limit is None or settings.longest <= decoder_limit:
         return settings
-    # the last new token is not read; max_length counts the first token of the decoder
+    # The last new token is not read; max_length counts the first token of the decoder.
     if settings.max_new_tokens is None and settings.max_length is not None:
         return replace(settings, max_length=decoder_limit + 1)
     return replace(settings, max_new_tokens=decoder_limit)
@@ -253,46 +258,63 @@ def _types() -> dict[str, Any]:
     return {field.name: hints[field.name] for field in fields(GenerationConfig)}
 
 
-def generation_config(stored: Mapping[str, Any], given: Mapping[str, Any]) -> GenerationConfig:
-    """Return the settings of a call: the given ones, and the checkpoint's for all others."""
-    # A checkpoint has them in transformers' ``generation_config.json``, older ones in
-    # ``config.json``. ``GENERATION_KEYS`` says what becomes of each key. This module does not
-    # import torch.
-    #
-    # Settings of the checkpoint that the given ones replace or make meaningless do not count, such
-    # as ``length_penalty`` without beams, or ``max_length`` next to ``max_new_tokens``. As in
-    # transformers, a checkpoint with ``do_sample`` and without ``top_k`` samples from 50 tokens
-    chosen = {name: value for name, value in given.items() if value is not None}
-    for name in chosen:
+def generation_config(
+    checkpoint_settings: Mapping[str, Any], options: Mapping[str, Any]
+) -> GenerationConfig:
+    """Return the settings of a call: its options, and the checkpoint's settings for all others.
+
+    A checkpoint has them in transformers' ``generation_config.json``, older ones in
+    ``config.json``. ``GENERATION_KEYS`` says what becomes of each key. This module does not
+    import torch.
+
+    Settings of the checkpoint that the options replace or make meaningless do not count, such
+    as ``length_penalty`` without beams, or ``max_length`` next to ``max_new_tokens``. As in
+    transformers, a checkpoint with ``do_sample`` and without ``top_k`` samples from 50 tokens.
+    """
+    options = {name: value for name, value in options.items() if value is not None}
+    for name in options:
         if name not in _types():
             raise UsageError(
                 f"generation has no setting {name!r}", f"there are {', '.join(_types())}"
             )
-    if isinstance(chosen.get("sequence_bias"), Mapping):  # as transformers takes it from Python
-        chosen["sequence_bias"] = list(chosen["sequence_bias"].items())
-    return GenerationConfig(**_typed(_defaults(stored, chosen) | chosen))
+    if isinstance(options.get("sequence_bias"), Mapping):
+        # In Python, transformers takes a mapping.
+        options["sequence_bias"] = list(options["sequence_bias"].items())
+    defaults = _defaults(checkpoint_settings, options)
+    return GenerationConfig(**_convert_settings(defaults | options))
 
 
-def _defaults(stored: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a checkpoint that count next to chosen ones."""
-    replaced = {*chosen, *(old for new, old in _REPLACES.items() if new in chosen)}
-    known = (name for name in stored if name in _types() and name not in replaced)
-    defaults = {name: stored[name] for name in known}
+def _defaults(checkpoint_settings: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a checkpoint that count next to the options of a call."""
+    replaced_names = set(options)
+    for new_name, old_name in _REPLACES.items():
+        if new_name in options:
+            replaced_names.add(old_name)
+    defaults = {}
+    for name, value in checkpoint_settings.items():
+        if name in _types() and name not in replaced_names:
+            defaults[name] = value
     if defaults.get("do_sample"):
         defaults.setdefault("top_k", 50)
-    merged = {**defaults, **chosen}
-    beams = merged.get("num_beams", 1)
-    samples = merged.get("do_sample", bool({*SAMPLING} & {*chosen}))
-    off = [name for name in ("top_k", "epsilon_cutoff", "eta_cutoff") if defaults.get(name) == 0]
-    off += [] if samples else [*SAMPLING, "do_sample"]
-    off += BEAMS if beams == 1 else []
-    off += ["num_return_sequences"] if beams == 1 and not samples else []
-    if "max_new_tokens" in chosen and "min_new_tokens" in defaults:
-        defaults["min_new_tokens"] = min(defaults["min_new_tokens"], chosen["max_new_tokens"])
-    return {name: value for name, value in defaults.items() if name not in off}
+    settings = {**defaults, **options}
+    has_beams = settings.get("num_beams", 1) != 1
+    samples = settings.get("do_sample", any(name in options for name in SAMPLING))
+    unused_names = set[str]()
+    for name in ("top_k", "epsilon_cutoff", "eta_cutoff"):
+        if defaults.get(name) == 0:
+            unused_names.add(name)
+    if not samples:
+        unused_names.update((*SAMPLING, "do_sample"))
+    if not has_beams:
+        unused_names.update(BEAMS)
+    if not has_beams and not samples:
+        unused_names.add("num_return_sequences")
+    if "max_new_tokens" in options and "min_new_tokens" in defaults:
+        defaults["min_new_tokens"] = min(defaults["min_new_tokens"], options["max_new_tokens"])
+    return {name: value for name, value in defaults.items() if name not in unused_names}
 
 
-# setting -> the checkpoint's setting that it replaces
+# A setting -> the checkpoint's setting that it replaces.
 _REPLACES = {
     "max_new_tokens": "max_length",
     "max_length": "max_new_tokens",
@@ -301,15 +323,15 @@ _REPLACES = {
 }
 
 
-def _typed(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _convert_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings in the types of their fields."""
-    typed = {}
+    values = {}
     for name, value in settings.items():
         try:
-            typed[name] = msgspec.convert(value, _types()[name])
+            values[name] = msgspec.convert(value, _types()[name])
         except msgspec.ValidationError as error:
             raise UsageError(f"{name} cannot be {shown(value)}: {error}") from error
-    return typed
+    return values
 
 
 FROM_MODEL = "_from_model_config"
@@ -446,12 +468,16 @@ _UNUSED: Mapping[str, tuple[Any, ...]] = {
 
 
 def generation_of_model_config(hub: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return the settings of generation in ``config.json``, where older checkpoints have them."""
-    # As in transformers, they count only where there is no ``generation_config.json``
-    known = {key: value for key, value in hub.items() if key in GENERATION_KEYS}
-    settings = checked_generation_config({**known, FROM_MODEL: True}, path)
-    kept = {k: v for k, v in settings.items() if GENERATION_KEYS[k].treatment is Treatment.HONOURED}
-    return {FROM_MODEL: True, **kept} if kept else {}
+    """Return the settings of generation in ``config.json``, where older checkpoints have them.
+
+    As in transformers, they count only where there is no ``generation_config.json``.
+    """
+    values = {key: value for key, value in hub.items() if key in GENERATION_KEYS}
+    settings: dict[str, Any] = {FROM_MODEL: True}
+    for key, value in checked_generation_config({**values, FROM_MODEL: True}, path).items():
+        if GENERATION_KEYS[key].treatment is Treatment.HONOURED:
+            settings[key] = value
+    return settings if len(settings) > 1 else {}
 
 
 def checked_generation_config(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -475,7 +501,7 @@ def checked_generation_config(values: Mapping[str, Any], path: Path) -> dict[str
             )
         settings[key] = value
     try:
-        _typed({key: value for key, value in settings.items() if key in _types()})
+        _convert_settings({key: value for key, value in settings.items() if key in _types()})
         generation_config(settings, {})
     except UsageError as error:
         raise VerificationError(f"{path}: {error.what}", error.hint) from error

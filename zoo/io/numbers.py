@@ -18,9 +18,11 @@ def is_number(name: str) -> bool:
 
 
 def parse_int(text: str) -> int | None:
-    """Return the integer that a text is, such as ``-12``, or ``None``."""
-    # Python's ``int()`` and ``float()`` also read ``1_000``, digits of other scripts, spaces,
-    # ``nan`` and ``infinity``.
+    """Return the integer that a text is, such as ``-12``, or ``None``.
+
+    Python's ``int()`` and ``float()`` also read ``1_000``, digits of other scripts, spaces,
+    ``nan`` and ``infinity``.
+    """
     return int(text) if _INTEGER.fullmatch(text) else None
 
 

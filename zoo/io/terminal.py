@@ -5,7 +5,7 @@ import re
 import textwrap
 from typing import TextIO
 
-NARROWEST = 40  # columns; text for a narrower terminal is not broken further
+MIN_COLUMNS = 40  # Text for a narrower terminal is not broken further.
 
 # Characters that control a terminal, or make one line look like another: control characters (C0,
 # DEL, C1), line and paragraph separators, marks and overrides of the writing direction, and lone
@@ -13,9 +13,10 @@ NARROWEST = 40  # columns; text for a narrower terminal is not broken further
 CONTROLS = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
-# a command in backticks, which stays on one line so that it can be copied
+# A command in backticks stays on one line so that it can be copied.
 COMMAND = re.compile("`[^`]*`")
-SECOND_COLUMN = re.compile(r" *\S.*? {2,}(?=\S)")  # of a line: all before it
+# The part of a line before its second column.
+SECOND_COLUMN = re.compile(r" *\S.*? {2,}(?=\S)")
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -30,22 +31,28 @@ def escape_json(text: str) -> str:
 
 
 def terminal_width(stream: TextIO | None) -> int | None:
-    """Return the number of columns of a terminal, or ``None`` if the stream is something else."""
-    # ``$COLUMNS`` takes precedence, as in other programs.
-    columns = os.environ.get("COLUMNS", "")
-    if columns.isascii() and columns.isdecimal() and int(columns[:9]) > 0:
-        return max(int(columns[:9]), NARROWEST)
-    try:
-        columns_of_terminal = os.get_terminal_size(stream.fileno()).columns if stream else 0
-    except (OSError, ValueError, AttributeError):  # no terminal, or no descriptor
+    """Return the number of columns of a terminal, or ``None`` if the stream is something else.
+
+    ``$COLUMNS`` takes precedence, as in other programs.
+    """
+    setting = os.environ.get("COLUMNS", "")
+    if setting.isascii() and setting.isdecimal() and int(setting[:9]) > 0:
+        return max(int(setting[:9]), MIN_COLUMNS)
+    if not stream:
         return None
-    return max(columns_of_terminal, NARROWEST) if columns_of_terminal else None
+    try:
+        columns = os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError, AttributeError):  # It is not a terminal, or has no descriptor.
+        return None
+    return max(columns, MIN_COLUMNS) if columns else None
 
 
 def wrap(text: str, columns: int | None, *, indent: str | None = None) -> str:
-    """Break a line at words; words, and commands in backticks, that fit in a line stay whole."""
-    # ``indent`` begins the lines after the first. By default it reaches the second column of a line
-    # such as ``name value``, or else is two spaces more than the text's.
+    """Break a line at words; words, and commands in backticks, that fit in a line stay whole.
+
+    ``indent`` begins the lines after the first. By default it reaches the second column of a line
+    such as ``name value``, or else is two spaces more than the text's.
+    """
     if columns is None or len(text) <= columns:
         return text
     if indent is None:
@@ -55,12 +62,16 @@ def wrap(text: str, columns: int | None, *, indent: str | None = None) -> str:
             width = len(text) - len(text.lstrip(" ")) + 2
         indent = " " * width
     limit = columns - len(indent)
-    glued = COMMAND.sub(
-        lambda match: match[0].replace(" ", "\0") if len(match[0]) <= limit else match[0], text
-    )
-    glued = re.sub("^(error|warning): ", "\\1:\0", glued)  # never a line of its own
+
+    def glue(match: re.Match[str]) -> str:
+        """Replace the spaces of a command that fits in a line."""
+        return match[0].replace(" ", "\0") if len(match[0]) <= limit else match[0]
+
+    glued_text = COMMAND.sub(glue, text)
+    # The first word is never a line of its own.
+    glued_text = re.sub("^(error|warning): ", "\\1:\0", glued_text)
     lines = textwrap.wrap(
-        glued,
+        glued_text,
         columns,
         subsequent_indent=indent,
         break_long_words=False,
@@ -72,7 +83,7 @@ def wrap(text: str, columns: int | None, *, indent: str | None = None) -> str:
 
 
 def _escape(character: str) -> str:
-    if short := _SHORT.get(character):
-        return short
+    if character in _SHORT:
+        return _SHORT[character]
     code = ord(character)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -35,19 +35,21 @@ def read_yaml(path: Path) -> Any:
 
 
 def parse_yaml(text: str, name: "str | Path") -> Any:
-    """Parse YAML text."""
-    # Accepts one document of YAML 1.1 in UTF-8 with plain values. Numbers are decimal, such as 12,
-    # 10_000 and 5e-4; 0x10, 010, 1:30 and dates, which YAML 1.1 also reads as values, are text.
-    # Refuses, with an error that names the file:
-    #
-    # * more bytes, values or levels of nesting than ``zoo.io.limits`` accepts, aliases expanded;
-    # * tags and directives;
-    # * numbers that are not finite, or are written with more than ``MAX_INTEGER_DIGITS``
-    #   characters;
-    # * duplicate keys: the parser would use the last.
-    #
-    # All this is checked on the parser's events, before any value is constructed: the C library
-    # composes nested values by recursion, and deep nesting would crash the process.
+    """Parse YAML text.
+
+    Accepts one document of YAML 1.1 in UTF-8 with plain values. Numbers are decimal, such as 12,
+    10_000 and 5e-4; 0x10, 010, 1:30 and dates, which YAML 1.1 also reads as values, are text.
+    Refuses, with an error that names the file:
+
+    * more bytes, values or levels of nesting than ``zoo.io.limits`` accepts, aliases expanded;
+    * tags and directives;
+    * numbers that are not finite, or are written with more than ``MAX_INTEGER_DIGITS``
+      characters;
+    * duplicate keys: the parser would use the last.
+
+    All this is checked on the parser's events, before any value is constructed: the C library
+    composes nested values by recursion, and deep nesting would crash the process.
+    """
     import yaml
 
     check_size(name, "length of the YAML text", len(text), MAX_YAML_BYTES)
@@ -67,28 +69,30 @@ def _events(text: str, name: "str | Path") -> Iterator[Any]:
 
 def _check_events(events: Iterator[Any], name: "str | Path") -> None:
     """Check a document's nesting, number of values, tags and numbers."""
-    sizes: dict[str, int] = {}  # values below each anchor, aliases expanded
-    started: list[tuple[str | None, int]] = []  # anchor of each open container, values before it
+    sizes: dict[str, int] = {}  # The number of values below each anchor, aliases expanded.
+    # The anchor of each open container, and the number of values before it.
+    containers: list[tuple[str | None, int]] = []
     values = 0
     for event in events:
-        kind = type(event).__name__
-        if kind in ("SequenceEndEvent", "MappingEndEvent"):
-            anchor, before = started.pop()
+        event_name = type(event).__name__
+        if event_name in ("SequenceEndEvent", "MappingEndEvent"):
+            anchor, previous_values = containers.pop()
             if anchor is not None:
-                sizes[anchor] = values - before
-        elif kind in ("SequenceStartEvent", "MappingStartEvent"):
-            started.append((event.anchor, values))
+                sizes[anchor] = values - previous_values
+        elif event_name in ("SequenceStartEvent", "MappingStartEvent"):
+            containers.append((event.anchor, values))
             values += 1
-        elif kind == "AliasEvent":
+        elif event_name == "AliasEvent":
             if event.anchor not in sizes:
                 raise VerificationError(f"{name}: *{event.anchor} is not defined before it is used")
             values += sizes[event.anchor]
-        elif kind == "ScalarEvent":
+        elif event_name == "ScalarEvent":
             values += 1
-            sizes.update({event.anchor: 1} if event.anchor is not None else {})
+            if event.anchor is not None:
+                sizes[event.anchor] = 1
             if event.implicit[0] and _NUMBER.fullmatch(event.value):
                 check_size(name, "length of a number", len(event.value), MAX_INTEGER_DIGITS)
-        check_size(name, "nesting of YAML", len(started), MAX_YAML_DEPTH)
+        check_size(name, "nesting of YAML", len(containers), MAX_YAML_DEPTH)
         check_size(name, "number of YAML values", values, MAX_YAML_VALUES)
         if getattr(event, "tag", None) is not None:
             raise VerificationError(f"{name}: YAML tags ({event.tag[:40]}) are not accepted")
@@ -107,10 +111,12 @@ def dump_yaml(value: Any, *, width: int = 80) -> str:
     return text
 
 
-def _add_numbers(kind: Any) -> None:
+def _add_numbers(yaml_class: Any) -> None:
     """Let a class of PyYAML resolve ``_NUMBERS``."""
     for name, pattern in _NUMBERS.items():
-        kind.add_implicit_resolver(f"tag:yaml.org,2002:{name}", pattern, list("-+.0123456789"))
+        yaml_class.add_implicit_resolver(
+            f"tag:yaml.org,2002:{name}", pattern, list("-+.0123456789")
+        )
 
 
 @cache
@@ -137,11 +143,13 @@ def _loader() -> Any:
                 )
             return value
 
-    replaced = (":timestamp", ":int", ":float")
-    Loader.yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(replaced)]
-        for first, resolvers in Loader.yaml_implicit_resolvers.items()
-    }
+    replaced_tags = (":timestamp", ":int", ":float")
+    all_resolvers = {}
+    for character, resolvers in Loader.yaml_implicit_resolvers.items():
+        all_resolvers[character] = [
+            (tag, pattern) for tag, pattern in resolvers if not tag.endswith(replaced_tags)
+        ]
+    Loader.yaml_implicit_resolvers = all_resolvers
     _add_numbers(Loader)
     Loader.add_constructor("tag:yaml.org,2002:float", Loader.construct_finite)
     return Loader

@@ -81,12 +81,19 @@ class PairSettings(JsonStruct):
 
 
 def read_cross_encoder(files: SourceFiles) -> dict[str, Any]:
-    """Return the keys of ``config.json`` that say what a cross-encoder's files say."""
-    # Three versions of the library keep it in three places: ``config.json`` has it under
-    # ``sentence_transformers.activation_fn`` or ``sbert_ce_default_activation_function``, and
-    # ``config_sentence_transformers.json``, next to a ``modules.json``, under ``activation_fn``.
-    settings = _read(files)
-    return {} if settings is None or not settings[0].get(KEY) else {GROUP: {KEY: settings[0][KEY]}}
+    """Return the keys of ``config.json`` that say what a cross-encoder's files say.
+
+    Three versions of the library keep it in three places: ``config.json`` has it under
+    ``sentence_transformers.activation_fn`` or ``sbert_ce_default_activation_function``, and
+    ``config_sentence_transformers.json``, next to a ``modules.json``, under ``activation_fn``.
+    """
+    contents = _read(files)
+    if contents is None:
+        return {}
+    settings, _ = contents
+    if not settings.get(KEY):
+        return {}
+    return {GROUP: {KEY: settings[KEY]}}
 
 
 def declares_cross_encoder(files: SourceFiles) -> bool:
@@ -96,13 +103,13 @@ def declares_cross_encoder(files: SourceFiles) -> bool:
 
 def read_pair_settings(files: SourceFiles) -> PairSettings | None:
     """Return the settings of a cross-encoder; ``None`` for other models, and without any."""
-    found = _read(files)
-    if found is None:
+    contents = _read(files)
+    if contents is None:
         return None
-    settings, sentence = found
+    settings, sentence = contents
     prompts, default = read_prompts(settings, str(files.path(SETTINGS)))
     pairs = PairSettings(
-        # the library gives every model these names
+        # The library gives every model these names, without texts.
         prompts={name: text for name, text in prompts.items() if text},
         default_prompt_name=default,
         max_tokens=count(sentence, "max_seq_length", str(files.path(SENTENCE))),
@@ -141,22 +148,28 @@ def _read(files: SourceFiles) -> tuple[dict[str, Any], dict[str, Any]] | None:
 
 def score_activation(config: Mapping[str, Any], origin: str) -> ActivationName | None:
     """Return the function that makes a score of a single logit; ``None`` where no key names one."""
-    key, path = _stated_activation(config)
-    return None if path is None else activation_named(path, f"{origin}: {key}")
+    key, path = _find_activation(config)
+    if path is None:
+        return None
+    return activation_named(path, f"{origin}: {key}")
 
 
-def _stated_activation(config: Mapping[str, Any]) -> tuple[str, Any]:
+def _find_activation(config: Mapping[str, Any]) -> tuple[str, Any]:
     """Return the key of ``config.json`` that names the function, and its path in torch, if any."""
     group = config.get(GROUP)
     path = group.get(KEY) if isinstance(group, Mapping) else None
-    return (OLD_KEY, config.get(OLD_KEY)) if path is None else (f"{GROUP}.{KEY}", path)
+    if path is None:
+        return OLD_KEY, config.get(OLD_KEY)
+    return f"{GROUP}.{KEY}", path
 
 
 def with_activation(
     extra: Mapping[str, Any] | None, activation: ActivationName | None
 ) -> Mapping[str, Any] | None:
-    """Return keys of ``config.json`` with the function of a model, if they lack it."""
-    # Without a key, sentence-transformers takes the sigmoid of a single logit.
+    """Return keys of ``config.json`` with the function of a model, if they lack it.
+
+    Without a key, sentence-transformers takes the sigmoid of a single logit.
+    """
     if activation is None or (extra and (GROUP in extra or OLD_KEY in extra)):
         return extra
     return {**(extra or {}), GROUP: {KEY: activation_path(activation)}}
@@ -177,11 +190,16 @@ def hub_pair_files(
         labels: number of labels.
         extra: keys of the source's ``config.json``, which name the function of several labels.
     """
-    path = activation_path(activation or ("sigmoid" if labels == 1 else "identity"))
-    if activation is None:
-        path = _stated_activation(extra or {})[1] or path
+    if activation is not None:
+        path = activation_path(activation)
+    else:
+        _, path = _find_activation(extra or {})
+        if not path:
+            path = activation_path("sigmoid" if labels == 1 else "identity")
     module = {"idx": 0, "name": "0", "path": "", "type": f"{PACKAGES['Transformer']}.Transformer"}
-    length = {} if pairs.max_tokens is None else {"max_seq_length": pairs.max_tokens}
+    sentence: dict[str, Any] = dict(TEXT)
+    if pairs.max_tokens is not None:
+        sentence["max_seq_length"] = pairs.max_tokens
     settings = {
         "model_type": CROSS_ENCODER,
         KEY: path,
@@ -190,6 +208,6 @@ def hub_pair_files(
     }
     return {
         MODULES: encode_hub_json([module]),
-        SENTENCE: encode_hub_json({**TEXT, **length}),
+        SENTENCE: encode_hub_json(sentence),
         SETTINGS: encode_hub_json(settings),
     }

@@ -19,18 +19,20 @@ class InputTokens(NamedTuple):
 
 
 def with_input_tokens(content: bytes, info: TokenizerInfo, tokens: InputTokens) -> bytes:
-    """Return a ``tokenizer.json`` with a template of tokens, which are added to the vocabulary."""
-    # As the inputs of Radford et al. 2018, section 3.3: ``start A extract`` for one text, and
-    # ``start A delimiter B extract`` for two. A classifier of the last token reads the extract
-    # token.
+    """Return a ``tokenizer.json`` with a template of tokens, which are added to the vocabulary.
+
+    The inputs are those of Radford et al. 2018, section 3.3: ``start A extract`` for one text, and
+    ``start A delimiter B extract`` for two. A classifier of the last token reads the extract
+    token.
+    """
     from tokenizers import AddedToken
 
     if len(set(tokens)) < len(tokens) or not all(tokens):
         raise UsageError(f"the input tokens are {', '.join(tokens)}", "give three different ones")
-    before = [info.special[role] for role in ("cls", "sep") if role in info.special]
-    if before:
+    present_tokens = [info.special[role] for role in ("cls", "sep") if role in info.special]
+    if present_tokens:
         raise UsageError(
-            f"the tokenizer puts {' and '.join(before)} around texts already",
+            f"the tokenizer puts {' and '.join(present_tokens)} around texts already",
             "leave out task_args.input_tokens",
         )
     tokenizer = parse(content, Path("tokenizer.json"))
@@ -38,22 +40,23 @@ def with_input_tokens(content: bytes, info: TokenizerInfo, tokens: InputTokens) 
     definition = json.loads(tokenizer.to_str())
     processor = definition["post_processor"] or {"type": "Sequence", "processors": []}
     steps = processor["processors"] if processor["type"] == "Sequence" else [processor]
-    kept = [step for step in steps if step["type"] != "TemplateProcessing"]
-    ids = {token: tokenizer.token_to_id(token) for token in tokens}
+    other_steps = [step for step in steps if step["type"] != "TemplateProcessing"]
+    special_tokens = {}
+    for token in tokens:
+        number = tokenizer.token_to_id(token)
+        special_tokens[token] = {"id": token, "ids": [number], "tokens": [token]}
 
     def special(token: str) -> dict[str, Any]:
         return {"SpecialToken": {"id": token, "type_id": 0}}
 
-    first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+    first_text = {"Sequence": {"id": "A", "type_id": 0}}
+    second_text = {"Sequence": {"id": "B", "type_id": 0}}
     start, delimiter, extract = map(special, tokens)
     template = {
         "type": "TemplateProcessing",
-        "single": [start, first, extract],
-        "pair": [start, first, delimiter, second, extract],
-        "special_tokens": {
-            token: {"id": token, "ids": [number], "tokens": [token]}
-            for token, number in ids.items()
-        },
+        "single": [start, first_text, extract],
+        "pair": [start, first_text, delimiter, second_text, extract],
+        "special_tokens": special_tokens,
     }
-    definition["post_processor"] = {"type": "Sequence", "processors": [*kept, template]}
+    definition["post_processor"] = {"type": "Sequence", "processors": [*other_steps, template]}
     return dump_json(definition, ensure_ascii=False, indent=2).encode()

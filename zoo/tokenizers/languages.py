@@ -26,10 +26,10 @@ def language_of(tokenizer: "Tokenizer", info: TokenizerInfo) -> Language | None:
     template = _template(definition_of(tokenizer.post_processor))
     pieces = [] if template is None else template["single"]
     names = [piece["SpecialToken"]["id"] if "SpecialToken" in piece else "" for piece in pieces]
-    found = {name for name in names if name} - {*info.special.values()}
-    if len(found) != 1 or "" not in names:
+    language_tokens = {name for name in names if name} - {*info.special.values()}
+    if len(language_tokens) != 1 or "" not in names:
         return None
-    (token,) = found
+    (token,) = language_tokens
     return Language(token, names.index(token) < names.index(""))
 
 
@@ -37,8 +37,9 @@ def languages_of(tokenizer: "Tokenizer", info: TokenizerInfo) -> list[str]:
     """Return the tokens of all languages; none without a language around texts."""
     if language_of(tokenizer, info) is None:
         return []
-    added = tokenizer.get_added_tokens_decoder().values()
-    return sorted({t.content for t in added if t.special} - {*info.special.values()})
+    added_tokens = tokenizer.get_added_tokens_decoder().values()
+    special_tokens = {token.content for token in added_tokens if token.special}
+    return sorted(special_tokens - {*info.special.values()})
 
 
 def in_language(
@@ -47,20 +48,21 @@ def in_language(
     """Return a copy of a tokenizer for texts in another language, and its properties."""
     from tokenizers import Tokenizer
 
-    before = language_of(tokenizer, info)
-    known = languages_of(tokenizer, info)
-    if before is None:
+    current_language = language_of(tokenizer, info)
+    tokens = languages_of(tokenizer, info)
+    if current_language is None:
         raise UsageError("the tokenizer of the model has no languages", "leave out the language")
-    if token not in known:
-        hint = did_you_mean(token, known) or f"{len(known)} are known, such as {before.token}"
+    current_token = current_language.token
+    if token not in tokens:
+        hint = did_you_mean(token, tokens) or f"{len(tokens)} are known, such as {current_token}"
         raise UsageError(f"the tokenizer of the model has no language {token}", hint)
     definition = json.loads(tokenizer.to_str())
     template = _template(definition["post_processor"])
     assert template is not None, "has a language"
     for piece in (*template["single"], *template["pair"]):
-        if piece.get("SpecialToken", {}).get("id") == before.token:
+        if piece.get("SpecialToken", {}).get("id") == current_token:
             piece["SpecialToken"]["id"] = token
-    del template["special_tokens"][before.token]
+    del template["special_tokens"][current_token]
     number = tokenizer.token_to_id(token)
     template["special_tokens"][token] = {"id": token, "ids": [number], "tokens": [token]}
     extra = {**info.extra_config, "src_lang": token}

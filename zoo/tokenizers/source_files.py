@@ -11,7 +11,7 @@ from zoo.io.json import parse_json
 from zoo.io.limits import MAX_JSON_BYTES, MAX_JSON_VALUES, MAX_TOKENIZER_BYTES, MAX_TOKENIZER_VALUES
 from zoo.io.paths import safe_join
 
-MAX_NAME = 255  # bytes; limit of common file systems
+MAX_NAME_BYTES = 255  # The limit of common file systems.
 
 TOKENIZER_JSON = "tokenizer.json"
 VOCABULARY = "vocab.txt"
@@ -24,8 +24,8 @@ VOCAB_JSON = "vocab.json"
 MERGES = "merges.txt"
 PIECE_MODELS = ("spiece.model", "sentencepiece.bpe.model", "spm.model")
 
-# file name -> its name in the first releases
-FORMER = {
+# The name of a file -> its name in the first releases.
+FORMER_NAMES = {
     VOCAB_JSON: "encoder_bpe_40000.json",
     MERGES: "vocab_40000.bpe",
     PIECE_MODELS[0]: "30k-clean.model",
@@ -45,7 +45,7 @@ TOKENIZER_FILES: tuple[str, ...] = (  # patterns
     ADDED_TOKENS,
     CHAT_TEMPLATE,
     CHAT_TEMPLATES,
-    *FORMER.values(),
+    *FORMER_NAMES.values(),
 )
 
 
@@ -93,15 +93,17 @@ class SourceFiles:
         Raises:
             VerificationError: the name is too long or leads out of the directory.
         """
-        if any(len(os.fsencode(part)) > MAX_NAME for part in name.split("/")):
+        if any(len(os.fsencode(part)) > MAX_NAME_BYTES for part in name.split("/")):
             raise VerificationError(f"{self.directory}: {name[:100]!r}... cannot be a file's name")
         if self.folder and name in TOKENIZER_FILES:
             name = f"{self.folder}/{name}"
         path = safe_join(self.directory, name, str(self.directory))
-        if name not in FORMER:
+        if name not in FORMER_NAMES:
             return path
-        former_path = path.with_name(FORMER[name])
-        return former_path if os.path.lexists(former_path) and not os.path.lexists(path) else path
+        former_path = path.with_name(FORMER_NAMES[name])
+        if os.path.lexists(former_path) and not os.path.lexists(path):
+            return former_path
+        return path
 
     def bytes(self, name: str) -> bytes:
         """Read a file.

@@ -58,17 +58,18 @@ def command(as_json: bool) -> None:
         "broken_plugins": broken,
     }
     if not (as_json and broken):
-        named = {
-            "python": report["python"],
-            "machine": report["machine"],
-            **{name: version or "not installed" for name, version in report["packages"].items()},
-            **{f"backend {name}": state for name, state in report["backends"].items()},
-            "formats": ", ".join(report["formats"]),
-            "home": report["home"] + ("" if report["home_writable"] else " (not writable)"),
-            **report["environment"],
-            "plugins": f"{len(broken)} broken" if broken else "ok",
-        }
-        result(report, fields(named), as_json=as_json)
+        facts = {"python": report["python"], "machine": report["machine"]}
+        for name, version in report["packages"].items():
+            facts[name] = version or "not installed"
+        for name, state in report["backends"].items():
+            facts[f"backend {name}"] = state
+        facts["formats"] = ", ".join(report["formats"])
+        facts["home"] = report["home"]
+        if not report["home_writable"]:
+            facts["home"] += " (not writable)"
+        facts |= report["environment"]
+        facts["plugins"] = f"{len(broken)} broken" if broken else "ok"
+        result(report, fields(facts), as_json=as_json)
     if broken:
         raise PluginError(f"{len(broken)} of the plugins are broken: {broken[0]}")
 
@@ -78,14 +79,19 @@ def _runtimes() -> dict[str, str]:
     from zoo.exporting.targets import BUILT_IN, ONNX, find_target
 
     states = {}
-    for target in (find_target(name) for name in BUILT_IN if name != ONNX):
-        versions = target.versions()  # importing all of them takes seconds
+    for target_name in BUILT_IN:
+        if target_name == ONNX:
+            continue
+        target = find_target(target_name)
+        versions = target.versions()  # Importing all packages would take seconds.
         if target.package and target.package not in versions:
             states[target.name] = f"not available; {target.install}"
             continue
-        found = [target.title, *(f"{name} {version}" for name, version in versions.items())]
-        own_runtime = target.runtime_install() != target.install
-        if own_runtime and (problem := target.runtime_problem()):
-            found.append(f"not run: {problem}; {target.runtime_install()}")
-        states[target.name] = ", ".join(found)
+        parts = [target.title]
+        parts += [f"{name} {version}" for name, version in versions.items()]
+        if target.runtime_install() != target.install:
+            problem = target.runtime_problem()
+            if problem:
+                parts.append(f"not run: {problem}; {target.runtime_install()}")
+        states[target.name] = ", ".join(parts)
     return states

@@ -98,9 +98,11 @@ def command(ref: str, output: Path | None, as_json: bool, **options: Any) -> Non
             hint_of_subfolders(Path(ref).expanduser()) or "leave --base out",
         )
     hub = {name: options.pop(name) for name in ("offline", "lock")}
-    revision, tokenizer, labels = (options.pop(k) for k in ("revision", "tokenizer", "labels"))
+    revision = options.pop("revision")
+    tokenizer = options.pop("tokenizer")
+    labels = options.pop("labels")
     model_type = options.pop("model_type")
-    # without -o the output is in the store, and cannot overwrite the source
+    # An output in the store, which is the default, cannot overwrite the source.
     reference = resolve(ref, revision=revision, stored=output is not None)
     is_stored = reference.kind in ("registry", "hub") and options["to"] == "zoo"
     if output is None and not options["dry_run"] and not is_stored:
@@ -110,20 +112,28 @@ def command(ref: str, output: Path | None, as_json: bool, **options: Any) -> Non
     if not options["dry_run"]:
         sources = [] if reference.path is None else [reference.path]
         target = output or reference.stored
-        check_target(target, force=options["force"], sources=sources)  # before any download
+        check_target(target, force=options["force"], sources=sources)
+    source = locate_or_download(
+        reference, **hub, allow_pickle=options["allow_pickle"], model_type=model_type
+    )
+    tokenizer_source = None
+    if tokenizer:
+        tokenizer_source = locate_or_download(resolve(tokenizer), **hub, tokenizer_alone=True)
     report = convert(
-        locate_or_download(
-            reference, **hub, allow_pickle=options["allow_pickle"], model_type=model_type
-        ),
+        source,
         output or reference.stored,
-        tokenizer=locate_or_download(resolve(tokenizer), **hub, tokenizer_alone=True)
-        if tokenizer
-        else None,
-        labels=[label.strip() for label in labels.split(",")] if labels else None,
+        tokenizer=tokenizer_source,
+        labels=_split_labels(labels),
         **options,
     )
-    lines = [*report.lines(), f"wrote {report.path}" if report.path else "nothing was written"]
-    result(report.to_dict(), lines, as_json=as_json)
+    last_line = f"wrote {report.path}" if report.path else "nothing was written"
+    result(report.to_dict(), [*report.lines(), last_line], as_json=as_json)
+
+
+def _split_labels(labels: str | None) -> list[str] | None:
+    if not labels:
+        return None
+    return [label.strip() for label in labels.split(",")]
 
 
 def _has_adapter(ref: str) -> bool:
@@ -148,7 +158,7 @@ def _convert_adapter(
     labels = options.pop("labels")
     to = options.pop("to")
     force = options.pop("force")
-    read = {name: options.pop(name) for name in ("head", "offline", "allow_pickle")}
+    read_options = {name: options.pop(name) for name in ("head", "offline", "allow_pickle")}
     for name, value in options.items():
         if value:
             raise UsageError(
@@ -159,9 +169,11 @@ def _convert_adapter(
         raise UsageError("an adapter has no name in the store", "give an output directory: -o DIR")
     path = Path(ref).expanduser()
     check_target(output, force=force, sources=[path])
-    named = [label.strip() for label in labels.split(",")] if labels else None
     if to == "hub":
-        report = write_adapter_for(path, base, output, force=force, offline=read["offline"])
+        offline = read_options["offline"]
+        report = write_adapter_for(path, base, output, force=force, offline=offline)
     else:
-        report = read_adapter_of(path, base, output, labels=named, force=force, **read)
+        report = read_adapter_of(
+            path, base, output, labels=_split_labels(labels), force=force, **read_options
+        )
     result(report.to_dict(), report.lines(), as_json=as_json)

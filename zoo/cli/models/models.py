@@ -41,36 +41,47 @@ def command(words: tuple[str, ...], family: str | None, as_json: bool) -> None:
     from zoo.plugins import get_family
 
     if family is not None:
-        get_family(family)  # an error suggests similar names
-    known = registry.entries()
-    stored = stored_names()
-    own = {name: _stored_entry(store() / name) for name in stored if name not in known}
-    rows = {}
-    for name, row in sorted({**known, **own}.items()):
-        values = (name, row.family, row.head, _licence(row), row.repo, row.page)
+        get_family(family)  # An error suggests similar names.
+    registry_entries = registry.entries()
+    names_in_store = stored_names()
+    all_entries = dict(registry_entries)
+    for name in names_in_store:
+        if name not in registry_entries:
+            all_entries[name] = _stored_entry(store() / name)
+    entries = {}
+    for name, entry in sorted(all_entries.items()):
+        values = (name, entry.family, entry.head, _licence(entry), entry.repo, entry.page)
         text = " ".join(filter(None, values)).lower()
-        if family in (None, row.family) and all(word.lower() in text for word in words):
-            rows[name] = row
+        if family in (None, entry.family) and all(word.lower() in text for word in words):
+            entries[name] = entry
+    registry_values = {}
+    rows = []
+    for name, entry in entries.items():
+        if name in registry_entries:
+            registry_values[name] = msgspec.to_builtins(entry)
+        size = ""
+        if name in names_in_store:
+            size = format_bytes(directory_bytes(store() / name))
+        rows.append(_row(name, entry, size))
     value = {
-        "registry": {name: msgspec.to_builtins(row) for name, row in rows.items() if name in known},
-        "stored": [name for name in stored if name in rows],
+        "registry": registry_values,
+        "stored": [name for name in names_in_store if name in entries],
     }
-    lines = [
-        (
-            name,
-            row.family,
-            row.head or "",
-            "" if row.parameters is None else format_count(row.parameters),
-            format_bytes(directory_bytes(store() / name)) if name in stored else "",
-            _licence(row),
-            (row.repo or row.page or "") + (f"@{row.revision}" if row.revision != "main" else ""),
-        )
-        for name, row in rows.items()
-    ]
-    shown = table(lines, HEADER, drops=("repository", "head")) if lines else ["no model matches"]
-    result(value, shown, as_json=as_json)
-    if lines and not as_json:
+    lines = ["no model matches"]
+    if rows:
+        lines = table(rows, HEADER, drops=("repository", "head"))
+    result(value, lines, as_json=as_json)
+    if rows and not as_json:
         hint("`zoo info MODEL` describes one, `zoo convert MODEL` puts it into the store")
+
+
+def _row(name: str, entry: "RegistryEntry", size: str) -> list[str]:
+    """Return the cells of a model, in the order of ``HEADER``."""
+    source = entry.repo or entry.page or ""
+    if entry.revision != "main":
+        source += f"@{entry.revision}"
+    parameters = "" if entry.parameters is None else format_count(entry.parameters)
+    return [name, entry.family, entry.head or "", parameters, size, _licence(entry), source]
 
 
 def _stored_entry(path: Path) -> "RegistryEntry":
@@ -81,7 +92,7 @@ def _stored_entry(path: Path) -> "RegistryEntry":
 
     try:
         checkpoint = load_checkpoint(path)
-    except ZooError:  # a damaged model is also listed; `zoo verify` says what is wrong with it
+    except ZooError:  # A damaged model is also listed; `zoo verify` says what is wrong with it.
         return RegistryEntry(family="")
     return RegistryEntry(
         family=checkpoint.family.name,
@@ -90,6 +101,11 @@ def _stored_entry(path: Path) -> "RegistryEntry":
     )
 
 
-def _licence(row: "RegistryEntry") -> str:
+def _licence(entry: "RegistryEntry") -> str:
     """Return the licence, and whether the entry was not compared with its publisher's page."""
-    return ", ".join(filter(None, (row.licence, "unchecked" if row.unchecked else None)))
+    parts = []
+    if entry.licence:
+        parts.append(entry.licence)
+    if entry.unchecked:
+        parts.append("unchecked")
+    return ", ".join(parts)

@@ -17,19 +17,22 @@ def check_readable(
     try:
         opened = open_source(CheckpointDir(staging, str(published)))
         with opened.reader:
-            read = plan_conversion(opened, plan.head)
+            result_plan = plan_conversion(opened, plan.head)
             for name in plan.config.__struct_fields__:
-                actual = getattr(read.config, name)
-                expected = getattr(plan.config, name)
-                if actual != expected:
-                    raise VerificationError(f"{name} is {actual!r:.80}, not {expected!r:.80}")
+                value = getattr(result_plan.config, name)
+                planned_value = getattr(plan.config, name)
+                if value != planned_value:
+                    raise VerificationError(f"{name} is {value!r:.80}, not {planned_value!r:.80}")
             if opened.pooling != plan.opened.pooling:
                 raise VerificationError(f"pooling is {opened.pooling}, not {plan.opened.pooling}")
             if tokenizer is not None and opened.family.text_tokenizer(plan.config) is None:
-                found = read_source_tokenizer(read.opened, None, read.config)
-                if found is None:
+                result_tokenizer = read_source_tokenizer(
+                    result_plan.opened, None, result_plan.config
+                )
+                if result_tokenizer is None:
                     raise VerificationError("the tokenizer is missing")
-                if _vocabulary(found.json, staging) != _vocabulary(tokenizer.json, staging):
+                vocabulary = _vocabulary(result_tokenizer.json, staging)
+                if vocabulary != _vocabulary(tokenizer.json, staging):
                     raise VerificationError("the tokenizer has a different vocabulary")
     except ZooError as error:
         reason = error.what.replace(str(staging), published.name)

@@ -23,11 +23,12 @@ def bitwise_equal(first: "Array", second: "Array", convert: "Convert | None" = N
 
     if first.shape != second.shape:
         return False
-    for piece, reference in blocks(first, second):
-        expected = reference if convert is None else convert(reference)
-        if piece.dtype.itemsize != expected.dtype.itemsize:
+    for first_block, second_block in blocks(first, second):
+        if convert is not None:
+            second_block = convert(second_block)
+        if first_block.dtype.itemsize != second_block.dtype.itemsize:
             return False
-        if not np.array_equal(_words(piece), _words(expected)):
+        if not np.array_equal(_words(first_block), _words(second_block)):
             return False
     return True
 
@@ -44,12 +45,13 @@ def require_bitwise_equal(
     name: str, first: "Array", second: "Array", convert: "Convert | None" = None
 ) -> None:
     """Raise an error if a tensor of the Hub was not rebuilt exactly from the written files."""
-    ranges = file_range_of(first), file_range_of(second)
-    if convert or ranges[0] is None or ranges[1] is None or first.shape != second.shape:
-        same = bitwise_equal(first, second, convert)
+    first_range = file_range_of(first)
+    second_range = file_range_of(second)
+    if convert or first_range is None or second_range is None or first.shape != second.shape:
+        is_equal = bitwise_equal(first, second, convert)
     else:
-        same = ranges_equal(ranges[0], ranges[1])
-    if not same:
+        is_equal = ranges_equal(first_range, second_range)
+    if not is_equal:
         raise VerificationError(
             f"the round trip of {name} is not exact",
             "the source changed meanwhile, or this is a fault of the family's rules",

@@ -10,10 +10,11 @@ from zoo.io.files import open_regular, reading
 from zoo.io.json import JsonStruct
 from zoo.io.paths import safe_join
 
-CACHE_CHUNK = 1 << 19  # bytes that stay in the processor's cache between copying and hashing
-PARALLEL_CHUNK = 8 << 20  # bytes; BLAKE3 uses all cores from about this length on
-POLL_SECONDS = 0.005  # wait for more data of a file that is being written
-FINISHED = Event()  # for a file that is already complete
+# Chunks of this size, in bytes, stay in the processor's cache between copying and hashing.
+CACHE_CHUNK = 1 << 19
+PARALLEL_CHUNK = 8 << 20  # BLAKE3 uses all cores from about this length on, in bytes.
+POLL_SECONDS = 0.005  # The wait for more data of a file that is being written.
+FINISHED = Event()  # The event of a file that is already complete.
 FINISHED.set()
 
 
@@ -28,19 +29,28 @@ class FileDigest(JsonStruct):
 def hash_stream(
     file: FileIO | BufferedReader,
     *,
-    length: int | None = None,  # maximum number of bytes; by default up to the end
-    finished: Event = FINISHED,  # set when the file is complete; until then its end is polled
-    all_cores: bool = False,  # one core keeps up with a writer without slowing it down
+    length: int | None = None,
+    finished: Event = FINISHED,
+    all_cores: bool = False,
 ) -> FileDigest:
-    """Compute the BLAKE3 digest of an open file from its position on."""
+    """Compute the BLAKE3 digest of an open file from its position on.
+
+    Args:
+        file: the file, open for reading.
+        length: maximum number of bytes; by default up to the end.
+        finished: set when the file is complete; until then its end is polled.
+        all_cores: whether to use all cores. One core keeps up with a writer without slowing it
+            down.
+    """
     from blake3 import blake3  # imported late: `zoo --help` and downloads do without it
 
     hasher = blake3(max_threads=blake3.AUTO if all_cores else 1)
     buffer = memoryview(bytearray(PARALLEL_CHUNK if all_cores else CACHE_CHUNK))
     size = 0
-    last = False
-    while not last:
-        last = finished.wait(POLL_SECONDS)  # before reading: later data is read in the next pass
+    is_last_pass = False
+    while not is_last_pass:
+        # This comes before reading: later data is read in the next pass.
+        is_last_pass = finished.wait(POLL_SECONDS)
         while count := file.readinto(buffer if length is None else buffer[: length - size]):
             hasher.update(buffer[:count])
             size += count
@@ -92,15 +102,16 @@ def check_files(
 
 
 def check_strays(root: Path, listed: Iterable[str], manifest: str, *, hint: str) -> None:
-    """Raise an error for files that a manifest does not list."""
-    # Hidden files, which file managers and network file systems leave, are ignored, unless their
-    # name ends in ``.safetensors``.
-    present = {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir()}
-    strays = [
-        name
-        for name in sorted(present - {*listed, manifest})
-        if not Path(name).name.startswith(".") or name.endswith(".safetensors")
-    ]
+    """Raise an error for files that a manifest does not list.
+
+    Hidden files, which file managers and network file systems leave, are ignored, unless their
+    name ends in ``.safetensors``.
+    """
+    names = {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir()}
+    strays = []
+    for name in sorted(names - {*listed, manifest}):
+        if not Path(name).name.startswith(".") or name.endswith(".safetensors"):
+            strays.append(name)
     if strays:
         raise VerificationError(
             f"{root} holds files that {manifest} does not list: {', '.join(strays[:3])}", hint

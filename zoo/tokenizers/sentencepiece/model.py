@@ -19,9 +19,9 @@ from zoo.tokenizers.sentencepiece.proto import (
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-NEVER = 1000.0  # penalty below the lowest score, for pieces that must not be used
-DIGIT_COMMA = 100.0
-SYMBOL = -0.1  # score above any piece
+UNUSED_PENALTY = 1000.0  # Below the lowest score, for pieces that must not be used.
+DIGIT_COMMA_PENALTY = 100.0
+SYMBOL_SCORE = -0.1  # Above the score of any piece.
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,15 @@ class VocabLayout:
 
     def arrange(self, model: PieceModel) -> list[Piece]:
         """Return all pieces in order of their ids."""
-        remaining = model.pieces[self.skip :]
-        texts = {piece.text for piece in remaining}
-        sentinels = [f"<extra_id_{n}>" for n in reversed(range(self.sentinels))]
-        after = [token for token in (*self.last, *sentinels) if token not in texts]
-        return [
-            *(Piece(token, 0.0, CONTROL) for token in self.first),
-            *remaining,
-            *(Piece(token, 0.0, CONTROL) for token in after),
-        ]
+        model_pieces = model.pieces[self.skip :]
+        texts = {piece.text for piece in model_pieces}
+        pieces = [Piece(token, 0.0, CONTROL) for token in self.first]
+        pieces += model_pieces
+        sentinels = [f"<extra_id_{number}>" for number in reversed(range(self.sentinels))]
+        for token in (*self.last, *sentinels):
+            if token not in texts:
+                pieces.append(Piece(token, 0.0, CONTROL))
+        return pieces
 
 
 def build_model(model: PieceModel, layout: VocabLayout, origin: str) -> "Tokenizer":
@@ -55,45 +55,48 @@ def build_model(model: PieceModel, layout: VocabLayout, origin: str) -> "Tokeniz
     pieces = layout.arrange(model)
     texts = [piece.text for piece in pieces]
     if len(set(texts)) < len(texts):
-        duplicate = next(text for at, text in enumerate(texts) if text in texts[:at])
+        duplicate = next(text for index, text in enumerate(texts) if text in texts[:index])
         raise VerificationError(f"{origin}: the piece {duplicate!r} has two ids")
     if layout.unknown not in texts:
         raise VerificationError(
             f"{origin} has no piece {layout.unknown}", "set unk_token in tokenizer_config.json"
         )
-    spelled = model.bytes_for_unknown
+    byte_fallback = model.bytes_for_unknown
     with rust_parsing(origin, "a sentencepiece model"):
         if model.kind == BPE:
             ids = {text: number for number, text in enumerate(texts)}
             merges = list(_merges(pieces))
-            options = {"unk_token": layout.unknown, "fuse_unk": True, "byte_fallback": spelled}
-            return Tokenizer(models.BPE(ids, merges, **options))
+            options = {"unk_token": layout.unknown, "fuse_unk": True}
+            return Tokenizer(models.BPE(ids, merges, byte_fallback=byte_fallback, **options))
         unknown = texts.index(layout.unknown)
         scores = list(zip(texts, _scores(pieces, layout), strict=True))
-        return Tokenizer(models.Unigram(scores, unk_id=unknown, byte_fallback=spelled))
+        return Tokenizer(models.Unigram(scores, unk_id=unknown, byte_fallback=byte_fallback))
 
 
 def _scores(pieces: Sequence[Piece], layout: VocabLayout) -> Iterator[float]:
-    """Yield the scores that sentencepiece uses."""
-    # User-defined symbols have precedence. Control pieces never match
-    worst = min((piece.score for piece in pieces if piece.kind == NORMAL), default=0.0)
+    """Yield the scores that sentencepiece uses.
+
+    User-defined symbols have precedence. Control pieces never match.
+    """
+    lowest_score = min((piece.score for piece in pieces if piece.kind == NORMAL), default=0.0)
     for text, score, kind in pieces:
         if kind == USER_DEFINED:
-            yield SYMBOL
+            yield SYMBOL_SCORE
         elif kind != NORMAL:
-            yield worst - NEVER
+            yield lowest_score - UNUSED_PENALTY
         elif layout.split_digit_comma and text[-1] == "," and text[-2:-1].isdigit():
-            yield score - DIGIT_COMMA
+            yield score - DIGIT_COMMA_PENALTY
         else:
             yield score
 
 
 def _merges(pieces: Sequence[Piece]) -> Iterator[tuple[str, str]]:
     """Yield all pairs of pieces that merge to a piece, by descending score of the result."""
-    usable = {piece.text for piece in pieces if piece.kind in (NORMAL, USER_DEFINED, BYTE)}
+    usable_texts = {piece.text for piece in pieces if piece.kind in (NORMAL, USER_DEFINED, BYTE)}
     for piece in sorted(pieces, key=lambda piece: -piece.score):
-        if piece.kind == NORMAL:
-            for at in range(1, len(piece.text)):
-                pair = piece.text[:at], piece.text[at:]
-                if usable.issuperset(pair):
-                    yield pair
+        if piece.kind != NORMAL:
+            continue
+        for index in range(1, len(piece.text)):
+            pair = (piece.text[:index], piece.text[index:])
+            if usable_texts.issuperset(pair):
+                yield pair

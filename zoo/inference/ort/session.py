@@ -51,15 +51,20 @@ class GraphSession(Session):
         self.dtype = dtype
         self.inputs = tuple(self._spec.inputs)
         self.outputs = tuple(self._spec.outputs)
-        files = [file for path in paths for file in (path, path.with_suffix(DATA))]
-        self.stored_bytes = sum(file.stat().st_size for file in files if file.is_file())
-        self._graphs = OrtDecoder(paths, device, threads) if cache else None
-        self._session = (
-            self._graphs.decoder if self._graphs else create_session(paths[0], device, threads)
-        )
-        if self._graphs is None:
+        self.stored_bytes = 0
+        for path in paths:
+            for file in (path, path.with_suffix(DATA)):
+                if file.is_file():
+                    self.stored_bytes += file.stat().st_size
+        self._graphs: OrtDecoder | None = None
+        self._unused: tuple[str, ...] = ()
+        if cache:
+            self._graphs = OrtDecoder(paths, device, threads)
+            self._session = self._graphs.decoder
+        else:
+            self._session = create_session(paths[0], device, threads)
             check_signature(paths[0], self._session, self._spec)
-        self._unused = () if self._graphs else unused_inputs(self._session, self._spec)
+            self._unused = unused_inputs(self._session, self._spec)
         self._adapter: dict[str, Floats] = {}
 
     @override
@@ -71,11 +76,9 @@ class GraphSession(Session):
         else:
             zeros = {name: np.zeros_like(arrays[IDS]) for name in self._unused}
             results = run_graph(self._session, {**arrays, **zeros, **self._adapter}, names)
-        sizes = {
-            axis: size
-            for name, array in arrays.items()
-            for axis, size in zip(self._spec.inputs[name], array.shape, strict=True)
-        }
+        sizes: dict[str | int, int] = {}
+        for name, array in arrays.items():
+            sizes.update(zip(self._spec.inputs[name], array.shape, strict=True))
         for name, value in results.items():
             check_result(self._name, name, value, self._spec.outputs[name], sizes)
         return {name: value.astype(np.float32, copy=False) for name, value in results.items()}
@@ -87,23 +90,26 @@ class GraphSession(Session):
 
     def use_adapter(self, tensors: "Mapping[str, Floats]") -> None:
         """Give the graph the tensors of an adapter, which are inputs of it, in each run."""
-        taken = {value.name for value in self._session.get_overridable_initializers()}
-        if missing := [name for name in tensors if name not in taken]:
-            raise VerificationError(
-                f"{self._name}: the graph has no input {missing[0]}", "export it again"
-            )
+        input_names = {value.name for value in self._session.get_overridable_initializers()}
+        for name in tensors:
+            if name not in input_names:
+                raise VerificationError(
+                    f"{self._name}: the graph has no input {name}", "export it again"
+                )
         self._adapter = dict(tensors)
 
     @override
     def decoder(self) -> "Decoder":
         if self._graphs is None:
+            remedy = "generate with the model that it was exported from, in torch"
+            if self._head.has_cache:
+                remedy = "export the model again, with --cache"
             raise UsageError(
                 f"{self._name} holds a graph without a key-value cache, which cannot generate",
-                "export the model again, with --cache"
-                if self._head.has_cache
-                else "generate with the model that it was exported from, in torch",
+                remedy,
             )
-        from zoo.inference.ort.generation import OrtGenerator  # imports torch
+        # The module imports torch, which other tasks do not need.
+        from zoo.inference.ort.generation import OrtGenerator
 
         return OrtGenerator(self._graphs, self._config)
 
@@ -151,16 +157,20 @@ class OnnxSession(GraphSession):
         """Open an export after checking its files; errors name what it holds."""
         if not checkpoint.is_export:
             raise UsageError(f"{checkpoint.name} holds no ONNX graph", "make one with `zoo export`")
-        stored = read_export_info(checkpoint).dtypes
-        if dtype is not None and dtype not in stored:
+        dtypes = list(read_export_info(checkpoint).dtypes)
+        if dtype is not None and dtype not in dtypes:
             raise UsageError(
-                f"{checkpoint.name} holds a graph in {' and '.join(stored)}, not {dtype}",
+                f"{checkpoint.name} holds a graph in {' and '.join(dtypes)}, not {dtype}",
                 "leave --dtype out, or export it again",
             )
         if dtype is None:
-            dtype, *others = stored
-            if others or dtype != "float32":
-                also = f"; --dtype selects {' or '.join(others)}" if others else ""
-                LOG.info("%s: the graph in %s%s", checkpoint.name, dtype, also)
+            dtype = dtypes[0]
+            if len(dtypes) > 1:
+                other_dtypes = " or ".join(dtypes[1:])
+                LOG.info(
+                    "%s: the graph in %s; --dtype selects %s", checkpoint.name, dtype, other_dtypes
+                )
+            elif dtype != "float32":
+                LOG.info("%s: the graph in %s", checkpoint.name, dtype)
         check_files(checkpoint, dtype)
         return cls(checkpoint, device, threads, dtype)

@@ -36,8 +36,10 @@ class Window(Encoded):
 
     def no_answer_position(self, no_answer_id: int | None) -> int | None:
         """Return the position of a token that stands for no answer, if it is the first or last."""
-        for position, token in ((0, self.ids[:1]), (len(self.ids) - 1, self.ids[-1:])):
-            if token == [no_answer_id]:
+        if not self.ids:
+            return None
+        for position in (0, len(self.ids) - 1):
+            if self.ids[position] == no_answer_id:
                 return position
         return None
 
@@ -45,12 +47,12 @@ class Window(Encoded):
         """Return which tokens may be in an answer or stand for none, (tokens,), bool."""
         import numpy as np
 
-        allowed: NDArray[np.bool_] = np.zeros(len(self.ids), dtype=bool)
-        allowed[self.first : self.first + len(self.part)] = True
+        is_allowed: NDArray[np.bool_] = np.zeros(len(self.ids), dtype=bool)
+        is_allowed[self.first : self.first + len(self.part)] = True
         position = self.no_answer_position(no_answer_id)
         if position is not None:
-            allowed[position] = True
-        return allowed
+            is_allowed[position] = True
+        return is_allowed
 
     def select(self, values: list[int]) -> list[int]:
         """Return the values of the window's tokens among the values of all tokens of the pair."""
@@ -60,24 +62,27 @@ class Window(Encoded):
 
 @dataclass(frozen=True)
 class ContextWindows:
-    """Windows over the contexts of questions, each with the whole question."""
+    """Windows over the contexts of questions, each with the whole question.
 
-    # Those of contexts are as in the question-answering pipeline of transformers 4
-    # (``pipelines/question_answering.py``).
+    They are the windows of the question-answering pipeline of transformers 4
+    (``pipelines/question_answering.py``).
+    """
 
     max_tokens: int  # largest number of tokens of a window
     stride: int  # number of tokens that consecutive windows share
-    # whether the context is before the question, as transformers has it for tokenizers that pad on
-    # the left
+    # Whether the context is before the question, as transformers has it for tokenizers that pad on
+    # the left.
     context_first: bool = False
-    # names of the parts in messages
+    # Names of the parts in messages.
     fixed_part: ClassVar[str] = "the question"
     split_part: ClassVar[str] = "the context"
 
     @classmethod
     def of(cls, family: Family, max_tokens: int, doc_stride: int | None) -> Self:
         """Return the windows for models of a family."""
-        stride = min(max_tokens // 2, DOC_STRIDE) if doc_stride is None else doc_stride
+        stride = doc_stride
+        if stride is None:
+            stride = min(max_tokens // 2, DOC_STRIDE)
         if not 0 <= stride < max_tokens:
             raise UsageError(
                 f"windows of {max_tokens} tokens cannot share {stride}", "lower --doc-stride"
@@ -140,20 +145,22 @@ class TextWindows(ContextWindows):
 
 
 def select_windows(encoded: Encoded, windows: Sequence[Window]) -> "NDArray[np.int64]":
-    """Return the window with most context of each token, (tokens,); -1 at special tokens."""
-    # That is the window in which the smaller number of tokens of the text before and after it is
-    # largest, as in run_squad.py of the code released with Devlin et al. 2018; of several, the
-    # first
+    """Return the window with most context of each token, (tokens,); -1 at special tokens.
+
+    In this window, the smaller number of tokens of the text before and after the token is largest,
+    as in run_squad.py of the code released with Devlin et al. 2018; of several, it is the first.
+    """
     import numpy as np
 
-    selected, most = (np.full(len(encoded.ids), -1) for _ in range(2))
+    selected = np.full(len(encoded.ids), -1)
+    largest_context = np.full(len(encoded.ids), -1)
     for number, window in enumerate(windows):
         size = len(window.part)
         part = slice(window.part.start, window.part.stop)
         context = np.minimum(np.arange(size), np.arange(size)[::-1])
-        better = context > most[part]
-        selected[part][better] = number
-        most[part][better] = context[better]
+        is_larger = context > largest_context[part]
+        selected[part][is_larger] = number
+        largest_context[part][is_larger] = context[is_larger]
     return selected
 
 

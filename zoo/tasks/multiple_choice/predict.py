@@ -13,19 +13,20 @@ from zoo.inference.task_checks import require_finite
 from zoo.overrides import override
 from zoo.tasks.multiple_choice.data import CHOICES, ChoiceInput, choice_texts
 
-AXES = "batch choices"  # of the output with the scores
+AXES = "batch choices"  # axes of the output with the scores
 
 
 class Choose(BatchTask):
-    """Choice of one of several texts for a context, by a model that scores them."""
+    """Choice of one of several texts for a context, by a model that scores them.
 
-    # Records have the keys ``context``, ``choices``, a list of two texts or more, and optionally
-    # ``question``; a choice replaces ``_`` in the question, or follows it. Results have the keys
-    # ``label``, the index of the choice with the highest score, ``choice``, its text, ``score``,
-    # its probability, and ``scores``, the probabilities of all choices in order.
+    Records have the keys ``context``, ``choices``, a list of two texts or more, and optionally
+    ``question``; a choice replaces ``_`` in the question, or follows it. Results have the keys
+    ``label``, the index of the choice with the highest score, ``choice``, its text, ``score``, its
+    probability, and ``scores``, the probabilities of all choices in order.
 
-    # The score of a choice does not depend on the other choices: batches have texts of similar
-    # length, each as the only choice of a question.
+    The score of a choice does not depend on the other choices: batches have texts of similar
+    length, each as the only choice of a question.
+    """
 
     name: ClassVar[str] = "choose"
     output_keys: ClassVar[tuple[str, ...]] = ("label", "choice", "score", "scores")

@@ -20,21 +20,22 @@ P_MASK = "p_mask"
 
 
 class Answer(BatchTask):
-    """Answers to questions, as spans of a context."""
+    """Answers to questions, as spans of a context.
 
-    # The results are those of the question-answering pipeline of transformers 4. Long contexts are
-    # split into overlapping windows. The score of a span is the product of the probabilities of its
-    # first and last token, over the tokens of its window. Spans are extended to whole words, and
-    # scores of equal answers, ignoring case, are added: sums over windows may exceed 1.
-    #
-    # A head that searches for spans itself (``span_beams`` of its family) gives the probability of
-    # a span's last token for each first token, and a logit for no answer.
-    #
-    # Results have the keys ``answer``, ``score``, ``start`` and ``end`` (characters of the
-    # context); with ``top_k`` over 1 also ``predictions``: the best answers, with these keys each.
-    # An empty answer, whose start and end are 0, means that the context has none; it competes with
-    # the spans only with ``handle_impossible_answer``, as in SQuAD 2.0 (Rajpurkar et al. 2018,
-    # arXiv:1806.03822), and its score is the lowest of all windows.
+    The results equal those of the question-answering pipeline of transformers 4. Long contexts are
+    split into overlapping windows. The score of a span is the product of the probabilities of its
+    first and last token, over the tokens of its window. Spans are extended to whole words, and
+    scores of equal answers, ignoring case, are added: sums over windows may exceed 1.
+
+    A head that searches for spans itself (``span_beams`` of its family) gives the probability of a
+    span's last token for each first token, and a logit for no answer.
+
+    Results have the keys ``answer``, ``score``, ``start`` and ``end`` (characters of the context);
+    with ``top_k`` over 1 also ``predictions``: the best answers, with these keys each. An empty
+    answer, whose start and end are 0, means that the context has none; it competes with the spans
+    only with ``handle_impossible_answer``, as in SQuAD 2.0 (Rajpurkar et al. 2018,
+    arXiv:1806.03822), and its score is the lowest of all windows.
+    """
 
     name: ClassVar[str] = "answer"
     output_keys: ClassVar[tuple[str, ...]] = ("answer", "score", "start", "end", "predictions")
@@ -47,10 +48,10 @@ class Answer(BatchTask):
         *args: Any,
         top_k: int = 1,
         doc_stride: int | None = None,  # tokens that windows share; by default 128
-        max_answer_len: int = 15,  # tokens
+        max_answer_len: int = 15,  # tokens of the longest answer
         handle_impossible_answer: bool = False,
-        null_threshold: float = 0.0,  # by which no answer must win, see ``Candidates.ranked``
-        max_tokens: int | None = None,  # of a window; by default 384, or the model's limit
+        null_threshold: float = 0.0,  # margin of no answer, see ``Candidates.ranked``
+        max_tokens: int | None = None,  # tokens of a window; by default 384, or the model's limit
         **options: Any,
     ) -> None:
         super().__init__(*args, max_tokens=max_tokens, **options)
@@ -83,8 +84,11 @@ class Answer(BatchTask):
     @override
     def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
         windows = [item.encoded for item in items if isinstance(item.encoded, Window)]
-        spans = self._logit_spans if self.has_logits else self._beam_spans
-        return [{"spans": best} for best in spans(items, windows, batch)]
+        if self.has_logits:
+            window_spans = self._logit_spans(items, windows, batch)
+        else:
+            window_spans = self._beam_spans(items, windows, batch)
+        return [{"spans": spans} for spans in window_spans]
 
     def _logit_spans(
         self, items: list[EncodedExample], windows: list[Window], batch: Batch
@@ -95,10 +99,11 @@ class Answer(BatchTask):
         outputs = self.session.run(batch.inputs, LOGITS)
         logits = np.stack([outputs[name] for name in LOGITS], axis=-1)  # (windows, tokens, 2)
         require_finite(logits, batch.mask, [item.record for item in items])
-        return [
-            self.search.window_spans(values[: len(window.ids)].T, window)
-            for window, values in zip(windows, logits, strict=True)
-        ]
+        window_spans = []
+        for window, values in zip(windows, logits, strict=True):
+            window_logits = values[: len(window.ids)].T
+            window_spans.append(self.search.window_spans(window_logits, window))
+        return window_spans
 
     def _beam_spans(
         self, items: list[EncodedExample], windows: list[Window], batch: Batch
@@ -116,7 +121,7 @@ class Answer(BatchTask):
         beams = family.span_beams(config, self.session.run(inputs))
         values = np.column_stack([beams.scores, beams.no_answer_logits])
         require_finite(values, batch.mask, [item.record for item in items])
-        return [self.search.beam_spans(beams, row, w) for row, w in enumerate(windows)]
+        return [self.search.beam_spans(beams, row, window) for row, window in enumerate(windows)]
 
     def candidates(self, item: EncodedExample, rows: list[dict[str, Any]]) -> Candidates:
         """Return the answers over all windows of a context."""
@@ -130,5 +135,7 @@ class Answer(BatchTask):
             handle_impossible_answer=self.handle_impossible_answer,
             null_threshold=self.null_threshold,
         )
-        top_k = self.search.top_k
-        return {**ranked[0], **({"predictions": ranked[:top_k]} if top_k > 1 else {})}
+        result = dict(ranked[0])
+        if self.search.top_k > 1:
+            result["predictions"] = ranked[: self.search.top_k]
+        return result

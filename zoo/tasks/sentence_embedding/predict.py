@@ -30,21 +30,22 @@ if TYPE_CHECKING:
     from zoo.tokenizers.tokenizer import Text
 
 Role = Literal["query", "document"]
-DTYPES = ("float32", "float16", "int8")  # of embeddings in results
+DTYPES = ("float32", "float16", "int8")  # dtypes of embeddings in results
 
 
 class Embed(BatchTask):
-    """Sentence embeddings, pooled as the sentence-transformers files of the checkpoint specify."""
+    """Sentence embeddings, pooled as the sentence-transformers files of the checkpoint specify.
 
-    # See ``zoo.api.Model.embed`` for the arguments.
-    #
-    # Without such files the embedding is the mean over the tokens, not normalized, with a
-    # ``TaskWarning``. Results have the key ``embedding``. A text follows a prompt of the
-    # checkpoint, by default its default prompt, or another text in place of one. As a ``query`` or
-    # ``document`` of retrieval, it has the prompt and the maximum length of these by default.
-    #
-    # An embedding of a sparse encoder has a weight for each word of the vocabulary, of which JSON
-    # has those that are not zero. A model of late interaction has an embedding for each token.
+    See ``zoo.api.Model.embed`` for the arguments.
+
+    Without such files the embedding is the mean over the tokens, not normalized, with a
+    ``TaskWarning``. Results have the key ``embedding``. A text follows a prompt of the checkpoint,
+    by default its default prompt, or another text in place of one. As a ``query`` or ``document``
+    of retrieval, it has the prompt and the maximum length of these by default.
+
+    An embedding of a sparse encoder has a weight for each word of the vocabulary; JSON leaves out
+    zeros. A model of late interaction has an embedding for each token.
+    """
 
     name: ClassVar[str] = "embed"
     output_keys: ClassVar[tuple[str, ...]] = ("embedding", "embedding_scale")
@@ -80,14 +81,17 @@ class Embed(BatchTask):
         if prompt is not None:
             validate_text(prompt, "the prompt")
         if prompt_name is None and prompt is None and role is not None:
-            prompt = (
-                self.pooling.query_prompt() if role == "query" else self.pooling.document_prompt()
-            )
-        self.prompt = self.pooling.prompt(prompt_name) if prompt is None else prompt
+            if role == "query":
+                prompt = self.pooling.query_prompt()
+            else:
+                prompt = self.pooling.document_prompt()
+        if prompt is None:
+            prompt = self.pooling.prompt(prompt_name)
+        self.prompt = prompt
         if dim is not None and (self.is_multi_vector or self.is_sparse):
-            kind = "an embedding for each token" if self.is_multi_vector else "weights of words"
+            outputs = "an embedding for each token" if self.is_multi_vector else "weights of words"
             raise UsageError(
-                f"{self.checkpoint.name} has {kind}, which are not cut at a dimension",
+                f"{self.checkpoint.name} has {outputs}, which are not cut at a dimension",
                 "leave the dimension out",
             )
         self.skipped = self.pooling.skipped_tokens(self.tokenizer)
@@ -205,10 +209,10 @@ class Embed(BatchTask):
         present = np.flatnonzero(vector)
         order = present[np.argsort(-vector[present], kind="stable")]
         weights = short_floats(vector[order])
-        return {
-            self.tokenizer.token(number): weight
-            for number, weight in zip(order.tolist(), weights, strict=True)
-        }
+        named_weights = {}
+        for number, weight in zip(order.tolist(), weights, strict=True):
+            named_weights[self.tokenizer.token(number)] = weight
+        return named_weights
 
     @override
     def stream_chunks(
@@ -230,16 +234,20 @@ class Embed(BatchTask):
                 f"{self.checkpoint.name} has an embedding for each token, and none of a text",
                 "use encode_query and encode_document",
             )
-        rows = [added["embedding"] for _, added in self.stream(records)]
-        return np.stack(rows) if rows else self.no_vectors()
+        rows = [result["embedding"] for _, result in self.stream(records)]
+        if not rows:
+            return self.no_vectors()
+        return np.stack(rows)
 
     @override
     def no_vectors(self) -> "NDArray[Any]":
         import numpy as np
 
         size = self.pooling.dimension(self.pooling.input_width(self.checkpoint.config))
-        computed = "float64" if self.session.dtype == "float64" else "float32"
-        return np.empty((0, min(self.dim or size, size)), self.output_dtype or computed)
+        dtype = self.output_dtype
+        if not dtype:
+            dtype = "float64" if self.session.dtype == "float64" else "float32"
+        return np.empty((0, min(self.dim or size, size)), dtype)
 
 
 class ExpandedQuery(Encoded):
@@ -247,9 +255,9 @@ class ExpandedQuery(Encoded):
 
     def __init__(self, query: Encoded, token: int, length: int) -> None:
         self.own_tokens = len(query.ids)
-        added = max(length - self.own_tokens, 0)
-        self.ids = [*query.ids, *[token] * added]
-        self.type_ids = [*query.type_ids, *[0] * added]
+        new_tokens = max(length - self.own_tokens, 0)
+        self.ids = [*query.ids, *[token] * new_tokens]
+        self.type_ids = [*query.type_ids, *[0] * new_tokens]
         self.truncated = query.truncated
 
 
@@ -259,14 +267,16 @@ def without_expansion(items: list[EncodedExample], batch: Batch, inputs: "Sequen
 
     if "attention_mask" not in inputs:
         raise UsageError("the model has no attention mask, and attends to the expansion of queries")
-    own = [getattr(item.encoded, "own_tokens", len(item.encoded.ids)) for item in items]
-    attended = np.arange(batch.mask.shape[1]) < np.array(own)[:, None]
-    return batch._replace(inputs={**batch.inputs, "attention_mask": attended.astype(np.int64)})
+    lengths = [getattr(item.encoded, "own_tokens", len(item.encoded.ids)) for item in items]
+    is_own = np.arange(batch.mask.shape[1]) < np.array(lengths)[:, None]
+    return batch._replace(inputs={**batch.inputs, "attention_mask": is_own.astype(np.int64)})
 
 
 def quantize(vectors: "NDArray[np.floating[Any]]") -> "tuple[NDArray[np.int8], NDArray[Any]]":
-    """Return embeddings as integers, (texts, dimensions), and their scales, (texts,)."""
-    # The largest magnitude of each becomes 127; an embedding is about its integers times its scale.
+    """Return embeddings as integers, (texts, dimensions), and their scales, (texts,).
+
+    The largest magnitude of each becomes 127; an embedding is about its integers times its scale.
+    """
     import numpy as np
 
     scales = np.abs(vectors).max(axis=1) / 127
@@ -278,7 +288,7 @@ def require_half(vectors: "NDArray[np.floating[Any]]", items: list[EncodedExampl
     """Check that float16 holds the numbers of embeddings."""
     import numpy as np
 
-    large = np.abs(vectors).max(axis=1) > np.finfo(np.float16).max
-    if large.any():
-        where = items[int(large.argmax())].record.location
-        raise UsageError(f"the embedding of {where} is too large for float16", "add --normalize")
+    is_too_large = np.abs(vectors).max(axis=1) > np.finfo(np.float16).max
+    if is_too_large.any():
+        location = items[int(is_too_large.argmax())].record.location
+        raise UsageError(f"the embedding of {location} is too large for float16", "add --normalize")

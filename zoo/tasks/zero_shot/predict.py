@@ -16,20 +16,22 @@ if TYPE_CHECKING:
     from zoo.tokenizers import Encoded
     from zoo.tokenizers.tokenizer import Text
 
-SLOT = "{}"  # of the label in a template
-LISTED = "`zoo models nli` lists some"
+SLOT = "{}"  # the place of the label in a template
+LISTED_MODELS = "`zoo models nli` lists some"
 
 
 class ZeroShot(BatchTask):
-    """Classification of texts by labels in words, by a model of natural language inference."""
+    """Classification of texts by labels in words, by a model of natural language inference.
 
-    # The method of Yin et al. 2019 (arXiv:1909.00161), as in transformers' zero-shot pipeline
-    # (``pipelines/zero_shot_classification.py``): a text entails a hypothesis such as "This example
-    # is politics." or does not.
+    The method is that of Yin et al. 2019 (arXiv:1909.00161), as in transformers' zero-shot pipeline
+    (``pipelines/zero_shot_classification.py``): a text entails a hypothesis such as "This example
+    is politics." or does not.
 
-    # Results have the keys ``labels``, the most probable first, and ``scores``, their
-    # probabilities. These are the softmax of the entailment logits of all labels; with
-    # ``multi_label`` or a single label, of entailment against contradiction for each.
+    Results have the keys ``labels``, the most probable first, and ``scores``, their probabilities.
+    These are the softmax of the entailment logits of all labels; with ``multi_label`` or a single
+    label, of entailment against contradiction for each.
+    """
+
     name: ClassVar[str] = "zero-shot"
     heads: ClassVar[tuple[str, ...]] = ("sequence-classification",)
     output_keys: ClassVar[tuple[str, ...]] = ("labels", "scores")
@@ -42,7 +44,7 @@ class ZeroShot(BatchTask):
             raise UsageError(
                 f"{checkpoint.name} has the head {checkpoint.head_name}, and {cls.name} needs a "
                 "model of natural language inference",
-                LISTED,
+                LISTED_MODELS,
             )
 
     @classmethod
@@ -53,7 +55,7 @@ class ZeroShot(BatchTask):
         """Name the options as the pipeline does."""
         names = {"label": "candidate_labels", "template": "hypothesis_template"}
         options = {names.get(name, name): value for name, value in options.items()}
-        # before the slow loading of weights
+        # The labels are checked here, because the weights are slow to load.
         _hypotheses(options["candidate_labels"], options["hypothesis_template"])
         return records, options
 
@@ -66,9 +68,9 @@ class ZeroShot(BatchTask):
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        of_labels = _hypotheses(candidate_labels, hypothesis_template)
-        self.labels = list(of_labels)
-        self.hypotheses = list(of_labels.values())
+        label_hypotheses = _hypotheses(candidate_labels, hypothesis_template)
+        self.labels = list(label_hypotheses)
+        self.hypotheses = list(label_hypotheses.values())
         self.entailment = entailment_id(self.checkpoint)
         self.contradiction = None
         if multi_label or len(self.labels) == 1:
@@ -125,14 +127,14 @@ class ZeroShot(BatchTask):
 def entailment_id(checkpoint: "Checkpoint") -> int:
     """Return the index of the label for entailment."""
     names = checkpoint.config.labels
-    found = _beginning(names, "entail")
-    if found is None:
+    index = _find_prefix(names, "entail")
+    if index is None:
         raise UsageError(
             f"{checkpoint.name} has the labels {', '.join(names)}, and none of them is entailment",
-            f"use a model of natural language inference ({LISTED}), or name its labels in the "
-            "config.json that it is converted from",
+            f"use a model of natural language inference ({LISTED_MODELS}), or name its labels in "
+            "the config.json that it is converted from",
         )
-    return found
+    return index
 
 
 def contradiction_id(checkpoint: "Checkpoint", entailment: int) -> int:
@@ -143,26 +145,35 @@ def contradiction_id(checkpoint: "Checkpoint", entailment: int) -> int:
             f"{checkpoint.name} has the only label {names[0]}, and nothing to compare it with",
             "give several labels without --multi-label",
         )
-    found = _beginning(names, "contradict")
-    return (len(names) - 1 if entailment == 0 else 0) if found is None else found
+    index = _find_prefix(names, "contradict")
+    if index is not None:
+        return index
+    return len(names) - 1 if entailment == 0 else 0
 
 
-def _beginning(names: Sequence[str], start: str) -> int | None:
-    return next((k for k, name in enumerate(names) if name.lower().startswith(start)), None)
+def _find_prefix(names: Sequence[str], prefix: str) -> int | None:
+    """Return the index of the first name with a prefix, in any letter case."""
+    for index, name in enumerate(names):
+        if name.lower().startswith(prefix):
+            return index
+    return None
 
 
-def _hypotheses(given: str | Sequence[str], template: str) -> dict[str, str]:
+def _hypotheses(candidate_labels: str | Sequence[str], template: str) -> dict[str, str]:
     """Return label -> hypothesis; in one string, labels have commas between them."""
-    labels = [part.strip() for part in given.split(",")] if isinstance(given, str) else list(given)
-    if not labels or "" in labels:
-        raise UsageError(
-            "there is no label to choose" if not labels else "a label is empty",
-            "name each with --label",
-        )
+    if isinstance(candidate_labels, str):
+        labels = [part.strip() for part in candidate_labels.split(",")]
+    else:
+        labels = list(candidate_labels)
+    if not labels:
+        raise UsageError("there is no label to choose", "name each with --label")
+    if "" in labels:
+        raise UsageError("a label is empty", "name each with --label")
     for number, label in enumerate(labels, 1):
         validate_text(label, f"label {number}")
-    if repeated := [label for k, label in enumerate(labels) if label in labels[:k]]:
-        raise UsageError(f"the label {repeated[0]} is given twice", "name each label once")
+    for number, label in enumerate(labels):
+        if label in labels[:number]:
+            raise UsageError(f"the label {label} is given twice", "name each label once")
     if SLOT not in template:
         raise UsageError(
             f"the template {template!r} has no place for the label",

@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 
 
 class EarlyStopping(Callback):
-    """Ends a run after some evaluations in a row without a better value."""
+    """Ends a run after some evaluations in a row without a better value.
 
-    # The number is a function of the step and the best step, so that a resumed run needs no state.
+    The number is a function of the step and the best step, so that a resumed run needs no state.
+    """
 
     def __init__(self, patience: int) -> None:
         self.patience = patience

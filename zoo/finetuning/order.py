@@ -11,12 +11,13 @@ Rows = NDArray[np.int64]
 
 
 class ProportionalMixture(EpochShuffle):
-    """Epochs over several datasets, in proportion to their sizes, with a limit on the largest."""
+    """Epochs over several datasets, in proportion to their sizes, with a limit on the largest.
 
-    # Examples-proportional mixing (Raffel et al. 2020, arXiv:1910.10683, section 3.5.2): an epoch
-    # has ``min(e, limit)`` of the ``e`` rows of a dataset, so that the paper's rate is exact
-    # instead of expected. A dataset above the limit continues in the next epoch where it stopped,
-    # and gets a new order after each pass. ``datasets`` has the dataset of each row, (rows,).
+    Examples-proportional mixing (Raffel et al. 2020, arXiv:1910.10683, section 3.5.2): an epoch
+    has ``min(e, limit)`` of the ``e`` rows of a dataset, so that the paper's rate is exact
+    instead of expected. A dataset above the limit continues in the next epoch where it stopped,
+    and gets a new order after each pass. ``datasets`` has the dataset of each row, (rows,).
+    """
 
     def __init__(self, datasets: NDArray[np.integer], limit: int | None, seed: int) -> None:
         self.members = [np.flatnonzero(datasets == number) for number in np.unique(datasets)]

@@ -309,9 +309,10 @@ def finetune_setup(
 
 
 class SplitProblems:
-    """Rows of the training and evaluation data that cannot be used."""
+    """Rows of the training and evaluation data that cannot be used.
 
-    # As a context manager, it refuses all of them at the end, unless ``skip`` is set.
+    As a context manager, it refuses all of them at the end, unless ``skip`` is set.
+    """
 
     def __init__(self, *, skip: bool) -> None:
         self.skip = skip

@@ -33,10 +33,11 @@ THRESHOLD = 0.5  # The smallest probability of a label, in multi-label classific
 
 
 class TextResults(TaskResults[Sample]):
-    """What the logits of a text mean, in ``zoo run``, in evaluations and in training."""
+    """What the logits of a text mean, in ``zoo run``, in evaluations and in training.
 
-    # Predictions of evaluations and of training have the same names and meaning: ``label`` and
-    # ``prediction``, and ``probability`` where there is one.
+    Predictions of evaluations and of training have the same names and meaning: ``label`` and
+    ``prediction``, and ``probability`` where there is one.
+    """
 
     # Keys of a result of ``zoo run``.
     output_keys: ClassVar[tuple[str, ...]]

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 
 class WindowedTask(BatchTask):
-    """A classifier of texts or tokens, which may read a long text in windows."""
+    """A classifier of texts or tokens, which may read a long text in windows.
 
-    # With ``doc_stride``, texts longer than ``max_tokens`` are split into windows that share this
-    # number of tokens, in place of being truncated; see ``TextWindows``.
+    With ``doc_stride``, texts longer than ``max_tokens`` are split into windows that share this
+    number of tokens, in place of being truncated; see ``TextWindows``.
+    """
 
     def __init__(self, *args: Any, doc_stride: int | None = None, **options: Any) -> None:
         super().__init__(*args, **options)

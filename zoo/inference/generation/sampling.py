@@ -42,9 +42,10 @@ class RowSampler:
 
 
 class BeamSampler:
-    """Draws of the candidates of a beam search, without replacement."""
+    """Draws of the candidates of a beam search, without replacement.
 
-    # By the Gumbel-top-k trick (Kool, van Hoof and Welling 2019, arXiv:1903.06059, section 2.3).
+    By the Gumbel-top-k trick (Kool, van Hoof and Welling 2019, arXiv:1903.06059, section 2.3).
+    """
 
     def __init__(self, seed: int | None, rows: Sequence[RowId]) -> None:
         seed = torch.Generator().seed() if seed is None else seed

@@ -15,10 +15,11 @@ TARGET = "decoder_input_ids"
 
 
 class Scores:
-    """Applies the rules of generation to the rows of a batch."""
+    """Applies the rules of generation to the rows of a batch.
 
-    # A rule sees no padding: it is called once for the rows of each length of prompt, or of source.
-    # So a text does not depend on the batch it is in.
+    A rule sees no padding: it is called once for the rows of each length of prompt, or of source.
+    So a text does not depend on the batch it is in.
+    """
 
     def __init__(
         self,

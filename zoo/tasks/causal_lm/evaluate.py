@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 
 class Completions(LikelihoodEvaluation):
-    """Loss and perplexity of completions, given their prompts; see ``Perplexity`` for documents."""
+    """Loss and perplexity of completions, given their prompts; see ``Perplexity`` for documents.
 
-    # The end-of-text token after a completion counts as part of it. Intervals are over samples.
+    The end-of-text token after a completion counts as part of it. Intervals are over samples.
+    """
 
     name: ClassVar[str] = "causal-lm"
     scorers: ClassVar[tuple[type[Scorer], ...]] = (CausalScorer,)

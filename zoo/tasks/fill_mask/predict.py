@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 
 class FillMask(BatchTask):
-    """Most likely tokens at each mask token of a text, which may have several."""
+    """Most likely tokens at each mask token of a text, which may have several.
 
-    # Results have the key ``masks``: for each mask token its ``position`` (of its first character)
-    # and ``predictions``, each with ``token`` and ``score`` (its probability), the best first.
+    Results have the key ``masks``: for each mask token its ``position`` (of its first character)
+    and ``predictions``, each with ``token`` and ``score`` (its probability), the best first.
+    """
 
     name: ClassVar[str] = "fill-mask"
     output_keys: ClassVar[tuple[str, ...]] = ("masks",)

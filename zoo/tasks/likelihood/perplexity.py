@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 
 
 class Perplexity(LikelihoodEvaluation):
-    """Perplexity of a causal language model over documents."""
+    """Perplexity of a causal language model over documents.
 
-    # A document that is longer than the model's limit is scored in windows: each starts ``stride``
-    # tokens after the one before it, by default half a window, and scores the tokens that no window
-    # before it has scored. A smaller stride gives more context and takes more time.
-    #
-    # ``loss`` is the mean negative log-likelihood per token in nats, ``perplexity`` its
-    # exponential, and ``bits_per_byte`` the same sum in bits per byte of the text, which models
-    # with different tokenizers share.
+    A document that is longer than the model's limit is scored in windows: each starts ``stride``
+    tokens after the one before it, by default half a window, and scores the tokens that no window
+    before it has scored. A smaller stride gives more context and takes more time.
+
+    ``loss`` is the mean negative log-likelihood per token in nats, ``perplexity`` its
+    exponential, and ``bits_per_byte`` the same sum in bits per byte of the text, which models
+    with different tokenizers share.
+    """
 
     name: ClassVar[str] = "perplexity"
     scorers: ClassVar[tuple[type[Scorer], ...]] = (CausalScorer,)
@@ -42,30 +43,33 @@ class Perplexity(LikelihoodEvaluation):
                 f"the stride is {stride}, and a window has {self.width} tokens",
                 "give a smaller --stride",
             )
-        self.stride = stride or (None if self.width is None else self.width // 2)
+        self.stride = stride or None
+        if self.stride is None and self.width is not None:
+            self.stride = self.width // 2
 
     @override
     def measure(self, files: Sequence[Path]) -> Result:
         documents = RestartableIterable(lambda: read_texts(files, self.limit), None)
-        count = sum(1 for _ in documents)  # reports unreadable files before anything is scored
+        # Counting reads all files, and so finds what cannot be read before anything is scored.
+        count = sum(1 for _ in documents)
         texts = TextStream(documents)
-        rows = (
-            window
-            for number, text in enumerate(texts.encode(self.scorer.tokenizer, None))
-            for row in self.scorer.rows(text, number)
-            for window in split_row(row, self.width, self.stride)
-        )
-        scores = self.scorer.stream_scores(rows, count, keep=self.kept_tokens)
+        scores = self.scorer.stream_scores(self._windows(texts), count, keep=self.kept_tokens)
         return likelihood_result(self.scored(documents, scores), texts)
+
+    def _windows(self, texts: "TextStream") -> Iterator[ScoredRow]:
+        for number, text in enumerate(texts.encode(self.scorer.tokenizer, None)):
+            for row in self.scorer.rows(text, number):
+                yield from split_row(row, self.width, self.stride)
 
 
 class PseudoPerplexity(LikelihoodEvaluation):
-    """Perplexity of a masked language model: each token is predicted from all others."""
+    """Perplexity of a masked language model: each token is predicted from all others.
 
-    # Salazar et al. 2020 (arXiv:1910.14659, section 2.2). A text is a line of a document, such as a
-    # paragraph, cut at the model's limit. The metrics are the same as for ``Perplexity``, plus
-    # ``accuracy``. They cannot be compared with causal models, which see less context. If a text
-    # was cut, ``bits_per_byte`` is left out.
+    Salazar et al. 2020 (arXiv:1910.14659, section 2.2). A text is a line of a document, such as a
+    paragraph, cut at the model's limit. The metrics are the same as for ``Perplexity``, plus
+    ``accuracy``. They cannot be compared with causal models, which see less context. If a text
+    was cut, ``bits_per_byte`` is left out.
+    """
 
     name: ClassVar[str] = "pseudo-perplexity"
     scorers: ClassVar[tuple[type[Scorer], ...]] = (MaskedScorer,)
@@ -80,16 +84,20 @@ class PseudoPerplexity(LikelihoodEvaluation):
         lines = RestartableIterable(read, self.limit)
         count = sum(1 for _ in lines)
         texts = TextStream(lines)
-        encoded = texts.encode(self.scorer.tokenizer, self.scorer.max_tokens)
-        rows = (
-            row for number, text in enumerate(encoded) for row in self.scorer.rows(text, number)
-        )
-        scores = self.scorer.stream_scores(rows, count, keep=self.kept_tokens)
+        scores = self.scorer.stream_scores(self._rows(texts), count, keep=self.kept_tokens)
         result = likelihood_result(self.scored(lines, scores), texts)
         if not texts.truncated:
             return result
-        whole = {k: v for k, v in result.metrics.items() if k != "bits_per_byte"}  # of all bytes
-        return Result({**whole, "truncated_tokens": texts.truncated})
+        metrics = dict(result.metrics)
+        # The size is that of the full texts, and only a part of their tokens was scored.
+        metrics.pop("bits_per_byte", None)
+        metrics["truncated_tokens"] = texts.truncated
+        return Result(metrics)
+
+    def _rows(self, texts: "TextStream") -> Iterator[ScoredRow]:
+        encoded = texts.encode(self.scorer.tokenizer, self.scorer.max_tokens)
+        for number, text in enumerate(encoded):
+            yield from self.scorer.rows(text, number)
 
 
 class TextStream:
@@ -97,11 +105,16 @@ class TextStream:
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = iter(texts)
-        self.count = self.size = self.truncated = 0
+        self.count = 0
+        self.size = 0
+        self.truncated = 0
 
     def encode(self, tokenizer: "TextTokenizer", max_tokens: int | None) -> "Iterator[Encoded]":
         """Yield the tokens of each text, without positions in characters."""
-        while chunk := list(itertools.islice(self._chunk(), TEXTS_AT_ONCE)):
+        while True:
+            chunk = list(itertools.islice(self._chunk(), TEXTS_AT_ONCE))
+            if not chunk:
+                return
             for text in tokenizer.encode(chunk, max_tokens=max_tokens, offsets=False):
                 self.truncated += text.truncated
                 yield text
@@ -131,23 +144,23 @@ def read_texts(files: Sequence[Path], limit: int | None) -> Iterator[str]:
 
 
 def split_row(row: ScoredRow, width: int | None, stride: int | None) -> Iterator[ScoredRow]:
-    """Split a row of a causal model into windows of ``width`` tokens; each token is scored once."""
-    # Position k predicts the token at k + 1. Windows start ``stride`` tokens apart.
+    """Split a row of a causal model into windows of ``width`` tokens; each token is scored once.
+
+    Position k predicts the token at k + 1. Windows start ``stride`` tokens apart.
+    """
     import numpy as np
 
     if width is None or stride is None or len(row.ids) <= width:
         yield row
         return
-    # number of labels that windows so far have scored
-    scored = 0
+    scored_labels = 0  # The number of labels that the previous windows have scored.
     start = 0
-    while scored < len(row.labels):
+    while scored_labels < len(row.labels):
         ids: NDArray[np.int64] = row.ids[start : start + width]
-        end = start + len(ids) - 1  # labels before this one are in the window
-        yield ScoredRow(
-            ids, (), np.arange(scored - start, end - start), row.labels[scored:end], row.text
-        )
-        scored = end
+        end = start + len(ids) - 1  # The window has the labels before this one.
+        positions = np.arange(scored_labels - start, end - start)
+        yield ScoredRow(ids, (), positions, row.labels[scored_labels:end], row.text)
+        scored_labels = end
         start = start + stride
 
 

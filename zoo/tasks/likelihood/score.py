@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
 
 class Score(Task):
-    """Log-likelihoods of texts, or of continuations given a context."""
+    """Log-likelihoods of texts, or of continuations given a context.
 
-    # Results have the keys ``log_prob``, the log-probability of the text or the continuation in
-    # nats; ``greedy``, whether each of its tokens is the most likely one; and ``tokens``, each with
-    # ``token``, ``log_prob`` and ``greedy``. For encoder-decoders the context is the source.
-    # Contexts that are too long are cut at their beginning; ``truncated`` counts these tokens.
+    Results have the keys ``log_prob``, the log-probability of the text or the continuation in
+    nats; ``greedy``, whether each of its tokens is the most likely one; and ``tokens``, each with
+    ``token``, ``log_prob`` and ``greedy``. For encoder-decoders the context is the source.
+    Contexts that are too long are cut at their beginning; ``truncated`` counts these tokens.
+    """
 
     name: ClassVar[str] = "score"
     output_keys: ClassVar[tuple[str, ...]] = ("log_prob", "greedy", "tokens")

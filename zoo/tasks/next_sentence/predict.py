@@ -11,9 +11,10 @@ from zoo.overrides import override
 
 
 class SentencePair(BatchTask):
-    """Classification of pairs of texts by the pretraining head."""
+    """Classification of pairs of texts by the pretraining head.
 
-    # Results have the keys ``label``, ``score`` (its probability) and ``scores`` of both labels.
+    Results have the keys ``label``, ``score`` (its probability) and ``scores`` of both labels.
+    """
 
     output_keys: ClassVar[tuple[str, ...]] = ("label", "score", "scores")
     pairs: ClassVar[bool] = True

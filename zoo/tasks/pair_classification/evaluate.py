@@ -29,10 +29,11 @@ RESAMPLES = 200
 
 
 class PairClassificationEvaluation(Evaluation):
-    """Average precision, and accuracy and F1 at the best thresholds, of the similarity of texts."""
+    """Average precision, and accuracy and F1 at the best thresholds, of the similarity of texts.
 
-    # The label is 1 for texts that belong together, and 0 for others. Encoders compare by their
-    # similarity function, after the default prompt; the score of a cross-encoder is its logit.
+    The label is 1 for texts that belong together, and 0 for others. Encoders compare by their
+    similarity function, after the default prompt; the score of a cross-encoder is its logit.
+    """
 
     name: ClassVar[str] = "pair-classification"
 

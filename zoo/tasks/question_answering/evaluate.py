@@ -65,11 +65,12 @@ def question_row(
 
 
 class QuestionAnsweringEvaluation(Evaluation):
-    """Exact match and F1 of the answers of ``zoo run answer``, from 0 to 1."""
+    """Exact match and F1 of the answers of ``zoo run answer``, from 0 to 1.
 
-    # If some questions have no answer, no answer competes with the spans, there are metrics for
-    # both kinds of questions, and the details have the thresholds of no answer that are best for
-    # this data; see ``zoo.metrics.squad``.
+    If some questions have no answer, no answer competes with the spans, there are metrics for
+    both kinds of questions, and the details have the thresholds of no answer that are best for
+    this data; see ``zoo.metrics.squad``.
+    """
 
     name: ClassVar[str] = "question-answering"
 

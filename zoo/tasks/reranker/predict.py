@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 
 class PairScores(TextScores):
-    """The logit of each pair, before any activation, which would make high scores equal."""
+    """The logit of each pair, before any activation, which would make high scores equal.
 
-    # Of a classifier of two labels, it is the log-odds of the second one.
+    Of a classifier of two labels, it is the log-odds of the second one.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

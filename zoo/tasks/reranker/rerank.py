@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 
 class Rerank(Task):
-    """Texts sorted by a cross-encoder, or by the similarity of their embeddings to the query's."""
+    """Texts sorted by a cross-encoder, or by the similarity of their embeddings to the query's.
 
-    # Results have the keys ``corpus_id``, the number of the text in the input from 0, and
-    # ``score``. Equal scores are in the order of the input. Memory only has the results.
+    Results have the keys ``corpus_id``, the number of the text in the input from 0, and
+    ``score``. Equal scores are in the order of the input. Memory only has the results.
+    """
 
     name: ClassVar[str] = "rerank"
     heads: ClassVar[tuple[str, ...]] = ("sequence-classification", "none")

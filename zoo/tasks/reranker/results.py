@@ -35,8 +35,9 @@ class RankingResults(TaskResults[TextList]):
     def metrics(
         self, context: ResultContext, predictions: "Mapping[str, NDArray[Any]]"
     ) -> dict[str, float]:
-        _, first = np.unique(predictions[PAIRS], return_index=True)
-        values = {name: array[first] for name, array in predictions.items()}
+        # Processes may share pairs, which count once.
+        _, first_places = np.unique(predictions[PAIRS], return_index=True)
+        values = {name: array[first_places] for name, array in predictions.items()}
         order = np.argsort(values[QUERIES], kind="stable")
         ends = np.flatnonzero(np.diff(values[QUERIES][order])) + 1
         ranked: list[tuple[NDArray[Any], float]] = []
@@ -48,10 +49,12 @@ class RankingResults(TaskResults[TextList]):
                 ranked.append((scores, score_error(scores, context.compute_dtype)))
                 grades.append(dict(enumerate(query_grades.tolist())))
         table = ranking_scores(ranked, grades)
-        means = table.mean(0).tolist() if len(table) else [0.0] * len(RANKING_NAMES)
-        named = dict(zip(RANKING_NAMES, means, strict=True))
-        spearman = correlations(values[SCORE], values["label"])["spearman"]
-        return {**{name: named[name] for name in METRICS}, "spearman": spearman}
+        means = dict.fromkeys(RANKING_NAMES, 0.0)
+        if len(table):
+            means.update(zip(RANKING_NAMES, table.mean(0).tolist(), strict=True))
+        metrics = {name: means[name] for name in METRICS}
+        metrics["spearman"] = correlations(values[SCORE], values["label"])["spearman"]
+        return metrics
 
     @override
     def mistake(self, row: Prediction) -> float | None:
@@ -71,21 +74,21 @@ class RankingResults(TaskResults[TextList]):
         """Yield a row of each query with a relevant text, as ``zoo eval`` joins its texts."""
         if PAIRS not in predictions:  # In a distillation without the task's loss.
             return
-        pairs, first = np.unique(predictions[PAIRS], return_index=True)
+        pairs, first_places = np.unique(predictions[PAIRS], return_index=True)
         texts = [(sample, text) for sample in samples for text in sample.documents]
-        places_of_query: dict[str, list[int]] = {}
+        query_places: dict[str, list[int]] = {}
         for place, pair in enumerate(pairs.tolist()):
-            query = texts[pair][0].text
-            places_of_query.setdefault(query, []).append(place)
-        for query, places in places_of_query.items():
-            grades = predictions[GRADES][first[places]]
-            scores = predictions[SCORE][first[places]].astype(np.float64)
+            sample, _ = texts[pair]
+            query_places.setdefault(sample.text, []).append(place)
+        for query, places in query_places.items():
+            grades = predictions[GRADES][first_places[places]]
+            scores = predictions[SCORE][first_places[places]].astype(np.float64)
             if grades.max() <= 0:
                 continue
             query_texts = [texts[pairs[place]] for place in places]
             documents = tuple(text for _, text in query_texts)
-            location = query_texts[0][0].location
-            joined = TextList(query, documents, tuple(grades.tolist()), location)
+            first_sample, _ = query_texts[0]
+            joined = TextList(query, documents, tuple(grades.tolist()), first_sample.location)
             yield ranked_row(joined, (scores, score_error(scores, context.compute_dtype)))
 
 

@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 
 class Search(Task):
-    """Exact search of a corpus by the similarity of the model's embeddings."""
+    """Exact search of a corpus by the similarity of the model's embeddings.
 
-    # The texts of the corpus follow the model's prompt of documents, and the others its prompt of
-    # queries. Results have the key ``results``: for each of the best texts ``corpus_id``, its
-    # number in the corpus from 0, ``score``, ``text``, and the other keys of its record. Memory
-    # depends neither on the number of queries nor on the size of vectors, which are in a temporary
-    # file.
+    The texts of the corpus follow the model's prompt of documents, and the others its prompt of
+    queries. Results have the key ``results``: for each of the best texts ``corpus_id``, its
+    number in the corpus from 0, ``score``, ``text``, and the other keys of its record. Memory
+    depends neither on the number of queries nor on the size of vectors, which are in a temporary
+    file.
+    """
 
     name: ClassVar[str] = "search"
     heads: ClassVar[tuple[str, ...]] = ("none",)

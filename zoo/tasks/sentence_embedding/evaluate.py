@@ -32,16 +32,17 @@ LABEL = "label"  # default column of scores
 
 
 class SentenceEmbeddingEvaluation(Evaluation):
-    """Correlations of the similarity of two embeddings with scores, or retrieval."""
+    """Correlations of the similarity of two embeddings with scores, or retrieval.
 
-    # The model decides the similarity function. Pairs with scores, such as STS, are measured by
-    # Spearman's correlation (Reimers et al. 2016, section 5); correlations with a constant are 0.
-    # Intervals are over pairs.
-    #
-    # Without scores, the second text of a row belongs to the first, its anchor, and is retrieved
-    # among the distinct second texts and negatives of the data; see ``retrieval_scores``. Rows with
-    # the same anchor are one query. Intervals are over queries. The model's query prompt precedes
-    # anchors, and its document prompt the other texts; pairs with scores get the default prompt.
+    The model decides the similarity function. Pairs with scores, such as STS, are measured by
+    Spearman's correlation (Reimers et al. 2016, section 5); correlations with a constant are 0.
+    Intervals are over pairs.
+
+    Without scores, the second text of a row belongs to the first, its anchor, and is retrieved
+    among the distinct second texts and negatives of the data; see ``retrieval_scores``. Rows with
+    the same anchor are one query. Intervals are over queries. The model's query prompt precedes
+    anchors, and its document prompt the other texts; pairs with scores get the default prompt.
+    """
 
     name: ClassVar[str] = "sentence-embedding"
 

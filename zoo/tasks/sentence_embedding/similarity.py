@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 
 class Similarity(Embed):
-    """Similarity of the embeddings of two texts; see ``Embed`` for the embeddings."""
+    """Similarity of the embeddings of two texts; see ``Embed`` for the embeddings.
 
-    # The checkpoint names the function: the cosine, from -1 to 1, by default, the dot product, or
-    # the negative of the Euclidean or Manhattan distance; of late interaction MaxSim, in which the
-    # first text is the query. Results have the key ``similarity``.
+    The checkpoint names the function: the cosine, from -1 to 1, by default, the dot product, or
+    the negative of the Euclidean or Manhattan distance; of late interaction MaxSim, in which the
+    first text is the query. Results have the key ``similarity``.
+    """
 
     name: ClassVar[str] = "similarity"
     output_keys: ClassVar[tuple[str, ...]] = ("similarity",)

@@ -36,34 +36,39 @@ class Choices:
 
     def counts(self, numbers: "NDArray[np.int64]") -> "dict[str, NDArray[np.int64]]":
         """Return what each sample counts in a loss: itself, and the tokens of wrong targets."""
-        known = numbers != NO_CHOICE
-        wrong = np.where(known, self.lengths.sum() - self.lengths[numbers], 0)
-        return {LENGTH_NORMALIZED: known.astype(np.int64), UNLIKELIHOOD: wrong}
+        has_choice = numbers != NO_CHOICE
+        wrong_tokens = np.where(has_choice, self.lengths.sum() - self.lengths[numbers], 0)
+        return {LENGTH_NORMALIZED: has_choice.astype(np.int64), UNLIKELIHOOD: wrong_tokens}
 
 
 class ChoiceLosses(NamedTuple):
-    """Sums of the losses over the samples of a batch."""
+    """Sums of the losses over the samples of a batch.
 
-    # arXiv:2205.05638, section 3.2, and the released code (r-three/t-few, ``EncoderDecoder.py``),
-    # whose constant in the logarithm is implemented here: with it the loss of a certain wrong
-    # target is finite.
+    They follow arXiv:2205.05638, section 3.2, and the released code (r-three/t-few,
+    ``EncoderDecoder.py``), whose constant in the logarithm is implemented here: with it the loss of
+    a certain wrong target is finite.
+    """
 
     length_normalized: "Tensor"
     unlikelihood: "Tensor"
 
     @classmethod
-    def of(cls, losses: "Tensor", labels: "Tensor", chosen: "Tensor") -> "ChoiceLosses":
-        """Return the sums over cross-entropies of all tokens, (rows, choices, tokens)."""
-        # labels: the tokens of all choices, (choices, tokens), padded with -100; chosen: the right
-        # choice of each row, (rows,), ``NO_CHOICE`` for none
-        real = labels != IGNORED
-        known = chosen != NO_CHOICE
-        scores = -losses.sum(-1) / real.sum(-1)
-        normalized = F.cross_entropy(scores[known], chosen[known], reduction="sum")
-        wrong = torch.arange(len(labels), device=chosen.device) != chosen[:, None]
-        counted = real & wrong[..., None] & known[:, None, None]
+    def of(cls, losses: "Tensor", labels: "Tensor", targets: "Tensor") -> "ChoiceLosses":
+        """Return the sums over a batch.
+
+        Args:
+            losses: cross-entropies of all tokens, (rows, choices, tokens).
+            labels: the tokens of all choices, (choices, tokens), padded with -100.
+            targets: the right choice of each row, (rows,); ``NO_CHOICE`` for none.
+        """
+        is_token = labels != IGNORED
+        has_target = targets != NO_CHOICE
+        scores = -losses.sum(-1) / is_token.sum(-1)
+        normalized = F.cross_entropy(scores[has_target], targets[has_target], reduction="sum")
+        is_wrong = torch.arange(len(labels), device=targets.device) != targets[:, None]
+        is_counted = is_token & is_wrong[..., None] & has_target[:, None, None]
         unlikely = -torch.log(1 - torch.exp(-losses) + LEAST_UNLIKELY)
-        return cls(normalized, unlikely.masked_fill(~counted, 0).sum())
+        return cls(normalized, unlikely.masked_fill(~is_counted, 0).sum())
 
 
 def for_each_choice(inputs: "Mapping[str, Tensor]", choices: int) -> "dict[str, Tensor]":

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 class Seq2SeqGeneration(GenerationTask):
-    """Output sequences of an encoder-decoder model."""
+    """Output sequences of an encoder-decoder model.
 
-    # Results have the keys of ``GenerationTask``. Source texts that are too long are truncated.
+    Results have the keys of ``GenerationTask``. Source texts that are too long are truncated.
+    """
 
     name: ClassVar[str] = "seq2seq"
     side: ClassVar[str] = "right"

@@ -27,9 +27,10 @@ class RegressionEvaluation(TextEvaluation):
 
 
 class MultiLabelEvaluation(TextEvaluation):
-    """F1 over all labels, its mean over labels, and samples with all labels right."""
+    """F1 over all labels, its mean over labels, and samples with all labels right.
 
-    # The labels of a sample are a list (JSON, Parquet), or text with a separator.
+    The labels of a sample are a list (JSON, Parquet), or text with a separator.
+    """
 
     name: ClassVar[str] = "multi-label"
     results: ClassVar[TextResults] = SeveralClassesResults()

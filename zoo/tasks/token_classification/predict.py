@@ -29,16 +29,17 @@ if TYPE_CHECKING:
 
 
 class ClassifyTokens(WindowedTask):
-    """Classification of the tokens of single texts."""
+    """Classification of the tokens of single texts.
 
-    # Results have the key ``tokens``, each with ``token``, ``start`` and ``end`` (characters),
-    # ``label`` and ``score``, without special tokens; or, with ``aggregate``, ``entities``: spans
-    # with ``label``, ``score``, ``text``, ``start`` and ``end``, without those labelled ``O``.
-    #
-    # A model with a CRF labels the words of a text, which white space separates, together: all
-    # tokens of a word have its label, and as score its probability over all labellings. In a text
-    # that is read in windows, the logits of a token are from the window in which it has most
-    # context, see ``join_windows``.
+    Results have the key ``tokens``, each with ``token``, ``start`` and ``end`` (characters),
+    ``label`` and ``score``, without special tokens; or, with ``aggregate``, ``entities``: spans
+    with ``label``, ``score``, ``text``, ``start`` and ``end``, without those labelled ``O``.
+
+    A model with a CRF labels the words of a text, which white space separates, together: all
+    tokens of a word have its label, and as score its probability over all labellings. In a text
+    that is read in windows, the logits of a token are from the window in which it has most
+    context, see ``join_windows``.
+    """
 
     name: ClassVar[str] = "classify"
     output_keys: ClassVar[tuple[str, ...]] = ("tokens", "entities")
@@ -85,8 +86,8 @@ class ClassifyTokens(WindowedTask):
             # If tokens within words have a prefix, a token continues a word if it is longer than
             # its text; otherwise if no space precedes or begins it. Unknown tokens are words.
             prefix = self.tokenizer.subword_prefix
-            unknown = self.tokenizer.role_id("unk")
-            tokens = []
+            unknown_id = self.tokenizer.role_id("unk")
+            token_probs = []
             for k, (start, end) in enumerate(encoded.offsets):
                 if encoded.special[k]:
                     continue
@@ -94,17 +95,16 @@ class ClassifyTokens(WindowedTask):
                     continues = len(self.tokenizer.token(encoded.ids[k])) != end - start
                 else:
                     continues = start > 0 and " " not in text[start - 1 : start + 1]
-                continues &= encoded.ids[k] != unknown
-                tokens.append(TokenProbs(probabilities[k], start, end, continues))
-            return {"entities": entities(tokens, labels, text, self.aggregate)}
+                continues = continues and encoded.ids[k] != unknown_id
+                token_probs.append(TokenProbs(probabilities[k], start, end, continues))
+            return {"entities": entities(token_probs, labels, text, self.aggregate)}
         labels = self.checkpoint.config.labels
-        return {
-            "tokens": [
-                self._token(encoded, k, labels[int(row.argmax())], float(row.max()))
-                for k, row in enumerate(probabilities[: len(encoded.ids)])
-                if not encoded.special[k]
-            ]
-        }
+        tokens = []
+        for k, row in enumerate(probabilities[: len(encoded.ids)]):
+            if not encoded.special[k]:
+                label = labels[int(row.argmax())]
+                tokens.append(self._token(encoded, k, label, float(row.max())))
+        return {"tokens": tokens}
 
     def _token(self, encoded: "Encoded", index: int, label: str, score: float) -> dict[str, Any]:
         start, end = encoded.offsets[index]
@@ -131,21 +131,17 @@ class ClassifyTokens(WindowedTask):
         emissions = logits[[tokens[0] for tokens in words.values()]].astype(np.float64)
         best = viterbi(emissions, transitions)
         scores = marginals(emissions, transitions)
-        labelled = [
-            Labelled(
-                self.checkpoint.config.labels[label],
-                float(scores[number, label]),
-                encoded.offsets[tokens[0]][0],
-                encoded.offsets[tokens[-1]][1],
-            )
-            for number, (label, tokens) in enumerate(zip(best, words.values(), strict=True))
-        ]
+        labelled_words = []
+        for number, (label, tokens) in enumerate(zip(best, words.values(), strict=True)):
+            start, _ = encoded.offsets[tokens[0]]
+            _, end = encoded.offsets[tokens[-1]]
+            name = self.checkpoint.config.labels[label]
+            labelled_words.append(Labelled(name, float(scores[number, label]), start, end))
         if self.aggregate != "none":
-            return {"entities": labelled_spans(labelled, text, self.checkpoint.config.labels)}
-        return {
-            "tokens": [
-                self._token(encoded, token, word.label, word.score)
-                for tokens, word in zip(words.values(), labelled, strict=True)
-                for token in tokens
-            ]
-        }
+            return {"entities": labelled_spans(labelled_words, text, self.checkpoint.config.labels)}
+        results = []
+        for tokens, labelled_word in zip(words.values(), labelled_words, strict=True):
+            for token in tokens:
+                result = self._token(encoded, token, labelled_word.label, labelled_word.score)
+                results.append(result)
+        return {"tokens": results}

@@ -34,8 +34,10 @@ def task_settings(task: TaskSpec) -> dict[str, str]:
 
 
 def optional_settings() -> dict[str, str]:
-    """Return the settings that only some tasks read -> the option of each."""
-    # ``task_args`` are left out: the task's class checks them.
+    """Return the settings that only some tasks read -> the option of each.
+
+    ``task_args`` are left out: the task's class checks them.
+    """
     settings: dict[str, str] = {}
     for task in public_tasks("train"):
         settings |= task_settings(task)

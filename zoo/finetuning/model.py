@@ -120,8 +120,10 @@ def known_labels(
     head: str,
     resumed: Resumed | None,
 ) -> tuple[str, ...]:
-    """Return the labels of a kept head, or of a run that is resumed; empty for a new head."""
-    # Outputs without names get the names in ``data.labels``.
+    """Return the labels of a kept head, or of a run that is resumed; empty for a new head.
+
+    Outputs without names get the names in ``data.labels``.
+    """
     if resumed is not None:
         return tuple((resumed[1].data or {}).get("labels") or ())
     labels = () if init is None else kept_labels(init, head, task.problem)

@@ -170,9 +170,11 @@ def pad_and_stack(
     masks: Mapping[str, str | None],
     lengths: NDArray[np.int64] | None = None,
 ) -> Batch:
-    """Return a batch of rows, each sequence padded on the right to the longest one."""
-    # ``masks`` has the attention mask, if any, of each array of tokens. If a row has several texts,
-    # one after another, ``lengths`` are (rows, texts), and tensors are (rows, texts, tokens).
+    """Return a batch of rows, each sequence padded on the right to the longest one.
+
+    ``masks`` has the attention mask, if any, of each array of tokens. If a row has several texts,
+    one after another, ``lengths`` are (rows, texts), and tensors are (rows, texts, tokens).
+    """
     first = examples[0]
     tensors = {}
     tokens = 0

@@ -64,8 +64,10 @@ class FineTuneRun(MultiStageRun):
 
 
 def select_median_run(path: Path, runs: Sequence[Path]) -> Path:
-    """Copy the model of the run with the median best evaluation, and write all results."""
-    # Of an even number of runs, the worse of the two in the middle is copied.
+    """Copy the model of the run with the median best evaluation, and write all results.
+
+    Of an even number of runs, the worse of the two in the middle is copied.
+    """
     histories = {run: RunHistory.read(FineTuneRun.last_stage(run)) for run in runs}
     if early := [run for run, history in histories.items() if history.best is None]:
         raise UsageError(f"{early[0]} stopped before its first evaluation", "resume the runs")

@@ -58,12 +58,14 @@ REFUSED = {"RegexFullMatch", "StringSplit"}
 
 
 def scan_graph(path: Path) -> set[str]:
-    """Check an ONNX file and return the locations of its external data."""
-    # A graph that zoo exports is a sequence of standard operators and of a few of ONNX Runtime's
-    # own. It has no functions, and no loops except ``Scan``, which runs once for each element of an
-    # input. It may have branches, ``If``; neither has a loop or branch inside. Inference therefore
-    # terminates, and executes no code but the runtime's. A file with anything else is refused. The
-    # protobuf messages are read without decoding tensors, in any order of their fields.
+    """Check an ONNX file and return the locations of its external data.
+
+    A graph that zoo exports is a sequence of standard operators and of a few of ONNX Runtime's
+    own. It has no functions, and no loops except ``Scan``, which runs once for each element of an
+    input. It may have branches, ``If``; neither has a loop or branch inside. Inference therefore
+    terminates, and executes no code but the runtime's. A file with anything else is refused. The
+    protobuf messages are read without decoding tensors, in any order of their fields.
+    """
     content = memoryview(read_regular(path, "graph", MAX_ONNX_FILE_BYTES))
     scan = _Scan(path)
     with parsing(path, "an ONNX graph"):

@@ -67,8 +67,10 @@ def without_head(reference: str) -> str:
 def require_finite(
     values: "NDArray[np.floating[Any]]", mask: "NDArray[np.bool_]", records: Sequence[TextExample]
 ) -> None:
-    """Check that (texts, labels) or (texts, tokens, width) is finite, except for padding."""
-    # mask: (texts, tokens), true for tokens and false for padding
+    """Check that (texts, labels) or (texts, tokens, width) is finite, except for padding.
+
+    ``mask`` is (texts, tokens), true for tokens and false for padding.
+    """
     import numpy as np
 
     finite: NDArray[np.bool_] = np.isfinite(values)

@@ -18,8 +18,10 @@ __all__ = ["make_evaluation", "make_task"]
 
 
 def make_task(name: str, checkpoint: "Checkpoint", session: "Session", **options: Any) -> "Task":
-    """Return a task of ``zoo run`` by its name, verb or synonym; the head decides among several."""
-    # besides the options that the task declares, there are ``max_tokens`` and ``max_batch_tokens``
+    """Return a task of ``zoo run`` by its name, verb or synonym; the head decides among several.
+
+    Besides the options that the task declares, there are ``max_tokens`` and ``max_batch_tokens``.
+    """
     specs = find_tasks(name, "predict")
     kind: type[Task] = load_part(specs[0], "predict")
     kind.require_head(checkpoint)

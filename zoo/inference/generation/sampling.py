@@ -52,8 +52,10 @@ class BeamSampler:
         self._generators = [_generator(seed, place) for place in rows]
 
     def draw(self, scores: Tensor, rows: Sequence[int], count: int) -> Tensor:
-        """Return the indices of candidates in the order of their draw, (rows, count)."""
-        # scores: log-probabilities up to a constant, (rows, candidates)
+        """Return the indices of candidates in the order of their draw, (rows, count).
+
+        ``scores`` are log-probabilities up to a constant, (rows, candidates).
+        """
         noise = torch.stack(
             [
                 torch.empty(scores.shape[1], dtype=torch.float64).exponential_(

@@ -46,9 +46,11 @@ class Scores:
             )
 
     def of(self, logits: Tensor, rows: Sequence[int], new_tokens: Tensor) -> Tensor:
-        """Return the scores that logits, (rows, vocabulary), become, given the generated tokens."""
-        # For a beam search, logits are after ``log_softmax``. new_tokens: (rows, new tokens),
-        # int64.
+        """Return the scores that logits, (rows, vocabulary), become, given the generated tokens.
+
+        For a beam search, logits are after ``log_softmax``. ``new_tokens`` are (rows, new tokens),
+        int64.
+        """
         groups: dict[int, list[int]] = {}
         for place, row in enumerate(rows):
             groups.setdefault(len(self._prompts[row]), []).append(place)

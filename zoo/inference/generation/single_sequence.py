@@ -20,8 +20,10 @@ def greedy_or_sample(
     eos_token_ids: Sequence[int],
     row_ids: Sequence[RowId],
 ) -> Iterator[list[tuple[int, int]]]:
-    """Generate, and yield the tokens of each step."""
-    # A finished row leaves the batch.
+    """Generate, and yield the tokens of each step.
+
+    A finished row leaves the batch.
+    """
     rows = list(range(len(inputs["input_ids"])))
     limits = scores.max_new_tokens
     longest = max(limits)

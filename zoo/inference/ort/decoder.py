@@ -98,8 +98,10 @@ class OrtDecoder:
         }
 
     def read(self, tokens: Integers, state: OrtDecodeState, *, last: bool = False) -> "Floats":
-        """Run the decoder on new tokens, (batch, tokens); return logits in the graph's dtype."""
-        # logits: (batch, tokens, vocabulary) or (batch, 1, vocabulary)
+        """Run the decoder on new tokens, (batch, tokens); return logits in the graph's dtype.
+
+        The logits are (batch, tokens, vocabulary) or (batch, 1, vocabulary).
+        """
         arrays: dict[str, NDArray[Any]] = {"input_ids": tokens}
         if last:
             arrays[NUM_LOGITS] = np.array(1)

@@ -16,13 +16,15 @@ INNER = 64
 
 
 def exact_products(options: onnxruntime.SessionOptions) -> None:
-    """Let sessions with these options compute integer products exactly on this CPU."""
-    # x86 CPUs with AVX2 or AVX-512 but without VNNI add two products of uint8 by int8 in int16
-    # (``vpmaddubsw``): 2 * 255 * 127 does not fit, and the largest value takes its place. By the
-    # option ``session.x64quantprecision`` (``kOrtSessionOptionsAvx2PrecisionMode`` in
-    # ``onnxruntime_session_options_config_keys.h``), constant weights become uint8 when a graph is
-    # loaded, whose products are added in int32 without a loss. ONNX Runtime obeys it on CPUs with
-    # VNNI, too, whose products are exact and faster without it.
+    """Let sessions with these options compute integer products exactly on this CPU.
+
+    x86 CPUs with AVX2 or AVX-512 but without VNNI add two products of uint8 by int8 in int16
+    (``vpmaddubsw``): 2 * 255 * 127 does not fit, and the largest value takes its place. By the
+    option ``session.x64quantprecision`` (``kOrtSessionOptionsAvx2PrecisionMode`` in
+    ``onnxruntime_session_options_config_keys.h``), constant weights become uint8 when a graph is
+    loaded, whose products are added in int32 without a loss. ONNX Runtime obeys it on CPUs with
+    VNNI, too, whose products are exact and faster without it.
+    """
     if saturates():
         options.add_session_config_entry(EXACT_PRODUCTS, "1")
 

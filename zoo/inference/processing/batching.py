@@ -29,12 +29,14 @@ def plan_batches(
     call_cost: int = CALL_COST,
     batch_size: int | None = None,
 ) -> list[list[int]]:
-    """Group texts into batches of the lowest total cost, of at most ``budget`` padded tokens."""
-    # The cost of a batch is its number of tokens with padding plus a constant for the forward pass.
-    # For texts sorted by length, dynamic programming over the start of the last batch finds the
-    # partition of lowest cost.
-    #
-    # A longer text is a batch of its own. ``batch_size`` is the largest number of texts of a batch.
+    """Group texts into batches of the lowest total cost, of at most ``budget`` padded tokens.
+
+    The cost of a batch is its number of tokens with padding plus a constant for the forward pass.
+    For texts sorted by length, dynamic programming over the start of the last batch finds the
+    partition of lowest cost.
+
+    A longer text is a batch of its own. ``batch_size`` is the largest number of texts of a batch.
+    """
     order = sorted(range(len(lengths)), key=lambda k: -lengths[k])
     best = [0] + [-1] * len(order)  # best[k]: lowest cost of the first k texts
     cut = [0] * (len(order) + 1)  # cut[k]: start of the batch that ends at k

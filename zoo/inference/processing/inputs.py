@@ -56,15 +56,17 @@ def read_records(
     keys: RecordKeys = DEFAULT_KEYS,
     columns: InputColumns = DEFAULT_COLUMNS,
 ) -> Iterator[TextExample]:
-    """Return an iterator over input records; a file is opened at once, not on first use."""
-    # Plain text has one text per line. Empty lines count, so that line n of the output belongs to
-    # line n of the input. JSON lines are objects with the key ``text``, optionally ``text_pair``,
-    # or the keys of the task; other keys are copied to the output, and blank lines are skipped.
-    # Both are UTF-8, and a byte-order mark at the start is ignored. Tables are read by
-    # ``table_records``.
-    #
-    # The ending of a file decides its format. Where it does not, what begins like JSON is read as
-    # JSON lines, and an error if it is not; everything else is plain text.
+    """Return an iterator over input records; a file is opened at once, not on first use.
+
+    Plain text has one text per line. Empty lines count, so that line n of the output belongs to
+    line n of the input. JSON lines are objects with the key ``text``, optionally ``text_pair``,
+    or the keys of the task; other keys are copied to the output, and blank lines are skipped.
+    Both are UTF-8, and a byte-order mark at the start is ignored. Tables are read by
+    ``table_records``.
+
+    The ending of a file decides its format. Where it does not, what begins like JSON is read as
+    JSON lines, and an error if it is not; everything else is plain text.
+    """
     if tuple(texts) == ("-",) and source is None:
         texts = ()
         source = "-"

@@ -10,9 +10,11 @@ DIGITS = 9  # significant decimal digits that identify every float32
 
 
 def short_floats(array: "NDArray[np.floating[Any]]") -> list[Any]:
-    """Return an array as nested lists of floats, float32 values with 9 significant digits."""
-    # A float32 becomes the double nearest to its 9-digit decimal, which prints with 9 digits
-    # instead of 17 and rounds to the same float32. Doubles are unchanged.
+    """Return an array as nested lists of floats, float32 values with 9 significant digits.
+
+    A float32 becomes the double nearest to its 9-digit decimal, which prints with 9 digits
+    instead of 17 and rounds to the same float32. Doubles are unchanged.
+    """
     import numpy as np
 
     if array.dtype != np.float32:

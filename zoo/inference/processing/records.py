@@ -19,8 +19,10 @@ class RecordKeys:
     pair: tuple[str, str] = ("text", "text_pair")  # keys of the two texts of a pair
 
     def renamed(self, text: str | None, pair: str | None) -> "RecordKeys":
-        """Return keys with other names of the first and the second text; ``None`` keeps one."""
-        # With a name of the second text, every record is a pair.
+        """Return keys with other names of the first and the second text; ``None`` keeps one.
+
+        With a name of the second text, every record is a pair.
+        """
         if text is None and pair is None:
             return self
         names = (text or self.pair[0], pair or self.pair[1])

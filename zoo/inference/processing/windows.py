@@ -167,9 +167,11 @@ def select_windows(encoded: Encoded, windows: Sequence[Window]) -> "NDArray[np.i
 def join_windows(
     encoded: Encoded, windows: Sequence[Window], values: "Sequence[NDArray[np.floating[Any]]]"
 ) -> "NDArray[np.floating[Any]]":
-    """Return the values of all tokens, (tokens, ...), each from a window of ``select_windows``."""
-    # values: (tokens, ...) of each window, with padding at the end; 0 at special tokens in the
-    # result
+    """Return the values of all tokens, (tokens, ...), each from a window of ``select_windows``.
+
+    ``values`` are (tokens, ...) of each window, with padding at the end. The result has 0 at
+    special tokens.
+    """
     import numpy as np
 
     joined: NDArray[np.floating[Any]] = np.zeros(

@@ -33,9 +33,11 @@ def read_completions(
     label: str | None = None,
     problems: RowProblems | None = None,
 ) -> list[Completion]:
-    """Return prompts with completions from tables, or documents."""
-    # Without a label's column, texts are documents, separated by blank lines as in
-    # ``read_documents``; each row of a TSV or CSV table is one.
+    """Return prompts with completions from tables, or documents.
+
+    Without a label's column, texts are documents, separated by blank lines as in
+    ``read_documents``; each row of a TSV or CSV table is one.
+    """
     if label is not None:
         return list(iter_completions(paths, text, label, problems))
     reading = ReaderConfig(text_field=text)

@@ -329,8 +329,10 @@ def pad_tokens(vectors: "Tensor", length: int) -> "Tensor":
 
 
 def max_sim_matrix(queries: "Tensor", texts: "Tensor", *, mean: bool = False) -> "Tensor":
-    """Return the MaxSim of all queries and texts, (queries, texts)."""
-    # Both are (n, tokens, dimensions); the last one tells which tokens count.
+    """Return the MaxSim of all queries and texts, (queries, texts).
+
+    Both are (n, tokens, dimensions); the last one tells which tokens count.
+    """
     size = max(1, MAX_COMPARED // max(1, texts.shape[0] * texts.shape[1] * queries.shape[1]))
     absent = texts[..., -1] == 0
     parts = []

@@ -32,9 +32,11 @@ class LabelChooser:
         return values.reshape(len(prompts), -1)
 
     def calibrate(self, prompts: Sequence[Sequence[Prompt]]) -> None:
-        """Divide probabilities by the mean of those for texts without content."""
-        # Contextual calibration, Zhao et al. 2021, arXiv:2102.09690, section 5, with the
-        # probabilities scaled to a sum of 1 afterwards.
+        """Divide probabilities by the mean of those for texts without content.
+
+        Contextual calibration, Zhao et al. 2021, arXiv:2102.09690, section 5, with the
+        probabilities scaled to a sum of 1 afterwards.
+        """
         self.prior = softmax(self.scores(prompts)).mean(0)
 
     def probabilities(self, scores: "NDArray[np.float64]") -> "NDArray[np.float64]":

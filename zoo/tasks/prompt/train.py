@@ -312,9 +312,11 @@ class PromptRows(TokenizedRows):
     def masked(
         self, ids: "NDArray[np.int64]", rng: np.random.Generator
     ) -> "tuple[NDArray[np.int64], NDArray[np.int64]]":
-        """Return tokens, some of them masked, and the original ones there; (tokens,) each."""
-        # 15 % are chosen, at least one; of these 80 % become the mask token and 10 % a random one.
-        # Special tokens and the mask of the label are never chosen.
+        """Return tokens, some of them masked, and the original ones there; (tokens,) each.
+
+        15 % are chosen, at least one; of these 80 % become the mask token and 10 % a random one.
+        Special tokens and the mask of the label are never chosen.
+        """
         able = np.flatnonzero(np.isin(ids, self.ordinary))
         hidden = ids.copy()
         labels = np.full(len(ids), IGNORED, np.int64)

@@ -45,8 +45,10 @@ class AnswerCandidates(Answer):
 def question_row(
     sample: QuestionSample, candidates: Candidates, unanswerable: bool, null_threshold: float
 ) -> Prediction:
-    """Return the row of a question in ``--predictions`` and in reports."""
-    # ``unanswerable`` says that some questions of the data have no answer.
+    """Return the row of a question in ``--predictions`` and in reports.
+
+    ``unanswerable`` says that some questions of the data have no answer.
+    """
     answers = [answer.text for answer in sample.answers]
     best = candidates.ranked(handle_impossible_answer=unanswerable, null_threshold=null_threshold)[
         0

@@ -444,9 +444,11 @@ def answer_tokens(pair: Encoded, context: range, answer: AnswerSpan) -> range:
 
 
 def window_target(window: Window, span: range | None, no_answer: int | None) -> tuple[int, int]:
-    """Return the positions of the first and the last token of an answer in a window."""
-    # Where the window lacks a part of the answer, both are the position of ``no_answer``, or
-    # ``IGNORED`` without such a token.
+    """Return the positions of the first and the last token of an answer in a window.
+
+    Where the window lacks a part of the answer, both are the position of ``no_answer``, or
+    ``IGNORED`` without such a token.
+    """
     part = window.part
     if span and part.start <= span.start and span.stop <= part.stop:
         shift = window.first - part.start

@@ -198,16 +198,20 @@ def binary_cross_entropy(scores: Tensor, labels: Tensor, present: Tensor) -> Ten
 
 
 def list_net(scores: Tensor, labels: Tensor, present: Tensor) -> Tensor:
-    """Return the sum over queries of the cross-entropy of two softmax distributions."""
-    # ListNet with top-one probabilities (Cao et al. 2007, section 4).
+    """Return the sum over queries of the cross-entropy of two softmax distributions.
+
+    ListNet with top-one probabilities (Cao et al. 2007, section 4).
+    """
     wanted = labels.masked_fill(~present, -torch.inf).softmax(-1)
     predicted = scores.masked_fill(~present, -1e16).log_softmax(-1)
     return -(wanted * predicted).sum()
 
 
 def margin_mse(scores: Tensor, labels: Tensor, present: Tensor) -> Tensor:
-    """Return the sum of squared errors of the margins between the first text and the others."""
-    # Hofstätter et al. 2020 (arXiv:2010.02666); labels are a teacher's scores.
+    """Return the sum of squared errors of the margins between the first text and the others.
+
+    Hofstätter et al. 2020 (arXiv:2010.02666); labels are a teacher's scores.
+    """
     errors = (scores[:, :1] - scores) - (labels[:, :1] - labels)
     return errors[:, 1:][present[:, 1:]].square().sum()
 
@@ -215,9 +219,11 @@ def margin_mse(scores: Tensor, labels: Tensor, present: Tensor) -> Tensor:
 def lambda_loss(
     scores: Tensor, labels: Tensor, present: Tensor, weighting: Weighting, sigma: float = 1.0
 ) -> Tensor:
-    """Return the sum over pairs of texts of a weight times -log2 of the sigmoid of their margin."""
-    # LambdaLoss (Wang et al. 2018). The first text of a pair has the higher label; with
-    # ``ndcg-loss1`` pairs are all texts of a query, in both orders.
+    """Return the sum over pairs of texts of a weight times -log2 of the sigmoid of their margin.
+
+    LambdaLoss (Wang et al. 2018). The first text of a pair has the higher label; with
+    ``ndcg-loss1`` pairs are all texts of a query, in both orders.
+    """
     scores = scores.masked_fill(~present, -1e16)
     ranked, order = scores.sort(descending=True, dim=-1)
     grades = labels.masked_fill(~present, -torch.inf).gather(1, order)

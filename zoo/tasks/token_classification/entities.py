@@ -37,16 +37,18 @@ class Labelled(NamedTuple):
 def entities(
     tokens: Sequence[TokenProbs], labels: Sequence[str], text: str, aggregate: Aggregate
 ) -> list[dict[str, Any]]:
-    """Return the labelled spans of a text from its tokens, without special ones."""
-    # As in the token-classification pipeline of transformers
-    # (``pipelines/token_classification.py``). Labels that begin with ``B-`` start a span, others
-    # continue a span of the same type (Ramshaw and Marcus 1995, arXiv:cmp-lg/9505040).
-    #
-    # ``simple`` labels tokens. The other ways label words: by the ``first`` of their tokens, by the
-    # ``average`` of their probabilities, or by the token with the highest one (``max``).
-    #
-    # A span has ``label`` (the type, without ``B-`` or ``I-``), ``score`` (the mean over its tokens
-    # or words), ``text``, ``start`` and ``end``.
+    """Return the labelled spans of a text from its tokens, without special ones.
+
+    As in the token-classification pipeline of transformers
+    (``pipelines/token_classification.py``). Labels that begin with ``B-`` start a span, others
+    continue a span of the same type (Ramshaw and Marcus 1995, arXiv:cmp-lg/9505040).
+
+    ``simple`` labels tokens. The other ways label words: by the ``first`` of their tokens, by the
+    ``average`` of their probabilities, or by the token with the highest one (``max``).
+
+    A span has ``label`` (the type, without ``B-`` or ``I-``), ``score`` (the mean over its tokens
+    or words), ``text``, ``start`` and ``end``.
+    """
     units = tokens if aggregate == "simple" else _words(tokens, aggregate)
     labelled = [
         Labelled(labels[int(unit.probs.argmax())], float(unit.probs.max()), unit.start, unit.end)
@@ -58,8 +60,10 @@ def entities(
 def labelled_spans(
     labelled: Sequence[Labelled], text: str, labels: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return the spans of labelled tokens or words; ``labels`` are all of the model."""
-    # Labels of the schemes of ``SCHEMES``, and labels without types, are read as those of IOB2
+    """Return the spans of labelled tokens or words; ``labels`` are all of the model.
+
+    Labels of the schemes of ``SCHEMES``, and labels without types, are read as those of IOB2.
+    """
     if marks_spans(labels):
         names = repair_iob([token.label for token in labelled])
         typed = [name if "-" in name or name == OUTSIDE else f"{name}-{ONE_TYPE}" for name in names]

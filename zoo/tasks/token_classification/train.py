@@ -390,8 +390,10 @@ def crf_loss(name: str, logits: "Tensor", labels: "Tensor", transitions: "Tensor
 
 
 def _begins(labels: "Tensor", texts: "Tensor | None") -> "Tensor":
-    """Return which labelled words are the first of their sentences, (words,), bool."""
-    # labels: (rows, tokens), ``IGNORED`` but for the first token of each word
+    """Return which labelled words are the first of their sentences, (words,), bool.
+
+    ``labels`` are (rows, tokens), ``IGNORED`` but for the first token of each word.
+    """
     rows = torch.arange(len(labels), device=labels.device) if texts is None else texts
     sentences = rows[:, None].expand_as(labels)[labels != IGNORED]
     return sentences.diff(prepend=sentences.new_full((1,), -1)) != 0

@@ -10,9 +10,11 @@ if TYPE_CHECKING:
 
 
 def viterbi(emissions: "Floats", transitions: "Floats") -> "NDArray[np.int64]":
-    """Return the most probable labelling, (words,) (Viterbi 1967)."""
-    # Emissions are (words, labels). Transitions are (labels + 1, labels + 1): the last row and
-    # column are the boundary of a sequence.
+    """Return the most probable labelling, (words,) (Viterbi 1967).
+
+    Emissions are (words, labels). Transitions are (labels + 1, labels + 1): the last row and
+    column are the boundary of a sequence.
+    """
     import numpy as np
 
     best = transitions[-1, :-1] + emissions[0]

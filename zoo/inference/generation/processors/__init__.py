@@ -39,9 +39,11 @@ Processor = Callable[[Tensor, Tensor], Tensor]
 def make_rules(
     settings: GenerationConfig, eos_token_ids: Sequence[int], custom: Sequence[Processor] = ()
 ) -> list[Rule]:
-    """Return the rules of some settings, in the order in which they apply."""
-    # Order and formulas follow ``_get_logits_processor`` in transformers 5, so that both generate
-    # the same tokens.
+    """Return the rules of some settings, in the order in which they apply.
+
+    Order and formulas follow ``_get_logits_processor`` in transformers 5, so that both generate
+    the same tokens.
+    """
     repetition: list[Rule] = []
     if settings.sequence_bias is not None:
         repetition.append(SequenceBias(settings.sequence_bias))

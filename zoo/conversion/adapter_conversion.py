@@ -145,14 +145,17 @@ def read_base_tensors(
     return dict(iter_base_tensors(base, config, head, names))
 
 
-def saved_modules(weights: WeightMap, whole: Sequence[str]) -> list[str]:
+def saved_modules(weights: WeightMap, names: Sequence[str]) -> list[str]:
     """Return the outermost modules of the Hub's library that hold only these tensors of ours."""
-    by_target = {entry.target: entry.sources for entry in weights.entries()}
-    inside = [source for name in whole for source in by_target[name]]
-    others = [
-        source for name, sources in by_target.items() if name not in whole for source in sources
-    ]
-    return [weights.written(name) for name in outermost_parts(inside, others)]
+    sources_by_name = {entry.target: entry.sources for entry in weights.entries()}
+    saved_sources = list[str]()
+    for name in names:
+        saved_sources += sources_by_name[name]
+    other_sources = list[str]()
+    for name, sources in sources_by_name.items():
+        if name not in names:
+            other_sources += sources
+    return [weights.written(name) for name in outermost_parts(saved_sources, other_sources)]
 
 
 def token_axes(base: Checkpoint, config: Config, head: str) -> dict[str, int]:
@@ -170,10 +173,10 @@ def with_saved_rows(
     axes = token_axes(base, config, head)
     sizes = set()
     for entry in weights.entries():
-        saved = tensors.get(weights.written(entry.sources[0]))
+        tensor = tensors.get(weights.written(entry.sources[0]))
         axis = axes.get(entry.target)
-        if saved is not None and axis is not None and saved.dim() == len(entry.shape):
-            sizes.add(saved.shape[axis])
+        if tensor is not None and axis is not None and tensor.dim() == len(entry.shape):
+            sizes.add(tensor.shape[axis])
     if len(sizes) != 1:
         return config
     return msgspec.structs.replace(config, vocab_size=sizes.pop())
@@ -190,45 +193,64 @@ def adopt_tied_rows(weights: WeightMap, tensors: dict[str, Tensor]) -> None:
 def map_head(
     file: Path, base: Checkpoint, config: Config, head: str, tensors: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Return the tensors that were trained as a whole by our names."""
-    # Every one of them is used, and the model has no tensor that neither they nor the base have.
+    """Return the tensors that were trained as a whole by our names.
+
+    Every one of them is used, and the model has no tensor that neither they nor the base have.
+    """
     weights = base.family.weights(config, head)
-    left = dict(tensors)
-    of_tokens = token_axes(base, config, head)
-    has_new_rows = bool(of_tokens) and config.vocab_size != base.config.vocab_size
+    remaining_tensors = dict(tensors)
+    vocabulary_axes = token_axes(base, config, head)
+    has_new_rows = bool(vocabulary_axes) and config.vocab_size != base.config.vocab_size
     if has_new_rows:
-        adopt_tied_rows(weights, left)
-    whole = {}
+        adopt_tied_rows(weights, remaining_tensors)
+    saved_tensors = {}
     for entry in weights.entries():
         names = [weights.written(source) for source in entry.sources]
-        if left.keys() >= set(names):
-            arrays = [left.pop(name).float().numpy() for name in names]
-            found = tuple(array.shape for array in arrays)
-            if found != entry.source_shapes:
-                raise VerificationError(
-                    f"{file}: {names[0]} is of shape {found[0]}, not {entry.source_shapes[0]}",
-                    "give other --labels, or another base"
-                    if entry.target not in of_tokens
-                    else "give the base that it was trained from",
-                )
-            whole[entry.target] = torch.from_numpy(entry.op.from_hub(arrays, entry.shape).copy())
-    drop_tied_copies(file, base, config, head, whole, left)
-    if left:
+        if not remaining_tensors.keys() >= set(names):
+            continue
+        arrays = [remaining_tensors.pop(name).float().numpy() for name in names]
+        shapes = tuple(array.shape for array in arrays)
+        if shapes != entry.source_shapes:
+            hint = "give other --labels, or another base"
+            if entry.target in vocabulary_axes:
+                hint = "give the base that it was trained from"
+            raise VerificationError(
+                f"{file}: {names[0]} is of shape {shapes[0]}, not {entry.source_shapes[0]}", hint
+            )
+        array = entry.op.from_hub(arrays, entry.shape)
+        saved_tensors[entry.target] = torch.from_numpy(array.copy())
+    drop_tied_copies(file, base, config, head, saved_tensors, remaining_tensors)
+    if remaining_tensors:
         raise VerificationError(
-            f"{file}: unknown tensors: {first_names(sorted(left))}", "name the head with --head"
+            f"{file}: unknown tensors: {first_names(sorted(remaining_tensors))}",
+            "name the head with --head",
         )
-    given = {*whole, *base.sources_in(config, head).values()}
+    available_names = {*saved_tensors, *base.sources_in(config, head).values()}
     if has_new_rows:
-        unsaved = {name: axis for name, axis in of_tokens.items() if name not in whole}
-        whole |= resize_buffers(base, config, head, unsaved)
-        given -= of_tokens.keys() - whole.keys()
-    if missing := [e.target for e in weights.entries() if e.target not in given]:
-        listed = first_names(sorted(missing))
+        unsaved_axes = {}
+        for name, axis in vocabulary_axes.items():
+            if name not in saved_tensors:
+                unsaved_axes[name] = axis
+        saved_tensors |= resize_buffers(base, config, head, unsaved_axes)
+        available_names -= vocabulary_axes.keys() - saved_tensors.keys()
+    _require_all_tensors(file, base, head, weights, available_names)
+    return saved_tensors
+
+
+def _require_all_tensors(
+    file: Path, base: Checkpoint, head: str, weights: WeightMap, available_names: Collection[str]
+) -> None:
+    """Check that an adapter or its base has every tensor of a model."""
+    missing_names = []
+    for entry in weights.entries():
+        if entry.target not in available_names:
+            missing_names.append(entry.target)
+    if missing_names:
         raise VerificationError(
-            f"{file}: neither it nor {base.path} has {listed} of the head {head}",
+            f"{file}: neither it nor {base.path} has {first_names(sorted(missing_names))} of the "
+            f"head {head}",
             "name another head with --head",
         )
-    return whole
 
 
 def resize_buffers(
@@ -245,36 +267,44 @@ def resize_buffers(
     resized = {}
     for name, array in iter_base_tensors(base, config, head, names):
         axis = axes[name]
-        kept = array.take(range(min(array.shape[axis], config.vocab_size)), axis)
-        added = config.vocab_size - kept.shape[axis]
-        padding = [(0, added if number == axis else 0) for number in range(array.ndim)]
-        resized[name] = torch.from_numpy(np.pad(kept, padding))
+        old_rows = array.take(range(min(array.shape[axis], config.vocab_size)), axis)
+        padding = [(0, 0)] * array.ndim
+        padding[axis] = (0, config.vocab_size - old_rows.shape[axis])
+        resized[name] = torch.from_numpy(np.pad(old_rows, padding))
     return resized
 
 
 def tied_values(
-    base: Checkpoint, config: Config, head: str, whole: Mapping[str, Tensor], names: Collection[str]
+    base: Checkpoint,
+    config: Config,
+    head: str,
+    saved_tensors: Mapping[str, Tensor],
+    names: Collection[str],
 ) -> dict[str, Tensor]:
     """Return the values of tensors that are tied to others, by the names that the Hub writes.
 
     Args:
-        whole: tensors of the adapter that replace the base's, by our names.
+        saved_tensors: tensors of the adapter that replace the base's, by our names.
         names: the names to return, as far as these are tied.
     """
     weights = base.family.weights(config, head)
-    owners = {source: entry for entry in weights.entries() for source in entry.sources}
-    aliases = {
-        weights.written(alias): owner
-        for alias, owner in weights.aliases().items()
-        if weights.written(alias) in names and owner in owners
-    }
-    unchanged = {owners[owner].target for owner in aliases.values()} - whole.keys()
-    arrays = read_base_tensors(base, config, head, unchanged)
+    entries = {}
+    for entry in weights.entries():
+        for source in entry.sources:
+            entries[source] = entry
+    owners = {}
+    for alias, owner in weights.aliases().items():
+        if weights.written(alias) in names and owner in entries:
+            owners[weights.written(alias)] = owner
+    base_names = {entries[owner].target for owner in owners.values()} - saved_tensors.keys()
+    base_arrays = read_base_tensors(base, config, head, base_names)
     values = {}
-    for name, owner in aliases.items():
-        entry = owners[owner]
-        replaced = whole.get(entry.target)
-        array = arrays[entry.target] if replaced is None else replaced.numpy()
+    for name, owner in owners.items():
+        entry = entries[owner]
+        if entry.target in saved_tensors:
+            array = saved_tensors[entry.target].numpy()
+        else:
+            array = base_arrays[entry.target]
         part = entry.op.to_hub(array)[entry.sources.index(owner)]
         values[name] = torch.from_numpy(part.copy())
     return values
@@ -285,11 +315,11 @@ def drop_tied_copies(
     base: Checkpoint,
     config: Config,
     head: str,
-    whole: Mapping[str, Tensor],
+    saved_tensors: Mapping[str, Tensor],
     tensors: dict[str, Tensor],
 ) -> None:
-    """Remove tensors that equal those that they are tied to."""
-    for name, value in tied_values(base, config, head, whole, tensors.keys()).items():
+    """Remove tensors that equal the tensors that they are tied to."""
+    for name, value in tied_values(base, config, head, saved_tensors, tensors.keys()).items():
         if not torch.equal(tensors.pop(name).float(), value):
             raise VerificationError(
                 f"{file}: {name} differs from the tensor that config.json ties it to",
@@ -304,7 +334,7 @@ def write_read(
     adaptable: AdaptableModel,
     method: AdapterMethod,
     tensors: Mapping[str, Tensor],
-    whole: Mapping[str, Tensor],
+    saved_tensors: Mapping[str, Tensor],
     source: Path,
     record: SourceRecord,
     *,
@@ -314,33 +344,47 @@ def write_read(
     modules: "ModuleWeights | None" = None,
     tokenizer: SourceTokenizer | None = None,
 ) -> AdapterReport:
-    """Write an adapter that was read from the files of another library."""
+    """Write an adapter that was read from the files of another library.
+
+    Args:
+        path: directory to write.
+        reference: reference of the base.
+        base: the model that the adapter changes.
+        adaptable: the linear maps of that model.
+        method: the method of the adapter, with its settings.
+        tensors: tensors of the adapter, by our names.
+        saved_tensors: tensors of modules that were trained as a whole, by our names.
+        source: directory that was read.
+        record: record of the source.
+        read: number of tensors in the files.
+        force: whether to overwrite an earlier output.
+        sentence: fields of ``config.json`` about sentence encoders and cross-encoders; ``None``
+            for the base's.
+        modules: weights of the modules of a sentence encoder; ``None`` for the base's.
+        tokenizer: the adapter's own tokenizer; ``None`` for the base's.
+    """
     require_finite_effect(method, adaptable, tensors, base, source)
-    # whole: tensors of modules that were trained as a whole; read: number of tensors in the files;
-    # sentence: fields of ``config.json`` about sentence encoders and cross-encoders; ``None`` for
-    # the base's; modules: weights of its modules, ``None`` for the base's; tokenizer: its own, or
-    # ``None`` for the base's
     config = adaptable.config
     head = adaptable.head
-    same_head = head == base.head_name
+    has_base_head = head == base.head_name
     names = CheckpointDir(source, str(source)).all_names()
     unread = find_unread_files(names, record.files)
     info = base.model.tokenizer if tokenizer is None else tokenizer.info
     if sentence is None:
-        sentence = sentence_fields_of(base) if same_head else {}
+        sentence = sentence_fields_of(base) if has_base_head else {}
     model = ModelFile(
         zoo=FORMAT_VERSION,
         family=base.family.name,
         head=head,
         config=msgspec.to_builtins(config),
         tokenizer=shortened_tokenizer(info, base, method, config, head),
-        generation=base.model.generation if same_head else {},
+        generation=base.model.generation if has_base_head else {},
         **sentence,
     )
     write_adapter(
         path,
         model,
-        {**tensors, **whole},
+        {**tensors, **saved_tensors},
         AdapterRecord(settings=adapter_settings(method), base=base_record(reference, base)),
         sources=[source, base.path],
         force=force,
@@ -350,7 +394,7 @@ def write_read(
         account={"unread_files": unread} if unread else None,
     )
     weights = base.family.weights(config, head)
-    modules_of_head = saved_modules(weights, list(whole))
+    modules_of_head = saved_modules(weights, list(saved_tensors))
     return AdapterReport(path, method.name, read, modules_of_head, reference, unread)
 
 
@@ -372,9 +416,9 @@ def shortened_tokenizer(
     head: str,
 ) -> TokenizerInfo | None:
     """Return the properties of a tokenizer, with the longest text next to an adapter."""
-    before = base.family.onnx(config, head).limits
-    limits = method.shortened(before)
-    if info is None or limits == before or "tokens" not in limits:
+    base_limits = base.family.onnx(config, head).limits
+    limits = method.shortened(base_limits)
+    if info is None or limits == base_limits or "tokens" not in limits:
         return info
     longest = min(limits["tokens"], info.max_tokens or limits["tokens"])
     return msgspec.structs.replace(info, max_tokens=longest)

@@ -1,6 +1,6 @@
 """Adapters in the layout of AdapterHub's library, and the head of a model class."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,8 @@ CONFIG = "adapter_config.json"
 HEAD_CONFIG = "head_config.json"
 WEIGHTS = {"adapter.safetensors": "safetensors", "pytorch_adapter.bin": "pytorch"}
 HEAD_WEIGHTS = {"model_head.safetensors": "safetensors", "pytorch_model_head.bin": "pytorch"}
-# values of the settings that change what a bottleneck computes, in the two forms that are read
-SHARED: Mapping[str, Any] = {
+# Values of the settings that change what a bottleneck computes, in all layouts that are read.
+SHARED_SETTINGS: Mapping[str, Any] = {
     "cross_adapter": False,
     "adapter_residual_before_ln": False,
     "inv_adapter": None,
@@ -59,15 +59,21 @@ SHARED: Mapping[str, Any] = {
     "stochastic_depth": 0.0,
     "use_gating": False,
 }
-FORMS: Mapping[type[BottleneckMethod], Mapping[str, Any]] = {
-    Houlsby: {**SHARED, "mh_adapter": True, "original_ln_before": False},
-    Pfeiffer: {**SHARED, "mh_adapter": False, "original_ln_before": True},
-    Parallel: {**SHARED, "mh_adapter": False, "original_ln_before": False, "is_parallel": True},
+ADAPTER_LAYOUTS: Mapping[type[BottleneckMethod], Mapping[str, Any]] = {
+    Houlsby: {**SHARED_SETTINGS, "mh_adapter": True, "original_ln_before": False},
+    Pfeiffer: {**SHARED_SETTINGS, "mh_adapter": False, "original_ln_before": True},
+    Parallel: {
+        **SHARED_SETTINGS,
+        "mh_adapter": False,
+        "original_ln_before": False,
+        "is_parallel": True,
+    },
 }
-LEARNED = ("learned", "channel")  # values of ``scaling``: a tensor of one factor, or of a row each
-OF_METHOD = ("non_linearity", "reduction_factor", "scaling")
-# settings of training, and of layers that ``phm_layer`` switches on
-UNREAD = frozenset(
+# Values of ``scaling`` for which a tensor holds one factor, or one for each row.
+LEARNED_SCALING = ("learned", "channel")
+METHOD_SETTINGS = ("non_linearity", "reduction_factor", "scaling")
+# Settings of training, and of layers that ``phm_layer`` switches on.
+IGNORED_SETTINGS = frozenset(
     (
         "dropout",
         "dtype",
@@ -87,16 +93,18 @@ UNREAD = frozenset(
         "shared_phm_rule",
     )
 )
-# what LoRA and (IA)^3 may have; DoRA scales the bias there, and only the product in peft
-UPDATES: Mapping[str, tuple[Any, ...]] = {
+# Settings of LoRA and (IA)^3 -> the accepted values. DoRA scales the bias there, and only the
+# product in peft.
+UPDATE_SETTINGS: Mapping[str, tuple[Any, ...]] = {
     "composition_mode": ("add", "scale"),
     "use_dora": (False,),
     "use_gating": (False,),
     "vera_b": (None,),
     "vera_d": (None,),
 }
-# other settings: what becomes one of peft's, settings of training, and what the tensors say
-UPDATES_READ = frozenset(
+# Their settings with any value: settings that peft has too, settings of training, and what the
+# tensors say.
+ANY_UPDATE_SETTINGS = frozenset(
     (
         "alpha",
         "architecture",
@@ -112,10 +120,15 @@ UPDATES_READ = frozenset(
         "selfattn_lora",
     )
 )
-# what prefixes may have
-PREFIXES: Mapping[str, Any] = {"leave_out": [], "use_gating": False, "non_linearity": "tanh"}
-# their other settings: what is read, of training, and of layers that others switch on
-PREFIXES_READ = frozenset(
+# Settings of prefixes -> the accepted value.
+PREFIX_SETTINGS: Mapping[str, Any] = {
+    "leave_out": [],
+    "use_gating": False,
+    "non_linearity": "tanh",
+}
+# Their settings with any value: settings that are read, settings of training, and of layers that
+# other settings switch on.
+ANY_PREFIX_SETTINGS = frozenset(
     (
         "architecture",
         "prefix_length",
@@ -130,9 +143,9 @@ PREFIXES_READ = frozenset(
         "shared_gating",
     )
 )
-# places of a prefix in self-attention, of a decoder in models that have one
+# Places of a prefix in self-attention; the second is a decoder's, in models that have one.
 SELF_ATTENTION = ("self_prefix.", "self.")
-# tensors of a prefix there -> here
+# AdapterHub's name of a tensor of a prefix -> ours.
 PREFIX_PARTS = {
     "wte.weight": "embedding",
     **{f"control_trans.{k}.{p}": f"transform.{k}.{p}" for k in (0, 2) for p in ("weight", "bias")},
@@ -140,11 +153,12 @@ PREFIX_PARTS = {
 SCALING = ".scaling"
 DENSE = ".output.dense"
 OUTPUT = ".output"
-PARTS = {"adapter_down.0": "down", "adapter_up": "up"}
+# AdapterHub's name of a layer of a bottleneck -> ours.
+BOTTLENECK_PARTS = {"adapter_down.0": "down", "adapter_up": "up"}
 
 
 def is_adapterhub(settings: object) -> bool:
-    """Return whether the contents of ``adapter_config.json`` are of AdapterHub's library."""
+    """Return whether AdapterHub's library wrote the contents of ``adapter_config.json``."""
     return isinstance(settings, dict) and isinstance(settings.get("config"), dict)
 
 
@@ -159,18 +173,20 @@ def read_adapterhub(
     force: bool = False,
     allow_pickle: bool = False,
 ) -> AdapterReport:
-    """Convert an adapter; for the arguments, see ``zoo.conversion.peft.read.read_peft``."""
-    # A directory has ``adapter_config.json``, ``pytorch_adapter.bin`` or ``adapter.safetensors``,
-    # and for a head ``head_config.json`` and ``pytorch_model_head.bin`` or
-    # ``model_head.safetensors``.
-    described = read_json(source / CONFIG)
-    known = settings_of(source / CONFIG, described["config"])
+    """Convert an adapter; for the arguments, see ``zoo.conversion.peft.read.read_peft``.
+
+    A directory has ``adapter_config.json``, ``pytorch_adapter.bin`` or ``adapter.safetensors``,
+    and for a head ``head_config.json`` and ``pytorch_model_head.bin`` or
+    ``model_head.safetensors``.
+    """
+    adapter_config = read_json(source / CONFIG)
+    method_settings = settings_of(source / CONFIG, adapter_config["config"])
     files, tensors = read_tensors(source, WEIGHTS, allow_pickle=allow_pickle)
     if not files:
         raise UsageError(f"{source} has neither {' nor '.join(WEIGHTS)}", "save the adapter again")
-    of_head: dict[str, Tensor] = {}
+    hub_head_tensors: dict[str, Tensor] = {}
     if head != "none":
-        head_files, of_head = read_tensors(source, HEAD_WEIGHTS, allow_pickle=allow_pickle)
+        head_files, hub_head_tensors = read_tensors(source, HEAD_WEIGHTS, allow_pickle=allow_pickle)
         if not head_files and is_named_file(source / HEAD_CONFIG):
             raise UsageError(
                 f"{source} has {HEAD_CONFIG}, and neither {' nor '.join(HEAD_WEIGHTS)}",
@@ -178,35 +194,29 @@ def read_adapterhub(
             )
         files |= head_files
     family = base.family
-    head = head or (base.head_name if of_head else "none")
+    if not head:
+        head = base.head_name if hub_head_tensors else "none"
     if head not in family.heads():
         raise UsageError(f"{family.name} has no head {head!r}", "name one with --head")
-    flexible = next((name for name in of_head if name.startswith("heads.")), None)
-    if flexible is not None:
-        raise UsageError(
-            f"{source} has a head of the library's own model classes ({flexible}), which no class "
-            "of the Hub has",
-            "--head none converts the adapter without it",
-        )
-    config = with_labels(source, base.config, labels) if of_head else base.config
+    _refuse_flexible_head(source, hub_head_tensors)
+    config = base.config
+    if hub_head_tensors:
+        config = with_labels(source, base.config, labels)
     tokenizer = read_own_tokenizer(CheckpointDir(source, str(source)), base, config)
     adaptable = adaptable_model(family, config, head)
     file = source / next(iter(files))
-    if isinstance(known, BottleneckMethod):
-        method: AdapterMethod = known
-        ours = map_bottlenecks(file, described, known, adaptable, tensors)
-    elif isinstance(known, PrefixTuning):
-        method = known.resolved(adaptable)
-        ours = map_prefix(file, described, known, adaptable, tensors)
-    else:
-        method, ours = map_as_in_peft(file, described, known, adaptable, tensors)
-    whole = map_head(file, base, config, head, of_head)
-    require_same_tensors(method, adaptable, ours, file)
-    settings = [CONFIG]
+    method, adapter_tensors = _map_tensors(
+        file, adapter_config, method_settings, adaptable, tensors
+    )
+    head_tensors = map_head(file, base, config, head, hub_head_tensors)
+    require_same_tensors(method, adaptable, adapter_tensors, file)
+    side_files = [CONFIG]
     if head != "none" and is_named_file(source / HEAD_CONFIG):
-        settings.append(HEAD_CONFIG)
-    own_files = () if tokenizer is None else tokenizer.files
-    files |= {name: hash_file(source / name) for name in (*settings, *own_files)}
+        side_files.append(HEAD_CONFIG)
+    if tokenizer is not None:
+        side_files += tokenizer.files
+    for name in side_files:
+        files[name] = hash_file(source / name)
     record = SourceRecord(reference=str(source), format="adapterhub", files=files)
     return write_read(
         path,
@@ -214,14 +224,41 @@ def read_adapterhub(
         base,
         adaptable,
         method,
-        ours,
-        whole,
+        adapter_tensors,
+        head_tensors,
         source,
         record,
-        read=len(tensors) + len(of_head),
+        read=len(tensors) + len(hub_head_tensors),
         force=force,
         tokenizer=tokenizer,
     )
+
+
+def _refuse_flexible_head(source: Path, tensors: Collection[str]) -> None:
+    """Check that a head belongs to a class of the Hub's library."""
+    for name in tensors:
+        if name.startswith("heads."):
+            raise UsageError(
+                f"{source} has a head of the library's own model classes ({name}), which no class "
+                "of the Hub has",
+                "--head none converts the adapter without it",
+            )
+
+
+def _map_tensors(
+    file: Path,
+    adapter_config: Mapping[str, Any],
+    settings: BottleneckMethod | PrefixTuning | dict[str, Any],
+    adaptable: AdaptableModel,
+    tensors: Mapping[str, Tensor],
+) -> tuple[AdapterMethod, dict[str, Tensor]]:
+    """Return the method of an adapter, and its tensors by our names."""
+    if isinstance(settings, BottleneckMethod):
+        return settings, map_bottlenecks(file, adapter_config, settings, adaptable, tensors)
+    if isinstance(settings, PrefixTuning):
+        method = settings.resolved(adaptable)
+        return method, map_prefix(file, adapter_config, settings, adaptable, tensors)
+    return map_as_in_peft(file, adapter_config, settings, adaptable, tensors)
 
 
 def settings_of(
@@ -234,17 +271,20 @@ def settings_of(
     if architecture == "prefix_tuning":
         return prefix_of(file, config)
     if architecture != "lora":
+        hint = "zoo has no such adapter"
+        if architecture == "prompt_tuning":
+            hint = "its prompts follow the norm of the embeddings, and zoo's precede it, as in peft"
         raise UsageError(
             f"{file}: the adapter is of the architecture {architecture}, and zoo reads "
             "bottlenecks, LoRA, (IA)^3 and prefixes of AdapterHub",
-            "its prompts follow the norm of the embeddings, and zoo's precede it, as in peft"
-            if architecture == "prompt_tuning"
-            else "zoo has no such adapter",
+            hint,
         )
     for name, value in config.items():
-        wanted = UPDATES.get(name)
-        unknown = wanted is None and name not in UPDATES_READ and value not in (None, False)
-        if unknown or (wanted is not None and value not in wanted):
+        if name in UPDATE_SETTINGS:
+            is_accepted = value in UPDATE_SETTINGS[name]
+        else:
+            is_accepted = name in ANY_UPDATE_SETTINGS or value in (None, False)
+        if not is_accepted:
             raise unknown_setting(file, name, value, "zoo has LoRA and (IA)^3 as in peft")
     if config.get("composition_mode", "add") == "add":
         settings = {
@@ -262,19 +302,23 @@ def settings_of(
 
 def prefix_of(file: Path, config: Mapping[str, Any]) -> PrefixTuning:
     """Return the method of a prefix, all of whose settings are known."""
-    flat = config.get("flat", False)
+    is_flat = config.get("flat", False)
     for name, value in config.items():
-        wanted = PREFIXES.get(name)
-        unknown = wanted is None and name not in PREFIXES_READ and value not in (None, False)
-        unused = name == "non_linearity" and flat
-        if unknown or (wanted is not None and value != wanted and not unused):
+        if name == "non_linearity" and is_flat:
+            continue  # There is no network whose activation this could be.
+        if name in PREFIX_SETTINGS:
+            is_accepted = value == PREFIX_SETTINGS[name]
+        else:
+            is_accepted = name in ANY_PREFIX_SETTINGS or value in (None, False)
+        if not is_accepted:
             raise unknown_setting(file, name, value, "zoo has prefixes as in peft")
-    network = {"prefix_projection": True, "encoder_hidden_size": config.get("bottleneck_size", 512)}
     settings = {
         "num_virtual_tokens": config.get("prefix_length", 30),
         "shift_positions": False,
-        **({} if flat else network),
     }
+    if not is_flat:
+        settings["prefix_projection"] = True
+        settings["encoder_hidden_size"] = config.get("bottleneck_size", 512)
     try:
         return msgspec.convert(settings, PrefixTuning)
     except (msgspec.ValidationError, ValueError) as error:
@@ -288,32 +332,44 @@ def unknown_setting(file: Path, name: str, value: object, hint: str) -> UsageErr
 
 def bottleneck_of(file: Path, config: Mapping[str, Any]) -> BottleneckMethod:
     """Return the method of a configuration, all of whose settings are known."""
-    problems = dict[str, Any]()
-    for kind, wanted in FORMS.items():
-        known = {*wanted, *OF_METHOD, *UNREAD, "architecture"}
-        wrong = {k: v for k, v in config.items() if k not in known and v not in (None, False)}
-        wrong |= {k: config.get(k) for k, v in wanted.items() if config.get(k, v) != v}
-        if not wrong:
-            settings = {name: config[name] for name in OF_METHOD if name in config}
+    fewest_problems = dict[str, Any]()
+    for method_class, layout in ADAPTER_LAYOUTS.items():
+        problems = _layout_problems(config, layout)
+        if not problems:
+            settings = {name: config[name] for name in METHOD_SETTINGS if name in config}
             try:
-                if settings.get("scaling") in LEARNED:
-                    settings["scaling"] = 1.0  # ``map_bottlenecks`` multiplies the output layer
-                return msgspec.convert(settings, kind)
+                if settings.get("scaling") in LEARNED_SCALING:
+                    settings["scaling"] = 1.0  # ``map_bottlenecks`` multiplies the output layer.
+                return msgspec.convert(settings, method_class)
             except (msgspec.ValidationError, ValueError) as error:
                 raise UsageError(f"{file}: {error}", "zoo has no such adapter") from error
-        problems = wrong if not problems or len(wrong) < len(problems) else problems
-    name, value = next(iter(problems.items()))
+        if not fewest_problems or len(problems) < len(fewest_problems):
+            fewest_problems = problems
+    name, value = next(iter(fewest_problems.items()))
     hint = "houlsby is double_seq_bn there, pfeiffer seq_bn, and parallel par_bn"
     raise unknown_setting(file, name, value, hint)
+
+
+def _layout_problems(config: Mapping[str, Any], layout: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a configuration that differ from a layout, with their values."""
+    problems = {}
+    known_names = {*layout, *METHOD_SETTINGS, *IGNORED_SETTINGS, "architecture"}
+    for name, value in config.items():
+        if name not in known_names and value not in (None, False):
+            problems[name] = value
+    for name, layout_value in layout.items():
+        if config.get(name, layout_value) != layout_value:
+            problems[name] = config.get(name)
+    return problems
 
 
 def read_tensors(
     source: Path, names: Mapping[str, str], *, allow_pickle: bool
 ) -> tuple[dict[str, FileDigest], dict[str, Tensor]]:
     """Return the digest and the tensors of the first of some files that is there."""
-    for name, kind in names.items():
+    for name, format_name in names.items():
         if is_named_file(source / name):
-            file_format = format_named(kind)
+            file_format = format_named(format_name)
             if file_format.executable and not allow_pickle:
                 raise pickle_refused(str(source), [name])
             with file_format.open(source, [name]) as reader:
@@ -324,7 +380,9 @@ def read_tensors(
 
 def with_labels(source: Path, config: Config, labels: Sequence[str] | None) -> Config:
     """Return a configuration with the labels of an adapter's head."""
-    head_config = read_json(source / HEAD_CONFIG) if is_named_file(source / HEAD_CONFIG) else {}
+    head_config = {}
+    if is_named_file(source / HEAD_CONFIG):
+        head_config = read_json(source / HEAD_CONFIG)
     ids = head_config.get("label2id") if isinstance(head_config, dict) else None
     if labels is None and isinstance(ids, dict) and ids:
         if sorted(ids.values(), key=str) != sorted(range(len(ids)), key=str):
@@ -332,121 +390,133 @@ def with_labels(source: Path, config: Config, labels: Sequence[str] | None) -> C
                 f"{source / HEAD_CONFIG}: label2id is not a numbering", "fix it"
             )
         labels = sorted(ids, key=lambda name: int(ids[name]))
-    return config if labels is None else msgspec.structs.replace(config, labels=tuple(labels))
+    if labels is None:
+        return config
+    return msgspec.structs.replace(config, labels=tuple(labels))
 
 
 def map_as_in_peft(
     file: Path,
-    described: Mapping[str, Any],
+    adapter_config: Mapping[str, Any],
     settings: Mapping[str, Any],
     adaptable: AdaptableModel,
     tensors: Mapping[str, Tensor],
 ) -> tuple[AdapterMethod, dict[str, Tensor]]:
-    """Return the method of LoRA or (IA)^3, and its tensors by our names."""
-    # ``<module>.loras.<name>.lora_A`` is ``<module>.lora_A.weight`` in peft; the factors of (IA)^3
-    # are called lora_B, and are of outputs.
-    part = f".loras.{described.get('name')}."
-    renamed = dict[str, Tensor]()
-    kinds = {"lora_A": "lora_A", "lora_B": "lora_B"}
+    """Return the method of LoRA or (IA)^3, and its tensors by our names.
+
+    ``<module>.loras.<name>.lora_A`` is ``<module>.lora_A.weight`` in peft; the factors of (IA)^3
+    are called lora_B, and scale outputs.
+    """
+    infix = f".loras.{adapter_config.get('name')}."
+    peft_tensors = dict[str, Tensor]()
+    peft_parts = {"lora_A": "lora_A", "lora_B": "lora_B"}
     if settings["peft_type"] == "IA3":
-        kinds = {"lora_B": "ia3_l"}
+        peft_parts = {"lora_B": "ia3_l"}
     weights = adaptable.family.weights(adaptable.config, adaptable.head)
     for name, tensor in tensors.items():
-        module, _, kind = name.partition(part)
-        if kind not in kinds:
+        module, _, part = name.partition(infix)
+        if part not in peft_parts:
             raise VerificationError(
                 f"{file}: {name} is of no {settings['peft_type']} adapter", "save it again"
             )
-        whole = weights.prefix + module.removeprefix(weights.prefix)
-        renamed[f"{PREFIX}{weights.written(whole)}{ENDINGS[kinds[kind]]}"] = tensor
-    ours, modules, _ = map_updates(file, weights, adaptable, renamed)
-    listed = sorted({".".join(module.split(".")[-2:]) for module in modules})
-    named = {**settings, "target_modules": listed}
-    return read_method(file.parent, named, modules, adaptable), ours
+        hub_module = weights.prefix + module.removeprefix(weights.prefix)
+        peft_name = f"{PREFIX}{weights.written(hub_module)}{ENDINGS[peft_parts[part]]}"
+        peft_tensors[peft_name] = tensor
+    adapter_tensors, modules, _ = map_updates(file, weights, adaptable, peft_tensors)
+    target_modules = sorted({".".join(module.split(".")[-2:]) for module in modules})
+    peft_settings = {**settings, "target_modules": target_modules}
+    return read_method(file.parent, peft_settings, modules, adaptable), adapter_tensors
 
 
 def map_bottlenecks(
     file: Path,
-    described: Mapping[str, Any],
+    adapter_config: Mapping[str, Any],
     method: BottleneckMethod,
     adaptable: AdaptableModel,
     tensors: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
     """Return the tensors of all bottlenecks by our names; every one of them belongs to one."""
-    places = places_of(str(described.get("name")), method, adaptable)
-    # names of a class with a head begin with the backbone's
+    our_names = map_names(str(adapter_config.get("name")), method, adaptable)
+    # In a class with a head, names begin with the backbone's prefix.
     prefix = adaptable.family.weights(adaptable.config, adaptable.head).prefix or ""
-    places |= {f"{prefix}{name}": ours for name, ours in places.items()}
-    ours = dict[str, Tensor]()
+    our_names |= {f"{prefix}{name}": our_name for name, our_name in our_names.items()}
+    has_learned_scaling = adapter_config["config"].get("scaling") in LEARNED_SCALING
+    adapter_tensors = dict[str, Tensor]()
     factors = dict[str, Tensor]()
     for name, tensor in tensors.items():
-        if name.endswith(SCALING) and described["config"].get("scaling") in LEARNED:
+        if name.endswith(SCALING) and has_learned_scaling:
             factors[name.removesuffix(SCALING)] = tensor
             continue
-        if name not in places:
+        if name not in our_names:
             raise VerificationError(
                 f"{file}: {name} is of no bottleneck of {adaptable.family.name}",
-                did_you_mean(name, list(places)) or "give another base",
+                did_you_mean(name, list(our_names)) or "give another base",
             )
-        ours[places[name]] = tensor
+        adapter_tensors[our_names[name]] = tensor
     for module, factor in factors.items():
-        for p in ("weight", "bias"):
-            up = places.get(f"{module}.adapter_up.{p}")
-            if up not in ours:
+        for parameter in ("weight", "bias"):
+            up = our_names.get(f"{module}.adapter_up.{parameter}")
+            if up not in adapter_tensors:
                 raise VerificationError(f"{file}: {module}{SCALING} is of no bottleneck")
-            rows = ours[up].shape[0]
+            rows = adapter_tensors[up].shape[0]
             if factor.shape not in ((1,), (rows,)):
                 raise VerificationError(
                     f"{file}: {module}{SCALING} has the shape {tuple(factor.shape)}, and a "
                     f"bottleneck of width {rows} has one factor or {rows}",
                     "save the adapter again",
                 )
-            ours[up] = ours[up] * (factor[:, None] if p == "weight" else factor)
-    return ours
+            row_factors = factor[:, None] if parameter == "weight" else factor
+            adapter_tensors[up] = adapter_tensors[up] * row_factors
+    return adapter_tensors
 
 
 def map_prefix(
     file: Path,
-    described: Mapping[str, Any],
+    adapter_config: Mapping[str, Any],
     method: PrefixTuning,
     adaptable: AdaptableModel,
     tensors: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
-    """Return the tensors of a prefix by our names."""
-    # ``prefix_tuning.prefix_tunings.<name>.<place>.<tensor>`` is the model's, and each layer has
-    # the same tensor after ``prefix_tuning.pool.``
-    part = f"prefix_tunings.{described.get('name')}."
-    found = dict[str, Tensor]()
+    """Return the tensors of a prefix by our names.
+
+    ``prefix_tuning.prefix_tunings.<name>.<place>.<tensor>`` belongs to the model, and each layer
+    has the same tensor after ``prefix_tuning.pool.``
+    """
+    infix = f"prefix_tunings.{adapter_config.get('name')}."
+    prefix_tensors = dict[str, Tensor]()
     for name, tensor in tensors.items():
-        rest = name.partition(part)[2]
-        place = next((place for place in SELF_ATTENTION if rest.startswith(place)), None)
+        name_in_prefix = name.partition(infix)[2]
+        place = next((place for place in SELF_ATTENTION if name_in_prefix.startswith(place)), None)
         if place is None:
             raise VerificationError(
                 f"{file}: {name} is of no prefix of self-attention, such as a decoder's",
                 "zoo has no prefix of an encoder with a decoder, and none of cross-attention",
             )
-        kind = rest.removeprefix(place)
-        if not torch.equal(found.setdefault(kind, tensor), tensor):
+        part = name_in_prefix.removeprefix(place)
+        if not torch.equal(prefix_tensors.setdefault(part, tensor), tensor):
             raise VerificationError(
                 f"{file}: {name} is not the prefix of the other layers", "save it again"
             )
     owner = prefix_owner(adaptable)
-    if "control_trans" in found and found["control_trans"].dim() == 1:  # without a network
-        count = method.num_virtual_tokens
-        flat = found.pop("control_trans")
-        if flat.numel() % count == 0:
-            found["wte.weight"] = flat.view(count, -1)
-    return {f"{owner}adapter.{PREFIX_PARTS.get(kind, kind)}": t for kind, t in found.items()}
+    if "control_trans" in prefix_tensors and prefix_tensors["control_trans"].dim() == 1:
+        # The prefix is flat: it has no network.
+        flat = prefix_tensors.pop("control_trans")
+        if flat.numel() % method.num_virtual_tokens == 0:
+            prefix_tensors["wte.weight"] = flat.view(method.num_virtual_tokens, -1)
+    adapter_tensors = {}
+    for part, tensor in prefix_tensors.items():
+        adapter_tensors[f"{owner}adapter.{PREFIX_PARTS.get(part, part)}"] = tensor
+    return adapter_tensors
 
 
-def places_of(name: str, method: BottleneckMethod, adaptable: AdaptableModel) -> dict[str, str]:
+def map_names(name: str, method: BottleneckMethod, adaptable: AdaptableModel) -> dict[str, str]:
     """Return the library's name of each tensor of an adapter -> ours."""
     weights = adaptable.family.weights(adaptable.config, adaptable.head)
     with init_empty_weights():
         model = adaptable.family.model(adaptable.config, adaptable.head)
         method.add_to(model, adaptable)
-    own = set(model.state_dict())
-    places = dict[str, str]()
+    model_names = set(model.state_dict())
+    our_names = dict[str, str]()
     for site in method.sites(adaptable):
         (part,) = site.parts.values()
         module = weights.written(part.name)
@@ -456,13 +526,16 @@ def places_of(name: str, method: BottleneckMethod, adaptable: AdaptableModel) ->
                 f"{adaptable.family.name}",
                 "it reads those of models whose blocks have output.dense",
             )
-        ends = [f"{site.module}.adapter.bottleneck."]
+        our_prefixes = [f"{site.module}.adapter.bottleneck."]
         if not f".{site.module}".endswith(ATTENTION):
             block = site.module.removesuffix(".ffn.down")
-            ends += [f"{block}.ffn_norm.adapter.", f"{block}.ffn.adapter."]
-        before = next(end for end in ends if f"{end}down.weight" in own)
-        there = f"{module.removesuffix(DENSE)}{OUTPUT}.adapters.{name}."
-        for theirs, mine in PARTS.items():
-            for p in ("weight", "bias"):
-                places[f"{there}{theirs}.{p}"] = f"{before}{mine}.{p}"
-    return places
+            our_prefixes += [f"{block}.ffn_norm.adapter.", f"{block}.ffn.adapter."]
+        our_prefix = next(
+            prefix for prefix in our_prefixes if f"{prefix}down.weight" in model_names
+        )
+        hub_prefix = f"{module.removesuffix(DENSE)}{OUTPUT}.adapters.{name}."
+        for hub_part, our_part in BOTTLENECK_PARTS.items():
+            for parameter in ("weight", "bias"):
+                hub_name = f"{hub_prefix}{hub_part}.{parameter}"
+                our_names[hub_name] = f"{our_prefix}{our_part}.{parameter}"
+    return our_names

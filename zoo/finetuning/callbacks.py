@@ -77,12 +77,14 @@ class RecordMistakes(Callback):
         class_names = results.class_names(self.objective.context)
         collector = MistakeCollector(results.mistake, class_names)
         rows = self.objective.report_rows(predictions, self.samples, numbers)
-        for row in rows if predictions else ():  # none in a distillation without the task's loss
-            collector.add(row)
-        found = collector.mistakes(trainer.step)
-        if found.samples:
+        # A distillation without the task's loss has no predictions.
+        if predictions:
+            for row in rows:
+                collector.add(row)
+        mistakes = collector.mistakes(trainer.step)
+        if mistakes.samples:
             with map_os_errors(self.run, DISK_FULL_HINT):
-                atomic_write(self.run / MISTAKES, encode_json(found))
+                atomic_write(self.run / MISTAKES, encode_json(mistakes))
 
 
 class LoadBestModel(Callback):

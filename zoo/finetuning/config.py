@@ -97,7 +97,8 @@ def finetune_config(
     requested, of_adapter = with_adapter(requested)
     defaults = deep_merge(shared, task.defaults, of_task, of_data_set, of_adapter, {"preset": name})
     if "num_train_epochs" in requested:
-        defaults.pop("max_steps", None)  # of the task, which would win
+        # The steps of the task's defaults would win.
+        defaults.pop("max_steps", None)
     config = validate_config(deep_merge(defaults, requested), struct_type)
     _require_read(config, spec)
     return config
@@ -105,12 +106,12 @@ def finetune_config(
 
 def _require_read(config: FineTuneConfig, task: TaskSpec) -> None:
     """Refuse settings that the task or the pretrained model would ignore."""
-    read = task_settings(task)
+    task_names = task_settings(task)
     for name, option in optional_settings().items():
         section, _, key = name.rpartition(".")
         owner = config.data if section else config
         default = next(f.default for f in msgspec.structs.fields(owner) if f.name == key)
-        if name not in read and getattr(owner, key) != default:
+        if name not in task_names and getattr(owner, key) != default:
             raise UsageError(f"{task.name} does not read {name}", f"leave {option} out")
     for name, option in (("size", "--size"), ("vocab_size", "vocab_size")):
         if config.init_from is not None and getattr(config, name) is not None:
@@ -125,11 +126,12 @@ def _with_label_names(requested: ConfigDict) -> ConfigDict:
 
     data = requested.get("data")
     weights = requested.get("class_weights")
-    if isinstance(data, dict) and isinstance(labels := data.get("labels"), list):
-        requested = {**requested, "data": {**data, "labels": list(map(name, labels))}}
+    if isinstance(data, dict) and isinstance(data.get("labels"), list):
+        names = list(map(name, data["labels"]))
+        requested = {**requested, "data": {**data, "labels": names}}
     if isinstance(weights, dict):
-        named = {name(label): weight for label, weight in weights.items()}
-        requested = {**requested, "class_weights": named}
+        named_weights = {name(label): weight for label, weight in weights.items()}
+        requested = {**requested, "class_weights": named_weights}
     return requested
 
 

@@ -119,11 +119,11 @@ def match_labels(pretrained: tuple[str, ...], present: Collection[str]) -> tuple
     present = {match_label(name, numbered if is_unnamed else pretrained) for name in present}
     if is_unnamed and not present.difference(numbered):
         return numbered
-    missing = sort_labels(present.difference(pretrained))
-    if missing:
+    missing_labels = sort_labels(present.difference(pretrained))
+    if missing_labels:
         raise UsageError(
-            f"the pretrained model has a head for {describe_labels(pretrained, *missing)}, but not "
-            f"for these labels of the data: {describe_labels(missing)}",
+            f"the pretrained model has a head for {describe_labels(pretrained, *missing_labels)}, "
+            f"but not for these labels of the data: {describe_labels(missing_labels)}",
             f"rename them in the data, or leave these samples out; --set init_from.new_modules="
             f"[{HEAD}] starts with a new head",
         )
@@ -156,10 +156,11 @@ def order_labels(
         raise UsageError(
             f"no sample of the training data has the label {without_samples[0]!r}", "leave it out"
         )
-    missing = sort_labels(set(present).difference(labels))
-    if missing:
+    missing_labels = sort_labels(set(present).difference(labels))
+    if missing_labels:
         raise UsageError(
-            f"samples of the training data have the label {missing[0]!r}, which data.labels lacks",
+            f"samples of the training data have the label {missing_labels[0]!r}, which data.labels "
+            "lacks",
             "add it there, or leave these samples out",
         )
     if not labels:

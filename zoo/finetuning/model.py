@@ -105,10 +105,10 @@ def room_for_texts(
     tokenizer: ExistingTokenizer | None,
 ) -> tuple[int, ExistingTokenizer | None]:
     """Return the longest text next to the adapter, and the tokenizer with that limit."""
-    before = family.onnx(config, head).limits
-    limits = parse_adapter(run.adapter or {}).shortened(before)
+    model_limits = family.onnx(config, head).limits
+    limits = parse_adapter(run.adapter or {}).shortened(model_limits)
     limit = limits.get("tokens", run.max_seq_len)
-    if tokenizer is not None and limits != before:
+    if tokenizer is not None and limits != model_limits:
         tokenizer = tokenizer.shortened(max(limit, 1))
     return limit, tokenizer
 

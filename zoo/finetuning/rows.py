@@ -187,8 +187,9 @@ def pad_and_stack(
         tensors[name] = torch.from_numpy(stacked)
         if name in masks:
             tokens += int(sizes.sum())
-        # without padding, models are faster without a mask
-        if (mask := masks.get(name)) is not None and not real.all():
+        # Models are faster without a mask, which only padding needs.
+        mask = masks.get(name)
+        if mask is not None and not real.all():
             tensors[mask] = torch.from_numpy(real.astype(np.int64))
     for name in first.values:
         tensors[name] = torch.from_numpy(np.stack([row.values[name] for row in examples]))

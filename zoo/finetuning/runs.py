@@ -69,25 +69,27 @@ def select_median_run(path: Path, runs: Sequence[Path]) -> Path:
     Of an even number of runs, the worse of the two in the middle is copied.
     """
     histories = {run: RunHistory.read(FineTuneRun.last_stage(run)) for run in runs}
-    if early := [run for run, history in histories.items() if history.best is None]:
-        raise UsageError(f"{early[0]} stopped before its first evaluation", "resume the runs")
+    run_values = {}
+    metric_values: dict[str, list[float]] = {}
+    for run, history in histories.items():
+        best = history.best
+        if best is None:
+            raise UsageError(f"{run} stopped before its first evaluation", "resume the runs")
+        values = {"loss": best["loss"], **best["metrics"], "step": best["step"]}
+        run_values[str(run.relative_to(path))] = values
+        for name, value in values.items():
+            metric_values.setdefault(name, []).append(value)
     ranked = sorted(runs, key=lambda run: histories[run].rank(histories[run].best or {}))
-    middle = ranked[len(ranked) // 2]
-    names_of = {run: str(run.relative_to(path)) for run in runs}
-    values = {
-        names_of[run]: {"loss": best["loss"], **best["metrics"], "step": best["step"]}
-        for run, history in histories.items()
-        for best in [history.best or {}]
+    median_run = ranked[len(ranked) // 2]
+    summary = {name: median_and_range(values) for name, values in metric_values.items()}
+    content = {
+        "median_run": str(median_run.relative_to(path)),
+        "metrics": summary,
+        "runs": run_values,
     }
-    names = list(dict.fromkeys(name for numbers in values.values() for name in numbers))
-    summary = {
-        name: median_and_range([numbers[name] for numbers in values.values() if name in numbers])
-        for name in names
-    }
-    content = {"median_run": names_of[middle], "metrics": summary, "runs": values}
     with writing(path / SUMMARY, remains=f"the runs in {path} remain"):
         atomic_write(path / SUMMARY, encode_json(content))
-    _copy_model(middle / MODEL, path / MODEL)
+    _copy_model(median_run / MODEL, path / MODEL)
     return path / MODEL
 
 

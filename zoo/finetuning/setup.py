@@ -438,8 +438,9 @@ def _review_warnings(reviews: Reviews, splits: Splits) -> Iterator[str]:
     for review, split, split_name in zip(reviews, splits, names, strict=True):
         yield from review.warnings(split_name, partial(_locations, split.samples))
     train_review, eval_review = reviews
-    if shared := eval_review.shared_with(train_review):
-        yield f"{shared:,} samples to evaluate have the texts of samples to train on"
+    shared_samples = eval_review.shared_with(train_review)
+    if shared_samples:
+        yield f"{shared_samples:,} samples to evaluate have the texts of samples to train on"
 
 
 def _locations(samples: Sequence[Any], numbers: Collection[int]) -> dict[int, str]:

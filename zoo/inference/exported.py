@@ -41,10 +41,10 @@ class ExportInfo(msgspec.Struct, frozen=True):
     def remedy(self, dtype: str, installed: str) -> str:
         """Return the remedy for a release of ONNX Runtime that is too old; empty for others."""
         copies = {str(name): info.min_onnxruntime for name, info in self.quantized.items()}
-        needed = {self.dtype: self.min_onnxruntime, **copies}[dtype]
-        if needed is None or _release(needed) <= _release(installed):
+        required_version = {self.dtype: self.min_onnxruntime, **copies}[dtype]
+        if required_version is None or _release(required_version) <= _release(installed):
             return ""
-        return f"install onnxruntime {needed} or newer"
+        return f"install onnxruntime {required_version} or newer"
 
 
 def _release(version: str) -> list[int]:
@@ -91,10 +91,10 @@ def check_file(checkpoint: Checkpoint, name: str) -> Path:
     """Compare a file of an export with its digest in the manifest, and return its path."""
     manifest = checkpoint.path / MANIFEST
     path = safe_join(checkpoint.path, name, str(manifest))
-    known = checkpoint.manifest.files.get(name)
+    recorded_digest = checkpoint.manifest.files.get(name)
     if not path.is_file():
         raise VerificationError(
             f"{path} is not the file that {manifest} describes: it is missing", "export it again"
         )
-    require_blake3(path, known.blake3 if known else None, manifest)
+    require_blake3(path, recorded_digest.blake3 if recorded_digest else None, manifest)
     return path

@@ -153,8 +153,8 @@ class _Scan:
             if entry.get(_ENTRY_KEY) == "location":
                 self.locations.add(entry.get(_ENTRY_VALUE, ""))
         dtype = _FLOATS.get(kind)
-        whole = dtype is not None and len(raw) % dtype.itemsize == 0
-        if whole and holds_nan(np.frombuffer(raw, dtype)):
+        is_complete = dtype is not None and len(raw) % dtype.itemsize == 0
+        if is_complete and holds_nan(np.frombuffer(raw, dtype)):
             raise NonFiniteError(f"{self.path}: the weight {name} holds NaN")
 
     def _require_standard(self, domain: "Value | memoryview") -> None:

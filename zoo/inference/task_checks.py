@@ -44,8 +44,8 @@ def _remedy(checkpoint: "Checkpoint", heads: Sequence[str], *, trainable: bool) 
     if "none" in heads and checkpoint.is_export:
         return "export its model again with --head none, as in `zoo export MODEL --head none`"
     if "none" in heads:  # which every model has
-        whole = not checkpoint.is_adapter
-        return without_head(checkpoint.name) if whole else whole_model_hint(checkpoint)
+        is_full_model = not checkpoint.is_adapter
+        return without_head(checkpoint.name) if is_full_model else whole_model_hint(checkpoint)
     if trainable:
         return (
             f"train the head {names} by `zoo finetune`, or, if the source has it, convert that "

@@ -42,10 +42,11 @@ class TorchSession(Session):
     ) -> None:
         self._device = resolve_device(backend, device)
         if dtype == INT8:
-            # check that 8-bit weights can run
+            # 8-bit weights need a CPU and its kernels.
             if self._device.type != "cpu":
                 raise UsageError(f"{INT8} runs on CPUs, not on {self._device}", "use --backend cpu")
-            if problem := int8_problem():
+            problem = int8_problem()
+            if problem:
                 raise UsageError(problem, "use float32")
         name = "float32" if dtype == INT8 else dtype
         precision = resolve_dtype(name, self._device, stored_dtype(checkpoint))
@@ -89,9 +90,13 @@ class TorchSession(Session):
         with capture(self.model, hidden=tuple(numbers)) as captured:
             self._forward(inputs)
         states = [captured.hidden[number] for number in numbers]
-        if (prompt := prompt_of(self.model)) is not None:  # its tokens are not the text's
-            read = next(iter(inputs.values())).shape[1] + prompt.length
-            states = [s[:, prompt.length :] if s.shape[1] == read else s for s in states]
+        prompt = prompt_of(self.model)
+        if prompt is not None:
+            # The tokens of a prompt are not the text's.
+            total_length = next(iter(inputs.values())).shape[1] + prompt.length
+            for number, state in enumerate(states):
+                if state.shape[1] == total_length:
+                    states[number] = state[:, prompt.length :]
         return [to_numpy(state) for state in states]
 
     @override

@@ -23,8 +23,8 @@ def make_task(name: str, checkpoint: "Checkpoint", session: "Session", **options
     Besides the options that the task declares, there are ``max_tokens`` and ``max_batch_tokens``.
     """
     specs = find_tasks(name, "predict")
-    kind: type[Task] = load_part(specs[0], "predict")
-    kind.require_head(checkpoint)
+    task_class: type[Task] = load_part(specs[0], "predict")
+    task_class.require_head(checkpoint)
     spec = task_of_head(specs, checkpoint)
     own = {option.name for option in spec.run_options}
     for option in (option for other in specs for option in other.run_options):

@@ -62,7 +62,7 @@ PROMPTS = (
         metavar="TEXT",
     ),
 )
-# of models that compare queries with texts
+# Prompts of models that compare queries with texts.
 QUERY_PROMPTS = (
     replace(PROMPTS[0], help="Prompt of the queries.  [default: the model's, if any]"),
     replace(PROMPTS[1], help="Text before each query, in place of a prompt of the model."),

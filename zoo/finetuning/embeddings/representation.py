@@ -172,8 +172,8 @@ class Representation:
 
     def retrieval_vectors(self, context: TaskContext, vectors: "Tensor") -> "dict[str, Tensor]":
         """Return what is kept of anchors and texts for retrieval, (rows, ...) each."""
-        kept = self.metric_vectors(context, vectors)
-        return {"anchor": kept[0], "text": kept[1]}
+        compared_vectors = self.metric_vectors(context, vectors)
+        return {"anchor": compared_vectors[0], "text": compared_vectors[1]}
 
     def retrieved(
         self, predictions: "Mapping[str, NDArray[Any]]"

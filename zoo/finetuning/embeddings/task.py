@@ -320,9 +320,9 @@ class EmbeddingModel(TaskModel):
         self, task: FineTuningTask[Any], name: str, arguments: Mapping[str, Any]
     ) -> None:
         """Refuse settings of other losses."""
-        known = {field.encode_name for field in msgspec.structs.fields(task.options_type)}
+        option_names = {field.encode_name for field in msgspec.structs.fields(task.options_type)}
         for key in arguments:
-            if key in known:
+            if key in option_names:
                 continue
             readers = [
                 other

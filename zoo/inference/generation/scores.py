@@ -56,11 +56,11 @@ class Scores:
             groups.setdefault(len(self._prompts[row]), []).append(place)
         scores = logits
         for places in groups.values():
-            chosen = [rows[place] for place in places]
+            group_rows = [rows[place] for place in places]
             if len(groups) == 1:
-                return self._apply(logits, chosen, new_tokens)
+                return self._apply(logits, group_rows, new_tokens)
             index = torch.tensor(places, device=logits.device)
-            part = self._apply(logits[index], chosen, new_tokens[index])
+            part = self._apply(logits[index], group_rows, new_tokens[index])
             scores = scores.index_copy(0, index, part)
         return scores
 

@@ -39,11 +39,11 @@ def greedy_or_sample(
             tokens = wide.argmax(-1)
         else:
             tokens = sampler.draw(probabilities(wide), rows, step)
-        chosen = tokens.tolist()
-        yield list(zip(rows, chosen, strict=True))
+        next_tokens = tokens.tolist()
+        yield list(zip(rows, next_tokens, strict=True))
         unfinished = [
             k
-            for k, (row, token) in enumerate(zip(rows, chosen, strict=True))
+            for k, (row, token) in enumerate(zip(rows, next_tokens, strict=True))
             if token not in eos_token_ids and step + 1 < limits[row]
         ]
         if not unfinished:

@@ -111,10 +111,10 @@ class OrtDecoder:
         else:
             size = state.length + tokens.shape[1]
             # generated tokens are not padding
-            missing = max(0, size - state.mask.shape[1])
+            missing_columns = max(0, size - state.mask.shape[1])
             state.mask = (
-                np.pad(state.mask, ((0, 0), (0, missing)), constant_values=1)
-                if missing
+                np.pad(state.mask, ((0, 0), (0, missing_columns)), constant_values=1)
+                if missing_columns
                 else state.mask
             )
             arrays["attention_mask"] = state.mask[:, :size]

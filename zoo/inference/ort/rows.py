@@ -8,7 +8,7 @@ from onnxruntime import InferenceSession, OrtValue
 
 from zoo.inference.ort.runtime import create_session, ort_value, run_values
 
-# of ONNX 1.12, so that earlier releases of ONNX Runtime read the graph
+# The versions of ONNX 1.12, so that earlier releases of ONNX Runtime read the graph.
 OPSET = 17
 IR_VERSION = 8
 

@@ -86,13 +86,13 @@ def run_values(
     device: str = "cpu",
 ) -> dict[str, onnxruntime.OrtValue]:
     """Run a graph on values of ONNX Runtime by I/O binding, without copying them."""
-    kind, _, index = device.partition(":")
+    device_type, _, index = device.partition(":")
     try:
         binding = session.io_binding()
         for name, value in values.items():
             binding.bind_ortvalue_input(name, value)
         for name in outputs:
-            binding.bind_output(name, kind, int(index or 0))
+            binding.bind_output(name, device_type, int(index or 0))
         session.run_with_iobinding(binding)
     except Exception as error:
         raise VerificationError(f"ONNX Runtime fails: {_line(error)}") from error
@@ -100,8 +100,8 @@ def run_values(
 
 
 def _providers(device: str) -> list[Any]:
-    kind, _, index = device.partition(":")
-    if kind == "cpu":
+    device_type, _, index = device.partition(":")
+    if device_type == "cpu":
         return ["CPUExecutionProvider"]
     if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
         raise UsageError(

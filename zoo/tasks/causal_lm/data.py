@@ -59,10 +59,12 @@ def iter_completions(
     paths: Iterable[str | Path], text: str, label: str, problems: RowProblems | None = None
 ) -> Iterator[Completion]:
     """Yield prompts with completions from tables; see ``read_completions``."""
-    found = RowProblems() if problems is None else problems
-    yield from found.checked(iter_samples(paths, Columns(text, label), found), _completion)
+    all_problems = RowProblems() if problems is None else problems
+    yield from all_problems.checked(
+        iter_samples(paths, Columns(text, label), all_problems), _completion
+    )
     if problems is None:
-        found.require_none()
+        all_problems.require_none()
 
 
 def texts_of(

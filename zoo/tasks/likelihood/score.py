@@ -43,12 +43,12 @@ class Score(Task):
         from zoo.inference.likelihood import Seq2SeqLikelihood, likelihood_type
 
         super().__init__(*args, **options)
-        kind = likelihood_type(self.checkpoint)
-        self.scorer = kind(self.checkpoint, self.session, self.tokenizer)
+        scorer_class = likelihood_type(self.checkpoint)
+        self.scorer = scorer_class(self.checkpoint, self.session, self.tokenizer)
         self.scorer.max_tokens = self.max_tokens
         self.scorer.max_batch_tokens = max_batch_tokens or self.scorer.max_batch_tokens
         self.scorer.batch_size = self.batch_size
-        self.needs_context = kind is Seq2SeqLikelihood
+        self.needs_context = scorer_class is Seq2SeqLikelihood
 
     @override
     def encode(self, texts: "Sequence[Text]") -> "list[Encoded]":

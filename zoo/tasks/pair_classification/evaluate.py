@@ -88,8 +88,8 @@ class PairClassificationEvaluation(Evaluation):
         added = (float(values[key]) for _, values in task.stream(records))
         scores = np.fromiter(added, np.float64)
 
-        def metrics(chosen: "NDArray[np.integer[Any]]") -> dict[str, float]:
-            return pair_classification_metrics(scores[chosen], labels[chosen])
+        def metrics(drawn_rows: "NDArray[np.integer[Any]]") -> dict[str, float]:
+            return pair_classification_metrics(scores[drawn_rows], labels[drawn_rows])
 
         values = metrics(np.arange(len(labels)))
         margins = scores - values["accuracy_threshold"]

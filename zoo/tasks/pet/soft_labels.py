@@ -151,11 +151,11 @@ def _accuracies(
     labels = [label_name(sample.label, sample.location) for sample in samples]
     checkpoint = resolve_checkpoint(settings["init_from"]["model"])
     names = list(words)
-    found = {}
+    accuracies = {}
     for template in dict.fromkeys(templates):
         scores = label_scores(checkpoint, records, template, words, device)
         right = [
             names[k] == label for k, label in zip(scores.argmax(-1).tolist(), labels, strict=True)
         ]
-        found[template] = float(np.mean(right))
-    return found
+        accuracies[template] = float(np.mean(right))
+    return accuracies

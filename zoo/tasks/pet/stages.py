@@ -43,8 +43,11 @@ class PetStages(TaskStages):
     @override
     def resolve(self, settings: Mapping[str, Any]) -> ConfigDict:
         options = dict(settings.get("task_args") or {})
-        given = options.get("template") or ()
-        templates = [given] if isinstance(given, str) else list(map(str, given))
+        template_setting = options.get("template") or ()
+        if isinstance(template_setting, str):
+            templates = [template_setting]
+        else:
+            templates = list(map(str, template_setting))
         if not templates:
             raise UsageError("pet has no pattern", "give --template FILE|TEXT, or several")
         if not (settings.get("init_from") or {}).get("model"):

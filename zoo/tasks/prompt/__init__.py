@@ -51,12 +51,12 @@ CALIBRATION = (
         "content_free", "Such a text in place of N/A; repeat it.", metavar="TEXT", multiple=True
     ),
 )
-# an evaluation crosses several
+# An evaluation crosses several templates and words.
 VARIED = (
     replace(TEMPLATE, help=f"{TEMPLATE.help}  May be repeated.", multiple=True),
     replace(WORDS, help=f"{WORDS.help}  May be repeated.", multiple=True),
 )
-# of fine-tuning
+# Options of fine-tuning.
 TRAIN_OPTIONS = (
     TaskOption(
         "template",

@@ -16,8 +16,8 @@ def read_unlabelled(paths: Sequence[str | Path], columns: Columns) -> list[TextE
     records = []
     for file in expand_paths(list(map(str, paths))):
         for row in read_rows(Path(file), names):
-            text, *rest = map(row.text, names)
-            pair = rest[0] if rest else None
+            text, *other_texts = map(row.text, names)
+            pair = other_texts[0] if other_texts else None
             records.append(TextExample(text, pair, location=row.location))
     if not records:
         raise UsageError(f"{', '.join(map(str, paths))}: there are no texts", "give other files")

@@ -92,10 +92,10 @@ def iter_questions(
     # arXiv:1806.03822). In tables, answers are objects such as ``{"text": ["a"], "answer_start":
     # [0]}``, as JSON text in TSV and CSV; a column ``id`` is optional. ``problems`` gets the
     # questions that cannot be used, such as one whose answer is not where ``answer_start`` points.
-    def read(file: Path, found: RowProblems) -> Iterator[QuestionSample]:
+    def read(file: Path, file_problems: RowProblems) -> Iterator[QuestionSample]:
         squad = file.suffix.lower() == SQUAD
-        samples = _squad(file) if squad else _rows(file, columns, found)
-        return found.checked(samples, _with_answers)
+        samples = _squad(file) if squad else _rows(file, columns, file_problems)
+        return file_problems.checked(samples, _with_answers)
 
     return iter_files(paths, read, problems, "questions", "give questions with answers")
 
@@ -111,9 +111,9 @@ def _squad(file: Path) -> Iterator[QuestionSample]:
     _convert(articles.rest(), _Squad, str(file))
 
 
-def _convert(value: Any, kind: type[Any], location: str) -> Any:
+def _convert(value: Any, target_type: type[Any], location: str) -> Any:
     try:
-        return msgspec.convert(value, kind)
+        return msgspec.convert(value, target_type)
     except msgspec.ValidationError as error:
         raise VerificationError(
             f"{location} is not in the format of SQuAD: {error}", "correct it"

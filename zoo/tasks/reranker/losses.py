@@ -202,9 +202,9 @@ def list_net(scores: Tensor, labels: Tensor, present: Tensor) -> Tensor:
 
     ListNet with top-one probabilities (Cao et al. 2007, section 4).
     """
-    wanted = labels.masked_fill(~present, -torch.inf).softmax(-1)
+    target_probabilities = labels.masked_fill(~present, -torch.inf).softmax(-1)
     predicted = scores.masked_fill(~present, -1e16).log_softmax(-1)
-    return -(wanted * predicted).sum()
+    return -(target_probabilities * predicted).sum()
 
 
 def margin_mse(scores: Tensor, labels: Tensor, present: Tensor) -> Tensor:

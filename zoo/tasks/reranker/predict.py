@@ -21,7 +21,8 @@ class PairScores(TextScores):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        if (count := len(self.checkpoint.config.labels)) > 2:
+        count = len(self.checkpoint.config.labels)
+        if count > 2:
             raise UsageError(
                 f"{self.checkpoint.name} has {count} labels, where a text has one score",
                 "give a model with one output, or with two labels",
@@ -31,10 +32,12 @@ class PairScores(TextScores):
 
     @override
     def result(self, logits: "NDArray[np.floating[Any]]") -> dict[str, Any]:
-        first = float(logits[0])
-        return {"score": first if len(logits) == 1 else float(logits[1]) - first}
+        score = float(logits[0])
+        if len(logits) > 1:
+            score = float(logits[1]) - score
+        return {"score": score}
 
     def scores(self, pairs: Iterable[tuple[str, str]]) -> Iterator[float]:
         """Yield the score of each pair of a query and a text."""
         records = (TextExample(query, text, location=repr(query[:40])) for query, text in pairs)
-        return (added["score"] for _, added in self.stream(records))
+        return (result["score"] for _, result in self.stream(records))

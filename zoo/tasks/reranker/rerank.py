@@ -78,14 +78,13 @@ class Rerank(Task):
     def run_chunks(
         self, records: Iterable[TextExample], *, arrays: bool = False, start: int = 0
     ) -> Iterator[Iterator[dict[str, Any]]]:
-        # all texts are scored before the best is known
+        # All texts are scored before the best is known.
         scored = self._scored(records)
-        found = ((score, -number, item) for number, (item, score) in enumerate(scored))
-        best = (
-            sorted(found, key=_order, reverse=True)
-            if self.top_k is None
-            else heapq.nlargest(self.top_k, found, key=_order)
-        )
+        candidates = ((score, -number, item) for number, (item, score) in enumerate(scored))
+        if self.top_k is None:
+            best = sorted(candidates, key=_order, reverse=True)
+        else:
+            best = heapq.nlargest(self.top_k, candidates, key=_order)
         yield (
             self._joined(item, {"corpus_id": -number, "score": score}, arrays=arrays)
             for score, number, item in best

@@ -23,8 +23,8 @@ class MiningOptions:
 
     num_negatives: int = 3  # number of negatives of a query
     range_min: int = 0  # number of the closest texts to skip
-    # rank of the last text that may become a negative; by default, ranks for the negatives and,
-    # if scores or margins discard some, ten times as many
+    # Rank of the last text that may become a negative. By default there are ranks for the
+    # negatives, and ten times as many if scores or margins discard some.
     range_max: int | None = None
     max_score: float | None = None  # largest score of a negative
     min_score: float | None = None  # smallest score of a negative

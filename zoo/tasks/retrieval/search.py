@@ -88,7 +88,10 @@ class Search(Task):
             if not texts:
                 raise UsageError("the corpus has no texts", "give a file with texts to --corpus")
             source = iter(records)
-            while chunk := list(itertools.islice(source, QUERIES)):
+            while True:
+                chunk = list(itertools.islice(source, QUERIES))
+                if not chunk:
+                    return
                 yield self._answered(chunk, vectors, texts, arrays=arrays)
 
     def _answered(
@@ -109,7 +112,7 @@ class Search(Task):
         )
         rows = (row for part in best for row in part.results())
         for record, (item, _), row in zip(chunk, embedded, rows, strict=True):
-            results = [{**texts[found["corpus_id"]], **found} for found in row]
+            results = [{**texts[match["corpus_id"]], **match} for match in row]
             yield self._joined(item._replace(record=record), {"results": results}, arrays=arrays)
 
     @override

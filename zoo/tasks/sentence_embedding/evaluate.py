@@ -124,8 +124,8 @@ class SentenceEmbeddingEvaluation(Evaluation):
         texts = dict[str, int]()
         relevant = list[dict[int, None]]()  # of each anchor, its texts
         for sample in samples:
-            anchor, *others = sample.texts
-            numbers = [texts.setdefault(other, len(texts)) for other in others]
+            anchor, *other_texts = sample.texts
+            numbers = [texts.setdefault(other, len(texts)) for other in other_texts]
             if anchor not in anchors:
                 anchors[anchor] = len(anchors)
                 relevant.append({})

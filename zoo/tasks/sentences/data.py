@@ -15,8 +15,8 @@ def read_sentences(
     """Return the sentences of files: lines of text, or a column of tables."""
     reading = ReaderConfig(document_separator="line", text_field=column)
 
-    def sentences(file: Path, found: RowProblems) -> Iterator[TextGroup]:
-        for text, location in texts_of(file, reading, "text", found):
+    def sentences(file: Path, file_problems: RowProblems) -> Iterator[TextGroup]:
+        for text, location in texts_of(file, reading, "text", file_problems):
             yield TextGroup((text,), None, location)
 
     return list(iter_files(paths, sentences, problems, "text", "give a file with text"))

@@ -91,9 +91,11 @@ class SentenceModel(EmbeddingModel):
         modules = SentenceModules(self.representation.pooling(context))
         modules = modules.eval().requires_grad_(False)
         weights = checkpoint.module_weights() if checkpoint.model.pooling else {}
-        missing = load_modules(modules, weights)
-        if missing:
-            raise UsageError(f"{checkpoint.name} has no {', '.join(missing)}", "convert it again")
+        missing_weights = load_modules(modules, weights)
+        if missing_weights:
+            raise UsageError(
+                f"{checkpoint.name} has no {', '.join(missing_weights)}", "convert it again"
+            )
         return modules
 
 

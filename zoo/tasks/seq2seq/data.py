@@ -41,7 +41,7 @@ def iter_text_to_text(
     problems: RowProblems | None = None,
 ) -> Iterator[TextToText]:
     """Yield the samples of tables, one at a time; each table has the form of its data set."""
-    found = RowProblems() if problems is None else problems
+    all_problems = RowProblems() if problems is None else problems
     for path in paths:
         name, file = split_name(path)
         if names is not None and name not in names:
@@ -50,10 +50,10 @@ def iter_text_to_text(
                 f"write it as {' or '.join(f'{n}={file}' if n else file for n in names)}",
             )
         form = form_of(name)
-        rows = iter_samples([file], form.columns, found)
-        yield from found.checked(rows, partial(_text_to_text, form=form, name=name))
+        rows = iter_samples([file], form.columns, all_problems)
+        yield from all_problems.checked(rows, partial(_text_to_text, form=form, name=name))
     if problems is None:
-        found.require_none()
+        all_problems.require_none()
 
 
 def _text_to_text(row: Sample, *, form: TextForm, name: str) -> TextToText:

@@ -583,12 +583,10 @@ def encode_shown(text: str) -> "Tensor":
 def form_metrics(form: TextForm, values: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
     """Return the metrics of a data set."""
     numbers = {text_key(word): number for number, word in enumerate(form.words.values())}
-    words = {
-        name: np.array([numbers.get(key, NO_LABEL) for key in values[name].tolist()])
-        for name in (TARGET, PREDICTION)
-    }
+    targets = [numbers.get(key, NO_LABEL) for key in values[TARGET].tolist()]
+    predictions = [numbers.get(key, NO_LABEL) for key in values[PREDICTION].tolist()]
     labels = GeneratedLabels(
-        words[TARGET], words[PREDICTION], values[NUMBER], values[PREDICTED_NUMBER]
+        np.array(targets), np.array(predictions), values[NUMBER], values[PREDICTED_NUMBER]
     )
     exact = accuracy(values[PREDICTION], values[TARGET])
     return {"exact_match": exact, **labels.metrics(form.metrics, form.classes)}

@@ -134,12 +134,12 @@ class SparseRepresentation(Representation):
         """Return the largest weights of each text, and their words."""
         if torch.is_grad_enabled():
             return {}
-        kept: dict[str, Tensor] = {}
+        kept_tensors: dict[str, Tensor] = {}
         for name, column in zip(("anchor", "text"), vectors[:2], strict=True):
             best = column.topk(min(MAX_KEPT_WEIGHTS, column.shape[-1]))
-            kept[name] = best.values
-            kept[f"{name}_words"] = best.indices.int()
-        return kept
+            kept_tensors[name] = best.values
+            kept_tensors[f"{name}_words"] = best.indices.int()
+        return kept_tensors
 
     @override
     def retrieved(

@@ -36,13 +36,13 @@ def marginals(emissions: "Floats", transitions: "Floats") -> "NDArray[np.float64
     from zoo.inference.processing.numbers import softmax
 
     inner = transitions[:-1, :-1].astype(np.float64)
-    before = [transitions[-1, :-1] + emissions[0]]
-    after = [transitions[:-1, -1]]
+    forward = [transitions[-1, :-1] + emissions[0]]
+    backward = [transitions[:-1, -1]]
     for emission in emissions[1:]:
-        before.append(_logsumexp(before[-1][:, None] + inner) + emission)
+        forward.append(_logsumexp(forward[-1][:, None] + inner) + emission)
     for emission in emissions[:0:-1]:
-        after.append(_logsumexp((inner + emission + after[-1]).T))
-    return softmax(np.array(before, np.float64) + np.array(after[::-1], np.float64))
+        backward.append(_logsumexp((inner + emission + backward[-1]).T))
+    return softmax(np.array(forward, np.float64) + np.array(backward[::-1], np.float64))
 
 
 def _logsumexp(values: "Floats") -> "NDArray[np.float64]":

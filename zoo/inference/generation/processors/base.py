@@ -47,8 +47,8 @@ class CustomRule(Rule):
 
 def exclude(scores: Tensor, tokens: list[int]) -> Tensor:
     """Return the scores with ``-inf`` for some tokens; ids outside the vocabulary do not count."""
-    known = [token for token in tokens if token < scores.shape[-1]]
-    indices = torch.tensor(known, dtype=torch.int64, device=scores.device)
+    valid_tokens = [token for token in tokens if token < scores.shape[-1]]
+    indices = torch.tensor(valid_tokens, dtype=torch.int64, device=scores.device)
     return scores.index_fill(-1, indices, float("-inf"))
 
 

@@ -34,10 +34,10 @@ class ExponentialDecay(Rule):
 
     @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
-        after = step.new_tokens - self.start
-        if after <= 0:
+        extra_tokens = step.new_tokens - self.start
+        if extra_tokens <= 0:
             return scores
         ends = torch.tensor([*self.eos_token_ids], device=scores.device)
-        found = scores[:, ends]
-        raised = found + found.abs() * (self.factor**after - 1)
-        return scores.index_copy(1, ends, torch.where(found.isfinite(), raised, found))
+        end_scores = scores[:, ends]
+        raised = end_scores + end_scores.abs() * (self.factor**extra_tokens - 1)
+        return scores.index_copy(1, ends, torch.where(end_scores.isfinite(), raised, end_scores))

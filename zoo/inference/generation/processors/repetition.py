@@ -57,8 +57,10 @@ class EncoderNoRepeatNgram(Rule):
 
 
 def _penalized(scores: Tensor, tokens: Tensor, penalty: float) -> Tensor:
-    found = scores.gather(1, tokens)
-    return scores.scatter(1, tokens, torch.where(found < 0, found * penalty, found / penalty))
+    token_scores = scores.gather(1, tokens)
+    return scores.scatter(
+        1, tokens, torch.where(token_scores < 0, token_scores * penalty, token_scores / penalty)
+    )
 
 
 def _without_ngrams(scores: Tensor, text: Tensor, tokens: Tensor, size: int) -> Tensor:

@@ -21,13 +21,13 @@ class SequenceBias(Rule):
     @override
     def __call__(self, step: Step, scores: Tensor) -> Tensor:
         added = torch.zeros_like(scores)
-        for (*before, last), bias in self.biases:
-            if len(before) > step.length:
+        for (*prefix, last_token), bias in self.biases:
+            if len(prefix) > step.length:
                 continue
-            ends = step.input_ids[:, step.length - len(before) :]
-            matches = (ends == torch.tensor(before, device=ends.device)).all(-1)
-            # where, as an infinite bias times 0 is NaN
-            added[:, last] += torch.where(matches, bias, 0.0).to(added.dtype)
+            ends = step.input_ids[:, step.length - len(prefix) :]
+            matches = (ends == torch.tensor(prefix, device=ends.device)).all(-1)
+            # This is not a product, because an infinite bias times 0 is NaN.
+            added[:, last_token] += torch.where(matches, bias, 0.0).to(added.dtype)
         return scores + added
 
 

@@ -30,7 +30,7 @@ _capturing_attention = ContextVar("_capturing_attention", default=False)
 
 def is_capturing() -> bool:
     """Return whether anything is being captured. Each layer computes all tokens then."""
-    # compiled code skips the hooks, and reading a context variable would split its graph
+    # Compiled code skips the hooks, and reading a context variable would split its graph.
     return not torch.compiler.is_compiling() and _capturing.get()
 
 
@@ -121,15 +121,15 @@ def capture(
             "queries_keys_values": _resolve(queries_keys_values, count),
         },
     )
-    before = _capturing.set(hooks.wants_anything or is_capturing())
-    attention_before = _capturing_attention.set(hooks.wants_attention or is_capturing_attention())
+    token = _capturing.set(hooks.wants_anything or is_capturing())
+    attention_token = _capturing_attention.set(hooks.wants_attention or is_capturing_attention())
     try:
         hooks.register()
         yield hooks.captured
     finally:
         hooks.remove()
-        _capturing_attention.reset(attention_before)
-        _capturing.reset(before)
+        _capturing_attention.reset(attention_token)
+        _capturing.reset(token)
 
 
 def layers_in_order(model: nn.Module) -> list[nn.Module]:
@@ -152,7 +152,7 @@ class _AttentionCall:
     scale: float
 
     @classmethod
-    def of(
+    def from_arguments(
         cls,
         query: Tensor,
         key: Tensor,
@@ -179,7 +179,7 @@ class _AttentionCall:
         return self.scores().softmax(-1)
 
 
-_READ: Mapping[str, Callable[[list[_AttentionCall]], Any]] = {
+_READERS: Mapping[str, Callable[[list[_AttentionCall]], Any]] = {
     "attention": lambda calls: calls[0].probabilities(),
     "attention_scores": lambda calls: calls[0].scores(),
     "cross_attention": lambda calls: calls[1].probabilities(),
@@ -203,7 +203,7 @@ class _RecordAttention(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         if func is F.scaled_dot_product_attention:
-            self.calls.append(_AttentionCall.of(*args, **kwargs))
+            self.calls.append(_AttentionCall.from_arguments(*args, **kwargs))
         return func(*args, **kwargs)
 
 
@@ -226,20 +226,21 @@ class _Hooks:
         self.wants_anything = bool(hidden) or self.wants_attention
         self._handles: list[Any] = []
         self._modes: list[_RecordAttention] = []
-        self._calls: dict[nn.Module, int] = {}  # calls of each layer in this forward pass
+        self._calls: dict[nn.Module, int] = {}  # Calls of each layer in this forward pass.
         self._in_forward = False
 
     def register(self) -> None:
         if not self.wants_anything:
             return
-        keep = self._handles.append
-        keep(self.model.register_forward_pre_hook(self._begin))
-        keep(self.model.register_forward_hook(self._end, always_call=True))
+        add = self._handles.append
+        add(self.model.register_forward_pre_hook(self._begin))
+        add(self.model.register_forward_hook(self._end, always_call=True))
         for layer in dict.fromkeys(self.layers):
-            keep(layer.register_forward_pre_hook(self._before_layer))
-            keep(layer.register_forward_hook(self._after_layer, always_call=True))
-        if (norm := getattr(self.model, "final_norm", None)) is not None:
-            keep(norm.register_forward_hook(self._after_final_norm))
+            add(layer.register_forward_pre_hook(self._before_layer))
+            add(layer.register_forward_hook(self._after_layer, always_call=True))
+        norm = getattr(self.model, "final_norm", None)
+        if norm is not None:
+            add(norm.register_forward_hook(self._after_final_norm))
 
     def remove(self) -> None:
         for handle in self._handles:
@@ -259,9 +260,9 @@ class _Hooks:
         return numbers[call] if call < len(numbers) else None
 
     def _before_layer(self, layer: nn.Module, args: tuple[Any, ...]) -> None:
-        first = self.layers[0]
-        if layer is first and not self._in_forward and self._number(first) is None:
-            self._calls.clear()  # the model's forward is not called: another pass begins here
+        is_first = layer is self.layers[0]
+        if is_first and not self._in_forward and self._number(layer) is None:
+            self._calls.clear()  # The model's forward is not called: another pass begins here.
         number = self._number(layer)
         if number == 0:
             self._keep_hidden(0, args[0])
@@ -279,7 +280,7 @@ class _Hooks:
             mode = self._modes.pop()
             mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
             calls = mode.calls
-        if output is None:  # the layer raised an error
+        if output is None:  # The layer raised an error.
             return
         self._keep_hidden(number + 1, output)
         for name, layers in self.attention.items():
@@ -296,16 +297,18 @@ class _Hooks:
 
 def _read(name: str, calls: list[_AttentionCall], number: int) -> Any:
     try:
-        return _READ[name](calls)
+        return _READERS[name](calls)
     except IndexError:
-        kind = name.replace("_", " ")
-        raise UsageError(f"layer {number} of the model computes no {kind}") from None
+        words = name.replace("_", " ")
+        raise UsageError(f"layer {number} of the model computes no {words}") from None
 
 
 def _resolve(layers: Layers, count: int) -> dict[int, list[int]]:
     """Return the non-negative index of each captured layer -> its indices as passed."""
     numbers: dict[int, list[int]] = {}
-    for layer in range(count) if layers == "all" else layers:
+    if layers == "all":
+        layers = range(count)
+    for layer in layers:
         assert isinstance(layer, int)
         if not -count <= layer < count:
             raise UsageError(f"the model has no layer {layer}", f"give {-count} to {count - 1}")

@@ -177,9 +177,9 @@ class CausalSequenceClassifier(Classifier, CausalBackbone):
         token_type_ids: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return the last hidden state, (batch, tokens, hidden), and the logits."""
-        last = last_token_index(input_ids, attention_mask, self.pad_token_id)
+        last_index = last_token_index(input_ids, attention_mask, self.pad_token_id)
         hidden = self.encode_batch(input_ids, attention_mask, token_type_ids)
-        return hidden, self.outputs(gather_rows(hidden, last))["logits"]
+        return hidden, self.outputs(gather_rows(hidden, last_index))["logits"]
 
     def project(self, hidden: Tensor) -> VocabularyProjection:
         """Return the projection of (..., hidden) to the logits of the next token."""
@@ -202,10 +202,10 @@ class CausalModelFactory(ModelFactory):
 
     @override
     def pooler_and_head(self, head: str) -> PoolerAndHead:
-        # Output embeddings are a head only where they are not the token embeddings
         if head in self.language_model_heads:
-            tied = getattr(self.config, "tie_embeddings", True)
-            return None, None if tied else self._linear(self.config.vocab_size)
+            if getattr(self.config, "tie_embeddings", True):  # The token embeddings are the head.
+                return None, None
+            return None, self._linear(self.config.vocab_size)
         if head == "sequence-classification":
             return None, self._linear(len(self.config.labels))
         return super().pooler_and_head(head)

@@ -10,20 +10,23 @@ CHOICES = "cpu, cuda or a numbered one such as cuda:1"
 def resolve_device(backend: str, name: str | None) -> torch.device:
     """Return the device of a backend and a device name."""
     if name is None:
-        cuda = backend == "cuda" or (backend == "auto" and cuda_problem() is None)
-        name = "cuda" if cuda else "cpu"
+        uses_cuda = backend == "cuda" or (backend == "auto" and cuda_problem() is None)
+        name = "cuda" if uses_cuda else "cpu"
     device = parse_device(name)
     if backend not in ("auto", device.type):
         raise UsageError(f"--device {name} is not one of the {backend} backend's", "leave one out")
     if device.type != "cuda":
         return device
-    if problem := cuda_problem():
+    problem = cuda_problem()
+    if problem:
         raise UsageError(f"CUDA is not available: {problem}")
     index = device.index or 0
     count = torch.cuda.device_count()
     if index >= count:
-        last = f"the last one is cuda:{count - 1}"
-        raise UsageError(f"there is no device {device}", last if count > 1 else "there is cuda:0")
+        hint = "there is cuda:0"
+        if count > 1:
+            hint = f"the last one is cuda:{count - 1}"
+        raise UsageError(f"there is no device {device}", hint)
     return torch.device("cuda", index)
 
 
@@ -56,7 +59,7 @@ def cuda_problem() -> str | None:
 def describe_cuda() -> str:
     """Return a line with torch's version and the CUDA devices."""
     count = torch.cuda.device_count()
-    names = [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(count)]
+    names = [f"cuda:{index} {torch.cuda.get_device_name(index)}" for index in range(count)]
     return f"torch {torch.__version__} on {', '.join(names)}"
 
 
@@ -66,12 +69,13 @@ def describe_cpu() -> str:
     return f"torch {torch.__version__}, {torch.get_num_threads()} threads, {dtypes}"
 
 
-def resolve_dtype(name: str | None, device: torch.device, stored: torch.dtype) -> torch.dtype:
+def resolve_dtype(name: str | None, device: torch.device, file_dtype: torch.dtype) -> torch.dtype:
     """Return the dtype to compute in: without a name float32 on a CPU, else the files'."""
     if name is None:
         computable = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-        keep = device.type != "cpu" and stored in computable
-        return stored if keep else torch.float32
+        if device.type != "cpu" and file_dtype in computable:
+            return file_dtype
+        return torch.float32
     if device.type == "cpu" and name == "float16":
         raise UsageError(
             "CPUs do not compute in float16",
@@ -89,7 +93,7 @@ def resolve_dtype(name: str | None, device: torch.device, stored: torch.dtype) -
 
 def has_bfloat16() -> bool:
     """Return whether this CPU multiplies bfloat16 matrices in hardware."""
-    if hasattr(torch.cpu, "get_capabilities"):  # newer releases of torch
+    if hasattr(torch.cpu, "get_capabilities"):  # Newer releases of torch have it.
         capabilities = torch.cpu.get_capabilities()
         names = ("avx512_bf16", "amx_bf16", "bf16")
         return any(capabilities.get(name, False) for name in names)

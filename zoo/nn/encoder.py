@@ -214,8 +214,9 @@ class Encoder(HeadMixin):
             (n, hidden).
         """
         if type(self).encode is Encoder.encode and self.mix is None and not is_capturing():
-            last = type(self.layers[self.order[-1]])  # an instance may wrap the method
-            if "positions" in inspect.signature(last.forward).parameters:
+            # An instance may wrap the method.
+            block_class = type(self.layers[self.order[-1]])
+            if "positions" in inspect.signature(block_class.forward).parameters:
                 return self._encode(positions, *args, **inputs)  # type: ignore[arg-type]
         return select_tokens(positions, self.encode(*args, **inputs))[0]  # type: ignore[arg-type]
 
@@ -238,15 +239,15 @@ class Encoder(HeadMixin):
         segments = attention_mask if document_ids is None else document_ids
         places = Positions(position_ids, position_ids, segments)
         inputs = self.attention_inputs(x, mask, places)
-        before: list[Tensor] = []
+        block_inputs: list[Tensor] = []
         steps = zip(self.order, inputs, strict=True)
         for number, (index, (layer_mask, rotation)) in enumerate(steps, start=1):
-            self.keep_for_mix(before, x)
+            self.keep_for_mix(block_inputs, x)
             cache_and_rotation = () if rotation is None else (None, rotation)
             selects = positions is not None and number == len(self.order)
             selection = {"positions": positions} if selects else {}
             x = self.layers[index](x, layer_mask, *cache_and_rotation, **selection)
-        return self.mix_layers(before, self.apply_final_norm(x))
+        return self.mix_layers(block_inputs, self.apply_final_norm(x))
 
     def keep_for_mix(self, states: list[Tensor], x: Tensor) -> None:
         """Append a hidden state to a list if there is a mix; else it is not kept in memory."""

@@ -46,8 +46,8 @@ def shift_right(tokens: Tensor, start: int | Tensor) -> Tensor:
         tokens: (batch, tokens), int64.
         start: the first token, of all rows or (batch, 1), int64.
     """
-    first = start if isinstance(start, Tensor) else torch.full_like(tokens[:, :1], start)
-    return torch.cat([first, tokens[:, :-1]], dim=1)
+    first_tokens = start if isinstance(start, Tensor) else torch.full_like(tokens[:, :1], start)
+    return torch.cat([first_tokens, tokens[:, :-1]], dim=1)
 
 
 def text_ends(input_ids: Tensor, attention_mask: Tensor | None, eos_token_id: int) -> Tensor:
@@ -360,28 +360,34 @@ class EncoderDecoder(Encoder):
         return self.decoder(x, inputs, source, cross_mask, cache)  # type: ignore[no-any-return]
 
     def embed_target(self, tokens: Tensor, position_ids: Tensor) -> Tensor:
-        """Return the embeddings of tokens of the target, (batch, decoder_tokens), int64."""
-        # position_ids: (batch or 1, decoder_tokens), int64, from 0 in each document
-        own = self.decoder.embeddings
-        if own is None:
-            # not by calling the module: forward hooks on it should only see the source
+        """Return the embeddings of tokens of the target.
+
+        Args:
+            tokens: (batch, decoder_tokens), int64.
+            position_ids: (batch or 1, decoder_tokens), int64, from 0 in each document.
+        """
+        own_embeddings = self.decoder.embeddings
+        if own_embeddings is None:
+            # The module is not called: forward hooks on it should only see the source.
             return self.embeddings.forward(tokens, None, position_ids)  # type: ignore[no-any-return]
-        shared = self.embeddings.tokens if own.tokens is None else None
-        return own(tokens, None, position_ids, shared)  # type: ignore[no-any-return]
+        shared_table = self.embeddings.tokens if own_embeddings.tokens is None else None
+        return own_embeddings(tokens, None, position_ids, shared_table)  # type: ignore[no-any-return]
 
     def decode_source(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Return the decoder's output with the source as its target, (batch, tokens, hidden)."""
         start: int | Tensor = self.decoder_start_token_id
         if self.wraps_source:
-            last = text_ends(input_ids, attention_mask, eos_token_id=-1)
-            start = input_ids.gather(1, last[:, None])
+            last_index = text_ends(input_ids, attention_mask, eos_token_id=-1)
+            start = input_ids.gather(1, last_index[:, None])
         return self.hidden(input_ids, attention_mask, shift_right(input_ids, start))[1]
 
     def decoder_attention_inputs(
         self, x: Tensor, mask: Tensor | None, positions: Positions
     ) -> Sequence[AttentionInputs]:
-        """Return mask and positions for the self-attention of each block of the decoder."""
-        # For the arguments, see ``attention_inputs``, which does this for the encoder.
+        """Return mask and positions for the self-attention of each block of the decoder.
+
+        For the arguments, see ``attention_inputs``, which does this for the encoder.
+        """
         return [AttentionInputs(mask)] * len(self.decoder.layers)
 
 

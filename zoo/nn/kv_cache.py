@@ -43,12 +43,12 @@ class LayerCache:
         Returns:
             views of the storage, (batch, heads, length, head_size) each.
         """
-        before = self.length
-        self.length = self.length + keys.shape[2]
-        self._keys = self._fit(self._keys, keys, before)
-        self._values = self._fit(self._values, values, before)
-        self._keys[:, :, before : self.length] = keys
-        self._values[:, :, before : self.length] = values
+        previous_length = self.length
+        self.length = previous_length + keys.shape[2]
+        self._keys = self._fit(self._keys, keys, previous_length)
+        self._values = self._fit(self._values, values, previous_length)
+        self._keys[:, :, previous_length : self.length] = keys
+        self._values[:, :, previous_length : self.length] = values
         return self.keys, self.values
 
     def select(self, rows: Tensor) -> None:
@@ -57,17 +57,19 @@ class LayerCache:
         self._keys = self._keys.index_select(0, rows)
         self._values = self._values.index_select(0, rows)
 
-    def _fit(self, stored: Tensor | None, new: Tensor, cached: int) -> Tensor:
+    def _fit(self, storage: Tensor | None, new_states: Tensor, cached: int) -> Tensor:
         """Return storage for ``self.length`` tokens that holds the ``cached`` first ones."""
-        if stored is not None and stored.shape[2] >= self.length:
-            return stored
-        # growing doubles the size, so that copying costs a constant time per token
-        size = self.length + (self._reserve if stored is None else self.length)
-        batch, heads, _, width = new.shape
-        larger = torch.empty(batch, heads, size, width, dtype=new.dtype, device=new.device)
-        if stored is not None:
-            larger[:, :, :cached] = stored[:, :, :cached]
-        return larger
+        if storage is not None and storage.shape[2] >= self.length:
+            return storage
+        # Growing doubles the size, so that copying costs a constant time per token.
+        size = self.length + (self._reserve if storage is None else self.length)
+        batch, heads, _, width = new_states.shape
+        larger_storage = torch.empty(
+            batch, heads, size, width, dtype=new_states.dtype, device=new_states.device
+        )
+        if storage is not None:
+            larger_storage[:, :, :cached] = storage[:, :, :cached]
+        return larger_storage
 
 
 class KeyValueCache:
@@ -84,7 +86,8 @@ class KeyValueCache:
     @property
     def length(self) -> int:
         """Number of tokens cached in every layer."""
-        return self.layers[-1].length  # the last one: within a forward pass it is behind the others
+        # Within a forward pass, the last layer is behind all others.
+        return self.layers[-1].length
 
     def select(self, rows: Tensor) -> None:
         """Keep some rows of the batch in every layer, in the given order."""

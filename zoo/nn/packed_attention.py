@@ -19,8 +19,9 @@ def outside_of_graphs(function: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        chosen = disabled if torch.compiler.is_compiling() else function
-        return chosen(*args, **kwargs)
+        if torch.compiler.is_compiling():
+            return disabled(*args, **kwargs)
+        return function(*args, **kwargs)
 
     return call
 
@@ -64,7 +65,7 @@ def document_offsets(document_ids: Tensor) -> Tensor:
 @outside_of_graphs
 def one_segment_a_row(segments: Tensor) -> bool:
     """Return whether each row has at most one stretch of numbers above 0, as text with padding."""
-    # segments: (batch, tokens), int64, such as an attention mask
+    # ``segments`` is (batch, tokens), int64, such as an attention mask.
     begins = segments != 0
     begins[:, 1:] &= segments[:, :-1] == 0
     return bool((begins.sum(1) <= 1).all())

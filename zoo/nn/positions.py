@@ -37,7 +37,7 @@ class Positions:
 
 def position_in_document(document_ids: Tensor) -> Tensor:
     """Return the positions of the tokens of packed rows, from 0 in each document."""
-    # document_ids: (batch, tokens), int64; equal ones are adjacent
+    # ``document_ids`` is (batch, tokens), int64; equal ones are adjacent.
     columns = torch.arange(document_ids.shape[1], device=document_ids.device)
     begins = torch.ones_like(document_ids)
     begins[:, 1:] = document_ids[:, 1:] != document_ids[:, :-1]
@@ -53,22 +53,29 @@ class Rotation(NamedTuple):
     interleaved: bool
 
     def apply(self, x: Tensor) -> Tensor:
-        """Rotate pairs of components of queries or keys, (batch, heads, tokens, head width)."""
-        # Components beyond the pairs stay as they are.
+        """Rotate pairs of components of queries or keys, (batch, heads, tokens, head width).
+
+        Components beyond the pairs stay as they are.
+        """
         cos = self.cos.to(x.dtype)
         sin = self.sin.to(x.dtype)
         pairs = cos.shape[-1]
-        turned = x[..., : 2 * pairs]
-        rest = x[..., 2 * pairs :]
+        paired = x[..., : 2 * pairs]
+        unpaired = x[..., 2 * pairs :]
         if self.interleaved:
-            first = turned[..., 0::2]
-            second = turned[..., 1::2]
+            first = paired[..., 0::2]
+            second = paired[..., 1::2]
         else:
-            first = turned[..., :pairs]
-            second = turned[..., pairs:]
-        parts = first * cos - second * sin, second * cos + first * sin
-        joined = torch.stack(parts, -1).flatten(-2) if self.interleaved else torch.cat(parts, -1)
-        return torch.cat((joined, rest), dim=-1) if rest.shape[-1] else joined
+            first = paired[..., :pairs]
+            second = paired[..., pairs:]
+        parts = (first * cos - second * sin, second * cos + first * sin)
+        if self.interleaved:
+            rotated = torch.stack(parts, -1).flatten(-2)
+        else:
+            rotated = torch.cat(parts, -1)
+        if not unpaired.shape[-1]:
+            return rotated
+        return torch.cat((rotated, unpaired), dim=-1)
 
 
 @dataclass(frozen=True)
@@ -88,9 +95,9 @@ class LinearScaling:
 class WavelengthScaling:
     """Frequencies whose long wavelengths are stretched."""
 
-    # Grattafiori et al. 2024, arXiv:2407.21783. The formula is from its released code. Wavelengths
-    # of more tokens than ``original_max_positions / low_freq_factor`` are multiplied by the factor,
-    # shorter ones than ``original_max_positions / high_freq_factor`` stay, and those between are
+    # Grattafiori et al. 2024, arXiv:2407.21783. The formula is from its released code. The factor
+    # multiplies wavelengths of more tokens than ``original_max_positions / low_freq_factor``.
+    # Shorter ones than ``original_max_positions / high_freq_factor`` stay, and those between are
     # interpolated. In a ``config.json``, it has the ``rope_type`` ``llama3``.
 
     factor: float
@@ -175,8 +182,8 @@ def alibi_slopes(num_heads: int) -> list[float]:
     """Return the slope of each head; see ``LinearBias``."""
     power = 1 << (num_heads.bit_length() - 1)
     slopes = [2.0 ** (-8.0 * (head + 1) / power) for head in range(power)]
-    further = [2.0 ** (-4.0 * (head + 1) / power) for head in range(0, 2 * power, 2)]
-    return slopes + further[: num_heads - power]
+    slopes_of_next_power = [2.0 ** (-4.0 * (head + 1) / power) for head in range(0, 2 * power, 2)]
+    return slopes + slopes_of_next_power[: num_heads - power]
 
 
 class AttentionInputs(NamedTuple):

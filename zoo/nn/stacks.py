@@ -48,5 +48,6 @@ def modules_below_layers(model: nn.Module) -> dict[str, Stack | None]:
         if name.split(".")[-1] == EMBEDDINGS:
             modules[name] = owners.get(name[: -len(EMBEDDINGS)])
     for owner, stack in owners.items():
-        modules |= {f"{owner}{name}": stack for name in stack.layer_inputs}
+        for name in stack.layer_inputs:
+            modules[f"{owner}{name}"] = stack
     return modules

@@ -131,8 +131,8 @@ class Embeddings(nn.Module):
             (tokens, hidden) or (batch, tokens, hidden).
         """
         table: Tensor = self.positions.weight
-        first = self.position_offset
-        return table[first : first + input_ids.shape[1]]  # a view, without a lookup
+        start = self.position_offset
+        return table[start : start + input_ids.shape[1]]  # A view, without a lookup.
 
     def embed_positions(self, position_ids: Tensor) -> Tensor:
         """Return the embeddings of positions, (batch, tokens), that count from 0."""

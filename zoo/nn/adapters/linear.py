@@ -61,7 +61,7 @@ class LinearAdapter(nn.Module, ABC):
 
     def spread(self, parts: "nn.ParameterDict", fill: Tensor) -> Tensor:
         """Return (out,): the values of the adapted parts, (rows,) each, and ``fill`` elsewhere."""
-        pieces = list[Tensor]()
+        pieces: list[Tensor] = []
         end = 0
         for name, rows in self.rows.items():
             pieces += [fill[end : rows.start], parts[name].flatten()]
@@ -79,16 +79,19 @@ class AdaptedLinear(nn.Linear):
         return self.adapter(x, self.weight, self.bias)  # type: ignore[no-any-return]
 
 
-# classes of linear maps that compute the same
+# Classes of linear maps that compute the same.
 PLAIN = (nn.Linear, OneDnnLinear, SmallBatchLinear)
 
 
 def can_adapt(module: nn.Module) -> bool:
-    """Return whether a module is a linear map that can have an adapter."""
-    # Another subclass of ``nn.Linear`` computes something else, unless it declares
-    # ``supports_adapter``.
-    known = type(module) in (*PLAIN, AdaptedLinear)
-    return known or getattr(module, "supports_adapter", False)
+    """Return whether a module is a linear map that can have an adapter.
+
+    Another subclass of ``nn.Linear`` computes something else, unless it declares
+    ``supports_adapter``.
+    """
+    if type(module) in (*PLAIN, AdaptedLinear):
+        return True
+    return bool(getattr(module, "supports_adapter", False))
 
 
 def require_no_adapter(module: nn.Module) -> None:

@@ -40,22 +40,24 @@ class LoRAAdapter(LinearAdapter):
             {name: torch.empty(len(part), rank) for name, part in rows.items()}
         )
         for name in rows:
-            # as peft and the released code: B A is 0 at first
+            # As in peft and the released code, B A is 0 at first.
             nn.init.kaiming_uniform_(self.lora_A[name], a=math.sqrt(5))
             nn.init.zeros_(self.lora_B[name])
 
     def factors(self) -> tuple[Tensor, Tensor]:
         """Return A and B of all parts, (parts * rank, in) and (out, parts * rank)."""
         ranks = self.rank * len(self.rows)
-        blocks = list[Tensor]()
+        blocks: list[Tensor] = []
         end = 0
         for number, (name, rows) in enumerate(self.rows.items()):
-            b = self.lora_B[name]
-            left = number * self.rank
-            blocks.append(F.pad(b, (left, ranks - left - self.rank, rows.start - end, 0)))
+            columns_before = number * self.rank
+            columns_after = ranks - columns_before - self.rank
+            padding = (columns_before, columns_after, rows.start - end, 0)
+            blocks.append(F.pad(self.lora_B[name], padding))
             end = rows.stop
         blocks[-1] = F.pad(blocks[-1], (0, 0, 0, self.size - end))
-        return torch.cat([self.lora_A[name] for name in self.rows]), torch.cat(blocks)
+        a = torch.cat([self.lora_A[name] for name in self.rows])
+        return a, torch.cat(blocks)
 
     def update(self) -> Tensor:
         """Return scaling * B A, (out, in)."""
@@ -68,13 +70,12 @@ class LoRAAdapter(LinearAdapter):
     ) -> Tensor:
         y = linear(x, weight, bias)
         if rows == ALL_ROWS and can_add_in_place(x):
-            b = [self.lora_B[name] * self.scaling for name in self.rows]
-            parts = [slice(part.start, part.stop) for part in self.rows.values()]
-            return add_low_rank(
-                y, self.dropout(x), [self.lora_A[name] for name in self.rows], b, parts
-            )
-        a, b_all = self.factors()
-        change = linear(linear(self.dropout(x), a), b_all[rows])
+            a_parts = [self.lora_A[name] for name in self.rows]
+            b_parts = [self.lora_B[name] * self.scaling for name in self.rows]
+            row_slices = [slice(part.start, part.stop) for part in self.rows.values()]
+            return add_low_rank(y, self.dropout(x), a_parts, b_parts, row_slices)
+        a, b = self.factors()
+        change = linear(linear(self.dropout(x), a), b[rows])
         return y + change * self.scaling
 
     @override
@@ -104,11 +105,11 @@ class DoRAAdapter(LoRAAdapter):
 
     def gain(self, weight: Tensor, update: Tensor, rows: slice = ALL_ROWS) -> Tensor:
         """Return the factor of each row, (rows,): 1 for rows without an adapter."""
-        # a constant in the backward pass (section 4.3)
+        # Lengths are a constant in the backward pass (section 4.3).
         lengths = self._lengths(weight, update).detach()
-        everywhere = lengths.new_ones(self.size)
-        everywhere[rows] = lengths
-        return self.spread(self.lora_magnitude_vector, everywhere)[rows] / lengths
+        all_lengths = lengths.new_ones(self.size)
+        all_lengths[rows] = lengths
+        return self.spread(self.lora_magnitude_vector, all_lengths)[rows] / lengths
 
     @override
     def forward(

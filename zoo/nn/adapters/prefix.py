@@ -20,11 +20,16 @@ from zoo.overrides import override
 
 
 class PrefixEncoder(nn.Module):
-    """The keys and values of all layers."""
+    """The keys and values of all layers.
 
-    # ``tokens`` is the number of keys, ``heads`` and ``head_size`` are those of keys and values.
-    # ``projection`` is the inner width of a network that computes them from smaller embeddings in
-    # training (section 4.3); with ``None`` they are learned as they are.
+    Args:
+        tokens: number of keys.
+        layers: number of layers.
+        heads: number of heads of keys and values.
+        head_size: width of a head.
+        projection: inner width of a network that computes keys and values from smaller embeddings
+            in training (section 4.3); ``None`` to learn them as they are.
+    """
 
     def __init__(
         self, tokens: int, layers: int, heads: int, head_size: int, projection: int | None = None
@@ -34,7 +39,8 @@ class PrefixEncoder(nn.Module):
         self.head_size = head_size
         width = heads * head_size
         outputs = 2 * layers * width
-        self.embedding = nn.Parameter(torch.randn(tokens, width if projection else outputs))
+        embedding_size = width if projection else outputs
+        self.embedding = nn.Parameter(torch.randn(tokens, embedding_size))
         self.transform: nn.Sequential | None = None
         if projection:
             self.transform = nn.Sequential(
@@ -48,58 +54,64 @@ class PrefixEncoder(nn.Module):
         if self.transform is None:
             flat = self.embedding[:, rows]
         else:
-            first, act, last = cast(Any, self.transform)
-            flat = F.linear(act(first(self.embedding)), last.weight[rows], last.bias[rows])
+            inner, act, outer = cast(Any, self.transform)
+            flat = F.linear(act(inner(self.embedding)), outer.weight[rows], outer.bias[rows])
         keys, values = flat.unflatten(1, (2, self.heads, self.head_size)).permute(1, 2, 0, 3)  # type: ignore[no-untyped-call]
         return keys, values
 
     def flat(self) -> Tensor:
         """Return the keys and values of all layers, (tokens, layers * 2 * heads * head_size)."""
-        return self.embedding if self.transform is None else self.transform(self.embedding)
+        if self.transform is None:
+            return self.embedding
+        return self.transform(self.embedding)  # type: ignore[no-any-return]
 
 
 class PrefixedSelfAttention(SelfAttention):
     """``SelfAttention`` to a prefix and the tokens of each row."""
 
-    # the prefix, which is the model's, and the number of the layer
-    prefix: tuple[PrefixEncoder, int]
+    prefix: tuple[PrefixEncoder, int]  # The model's prefix, and the number of the layer.
 
     @override
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Any, *, causal: bool = False) -> Tensor:
         encoder, number = self.prefix
-        shared = self.head_counts[0] // self.head_counts[1]
-        keys, values = (
-            part.to(k.dtype).repeat_interleave(shared, 0) for part in encoder.layer(number)
-        )
-        if isinstance(mask, DocumentOffsets):  # of one row, which all documents share
+        group_size = self.head_counts[0] // self.head_counts[1]
+        keys, values = encoder.layer(number)
+        keys = keys.to(k.dtype).repeat_interleave(group_size, 0)
+        values = values.to(k.dtype).repeat_interleave(group_size, 0)
+        if isinstance(mask, DocumentOffsets):  # All documents share one row.
             mask = mask._replace(more_keys=keys.shape[1])
             index = keys_of_documents(mask)
-            flat_q, *flat = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))  # by token
-            k, v = (
-                torch.cat([prefix.transpose(0, 1), x]).index_select(0, index)[None].transpose(1, 2)
-                for prefix, x in zip((keys, values), flat, strict=True)
-            )
-            attended = super().attend(flat_q[None].transpose(1, 2), k, v, mask)
+            q_by_token = q.transpose(1, 2).flatten(0, 1)
+            k = _document_states(keys, k, index)
+            v = _document_states(values, v, index)
+            attended = super().attend(q_by_token[None].transpose(1, 2), k, v, mask)
             return attended.view(q.shape[0], q.shape[2], -1)
-        if causal:  # the kernel's own mask is of as many queries as keys
+        if causal:  # The kernel's own mask has as many queries as keys.
             mask = causal_mask(None, queries=q.shape[2], past=0, like=q, explicit=True)
-        k, v = (
-            torch.cat([prefix.expand(x.shape[0], -1, -1, -1), x], 2)
-            for prefix, x in ((keys, k), (values, v))
-        )
-        if mask is not None:  # biases of relative positions have the columns already
+        k = torch.cat([keys.expand(k.shape[0], -1, -1, -1), k], 2)
+        v = torch.cat([values.expand(v.shape[0], -1, -1, -1), v], 2)
+        if mask is not None:  # Biases of relative positions have the columns already.
             mask = F.pad(mask, (k.shape[2] - mask.shape[-1], 0))
         return super().attend(q, k, v, mask)
 
 
+def _document_states(prefix: Tensor, x: Tensor, index: Tensor) -> Tensor:
+    """Return the keys or values of all documents, each with the prefix, (1, heads, keys, size)."""
+    by_token = x.transpose(1, 2).flatten(0, 1)
+    states = torch.cat([prefix.transpose(0, 1), by_token])
+    return states.index_select(0, index)[None].transpose(1, 2)
+
+
 def keys_of_documents(documents: DocumentOffsets) -> Tensor:
     """Return the index of each key in a prefix and the tokens of all documents, (keys,)."""
-    # documents.more_keys is the length of the prefix, which is before the tokens of each document
-    first = documents.offsets_of_keys
-    lengths = first.diff()
-    document = torch.arange(len(lengths), device=first.device).repeat_interleave(lengths)
-    place = torch.arange(len(document), device=first.device) - first[document]  # in the document
-    return torch.where(place < documents.more_keys, place, place + documents.offsets[document])
+    # The prefix has ``documents.more_keys`` tokens, and precedes the tokens of each document.
+    starts = documents.offsets_of_keys
+    lengths = starts.diff()
+    document = torch.arange(len(lengths), device=starts.device).repeat_interleave(lengths)
+    # Position of each key in its document.
+    position = torch.arange(len(document), device=starts.device) - starts[document]
+    token = position + documents.offsets[document]
+    return torch.where(position < documents.more_keys, position, token)
 
 
 def prefix_layers(model: nn.Module) -> tuple[Stack, list[Any]] | None:
@@ -110,16 +122,20 @@ def prefix_layers(model: nn.Module) -> tuple[Stack, list[Any]] | None:
     if stack is None:
         return None
     owner = stack_module(model, stack)
-    distinct = dict.fromkeys(stack.order)
-    attentions = [getattr(owner.layers[index], "attention", None) for index in distinct]
-    if not attentions or [a for a in attentions if type(a) is not SelfAttention]:
+    attentions = []
+    for index in dict.fromkeys(stack.order):  # Shared layers occur several times.
+        attention = getattr(owner.layers[index], "attention", None)
+        if type(attention) is not SelfAttention:
+            return None
+        attentions.append(attention)
+    if not attentions or not _reads_no_positions(model, owner):
         return None
-    return (stack, attentions) if _reads_no_positions(model, owner) else None
+    return stack, attentions
 
 
 def _prefix_stack(model: nn.Module) -> Stack | None:
-    found = {stack.owner: stack for stack in stacks(model)}
-    return found.get("decoder.", found.get(""))
+    stacks_by_owner = {stack.owner: stack for stack in stacks(model)}
+    return stacks_by_owner.get("decoder.", stacks_by_owner.get(""))
 
 
 def stack_module(model: nn.Module, stack: Stack) -> Any:
@@ -136,11 +152,11 @@ def counts_distances(model: nn.Module) -> bool:
 def _reads_no_positions(model: nn.Module, owner: Any) -> bool:
     if hasattr(owner, "prefix_length"):
         return True
-    kind: Any = type(model)
-    if owner is not model:
-        same = kind.decoder_attention_inputs is EncoderDecoder.decoder_attention_inputs
-        return same and owner.embeddings is not None
-    return bool(kind.attention_inputs is Encoder.attention_inputs)
+    model_class: Any = type(model)
+    if owner is model:
+        return bool(model_class.attention_inputs is Encoder.attention_inputs)
+    inherits = model_class.decoder_attention_inputs is EncoderDecoder.decoder_attention_inputs
+    return inherits and owner.embeddings is not None
 
 
 def has_prefix(model: nn.Module) -> bool:
@@ -150,14 +166,14 @@ def has_prefix(model: nn.Module) -> bool:
 
 def attach_prefix(model: nn.Module, prefix: PrefixEncoder, *, shift_positions: bool = True) -> None:
     """Give a model a prefix, in place; the positions of tokens follow it, or begin at 0."""
-    found = prefix_layers(model)
-    assert found is not None, "the method checks it"
-    stack, attentions = found
+    layers = prefix_layers(model)
+    assert layers is not None, "the method checks it"
+    stack, attentions = layers
     owner = stack_module(model, stack)
     owner.adapter = prefix
     for number, attention in enumerate(attentions):
         attention.__class__ = PrefixedSelfAttention
-        attention.prefix = (prefix, number)  # in a tuple, which registers no module
+        attention.prefix = (prefix, number)  # A tuple registers no module.
     if hasattr(owner, "prefix_length"):
         owner.prefix_length = prefix.embedding.shape[0]
     elif shift_positions:

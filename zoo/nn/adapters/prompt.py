@@ -19,10 +19,15 @@ from zoo.overrides import override
 
 
 class SoftPrompt(nn.Module):
-    """The embeddings of virtual tokens."""
+    """The embeddings of virtual tokens.
 
-    # token_axes: outputs of the model with a value for each token -> the axis of the tokens;
-    # follows_padding: whether rows may be padded on the left, so that virtual tokens follow it
+    Args:
+        tokens: number of virtual tokens.
+        width: size of an embedding.
+        token_axes: output of the model with a value for each token -> the axis of the tokens.
+        follows_padding: whether rows may be padded on the left, so that virtual tokens follow the
+            padding.
+    """
 
     def __init__(
         self, tokens: int, width: int, token_axes: Mapping[str, int], *, follows_padding: bool
@@ -51,10 +56,11 @@ class PromptedEmbedding(Embedding):
 
     @override
     def forward(self, input: Tensor) -> Tensor:
-        first = self.num_embeddings
-        words = super().forward(input.clamp(max=first - 1))
-        prompt = F.embedding((input - first).clamp(min=0), self.adapter.prompt)
-        return torch.where((input >= first)[..., None], prompt.to(words.dtype), words)
+        first_virtual = self.num_embeddings
+        words = super().forward(input.clamp(max=first_virtual - 1))
+        prompt = F.embedding((input - first_virtual).clamp(min=0), self.adapter.prompt)
+        is_virtual = (input >= first_virtual)[..., None]
+        return torch.where(is_virtual, prompt.to(words.dtype), words)
 
 
 def token_embeddings(model: nn.Module) -> nn.Module | None:
@@ -92,15 +98,15 @@ def with_prompt(model: nn.Module, inputs: Mapping[str, Tensor]) -> dict[str, Ten
     for name, value in {"attention_mask": 1, "token_type_ids": 0}.items():
         if extended.get(name) is not None:
             extended[name] = F.pad(extended[name], (count, 0), value=value)
-    if extended.get("mc_token_ids") is not None:  # indices of tokens
+    if extended.get("mc_token_ids") is not None:  # They are indices of tokens.
         extended["mc_token_ids"] = extended["mc_token_ids"] + count
     mask = inputs.get("attention_mask")
     if mask is None or not prompt.follows_padding:
         return extended
     padding = (mask.cumsum(-1) == 0).sum(-1, keepdim=True)
-    place = torch.arange(ids.shape[-1] + count, device=ids.device)
-    source = torch.where(place < padding + count, place - padding, place)
-    source = torch.where(place < padding, place + count, source)
+    position = torch.arange(ids.shape[-1] + count, device=ids.device)
+    source = torch.where(position < padding + count, position - padding, position)
+    source = torch.where(position < padding, position + count, source)
     for name in ("input_ids", "attention_mask"):
         extended[name] = extended[name].gather(-1, source)
     return extended
@@ -115,8 +121,8 @@ def without_prompt(model: nn.Module, hidden: Tensor) -> Tensor:
 def _add_prompt(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    given = inspect.signature(model.forward).bind(*args, **kwargs).arguments
-    return (), with_prompt(model, given)
+    arguments = inspect.signature(model.forward).bind(*args, **kwargs).arguments
+    return (), with_prompt(model, arguments)
 
 
 def _drop_prompt(
@@ -124,9 +130,12 @@ def _drop_prompt(
 ) -> dict[str, Tensor]:
     prompt = prompt_of(model)
     assert prompt is not None, "the hook is of a model with a prompt"
-    return {
-        name: tensor.narrow(axis, prompt.length, tensor.shape[axis] - prompt.length)
-        if (axis := prompt.token_axes.get(name)) is not None
-        else tensor
-        for name, tensor in outputs.items()
-    }
+    shortened = {}
+    for name, tensor in outputs.items():
+        axis = prompt.token_axes.get(name)
+        if axis is None:
+            shortened[name] = tensor
+        else:
+            tokens = tensor.shape[axis] - prompt.length
+            shortened[name] = tensor.narrow(axis, prompt.length, tokens)
+    return shortened

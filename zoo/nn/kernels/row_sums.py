@@ -38,10 +38,12 @@ def sum_over_rows(loss: RowLoss, logits: Logits, *targets: Logits) -> Tensor:
     # returns no accuracy, and is left out of compiled graphs.
     if not isinstance(logits, Tensor):
         return _sum_over_projected_rows(loss, logits, targets)
-    needed = _need_gradients(logits)
+    (needs_gradient,) = _need_gradients(logits)
     with torch.no_grad():
-        dense = [all_logits(target) for target in targets]
-        sums, gradient = _sums_and_gradient(loss, logits, dense, needs_gradient=needed[0])
+        dense_targets = [all_logits(target) for target in targets]
+        sums, gradient = _sums_and_gradient(
+            loss, logits, dense_targets, needs_gradient=needs_gradient
+        )
     return _with_gradients(sums, [gradient], [logits], in_place=True)
 
 
@@ -50,17 +52,17 @@ def _sum_over_projected_rows(
 ) -> Tensor:
     """Return ``sum_over_rows`` of a projection, never with more than ``LOGITS_AT_ONCE`` logits."""
     hidden, weight, bias = projection
-    needed = _need_gradients(*projection)
+    need_gradients = _need_gradients(*projection)
     dtype = hidden.dtype
     device = hidden.device.type
     if dtype != torch.float64 and torch.is_autocast_enabled(device):  # as ``F.linear`` computes
         dtype = torch.get_autocast_dtype(device)
     with torch.no_grad():
         # Gradients are accumulated in the dtype of the parameters, also where products are in half
-        # precision
+        # precision.
         by_hidden, by_weight, by_bias = (
             torch.zeros_like(tensor) if tensor is not None and is_needed else None
-            for tensor, is_needed in zip(projection, needed, strict=True)
+            for tensor, is_needed in zip(projection, need_gradients, strict=True)
         )
         table = weight.to(dtype)
         shift = None if bias is None else bias.to(dtype)
@@ -72,7 +74,7 @@ def _sum_over_projected_rows(
                 logits = linear(inputs, table, shift)
                 logits = at_least_float32(logits)
                 part, errors = _sums_and_gradient(
-                    loss, logits, row_targets, needs_gradient=any(needed)
+                    loss, logits, row_targets, needs_gradient=any(need_gradients)
                 )
                 sums.append(part)
                 if errors is None:
@@ -103,13 +105,13 @@ def _sums_and_gradient(
         sums, gradient = loss(logits, *targets)
         return sums, gradient.to(logits.dtype) if needs_gradient else None
     sums_of_parts = []
-    whole = torch.empty_like(logits) if needs_gradient else None
+    full_gradient = torch.empty_like(logits) if needs_gradient else None
     for rows in parts:
         sums, gradient = loss(logits[rows], *(target[rows] for target in targets))
         sums_of_parts.append(sums)
-        if whole is not None:
-            whole[rows] = gradient
-    return torch.stack(sums_of_parts).sum(0), whole
+        if full_gradient is not None:
+            full_gradient[rows] = gradient
+    return torch.stack(sums_of_parts).sum(0), full_gradient
 
 
 def _with_gradients(

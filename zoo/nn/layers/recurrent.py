@@ -35,8 +35,10 @@ class RecurrentState:
             name: name of the state.
             zeros: (rows, width), of the dtype and device of the layer.
         """
-        stored = self._begin.get(name)
-        return zeros if stored is None else _extend(stored.to(zeros)[: zeros.shape[0]], zeros)
+        state = self._begin.get(name)
+        if state is None:
+            return zeros
+        return _extend(state.to(zeros)[: zeros.shape[0]], zeros)
 
     def after(self, name: str, ended: Tensor) -> None:
         """Store the final state of a batch, (rows, width)."""

@@ -12,10 +12,10 @@ from torch.utils._pytree import tree_leaves
 
 from zoo.overrides import override
 
-# in-place functions that set no values
-NOT_INIT = ("requires_grad_", "detach_", "share_memory_")
-# functions of values whose results are no tensors
-READS = ("item", "tolist", "numpy", "__array__")
+# Functions with the name of an in-place function that set no values.
+NO_INIT_FUNCTIONS = ("requires_grad_", "detach_", "share_memory_")
+# Functions that read values, and whose results are not tensors.
+READING_FUNCTIONS = ("item", "tolist", "numpy", "__array__")
 
 
 class SkipInit(TorchFunctionMode):
@@ -35,7 +35,9 @@ class SkipInit(TorchFunctionMode):
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the result of a function, or the parameter that it would have initialized."""
         target = initialized_parameter(func, args, kwargs)
-        return func(*args, **kwargs) if target is None else target
+        if target is not None:
+            return target
+        return func(*args, **kwargs)
 
 
 def initialized_parameter(
@@ -44,15 +46,17 @@ def initialized_parameter(
     """Return the parameter that a call of a function initializes, or ``None``."""
     target = args[0] if args else kwargs.get("tensor")
     name = getattr(func, "__name__", "")
-    in_place = name.endswith("_") and not name.endswith("__") and name not in NOT_INIT
-    return target if in_place and isinstance(target, nn.Parameter) else None
+    is_in_place = name.endswith("_") and not name.endswith("__")
+    if not is_in_place or name in NO_INIT_FUNCTIONS or not isinstance(target, nn.Parameter):
+        return None
+    return target
 
 
 @contextlib.contextmanager
 def init_empty_weights() -> Iterator[None]:
     """Build modules on the device ``meta``: shapes without memory."""
-    # Without this mode, the device would run each initialization by torch's decompositions in
-    # Python, which takes longer than drawing the numbers, and imports the compiler
+    # The device would run each initialization by torch's decompositions in Python, which takes
+    # longer than drawing the numbers, and imports the compiler. The mode skips them.
     with torch.device("meta"), SkipInit():
         yield
 
@@ -66,9 +70,9 @@ class SelectiveInit(SkipInit):
     def __init__(self, skipped: Collection[int] | None = None) -> None:
         super().__init__()
         self.parameters: list[nn.Parameter] = []
-        self.read: set[int] = set()
+        self._read_ids: set[int] = set()
         self._skipped = skipped
-        self._numbers = dict[int, int]()
+        self._numbers: dict[int, int] = {}
 
     @override
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -76,28 +80,34 @@ class SelectiveInit(SkipInit):
         if target is not None:
             number = self._numbers.setdefault(id(target), len(self.parameters))
             if number == len(self.parameters):
-                self.parameters.append(target)  # which keeps its id from being used again
+                # The reference also keeps the parameter's id from being used again.
+                self.parameters.append(target)
             if self._skipped is None or number in self._skipped:
                 return self._record_reads(func, args, kwargs, result=target)
         return self._record_reads(func, args, kwargs, result=func(*args, **kwargs))
 
     def _record_reads(self, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
+        """Record the parameters whose values a function read, and return its result."""
         name = getattr(func, "__name__", "")
-        if not (
-            name.startswith("new_") or name.endswith("_like")
-        ):  # which only read shape and dtype
-            computed = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
-            for leaf in tree_leaves((args, kwargs)):
-                if isinstance(leaf, nn.Parameter) and (
-                    name in READS or any(tensor is not leaf for tensor in computed)
-                ):
-                    self.read.add(id(leaf))
+        if name.startswith("new_") or name.endswith("_like"):
+            return result  # These functions only read shape and dtype.
+        results = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+        for leaf in tree_leaves((args, kwargs)):
+            if not isinstance(leaf, nn.Parameter):
+                continue
+            has_new_result = any(tensor is not leaf for tensor in results)
+            if name in READING_FUNCTIONS or has_new_result:
+                self._read_ids.add(id(leaf))
         return result
 
-    def skippable(self, needed: Iterable[Tensor]) -> frozenset[int]:
-        """Return the numbers of the parameters without those that are needed or were read."""
-        initialized = {id(tensor) for tensor in needed} | self.read
-        return frozenset(number for key, number in self._numbers.items() if key not in initialized)
+    def skippable(self, required: Iterable[Tensor]) -> frozenset[int]:
+        """Return the numbers of the parameters that are neither required nor were read."""
+        required_ids = {id(tensor) for tensor in required} | self._read_ids
+        numbers = []
+        for parameter_id, number in self._numbers.items():
+            if parameter_id not in required_ids:
+                numbers.append(number)
+        return frozenset(numbers)
 
 
 @dataclass(frozen=True)
@@ -118,20 +128,25 @@ def build_without_init(
     build: Callable[[], nn.Module], replaced: Callable[[nn.Module], Iterable[Tensor]]
 ) -> PartlyInitialized:
     """Build a module without initializing the parameters that are replaced afterwards."""
-    # The others draw their random numbers in the order in which they are initialized.
-    with torch.random.fork_rng(devices=[]), SelectiveInit() as first:
+    # All other parameters draw their random numbers in the order in which they are initialized.
+    with torch.random.fork_rng(devices=[]), SelectiveInit() as first_mode:
         module = build()
-    if not (other := {id(tensor) for tensor in replaced(module)}):
+    replaced_ids = {id(tensor) for tensor in replaced(module)}
+    if not replaced_ids:
         return PartlyInitialized(build())
-    skipped = first.skippable(p for p in module.parameters() if id(p) not in other)
-    used = first
-    if len(skipped) < len(first.parameters):
-        with SelectiveInit(skipped) as used:
+    required = [parameter for parameter in module.parameters() if id(parameter) not in replaced_ids]
+    skipped = first_mode.skippable(required)
+    mode = first_mode
+    if len(skipped) < len(first_mode.parameters):
+        with SelectiveInit(skipped) as mode:
             module = build()
-    shapes = [[parameter.shape for parameter in mode.parameters] for mode in (first, used)]
-    if shapes[0] != shapes[1]:  # the numbers are of other parameters
+    first_shapes = [parameter.shape for parameter in first_mode.parameters]
+    shapes = [parameter.shape for parameter in mode.parameters]
+    if shapes != first_shapes:  # The numbers belong to different parameters.
         return PartlyInitialized(build())
-    empty = {id(used.parameters[number]) for number in skipped}
-    return PartlyInitialized(
-        module, [(p, p._version) for p in module.parameters() if id(p) in empty]
-    )
+    empty_ids = {id(mode.parameters[number]) for number in skipped}
+    empty_parameters = []
+    for parameter in module.parameters():
+        if id(parameter) in empty_ids:
+            empty_parameters.append((parameter, parameter._version))
+    return PartlyInitialized(module, empty_parameters)

@@ -40,7 +40,7 @@ class AlbertFactory(ModelFactory):
     @override
     def pooler_and_head(self, head: str) -> PoolerAndHead:
         if head == "pretraining":
-            # without dropout, as get_sentence_order_output of run_pretraining.py
+            # There is no dropout, as in get_sentence_order_output of run_pretraining.py.
             is_swapped = nn.Linear(self.width, len(self.config.labels))
             return self.mlm_and_pair_head(Pretraining.pair_head, is_swapped)
         return super().pooler_and_head(head)

@@ -42,7 +42,7 @@ class Bart(Seq2SeqFamily):
     new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {
         "byte-level-bpe": TokenizerTrainSpec(("<s>", "<pad>", "</s>", "<unk>"), ("<mask>",))
     }
-    # in the order of the model types
+    # They have the order of the model types.
     named_heads: ClassVar[Mapping[str, Head]] = {
         **seq2seq_heads("Bart", "MBart"),
         **source_heads("Bart", "MBart"),

@@ -79,7 +79,7 @@ class Projections(nn.Linear):
             bias = torch.cat((self.query_bias, no_bias, self.value_bias))
         rows = slice(first * x.shape[-1], last * x.shape[-1])
         if self.adapter is not None:
-            # without biases of their own, which the Hub's classes add afterwards
+            # The Hub's classes add the separate biases afterwards, so that an adapter has none.
             inner = None if self.bias is None else bias[rows]
             y = self.adapter(x, self.weight[rows], inner, rows)
             return y + bias[rows] if self.bias is None else y  # type: ignore[no-any-return]
@@ -104,7 +104,7 @@ class DisentangledAttention(nn.Module):
             self.position_key = nn.Linear(width, width, bias=config.key_bias)
         if "p2c" in self.terms and not self.shared:
             self.position_query = nn.Linear(width, width)
-        # for the longest input; see ``Deberta.optimize_for_inference``
+        # Projections for the longest input; see ``Deberta.optimize_for_inference``.
         self.cached_positions: Positions | None = None
 
     def forward(self, x: Tensor, context: Context) -> Tensor:

@@ -58,9 +58,11 @@ class Deberta(Encoder):
     layer_inputs: ClassVar[tuple[str, ...]] = ("relative", "relative_norm")
 
     def __init__(self, config: DebertaConfig, **head_args: Any) -> None:
-        first = partial(ConvolutionBlock, config) if config.conv_kernel_size else PostNormBlock
+        first_block: Any = PostNormBlock
+        if config.conv_kernel_size:
+            first_block = partial(ConvolutionBlock, config)
         blocks = partial(make_blocks, config, attention=lambda _: DisentangledAttention(config))
-        layers = [*blocks(first, count=1), *blocks(count=config.num_layers - 1)]
+        layers = [*blocks(first_block, count=1), *blocks(count=config.num_layers - 1)]
         embeddings = make_embeddings(config, Embeddings, positions=config.position_biased_input)
         super().__init__(embeddings, layers, **head_args)
         width = config.hidden_size
@@ -69,7 +71,8 @@ class Deberta(Encoder):
         norm = nn.LayerNorm(width, eps=eps) if config.norms_positions else nn.Identity()
         self.relative_norm = norm
         self.rows = rows_by_difference(config)
-        self.positions_are_cached = False  # by each block, see ``optimize_for_inference``
+        # Each block caches them; see ``optimize_for_inference``.
+        self.positions_are_cached = False
 
     @override
     def encode(
@@ -83,13 +86,14 @@ class Deberta(Encoder):
         context = self._context(
             input_ids.shape[1], attention_mask, position_ids=position_ids, document_ids=document_ids
         )
-        last_input = x = self.embeddings(input_ids, token_type_ids, position_ids, context.real)
-        before: list[Tensor] = []
+        x = self.embeddings(input_ids, token_type_ids, position_ids, context.real)
+        last_input = x
+        block_inputs: list[Tensor] = []
         for layer in self.layers:
-            self.keep_for_mix(before, x)
+            self.keep_for_mix(block_inputs, x)
             last_input = x
             x = layer(x, context)
-        return self.decode(last_input, self.mix_layers(before, x), context)
+        return self.decode(last_input, self.mix_layers(block_inputs, x), context)
 
     def decode(self, last_input: Tensor, hidden: Tensor, context: Context) -> Tensor:
         """Return the input of the head; here the output of the last block.
@@ -205,11 +209,11 @@ class ReplacedHead(nn.Module):
         Returns:
             (batch, tokens, 1).
         """
-        first = hidden[:, :1]
+        first_states = hidden[:, :1]
         if position_ids is not None:
             starts = torch.arange(hidden.shape[1], device=hidden.device) - position_ids
-            first = hidden.gather(1, starts[..., None].expand_as(hidden))
-        x = self.act(self.dense(self.norm(hidden + first)))
+            first_states = hidden.gather(1, starts[..., None].expand_as(hidden))
+        x = self.act(self.dense(self.norm(hidden + first_states)))
         return self.classifier(x)  # type: ignore[no-any-return]
 
 
@@ -228,8 +232,9 @@ class Pretraining(DebertaMaskedLM):
     @override
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
         """Return the outputs of both heads."""
-        decoded, last = hidden.unbind()
-        return {**super().outputs(decoded), "replaced_logits": self.replaced(last).squeeze(-1)}
+        decoder_output, last_output = hidden.unbind()
+        outputs = super().outputs(decoder_output)
+        return {**outputs, "replaced_logits": self.replaced(last_output).squeeze(-1)}
 
 
 class DebertaTokenDiscriminator(TokenDiscriminator, Deberta):

@@ -19,7 +19,7 @@ _NAMES = HeadNames(
     choice=("sequence_summary.summary", "classifier"),
 )
 
-# the released base and large discriminators hold it all the same
+# The released base and large discriminators have it nevertheless.
 _UNUSED = Ignore(
     "electra.embeddings_project.{p}", "nothing is mapped: embeddings are as wide as blocks"
 )
@@ -37,33 +37,47 @@ def weights(config: ElectraConfig, head: str) -> WeightMap:
 
 
 def from_tensorflow(names: Collection[str], head: str) -> dict[str, ReleaseTensor]:
-    """Return name -> tensor for Google's release (google-research/electra, run_pretraining.py)."""
-    # A file holds both models. ``masked-lm`` is the head of the generator; all other heads are on
-    # the discriminator. The generator is under ``generator/``. It shares the embeddings of the
-    # discriminator, which are under ``electra/``, unless it has its own; if nothing is under
-    # ``generator/``, the two share all blocks
-    scopes = {name.split("/")[1] for name in names if name.startswith("generator/")}
-    return {name: _released(name, scopes, generator=head == "masked-lm") for name in names}
+    """Return name -> tensor for Google's release (google-research/electra, run_pretraining.py).
+
+    A file has both models. ``masked-lm`` is the head of the generator; all other heads are on the
+    discriminator.
+    """
+    # The generator is under ``generator/``. It shares the embeddings of the discriminator, which
+    # are under ``electra/``, unless it has its own. If nothing is under ``generator/``, the two
+    # share all blocks.
+    own_parts = {name.split("/")[1] for name in names if name.startswith("generator/")}
+    is_generator = head == "masked-lm"
+    return {name: _release_tensor(name, own_parts, generator=is_generator) for name in names}
 
 
-def _released(name: str, unshared: Collection[str], *, generator: bool) -> ReleaseTensor:
-    """Return the Hub's counterpart of a tensor."""
-    network, _, rest = name.partition("/")
-    part = rest.partition("/")[0]
-    shared = not unshared or (part == "embeddings" and part not in unshared)
-    wanted = {
-        "electra": shared or not generator,
+def _release_tensor(name: str, own_parts: Collection[str], *, generator: bool) -> ReleaseTensor:
+    """Return the Hub's counterpart of a tensor.
+
+    Args:
+        name: name of the tensor in the release.
+        own_parts: parts of the generator that it does not share with the discriminator.
+        generator: whether the generator is read.
+    """
+    if name == "temperature":
+        return ReleaseTensor(name, reason="divides the generator's logits in training")
+    network, _, inner_name = name.partition("/")
+    part = inner_name.partition("/")[0]
+    is_shared = not own_parts or (part == "embeddings" and part not in own_parts)
+    belongs_to_model = {
+        "electra": is_shared or not generator,
         "discriminator_predictions": not generator,
         "generator": generator,
         "generator_predictions": generator,
     }
-    if name == "temperature":
-        return ReleaseTensor(name, reason="divides the generator's logits in training")
-    spelled = f"electra/{rest}" if network == "generator" else name
-    spelled = spelled.replace("_predictions/dense_1/", "_predictions/dense_prediction/")
-    spelled = spelled.replace("generator_predictions/output_bias", "generator_lm_head/output_bias")
-    tensor = tf_encoder_name(name, spelled)
-    if tensor.reason or wanted.get(network, True):
+    hub_name = f"electra/{inner_name}" if network == "generator" else name
+    hub_name = hub_name.replace("_predictions/dense_1/", "_predictions/dense_prediction/")
+    hub_name = hub_name.replace(
+        "generator_predictions/output_bias", "generator_lm_head/output_bias"
+    )
+    tensor = tf_encoder_name(name, hub_name)
+    if tensor.reason or belongs_to_model.get(network, True):
         return tensor
-    names = ("discriminator", "generator") if generator else ("generator", "discriminator")
-    return ReleaseTensor(name, reason=f"belongs to the {names[0]}; the head is the {names[1]}'s")
+    reason = "belongs to the generator; the head is the discriminator's"
+    if generator:
+        reason = "belongs to the discriminator; the head is the generator's"
+    return ReleaseTensor(name, reason=reason)

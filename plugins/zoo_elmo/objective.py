@@ -62,23 +62,23 @@ _ARRAYS = ("forward", "forward_targets", "backward", "backward_targets")
 
 
 class WindowDataset(ExampleDataset):
-    """Windows of both streams; the steps after the last whole window are dropped."""
+    """Windows of both streams; the steps after the last full window are dropped."""
 
     def __init__(self, objective: "BidirectionalLm", split: Split, seed: int) -> None:
         self.split = split
         self.length = objective.length
         self.sampled = objective.options.num_sampled is not None
-        self.begin, self.end = (
-            objective.vocabulary.special_token_id(role) for role in ("bos", "eos")
-        )
+        self.begin = objective.vocabulary.special_token_id("bos")
+        self.end = objective.vocabulary.special_token_id("eos")
         counts = np.diff(split.documents)
         order = generator(seed, "documents").permutation(len(counts))
         counts = counts[order]
         first_sentences = split.documents[:-1][order]
-        before = np.cumsum(counts) - counts
-        self.sentences = np.arange(counts.sum()) + np.repeat(first_sentences - before, counts)
+        earlier_sentences = np.cumsum(counts) - counts
+        shifts = np.repeat(first_sentences - earlier_sentences, counts)
+        self.sentences = np.arange(counts.sum()) + shifts
         steps = np.diff(split.sentences)[self.sentences] + 1
-        self.steps = np.concatenate([[0], np.cumsum(steps)])  # first step of each sentence
+        self.steps = np.concatenate([[0], np.cumsum(steps)])  # First step of each sentence.
 
     def __len__(self) -> int:
         return int(self.steps[-1]) // self.length
@@ -86,22 +86,31 @@ class WindowDataset(ExampleDataset):
     @override
     def example(self, index: int, rng: np.random.Generator) -> Example:
         """The only draw is the seed of the sampled softmax."""
-        first = index * self.length
-        at = int(np.searchsorted(self.steps, first, side="right")) - 1
+        first_step = index * self.length
+        last_step = first_step + self.length
+        number = int(np.searchsorted(self.steps, first_step, side="right")) - 1
         pieces = []
-        while (start := int(self.steps[at])) < first + self.length:
-            sentence = int(self.sentences[at])
-            begin, end = map(int, self.split.sentences[sentence : sentence + 2])
-            words = np.concatenate([[self.begin], self.split.read(begin, end), [self.end]])
-            steps = [half for text in (words, words[::-1]) for half in (text[:-1], text[1:])]
-            pieces.append(np.stack(steps)[:, max(first - start, 0) : first + self.length - start])
-            at += 1
+        while int(self.steps[number]) < last_step:
+            start = int(self.steps[number])
+            steps = self._sentence_steps(int(self.sentences[number]))
+            pieces.append(steps[:, max(first_step - start, 0) : last_step - start])
+            number += 1
         forward, backward = np.split(np.concatenate(pieces, axis=1), 2)
+        values = {}
+        if self.sampled:
+            values["sample"] = rng.integers(2**63, size=1)
         return Example(
             dict(zip(_ARRAYS, (*forward, *backward[:, ::-1]), strict=True)),
-            values={"sample": rng.integers(2**63, size=1)} if self.sampled else {},
+            values=values,
             counts=dict.fromkeys(DIRECTIONS, self.length),
         )
+
+    def _sentence_steps(self, sentence: int) -> NDArray[np.int64]:
+        """Return inputs and labels of both streams, (4, steps), in the order of the streams."""
+        start, end = map(int, self.split.sentences[sentence : sentence + 2])
+        words = np.concatenate([[self.begin], self.split.read(start, end), [self.end]])
+        reversed_words = words[::-1]
+        return np.stack([words[:-1], words[1:], reversed_words[:-1], reversed_words[1:]])
 
 
 class BidirectionalLm(Objective):
@@ -123,18 +132,19 @@ class BidirectionalLm(Objective):
         self, vocabulary: TokenizerView, config: Config, length: int, options: Any = None
     ) -> None:
         super().__init__(vocabulary, config, length, options)
-        kind = type(vocabulary.tokenizer.model).__name__
-        if kind != "WordLevel":
+        model_name = type(vocabulary.tokenizer.model).__name__
+        if model_name != "WordLevel":
             raise UsageError(
-                f"{self.name} reads whole words, and the tokenizer ({kind}) has pieces of words",
+                f"{self.name} reads whole words, and the tokenizer ({model_name}) has pieces of "
+                "words",
                 "train one with `--tokenizer train`",
             )
         self.unknown = vocabulary.special_token_id("unk")
-        last = max(vocabulary.special_token_id(role) for role in ("bos", "eos", "unk"))
-        if last >= config.vocab_size:
+        highest_id = max(vocabulary.special_token_id(role) for role in ("bos", "eos", "unk"))
+        if highest_id >= config.vocab_size:
             raise UsageError(
                 f"config.vocab_size is {config.vocab_size}, and words of the tokenizer that are "
-                f"always told, such as <UNK>, have numbers up to {last}",
+                f"always told, such as <UNK>, have numbers up to {highest_id}",
                 "give more words, or another --tokenizer",
             )
         self.options.check_samples(config.vocab_size)
@@ -167,22 +177,26 @@ class BidirectionalLm(Objective):
         arrays_of_rows = np.array([[row.arrays[name] for row in examples] for name in _ARRAYS])
         inputs = arrays_of_rows[::2]
         labels = arrays_of_rows[1::2]
-        used, indices = np.unique(inputs, return_inverse=True)
+        words, indices = np.unique(inputs, return_inverse=True)
         arrays = {
-            "character_ids": self.characters[used].astype(np.int64),
+            "character_ids": self.characters[words].astype(np.int64),
             "word_indices": indices.reshape(inputs.shape),
             "targets": np.where(labels < self.config.vocab_size, labels, self.unknown),
         }
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         if "sample" in examples[0].values:
-            source = torch.Generator().manual_seed(int(examples[0].values["sample"][0]))
-            drawn = [
-                log_uniform_sample(self.config.vocab_size, self.options.num_sampled, source)
-                for _ in DIRECTIONS
-            ]
-            words, tries = zip(*drawn, strict=True)
-            tensors |= {"samples": torch.stack(words), "tries": torch.tensor(tries)}
-        counts = {way: sum(row.counts[way] for row in examples) for way in DIRECTIONS}
+            rng = torch.Generator().manual_seed(int(examples[0].values["sample"][0]))
+            samples = []
+            tries = []
+            for _ in DIRECTIONS:
+                sample = log_uniform_sample(self.config.vocab_size, self.options.num_sampled, rng)
+                samples.append(sample.words)
+                tries.append(sample.num_tries)
+            tensors["samples"] = torch.stack(samples)
+            tensors["tries"] = torch.tensor(tries)
+        counts = {}
+        for direction in DIRECTIONS:
+            counts[direction] = sum(row.counts[direction] for row in examples)
         return Batch(tensors, counts, rows=len(examples), tokens=len(examples) * self.length)
 
     @override
@@ -197,19 +211,25 @@ class BidirectionalLm(Objective):
         use_sample = model.training and "samples" in batch
         logits = {}
         labels = {}
-        for k, direction in enumerate(DIRECTIONS):
-            sample = SampledWords(batch["samples"][k], batch["tries"][k]) if use_sample else None
+        for number, direction in enumerate(DIRECTIONS):
+            sample = None
+            if use_sample:
+                sample = SampledWords(batch["samples"][number], batch["tries"][number])
             logits[direction], labels[direction] = sampled_logits(
-                module.head, hidden[k].flatten(0, 1), batch["targets"][k].flatten(), sample
+                module.head,
+                hidden[number].flatten(0, 1),
+                batch["targets"][number].flatten(),
+                sample,
             )
         return Outputs(logits, labels, state.ended)
 
     @override
     def loss(self, outputs: Outputs, batch: Mapping[str, Tensor]) -> LossOutput:
-        sums = {
-            direction: summed_cross_entropy(logits, outputs.labels[direction])[0]
-            if isinstance(logits, VocabularyProjection)
-            else F.cross_entropy(logits, outputs.labels[direction], reduction="none").sum()
-            for direction, logits in outputs.logits.items()
-        }
+        sums = {}
+        for direction, logits in outputs.logits.items():
+            labels = outputs.labels[direction]
+            if isinstance(logits, VocabularyProjection):
+                sums[direction], _ = summed_cross_entropy(logits, labels)
+            else:
+                sums[direction] = F.cross_entropy(logits, labels, reduction="none").sum()
         return LossOutput(sums, recurrent_state=outputs.recurrent_state)

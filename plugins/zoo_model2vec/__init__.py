@@ -58,15 +58,15 @@ class Model2Vec(Family):
     def infer_config(
         self, hub: Mapping[str, Any], tensors: "Mapping[str, TensorInfo]", files: "SourceFiles"
     ) -> dict[str, Any]:
-        found = dict(hub)
+        keys = dict(hub)
         shapes = [tensors[name].shape for name in TABLES if name in tensors]
         if shapes and len(shapes[0]) == 2:
-            found.setdefault("vocab_size", shapes[0][0])
-            found.setdefault("hidden_dim", shapes[0][1])
-        # without a configuration it is a model of sentence-transformers, which skips no token
+            keys.setdefault("vocab_size", shapes[0][0])
+            keys.setdefault("hidden_dim", shapes[0][1])
+        # A model without a configuration is of sentence-transformers, which skips no token.
         if hub and "skipped_token_id" not in hub:
-            found["skipped_token_id"] = unknown_token_id(files)
-        return found
+            keys["skipped_token_id"] = unknown_token_id(files)
+        return keys
 
     @override
     def sentence_settings(
@@ -105,7 +105,7 @@ class Model2Vec(Family):
         from zoo.tokenizers.tokenizer_json import load
 
         tokenizer = load(files)
-        tokenizer.post_processor = None  # neither library adds special tokens
+        tokenizer.post_processor = None  # Neither library adds special tokens.
         tokenizer.no_truncation()
         tokenizer.no_padding()
         return tokenizer
@@ -120,9 +120,9 @@ def unknown_token_id(files: "SourceFiles") -> int | None:
     definition = read_definition(files)
     model = definition["model"]
     added = definition.get("added_tokens") or ()
-    number: int | None = model.get("unk_id")
-    if number is not None:  # of Unigram
-        return number
+    unigram_id: int | None = model.get("unk_id")
+    if unigram_id is not None:
+        return unigram_id
     ids = {token["content"]: token["id"] for token in added}
     if isinstance(model["vocab"], dict):
         ids |= model["vocab"]

@@ -13,8 +13,8 @@ CLASSES = {
     f"FlexBert{head}": f"ModernBert{head}"
     for head in ("Model", "ForMaskedLM", "ForSequenceClassification", "ForMultipleChoice")
 }
-# keys of FlexBERT -> the values that ModernBERT has; ``None`` stands for a key that is not there
-_ONLY: dict[str, tuple[Any, ...]] = {
+# Key of FlexBERT -> the values that ModernBERT has; ``None`` stands for a missing key.
+_REQUIRED_VALUES: dict[str, tuple[Any, ...]] = {
     "attention_layer": ("rope",),
     "bert_layer": ("prenorm",),
     "embedding_layer": ("sans_pos",),
@@ -34,7 +34,7 @@ _ONLY: dict[str, tuple[Any, ...]] = {
     "rotary_emb_interleaved": (None, False),
     "rotary_emb_scale_base": (None,),
 }
-_SAME = (
+_UNCHANGED_KEYS = (
     "vocab_size",
     "hidden_size",
     "intermediate_size",
@@ -49,7 +49,7 @@ _SAME = (
     "problem_type",
     "tie_word_embeddings",
 )
-_RENAMED = {
+_RENAMED_KEYS = {
     "hidden_act": "hidden_activation",
     "head_pred_act": "classifier_activation",
     "attention_probs_dropout_prob": "attention_dropout",
@@ -68,31 +68,40 @@ def to_hub_keys(flex: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         VerificationError: it describes another encoder than ModernBERT; the message has the key.
     """
-    for key, values in _ONLY.items():
+    for key, values in _REQUIRED_VALUES.items():
         if flex.get(key) not in values:
-            expected = " or ".join(str(value) for value in values)
+            required = " or ".join(str(value) for value in values)
             raise VerificationError(
-                f"{key} = {flex.get(key)!r}, and ModernBERT has {expected}",
+                f"{key} = {flex.get(key)!r}, and ModernBERT has {required}",
                 "only FlexBERT's configurations of ModernBERT are read",
             )
     norm = flex.get("norm_kwargs") or {}
     if norm.get("bias", False):
         raise VerificationError("norm_kwargs.bias is true, and ModernBERT's norms have no bias")
-    base = flex["rotary_emb_base"]
-    local = flex.get("local_attn_rotary_emb_base")
-    return {
+    hub: dict[str, Any] = {
         "model_type": "modernbert",
         "architectures": [CLASSES[name] for name in flex["architectures"]],
-        **{key: flex[key] for key in _SAME if key in flex},
-        **{ours: flex[key] for key, ours in _RENAMED.items() if flex.get(key) is not None},
-        "norm_eps": norm.get("eps", 1e-5),
-        # -1 and ``None`` stand for the base of global attention
-        "local_rope_theta": local if local and local > 0 else base,
     }
+    for key in _UNCHANGED_KEYS:
+        if key in flex:
+            hub[key] = flex[key]
+    for key, hub_key in _RENAMED_KEYS.items():
+        if flex.get(key) is not None:
+            hub[hub_key] = flex[key]
+    hub["norm_eps"] = norm.get("eps", 1e-5)
+    # -1 and ``None`` stand for the base of global attention.
+    hub["local_rope_theta"] = flex["rotary_emb_base"]
+    local_base = flex.get("local_attn_rotary_emb_base")
+    if local_base and local_base > 0:
+        hub["local_rope_theta"] = local_base
+    return hub
 
 
 def old_names(layers: int) -> dict[str, str]:
     """Return the endings of FlexBERT's names in layers -> transformers' endings."""
-    parts = ("attn_norm", "attn.Wqkv", "attn.Wo", "mlp_norm", "mlp.Wi", "mlp.Wo")
-    names = [f"layers.{i}.{part}.weight" for i in range(layers) for part in parts]
-    return {f"encoder.{name}": name for name in names}
+    names = {}
+    for number in range(layers):
+        for part in ("attn_norm", "attn.Wqkv", "attn.Wo", "mlp_norm", "mlp.Wi", "mlp.Wo"):
+            name = f"layers.{number}.{part}.weight"
+            names[f"encoder.{name}"] = name
+    return names

@@ -51,10 +51,12 @@ def recipe(size: str) -> Recipe:
     """Return the settings of a size; ``tiny`` takes a few minutes on two cores."""
     if size == "tiny":
         return _tiny()
-    (first, later), decay, warmup, rows = _SIZES[size]
+    (first_rate, later_rate), decay, warmup, rows = _SIZES[size]
     batch = rows * SHORT
     total = FIRST + LONGER + DECAY
-    bases = ("global_rope_theta", *(["local_rope_theta"] if size.startswith("ettin") else []))
+    bases = ["global_rope_theta"]
+    if size.startswith("ettin"):
+        bases.append("local_rope_theta")
     return Recipe(
         objective="masked-lm",
         objective_args=OPTIONS,
@@ -63,12 +65,12 @@ def recipe(size: str) -> Recipe:
             seq_len=SHORT,
             fraction=FIRST / total,
             keep="tokens",
-            learning_rate=first,
+            learning_rate=first_rate,
             config=dict.fromkeys(bases, BASE_OF_SHORT_ROWS),
         ),
         global_batch_tokens=batch,
         max_steps=_steps(total, batch),
-        optimizer=_optimizer(later, weight_decay=decay / first),
+        optimizer=_optimizer(later_rate, weight_decay=decay / first_rate),
         lr_scheduler=LRSchedulerConfig(
             name="warmup-stable-decay",
             warmup_steps=_steps(warmup, batch),

@@ -44,7 +44,7 @@ class Roberta(EncoderFamily):
         ("byte-level-bpe", "unigram"),
         TokenizerTrainSpec(("<s>", "<pad>", "</s>", "<unk>"), ("<mask>",)),
     )
-    # in the order of the model types
+    # They have the order of the model types.
     named_heads: ClassVar[Mapping[str, Head]] = encoder_heads(
         "Roberta", "XLMRoberta", "Camembert", pooler=True
     )

@@ -39,12 +39,14 @@ class RelativePositions(nn.Module):
 
     def forward(self, queries: int, keys: int) -> Tensor:
         """Return (1, heads, queries, keys); the last query has the position of the last key."""
-        longest = self.shape[1]
+        max_distance = self.shape[1]
         device = self.weight.device
-        key, query = (torch.arange(n, device=device) for n in (keys, queries))
-        distance = (key - (query + (keys - queries))[:, None]).clamp(-longest, longest)
+        key = torch.arange(keys, device=device)
+        query = torch.arange(queries, device=device)
+        distance = key - (query + (keys - queries))[:, None]
+        distance = distance.clamp(-max_distance, max_distance)
         by_distance = self.weight.t()[:, torch.tensor(buckets(*self.shape), device=device)]
-        return by_distance[:, distance + longest][None]
+        return by_distance[:, distance + max_distance][None]
 
 
 @functools.cache
@@ -53,22 +55,29 @@ def buckets(count: int, max_distance: int, bidirectional: bool) -> tuple[int, ..
     # For earlier keys, each of the first distances has a bucket of its own; larger ones share
     # buckets that grow logarithmically up to ``max_distance`` (arXiv:1910.10683, section 2.1).
     # Later keys use the other half of the buckets in the same way, or bucket 0 if the stack is
-    # causal. The logarithms are compared as powers of integers, which do not round
+    # causal. The logarithms are compared as powers of integers, which do not round.
     half = count // 2 if bidirectional else count
-    # the first buckets, and the growing ones
-    exact = half // 2
-    steps = half - half // 2
+    exact = half // 2  # Number of buckets of a single distance.
+    steps = half - exact  # Number of growing buckets.
 
-    def bucket(far: int) -> int:
-        # log(far / exact) / log(max_distance / exact) * steps, rounded down, is the step
-        reached = (
-            far**steps * exact**step >= max_distance**step * exact**steps
-            for step in range(1, steps)
-        )
-        return far if far < exact else exact + sum(reached)
+    def bucket(distance: int) -> int:
+        if distance < exact:
+            return distance
+        # The step is log(distance / exact) / log(max_distance / exact) * steps, rounded down.
+        step = 0
+        while step + 1 < steps:
+            limit = max_distance ** (step + 1) * exact**steps
+            if distance**steps * exact ** (step + 1) < limit:
+                break
+            step += 1
+        return exact + step
 
-    back = [bucket(distance) for distance in range(max_distance + 1)]
-    return (*reversed(back), *(half + b if bidirectional else 0 for b in back[1:]))
+    earlier = [bucket(distance) for distance in range(max_distance + 1)]
+    if bidirectional:
+        later = [half + number for number in earlier[1:]]
+    else:
+        later = [0] * max_distance
+    return (*reversed(earlier), *later)
 
 
 class Block(nn.Module):
@@ -84,7 +93,7 @@ class Block(nn.Module):
             "num_heads": config.num_heads,
             "head_size": config.head_size,
             "dropout": config.dropout,
-            "scale": 1.0,  # the initialization of the weights makes up for it
+            "scale": 1.0,  # The initialization of the weights makes up for it.
             "bias": False,
         }
         self.attention = SelfAttention(**attention)
@@ -122,7 +131,7 @@ class Block(nn.Module):
 
     def _add(self, x: Tensor, part: Tensor) -> Tensor:
         x = x + self.dropout(part)
-        # the residual sums of published models exceed the range of float16
+        # The residual sums of published models exceed the range of float16.
         return x.clamp(*_FLOAT16_RANGE) if x.dtype is torch.float16 else x
 
 
@@ -152,9 +161,10 @@ class Stack(nn.Module):
         Returns:
             (batch or 1, heads, tokens, prefix_length + past + tokens), the same for all blocks.
         """
-        before = self.prefix_length
-        positions: Tensor = self.positions(x.shape[1], before + past + x.shape[1])
-        return positions if mask is None else positions + F.pad(mask, (before, 0))
+        positions: Tensor = self.positions(x.shape[1], self.prefix_length + past + x.shape[1])
+        if mask is None:
+            return positions
+        return positions + F.pad(mask, (self.prefix_length, 0))
 
     def run(
         self,
@@ -172,23 +182,25 @@ class Stack(nn.Module):
         Returns:
             (batch, tokens, hidden).
         """
-        before: list[Tensor] = []
+        block_inputs: list[Tensor] = []
         for index, layer in enumerate(self.layers):
             if self.mix is not None:
-                before.append(x)
+                block_inputs.append(x)
             layer_cache = cache.layers[index] if cache else None
-            source = (
-                keys_and_values[index] if isinstance(keys_and_values, list) else keys_and_values
-            )
+            source: Any = keys_and_values
+            if isinstance(keys_and_values, list):
+                source = keys_and_values[index]
             x = layer(x, bias, layer_cache, source, cross_mask)
-        last = self.final_norm(x)
-        return self.dropout(last if self.mix is None else self.mix([*before, last]))  # type: ignore[no-any-return]
+        x = self.final_norm(x)
+        if self.mix is not None:
+            x = self.mix([*block_inputs, x])
+        return self.dropout(x)  # type: ignore[no-any-return]
 
 
 def causal_bias_mask(like: Tensor, queries: int, past: int = 0) -> Tensor | None:
     """Return the mask of the decoder's self-attention, which is added to the position biases."""
     # Unlike ``causal_mask`` without padding, it is a tensor even without a past, since a bias keeps
-    # the attention kernel from being causal by itself
+    # the attention kernel from being causal by itself.
     attention_mask = like.new_ones(1, past + queries)
     return causal_mask(attention_mask, queries=queries, past=past, like=like)
 
@@ -264,7 +276,7 @@ class EncoderDecoder(T5Backbone):
             encoder_mask = cross_mask = padding_mask(attention_mask, x.dtype)
             decoder_mask = causal_bias_mask(x, decoder_input_ids.shape[1])
         source = self.run(x, self.bias(x, encoder_mask))
-        # not by calling self.embeddings: forward hooks on it should only see the source
+        # The module is not called: forward hooks on it should only see the source.
         y = self.embeddings.dropout(self.embeddings.tokens(decoder_input_ids))
         return source, self.decoder.run(y, self.decoder.bias(y, decoder_mask), source, cross_mask)
 

@@ -37,6 +37,6 @@ class BertStyle(MaskTokens):
     def corrupt(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
         """Return source and target, (tokens,) each; see ``DenoisingObjective``."""
         masked, target = super().corrupt(text, noise, rng)
-        swapped = noise & (rng.random(len(text)) < self.options.random_token_prob)
-        others = rng.choice(self.vocabulary.ordinary_ids, size=len(text))
-        return np.where(swapped, others, masked), target
+        is_random = noise & (rng.random(len(text)) < self.options.random_token_prob)
+        random_tokens = rng.choice(self.vocabulary.ordinary_ids, size=len(text))
+        return np.where(is_random, random_tokens, masked), target

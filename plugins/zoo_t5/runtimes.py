@@ -10,9 +10,9 @@ from zoo_t5.config import T5Config
 from zoo_t5.weights import weights
 
 _TOKENS = "embeddings.tokens.weight"
-# of what llama.cpp computes
+# The feed-forward networks that llama.cpp computes.
 FEED_FORWARD = ("relu", "gated-gelu")
-DISTANCE = 128  # from which on relative positions share a bucket
+MAX_DISTANCE = 128  # From this distance on, llama.cpp's relative positions share a bucket.
 
 
 def ctranslate2(config: T5Config, head: str) -> RuntimeModel | str:
@@ -100,11 +100,11 @@ def gguf(config: T5Config, head: str) -> RuntimeModel | str:
         return "it has the encoder, and the language model of encoder and decoder"
     if config.feed_forward not in FEED_FORWARD:
         return f"its feed-forward networks are {' or '.join(FEED_FORWARD)}"
-    if config.max_distance != DISTANCE:
-        return f"its relative positions reach {DISTANCE} tokens, not {config.max_distance}"
-    both = head == "seq2seq-lm"
+    if config.max_distance != MAX_DISTANCE:
+        return f"its relative positions reach {MAX_DISTANCE} tokens, not {config.max_distance}"
+    has_decoder = head == "seq2seq-lm"
     settings: dict[str, Any] = {
-        "context_length": 512,  # of training rows; relative positions are unlimited
+        "context_length": 512,  # The length of training rows; relative positions are unlimited.
         "embedding_length": config.hidden_size,
         "feed_forward_length": config.intermediate_size,
         "block_count": config.num_layers,
@@ -115,35 +115,35 @@ def gguf(config: T5Config, head: str) -> RuntimeModel | str:
         "attention.layer_norm_rms_epsilon": config.layer_norm_eps,
         "attention.relative_buckets_count": config.num_buckets,
     }
-    if both:
-        settings |= {
-            "decoder_block_count": config.decoder_layers,
-            "decoder_start_token_id": config.decoder_start_token_id,
-        }
-    else:
-        settings["attention.causal"] = False
     names: dict[Any, Any] = {
         "token_embd.weight": _TOKENS,
         **_gguf_stack(config, "enc.", "", "{i}"),
-        **(_gguf_stack(config, "dec.", "decoder.", "{j}") if both else {}),
-        **({"output.weight": "head.weight"} if both and config.output_table else {}),
     }
-    counts = {"i": config.num_layers, **({"j": config.decoder_layers} if both else {})}
+    counts = {"i": config.num_layers}
+    if not has_decoder:
+        settings["attention.causal"] = False
+        return RuntimeModel(
+            "t5encoder", settings, runtime_weights(names, weights(config, head), counts)
+        )
+    settings["decoder_block_count"] = config.decoder_layers
+    settings["decoder_start_token_id"] = config.decoder_start_token_id
+    names |= _gguf_stack(config, "dec.", "decoder.", "{j}")
+    counts["j"] = config.decoder_layers
+    copies: dict[str, str] = {}
+    if config.output_table:
+        names["output.weight"] = "head.weight"
+    elif not config.scale_outputs:
+        # A table of its own says that hidden states are not scaled before it.
+        copies["output.weight"] = _TOKENS
+    problem = ""
+    if config.scale_outputs:
+        problem = "it does not scale hidden states before tied output embeddings"
     return RuntimeModel(
-        "t5" if both else "t5encoder",
+        "t5",
         settings,
         runtime_weights(names, weights(config, head), counts),
-        # a table of its own says that hidden states are not scaled before it
-        copies=(
-            {"output.weight": _TOKENS}
-            if both and not config.output_table and not config.scale_outputs
-            else {}
-        ),
-        read_only=(
-            "it does not scale hidden states before tied output embeddings"
-            if both and config.scale_outputs
-            else ""
-        ),
+        copies=copies,
+        read_only=problem,
     )
 
 

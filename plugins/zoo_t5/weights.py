@@ -60,7 +60,9 @@ def _stack(config: T5Config, hub_prefix: str, prefix: str) -> list[Rule]:
     width = config.hidden_size
     heads = config.inner_size
     inner = config.intermediate_size
-    number, last = ("{j}", "2") if prefix else ("{i}", "1")
+    is_decoder = bool(prefix)
+    number = "{j}" if is_decoder else "{i}"
+    ffn_layer = "2" if is_decoder else "1"
 
     def rule(part: str, names: str, target: str, *shape: int) -> Rule:
         """Return the rule of one matrix, or of several that are fused into one matrix product."""
@@ -77,16 +79,16 @@ def _stack(config: T5Config, hub_prefix: str, prefix: str) -> list[Rule]:
         rule("1", "layer_norm", "cross_norm", width),
     ]
     up = ("wi_0 wi_1", 2 * inner) if config.gated else ("wi", inner)
-    first = f"{hub_prefix}block.0.layer.0.SelfAttention.{_RELATIVE}"
+    first_table = f"{hub_prefix}block.0.layer.0.SelfAttention.{_RELATIVE}"
     table = f"{prefix}positions.weight"
     return [
-        Rule(first, table, (config.num_buckets, config.num_heads)),
+        Rule(first_table, table, (config.num_buckets, config.num_heads)),
         rule("0.SelfAttention", "q k v", "attention.qkv", 3 * heads, width),
         rule("0.SelfAttention", "o", "attention.out", width, heads),
         rule("0", "layer_norm", "attention_norm", width),
-        *(cross if prefix else []),
-        rule(f"{last}.DenseReluDense", up[0], "ffn.up", up[1], width),
-        rule(f"{last}.DenseReluDense", "wo", "ffn.down", width, inner),
-        rule(last, "layer_norm", "ffn_norm", width),
+        *(cross if is_decoder else []),
+        rule(f"{ffn_layer}.DenseReluDense", up[0], "ffn.up", up[1], width),
+        rule(f"{ffn_layer}.DenseReluDense", "wo", "ffn.down", width, inner),
+        rule(ffn_layer, "layer_norm", "ffn_norm", width),
         Rule(f"{hub_prefix}final_layer_norm.weight", f"{prefix}final_norm.weight", (width,)),
     ]

@@ -38,7 +38,7 @@ PART = re.compile(r"params_(\d{1,4})\.npy")
 DTYPES = {STORAGE[code]: code for code in ("F16", "F32", "F64")}
 MAGIC = b"\x93NUMPY"
 LENGTHS = {b"\1\0": "<H", b"\2\0": "<I"}  # version -> struct format of the header's length
-MAX_HEADER_BYTES = 1 << 10
+NPY_HEADER_LIMIT = 1 << 10
 # The header as numpy writes it; Python 2 writes a long integer.
 HEADER = re.compile(
     r"\{'descr': '(<f[248])', 'fortran_order': (?:True|False), 'shape': \((\d{1,18})L?,\),? ?\}\s*"
@@ -173,7 +173,7 @@ def _read_header(file: BinaryIO) -> tuple[str, int]:
         raise ValueError("it does not begin as .npy files do")
     raw = file.read(struct.calcsize(length_format))
     (length,) = struct.unpack(length_format, raw.ljust(struct.calcsize(length_format), b"\0"))
-    if length > MAX_HEADER_BYTES:
+    if length > NPY_HEADER_LIMIT:
         raise ValueError(f"its header has {length:,} bytes")
     header = file.read(length).decode("latin-1")
     match = HEADER.fullmatch(header)

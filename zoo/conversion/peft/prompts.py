@@ -184,12 +184,15 @@ def _prefix_values(
     modules: int,
 ) -> Tensor:
     layers, heads, size = _sizes(adaptable)
-    stored = settings.get("num_layers")
-    fits = stored == layers if modules == 1 else isinstance(stored, int) and stored >= layers
-    if not fits or prompts.shape[-1] != 2 * int(stored or 0) * heads * size:
+    num_layers = settings.get("num_layers")
+    if modules == 1:
+        fits = num_layers == layers
+    else:
+        fits = isinstance(num_layers, int) and num_layers >= layers
+    if not fits or prompts.shape[-1] != 2 * int(num_layers or 0) * heads * size:
         raise VerificationError(
-            f"{source}: the prefix has {stored} layers of width {settings.get('token_dim')}, and "
-            f"the model {layers} of {heads * size}",
+            f"{source}: the prefix has {num_layers} layers of width {settings.get('token_dim')}, "
+            f"and the model {layers} of {heads * size}",
             "give another base, or another --head",
         )
     if settings.get("num_attention_heads") != heads:
@@ -200,22 +203,23 @@ def _prefix_values(
     if modules == 1:
         return prompts
     # see ``prompts_to_hub``; if there are fewer, those of all layers are repeated
-    by_layer = prompts.unflatten(-1, (stored, -1))  # type: ignore[no-untyped-call]
-    order = torch.arange(layers) * 2 % int(stored or 1)
+    by_layer = prompts.unflatten(-1, (num_layers, -1))  # type: ignore[no-untyped-call]
+    order = torch.arange(layers) * 2 % int(num_layers or 1)
     return by_layer[:, order].flatten(1)  # type: ignore[no-any-return]
 
 
 def prefix_owner(adaptable: AdaptableModel) -> str:
     """Return the module that has the prefix, with a point if it is not the model."""
-    found = prefix_layers(adaptable.model)
-    assert found is not None, "resolved checks it"
-    return found[0].owner
+    layers = prefix_layers(adaptable.model)
+    assert layers is not None, "resolved checks it"
+    stack, _ = layers
+    return stack.owner
 
 
 def _sizes(adaptable: AdaptableModel) -> tuple[int, int, int]:
     """Return numbers of layers and of heads of keys, and the width of a head."""
-    found = prefix_layers(adaptable.model)
-    if found is None:
+    layers = prefix_layers(adaptable.model)
+    if layers is None:
         raise UsageError(f"models of {adaptable.family.name} take no prefix")
-    attentions = found[1]
+    _, attentions = layers
     return len(attentions), attentions[0].head_counts[1], attentions[0].heads[1]

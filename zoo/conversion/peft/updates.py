@@ -29,7 +29,7 @@ def with_one_rank(
     # All have the largest rank, by rows and columns of zeros, and B has the ratio of the factors.
     ranks: Mapping[str, int] = settings.get("rank_pattern") or {}
     alphas: Mapping[str, float] = settings.get("alpha_pattern") or {}
-    usual = float(settings.get("lora_alpha", 8)) or 1.0
+    default_alpha = float(settings.get("lora_alpha", 8)) or 1.0
     if not ranks and not alphas:
         return settings, tensors
     for name in (*ranks, *alphas):
@@ -52,26 +52,32 @@ def with_one_rank(
     modules = [
         name for name in names if name.removeprefix(PREFIX) in shapes and name + b in tensors
     ]
-    most = max((len(tensors[module + a]) for module in modules), default=1)
-    changed = dict(tensors)
+    largest_rank = max((len(tensors[module + a]) for module in modules), default=1)
+    padded_tensors = dict(tensors)
     for module in modules:
         rank = len(tensors[module + a])
-        told = next((r for name, r in ranks.items() if matches(module, name)), settings.get("r", 8))
+        declared_rank = next(
+            (r for name, r in ranks.items() if matches(module, name)), settings.get("r", 8)
+        )
         # rows and columns of zeros are only added to what has the width of the base's matrix
-        ends = (*tensors[module + a].shape[1:], *tensors[module + b].shape[:-1])
-        is_update = sorted(ends) == sorted(shapes[module.removeprefix(PREFIX)])
-        if rank != told or tensors[module + b].shape[-1] != rank or not is_update:
-            found = [tuple(tensors[module + end].shape) for end in (a, b)]
+        outer_sizes = (*tensors[module + a].shape[1:], *tensors[module + b].shape[:-1])
+        is_update = sorted(outer_sizes) == sorted(shapes[module.removeprefix(PREFIX)])
+        if rank != declared_rank or tensors[module + b].shape[-1] != rank or not is_update:
+            actual_shapes = [tuple(tensors[module + end].shape) for end in (a, b)]
             raise VerificationError(
-                f"{file}: the rank of {module} is {told}, and its tensors have the shapes "
-                f"{found[0]} and {found[1]}",
+                f"{file}: the rank of {module} is {declared_rank}, and its tensors have the shapes "
+                f"{actual_shapes[0]} and {actual_shapes[1]}",
                 "correct it",
             )
-        alpha = next((value for name, value in alphas.items() if matches(module, name)), usual)
-        factor = alpha / usual * (most / rank) ** power
-        changed[module + a] = F.pad(tensors[module + a], (0, 0, 0, most - rank))
-        changed[module + b] = F.pad(tensors[module + b].float() * factor, (0, most - rank))
-    return {**settings, "r": most}, changed
+        alpha = next(
+            (value for name, value in alphas.items() if matches(module, name)), default_alpha
+        )
+        factor = alpha / default_alpha * (largest_rank / rank) ** power
+        padded_tensors[module + a] = F.pad(tensors[module + a], (0, 0, 0, largest_rank - rank))
+        padded_tensors[module + b] = F.pad(
+            tensors[module + b].float() * factor, (0, largest_rank - rank)
+        )
+    return {**settings, "r": largest_rank}, padded_tensors
 
 
 def with_whole_modules(
@@ -81,30 +87,33 @@ def with_whole_modules(
     adaptable: AdaptableModel,
     tensors: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
-    """Return tensors in which modules that are only trained as a whole have no updates."""
-    # of heads and poolers: the update is merged into the weight of the base
+    """Return tensors in which modules that are only trained as a whole have no updates.
+
+    These modules are heads and poolers: the update is merged into the weight of the base.
+    """
     weights = adaptable.family.weights(adaptable.config, adaptable.head)
     sites = {weights.written(name) for name in adaptable.names}
     modules = {weights.written(source) for e in weights.entries() for source in e.sources}
-    whole = {name.removesuffix(WEIGHT) for name in modules} - sites
+    whole_modules = {name.removesuffix(WEIGHT) for name in modules} - sites
     updates = dict[str, dict[str, Tensor]]()
-    changed = dict(tensors)
-    for kind, end in ENDINGS.items():
+    merged_tensors = dict(tensors)
+    for part_name, end in ENDINGS.items():
         for key in [key for key in tensors if key.endswith(end)]:
             module = key.removeprefix(PREFIX).removesuffix(end)
-            if module in whole:
-                updates.setdefault(module, {})[f"{kind}.0"] = changed.pop(key).float()
+            if module in whole_modules:
+                updates.setdefault(module, {})[f"{part_name}.0"] = merged_tensors.pop(key).float()
     if not updates:
-        return changed
-    stored = weights_of(base, adaptable, updates)
+        return merged_tensors
+    base_parameters = weights_of(base, adaptable, updates)
     for module, update in updates.items():
-        weight, bias = (stored.get(f"{module}.{p}") for p in ("weight", "bias"))
+        weight = base_parameters.get(f"{module}.weight")
+        bias = base_parameters.get(f"{module}.bias")
         if weight is None or weight.dim() != 2:
             raise VerificationError(
                 f"{file}: it changes {module}, which is not a matrix of {base.path}",
                 "give the base that it was trained from",
             )
-        with init_empty_weights():  # the settings may declare more than the file holds
+        with init_empty_weights():  # The settings may declare more than the file holds.
             layer = layer_of(file, settings, update, weight)
         shapes = {name: tensor.shape for name, tensor in layer.state_dict().items()}
         if {name: tensor.shape for name, tensor in update.items()} != shapes:
@@ -115,8 +124,8 @@ def with_whole_modules(
         merged = layer.requires_grad_(False).merge(weight, bias)
         for p, tensor in zip(("weight", "bias"), merged, strict=True):
             if tensor is not None:
-                changed[f"{PREFIX}{module}.{p}"] = tensor
-    return changed
+                merged_tensors[f"{PREFIX}{module}.{p}"] = tensor
+    return merged_tensors
 
 
 def weights_of(
@@ -153,5 +162,5 @@ def layer_of(
         )
     except ValueError as error:
         raise VerificationError(f"{file}: {error}", "correct it") from error
-    kind = DoRAAdapter if settings.get("use_dora") else LoRAAdapter
-    return kind(rows, size, width, rank=method.rank, scaling=method.scaling)
+    layer_class = DoRAAdapter if settings.get("use_dora") else LoRAAdapter
+    return layer_class(rows, size, width, rank=method.rank, scaling=method.scaling)

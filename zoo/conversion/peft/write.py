@@ -65,47 +65,53 @@ def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False
     architecture = hub_class(checkpoint)
     check_digests(adapter.path)
     tensors = dict[str, Tensor]()
-    whole = list[str]()
-    virtual = dict[str, Tensor]()
+    saved_names = list[str]()
+    virtual_tensors = dict[str, Tensor]()
     is_virtual = isinstance(method, VirtualTokens)
     sites = {site.module: site for site in adaptable.sites}
-    stored = load_file(adapter_file(adapter))
-    require_finite_tensors(stored, adapter_file(adapter))
+    file_tensors = load_file(adapter_file(adapter))
+    require_finite_tensors(file_tensors, adapter_file(adapter))
     with init_empty_weights():
         model = checkpoint.family.model(checkpoint.config, checkpoint.head_name)
     buffers = dict(model.named_buffers())
-    places = {entry.target: entry.shape for entry in weights.entries()}
-    own = {name: tensor for name, tensor in stored.items() if places.get(name) != tensor.shape}
-    require_same_tensors(method, adaptable, own, adapter_file(adapter))
-    require_finite_effect(method, adaptable, own, checkpoint.base, adapter_file(adapter))
+    model_shapes = {entry.target: entry.shape for entry in weights.entries()}
+    adapter_tensors = {
+        name: tensor
+        for name, tensor in file_tensors.items()
+        if model_shapes.get(name) != tensor.shape
+    }
+    require_same_tensors(method, adaptable, adapter_tensors, adapter_file(adapter))
+    require_finite_effect(
+        method, adaptable, adapter_tensors, checkpoint.base, adapter_file(adapter)
+    )
     task = TASK_TYPES.get(checkpoint.head_name)
-    stored = unchanged_head(checkpoint, SAVED_MODULES.get(str(task), ())) | stored
-    for name, tensor in stored.items():
-        module, is_adapter, rest = f".{name}".partition(ADAPTER_PART)
+    file_tensors = unchanged_head(checkpoint, SAVED_MODULES.get(str(task), ())) | file_tensors
+    for name, tensor in file_tensors.items():
+        module, is_adapter, tensor_name = f".{name}".partition(ADAPTER_PART)
         if is_adapter and is_virtual:
-            virtual[rest] = tensor
+            virtual_tensors[tensor_name] = tensor
         elif is_adapter:
             site = sites[module.removeprefix(".")]
-            kind, _, number = rest.rpartition(".")
+            part_name, _, number = tensor_name.rpartition(".")
             part = site.parts[number]
-            key = f"{PREFIX}{weights.written(hub_module(part, adapter))}{ENDINGS[kind]}"
-            tensors[key] = rows_to_hub(site, kind, tensor)
+            key = f"{PREFIX}{weights.written(hub_module(part, adapter))}{ENDINGS[part_name]}"
+            tensors[key] = rows_to_hub(site, part_name, tensor)
         else:
-            if name not in buffers:  # of which no module of peft holds a copy
-                whole.append(name)
-            before = prompts.PREFIX if is_virtual else PREFIX
-            tensors |= head_to_hub(weights, name, tensor, before)
+            if name not in buffers:  # No module of peft holds a copy of a buffer.
+                saved_names.append(name)
+            name_prefix = prompts.PREFIX if is_virtual else PREFIX
+            tensors |= head_to_hub(weights, name, tensor, name_prefix)
     if isinstance(method, VirtualTokens):
-        tensors[prompts.PROMPTS] = prompts.prompts_to_hub(method, adaptable, virtual)
-    modules = saved_modules(weights, whole)
-    modules += copied_modules(checkpoint, whole, modules)
+        tensors[prompts.PROMPTS] = prompts.prompts_to_hub(method, adaptable, virtual_tensors)
+    modules = saved_modules(weights, saved_names)
+    modules += copied_modules(checkpoint, saved_names, modules)
     prefix = prompts.PREFIX if is_virtual else PREFIX
-    tensors |= saved_with_modules(checkpoint, modules, stored, prefix)
+    tensors |= saved_with_modules(checkpoint, modules, file_tensors, prefix)
     base = adapter_record(adapter).base
     reference = base.source.repo if base.source and base.source.repo else base.reference
-    # peft names the class of models that none of its tasks is for
+    # peft names the class of models that belong to none of its tasks.
     auto_mapping = {"base_model_class": architecture, "parent_library": "transformers"}
-    described = {
+    peft_settings = {
         **settings,
         "base_model_name_or_path": reference,
         "task_type": task,
@@ -117,7 +123,7 @@ def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False
     sources = [checkpoint.base.path, adapter.path]
     with atomic_directory(path, force=force, sources=sources) as staging:
         save_file({k: t.contiguous() for k, t in tensors.items()}, staging / PEFT_WEIGHTS)
-        (staging / PEFT_CONFIG).write_bytes(encode_json(described))
+        (staging / PEFT_CONFIG).write_bytes(encode_json(peft_settings))
         for name, content in side_files(checkpoint, architecture).items():
             (staging / name).parent.mkdir(exist_ok=True)
             (staging / name).write_bytes(content)
@@ -132,7 +138,7 @@ def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False
 
 
 def side_files(checkpoint: AdaptedCheckpoint, architecture: str) -> dict[str, bytes]:
-    """Return the files next to an adapter: of labels, or of sentence-transformers."""
+    """Return the files next to an adapter: its labels, or the files of sentence-transformers."""
     model = checkpoint.model
     config_file = checkpoint.family.config_files[0]
     files = checkpoint_side_files(checkpoint, dtype="float32", architecture=architecture)
@@ -143,8 +149,8 @@ def side_files(checkpoint: AdaptedCheckpoint, architecture: str) -> dict[str, by
         # next to it, transformers does not look for the base, but for the weights of a whole model
         has_labels = checkpoint.family.heads()[checkpoint.head_name].has_labels
         names = TOKENIZER_FILES if has_own_tokenizer(checkpoint.adapters[-1]) else ()
-        kept = {name: content for name, content in files.items() if name in names}
-        return kept | ({config_file: labels} if has_labels else {})
+        tokenizer_files = {name: content for name, content in files.items() if name in names}
+        return tokenizer_files | ({config_file: labels} if has_labels else {})
     return files
 
 
@@ -154,36 +160,38 @@ def unchanged_head(checkpoint: AdaptedCheckpoint, modules: tuple[str, ...]) -> d
     config = checkpoint.config
     head = checkpoint.head_name
     backbone = {entry.target for entry in family.weights(config, "none").entries()}
-    of_head = set[str]()
+    head_names = set[str]()
     for entry in checkpoint.weights.entries():
         module_parts = entry.sources[0].split(".")[:-1]
         if entry.target not in backbone and any(part.endswith(modules) for part in module_parts):
-            of_head.add(entry.target)
-    arrays = read_base_tensors(checkpoint.base, config, head, of_head)
+            head_names.add(entry.target)
+    arrays = read_base_tensors(checkpoint.base, config, head, head_names)
     return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
 
 
 def copied_modules(
-    checkpoint: AdaptedCheckpoint, whole: Sequence[str], modules: Sequence[str]
+    checkpoint: AdaptedCheckpoint, saved_names: Sequence[str], modules: Sequence[str]
 ) -> list[str]:
-    """Return more modules, whose tensors are tied to those that were trained as a whole."""
-    # peft trains and saves copies of modules, which unties them. With equal copies of all of them,
-    # the model computes the same.
+    """Return more modules, whose tensors are tied to tensors that were trained as a whole.
+
+    peft trains and saves copies of modules, which unties them. With equal copies of all of them,
+    the model computes the same.
+    """
     weights = checkpoint.weights
-    copied = dict[str, None]()
+    copied_names = dict[str, None]()
     inside = tuple(f"{module}." for module in modules)
-    trained = {s for e in weights.entries() if e.target in whole for s in e.sources}
+    trained_sources = {s for e in weights.entries() if e.target in saved_names for s in e.sources}
     for alias, owner in weights.aliases().items():
         name = weights.written(alias)
-        if owner in trained and not name.startswith(inside):
-            copied[name.rpartition(".")[0]] = None
-    return list(copied)
+        if owner in trained_sources and not name.startswith(inside):
+            copied_names[name.rpartition(".")[0]] = None
+    return list(copied_names)
 
 
 def saved_with_modules(
     checkpoint: AdaptedCheckpoint,
     modules: Sequence[str],
-    stored: Mapping[str, Tensor],
+    saved_tensors: Mapping[str, Tensor],
     prefix: str,
 ) -> dict[str, Tensor]:
     """Return the other tensors of modules that peft saves: tied ones, and some of the base."""
@@ -191,13 +199,16 @@ def saved_with_modules(
     inside = tuple(f"{module}." for module in modules)
     aliases = {name for name in map(weights.written, weights.aliases()) if name.startswith(inside)}
     arguments = (checkpoint.base, checkpoint.config, checkpoint.head_name)
-    values = tied_values(*arguments, stored, aliases)
-    unchanged = set[str]()
+    values = tied_values(*arguments, saved_tensors, aliases)
+    base_names = set[str]()
     for entry in weights.entries():
-        if weights.written(entry.sources[0]).startswith(inside) and entry.target not in stored:
-            unchanged.add(entry.target)
+        if (
+            weights.written(entry.sources[0]).startswith(inside)
+            and entry.target not in saved_tensors
+        ):
+            base_names.add(entry.target)
     tensors = {f"{prefix}{name}": value for name, value in values.items()}
-    for name, array in read_base_tensors(*arguments, unchanged).items():
+    for name, array in read_base_tensors(*arguments, base_names).items():
         tensors |= head_to_hub(weights, name, torch.from_numpy(array.copy()), prefix)
     return tensors
 
@@ -226,18 +237,20 @@ def hub_module(part: Part, adapter: Checkpoint) -> str:
     return part.name
 
 
-def rows_to_hub(site: Site, kind: str, tensor: Tensor) -> Tensor:
+def rows_to_hub(site: Site, part_name: str, tensor: Tensor) -> Tensor:
     """Return a tensor of an adapter with the rows of the Hub's matrix."""
-    if is_by_row(kind, tensor.shape):
+    if is_by_row(part_name, tensor.shape):
         return torch.from_numpy(site.entry.op.rows_to_hub(tensor.numpy()).copy())
     return tensor
 
 
-def head_to_hub(weights: WeightMap, name: str, tensor: Tensor, before: str) -> dict[str, Tensor]:
+def head_to_hub(
+    weights: WeightMap, name: str, tensor: Tensor, name_prefix: str
+) -> dict[str, Tensor]:
     """Return the Hub's tensors of one that was trained as a whole, with a prefix of names."""
     entry = next(entry for entry in weights.entries() if entry.target == name)
     parts = entry.op.to_hub(tensor.numpy())
     return {
-        f"{before}{weights.written(source)}": torch.from_numpy(part.copy())
+        f"{name_prefix}{weights.written(source)}": torch.from_numpy(part.copy())
         for source, part in zip(entry.sources, parts, strict=True)
     }

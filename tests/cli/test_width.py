@@ -139,7 +139,7 @@ def test_lists_and_errors(zoo: Zoo) -> None:
     zoo("families", "brt", code=2)
     zoo("run", "embed", "model", "--backend", "none", code=2)
     zoo("push", "model", "organisation/name", code=2)
-    zoo("export", "model", "--dtype", "int8", code=2)
+    zoo("export", "model", "--dtype", "bfloat16", code=2)
     zoo("convert", "organisation/name", "--offline", code=4)
 
 

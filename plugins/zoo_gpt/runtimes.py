@@ -16,18 +16,23 @@ def ctranslate2(config: GptConfig, head: str) -> RuntimeModel | str:
         return "it divides attention scores by the root of a head's width, in all layers"
     if config.activation not in CT2_ACTIVATIONS:
         return f"it has no activation function {config.activation}"
-    pre = config.norm == "pre"
+    is_pre_norm = config.norm == "pre"
     names: dict[Any, Any] = {
         "decoder/embeddings/weight": "embeddings.tokens.weight",
         "decoder/position_encodings/encodings": "embeddings.positions.weight",
-        **(ct2_norm("decoder/layer_norm", "final_norm") if pre else {}),
-        **ct2_block("decoder/layer_{i}/"),
-        **({} if config.tie_embeddings else {"decoder/projection/weight": "head.weight"}),
     }
+    if is_pre_norm:
+        names |= ct2_norm("decoder/layer_norm", "final_norm")
+    names |= ct2_block("decoder/layer_{i}/")
+    copies: dict[str, str] = {}
+    if config.tie_embeddings:
+        copies["decoder/projection/weight"] = "embeddings.tokens.weight"
+    else:
+        names["decoder/projection/weight"] = "head.weight"
     settings = {
         "num_layers": config.num_layers,
         "num_heads": config.num_heads,
-        "pre_norm": pre,
+        "pre_norm": is_pre_norm,
         "activation": CT2_ACTIVATIONS[config.activation],
         "layer_norm_epsilon": config.layer_norm_eps,
     }
@@ -35,9 +40,7 @@ def ctranslate2(config: GptConfig, head: str) -> RuntimeModel | str:
         "decoder",
         settings,
         runtime_weights(names, weights(config, head), {"i": config.num_layers}),
-        copies={"decoder/projection/weight": "embeddings.tokens.weight"}
-        if config.tie_embeddings
-        else {},
+        copies=copies,
     )
 
 
@@ -66,8 +69,9 @@ def gguf(config: GptConfig, head: str) -> RuntimeModel | str:
             },
         ),
         "output_norm.{p}": "final_norm.{p}",
-        **({} if config.tie_embeddings else {"output.weight": "head.weight"}),
     }
+    if not config.tie_embeddings:
+        names["output.weight"] = "head.weight"
     settings = {
         "context_length": config.max_positions,
         "embedding_length": config.hidden_size,

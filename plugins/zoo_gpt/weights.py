@@ -10,9 +10,10 @@ from zoo_gpt.config import GptConfig
 
 _PREFIX = "transformer."
 _LAYER = _PREFIX + "h.{i}."
-# OpenAI's release of the first GPT: two embeddings, then these in each block, kernel and bias
-_FIRST = ("positions_embed.weight", "tokens_embed.weight")
-_PARTS = ("attn.c_attn", "attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2")
+# OpenAI's release of the first GPT has two embeddings, then kernel and bias of these modules of
+# each block.
+_EMBEDDINGS = ("positions_embed.weight", "tokens_embed.weight")
+_BLOCK_MODULES = ("attn.c_attn", "attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2")
 
 
 def weights(config: GptConfig, head: str) -> WeightMap:
@@ -82,10 +83,10 @@ def from_npy(names: Collection[str], head: str) -> dict[str, ReleaseTensor]:
 
 def _numbered(number: int) -> ReleaseTensor:
     """Return the Hub's counterpart of an array (finetune-transformer-lm, train.py)."""
-    # Kernels are stored as convolutions of width 1, with a first axis of that size
-    if number < len(_FIRST):
-        return ReleaseTensor(_PREFIX + _FIRST[number])
-    layer, index = divmod(number - len(_FIRST), 2 * len(_PARTS))
-    part, is_bias = divmod(index, 2)
-    kind = "bias" if is_bias else "weight"
-    return ReleaseTensor(f"{_PREFIX}h.{layer}.{_PARTS[part]}.{kind}", squeezed=True)
+    # Kernels are stored as convolutions of width 1, with a first axis of that size.
+    if number < len(_EMBEDDINGS):
+        return ReleaseTensor(_PREFIX + _EMBEDDINGS[number])
+    layer, index = divmod(number - len(_EMBEDDINGS), 2 * len(_BLOCK_MODULES))
+    module, is_bias = divmod(index, 2)
+    parameter = "bias" if is_bias else "weight"
+    return ReleaseTensor(f"{_PREFIX}h.{layer}.{_BLOCK_MODULES[module]}.{parameter}", squeezed=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from zoo.cli.options import DirectoryType, InputFile, KeptFile, ReferenceType
+from zoo.cli.parameter_types import DirectoryType, InputFile, KeptFile, ReferenceType
 from zoo.errors import SourceError, UsageError, did_you_mean
 
 CONFIG_FILES = (".yaml", ".yml")

@@ -8,7 +8,7 @@ import click
 import msgspec
 from msgspec import inspect
 
-from zoo.cli.options import FiniteRange, IntegerRange, LocalPath
+from zoo.cli.parameter_types import FiniteRange, IntegerRange, LocalPath
 from zoo.cli.task_options import value_of
 from zoo.errors import UsageError
 from zoo.exporting.targets import BUILT_IN, target_class

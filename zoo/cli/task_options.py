@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from zoo.cli.completion import COLUMN
-from zoo.cli.options import FiniteRange, IntegerRange, PathOrText, PathText
+from zoo.cli.parameter_types import FiniteRange, IntegerRange, PathOrText, PathText
 from zoo.families.tasks import Part, TaskOption, TaskSpec
 from zoo.plugins.tasks import find_tasks, public_tasks
 

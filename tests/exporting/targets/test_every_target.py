@@ -20,7 +20,7 @@ from tests.inference.making import draw_batch, make_checkpoint
 from zoo.api import Model
 from zoo.checkpoint import MANIFEST, Checkpoint, encode_manifest, load_checkpoint
 from zoo.cli import cli
-from zoo.cli.options import TargetChoice
+from zoo.cli.parameter_types import TargetChoice
 from zoo.errors import UsageError, VerificationError
 from zoo.exporting.quantization.search import DropError
 from zoo.exporting.quantization.variants import QuantizationPlan

@@ -24,7 +24,7 @@ DOWNLOAD = "a partial download in the cache of huggingface_hub, under its lock"
 # place -> why it writes by itself
 LISTED = {
     "zoo/adapters/write.py:write_adapter": STAGED,
-    "zoo/cli/options.py:InputFile.convert": TEMPORARY,
+    "zoo/cli/parameter_types.py:InputFile.convert": TEMPORARY,
     "zoo/cli/output.py:prepare": STREAM,
     "zoo/cli/output.py:abandon_stdout": STREAM,
     "zoo/conformance/golden.py:Golden.write": "a file that the author of a plugin names",

@@ -9,9 +9,6 @@ import click
 
 from zoo.cli.options import (
     TORCH_BACKENDS,
-    IntegerRange,
-    LocalPath,
-    TargetChoice,
     common_options,
     count_option,
     hub_options,
@@ -20,6 +17,7 @@ from zoo.cli.options import (
     shared_option,
 )
 from zoo.cli.output import note, result, table
+from zoo.cli.parameter_types import IntegerRange, LocalPath, TargetChoice
 from zoo.exporting.targets import ONNX
 
 if TYPE_CHECKING:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zoo.cli.options import (
-    InputFile,
-    OutputFile,
     adapter_option,
     backend_options,
     common_options,
@@ -20,6 +18,7 @@ from zoo.cli.options import (
     shared_option,
 )
 from zoo.cli.output import note, result, table
+from zoo.cli.parameter_types import InputFile, OutputFile
 from zoo.cli.task_options import (
     TaskCommand,
     declared_options,

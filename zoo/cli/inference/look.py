@@ -6,8 +6,6 @@ from typing import Any
 import click
 
 from zoo.cli.options import (
-    IntegerRange,
-    OutputFile,
     common_options,
     count_option,
     device_option,
@@ -16,6 +14,7 @@ from zoo.cli.options import (
     shared_option,
 )
 from zoo.cli.output import line, result
+from zoo.cli.parameter_types import IntegerRange, OutputFile
 from zoo.cli.texts import refuse_file_name, text_is_text_option
 
 PAGE = "look.html"

@@ -8,9 +8,6 @@ import click
 
 from zoo.cli import output
 from zoo.cli.options import (
-    PATH,
-    IntegerRange,
-    LocalPath,
     adapter_option,
     backend_options,
     common_options,
@@ -19,6 +16,7 @@ from zoo.cli.options import (
     reference_argument,
     shared_option,
 )
+from zoo.cli.parameter_types import PATH, IntegerRange, LocalPath
 from zoo.cli.task_options import add_options
 from zoo.cli.texts import refuse_file_name, text_is_text_option
 from zoo.plugins.tasks import built_in_tasks, commands, completed_names, find_tasks, load_part

@@ -5,8 +5,9 @@ from typing import Any
 
 import click
 
-from zoo.cli.options import REFERENCE, common_options, offline_option
+from zoo.cli.options import common_options, offline_option
 from zoo.cli.output import result, table
+from zoo.cli.parameter_types import REFERENCE
 from zoo.cli.texts import refuse_file_name, text_is_text_option
 
 

@@ -8,9 +8,6 @@ import click
 
 from zoo.cli import LazyGroup
 from zoo.cli.options import (
-    PATH,
-    REFERENCE,
-    LocalPath,
     common_options,
     count_option,
     force_option,
@@ -19,6 +16,7 @@ from zoo.cli.options import (
     shared_option,
 )
 from zoo.cli.output import fields, hint, result, table
+from zoo.cli.parameter_types import PATH, REFERENCE, LocalPath
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint

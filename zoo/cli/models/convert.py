@@ -6,7 +6,6 @@ from typing import Any
 import click
 
 from zoo.cli.options import (
-    REFERENCE,
     common_options,
     force_option,
     hub_options,
@@ -15,6 +14,7 @@ from zoo.cli.options import (
     shared_option,
 )
 from zoo.cli.output import result
+from zoo.cli.parameter_types import REFERENCE
 
 
 @click.command(

@@ -6,9 +6,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zoo.cli.options import (
-    FiniteRange,
-    LocalPath,
-    TargetChoice,
     TargetOption,
     adapter_option,
     common_options,
@@ -19,6 +16,7 @@ from zoo.cli.options import (
     shared_option,
 )
 from zoo.cli.output import result
+from zoo.cli.parameter_types import FiniteRange, LocalPath, TargetChoice
 from zoo.cli.target_options import ExportCommand, add_target_options, configured_target
 from zoo.exporting.targets import ONNX
 from zoo.overrides import override

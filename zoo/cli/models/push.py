@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zoo.cli.options import LocalPath, common_options, shared_option
+from zoo.cli.options import common_options, shared_option
 from zoo.cli.output import note, result, table
+from zoo.cli.parameter_types import LocalPath
 
 if TYPE_CHECKING:
     from zoo.hub.upload.plan import UploadPlan

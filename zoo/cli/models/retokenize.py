@@ -6,7 +6,6 @@ from typing import Any
 import click
 
 from zoo.cli.options import (
-    REFERENCE,
     common_options,
     count_option,
     force_option,
@@ -17,6 +16,7 @@ from zoo.cli.options import (
     shared_option,
 )
 from zoo.cli.output import result, table
+from zoo.cli.parameter_types import REFERENCE
 from zoo.cli.training.options import data_option
 
 MEANINGS = {

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zoo.cli.options import LocalPath, common_options, shared_option
+from zoo.cli.options import common_options, shared_option
 from zoo.cli.output import result, side_by_side
+from zoo.cli.parameter_types import LocalPath
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

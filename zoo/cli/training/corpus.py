@@ -9,9 +9,6 @@ import click
 from zoo.cli import LazyGroup
 from zoo.cli.completion import FAMILY
 from zoo.cli.options import (
-    REFERENCE,
-    FiniteRange,
-    InputFile,
     common_options,
     count_option,
     force_option,
@@ -21,6 +18,7 @@ from zoo.cli.options import (
     shared_option,
 )
 from zoo.cli.output import result, table
+from zoo.cli.parameter_types import REFERENCE, FiniteRange, InputFile
 from zoo.cli.training.options import data_option
 
 if TYPE_CHECKING:

@@ -8,15 +8,8 @@ import click
 
 from zoo.cli import output
 from zoo.cli.completion import OBJECTIVE, PRESET, RECIPE
-from zoo.cli.options import (
-    PATH,
-    REFERENCE,
-    FiniteRange,
-    PathText,
-    common_options,
-    count_option,
-    shared_option,
-)
+from zoo.cli.options import common_options, count_option, shared_option
+from zoo.cli.parameter_types import PATH, REFERENCE, FiniteRange, PathText
 from zoo.cli.preflight import check_settings
 from zoo.cli.training.options import (
     SHARED_SETTINGS,

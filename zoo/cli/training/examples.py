@@ -5,16 +5,9 @@ from typing import Any
 import click
 
 from zoo.cli.completion import OBJECTIVE
-from zoo.cli.options import (
-    REFERENCE,
-    IntegerRange,
-    common_options,
-    count_option,
-    offline_option,
-    seed_option,
-    shared_option,
-)
+from zoo.cli.options import common_options, count_option, offline_option, seed_option, shared_option
 from zoo.cli.output import line, result
+from zoo.cli.parameter_types import REFERENCE, IntegerRange
 from zoo.cli.training.options import (
     SETTINGS,
     config_argument,

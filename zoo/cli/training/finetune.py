@@ -5,12 +5,8 @@ from typing import Any
 import click
 
 from zoo.cli.completion import PRESET
-from zoo.cli.options import (
-    REFERENCE,
-    common_options,
-    count_option,
-    shared_option,
-)
+from zoo.cli.options import common_options, count_option, shared_option
+from zoo.cli.parameter_types import REFERENCE
 from zoo.cli.preflight import check_settings
 from zoo.cli.task_options import (
     TaskCommand,

@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zoo.cli.options import (
-    REFERENCE,
-    FiniteRange,
     Function,
-    InputFile,
-    OutputFile,
     backend_options,
     common_options,
     count_option,
@@ -21,6 +17,7 @@ from zoo.cli.options import (
     shared_option,
 )
 from zoo.cli.output import note, result
+from zoo.cli.parameter_types import REFERENCE, FiniteRange, InputFile, OutputFile
 from zoo.cli.task_options import add_options
 from zoo.tasks.options import CORPUS_PROMPTS, QUERY_PROMPTS
 

@@ -9,15 +9,8 @@ from typing import Any, TypeVar
 import click
 
 from zoo.cli.completion import ADAPTER, OBJECTIVE
-from zoo.cli.options import (
-    REFERENCE,
-    FiniteRange,
-    IntegerRange,
-    KeptFile,
-    count_option,
-    seed_option,
-    shared_option,
-)
+from zoo.cli.options import count_option, seed_option, shared_option
+from zoo.cli.parameter_types import REFERENCE, FiniteRange, IntegerRange, KeptFile
 from zoo.overrides import override
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -10,16 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from zoo.cli import failure
-from zoo.cli.options import (
-    FiniteRange,
-    IntegerRange,
-    LocalPath,
-    count_option,
-    offline_option,
-    output_option,
-    shared_option,
-)
+from zoo.cli.options import count_option, offline_option, output_option, shared_option
 from zoo.cli.output import result
+from zoo.cli.parameter_types import FiniteRange, IntegerRange, LocalPath
 from zoo.cli.training.options import DurationType
 from zoo.io.limits import MAX_THREADS
 from zoo.io.progress import enable_progress

@@ -28,7 +28,7 @@ from tests.inference.making import store
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.exporting.quantization.quantize import Quantization
 from zoo.exporting.quantization.variants import QuantizationPlan, size_of
-from zoo.exporting.report import Difference
+from zoo.exporting.report import OutputDifference
 from zoo.exporting.validate import difference
 from zoo.families.base import Family
 from zoo.families.random_inputs import axis_lengths, random_inputs
@@ -107,7 +107,7 @@ class Measured:
         speed: its speed, that of torch being 1.
     """
 
-    differences: Sequence[Difference]
+    differences: Sequence[OutputDifference]
     bytes: int
     speed: float
 
@@ -219,12 +219,12 @@ def _measure(checkpoint: Checkpoint, folder: Path, rounds: int) -> Mapping[str, 
 
 def _differences(
     checkpoint: Checkpoint, sessions: Mapping[str, Session]
-) -> Mapping[str, list[Difference]]:
+) -> Mapping[str, list[OutputDifference]]:
     """Return the differences of each session from torch, on rows of very different lengths."""
     spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
     longest = min([LONGEST, *spec.limits.values()])
     lengths = np.linspace(longest, 1, ROWS).astype(int).tolist()
-    results: dict[str, list[Difference]] = {name: [] for name in sessions}
+    results: dict[str, list[OutputDifference]] = {name: [] for name in sessions}
     for seed in range(COMPARED_BATCHES):
         drawn = random_inputs(spec, checkpoint.config, lengths, seed=seed)
         inputs = {name: tensor.numpy() for name, tensor in drawn.items()}

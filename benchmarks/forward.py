@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks._common import Timing, alternate, machine, table, versions
-from zoo.conformance.comparison import Difference
+from zoo.conformance.comparison import TensorDifference
 from zoo.conformance.hf_reference import named_outputs, reference_model
 from zoo.families.random_inputs import random_inputs, randomize_weights
 from zoo.nn.layers.skip_init import init_empty_weights
@@ -109,7 +109,8 @@ def difference(ours: Outputs, theirs: Outputs) -> float:
     """Return the largest difference between outputs, relative to their largest magnitude."""
     references = named_outputs(theirs, list(ours))
     return max(
-        Difference.between(ours[name], reference).relative for name, reference in references.items()
+        TensorDifference.between(ours[name], reference).relative
+        for name, reference in references.items()
     )
 
 

@@ -25,7 +25,7 @@ from benchmarks.generate import contenders, pair, prompts, sides
 from zoo.conversion.cache import resolve_checkpoint
 from zoo.exporting.session import open_session
 from zoo.inference.generation.config import GenerationConfig
-from zoo.inference.generation.decoder import Decoder, pad
+from zoo.inference.generation.decoder import SessionDecoder, pad
 from zoo.inference.generation.generate import generate
 from zoo.plugins import get_family
 
@@ -78,7 +78,7 @@ def all_sides(options: argparse.Namespace, scratch: Path) -> Iterator[tuple[str,
         inputs = pad(rows, side=side, pad_id=0, device="cpu")
         return contenders(model, reference, inputs, settings)[1]()
 
-    def ours(decoder: Decoder, rows: Sequence[Sequence[int]]) -> Rows:
+    def ours(decoder: SessionDecoder, rows: Sequence[Sequence[int]]) -> Rows:
         return generate(decoder, pad(rows, side=side, pad_id=0, device="cpu"), settings)
 
     yield PEER, peer

@@ -22,7 +22,7 @@ from zoo.overrides import override
 from zoo_albert.config import AlbertConfig
 
 
-class Pretraining(MLMWithPairHead):
+class AlbertPretraining(MLMWithPairHead):
     """Masked language modelling and sentence order prediction."""
 
     pair_head = "order"
@@ -34,7 +34,7 @@ class AlbertFactory(ModelFactory):
 
     model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
         **ModelFactory.model_classes,
-        "pretraining": Pretraining,
+        "pretraining": AlbertPretraining,
     }
 
     @override
@@ -42,7 +42,7 @@ class AlbertFactory(ModelFactory):
         if head == "pretraining":
             # There is no dropout, as in get_sentence_order_output of run_pretraining.py.
             is_swapped = nn.Linear(self.width, len(self.config.labels))
-            return self.mlm_and_pair_head(Pretraining.pair_head, is_swapped)
+            return self.mlm_and_pair_head(AlbertPretraining.pair_head, is_swapped)
         return super().pooler_and_head(head)
 
     @override

@@ -29,7 +29,7 @@ from zoo.overrides import override
 from zoo_bert.config import BertConfig
 
 
-class Pretraining(MLMWithPairHead):
+class BertPretraining(MLMWithPairHead):
     """Masked language modelling and next sentence prediction."""
 
     pair_head = "next_sentence"
@@ -41,14 +41,14 @@ class BertFactory(ModelFactory):
 
     model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
         **ModelFactory.model_classes,
-        "pretraining": Pretraining,
+        "pretraining": BertPretraining,
     }
 
     @override
     def pooler_and_head(self, head: str) -> PoolerAndHead:
         if head == "pretraining":
             is_next = nn.Linear(self.width, 2)  # class 0: it follows, class 1: it does not
-            return self.mlm_and_pair_head(Pretraining.pair_head, is_next)
+            return self.mlm_and_pair_head(BertPretraining.pair_head, is_next)
         return super().pooler_and_head(head)
 
 

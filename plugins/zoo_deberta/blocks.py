@@ -13,7 +13,7 @@ from zoo_deberta.attention import Context
 from zoo_deberta.config import DebertaConfig
 
 
-class Embeddings(transformer.Embeddings):
+class DebertaEmbeddings(transformer.Embeddings):
     """Input embeddings that are zero for padding."""
 
     @override

@@ -47,12 +47,12 @@ from zoo.nn.layers.activations import activation
 from zoo.nn.transformer import PostNormBlock
 from zoo.overrides import override
 from zoo_deberta.attention import Context, DisentangledAttention
-from zoo_deberta.blocks import ConvolutionBlock, Embeddings
+from zoo_deberta.blocks import ConvolutionBlock, DebertaEmbeddings
 from zoo_deberta.config import DebertaConfig
 from zoo_deberta.positions import rows_by_difference
 
 
-class Deberta(Encoder):
+class DebertaEncoder(Encoder):
     """The backbone."""
 
     layer_inputs: ClassVar[tuple[str, ...]] = ("relative", "relative_norm")
@@ -63,7 +63,9 @@ class Deberta(Encoder):
             first_block = partial(ConvolutionBlock, config)
         blocks = partial(make_blocks, config, attention=lambda _: DisentangledAttention(config))
         layers = [*blocks(first_block, count=1), *blocks(count=config.num_layers - 1)]
-        embeddings = make_embeddings(config, Embeddings, positions=config.position_biased_input)
+        embeddings = make_embeddings(
+            config, DebertaEmbeddings, positions=config.position_biased_input
+        )
         super().__init__(embeddings, layers, **head_args)
         width = config.hidden_size
         eps = config.layer_norm_eps
@@ -154,7 +156,7 @@ class Deberta(Encoder):
         self.positions_are_cached = True
 
 
-class DebertaMaskedLM(MaskedLM, Deberta):
+class DebertaMaskedLM(MaskedLM, DebertaEncoder):
     """Masked language modelling, with the enhanced mask decoder if the configuration has one."""
 
     def __init__(self, config: DebertaConfig, **head_args: Any) -> None:
@@ -176,15 +178,15 @@ class DebertaMaskedLM(MaskedLM, Deberta):
         return queries
 
 
-class DebertaClassifier(Classifier, Deberta):
+class DebertaClassifier(Classifier, DebertaEncoder):
     """Sequence classification with a pooler, token classification without."""
 
 
-class DebertaMultipleChoice(MultipleChoice, Deberta):
+class DebertaMultipleChoice(MultipleChoice, DebertaEncoder):
     """Multiple choice."""
 
 
-class DebertaQuestionAnswering(QuestionAnswering, Deberta):
+class DebertaQuestionAnswering(QuestionAnswering, DebertaEncoder):
     """Extractive question answering."""
 
 
@@ -217,7 +219,7 @@ class ReplacedHead(nn.Module):
         return self.classifier(x)  # type: ignore[no-any-return]
 
 
-class Pretraining(DebertaMaskedLM):
+class DebertaPretraining(DebertaMaskedLM):
     """Both heads of the files of version 3. The discriminator's reads the last block's output."""
 
     def __init__(self, config: DebertaConfig, **head_args: Any) -> None:
@@ -237,7 +239,7 @@ class Pretraining(DebertaMaskedLM):
         return {**outputs, "replaced_logits": self.replaced(last_output).squeeze(-1)}
 
 
-class DebertaTokenDiscriminator(TokenDiscriminator, Deberta):
+class DebertaTokenDiscriminator(TokenDiscriminator, DebertaEncoder):
     """Replaced-token detection."""
 
     @override
@@ -250,13 +252,13 @@ class DebertaFactory(ModelFactory):
     """The models of the family, all on its own backbone."""
 
     model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
-        "none": Deberta,
+        "none": DebertaEncoder,
         "masked-lm": DebertaMaskedLM,
         "sequence-classification": DebertaClassifier,
         "multiple-choice": DebertaMultipleChoice,
         "token-classification": DebertaClassifier,
         "question-answering": DebertaQuestionAnswering,
-        "pretraining": Pretraining,
+        "pretraining": DebertaPretraining,
         "replaced-token-detection": DebertaTokenDiscriminator,
     }
 

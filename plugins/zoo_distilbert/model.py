@@ -24,7 +24,7 @@ from zoo.overrides import override
 from zoo_distilbert.config import DistilBertConfig
 
 
-class Block(PostNormBlock):
+class DistilBertBlock(PostNormBlock):
     """A block without dropout on the output of attention."""
 
     @override
@@ -41,7 +41,7 @@ class DistilBertFactory(ModelFactory):
     def backbone_args(self) -> dict[str, Any]:
         return {
             "embeddings": make_embeddings(self.config),
-            "layers": make_blocks(self.config, Block),
+            "layers": make_blocks(self.config, DistilBertBlock),
         }
 
     @override

@@ -36,7 +36,7 @@ from zoo.overrides import override
 from zoo_gpt.config import GptConfig
 
 
-class Gpt(CausalBackbone):
+class GptDecoder(CausalBackbone):
     """The backbone."""
 
     def __init__(self, config: GptConfig, **head_args: Any) -> None:
@@ -58,23 +58,23 @@ class Gpt(CausalBackbone):
         self.pad_token_id = config.pad_token_id
 
 
-class GptLM(CausalLM, Gpt):
+class GptLM(CausalLM, GptDecoder):
     """The causal language model."""
 
 
-class GptSequenceClassifier(CausalSequenceClassifier, Gpt):
+class GptSequenceClassifier(CausalSequenceClassifier, GptDecoder):
     """Sequence classification by the last token."""
 
 
-class GptTokenClassifier(Classifier, Gpt):
+class GptTokenClassifier(Classifier, GptDecoder):
     """Token classification."""
 
 
-class GptQuestionAnswering(QuestionAnswering, Gpt):
+class GptQuestionAnswering(QuestionAnswering, GptDecoder):
     """Extractive question answering."""
 
 
-class MultipleChoice(CausalLM, Gpt):
+class GptMultipleChoice(CausalLM, GptDecoder):
     """Multiple choice next to language modelling: the first GPT was fine-tuned on both losses
     (section 3.2). A choice is scored by its last token.
     """
@@ -129,9 +129,9 @@ class GptFactory(CausalModelFactory):
 
     language_model_heads: ClassVar[tuple[str, ...]] = ("causal-lm", "multiple-choice")
     model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
-        "none": Gpt,
+        "none": GptDecoder,
         "causal-lm": GptLM,
-        "multiple-choice": MultipleChoice,
+        "multiple-choice": GptMultipleChoice,
         "sequence-classification": GptSequenceClassifier,
         "token-classification": GptTokenClassifier,
         "question-answering": GptQuestionAnswering,

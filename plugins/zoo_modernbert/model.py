@@ -41,7 +41,7 @@ from zoo.overrides import override
 from zoo_modernbert.config import FULL, ModernBertConfig
 
 
-class Block(PreNormBlock):
+class ModernBertBlock(PreNormBlock):
     """A block without dropout on the output of its feed-forward network."""
 
     @override
@@ -52,7 +52,7 @@ class Block(PreNormBlock):
         return x + self.ffn(self.ffn_norm(x))  # type: ignore[no-any-return]
 
 
-class ModernBert(Encoder):
+class ModernBertEncoder(Encoder):
     """The backbone.
 
     Args:
@@ -63,7 +63,7 @@ class ModernBert(Encoder):
     def __init__(self, config: ModernBertConfig, **head_args: Any) -> None:
         blocks = make_blocks(
             config,
-            Block,
+            ModernBertBlock,
             attention=lambda _: make_self_attention(config, bias=False),
             ffn_type=partial(GatedFeedForward, dropout=config.dropout),
             dropout=config.attention_dropout,
@@ -115,19 +115,19 @@ class PredictionHead(nn.Module):
         return self.out(self.dropout(self.norm(self.act(self.dense(hidden)))))  # type: ignore[no-any-return]
 
 
-class ModernBertLM(MaskedLM, ModernBert):
+class ModernBertLM(MaskedLM, ModernBertEncoder):
     """Masked language modelling."""
 
 
-class ModernBertTokenClassifier(Classifier, ModernBert):
+class ModernBertTokenClassifier(Classifier, ModernBertEncoder):
     """Token classification."""
 
 
-class ModernBertQuestionAnswering(QuestionAnswering, ModernBert):
+class ModernBertQuestionAnswering(QuestionAnswering, ModernBertEncoder):
     """Extractive question answering."""
 
 
-class ModernBertClassifier(Classifier, ModernBert):
+class ModernBertClassifier(Classifier, ModernBertEncoder):
     """Classification of texts, by the first token or by the mean of all."""
 
     def forward(
@@ -153,7 +153,7 @@ class ModernBertFactory(ModelFactory):
     """The models of the family, all on its own backbone."""
 
     model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
-        "none": ModernBert,
+        "none": ModernBertEncoder,
         "masked-lm": ModernBertLM,
         "sequence-classification": ModernBertClassifier,
         "multiple-choice": ModernBertMultipleChoice,

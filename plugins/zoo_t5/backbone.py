@@ -21,7 +21,7 @@ from zoo.overrides import override
 from zoo_t5.config import T5Config
 
 
-class RMSNorm(norms.RMSNorm):
+class T5RMSNorm(norms.RMSNorm):
     """The norm with a mean square in float32 for every dtype, as in the released code."""
 
     @override
@@ -80,14 +80,14 @@ def buckets(count: int, max_distance: int, bidirectional: bool) -> tuple[int, ..
     return (*reversed(earlier), *later)
 
 
-class Block(nn.Module):
+class T5Block(nn.Module):
     """Self-attention, in a decoder cross-attention, and a feed-forward network."""
 
     def __init__(self, config: T5Config, decoder: bool) -> None:
         super().__init__()
         width = config.hidden_size
         eps = config.layer_norm_eps
-        self.attention_norm = RMSNorm(width, eps)
+        self.attention_norm = T5RMSNorm(width, eps)
         attention: dict[str, Any] = {
             "hidden_size": width,
             "num_heads": config.num_heads,
@@ -98,9 +98,9 @@ class Block(nn.Module):
         }
         self.attention = SelfAttention(**attention)
         if decoder:
-            self.cross_norm = RMSNorm(width, eps)
+            self.cross_norm = T5RMSNorm(width, eps)
             self.cross = CrossAttention(**attention)
-        self.ffn_norm = RMSNorm(width, eps)
+        self.ffn_norm = T5RMSNorm(width, eps)
         ffn_type = GatedFeedForward if config.gated else FeedForward
         self.ffn = ffn_type(
             hidden_size=width,
@@ -138,7 +138,7 @@ class Block(nn.Module):
 _FLOAT16_RANGE = (torch.finfo(torch.float16).min, torch.finfo(torch.float16).max)
 
 
-class Stack(nn.Module):
+class T5Stack(nn.Module):
     """Blocks that share one table of relative positions, and a final norm."""
 
     layer_inputs: ClassVar[tuple[str, ...]] = ("positions",)
@@ -147,8 +147,8 @@ class Stack(nn.Module):
     def __init__(self, config: T5Config, layers: int, decoder: bool, *, mix: bool = False) -> None:
         super().__init__()
         self.positions = RelativePositions(config, bidirectional=not decoder)
-        self.layers = nn.ModuleList(Block(config, decoder) for _ in range(layers))
-        self.final_norm = RMSNorm(config.hidden_size, config.layer_norm_eps)
+        self.layers = nn.ModuleList(T5Block(config, decoder) for _ in range(layers))
+        self.final_norm = T5RMSNorm(config.hidden_size, config.layer_norm_eps)
         self.dropout = Dropout(config.dropout)
         self.mix = ScalarMix(layers + 1) if mix else None
 
@@ -205,7 +205,7 @@ def causal_bias_mask(like: Tensor, queries: int, past: int = 0) -> Tensor | None
     return causal_mask(attention_mask, queries=queries, past=past, like=like)
 
 
-class T5Backbone(Stack):
+class T5Backbone(T5Stack):
     """The encoder with its embeddings, common to all heads."""
 
     def __init__(self, config: T5Config, *, mix: bool = False) -> None:
@@ -219,7 +219,7 @@ class T5Backbone(Stack):
         return self.run(x, self.bias(x, padding_mask(attention_mask, x.dtype)))
 
 
-class Encoder(T5Backbone):
+class T5Encoder(T5Backbone):
     """The encoder without a decoder."""
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> dict[str, Tensor]:
@@ -231,12 +231,12 @@ class Encoder(T5Backbone):
         return {"last_hidden_state": hidden}
 
 
-class EncoderDecoder(T5Backbone):
-    """Encoder and decoder."""
+class T5EncoderDecoder(T5Backbone):
+    """T5Encoder and decoder."""
 
     def __init__(self, config: T5Config, *, mix: bool = False) -> None:
         super().__init__(config)
-        self.decoder = Stack(config, config.decoder_layers, decoder=True, mix=mix)
+        self.decoder = T5Stack(config, config.decoder_layers, decoder=True, mix=mix)
 
     def hidden(
         self,

@@ -39,11 +39,17 @@ from zoo.nn.heads import (
 )
 from zoo.nn.layers.init import scale_rows_
 from zoo.overrides import override
-from zoo_t5.backbone import Encoder, EncoderDecoder, RelativePositions, T5Backbone, causal_bias_mask
+from zoo_t5.backbone import (
+    RelativePositions,
+    T5Backbone,
+    T5Encoder,
+    T5EncoderDecoder,
+    causal_bias_mask,
+)
 from zoo_t5.config import T5Config
 
 
-class BareEncoderDecoder(EncoderDecoder):
+class BareEncoderDecoder(T5EncoderDecoder):
     """Encoder and decoder without a head: the hidden states of target and source."""
 
     def forward(
@@ -68,8 +74,8 @@ class Seq2SeqState(DecodeState):
         return self._biases[..., -keys:]  # the last key is the token's own
 
 
-class Seq2SeqLM(Seq2SeqGenerationMixin, EncoderDecoder):
-    """A sequence-to-sequence language model, and a ``zoo.inference.generation.decoder.Decoder``."""
+class T5Seq2SeqLM(Seq2SeqGenerationMixin, T5EncoderDecoder):
+    """A sequence-to-sequence language model, which is a ``SessionDecoder``."""
 
     state_type: ClassVar[type[DecodeState]] = Seq2SeqState
 
@@ -115,7 +121,7 @@ class Seq2SeqLM(Seq2SeqGenerationMixin, EncoderDecoder):
         return self.decoder.run(x, bias, state.cross_attention_cache, mask, state.cache)
 
 
-class TokenClassification(ClassifierMixin, Encoder):
+class TokenClassification(ClassifierMixin, T5Encoder):
     """Token classification by the encoder: (batch, tokens, labels)."""
 
     def __init__(self, config: T5Config) -> None:
@@ -123,7 +129,7 @@ class TokenClassification(ClassifierMixin, Encoder):
         self.head = LinearHead(config.hidden_size, len(config.labels), config.classifier_dropout)
 
 
-class SequenceClassification(ClassifierMixin, EncoderDecoder):
+class SequenceClassification(ClassifierMixin, T5EncoderDecoder):
     """Sequence classification by the decoder's output at the end of the text."""
 
     def __init__(self, config: T5Config) -> None:
@@ -142,7 +148,7 @@ class SequenceClassification(ClassifierMixin, EncoderDecoder):
         return self.outputs(gather_rows(hidden, ends))
 
 
-class QuestionAnswering(SpanMixin, EncoderDecoder):
+class T5QuestionAnswering(SpanMixin, T5EncoderDecoder):
     """Extractive question answering by the decoder."""
 
     def __init__(self, config: T5Config) -> None:
@@ -156,11 +162,11 @@ class QuestionAnswering(SpanMixin, EncoderDecoder):
 
 _HEADS: dict[str, type[T5Backbone]] = {
     "none": BareEncoderDecoder,
-    "encoder": Encoder,
-    "seq2seq-lm": Seq2SeqLM,
+    "encoder": T5Encoder,
+    "seq2seq-lm": T5Seq2SeqLM,
     "sequence-classification": SequenceClassification,
     "token-classification": TokenClassification,
-    "question-answering": QuestionAnswering,
+    "question-answering": T5QuestionAnswering,
 }
 
 
@@ -186,7 +192,7 @@ def build(config: T5Config, head: str) -> T5Backbone:
     for name, weight in model.named_parameters():
         if name.endswith(("attention.qkv.weight", "cross.q.weight")):
             scale_rows_(weight, config.inner_size, config.head_size**-0.5)
-    if isinstance(model, Seq2SeqLM) and model.head is not None:
+    if isinstance(model, T5Seq2SeqLM) and model.head is not None:
         nn.init.normal_(model.head.weight, std=factor)
     if config.mimetic_init_scale is not None:
         _derive_queries_from_keys(model, config.mimetic_init_scale)

@@ -19,7 +19,7 @@ from tests.finetuning.making import SETTINGS, labelled
 from tests.training.runs import assert_same, cut, records
 from zoo.checkpoint import load_checkpoint
 from zoo.distillation.config.build import requested_recipe
-from zoo.distillation.runs import DistillRun, StagesRecord, stage_settings
+from zoo.distillation.runs import DistillationStages, DistillRun, stage_settings
 from zoo.distillation.scoring.seeds import summarize_seeds
 from zoo.errors import UsageError
 from zoo.training.config.overrides import deep_merge
@@ -173,7 +173,7 @@ def test_initial_layers_are_of_the_first_stage(tree: dict[str, Any], tmp_path: P
     """A stage that goes on with a student does not overwrite it with layers of the teacher."""
     copied = deep_merge(tree, {"distillation": {"init_layers": "first"}})
     recipe = requested_recipe(copied, offline=True)
-    record = StagesRecord(stages=list(recipe.stages), settings=copied, recipe=recipe)
+    record = DistillationStages(stages=list(recipe.stages), settings=copied, recipe=recipe)
     settings = [stage_settings(tmp_path, record, n)["distillation"] for n in range(2)]
     assert [stage["init_layers"] for stage in settings] == ["first", None]
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from zoo.conformance.comparison import Difference, compare_models
+from zoo.conformance.comparison import TensorDifference, compare_models
 from zoo.conformance.hf_reference import reference_model
 from zoo.conversion import convert
 from zoo.families.base import Family
@@ -81,7 +81,7 @@ def assert_equal_at_all_lengths(family: Family, config: Any, head: str) -> None:
     with torch.no_grad():
         ours, theirs = model(**inputs), reference(**inputs)
     if any(
-        Difference.between(mine, other).relative > 1e-5
+        TensorDifference.between(mine, other).relative > 1e-5
         for mine, other in zip(ours.values(), theirs.values(), strict=True)
     ):
         assert_no_farther_from_exact(reference, inputs, ours, theirs)
@@ -97,8 +97,8 @@ def assert_no_farther_from_exact(
     with torch.no_grad():
         exact = reference.double()(**inputs)
     for mine, other, right in zip(ours.values(), theirs.values(), exact.values(), strict=True):
-        allowed = max(1e-5, 1.2 * Difference.between(other.double(), right).relative)
-        assert Difference.between(mine.double(), right).relative <= allowed
+        allowed = max(1e-5, 1.2 * TensorDifference.between(other.double(), right).relative)
+        assert TensorDifference.between(mine.double(), right).relative <= allowed
 
 
 def assert_batch_equal(
@@ -109,7 +109,7 @@ def assert_batch_equal(
         ours, theirs = model(**inputs), reference(**inputs)
     tensors = [value for value in theirs.values() if isinstance(value, torch.Tensor)]
     for mine, other in zip(ours.values(), tensors, strict=True):
-        difference = Difference.between(mine, other)
+        difference = TensorDifference.between(mine, other)
         if mine.dtype is torch.float64:
             assert difference.absolute <= 1e-9, lengths
         else:

@@ -11,7 +11,7 @@ from torch import Tensor
 from tests.exporting.making import export_onnx
 from tests.families.parity import random_model
 from tests.inference.making import make_checkpoint
-from zoo.conformance.comparison import Difference
+from zoo.conformance.comparison import TensorDifference
 from zoo.conformance.hf_reference import reference_model
 from zoo.families.random_inputs import random_inputs
 from zoo_gpt import Gpt
@@ -62,7 +62,7 @@ def test_outputs_equal_the_reference(size: str) -> None:
             theirs = reference_outputs(reference, inputs, positions)
             assert list(ours) == list(theirs)
             for name, expected in theirs.items():
-                gap = Difference.between(ours[name], expected)
+                gap = TensorDifference.between(ours[name], expected)
                 exact = dtype is torch.float64
                 assert (gap.absolute <= 1e-9) if exact else (gap.relative <= 1e-5), name
 

@@ -17,7 +17,7 @@ from tests.exporting.making import export_onnx
 from tests.families import parity
 from tests.families.further_version import FurtherVersionTests
 from zoo.checkpoint import load_checkpoint
-from zoo.conformance.comparison import Difference, compare_with_reference
+from zoo.conformance.comparison import TensorDifference, compare_with_reference
 from zoo.conformance.hf_reference import named_outputs, reference_model
 from zoo.conversion import convert
 from zoo.errors import VerificationError
@@ -156,7 +156,7 @@ def test_base_equals_the_reference(size: str, head: str) -> None:
             with torch.no_grad():
                 ours, outputs = model(**inputs), reference(**inputs)
             for name, theirs in named_outputs(outputs, list(ours)).items():
-                difference = Difference.between(ours[name], theirs)
+                difference = TensorDifference.between(ours[name], theirs)
                 if dtype is torch.float64:
                     assert difference.absolute <= 1e-9, (name, lengths)
                 else:
@@ -429,7 +429,7 @@ def test_float16_saturates_like_the_reference() -> None:
         ours = model.half()(**inputs)["last_hidden_state"]
         theirs: Tensor = reference(**inputs).last_hidden_state
     assert ours.isfinite().all() and theirs.isfinite().all()
-    assert Difference.between(ours.float(), theirs.float()).relative <= 2e-2
+    assert TensorDifference.between(ours.float(), theirs.float()).relative <= 2e-2
 
 
 # Conversion

@@ -13,9 +13,9 @@ import pytest
 from tools.browser import BROWSER, Browser
 from zoo.inspection.inspection import (
     AttentionMaps,
+    LayerPredictions,
     Look,
     Mix,
-    Predictions,
     StackView,
     TextView,
     Word,
@@ -38,7 +38,7 @@ def made_up(
         count = len(tokens)
         scores = np.exp(rng.normal(size=(layers, heads, count, count)))
         scores = np.tril(scores) if causal else scores
-        predictions = Predictions(
+        predictions = LayerPredictions(
             "token",
             list(range(layers + 1)),
             [[[f"word{k}" for k in range(5)] for _ in tokens] for _ in range(layers + 1)],

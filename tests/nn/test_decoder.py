@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.families.random_inputs import randomize_weights
-from zoo.inference.generation.decoder import Decoder
+from zoo.inference.generation.decoder import SessionDecoder
 from zoo.nn.decoder import (
     CausalLM,
     CausalSequenceClassifier,
@@ -84,7 +84,7 @@ def test_last_token_index(mask: Tensor | None, pad: int | None, expected: list[i
 def test_cached_decoding_equals_one_forward_pass() -> None:
     model = CausalLM(**parts()).double()
     randomize_weights(model)
-    assert isinstance(model, Decoder)
+    assert isinstance(model, SessionDecoder)
     whole = model(IDS, MASK)["logits"]
     logits, state = model.prefill({"input_ids": IDS[:, :3], "attention_mask": MASK[:, :3]}, 1)
     assert (logits - whole[:, 2]).abs().max() < 1e-12

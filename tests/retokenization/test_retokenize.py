@@ -21,7 +21,7 @@ from zoo.cli.models.retokenize import command
 from zoo.conversion import convert
 from zoo.errors import UsageError, VerificationError
 from zoo.hub.source import CheckpointDir
-from zoo.retokenization.match import Form, Vocabulary
+from zoo.retokenization.match import Form, SpelledVocabulary
 from zoo.retokenization.retokenize import RECORD, retokenize
 from zoo.retokenization.tokenizer import new_tokenizer
 
@@ -133,7 +133,7 @@ def test_parts_inside_of_a_word_are_those_that_its_rest_has(
 ) -> None:
     tokens = [*NEW[:5], "j", "a", "ab", "##a", "##b", "##ba", "c"]
     folder = word_pieces(tmp_path / "t", tokens)
-    vocabulary = Vocabulary(new_tokenizer(bert, str(folder)).tokenizer)
+    vocabulary = SpelledVocabulary(new_tokenizer(bert, str(folder)).tokenizer)
     reference = transformers.BertTokenizer(str(folder / "vocab.txt"))
     for text in ("abba", "bab", "a"):
         parts = reference.tokenize(f"j{text}")[1:]

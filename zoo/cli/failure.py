@@ -31,13 +31,13 @@ _NO_MEMORY = (
 )
 
 
-class State:
-    """State of this process."""
+class ProcessState:
+    """ProcessState of this process."""
 
     has_process_group = False  # Whether it has joined the processes of a run.
 
 
-state = State()
+state = ProcessState()
 
 
 def report(error: BaseException, arguments: Sequence[str]) -> int:

@@ -24,7 +24,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 TORCH_BACKENDS = ("auto", "cpu", "cuda")  # backends besides the export targets
 
 
-class TargetOption(click.Option):
+class TargetNameOption(click.Option):
     """Option whose help ends with the names of all targets."""
 
     @override

@@ -20,14 +20,14 @@ Run = Callable[[], "dict[str, Tensor]"]
 
 
 @dataclass(frozen=True)
-class Difference:
+class TensorDifference:
     """The difference of two tensors."""
 
     absolute: float  # largest absolute difference of elements; infinite if the shapes differ
     relative: float  # the same, relative to the reference's largest magnitude
 
     @classmethod
-    def between(cls, tensor: "Tensor", reference: "Tensor") -> "Difference":
+    def between(cls, tensor: "Tensor", reference: "Tensor") -> "TensorDifference":
         """Compare two tensors; a value that is not finite makes both differences infinite."""
         if tensor.shape != reference.shape:
             return cls(float("inf"), float("inf"))
@@ -44,10 +44,10 @@ class Difference:
 class Comparison:
     """The result of a comparison; tokens of padding do not count."""
 
-    outputs: Mapping[str, Difference]
+    outputs: Mapping[str, TensorDifference]
     # embeddings and layers, in order -> the difference of their outputs; empty if the reference
     # returns another number of hidden states
-    layers: Mapping[str, Difference]
+    layers: Mapping[str, TensorDifference]
     # the first of the layers, then of the outputs, whose relative difference exceeds the tolerance;
     # ``None`` if all agree
     first_diverging: str | None
@@ -63,7 +63,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Batch:
+class InputBatch:
     """Inputs, and the tokens of them that are not padding."""
 
     inputs: "Mapping[str, Tensor]"
@@ -113,9 +113,9 @@ def compare_models(
     if inputs is None:
         batches = draw_batches(family, config, head, reference, lengths)
     else:
-        batches = [Batch(inputs, _input_masks(inputs))]
-    outputs: dict[str, Difference] = {}
-    layers: dict[str, Difference] = {}
+        batches = [InputBatch(inputs, _input_masks(inputs))]
+    outputs: dict[str, TensorDifference] = {}
+    layers: dict[str, TensorDifference] = {}
     failing_batch = None  # the first whose outputs differ
     for batch in batches:
         result = compare_batch(family, config, head, model.eval(), reference, batch)
@@ -130,7 +130,9 @@ def compare_models(
     return Comparison(outputs, layers, diverging[0] if diverging else None, module)
 
 
-def _keep_largest(largest: dict[str, Difference], differences: Mapping[str, Difference]) -> None:
+def _keep_largest(
+    largest: dict[str, TensorDifference], differences: Mapping[str, TensorDifference]
+) -> None:
     """Update the largest difference of each tensor over the batches."""
     for name, difference in differences.items():
         if name not in largest or difference.relative > largest[name].relative:
@@ -141,8 +143,8 @@ def _keep_largest(largest: dict[str, Difference], differences: Mapping[str, Diff
 class BatchComparison:
     """The differences of a batch."""
 
-    outputs: Mapping[str, Difference]
-    layers: Mapping[str, Difference]
+    outputs: Mapping[str, TensorDifference]
+    layers: Mapping[str, TensorDifference]
 
 
 def compare_batch(
@@ -151,7 +153,7 @@ def compare_batch(
     head: str,
     model: "nn.Module",
     reference: "nn.Module",
-    batch: Batch,
+    batch: InputBatch,
 ) -> BatchComparison:
     """Return the differences of outputs and hidden states of a batch, without padding."""
     import torch
@@ -171,8 +173,8 @@ def output_differences(
     outputs: "Mapping[str, Tensor]",
     expected: "Mapping[str, Tensor]",
     axes: "Mapping[str, Axes]",
-    batch: Batch,
-) -> dict[str, Difference]:
+    batch: InputBatch,
+) -> dict[str, TensorDifference]:
     """Return the differences of outputs of a batch, without padding."""
     differences = {}
     for name, tensor in expected.items():
@@ -186,7 +188,7 @@ def draw_batches(
     head: str,
     reference: "nn.Module",
     lengths: Sequence[int] | None = None,
-) -> list[Batch]:
+) -> list[InputBatch]:
     """Return random inputs for a comparison: a padded batch, or a row each if there is no padding.
 
     Args:
@@ -206,7 +208,7 @@ def draw_batches(
     batches = []
     for seed, group in enumerate(groups):
         inputs = random_inputs(spec, config, group, seed=seed, padding_side=family.padding_side)
-        batches.append(Batch(inputs, _drawn_masks(spec, group, inputs, family.padding_side)))
+        batches.append(InputBatch(inputs, _drawn_masks(spec, group, inputs, family.padding_side)))
     return batches
 
 
@@ -266,7 +268,7 @@ def _first_module(
     head: str,
     model: "nn.Module",
     reference: "nn.Module",
-    batch: Batch,
+    batch: InputBatch,
     tolerance: float,
 ) -> "ModuleDifference | None":
     """Return the first module that differs; ``None`` if that is not known."""
@@ -309,28 +311,28 @@ def _drawn_masks(
 
 def _layer_difference(
     tensor: "Tensor", reference: "Tensor", masks: "Sequence[Tensor]"
-) -> Difference:
+) -> TensorDifference:
     """Compare two hidden states at the tokens that are not padding."""
     from zoo.conformance.module_trace import select_real
 
     if tensor.shape != reference.shape:
-        return Difference.between(tensor, reference)
-    return Difference.between(select_real(tensor, masks), select_real(reference, masks))
+        return TensorDifference.between(tensor, reference)
+    return TensorDifference.between(select_real(tensor, masks), select_real(reference, masks))
 
 
 def _output_difference(
-    tensor: "Tensor", reference: "Tensor", axes: Sequence[str | int], batch: Batch
-) -> Difference:
+    tensor: "Tensor", reference: "Tensor", axes: Sequence[str | int], batch: InputBatch
+) -> TensorDifference:
     """Compare two outputs at the tokens that are not padding."""
     for number, axis in enumerate(axes):
         mask = batch.real.get(str(axis))
         if mask is None or tensor.shape != reference.shape:
             continue
         if tensor.shape[: number + 1] == mask.shape:
-            return Difference.between(tensor[mask], reference[mask])
-    return Difference.between(tensor, reference)
+            return TensorDifference.between(tensor[mask], reference[mask])
+    return TensorDifference.between(tensor, reference)
 
 
-def exceeding(differences: Mapping[str, Difference], tolerance: float) -> list[str]:
+def exceeding(differences: Mapping[str, TensorDifference], tolerance: float) -> list[str]:
     """Return the names of the tensors that differ by more than a relative tolerance."""
     return [name for name, d in differences.items() if d.relative > tolerance]

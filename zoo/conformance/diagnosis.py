@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.conformance.causes import Cause, ComparedModels, Inputs, Outputs, common_causes
-from zoo.conformance.comparison import Batch, exceeding, output_differences
+from zoo.conformance.comparison import InputBatch, exceeding, output_differences
 from zoo.conformance.module_trace import ModuleDifference
 from zoo.families.base import Family
 
@@ -164,7 +164,7 @@ def _places(mask: Tensor) -> list[int]:
 
 def _different_changes(
     models: ComparedModels,
-    batch: Batch,
+    batch: InputBatch,
     changed_inputs: dict[str, Tensor],
     axis: str,
     row: int,

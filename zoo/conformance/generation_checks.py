@@ -10,7 +10,7 @@ from zoo.conformance.tiny_model import TOLERANCE, TinyModel, largest_difference,
 from zoo.exporting.graph.parts import NEW, with_cache
 from zoo.families.onnx import LOGITS, OnnxSpec
 from zoo.families.random_inputs import random_inputs
-from zoo.inference.generation.decoder import Decoder, pad
+from zoo.inference.generation.decoder import SessionDecoder, pad
 from zoo.nn.generation import GenerationMixin
 
 PROMPTS = (5, 2)  # tokens of the prompts of a batch
@@ -50,7 +50,7 @@ class GenerationChecks(TinyModel):
         # row by itself.
         model: Any = self.model(head)
         spec = self.family.onnx(self.config, head)
-        if not isinstance(model, Decoder) or list(spec.outputs) != [LOGITS]:
+        if not isinstance(model, SessionDecoder) or list(spec.outputs) != [LOGITS]:
             return
         shortest = spec.minimums.get("tokens", 1)
         lengths = [max(length, shortest) for length in PROMPTS]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Check:
+class CheckMethod:
     """How a check is run: the method of ``FamilyChecks`` with its name after ``check_``."""
 
     test: str = ""  # name of the pytest test after ``test_``; by default the check's
@@ -36,53 +36,61 @@ class Check:
     elsewhere: str = ""  # why ``zoo plugins check`` does not run it with the others
 
 
-CHECKS: Mapping[str, Check] = {
-    "imports": Check(elsewhere="it runs once for the whole plugin"),
-    "declarations": Check(),
-    "config_round_trip": Check(),
-    "invalid_sizes": Check(),
-    "rules_cover_parameters": Check(),
-    "published_tensors": Check(slow=True, optional=True),
-    "constants": Check(),
-    "rules_read_tensors_once": Check(),
-    "ties": Check(),
-    "exported_names_are_read": Check(),
-    "tensor_round_trip": Check(),
-    "state_dict_round_trip": Check(),
-    "golden_file": Check(elsewhere="it compares with files, which the plugin's own tests have"),
-    "output_shapes": Check(),
-    "cached_decoding": Check(),
-    "generation": Check(),
-    "padding": Check(test="padding_changes_nothing"),
-    "packed_rows": Check(),
-    "longest_input": Check(),
-    "default_inputs": Check(),
-    "row_of_padding": Check(),
-    "dropout": Check(),
-    "dropout_rates": Check(slow=True, optional=True),
-    "decoder_start": Check(slow=True),
-    "unequal_sizes": Check(slow=True),
-    "bfloat16": Check(),
-    "gradients": Check(test="gradients_reach_every_parameter"),
-    "loss_decreases": Check(slow=True, trains=True),
-    "objectives": Check(test="objectives_train", slow=True, trains=True),
-    "label_leaks": Check(slow=True, trains=True),
-    "export": Check(slow=True, trains=True),
-    "fine_tuning": Check(slow=True, trains=True, optional=True),
-    "resume": Check(slow=True, trains=True, optional=True),
-    "initialization": Check(),
-    "reference_outputs": Check(
+CHECKS: Mapping[str, CheckMethod] = {
+    "imports": CheckMethod(elsewhere="it runs once for the whole plugin"),
+    "declarations": CheckMethod(),
+    "config_round_trip": CheckMethod(),
+    "invalid_sizes": CheckMethod(),
+    "rules_cover_parameters": CheckMethod(),
+    "published_tensors": CheckMethod(slow=True, optional=True),
+    "constants": CheckMethod(),
+    "rules_read_tensors_once": CheckMethod(),
+    "ties": CheckMethod(),
+    "exported_names_are_read": CheckMethod(),
+    "tensor_round_trip": CheckMethod(),
+    "state_dict_round_trip": CheckMethod(),
+    "golden_file": CheckMethod(
+        elsewhere="it compares with files, which the plugin's own tests have"
+    ),
+    "output_shapes": CheckMethod(),
+    "cached_decoding": CheckMethod(),
+    "generation": CheckMethod(),
+    "padding": CheckMethod(test="padding_changes_nothing"),
+    "packed_rows": CheckMethod(),
+    "longest_input": CheckMethod(),
+    "default_inputs": CheckMethod(),
+    "row_of_padding": CheckMethod(),
+    "dropout": CheckMethod(),
+    "dropout_rates": CheckMethod(slow=True, optional=True),
+    "decoder_start": CheckMethod(slow=True),
+    "unequal_sizes": CheckMethod(slow=True),
+    "bfloat16": CheckMethod(),
+    "gradients": CheckMethod(test="gradients_reach_every_parameter"),
+    "loss_decreases": CheckMethod(slow=True, trains=True),
+    "objectives": CheckMethod(test="objectives_train", slow=True, trains=True),
+    "label_leaks": CheckMethod(slow=True, trains=True),
+    "export": CheckMethod(slow=True, trains=True),
+    "fine_tuning": CheckMethod(slow=True, trains=True, optional=True),
+    "resume": CheckMethod(slow=True, trains=True, optional=True),
+    "initialization": CheckMethod(),
+    "reference_outputs": CheckMethod(
         "outputs_equal_the_reference", slow=True, optional=True, compares=True
     ),
-    "reference_keys": Check("keys_change_the_outputs", slow=True, optional=True, compares=True),
-    "reference_ties": Check("ties_equal_the_reference", slow=True, optional=True, compares=True),
-    "reference_initialization": Check(
+    "reference_keys": CheckMethod(
+        "keys_change_the_outputs", slow=True, optional=True, compares=True
+    ),
+    "reference_ties": CheckMethod(
+        "ties_equal_the_reference", slow=True, optional=True, compares=True
+    ),
+    "reference_initialization": CheckMethod(
         "initialization_equals_the_reference", slow=True, optional=True, compares=True
     ),
-    "reference_tokenizer": Check(
+    "reference_tokenizer": CheckMethod(
         "tokenizer_equals_the_reference", slow=True, optional=True, compares=True
     ),
-    "reference_defaults": Check("reference_defaults", slow=True, optional=True, compares=True),
+    "reference_defaults": CheckMethod(
+        "reference_defaults", slow=True, optional=True, compares=True
+    ),
 }
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.io.paths import as_paths
 
 if TYPE_CHECKING:
-    from zoo.training.logging.scores import Scores
+    from zoo.training.logging.scores import ScoresRecord
 
 TEXT = {"train": "paths", "eval": "eval_paths"}  # argument -> setting of ``data``, of text
 
@@ -22,7 +22,9 @@ class Distilled:
 
     run: Path  # directory of the run
     model: Path  # directory of the student, for ``zoo.load``
-    scores: "Scores | None"  # of the student and its teachers; ``None`` if they were not measured
+    scores: (
+        "ScoresRecord | None"  # of the student and its teachers; ``None`` if they were not measured
+    )
 
 
 def distill(

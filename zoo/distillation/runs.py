@@ -35,7 +35,7 @@ from zoo.training.run import RunPaths
 FIRST_STAGE_ONLY = (STUDENT, "size", "tokenizer", "vocab_size")
 
 
-class StagesRecord(multi_stage.StagesRecord, kw_only=True):
+class DistillationStages(multi_stage.StagesRecord, kw_only=True):
     """``stages.json`` of a run of distillation."""
 
     recipe: DistillationRecipe
@@ -50,10 +50,10 @@ class DistillRun(MultiStageRun):
     command: ClassVar[str] = "distill"
     build_config = staticmethod(distill_config)
     build_setup = staticmethod(distill_setup)
-    record_type: ClassVar[type[multi_stage.StagesRecord]] = StagesRecord
+    record_type: ClassVar[type[multi_stage.StagesRecord]] = DistillationStages
 
     @override
-    def stages(self) -> StagesRecord | None:
+    def stages(self) -> DistillationStages | None:
         settings = merge_settings(self.settings, self.overrides)
         named = (settings.get("distillation") or {}).get("stage") is not None
         if named or is_resolved(settings):
@@ -61,7 +61,7 @@ class DistillRun(MultiStageRun):
         recipe = requested_recipe(settings, offline=self.offline)
         if not recipe.stages:
             return None
-        return StagesRecord(
+        return DistillationStages(
             stages=list(recipe.stages),
             settings=settings,
             recipe=recipe,
@@ -69,21 +69,23 @@ class DistillRun(MultiStageRun):
         )
 
     @override
-    def stage_settings(self, path: Path | None, record: StagesRecord, number: int) -> ConfigDict:
+    def stage_settings(
+        self, path: Path | None, record: DistillationStages, number: int
+    ) -> ConfigDict:
         return stage_settings(path, record, number)
 
     @override
-    def stage_files(self, path: Path, record: StagesRecord, number: int) -> ConfigDict:
+    def stage_files(self, path: Path, record: DistillationStages, number: int) -> ConfigDict:
         return models_before(path, record, number)
 
     @override
-    def check_stages(self, record: StagesRecord, configs: list[RunConfig]) -> None:
+    def check_stages(self, record: DistillationStages, configs: list[RunConfig]) -> None:
         if record.recipe.targets is not None:
             assert isinstance(configs[0], DistillTaskConfig), "the recipe is for labelled data"
             require_generation(configs[0])
 
     @override
-    def check_resumed(self, path: Path, record: StagesRecord) -> None:
+    def check_resumed(self, path: Path, record: DistillationStages) -> None:
         recipe = requested_recipe(record.settings, offline=self.offline)
         recorded = checked_recipe(record.recipe, f"{path / STAGES}: ", recorded=True)
         if checked_recipe(recipe) != recorded:
@@ -105,7 +107,7 @@ class DistillRun(MultiStageRun):
         return super().continue_from(parent, reset_optimizer=reset_optimizer)
 
     @override
-    def before_stage(self, path: Path, record: StagesRecord, number: int) -> None:
+    def before_stage(self, path: Path, record: DistillationStages, number: int) -> None:
         """Extract the student or generate the targets of the recipe, in the main process."""
         extraction = record.recipe.extraction if is_extracted(record) and not number else None
         targets = record.recipe.targets
@@ -123,7 +125,7 @@ class DistillRun(MultiStageRun):
         self.dist.barrier()
 
 
-def stage_settings(path: Path | None, record: StagesRecord, number: int) -> ConfigDict:
+def stage_settings(path: Path | None, record: DistillationStages, number: int) -> ConfigDict:
     """Return the settings of a stage; before the run has a directory, ``path`` is ``None``."""
     name = record.stages[number]
     settings = record.settings
@@ -146,14 +148,14 @@ def stage_settings(path: Path | None, record: StagesRecord, number: int) -> Conf
     return deep_merge(settings, {"distillation": {"stage": name}})
 
 
-def is_extracted(record: StagesRecord) -> bool:
+def is_extracted(record: DistillationStages) -> bool:
     """Return whether the student is new static embeddings, which are extracted from the teacher."""
     if record.recipe.extraction is None:
         return False
     return student_name(record.settings.get(STUDENT))[0] == static_family().name
 
 
-def models_before(path: Path, record: StagesRecord, number: int) -> ConfigDict:
+def models_before(path: Path, record: DistillationStages, number: int) -> ConfigDict:
     """Return the settings of a stage with paths inside of the directory, which may have moved."""
     own: ConfigDict = {}
     if number and record.recipe.stages[record.stages[number]].begins_with != "student":

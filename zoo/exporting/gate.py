@@ -31,8 +31,8 @@ from zoo.exporting.quantization.search import DropError
 from zoo.exporting.quantization.variants import QUICK_BATCHES, QuantizationPlan
 from zoo.exporting.report import (
     Agreement,
-    Difference,
     ExportReport,
+    OutputDifference,
     ShapeCheck,
     TokenizerAgreement,
 )
@@ -120,7 +120,9 @@ def export_to(
                     report,
                     allowed=settings.allow_tokenizer_differences,
                 )
-            Reference.of(checkpoint, target, report, plan).compare(target, staging, report, plan)
+            TorchReference.of(checkpoint, target, report, plan).compare(
+                target, staging, report, plan
+            )
             report.validated = True
         target.add_variants(checkpoint, staging, report, settings)
         files = sorted(path for path in staging.rglob("*") if path.is_file())
@@ -143,7 +145,7 @@ def export_to(
     return report
 
 
-class Reference:
+class TorchReference:
     """What torch computes in float32, before the weights are freed."""
 
     def __init__(
@@ -171,7 +173,7 @@ class Reference:
         target: ExportTarget,
         report: ExportReport,
         plan: QuantizationPlan,
-    ) -> "Reference":
+    ) -> "TorchReference":
         """Run a model in torch on random tokens of all lengths, and on texts."""
         spec = checkpoint.onnx_spec
         samples = []
@@ -334,7 +336,7 @@ class Reference:
         mask = batch.inputs[MASK].astype(bool) if MASK in batch.inputs else None
         expected = self._named(batch.outputs, session.outputs, mask)
         axes = {**self.spec.outputs, EMBEDDING: ("batch", "size")}
-        outputs: dict[str, Difference] = {
+        outputs: dict[str, OutputDifference] = {
             name: difference(name, expected[name], actual[name], real, axes[name])
             for name in session.outputs
         }

@@ -16,7 +16,7 @@ def at_least_0(drop: float) -> float:
     return math.inf if math.isnan(drop) else max(0.0, drop)
 
 
-class Difference(JsonStruct):
+class OutputDifference(JsonStruct):
     """Difference between an output of a runtime and torch's, without padding."""
 
     max_abs: float  # largest absolute difference
@@ -32,7 +32,7 @@ class ShapeCheck(JsonStruct):
     batch: int  # number of rows
     tokens: int  # number of tokens per row, with padding
     padding: int  # number of padding tokens in the batch
-    outputs: dict[str, Difference]
+    outputs: dict[str, OutputDifference]
     past: int = 0  # number of tokens per row that were in the key-value cache
     texts: bool = False  # whether the rows are texts, and not random tokens
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from zoo.errors import VerificationError
-from zoo.exporting.report import Difference, ShapeCheck
+from zoo.exporting.report import OutputDifference, ShapeCheck
 from zoo.families.config import Config
 from zoo.families.onnx import OnnxSpec
 from zoo.families.random_inputs import axis_lengths, random_inputs
@@ -74,7 +74,7 @@ def compare(
 
 
 def shape_check(
-    lengths: Sequence[int], outputs: dict[str, Difference], past: int = 0
+    lengths: Sequence[int], outputs: dict[str, OutputDifference], past: int = 0
 ) -> ShapeCheck:
     """Return the comparison of a batch."""
     batch = len(lengths)
@@ -99,7 +99,7 @@ def difference(
     actual: NDArray[Any],
     lengths: Mapping[str, Sequence[int]],
     axes: Sequence[str | int],
-) -> Difference:
+) -> OutputDifference:
     """Compare one output, a few tokens at a time, because all in float64 take too much memory."""
     gaps = []
     sizes = []
@@ -121,7 +121,7 @@ def difference(
     max_abs = float(np.max(gaps))
     scale = float(np.max(sizes))
     aa, ab, bb = np.sum(products, axis=0)
-    return Difference(
+    return OutputDifference(
         max_abs=max_abs,
         max_rel=max_abs / scale if scale else max_abs,
         cosine=float(ab / np.sqrt(aa * bb)) if aa * bb else 1.0,

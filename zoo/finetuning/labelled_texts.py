@@ -21,7 +21,7 @@ from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.errors import UsageError
 from zoo.finetuning.labels import check_class_names, class_warnings, fit_classes, label_index
-from zoo.finetuning.task import Split, TaskContext, TaskData
+from zoo.finetuning.task import TaskContext, TaskData, TaskSplit
 from zoo.io.numbers import parse_int
 from zoo.overrides import override
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
@@ -222,6 +222,6 @@ class LabelledTexts(TaskData[Sample]):
 
     @override
     def warnings(
-        self, context: TaskContext, train: Split[Sample], evaluation: Split[Sample]
+        self, context: TaskContext, train: TaskSplit[Sample], evaluation: TaskSplit[Sample]
     ) -> list[str]:
         return self.label.warnings(context, train.samples, evaluation.samples)

@@ -14,7 +14,7 @@ from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
 from zoo.families.config import Config, Problem
 from zoo.finetuning.rows import TokenizedRows
-from zoo.finetuning.task import FineTuningTask, Split, TaskContext
+from zoo.finetuning.task import FineTuningTask, TaskContext, TaskSplit
 from zoo.objectives.base import (
     Batch,
     Example,
@@ -220,19 +220,19 @@ class FineTuning(TrainingObjective):
         """Return the samples that have a target; ``problems`` collects the others."""
         return self.task.data.usable(self.context, samples, problems)
 
-    def set_train(self, samples: Sequence[Any]) -> Split[Any]:
+    def set_train(self, samples: Sequence[Any]) -> TaskSplit[Any]:
         """Tokenize the training data, which class weights and evaluations may depend on."""
         rows = self.task.inputs.training_rows(self.context, samples)
         if self.task.loss is not None:
             self.context = replace(self.context, fitted=self.task.loss.fit(self.context, rows))
-        split = Split(samples, self._counted(rows))
+        split = TaskSplit(samples, self._counted(rows))
         self.context = replace(self.context, train=split)
         return split
 
-    def set_evaluation(self, samples: Sequence[Any]) -> Split[Any]:
+    def set_evaluation(self, samples: Sequence[Any]) -> TaskSplit[Any]:
         """Tokenize the evaluation data; the training data has to be set."""
         rows = self._counted(self.task.inputs.rows(self.context, samples))
-        split = Split(samples, rows)
+        split = TaskSplit(samples, rows)
         self.context = replace(self.context, evaluation=split)
         return split
 

@@ -23,7 +23,7 @@ from zoo.finetuning.callbacks import EarlyStopping, LoadBestModel, RecordMistake
 from zoo.finetuning.model import ModelSetup, Resumed
 from zoo.finetuning.objective import FineTuning
 from zoo.finetuning.rows import TokenizedRows
-from zoo.finetuning.task import FineTuningTask, Split, TaskData
+from zoo.finetuning.task import FineTuningTask, TaskData, TaskSplit
 from zoo.finetuning.weights import freeze_lowest, load_backbone, new_modules
 from zoo.io.digests.files import FileDigest, hash_file
 from zoo.nn.encoder import Encoder, supports_packed_rows
@@ -45,7 +45,7 @@ from zoo.training.state.run_manifest import RunManifest
 
 LOG = logging.getLogger("zoo")
 Reviews = tuple[DataReview, DataReview]  # The training data's and the evaluation data's.
-Splits = tuple[Split[Any], Split[Any]]
+Splits = tuple[TaskSplit[Any], TaskSplit[Any]]
 # The micro-batches of models without packed rows: small ones, sorted by length, need less padding.
 CPU_MICRO_BATCH_SIZE = 8
 DOC_STRIDE = "doc_stride"  # option of tasks that read long texts in windows
@@ -352,7 +352,7 @@ def tokenize_splits(
     train: Sequence[Any],
     evaluation: Sequence[Any],
     problems: SplitProblems,
-) -> tuple[Split[Any], Split[Any]]:
+) -> tuple[TaskSplit[Any], TaskSplit[Any]]:
     """Tokenize both splits; samples without tokens are refused, or skipped."""
     train_split = _tokenize(objective.set_train, train, problems, problems.train)
     eval_split = _tokenize(objective.set_evaluation, evaluation, problems, problems.evaluation)
@@ -360,11 +360,11 @@ def tokenize_splits(
 
 
 def _tokenize(
-    tokenize: Callable[[Sequence[Any]], Split[Any]],
+    tokenize: Callable[[Sequence[Any]], TaskSplit[Any]],
     samples: Sequence[Any],
     problems: SplitProblems,
     split_problems: RowProblems,
-) -> Split[Any]:
+) -> TaskSplit[Any]:
     try:
         return tokenize(samples)
     except InvalidRows as error:

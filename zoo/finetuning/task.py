@@ -54,7 +54,7 @@ SampleT = TypeVar("SampleT", bound=LocatedSample)
 
 
 @dataclass(frozen=True)
-class Split(Generic[SampleT]):
+class TaskSplit(Generic[SampleT]):
     """The training or the evaluation data of a run.
 
     Attributes:
@@ -102,8 +102,8 @@ class TaskContext:
     labels: tuple[str, ...] = ()
     fitted: Any = None
     generation: Mapping[str, Any] = field(default_factory=dict)
-    train: Split[Any] | None = None
-    evaluation: Split[Any] | None = None
+    train: TaskSplit[Any] | None = None
+    evaluation: TaskSplit[Any] | None = None
     checkpoint: "Checkpoint | None" = None
     teacher_modules: Any = None
     compute_dtype: str = "float32"
@@ -245,7 +245,7 @@ class TaskData(ABC, Generic[SampleT]):
         return list(problems.valid(samples, lambda sample: self.target(context, sample)))
 
     def warnings(
-        self, context: TaskContext, train: Split[SampleT], evaluation: Split[SampleT]
+        self, context: TaskContext, train: TaskSplit[SampleT], evaluation: TaskSplit[SampleT]
     ) -> list[str]:
         """Return what users should know about the data; by default nothing."""
         return []

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from zoo.inference.generation.decoder import Decoder, SequenceGenerator
+    from zoo.inference.generation.decoder import SequenceGenerator, SessionDecoder
 
     Arrays = Mapping[str, NDArray[np.generic[Any]]]
     Floats = NDArray[np.floating[Any]]
@@ -94,14 +94,14 @@ class Session(ABC):
         raise no_layers(self.backend)
 
     @abstractmethod
-    def decoder(self) -> "Decoder":
+    def decoder(self) -> "SessionDecoder":
         """Return the interface for text generation.
 
         Raises:
             UsageError: the head does not generate text, or the graph has no key-value cache.
         """
 
-    def generator(self) -> "Decoder | SequenceGenerator":
+    def generator(self) -> "SessionDecoder | SequenceGenerator":
         """Return what generates text: the decoder, or the search of a runtime.
 
         Raises:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from zoo.errors import NonFiniteError, UsageError
-from zoo.inference.processing.batching import MAX_BATCH_TOKENS, Batch, collate, plan_batches
+from zoo.inference.processing.batching import MAX_BATCH_TOKENS, EncodedBatch, collate, plan_batches
 from zoo.inference.processing.records import RecordKeys, TextExample
 from zoo.inference.processing.table_records import InputColumns
 from zoo.inference.task_checks import max_length, require_finite, require_head, token_limits
@@ -371,7 +371,7 @@ class BatchTask(Task):
         return [item]
 
     @abstractmethod
-    def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
+    def compute(self, items: list[EncodedExample], batch: EncodedBatch) -> list[dict[str, Any]]:
         """Run one batch.
 
         Args:
@@ -410,7 +410,7 @@ class BatchTask(Task):
             yield item, self.merge(item, [results.pop(start + k) for k in range(count)])
             start += count
 
-    def output(self, name: str, items: list[EncodedExample], batch: Batch) -> "Floats":
+    def output(self, name: str, items: list[EncodedExample], batch: EncodedBatch) -> "Floats":
         """Return one output of the session after checking that it is finite."""
         values: Any = self.session.run(batch.inputs, (name,))[name]
         require_finite(values, batch.mask, [item.record for item in items])

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
 from zoo.families.config import Problem
-from zoo.inference.processing.batching import Batch
+from zoo.inference.processing.batching import EncodedBatch
 from zoo.inference.task import EncodedExample
 from zoo.inference.text_results import (
     ClassResults,
@@ -110,7 +110,7 @@ class TextScores(WindowedTask):
         return [item, item._replace(encoded=self.encode([(pair, text)])[0])]
 
     @override
-    def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
+    def compute(self, items: list[EncodedExample], batch: EncodedBatch) -> list[dict[str, Any]]:
         return [{"logits": row} for row in self.output("logits", items, batch)]
 
     @override

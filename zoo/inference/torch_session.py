@@ -23,7 +23,7 @@ from zoo.nn.kernels.onednn_linear import is_faster, use_onednn
 from zoo.overrides import override
 
 if TYPE_CHECKING:
-    from zoo.inference.generation.decoder import Decoder
+    from zoo.inference.generation.decoder import SessionDecoder
     from zoo.inference.session import Arrays, Floats
 
 __all__ = ["TorchSession", "load_model"]
@@ -100,10 +100,10 @@ class TorchSession(Session):
         return [to_numpy(state) for state in states]
 
     @override
-    def decoder(self) -> "Decoder":
-        from zoo.inference.generation.decoder import Decoder
+    def decoder(self) -> "SessionDecoder":
+        from zoo.inference.generation.decoder import SessionDecoder
 
-        if not isinstance(self.model, Decoder):
+        if not isinstance(self.model, SessionDecoder):
             raise UsageError("the model does not generate text", "convert it with another head")
         return self.model
 

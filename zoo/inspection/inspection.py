@@ -36,7 +36,7 @@ SIGNS = str.maketrans("ĠĊčĉ▁", f"{SPACE}↵↵⇥{SPACE}")
 
 
 @dataclass(frozen=True)
-class Predictions:
+class LayerPredictions:
     """What each layer predicts at each position, by the head of the model (the logit lens).
 
     The predictions of the last layer are the outputs of the model.
@@ -67,7 +67,7 @@ class StackView:
     layers: list[str]  # names of the hidden states: ``embeddings``, ``layer 1``, ...
     hidden: list[Floats]  # (tokens, hidden) each
     attention: list[AttentionMaps] = field(default_factory=list)
-    predictions: list[Predictions] = field(default_factory=list)
+    predictions: list[LayerPredictions] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -347,7 +347,7 @@ class Inspector:
 
     def _predictions(
         self, captured: Captured, module: nn.Module, outputs: dict[str, Tensor]
-    ) -> list[Predictions]:
+    ) -> list[LayerPredictions]:
         """Return what each layer predicts, if the model has a head over tokens."""
         states = [captured.hidden[k] for k in sorted(captured.hidden)]
         if "forward_logits" in outputs:
@@ -371,7 +371,7 @@ class Inspector:
 
     def _predictions_of_directions(
         self, states: list[Tensor], outputs: dict[str, Tensor]
-    ) -> list[Predictions]:
+    ) -> list[LayerPredictions]:
         """Return what the layers of a language model for each direction predict.
 
         The first half of a state belongs to the forward model, the second half to the backward one.
@@ -384,7 +384,7 @@ class Inspector:
             predictions.append(self._predict_tokens(name, logits))
         return predictions
 
-    def _predict_tokens(self, name: str, logits: list[Tensor]) -> Predictions:
+    def _predict_tokens(self, name: str, logits: list[Tensor]) -> LayerPredictions:
         """Return the best predictions of each layer for logits, (1, tokens, vocabulary) each."""
         tokens = []
         probabilities = []
@@ -395,7 +395,7 @@ class Inspector:
             for numbers in best.indices.tolist():
                 layer_tokens.append([self._token(number) for number in numbers])
             tokens.append(layer_tokens)
-        return Predictions(name, list(range(len(logits))), tokens, np.stack(probabilities))
+        return LayerPredictions(name, list(range(len(logits))), tokens, np.stack(probabilities))
 
     def _token(self, number: int) -> str:
         try:
@@ -503,11 +503,11 @@ def _attention(captured: Captured, layers: dict[str, list[int]]) -> list[Attenti
     return maps
 
 
-def _predict_replaced(logits: list[Tensor]) -> Predictions:
+def _predict_replaced(logits: list[Tensor]) -> LayerPredictions:
     """Return the probability that a token was replaced, for logits of each layer, (1, tokens)."""
     layers = [to_numpy(layer[0].double().sigmoid()) for layer in logits]
     probabilities = np.stack(layers)
     words = []
     for row in probabilities:
         words.append([["replaced"]] * len(row))
-    return Predictions("replaced", list(range(len(logits))), words, probabilities[..., None])
+    return LayerPredictions("replaced", list(range(len(logits))), words, probabilities[..., None])

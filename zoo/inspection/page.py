@@ -8,8 +8,8 @@ import numpy as np
 from zoo.inspection.inspection import (
     AttentionMaps,
     Floats,
+    LayerPredictions,
     Look,
-    Predictions,
     StackView,
     TextView,
     cosines,
@@ -107,7 +107,7 @@ def _attention(maps: AttentionMaps) -> dict[str, Any]:
     }
 
 
-def _predictions(predictions: Predictions) -> dict[str, Any]:
+def _predictions(predictions: LayerPredictions) -> dict[str, Any]:
     tokens = []
     for layer in predictions.tokens:
         tokens.append([list(map(readable, best)) for best in layer])

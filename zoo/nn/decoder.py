@@ -140,7 +140,7 @@ class CausalBackbone(Encoder):
 
 
 class CausalLM(GenerationMixin, CausalBackbone):
-    """A causal language model, and a ``zoo.inference.generation.decoder.Decoder``.
+    """A causal language model, and a ``zoo.inference.generation.decoder.SessionDecoder``.
 
     Prompts of different lengths are padded on the left.
     """

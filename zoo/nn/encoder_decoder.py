@@ -392,7 +392,7 @@ class EncoderDecoder(Encoder):
 
 
 class Seq2SeqLM(Seq2SeqGenerationMixin, EncoderDecoder):
-    """A sequence-to-sequence language model, and a ``zoo.inference.generation.decoder.Decoder``."""
+    """A sequence-to-sequence language model, which is a ``SessionDecoder``."""
 
     # added to the logits, (1, vocabulary), and not trained; ``None`` for none
     logits_bias: Tensor | None

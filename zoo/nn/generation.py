@@ -56,7 +56,7 @@ class DecodeState:
 
 
 class GenerationMixin(LMHeadMixin, ABC):
-    """A language model that generates, and so a ``zoo.inference.generation.decoder.Decoder``."""
+    """A language model that generates, which is a ``SessionDecoder``."""
 
     state_type: ClassVar[type[DecodeState]] = DecodeState  # class of the state between two steps
 

@@ -30,7 +30,7 @@ MAX_SPAN = 20
 POSITION_SIZE = 200
 
 
-class SpanOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SpanBoundaryOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of masking, with spans as the default strategy."""
 
     mask_strategy: MaskStrategy = "spans"
@@ -90,7 +90,7 @@ class SpanBoundary(MaskedLanguageModelling):
     """Predicts masked tokens from their own hidden states and from the boundaries of their span."""
 
     name: ClassVar[str] = "masked-lm+span-boundary"
-    options_type: ClassVar[type[Options]] = SpanOptions
+    options_type: ClassVar[type[Options]] = SpanBoundaryOptions
 
     @property
     @override

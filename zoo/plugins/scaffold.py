@@ -13,7 +13,7 @@ from zoo.plugins.registry import family_of_model_type
 
 
 @dataclass(frozen=True)
-class Kind:
+class TemplateKind:
     """Parts of the shared files that differ between templates."""
 
     description: str
@@ -35,19 +35,19 @@ class Kind:
 
 
 _ENCODER = ("zoo.families.encoder:WordPieceFamily", "encoder_heads", "masked-lm")
-KINDS: Mapping[str, Kind] = {
-    "encoder": Kind("a text encoder", *_ENCODER, 109_512_762),
-    "decoder": Kind(
+KINDS: Mapping[str, TemplateKind] = {
+    "encoder": TemplateKind("a text encoder", *_ENCODER, 109_512_762),
+    "decoder": TemplateKind(
         "a decoder", "zoo.families.causal:CausalFamily", "causal_heads", "causal-lm", 123_653_376
     ),
-    "encoder-decoder": Kind(
+    "encoder-decoder": TemplateKind(
         "an encoder-decoder",
         "zoo.families.seq2seq:Seq2SeqFamily",
         "seq2seq_heads",
         "seq2seq-lm",
         224_758_144,
     ),
-    "recurrent": Kind("a recurrent text encoder", *_ENCODER, 22_226_234),
+    "recurrent": TemplateKind("a recurrent text encoder", *_ENCODER, 22_226_234),
 }
 MODULES = ("__init__.py", "config.py", "model.py", "recipe.py", "registry.yaml", "weights.py")
 # what a project has in place of a family -> modules of its package

@@ -28,7 +28,7 @@ class Form(NamedTuple):
         return not any(c.isalnum() for c in self.text.decode("utf-8", "replace"))
 
 
-class Vocabulary:
+class SpelledVocabulary:
     """The tokens of a tokenizer, and what they spell."""
 
     def __init__(self, tokenizer: ExistingTokenizer) -> None:
@@ -175,7 +175,9 @@ class RowPlan:
         return {"kept": len(self.kept), "composed": len(self.composed), "new": len(self.new)}
 
 
-def plan_rows(old: Vocabulary, new: Vocabulary, *, compose: bool, keep: bool = True) -> RowPlan:
+def plan_rows(
+    old: SpelledVocabulary, new: SpelledVocabulary, *, compose: bool, keep: bool = True
+) -> RowPlan:
     """Return where the rows of a new vocabulary come from.
 
     Tokens are compared by their text, never by their ids: by what they spell and whether a word
@@ -215,7 +217,9 @@ def plan_rows(old: Vocabulary, new: Vocabulary, *, compose: bool, keep: bool = T
     return RowPlan(new.size, kept_rows, composed_rows, tuple(random_rows))
 
 
-def _find_token(old: Vocabulary, new: Vocabulary, token: str, role: str | None) -> int | None:
+def _find_token(
+    old: SpelledVocabulary, new: SpelledVocabulary, token: str, role: str | None
+) -> int | None:
     """Return the id of a token in the old vocabulary; a special token has the same role."""
     if role is not None:
         return old.roles.get(role, old.ids.get(token))

@@ -34,7 +34,7 @@ from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.progress import progress
 from zoo.io.tensors.formats import STORAGE, TensorInfo, TensorReader, TensorToWrite
-from zoo.retokenization.match import RowPlan, Vocabulary, plan_rows
+from zoo.retokenization.match import RowPlan, SpelledVocabulary, plan_rows
 from zoo.retokenization.rows import new_values
 from zoo.sentence_models.module_weights import module_weight_files
 from zoo.version import __version__
@@ -93,8 +93,8 @@ def retokenize(
     info = checkpoint.model.tokenizer
     if info is None:
         raise UsageError(f"{checkpoint.name} has no tokenizer", "convert it with one: --tokenizer")
-    old = Vocabulary(ExistingTokenizer((checkpoint.path / TOKENIZER).read_bytes(), info))
-    new = Vocabulary(tokenizer)
+    old = SpelledVocabulary(ExistingTokenizer((checkpoint.path / TOKENIZER).read_bytes(), info))
+    new = SpelledVocabulary(tokenizer)
     plan = plan_rows(old, new, compose=method == "mean", keep=keep)
     config = new_config(checkpoint, old, new, plan)
     axes = vocabulary_tensors(checkpoint.family, checkpoint.config, checkpoint.head_name)
@@ -113,7 +113,9 @@ def retokenize(
     return Retokenized(path, plan, tuple(axes), old.size, examples)
 
 
-def new_config(checkpoint: Checkpoint, old: Vocabulary, new: Vocabulary, plan: RowPlan) -> Any:
+def new_config(
+    checkpoint: Checkpoint, old: SpelledVocabulary, new: SpelledVocabulary, plan: RowPlan
+) -> Any:
     """Return the configuration with the size of the new vocabulary, and its special tokens."""
     config = checkpoint.config
     changes: dict[str, Any] = {"vocab_size": plan.size}
@@ -139,7 +141,9 @@ def new_config(checkpoint: Checkpoint, old: Vocabulary, new: Vocabulary, plan: R
     return msgspec.structs.replace(config, **changes)
 
 
-def _number_by_other_role(old_number: int, old: Vocabulary, new: Vocabulary) -> int | None:
+def _number_by_other_role(
+    old_number: int, old: SpelledVocabulary, new: SpelledVocabulary
+) -> int | None:
     """Return the new id of a role that an old token has in the tokenizers, or ``None``."""
     for role, number in old.roles.items():
         if number == old_number and role in new.roles:
@@ -234,7 +238,7 @@ def require_same_outputs(
     old: Checkpoint,
     new: Checkpoint,
     plan: RowPlan,
-    vocabularies: tuple[Vocabulary, Vocabulary],
+    vocabularies: tuple[SpelledVocabulary, SpelledVocabulary],
 ) -> None:
     """Check that both models compute the same for tokens that both have."""
     import torch
@@ -272,7 +276,7 @@ def _compute_outputs(
     checkpoint: Checkpoint,
     drawn_inputs: "Mapping[str, Tensor]",
     ids: "Tensor",
-    vocabulary: Vocabulary,
+    vocabulary: SpelledVocabulary,
 ) -> "Mapping[str, Tensor]":
     """Return the outputs of a model whose tokens are among some ids."""
     import torch

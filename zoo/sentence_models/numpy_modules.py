@@ -38,7 +38,7 @@ LAYER_NORM_EPS = 1e-5
 
 
 @dataclass
-class Features:
+class ModuleFeatures:
     """What modules read and set."""
 
     # ``token_embeddings``, (texts, tokens, width), and ``sentence_embedding``, (texts, width)
@@ -52,8 +52,8 @@ class Features:
 
 
 def run_modules(
-    features: Features, pooling: Pooling, weights: "ModuleWeights | None" = None
-) -> Features:
+    features: ModuleFeatures, pooling: Pooling, weights: "ModuleWeights | None" = None
+) -> ModuleFeatures:
     """Run the modules after the backbone; changes ``features`` and returns them."""
     for number, module in enumerate(pooling.steps, 1):
         tensors = (weights or {}).get(module_folder(number, module), {})
@@ -98,7 +98,7 @@ def pool(
         weights: the weights of the modules that have any.
         prompt_tokens: the number of tokens of the prompt.
     """
-    features = Features({TOKENS: hidden}, mask, prompt_tokens=prompt_tokens)
+    features = ModuleFeatures({TOKENS: hidden}, mask, prompt_tokens=prompt_tokens)
     vectors = run_modules(features, pooling, weights).values[SENTENCE_VECTOR]
     if pooling.max_active_dims is not None:
         vectors = largest(vectors, pooling.max_active_dims)
@@ -216,7 +216,7 @@ def _layer_norm(vectors: "Floats", tensors: "Mapping[str, NDArray[Any]]") -> "Fl
     return result
 
 
-def _mask_skipped(module: MaskModule, features: Features) -> "Mask":
+def _mask_skipped(module: MaskModule, features: ModuleFeatures) -> "Mask":
     """Return the mask of the tokens that late interaction compares."""
     import numpy as np
 

@@ -51,8 +51,8 @@ POOLINGS = {"mean": 1, "cls": 2, "lasttoken": 3}  # by their numbers
 RANK = 4  # the scores of a classifier
 
 
-class Kind(IntEnum):
-    """Kind of a token."""
+class TokenKind(IntEnum):
+    """TokenKind of a token."""
 
     NORMAL = 1
     UNKNOWN = 2
@@ -121,7 +121,7 @@ class _Vocabulary:
         tokens = list_of(metadata.get(f"{PREFIX}tokens"), (str,), location)
         if tokens is None:
             raise VerificationError(f"{location}: {PREFIX}tokens is not a list of tokens")
-        usual = [int(Kind.NORMAL)] * len(tokens)
+        usual = [int(TokenKind.NORMAL)] * len(tokens)
         kinds = list_of(metadata.get(f"{PREFIX}token_type", usual), (int,), location)
         if kinds is None or len(kinds) != len(tokens):
             raise VerificationError(
@@ -165,10 +165,10 @@ class _Vocabulary:
             str(number): {
                 "content": self.tokens[number],
                 **dict.fromkeys(FLAGS, False),
-                "special": kind == Kind.CONTROL,
+                "special": kind == TokenKind.CONTROL,
             }
             for number, kind in enumerate(self.kinds)
-            if kind in (Kind.CONTROL, Kind.USER_DEFINED) and number not in ids.values()
+            if kind in (TokenKind.CONTROL, TokenKind.USER_DEFINED) and number not in ids.values()
         }
         return {
             **{f"{role}_token": self.tokens[number] for role, number in ids.items()},
@@ -182,13 +182,13 @@ def _wordpiece(header: _Vocabulary, config: dict[str, Any]) -> dict[str, bytes]:
     lines = []
     cased = False
     for text, kind in zip(header.tokens, header.kinds, strict=True):
-        is_special = kind not in (Kind.NORMAL, Kind.UNUSED) or text in special
+        is_special = kind not in (TokenKind.NORMAL, TokenKind.UNUSED) or text in special
         if is_special or (text.startswith("[") and text.endswith("]")):
             lines.append(text)
             continue
         word = text.removeprefix(SPACE)
         lines.append(word if word != text else f"##{word}")
-        cased = cased or (kind == Kind.NORMAL and re.search("[A-Z]", word) is not None)
+        cased = cased or (kind == TokenKind.NORMAL and re.search("[A-Z]", word) is not None)
     for number, text in enumerate(lines):
         if not text or text.split() != [text]:
             raise VerificationError(
@@ -210,9 +210,9 @@ def _byte_level(header: _Vocabulary, config: dict[str, Any]) -> dict[str, bytes]
     vocabulary = {
         text: number
         for number, (text, kind) in enumerate(zip(header.tokens, header.kinds, strict=True))
-        if kind != Kind.UNUSED
+        if kind != TokenKind.UNUSED
     }
-    if len(vocabulary) < len(header.tokens) - header.kinds.count(Kind.UNUSED):
+    if len(vocabulary) < len(header.tokens) - header.kinds.count(TokenKind.UNUSED):
         raise VerificationError(f"{header.location}: two of its tokens are the same text")
     config["add_prefix_space"] = header.flag("add_space_prefix", False)
     config["add_bos_token"] = header.flag("add_bos_token", False)
@@ -232,15 +232,15 @@ def _unigram(header: _Vocabulary, config: dict[str, Any]) -> dict[str, bytes]:
     if scores is None or len(scores) != count or not all(map(math.isfinite, scores)):
         raise VerificationError(f"{origin}: {PREFIX}scores is not a list of {count} numbers")
     unknown = header.role("unk")
-    if unknown is None and Kind.UNKNOWN in header.kinds:
-        unknown = header.kinds.index(Kind.UNKNOWN)
+    if unknown is None and TokenKind.UNKNOWN in header.kinds:
+        unknown = header.kinds.index(TokenKind.UNKNOWN)
     if unknown is None:
         raise VerificationError(f"{origin} names no unknown token, which its tokenizer needs")
     pieces = [
         Piece(text, float(score), kind)
         for text, score, kind in zip(header.tokens, scores, header.kinds, strict=True)
     ]
-    while pieces and pieces[-1].kind == Kind.UNUSED:
+    while pieces and pieces[-1].kind == TokenKind.UNUSED:
         pieces.pop()
     for number, piece in enumerate(pieces):
         length = len(piece.text.encode())

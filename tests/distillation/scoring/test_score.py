@@ -1,4 +1,4 @@
-"""Scores against numbers computed by hand from the logits of both models."""
+"""ScoresRecord against numbers computed by hand from the logits of both models."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ from zoo.errors import VerificationError
 from zoo.inference.load_model import load_model
 from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext
-from zoo.training.logging.scores import SCORES, Scores, read_scores, retained
+from zoo.training.logging.scores import SCORES, ScoresRecord, read_scores, retained
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def run(teacher: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def scores(run: Path) -> Scores:
+def scores(run: Path) -> ScoresRecord:
     return score_run(run, device="cpu", backends=["cpu"])
 
 
@@ -62,7 +62,7 @@ def logits_and_labels(run: Path, teacher: Path) -> tuple[Any, Any, Any]:
 
 
 def test_scores_of_text_are_those_of_both_models_logits(
-    run: Path, teacher: Path, scores: Scores
+    run: Path, teacher: Path, scores: ScoresRecord
 ) -> None:
     from scipy.special import log_softmax
 
@@ -86,7 +86,7 @@ def test_scores_of_text_are_those_of_both_models_logits(
     assert first.agreement is None
 
 
-def test_sizes_and_speed(run: Path, teacher: Path, scores: Scores) -> None:
+def test_sizes_and_speed(run: Path, teacher: Path, scores: ScoresRecord) -> None:
     for score, path in ((scores.teachers[0], teacher), (scores.student, run / "model")):
         assert score.bytes == (path / "model.safetensors").stat().st_size
         assert 0 < 4 * score.parameters < score.bytes
@@ -95,7 +95,7 @@ def test_sizes_and_speed(run: Path, teacher: Path, scores: Scores) -> None:
         assert 0 < speed.latency < 60 and speed.tokens_per_second > 1
 
 
-def test_the_manifest_has_the_scores_and_is_intact(run: Path, scores: Scores) -> None:
+def test_the_manifest_has_the_scores_and_is_intact(run: Path, scores: ScoresRecord) -> None:
     check_digests(run / "model")
     training = load_checkpoint(run / "model").manifest.training
     assert training is not None
@@ -105,12 +105,12 @@ def test_the_manifest_has_the_scores_and_is_intact(run: Path, scores: Scores) ->
     assert "Loss against latency" in page.text
 
 
-def test_scores_are_measured_once(run: Path, scores: Scores) -> None:
+def test_scores_are_measured_once(run: Path, scores: ScoresRecord) -> None:
     again = score_run(run, device="cpu", backends=["cpu"])
     assert again == scores == read_scores(run)  # also the measured times
 
 
-def test_a_model_that_changed_is_scored_again(run: Path, scores: Scores) -> None:
+def test_a_model_that_changed_is_scored_again(run: Path, scores: ScoresRecord) -> None:
     file = run / "scores.json"
     changed = json.loads(file.read_text())
     changed["student"]["files"] = {"model.safetensors": "0" * 64}
@@ -153,7 +153,7 @@ def test_a_student_without_a_trained_head_has_no_quality(teacher: Path, tmp_path
         require_retention(scores, 0.1)
 
 
-def test_a_retention_that_is_no_number_is_a_miss(scores: Scores) -> None:
+def test_a_retention_that_is_no_number_is_a_miss(scores: ScoresRecord) -> None:
     require_retention(scores, 0.01)
     with pytest.raises(VerificationError, match="less than nan%"):
         require_retention(scores, float("nan"))

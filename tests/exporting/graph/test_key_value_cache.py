@@ -31,7 +31,7 @@ from zoo.families.random_inputs import random_inputs
 from zoo.inference import load_session
 from zoo.inference.bench import measure
 from zoo.inference.generation.config import GenerationConfig
-from zoo.inference.generation.decoder import Decoder, pad
+from zoo.inference.generation.decoder import SessionDecoder, pad
 from zoo.inference.generation.generate import generate, stream
 from zoo.inference.ort import decoder, runtime
 from zoo.nn.decoder import CausalLM, causal_mask
@@ -82,7 +82,7 @@ def written() -> Callable[[str], Exported]:
     return export
 
 
-def decoders(pair: Exported) -> tuple[Decoder, Decoder]:
+def decoders(pair: Exported) -> tuple[SessionDecoder, SessionDecoder]:
     return load_session(pair[0], "cpu").decoder(), load_session(pair[1]).decoder()
 
 

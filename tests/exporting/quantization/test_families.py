@@ -22,7 +22,7 @@ from zoo.exporting.quantization.variants import QuantizationPlan
 from zoo.families.random_inputs import axis_lengths, random_inputs
 from zoo.inference import Session, load_session
 from zoo.inference.generation.config import GenerationConfig
-from zoo.inference.generation.decoder import Decoder
+from zoo.inference.generation.decoder import SessionDecoder
 from zoo.inference.generation.generate import generate
 from zoo.plugins import get_family
 
@@ -101,7 +101,7 @@ def operators(graph: onnx.GraphProto) -> Iterator[str]:
                 yield from operators(attribute.g)
 
 
-def logits_of(decoder: Decoder, inputs: Mapping[str, Tensor], tokens: Tensor) -> Tensor:
+def logits_of(decoder: SessionDecoder, inputs: Mapping[str, Tensor], tokens: Tensor) -> Tensor:
     """Return the logits (rows, tokens, vocabulary) of given tokens, each step with the cache."""
     logits, state = decoder.prefill(inputs, tokens.shape[1])
     steps = [decoder.step(step, state) for step in tokens[:, :-1].T]

@@ -12,7 +12,7 @@ from torch import Tensor
 from tests.inference.generation.conftest import prompts
 from zoo.conformance.hf_reference import reference_model
 from zoo.inference.generation.config import GenerationConfig
-from zoo.inference.generation.decoder import Decoder, pad
+from zoo.inference.generation.decoder import SessionDecoder, pad
 from zoo.inference.generation.generate import generate, stream
 from zoo_t5 import T5
 from zoo_t5.config import T5Config
@@ -176,4 +176,4 @@ def test_beams_share_what_is_kept_of_their_source() -> None:
 def test_heads_that_write_say_so() -> None:
     for head in FAMILY.heads():
         model = FAMILY.model(SMALL, head)
-        assert isinstance(model, Decoder) == (head == "seq2seq-lm"), head
+        assert isinstance(model, SessionDecoder) == (head == "seq2seq-lm"), head

@@ -12,7 +12,7 @@ from torch import Tensor
 from tests.inference.generation.conftest import SIZES, MakePair, prompts
 from zoo.errors import UsageError, VerificationError
 from zoo.inference.generation.config import GenerationConfig
-from zoo.inference.generation.decoder import Decoder, pad
+from zoo.inference.generation.decoder import SessionDecoder, pad
 from zoo.inference.generation.generate import generate, stream
 
 PAD = 0
@@ -217,8 +217,8 @@ def test_a_model_that_generates_says_so(pair: MakePair) -> None:
     from zoo_gpt import Gpt
 
     model, _ = pair()
-    assert isinstance(model, Decoder)
-    assert not isinstance(Gpt().model(Gpt().sizes()["tiny"], "none"), Decoder)
+    assert isinstance(model, SessionDecoder)
+    assert not isinstance(Gpt().model(Gpt().sizes()["tiny"], "none"), SessionDecoder)
 
 
 @pytest.mark.parametrize(

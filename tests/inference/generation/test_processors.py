@@ -26,7 +26,7 @@ from zoo.inference.generation.config import GenerationConfig, generation_config,
 from zoo.inference.generation.decoder import pad
 from zoo.inference.generation.generate import generate
 from zoo.inference.generation.processors import sampling
-from zoo.inference.generation.processors.base import Rule, Step
+from zoo.inference.generation.processors.base import GenerationRule, Step
 from zoo.inference.torch_session import TorchSession
 from zoo.nn.logits_processor import LogitsProcessor
 from zoo_gpt import Gpt
@@ -242,7 +242,7 @@ def test_a_processor_of_a_plugin_and_one_of_the_reference(search: str) -> None:
     assert [token for text in texts for token in text if token % 2 == 0] == []
 
 
-WARPERS: list[tuple[Rule, Any]] = [
+WARPERS: list[tuple[GenerationRule, Any]] = [
     (sampling.Temperature(0.7), logits_process.TemperatureLogitsWarper(0.7)),
     (sampling.TopH(0.4), logits_process.TopHLogitsWarper(0.4)),
     (sampling.TopK(5), logits_process.TopKLogitsWarper(5)),
@@ -261,7 +261,7 @@ WARPERS: list[tuple[Rule, Any]] = [
 
 
 @pytest.mark.parametrize(("rule", "theirs"), WARPERS)
-def test_sampling_draws_from_the_tokens_of_the_reference(rule: Rule, theirs: Any) -> None:
+def test_sampling_draws_from_the_tokens_of_the_reference(rule: GenerationRule, theirs: Any) -> None:
     generator = torch.Generator().manual_seed(2)
     scores = torch.empty(40, 50, dtype=torch.float64).normal_(0, 2, generator=generator)
     scores[::3, 10:20] = float("-inf")  # which an earlier rule excluded

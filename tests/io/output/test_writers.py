@@ -59,7 +59,7 @@ LISTED = {
     "zoo/exporting/layout.py:write_hub_files": STAGED,
     "zoo/exporting/targets/onnx/variants.py:_remove_graphs": STAGED,
     "zoo/exporting/targets/onnx/write.py:write_quantized_graphs": STAGED,
-    "zoo/exporting/gate.py:Reference._keep": STAGED,
+    "zoo/exporting/gate.py:TorchReference._keep": STAGED,
     "zoo/exporting/targets/ctranslate2/write.py:write_model": STAGED,
     "zoo/exporting/targets/openvino/write.py:IrMixture.write": STAGED,
     "zoo/exporting/targets/openvino/write.py:write_ir": STAGED,

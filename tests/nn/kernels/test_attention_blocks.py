@@ -13,7 +13,7 @@ from zoo.nn.capture import capture
 from zoo.nn.kernels import attention_blocks as blocks
 from zoo.nn.kernels.attention import attend, attend_by_products
 from zoo.nn.kernels.attention_blocks import (
-    Block,
+    ScoreBlock,
     attend_in_blocks,
     can_use_blocks,
     document_blocks,
@@ -94,10 +94,10 @@ def test_blocks_cover_each_head_of_each_row_once(
 def test_blocks_of_documents_hold_whole_documents() -> None:
     q, k, _ = operands()
     assert document_blocks(q, k, of_lengths(3, 4, 7, 7)) == [
-        Block(0, _heads(3), slice(0, 3), slice(0, 3)),
-        Block(0, _heads(4), slice(3, 7), slice(3, 7)),
-        Block(1, _heads(7), slice(0, 7), slice(0, 7)),
-        Block(2, _heads(7), slice(0, 7), slice(0, 7)),
+        ScoreBlock(0, _heads(3), slice(0, 3), slice(0, 3)),
+        ScoreBlock(0, _heads(4), slice(3, 7), slice(3, 7)),
+        ScoreBlock(1, _heads(7), slice(0, 7), slice(0, 7)),
+        ScoreBlock(2, _heads(7), slice(0, 7), slice(0, 7)),
     ]
 
 

@@ -18,7 +18,7 @@ from zoo.errors import UsageError
 from zoo.inference import load_session
 from zoo.inference.processing.records import TextExample
 from zoo.plugins.registry import get_family
-from zoo.tasks.next_sentence.predict import SentenceOrder
+from zoo.tasks.next_sentence.predict import PredictSentenceOrder
 from zoo.tokenizers.tokenizer import TextTokenizer
 
 PAIRS = [("a b c", "d e"), ("f", "g h i j"), ("a" * 3, "b")]
@@ -47,7 +47,7 @@ def test_the_order_of_texts_is_the_references(small: Small, tmp_path: Path) -> N
     config = replace(family.sizes()["tiny"], vocab_size=20)
     save_reference(family, config, "pretraining", tmp_path / "albert")
     checkpoint = converted(tmp_path / "albert", tmp_path / "order")
-    task = SentenceOrder(checkpoint, load_session(checkpoint, "cpu"), tokenizer)
+    task = PredictSentenceOrder(checkpoint, load_session(checkpoint, "cpu"), tokenizer)
     records = [TextExample(first, second) for first, second in PAIRS]
     network: Any = transformers.AlbertForPreTraining.from_pretrained(tmp_path / "albert").eval()
     for pair, result in zip(PAIRS, task.run(records), strict=True):
@@ -65,7 +65,7 @@ def test_three_classes_are_not_an_order(tmp_path: Path) -> None:
     save_reference(family, config, "pretraining", tmp_path / "albert")
     checkpoint = converted(tmp_path / "albert", tmp_path / "order")
     with pytest.raises(UsageError, match="has no two classes of pairs"):
-        SentenceOrder(checkpoint, load_session(checkpoint, "cpu"), object())
+        PredictSentenceOrder(checkpoint, load_session(checkpoint, "cpu"), object())
 
 
 def test_texts_of_the_command_line_are_pairs(hub_checkpoint: Make) -> None:

@@ -24,7 +24,7 @@ from zoo.inference import load_session
 from zoo.inference.processing.records import TextExample
 from zoo.tasks.prompt.fit import PromptFitter
 from zoo.tasks.prompt.generate import AnswerGenerator
-from zoo.tasks.prompt.template import Template
+from zoo.tasks.prompt.template import PromptTemplate
 
 __all__ = ["hub", "hub_checkpoint", "source"]
 Results = list[dict[str, Any]]
@@ -208,7 +208,7 @@ def test_both_texts_of_a_pair_are_cut(gpt: tuple[Model, Causal]) -> None:
     """Where the prompt does not fit even without the longer one."""
     model, reference = gpt
     checkpoint = model.checkpoint
-    template = Template.parse("{text} or {text_pair} is {label}")
+    template = PromptTemplate.parse("{text} or {text_pair} is {label}")
     words = ["a cat", "a"]
     fitter = PromptFitter(template, "", words, load_text_tokenizer(checkpoint), 24)
     text, pair = "the cat " * 20, "a dog " * 20

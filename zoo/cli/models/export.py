@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zoo.cli.options import (
-    TargetOption,
+    TargetNameOption,
     adapter_option,
     common_options,
     force_option,
@@ -61,7 +61,7 @@ Examples:
 @reference_argument
 @click.option(
     "--to",
-    cls=TargetOption,
+    cls=TargetNameOption,
     type=TargetChoice(),
     metavar="TARGET",
     help="Runtime to export to: {targets}.  [default: onnx]",

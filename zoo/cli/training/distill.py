@@ -25,7 +25,7 @@ from zoo.cli.training.options import (
 from zoo.cli.training.runs import processes, run_arguments, runs_options, train
 
 if TYPE_CHECKING:
-    from zoo.training.logging.scores import Scores
+    from zoo.training.logging.scores import ScoresRecord
 
 # option -> path of the setting
 SETTINGS = SHARED_SETTINGS | {
@@ -230,7 +230,9 @@ def _finish_seeds(
     _require(ctx, middle, options["min_retention"])
 
 
-def _score(runs: Sequence[Path], options: dict[str, Any], given: dict[str, Any]) -> "list[Scores]":
+def _score(
+    runs: Sequence[Path], options: dict[str, Any], given: dict[str, Any]
+) -> "list[ScoresRecord]":
     """Return the scores of runs; none with ``--no-score``."""
     from zoo.distillation.scoring.score import score_run
 
@@ -248,7 +250,7 @@ def _score(runs: Sequence[Path], options: dict[str, Any], given: dict[str, Any])
     ]
 
 
-def _require(ctx: click.Context, scores: "Sequence[Scores]", least: float | None) -> None:
+def _require(ctx: click.Context, scores: "Sequence[ScoresRecord]", least: float | None) -> None:
     """Exit with code 3 if a student keeps less than ``--min-retention``."""
     from zoo.distillation.scoring.score import require_retention
     from zoo.errors import VerificationError
@@ -263,7 +265,7 @@ def _require(ctx: click.Context, scores: "Sequence[Scores]", least: float | None
         ctx.exit(error.exit_code)
 
 
-def _as_json(scores: "Scores") -> Any:
+def _as_json(scores: "ScoresRecord") -> Any:
     import msgspec
 
     return msgspec.to_builtins(scores)

@@ -533,7 +533,7 @@ class EmbeddingSettings(LossSettings, frozen=True, kw_only=True, forbid_unknown_
     projection: Projection = "auto"
 
 
-class EmbeddingLoss(DistillationLoss):
+class TextEmbeddingLoss(DistillationLoss):
     """Base class of squared errors of text embeddings; several teachers are averaged."""
 
     averages_teachers: ClassVar[bool] = True

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from zoo.distillation.losses.base import EmbeddingLoss
+from zoo.distillation.losses.base import TextEmbeddingLoss
 from zoo.distillation.outputs import HeadEmbeddings
 from zoo.distillation.recipes import SENTENCES
 from zoo.errors import UsageError
@@ -10,7 +10,7 @@ from zoo.objectives.base import Batch
 from zoo.overrides import override
 
 
-class EmbeddingMSE(EmbeddingLoss):
+class EmbeddingMSE(TextEmbeddingLoss):
     """Squared differences of the outputs of sentence encoders."""
 
     name: ClassVar[str] = "embeddings"

@@ -2,12 +2,12 @@
 
 from typing import ClassVar
 
-from zoo.distillation.losses.base import EmbeddingLoss, Layers, Side
+from zoo.distillation.losses.base import Layers, Side, TextEmbeddingLoss
 from zoo.distillation.outputs import TextEmbeddings
 from zoo.overrides import override
 
 
-class SentenceMSE(EmbeddingLoss):
+class SentenceMSE(TextEmbeddingLoss):
     """Squared differences of the mean last hidden states of texts.
 
     This is the loss of Reimers and Gurevych 2020, arXiv:2004.09813, section 2, where student and

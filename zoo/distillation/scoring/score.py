@@ -32,7 +32,7 @@ from zoo.training.config.run_config import config_type
 from zoo.training.config.schema import validate_config
 from zoo.training.logging.report import write_report
 from zoo.training.logging.run_history import RunHistory
-from zoo.training.logging.scores import SCORES, ModelScore, Scores, read_scores, retained
+from zoo.training.logging.scores import SCORES, ModelScore, ScoresRecord, read_scores, retained
 from zoo.training.state.location import (
     initial_directory,
     moved_locations,
@@ -54,7 +54,7 @@ def score_run(
     backends: Sequence[str] = (),
     offline: bool = False,
     given: Mapping[str, Any] | None = None,
-) -> Scores:
+) -> ScoresRecord:
     """Score the final model of a run and its teachers."""
     # Scores are written to ``scores.json``, the report, and the manifest of the model. If model and
     # teachers have not changed since an earlier call, its scores are returned. ``backends`` are
@@ -83,7 +83,7 @@ def score_run(
     return scores
 
 
-def _earlier(run: Path, setup: DistillSetup, student: Checkpoint) -> Scores | None:
+def _earlier(run: Path, setup: DistillSetup, student: Checkpoint) -> ScoresRecord | None:
     """Return the scores of an earlier call if the models have not changed."""
     scores = read_scores(run)
     if scores is None or scores.student.files != weights_digest(student):
@@ -98,7 +98,7 @@ def _score(
     student: Checkpoint,
     device: str | None,
     backends: Sequence[str],
-) -> Scores:
+) -> ScoresRecord:
     LOG.info("scoring the student and its teacher")
     place = resolve_device("auto", device)
     mine, others, rows = evaluate(setup, load_student(setup, run), place)
@@ -114,7 +114,7 @@ def _score(
     ]
     for model, speed in zip(models, speeds, strict=True):
         model.speed = speed
-    scores = Scores(
+    scores = ScoresRecord(
         zoo=__version__,
         data=f"evaluation data of {setup.base.config.task}"
         if isinstance(setup.base, FineTuneSetup)
@@ -167,7 +167,7 @@ def _model_score(
     return score
 
 
-def _write(run: Path, scores: Scores) -> None:
+def _write(run: Path, scores: ScoresRecord) -> None:
     """Write the scores to the run, its report, and the manifest of its model."""
     command = resume_command("distill", run)
     remains = f"{run / MODEL} is complete; `{command}` scores it again, when there is room"
@@ -175,7 +175,7 @@ def _write(run: Path, scores: Scores) -> None:
         _write_files(run, scores)
 
 
-def _write_files(run: Path, scores: Scores) -> None:
+def _write_files(run: Path, scores: ScoresRecord) -> None:
     atomic_write(run / SCORES, encode_json(scores))
 
     def change(manifest: Manifest) -> Manifest:
@@ -186,7 +186,7 @@ def _write_files(run: Path, scores: Scores) -> None:
     write_report(run)
 
 
-def require_retention(scores: Scores, least: float) -> None:
+def require_retention(scores: ScoresRecord, least: float) -> None:
     """Check that a student keeps at least a fraction of its teacher's quality."""
     if scores.retention is None:
         raise VerificationError(

@@ -10,11 +10,11 @@ from zoo.io.output.atomic import atomic_write
 from zoo.io.output.full_disks import writing
 
 if TYPE_CHECKING:
-    from zoo.training.logging.scores import Scores
+    from zoo.training.logging.scores import ScoresRecord
 
 
 def summarize_seeds(
-    path: Path, runs: Sequence[Path], scores: "Sequence[Scores]"
+    path: Path, runs: Sequence[Path], scores: "Sequence[ScoresRecord]"
 ) -> Mapping[str, Mapping[str, float]]:
     """Copy the model of the median run, and write the median and the range of each score."""
     select_median_run(path, runs)

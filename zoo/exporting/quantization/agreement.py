@@ -29,7 +29,7 @@ from zoo.metrics.classification import accuracy
 from zoo.metrics.likelihood import finite_perplexity
 from zoo.metrics.ranks import correlations, spearman
 from zoo.sentence_models.modules import SENTENCE_VECTOR, TOKENS
-from zoo.sentence_models.numpy_modules import Features, pool, run_modules
+from zoo.sentence_models.numpy_modules import ModuleFeatures, pool, run_modules
 from zoo.sentence_models.pooling import Pooling, SimilarityFunction
 
 if TYPE_CHECKING:
@@ -330,7 +330,9 @@ def _summary(
     token_vectors = tuple[NDArray[np.float64], ...]()
     if by_token and pooling is not None and pooling.output == name:
         ids = sample.inputs[next(iter(sample.inputs))]
-        features = run_modules(Features({TOKENS: rows}, sample.mask, ids=ids), pooling, weights)
+        features = run_modules(
+            ModuleFeatures({TOKENS: rows}, sample.mask, ids=ids), pooling, weights
+        )
         if SENTENCE_VECTOR in features.values:
             vectors = features.values[SENTENCE_VECTOR][:, : pooling.truncate_dim]
         else:

@@ -52,7 +52,7 @@ REMEDY = {
 Compare = Callable[[Sequence[Path]], Agreement]  # of the files of quantized copies
 
 
-class Metric(Protocol):
+class GateMetric(Protocol):
     """A metric on labelled data; higher is better."""
 
     def measure(self, session: Session, limit: int | None = None) -> tuple[str, float]:
@@ -70,7 +70,7 @@ class QuantizationPlan:
     eval_file: Path | None = None
     calibration_file: Path | None = None  # texts for static scales, one a line
     # metric on labelled data that is compared in place of the texts' agreement
-    metric: Metric | None = None
+    metric: GateMetric | None = None
 
     def check(self, checkpoint: Checkpoint, dtype: str, cache: bool | None) -> None:
         """Check that the copies are possible for a model."""
@@ -122,7 +122,7 @@ class _Reference:
     cache: bool  # whether the graphs have a key-value cache
     samples: Sequence[TextBatch]  # batches of texts
     summaries: Sequence[Summary]  # outputs for ``samples``
-    metric: Metric | None = None  # metric on labelled data
+    metric: GateMetric | None = None  # metric on labelled data
     limit: int | None = None  # number of its samples; ``None`` for all
     value: float = 0.0
 

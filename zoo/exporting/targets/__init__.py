@@ -16,7 +16,7 @@ BUILT_IN = {
     ONNX: "zoo.exporting.targets.onnx:Onnx",
     "openvino": "zoo.exporting.targets.openvino:OpenVino",
     "ctranslate2": "zoo.exporting.targets.ctranslate2:CTranslate2",
-    "gguf": "zoo.exporting.targets.gguf:Gguf",
+    "gguf": "zoo.exporting.targets.gguf:GgufTarget",
     "static": "zoo.exporting.targets.static:Static",
 }
 TARGETS: "Catalog[ExportTarget]" = Catalog(

@@ -17,7 +17,7 @@ from zoo.overrides import override
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from zoo.inference.generation.decoder import Decoder
+    from zoo.inference.generation.decoder import SessionDecoder
     from zoo.inference.session import Arrays, Floats
 
 MASK = "attention_mask"
@@ -72,7 +72,7 @@ class TargetSession(Session):
         return {name: np.asarray(results[name], np.float32) for name in names}
 
     @override
-    def decoder(self) -> "Decoder":
+    def decoder(self) -> "SessionDecoder":
         raise UsageError(
             f"{self._name} holds a model for {find_target(self.backend).title} without a key-value "
             "cache, which cannot generate",

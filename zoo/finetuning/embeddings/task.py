@@ -41,12 +41,12 @@ from zoo.finetuning.rows import TokenizedRows, TokenizedTexts, tokenize
 from zoo.finetuning.task import (
     LABELS,
     FineTuningTask,
-    Split,
     TaskContext,
     TaskData,
     TaskInputs,
     TaskLoss,
     TaskModel,
+    TaskSplit,
 )
 from zoo.inference.results import Prediction, ResultContext, TaskResults
 from zoo.nn.dtypes import at_least_float32
@@ -197,7 +197,7 @@ class EmbeddingData(TaskData[TextGroup]):
 
     @override
     def warnings(
-        self, context: TaskContext, train: Split[TextGroup], evaluation: Split[TextGroup]
+        self, context: TaskContext, train: TaskSplit[TextGroup], evaluation: TaskSplit[TextGroup]
     ) -> list[str]:
         """Warn of prompts in the data, equal scores and texts, and dimensions without a loss."""
         inputs = context.task.inputs

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from zoo.inference.generation.config import GenerationConfig
-from zoo.inference.generation.decoder import Decoder
+from zoo.inference.generation.decoder import SessionDecoder
 from zoo.inference.generation.sampling import BeamSampler, RowId
 from zoo.inference.generation.scores import Scores
 
@@ -67,7 +67,7 @@ class _BeamHypotheses:
 
 
 def beam_search(
-    decoder: Decoder,
+    decoder: SessionDecoder,
     inputs: Mapping[str, Tensor],
     settings: GenerationConfig,
     scores: Scores,

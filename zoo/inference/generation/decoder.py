@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from zoo.inference.generation.processors import Processor
 
 
-class State(Protocol):
+class DecoderState(Protocol):
     """State of a decoder between steps: key-value cache, mask, encoded source."""
 
     def select(self, rows: Tensor) -> None:
@@ -21,7 +21,7 @@ class State(Protocol):
 
 
 @runtime_checkable
-class Decoder(Protocol):
+class SessionDecoder(Protocol):
     """A model that generates one token at a time.
 
     Like any model it may define ``optimize_for_inference()``, which sessions call once after

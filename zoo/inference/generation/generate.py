@@ -7,7 +7,7 @@ from torch import Tensor
 
 from zoo.inference.generation.beam_search import beam_search
 from zoo.inference.generation.config import GenerationConfig
-from zoo.inference.generation.decoder import Decoder, SequenceGenerator
+from zoo.inference.generation.decoder import SequenceGenerator, SessionDecoder
 from zoo.inference.generation.processors import Processor
 from zoo.inference.generation.sampling import RowId
 from zoo.inference.generation.scores import Scores
@@ -15,7 +15,7 @@ from zoo.inference.generation.single_sequence import greedy_or_sample
 
 
 def generate(
-    decoder: Decoder | SequenceGenerator,
+    decoder: SessionDecoder | SequenceGenerator,
     inputs: Mapping[str, Tensor],
     settings: GenerationConfig,
     *,
@@ -62,7 +62,7 @@ def generate(
 
 
 def stream(
-    decoder: Decoder | SequenceGenerator,
+    decoder: SessionDecoder | SequenceGenerator,
     inputs: Mapping[str, Tensor],
     settings: GenerationConfig,
     *,

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from zoo.inference.generation.config import GenerationConfig
-from zoo.inference.generation.decoder import Decoder
+from zoo.inference.generation.decoder import SessionDecoder
 from zoo.inference.generation.sampling import RowId, RowSampler, probabilities
 from zoo.inference.generation.scores import Scores
 from zoo.nn.dtypes import at_least_float32
 
 
 def greedy_or_sample(
-    decoder: Decoder,
+    decoder: SessionDecoder,
     inputs: Mapping[str, Tensor],
     settings: GenerationConfig,
     scores: Scores,

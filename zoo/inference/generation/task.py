@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
 from zoo.inference.generation.config import GenerationConfig, generation_config, token_ids
-from zoo.inference.processing.batching import Batch
+from zoo.inference.processing.batching import EncodedBatch
 from zoo.inference.processing.records import TextExample
 from zoo.inference.task import BatchTask, EncodedExample
 from zoo.overrides import override
@@ -160,7 +160,7 @@ class GenerationTask(BatchTask):
         return (len(item.encoded.ids) + self.settings.longest) * copies
 
     @override
-    def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
+    def compute(self, items: list[EncodedExample], batch: EncodedBatch) -> list[dict[str, Any]]:
         from zoo.inference.generation.generate import generate
 
         prompts = [self._prompt(item) for item in items]

@@ -46,7 +46,7 @@ class OrtDecodeState:
         return int(next(iter(self.past.values())).shape()[2])
 
     def select(self, rows: Any) -> None:
-        """Select rows of the batch; see ``zoo.inference.generation.decoder.State``."""
+        """Select rows of the batch; see ``zoo.inference.generation.decoder.DecoderState``."""
         indices = np.asarray(rows)
         self.past = self._selector.select(self.past, indices)
         prompts = self._prompts[indices]

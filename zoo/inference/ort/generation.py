@@ -12,7 +12,7 @@ from zoo.inference.ort.decoder import OrtDecoder, OrtDecodeState
 
 
 class OrtGenerator:
-    """A ``zoo.inference.generation.decoder.Decoder`` in ONNX Runtime."""
+    """A ``zoo.inference.generation.decoder.SessionDecoder`` in ONNX Runtime."""
 
     def __init__(self, graphs: OrtDecoder, config: Any) -> None:
         self._graphs = graphs

@@ -21,7 +21,7 @@ from zoo.inference.validate_inputs import check_inputs, check_outputs, with_defa
 from zoo.overrides import override
 
 if TYPE_CHECKING:
-    from zoo.inference.generation.decoder import Decoder
+    from zoo.inference.generation.decoder import SessionDecoder
     from zoo.inference.session import Arrays, Floats
 
 
@@ -99,7 +99,7 @@ class GraphSession(Session):
         self._adapter = dict(tensors)
 
     @override
-    def decoder(self) -> "Decoder":
+    def decoder(self) -> "SessionDecoder":
         if self._graphs is None:
             remedy = "generate with the model that it was exported from, in torch"
             if self._head.has_cache:

@@ -69,7 +69,7 @@ class TokenRow(Protocol):
         """Token type id of each token."""
 
 
-class Batch(NamedTuple):
+class EncodedBatch(NamedTuple):
     """Inputs of a session."""
 
     # int64 arrays, (texts, tokens); ids have a third axis where a token is a sequence of
@@ -79,7 +79,7 @@ class Batch(NamedTuple):
     mask: "NDArray[np.bool_]"  # (texts, tokens), bool, true for tokens and false for padding
 
 
-def collate(encoded: Sequence[TokenRow], names: Sequence[str], pad_id: int) -> Batch:
+def collate(encoded: Sequence[TokenRow], names: Sequence[str], pad_id: int) -> EncodedBatch:
     """Pad texts on the right and stack them."""
     import numpy as np
 
@@ -90,7 +90,7 @@ def collate(encoded: Sequence[TokenRow], names: Sequence[str], pad_id: int) -> B
         arrays["attention_mask"] = mask.astype(np.int64)
     if "token_type_ids" in names and any(any(text.type_ids) for text in encoded):
         arrays["token_type_ids"] = _stack([text.type_ids for text in encoded], mask, 0)
-    return Batch(arrays, mask)
+    return EncodedBatch(arrays, mask)
 
 
 def _stack(

@@ -20,7 +20,7 @@ BLOCK = 8192
 QUERIES = 256  # queries that are compared at once
 
 
-class TopK:
+class BestScores:
     """The best scores of several queries among the texts that were compared so far.
 
     Equal scores are in the order of the corpus.
@@ -95,7 +95,7 @@ def semantic_search(
 
 def search_vectors(
     queries: "Floats", corpus: "Floats", top_k: int, similarity: SimilarityFunction
-) -> Iterator[TopK]:
+) -> Iterator[BestScores]:
     """Yield the best vectors of each block of queries; see ``semantic_search``.
 
     Only scores above the worst of a query's best so far are sorted. They are few after the first
@@ -116,7 +116,7 @@ def search_vectors(
         part = queries[start : start + QUERIES]
         if similarity == "cosine":
             part = unit(part)
-        best = TopK(len(part), size)
+        best = BestScores(len(part), size)
         for block in block_ranges(len(corpus)):
             vectors = np.asarray(corpus[block])
             if not is_product:

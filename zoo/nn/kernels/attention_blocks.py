@@ -16,7 +16,7 @@ SCORES_AT_ONCE = 1 << 18  # of a block: a MiB in float32
 HALF = (torch.bfloat16, torch.float16)
 
 
-class Block(NamedTuple):
+class ScoreBlock(NamedTuple):
     """Heads and tokens whose scores are computed at once."""
 
     rows: slice | int  # rows of the batch, or one of them
@@ -25,25 +25,25 @@ class Block(NamedTuple):
     keys: slice = slice(None)
 
 
-def row_blocks(q: Tensor, k: Tensor) -> list[Block]:
+def row_blocks(q: Tensor, k: Tensor) -> list[ScoreBlock]:
     """Return the blocks of whole rows: of many short ones, or of some heads of a long one."""
     # q, k: (batch, heads, queries or keys, head_size)
     batch, heads, queries, _ = q.shape
     of_head = max(1, queries * k.shape[2])
     rows = max(1, SCORES_AT_ONCE // (of_head * heads))
     return [
-        Block(slice(start, start + rows), part)
+        ScoreBlock(slice(start, start + rows), part)
         for start in range(0, batch, rows)
         for part in _parts_of_heads(heads, of_head)
     ]
 
 
-def document_blocks(q: Tensor, k: Tensor, documents: DocumentOffsets) -> list[Block]:
+def document_blocks(q: Tensor, k: Tensor, documents: DocumentOffsets) -> list[ScoreBlock]:
     """Return the blocks of documents that do not cross rows."""
     # q, k: (batch, heads, queries or keys, head_size)
     heads = q.shape[1]
     return [
-        Block(row, part, queries, keys)
+        ScoreBlock(row, part, queries, keys)
         for (row, queries), (_, keys) in zip(
             _stretches(documents.offsets, q.shape[2]),
             _stretches(documents.offsets_of_keys, k.shape[2]),
@@ -83,7 +83,7 @@ def attend_in_blocks(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    blocks: list[Block],
+    blocks: list[ScoreBlock],
     *,
     mask: Tensor | None = None,
     causal: bool = False,
@@ -123,7 +123,7 @@ class _BlockAttention(torch.autograd.Function):
         k: Tensor,
         v: Tensor,
         mask: Tensor | None,
-        blocks: list[Block],
+        blocks: list[ScoreBlock],
         causal: bool,
         dropout: float,
         scale: float,
@@ -181,12 +181,12 @@ def _by_token(x: Tensor, size: int) -> Tensor:
     return x.new_empty(batch, tokens, heads, size).transpose(1, 2)
 
 
-def _parts(q: Tensor, k: Tensor, v: Tensor, block: Block) -> tuple[Tensor, Tensor, Tensor]:
+def _parts(q: Tensor, k: Tensor, v: Tensor, block: ScoreBlock) -> tuple[Tensor, Tensor, Tensor]:
     """Return queries, keys and values of a block, at least in float32."""
     return _part(q, block, block.queries), _part(k, block, block.keys), _part(v, block, block.keys)
 
 
-def _part(x: Tensor, block: Block, tokens: slice) -> Tensor:
+def _part(x: Tensor, block: ScoreBlock, tokens: slice) -> Tensor:
     part = x[block.rows, block.heads, tokens]
     return part.float() if x.dtype in HALF else part
 

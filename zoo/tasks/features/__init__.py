@@ -6,7 +6,7 @@ TASKS = (
     TaskSpec(
         "features",
         "Compute hidden states of the tokens, from any layers.",
-        predict="zoo.tasks.features.predict:Features",
+        predict="zoo.tasks.features.predict:ExtractFeatures",
         run_options=(
             TaskOption(
                 "layers",

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
-from zoo.inference.processing.batching import Batch
+from zoo.inference.processing.batching import EncodedBatch
 from zoo.inference.processing.numbers import short_floats
 from zoo.inference.processing.records import TextExample
 from zoo.inference.session import no_layers
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LAST = (-1,)
 
 
-class Features(BatchTask):
+class ExtractFeatures(BatchTask):
     """Hidden states of chosen layers.
 
     Results have the keys ``tokens``, ``offsets`` (start and end of each token in characters; 0, 0
@@ -81,7 +81,7 @@ class Features(BatchTask):
             raise no_layers(self.session.backend)
 
     @override
-    def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
+    def compute(self, items: list[EncodedExample], batch: EncodedBatch) -> list[dict[str, Any]]:
         # Layer -> its states, (texts, tokens, hidden).
         if self.is_last_output:
             states = {self.depth: self.output("last_hidden_state", items, batch)}

@@ -4,7 +4,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
-from zoo.inference.processing.batching import Batch
+from zoo.inference.processing.batching import EncodedBatch
 from zoo.inference.processing.numbers import softmax
 from zoo.inference.task import BatchTask, EncodedExample
 from zoo.overrides import override
@@ -59,7 +59,7 @@ class FillMask(BatchTask):
         raise UsageError(f"{location} has no mask token", f"write {mask} where a word is missing")
 
     @override
-    def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
+    def compute(self, items: list[EncodedExample], batch: EncodedBatch) -> list[dict[str, Any]]:
         logits = self.output("logits", items, batch)  # (texts, tokens, vocabulary)
         results = []
         for item, row in zip(items, logits, strict=True):

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from zoo.errors import UsageError
-from zoo.inference.processing.batching import Batch
+from zoo.inference.processing.batching import EncodedBatch
 from zoo.inference.processing.numbers import softmax
 from zoo.inference.processing.records import RecordKeys, TextExample, as_records, validate_text
 from zoo.inference.task import BatchTask, EncodedExample, EncodedTexts
@@ -83,7 +83,7 @@ class Choose(BatchTask):
         return items
 
     @override
-    def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
+    def compute(self, items: list[EncodedExample], batch: EncodedBatch) -> list[dict[str, Any]]:
         inputs = {name: array[:, None] for name, array in batch.inputs.items()}
         logits = self.session.run(inputs, (self.scores,))[self.scores]  # (texts, 1)
         require_finite(logits, batch.mask, [item.record for item in items])

@@ -15,13 +15,13 @@ TASKS = (
     TaskSpec(
         "next-sentence",
         "Predict whether the second text of a pair follows the first.",
-        predict="zoo.tasks.next_sentence.predict:NextSentence",
+        predict="zoo.tasks.next_sentence.predict:PredictNextSentence",
         examples=EXAMPLES.format("next-sentence"),
     ),
     TaskSpec(
         "sentence-order",
         "Predict whether the texts of a pair are in order or swapped.",
-        predict="zoo.tasks.next_sentence.predict:SentenceOrder",
+        predict="zoo.tasks.next_sentence.predict:PredictSentenceOrder",
         examples=EXAMPLES.format("sentence-order"),
     ),
 )

@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from zoo.errors import UsageError
-from zoo.inference.processing.batching import Batch
+from zoo.inference.processing.batching import EncodedBatch
 from zoo.inference.processing.numbers import softmax
 from zoo.inference.processing.records import RecordKeys
 from zoo.inference.task import BatchTask, EncodedExample
@@ -34,7 +34,7 @@ class SentencePair(BatchTask):
         (self.output_name,) = names
 
     @override
-    def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
+    def compute(self, items: list[EncodedExample], batch: EncodedBatch) -> list[dict[str, Any]]:
         results = []
         for row in softmax(self.output(self.output_name, items, batch)):
             best = int(row.argmax())
@@ -45,14 +45,14 @@ class SentencePair(BatchTask):
         return results
 
 
-class NextSentence(SentencePair):
+class PredictNextSentence(SentencePair):
     """Whether the second text follows the first (Devlin et al. 2018, arXiv:1810.04805)."""
 
     name: ClassVar[str] = "next-sentence"
     labels: ClassVar[tuple[str, str]] = ("next", "random")
 
 
-class SentenceOrder(SentencePair):
+class PredictSentenceOrder(SentencePair):
     """Whether both texts are in order (Lan et al. 2020, arXiv:1909.11942)."""
 
     name: ClassVar[str] = "sentence-order"

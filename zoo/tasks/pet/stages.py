@@ -10,7 +10,7 @@ from zoo.objectives.options import parse_options
 from zoo.overrides import override
 from zoo.tasks.pet.options import PetOptions
 from zoo.tasks.pet.soft_labels import FOLDER, TRAIN, write_soft_labels
-from zoo.tasks.prompt.template import Template, resolve_label_words
+from zoo.tasks.prompt.template import PromptTemplate, resolve_label_words
 from zoo.tasks.prompt.train import PROMPT
 from zoo.training.config.overrides import ConfigDict, deep_merge
 
@@ -55,9 +55,9 @@ class PetStages(TaskStages):
         if not (settings.get("data") or {}).get("unlabelled"):
             raise UsageError("pet has no unlabelled texts", "give --unlabelled FILE")
         options["label_words"] = resolve_label_words(options.get("label_words") or "")
-        options["template"] = [Template.read(template).source for template in templates]
+        options["template"] = [PromptTemplate.read(template).source for template in templates]
         for source in options["template"]:
-            Template.parse(source).require_label()
+            PromptTemplate.parse(source).require_label()
         parsed: Any = parse_options(PetOptions, options, "pet", "task")
         options["repetitions"] = parsed.repetitions
         return {**settings, "task_args": options}

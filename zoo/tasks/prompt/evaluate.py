@@ -19,7 +19,7 @@ from zoo.metrics.variation import bootstrap_rows, factor_variation
 from zoo.overrides import override
 from zoo.tasks.prompt.predict import Prompting
 from zoo.tasks.prompt.shots import Shot, read_shots, select_shots
-from zoo.tasks.prompt.template import Template, read_label_words
+from zoo.tasks.prompt.template import PromptTemplate, read_label_words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -211,7 +211,7 @@ class PromptEvaluation(VariedEvaluation):
             if name in options:
                 self.prompt_options[name] = options.pop(name)
         super().__init__(*args, **options)
-        self.templates = [Template.read(value).source for value in several(template)]
+        self.templates = [PromptTemplate.read(value).source for value in several(template)]
         if not self.templates:
             raise UsageError("there is no template", "give --template FILE|TEXT")
         self.words = [read_label_words(value) for value in several(label_words)]

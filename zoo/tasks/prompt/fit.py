@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from zoo.errors import UsageError
 from zoo.inference.processing.records import TextExample
-from zoo.tasks.prompt.template import PAIR, TEXT, Prompt, Template
+from zoo.tasks.prompt.template import PAIR, TEXT, Prompt, PromptTemplate
 from zoo.tokenizers import Encoded
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class FittedTexts(Encoded):
 class PromptFitter:
     """Cuts texts so that their prompts fit."""
 
-    template: Template
+    template: PromptTemplate
     before: str  # text before each prompt, the examples
     words: Sequence[str]  # words of the label; each has to fit
     tokenizer: "TextTokenizer"

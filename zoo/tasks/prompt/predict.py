@@ -15,7 +15,7 @@ from zoo.tasks.prompt.fit import FittedTexts, PromptFitter
 from zoo.tasks.prompt.generate import AnswerGenerator, generation_task
 from zoo.tasks.prompt.scoring import WORD_SCORERS, word_scorer
 from zoo.tasks.prompt.shots import Shot, demonstrations, read_shots, select_shots
-from zoo.tasks.prompt.template import LABEL, PAIR, Template, read_label_words
+from zoo.tasks.prompt.template import LABEL, PAIR, PromptTemplate, read_label_words
 
 GENERATION = ("max_new_tokens", "temperature", "top_k")  # settings of generation
 
@@ -63,7 +63,7 @@ class Prompting(Task):
         columns: Columns = options.pop("shot_columns")
         if options["template"] is None:
             raise UsageError("there is no template", "give --template FILE|TEXT")
-        template = Template.read(options["template"])
+        template = PromptTemplate.read(options["template"])
         if options["label_words"]:
             options["label_words"] = read_label_words(options["label_words"])
         options["examples"] = chosen_shots(count, source, columns, options["seed"])
@@ -88,7 +88,7 @@ class Prompting(Task):
         **options: Any,
     ) -> None:
         settings = {key: options.pop(key, None) for key in GENERATION}
-        self.template = Template.parse(template)
+        self.template = PromptTemplate.parse(template)
         if isinstance(label_words, str):
             label_words = read_label_words(label_words)
         self.words: Mapping[str, str] = label_words or {}
@@ -212,7 +212,7 @@ def chosen_shots(count: int | None, source: str | None, columns: Columns, seed: 
     return select_shots(read_shots(source, columns), count, seed, source)
 
 
-def require_options(template: Template, options: Mapping[str, Any]) -> None:
+def require_options(template: PromptTemplate, options: Mapping[str, Any]) -> None:
     """Check that the options of a prompt belong together."""
     scoring = options["scoring"]
     set_options = {name for name, value in options.items() if value}

@@ -19,7 +19,7 @@ from zoo.errors import UsageError
 from zoo.inference.likelihood import CausalLikelihood, Seq2SeqLikelihood
 from zoo.inference.scoring import MaskedScorer, ScoredRow, Scorer
 from zoo.overrides import override
-from zoo.tasks.prompt.template import LABEL, Prompt, Template
+from zoo.tasks.prompt.template import LABEL, Prompt, PromptTemplate
 from zoo.tokenizers import Encoded
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class WordScorer(ABC):
         checkpoint: "Checkpoint",
         session: "Session",
         tokenizer: "TextTokenizer",
-        template: Template,
+        template: PromptTemplate,
     ) -> None:
         self.scorer = self.scorer_class(checkpoint, session, tokenizer)
         self.tokenizer = tokenizer

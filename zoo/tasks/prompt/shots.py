@@ -6,7 +6,7 @@ from pathlib import Path
 
 from zoo.data.readers.labelled import Columns, Sample, label_name, read_samples
 from zoo.errors import UsageError
-from zoo.tasks.prompt.template import Template, word_of
+from zoo.tasks.prompt.template import PromptTemplate, word_of
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def select_shots(rows: Sequence[Shot], count: int, seed: int, source: str) -> li
 
 
 def demonstrations(
-    template: Template, shots: Sequence[Shot], words: Mapping[str, str], separator: str
+    template: PromptTemplate, shots: Sequence[Shot], words: Mapping[str, str], separator: str
 ) -> str:
     """Return the text of examples before a prompt, each followed by the separator."""
     filled = [

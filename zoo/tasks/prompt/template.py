@@ -35,7 +35,7 @@ class Prompt:
 
 
 @dataclass(frozen=True)
-class Template:
+class PromptTemplate:
     """A text with slots ``{text}``, ``{text_pair}`` and ``{label}``, each at most once."""
 
     source: str  # the text as it was given
@@ -43,7 +43,7 @@ class Template:
     parts: tuple[tuple[str, str | None], ...]
 
     @classmethod
-    def parse(cls, source: str) -> "Template":
+    def parse(cls, source: str) -> "PromptTemplate":
         """Return the template of a text; two braces stand for one."""
         try:
             parsed = list(string.Formatter().parse(source))
@@ -74,7 +74,7 @@ class Template:
         return cls(source, tuple((text, name) for text, name, _, _ in parsed))
 
     @classmethod
-    def read(cls, value: str) -> "Template":
+    def read(cls, value: str) -> "PromptTemplate":
         """Return the template of a file, or of a text with slots."""
         if "{" in value or not os.path.exists(value):
             if "{" not in value and re.fullmatch(r"\S+", value):

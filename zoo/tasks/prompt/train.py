@@ -36,7 +36,7 @@ from zoo.objectives.options import Options
 from zoo.overrides import override
 from zoo.tasks.prompt.fit import PromptFitter
 from zoo.tasks.prompt.scoring import WordRow, masked_rows, unknown_word
-from zoo.tasks.prompt.template import Prompt, Template, resolve_label_words
+from zoo.tasks.prompt.template import Prompt, PromptTemplate, resolve_label_words
 from zoo.tasks.prompt.unlabelled import read_unlabelled
 from zoo.tokenizers import TextTokenizer
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
@@ -77,10 +77,10 @@ class PromptOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return self.template
 
 
-def prompt_template(context: TaskContext) -> Template:
+def prompt_template(context: TaskContext) -> PromptTemplate:
     """Return the template of a run."""
     (source,) = context.options.templates
-    template = Template.parse(source)
+    template = PromptTemplate.parse(source)
     template.require_label()
     return template
 
@@ -147,7 +147,7 @@ class PromptModel(TaskModel):
                 "give --template FILE|TEXT once; --task pet trains with several",
             )
         words = resolve_label_words(options.get("label_words") or "")
-        source = Template.read(str(templates[0])).source
+        source = PromptTemplate.read(str(templates[0])).source
         resolved = {**options, "template": [source], "label_words": words}
         return msgspec.structs.replace(settings, task_args=resolved)
 
@@ -271,7 +271,7 @@ class PromptInputs(TaskInputs[Sample]):
         return output.sums[MASKED_LM]
 
 
-class WordCrossEntropy(TaskLoss):
+class LabelWordCrossEntropy(TaskLoss):
     """Cross-entropy of a label's word among the label words."""
 
     @override
@@ -363,7 +363,7 @@ PROMPT = FineTuningTask(
     head="masked-lm",
     data=LabelledTexts(WordLabel()),
     inputs=PromptInputs(),
-    loss=WordCrossEntropy(),
+    loss=LabelWordCrossEntropy(),
     results=ClassResults(),
     model=PromptModel(),
     options_type=PromptOptions,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.inference.processing.batching import Batch
+from zoo.inference.processing.batching import EncodedBatch
 from zoo.inference.processing.records import RecordKeys
 from zoo.inference.processing.windows import WINDOW_TOKENS, ContextWindows, Window
 from zoo.inference.task import BatchTask, EncodedExample
@@ -82,7 +82,7 @@ class Answer(BatchTask):
         return [EncodedExample(item.record, window, item.row_id) for window in windows]
 
     @override
-    def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
+    def compute(self, items: list[EncodedExample], batch: EncodedBatch) -> list[dict[str, Any]]:
         windows = [item.encoded for item in items if isinstance(item.encoded, Window)]
         if self.has_logits:
             window_spans = self._logit_spans(items, windows, batch)
@@ -91,7 +91,7 @@ class Answer(BatchTask):
         return [{"spans": spans} for spans in window_spans]
 
     def _logit_spans(
-        self, items: list[EncodedExample], windows: list[Window], batch: Batch
+        self, items: list[EncodedExample], windows: list[Window], batch: EncodedBatch
     ) -> list[WindowSpans]:
         """Return the best spans of windows, from the logits of their tokens."""
         import numpy as np
@@ -106,7 +106,7 @@ class Answer(BatchTask):
         return window_spans
 
     def _beam_spans(
-        self, items: list[EncodedExample], windows: list[Window], batch: Batch
+        self, items: list[EncodedExample], windows: list[Window], batch: EncodedBatch
     ) -> list[WindowSpans]:
         """Return the best spans of windows, from those that the head searched for."""
         import numpy as np

@@ -14,12 +14,12 @@ from zoo.finetuning.rows import TokenizedRows, tokenize
 from zoo.finetuning.task import (
     LABELS,
     FineTuningTask,
-    Split,
     TaskContext,
     TaskData,
     TaskInputs,
     TaskLoss,
     TaskModel,
+    TaskSplit,
 )
 from zoo.finetuning.windows import TEXTS, WINDOW_LENGTHS, collate_windows
 from zoo.inference.results import ResultContext
@@ -147,7 +147,7 @@ class RankingData(TaskData[TextList]):
 
     @override
     def warnings(
-        self, context: TaskContext, train: Split[TextList], evaluation: Split[TextList]
+        self, context: TaskContext, train: TaskSplit[TextList], evaluation: TaskSplit[TextList]
     ) -> list[str]:
         metric = context.settings.metric_for_best_model or METRICS[0]
         lists = join_lists(evaluation.samples)

@@ -18,7 +18,7 @@ from zoo.tasks.sentence_embedding.predict import Embed
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
-    from zoo.inference.processing.search import TopK
+    from zoo.inference.processing.search import BestScores
 
 
 class Search(Task):
@@ -107,7 +107,7 @@ class Search(Task):
             self.validate(record)
         plain = [TextExample(record.text, location=record.location) for record in chunk]
         embedded = list(self.query_task.stream(plain))
-        best: list[TopK] = list(
+        best: list[BestScores] = list(
             vectors.search([added["embedding"] for _, added in embedded], self.top_k)
         )
         rows = (row for part in best for row in part.results())

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from zoo.inference.processing.search import BLOCK, QUERIES, TopK, block_ranges, search_vectors
+from zoo.inference.processing.search import BLOCK, QUERIES, BestScores, block_ranges, search_vectors
 from zoo.inference.processing.similarity import (
     COMPARED,
     max_sim,
@@ -145,9 +145,9 @@ class CorpusVectors(ABC):
         errors = (rounding_error(q[None], largest, self.function, dtype) for q in queries)
         return [float(error) for (error,) in errors]
 
-    def search(self, queries: "list[Floats]", top_k: int) -> Iterator[TopK]:
+    def search(self, queries: "list[Floats]", top_k: int) -> Iterator[BestScores]:
         """Yield the best texts of each block of queries."""
-        best = TopK(len(queries), max(min(top_k, self.count), 1))
+        best = BestScores(len(queries), max(min(top_k, self.count), 1))
         for block in self.blocks():
             best.update(self.compare(queries, block), block.start)
         yield best
@@ -218,11 +218,11 @@ class DenseVectors(CorpusVectors):
         return similarity_matrix(np.stack(queries), self.vectors.read(texts)[0], self.function)
 
     @override
-    def search(self, queries: "list[Floats]", top_k: int) -> Iterator[TopK]:
+    def search(self, queries: "list[Floats]", top_k: int) -> Iterator[BestScores]:
         import numpy as np
 
         if not self.count:
-            yield TopK(len(queries), 1)
+            yield BestScores(len(queries), 1)
             return
         yield from search_vectors(np.stack(queries), self.vectors.rows, top_k, self.function)
 

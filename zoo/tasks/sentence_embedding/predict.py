@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from zoo.errors import UsageError
 from zoo.families.onnx import EMBEDDING
-from zoo.inference.processing.batching import Batch
+from zoo.inference.processing.batching import EncodedBatch
 from zoo.inference.processing.numbers import short_floats
 from zoo.inference.processing.records import TextExample, validate_text
 from zoo.inference.task import BatchTask, EncodedExample, EncodedTexts, warn_user
@@ -14,7 +14,7 @@ from zoo.inference.task_checks import token_limits
 from zoo.overrides import override
 from zoo.sentence_models.modules import TOKENS
 from zoo.sentence_models.numpy_modules import (
-    Features,
+    ModuleFeatures,
     count_prompt_tokens,
     pool,
     run_modules,
@@ -151,7 +151,7 @@ class Embed(BatchTask):
             raise UsageError(f"{item.record.location} has no tokens after the prompt")
 
     @override
-    def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
+    def compute(self, items: list[EncodedExample], batch: EncodedBatch) -> list[dict[str, Any]]:
         if EMBEDDING in self.session.outputs:  # the runtime pools
             vectors = self.output(EMBEDDING, items, batch)
         else:
@@ -180,9 +180,11 @@ class Embed(BatchTask):
         vectors = vectors.astype(self.output_dtype or vectors.dtype, copy=False)
         return [{"embedding": vector} for vector in vectors]
 
-    def _of_tokens(self, hidden: "NDArray[np.floating[Any]]", batch: Batch) -> list[dict[str, Any]]:
+    def _of_tokens(
+        self, hidden: "NDArray[np.floating[Any]]", batch: EncodedBatch
+    ) -> list[dict[str, Any]]:
         """Return the embeddings of the tokens that are compared, (tokens, width) for each text."""
-        features = Features(
+        features = ModuleFeatures(
             {TOKENS: hidden},
             batch.mask,
             ids=batch.inputs[self.session.inputs[0]],
@@ -261,7 +263,9 @@ class ExpandedQuery(Encoded):
         self.truncated = query.truncated
 
 
-def without_expansion(items: list[EncodedExample], batch: Batch, inputs: "Sequence[str]") -> Batch:
+def without_expansion(
+    items: list[EncodedExample], batch: EncodedBatch, inputs: "Sequence[str]"
+) -> EncodedBatch:
     """Return a batch in which no token attends to tokens of expansions."""
     import numpy as np
 

@@ -91,7 +91,7 @@ MAX_CHOICES = 64
 ENCODER_INPUTS = ("input_ids", "attention_mask")
 
 
-class Seq2SeqOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Seq2SeqTaskOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of sequence-to-sequence tasks."""
 
     max_target_len: int | None = None  # tokens; by default ``max_seq_len``
@@ -606,5 +606,5 @@ SEQ2SEQ = FineTuningTask(
     loss=TargetCrossEntropy(),
     results=GeneratedTextResults(),
     model=Seq2SeqModel(),
-    options_type=Seq2SeqOptions,
+    options_type=Seq2SeqTaskOptions,
 )

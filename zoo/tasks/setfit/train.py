@@ -221,7 +221,7 @@ def pair_rows(
     return TokenizedRows(tokens.starts[::2], tokens.arrays, values, {}, tokens.truncated)
 
 
-class CosineError(TaskLoss):
+class PairCosineError(TaskLoss):
     """Squared error of the cosine similarity of pairs."""
 
     @override
@@ -282,7 +282,7 @@ SETFIT = FineTuningTask(
     head="sequence-classification",
     data=LabelledTexts(OneClass()),
     inputs=PairInputs(),
-    loss=CosineError(),
+    loss=PairCosineError(),
     results=SetFitResults(),
     model=SetFitModel(),
     options_type=SetFitOptions,

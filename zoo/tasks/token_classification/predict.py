@@ -4,7 +4,7 @@ import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
-from zoo.inference.processing.batching import Batch
+from zoo.inference.processing.batching import EncodedBatch
 from zoo.inference.processing.numbers import softmax
 from zoo.inference.processing.windows import join_windows
 from zoo.inference.task import EncodedExample
@@ -63,7 +63,7 @@ class ClassifyTokens(WindowedTask):
             )
 
     @override
-    def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
+    def compute(self, items: list[EncodedExample], batch: EncodedBatch) -> list[dict[str, Any]]:
         return [{"logits": row} for row in self.output("logits", items, batch)]
 
     @override

@@ -34,12 +34,12 @@ from zoo.finetuning.rows import TokenizedRows, tokenize
 from zoo.finetuning.task import (
     LABELS,
     FineTuningTask,
-    Split,
     TaskContext,
     TaskData,
     TaskInputs,
     TaskLoss,
     TaskModel,
+    TaskSplit,
     model_inputs,
 )
 from zoo.finetuning.windows import (
@@ -160,7 +160,10 @@ class WordData(TaskData[WordsSample]):
 
     @override
     def warnings(
-        self, context: TaskContext, train: Split[WordsSample], evaluation: Split[WordsSample]
+        self,
+        context: TaskContext,
+        train: TaskSplit[WordsSample],
+        evaluation: TaskSplit[WordsSample],
     ) -> list[str]:
         # F1 of entities does not depend on the labels that the data lacks.
         return class_warnings(

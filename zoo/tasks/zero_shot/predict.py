@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
-from zoo.inference.processing.batching import Batch
+from zoo.inference.processing.batching import EncodedBatch
 from zoo.inference.processing.numbers import softmax
 from zoo.inference.processing.records import TextExample, validate_text
 from zoo.inference.task import BatchTask, EncodedExample, EncodedTexts
@@ -104,7 +104,7 @@ class ZeroShot(BatchTask):
         return max(text.truncated for text in item.encoded.texts)
 
     @override
-    def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
+    def compute(self, items: list[EncodedExample], batch: EncodedBatch) -> list[dict[str, Any]]:
         return [{"logits": row} for row in self.output("logits", items, batch)]
 
     @override

@@ -14,7 +14,7 @@ from zoo.report.mistakes import mistake_values
 from zoo.report.svg import Point, Series, line_chart
 from zoo.training.logging.jsonl import Record
 from zoo.training.logging.run_history import SETTINGS, RunHistory
-from zoo.training.logging.scores import Scores, score_chart, score_header, score_rows
+from zoo.training.logging.scores import ScoresRecord, score_chart, score_header, score_rows
 
 REPORT = "report.html"
 MAX_EVALUATIONS_SHOWN = 100
@@ -266,7 +266,7 @@ def _format_value(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
 
 
-def _scores(scores: Scores | None) -> dict[str, Any] | None:
+def _scores(scores: ScoresRecord | None) -> dict[str, Any] | None:
     """Return the section of a distilled model; ``None`` without scores."""
     if scores is None:
         return None

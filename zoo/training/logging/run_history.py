@@ -10,7 +10,7 @@ from zoo.io.limits import MAX_YAML_BYTES
 from zoo.io.yaml import parse_yaml
 from zoo.report.mistakes import Mistakes, read_mistakes
 from zoo.training.logging.jsonl import PERFORMANCE_FILE, Record, read_jsonl
-from zoo.training.logging.scores import Scores, read_scores
+from zoo.training.logging.scores import ScoresRecord, read_scores
 
 SETTINGS = "config.yaml"
 MANIFEST = "run.json"
@@ -28,7 +28,9 @@ class RunHistory:
     performance: list[Record]  # records of ``performance.jsonl``, by step
     seconds: float  # duration of the run, over all its processes
     mistakes: Mistakes | None = None  # of the best evaluation; ``None`` without ``mistakes.json``
-    scores: Scores | None = None  # scores of a distilled model; ``None`` without ``scores.json``
+    scores: ScoresRecord | None = (
+        None  # scores of a distilled model; ``None`` without ``scores.json``
+    )
 
     @property
     def best(self) -> Record | None:

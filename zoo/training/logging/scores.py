@@ -24,7 +24,7 @@ class Speed(JsonStruct, kw_only=True):
 
 
 class ModelScore(JsonStruct, kw_only=True):
-    """Scores of one model."""
+    """ScoresRecord of one model."""
 
     reference: str
     files: dict[str, str]  # BLAKE3 of its files of weights
@@ -38,7 +38,7 @@ class ModelScore(JsonStruct, kw_only=True):
     speed: list[Speed] = msgspec.field(default_factory=list)  # speed by backend
 
 
-class Scores(JsonStruct, kw_only=True):
+class ScoresRecord(JsonStruct, kw_only=True):
     """``scores.json``."""
 
     zoo: str  # version of the package that measured
@@ -55,10 +55,10 @@ class Scores(JsonStruct, kw_only=True):
     threads: int  # CPU threads
 
 
-def read_scores(run: Path) -> Scores | None:
+def read_scores(run: Path) -> ScoresRecord | None:
     """Return the scores of a run; ``None`` if it was not scored."""
     path = run / SCORES
-    return read_json_record(path, Scores) if path.is_file() else None
+    return read_json_record(path, ScoresRecord) if path.is_file() else None
 
 
 def retained(name: str, teacher: float | None, student: float | None) -> float | None:
@@ -81,7 +81,7 @@ def retained(name: str, teacher: float | None, student: float | None) -> float |
     return ratio if math.isfinite(ratio) else None
 
 
-def score_header(scores: Scores) -> tuple[str, ...]:
+def score_header(scores: ScoresRecord) -> tuple[str, ...]:
     """Return the header of ``score_rows``."""
     teachers = ["teacher"]
     if len(scores.teachers) > 1:
@@ -89,7 +89,7 @@ def score_header(scores: Scores) -> tuple[str, ...]:
     return ("", *teachers, "student", "student / teacher")
 
 
-def score_rows(scores: Scores) -> list[tuple[str, ...]]:
+def score_rows(scores: ScoresRecord) -> list[tuple[str, ...]]:
     """Return the rows of a table of scores: name, value of each model, and ratio."""
     models = [*scores.teachers, scores.student]
     return [*_metric_rows(models), *_size_rows(models), *_speed_rows(models)]
@@ -143,7 +143,7 @@ def _speed_rows(models: Sequence[ModelScore]) -> list[tuple[str, ...]]:
     return rows
 
 
-def score_chart(scores: Scores) -> str | None:
+def score_chart(scores: ScoresRecord) -> str | None:
     """Return a figure of quality against latency; ``None`` where either is missing."""
     metric = scores.metric
     if metric is None or not scores.student.speed:

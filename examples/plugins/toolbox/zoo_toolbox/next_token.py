@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import click
 
-from zoo.inference.processing.batching import Batch
+from zoo.inference.processing.batching import EncodedBatch
 from zoo.inference.processing.numbers import softmax
 from zoo.inference.task import BatchTask, EncodedExample
 
@@ -39,7 +39,7 @@ class NextToken(BatchTask):
         self.top_k = top_k
         self.size = len(self.tokenizer.vocabulary())
 
-    def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
+    def compute(self, items: list[EncodedExample], batch: EncodedBatch) -> list[dict[str, Any]]:
         """See ``BatchTask``."""
         logits = self.output("logits", items, batch)  # (texts, tokens, vocabulary)
         last = batch.mask.sum(axis=1) - 1

@@ -12,7 +12,7 @@ from zoo_xlnet.config import SIZES
 from zoo.checkpoint.generation_config import GenerationConfig
 from zoo.conformance.hf_reference import reference_model
 from zoo.families.random_inputs import randomize_weights
-from zoo.inference.generation.decoder import Decoder, pad
+from zoo.inference.generation.decoder import SessionDecoder, pad
 from zoo.inference.generation.generate import generate
 
 CONFIG = replace(
@@ -62,7 +62,7 @@ def test_tokens_are_those_of_the_reference(changes: dict[str, Any], beams: int) 
     """Prompts of a padded batch go on as each does alone."""
     model, reference = models(**changes)
     expected = [reference_tokens(reference, prompt, num_beams=beams) for prompt in PROMPTS]
-    assert isinstance(model, Decoder)
+    assert isinstance(model, SessionDecoder)
     settings = GenerationConfig(max_new_tokens=NEW, num_beams=beams)
     inputs = pad(PROMPTS, side="left", pad_id=5, device="cpu")
     assert generate(model, inputs, settings, eos_token_ids=(END,)) == expected

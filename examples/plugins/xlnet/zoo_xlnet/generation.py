@@ -54,7 +54,7 @@ class TextState:
 
 
 class GenerationMixin(XLNet):
-    """A language model that generates, a ``zoo.inference.generation.decoder.Decoder``."""
+    """A language model that generates, a ``zoo.inference.generation.decoder.SessionDecoder``."""
 
     def prefill(
         self, inputs: Mapping[str, Tensor], max_new_tokens: int

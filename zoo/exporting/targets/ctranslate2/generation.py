@@ -30,7 +30,7 @@ INSTEAD = "leave it out, or use --backend cpu with the model that it was exporte
 
 
 @dataclass(frozen=True)
-class Row:
+class GenerationRow:
     """A row to generate for, as token ids."""
 
     source: list[int]  # of an encoder-decoder, else the prompt
@@ -45,27 +45,31 @@ class Length:
     least: int
 
 
-class Search(ABC):
+class CTranslate2Search(ABC):
     """The search of CTranslate2: a ``zoo.inference.generation.decoder.SequenceGenerator``."""
 
     counts_prompt: ClassVar[bool]  # whether rules on repetitions read the prompt as well
 
-    def __init__(self, model: Any, vocabulary: "Vocabulary") -> None:
+    def __init__(self, model: Any, vocabulary: "TextVocabulary") -> None:
         self._model = model
         self._vocabulary = vocabulary
 
     @abstractmethod
-    def rows(self, inputs: "Mapping[str, Tensor]", settings: "GenerationConfig") -> list[Row]:
+    def rows(
+        self, inputs: "Mapping[str, Tensor]", settings: "GenerationConfig"
+    ) -> list[GenerationRow]:
         """Return the rows of a batch, without padding."""
 
     @abstractmethod
     def run(
-        self, rows: Sequence[Row], length: Length, arguments: Mapping[str, Any]
+        self, rows: Sequence[GenerationRow], length: Length, arguments: Mapping[str, Any]
     ) -> list[list[tuple[list[int], float]]]:
         """Return the best sequences of each row, and their scores if the arguments ask for them."""
 
     @abstractmethod
-    def steps(self, row: Row, length: Length, arguments: Mapping[str, Any]) -> Iterator[int]:
+    def steps(
+        self, row: GenerationRow, length: Length, arguments: Mapping[str, Any]
+    ) -> Iterator[int]:
         """Yield the tokens of a row as they are found, by greedy search."""
 
     def generate_sequences(
@@ -115,7 +119,7 @@ class Search(ABC):
 
     def _best(
         self,
-        rows: Sequence[Row],
+        rows: Sequence[GenerationRow],
         length: Length,
         settings: "GenerationConfig",
         arguments: Mapping[str, Any],
@@ -144,7 +148,7 @@ class Search(ABC):
         return results
 
     def _length(
-        self, row: Row, limit: int, settings: "GenerationConfig", ends: Sequence[int]
+        self, row: GenerationRow, limit: int, settings: "GenerationConfig", ends: Sequence[int]
     ) -> Length:
         """Return the limits for a row; a forced last token is not searched for."""
         most = limit if forced_last(settings) is None else limit - 1
@@ -246,7 +250,7 @@ def unpadded(inputs: "Mapping[str, Tensor]") -> list[list[int]]:
     return [row[kept.bool()].tolist() for row, kept in zip(ids, mask, strict=True)]
 
 
-class Vocabulary:
+class TextVocabulary:
     """The tokens of a model, which CTranslate2 takes and returns as text."""
 
     def __init__(self, tokens: Sequence[str], config: Mapping[str, Any]) -> None:
@@ -296,17 +300,19 @@ class Vocabulary:
         return words[1:]
 
 
-class TranslatorSearch(Search):
-    """Search for the target of a source."""
+class TranslatorSearch(CTranslate2Search):
+    """CTranslate2Search for the target of a source."""
 
     counts_prompt: ClassVar[bool] = False
 
-    def __init__(self, model: Any, vocabulary: Vocabulary, start: int) -> None:
+    def __init__(self, model: Any, vocabulary: TextVocabulary, start: int) -> None:
         super().__init__(model, vocabulary)
         self._start = start
 
     @override
-    def rows(self, inputs: "Mapping[str, Tensor]", settings: "GenerationConfig") -> list[Row]:
+    def rows(
+        self, inputs: "Mapping[str, Tensor]", settings: "GenerationConfig"
+    ) -> list[GenerationRow]:
         sources = unpadded(inputs)
         starts = inputs.get("decoder_input_ids")
         first = settings.forced_bos_token_id
@@ -314,12 +320,12 @@ class TranslatorSearch(Search):
         for place, source in enumerate(sources):
             start = [self._start] if starts is None else starts[place].tolist()
             forced = [first] if first is not None and len(start) == 1 else []
-            rows.append(Row(source, [*start, *forced]))
+            rows.append(GenerationRow(source, [*start, *forced]))
         return rows
 
     @override
     def run(
-        self, rows: Sequence[Row], length: Length, arguments: Mapping[str, Any]
+        self, rows: Sequence[GenerationRow], length: Length, arguments: Mapping[str, Any]
     ) -> list[list[tuple[list[int], float]]]:
         results = self._model.translate_batch(
             [self._vocabulary.source(row.source) for row in rows],
@@ -337,7 +343,9 @@ class TranslatorSearch(Search):
         ]
 
     @override
-    def steps(self, row: Row, length: Length, arguments: Mapping[str, Any]) -> Iterator[int]:
+    def steps(
+        self, row: GenerationRow, length: Length, arguments: Mapping[str, Any]
+    ) -> Iterator[int]:
         source = self._vocabulary.source(row.source)
         prefix = self._vocabulary.target(row.prefix)
         for step in self._model.generate_tokens(
@@ -355,21 +363,23 @@ class TranslatorSearch(Search):
         }
 
 
-class GeneratorSearch(Search):
-    """Search for the continuation of a prompt."""
+class GeneratorSearch(CTranslate2Search):
+    """CTranslate2Search for the continuation of a prompt."""
 
     counts_prompt: ClassVar[bool] = True
 
     @override
-    def rows(self, inputs: "Mapping[str, Tensor]", settings: "GenerationConfig") -> list[Row]:
-        rows = [Row(ids, []) for ids in unpadded(inputs)]
+    def rows(
+        self, inputs: "Mapping[str, Tensor]", settings: "GenerationConfig"
+    ) -> list[GenerationRow]:
+        rows = [GenerationRow(ids, []) for ids in unpadded(inputs)]
         if settings.forced_bos_token_id is not None and [r for r in rows if len(r.source) == 1]:
             raise UsageError("CTranslate2 does not force the token after a prompt of one", INSTEAD)
         return rows
 
     @override
     def run(
-        self, rows: Sequence[Row], length: Length, arguments: Mapping[str, Any]
+        self, rows: Sequence[GenerationRow], length: Length, arguments: Mapping[str, Any]
     ) -> list[list[tuple[list[int], float]]]:
         results = self._model.generate_batch(
             [self._vocabulary.words(row.source) for row in rows],
@@ -382,7 +392,9 @@ class GeneratorSearch(Search):
         return [list(zip(r.sequences_ids, r.scores or [0.0], strict=True)) for r in results]
 
     @override
-    def steps(self, row: Row, length: Length, arguments: Mapping[str, Any]) -> Iterator[int]:
+    def steps(
+        self, row: GenerationRow, length: Length, arguments: Mapping[str, Any]
+    ) -> Iterator[int]:
         for step in self._model.generate_tokens(
             self._vocabulary.words(row.source),
             max_length=length.most,

@@ -11,10 +11,10 @@ import numpy as np
 from zoo.checkpoint import Checkpoint
 from zoo.errors import VerificationError
 from zoo.exporting.targets.ctranslate2.generation import (
+    CTranslate2Search,
     GeneratorSearch,
-    Search,
+    TextVocabulary,
     TranslatorSearch,
-    Vocabulary,
 )
 from zoo.exporting.targets.ctranslate2.scan import check_settings
 from zoo.exporting.targets.ctranslate2.vocabulary import read_config, read_vocabulary
@@ -68,7 +68,7 @@ class CTranslate2Session(TargetSession):
             raise VerificationError(
                 f"{folder} has {len(tokens):,} tokens, and the model {rows:,}", "export it again"
             )
-        self.vocabulary = Vocabulary(tokens, config)
+        self.vocabulary = TextVocabulary(tokens, config)
 
 
 class EncoderSession(CTranslate2Session):
@@ -104,7 +104,7 @@ class GeneratorSession(CTranslate2Session):
             return {LOGITS: np.array(self._model.forward_batch(tokens, lengths))}
 
     @override
-    def generator(self) -> Search:
+    def generator(self) -> CTranslate2Search:
         return GeneratorSearch(self._model, self.vocabulary)
 
 
@@ -143,7 +143,7 @@ class TranslatorSession(CTranslate2Session):
         return {LOGITS: logits}
 
     @override
-    def generator(self) -> Search:
+    def generator(self) -> CTranslate2Search:
         config: Any = self._config
         return TranslatorSearch(self._model, self.vocabulary, config.decoder_start_token_id)
 

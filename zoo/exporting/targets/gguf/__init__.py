@@ -34,7 +34,7 @@ def refused_pooling(pooling: "Pooling") -> str | None:
     return None
 
 
-class Gguf(ExportTarget):
+class GgufTarget(ExportTarget):
     """One GGUF file, from the names that the family declares, with its tokenizer."""
 
     name = "gguf"

@@ -33,7 +33,7 @@ INSTALL = (
 )
 
 
-class Program(NamedTuple):
+class LlamaProgram(NamedTuple):
     """What runs llama.cpp: a script of this folder, and words before and after its name."""
 
     package: str
@@ -51,13 +51,13 @@ def llama_problem() -> str | None:
     return f"neither {NODE} nor {PYTHON} is installed"
 
 
-def program() -> Program | None:
+def program() -> LlamaProgram | None:
     """Return what runs llama.cpp here; ``None`` if nothing is installed."""
     if shutil.which("node") is not None and (found := library()) is not None:
-        return Program(NODE, ("node",), "llama.mjs", (str(found),))
+        return LlamaProgram(NODE, ("node",), "llama.mjs", (str(found),))
     if importlib.util.find_spec("llama_cpp") is not None:
         # -P: modules in the folder of the script have short names
-        return Program(PYTHON, (sys.executable, "-P"), "binding.py")
+        return LlamaProgram(PYTHON, (sys.executable, "-P"), "binding.py")
     return None
 
 

@@ -17,7 +17,7 @@ from zoo.tokenizers.gguf import (
     SPACE,
     UNIGRAM,
     WORDPIECE,
-    Kind,
+    TokenKind,
 )
 from zoo.tokenizers.source_files import SourceFiles
 from zoo.tokenizers.tokenizer_json import load
@@ -62,14 +62,14 @@ def add_vocabulary(writer: Any, checkpoint: Checkpoint, keys: Mapping[str, str])
         prefix = definition["model"]["continuing_subword_prefix"]
         for row, token in enumerate(tokens):
             # words have a mark in front, in place of one within words
-            if kinds[row] in (Kind.NORMAL, Kind.UNUSED):
+            if kinds[row] in (TokenKind.NORMAL, TokenKind.UNUSED):
                 inner = token.startswith(prefix)
                 tokens[row] = token.removeprefix(prefix) if inner else SPACE + token
     elif kind == "BPE":
         merges = definition["model"]["merges"]
         writer.add_token_merges([m if isinstance(m, str) else " ".join(m) for m in merges])
     else:
-        kinds[definition["model"]["unk_id"]] = Kind.UNKNOWN
+        kinds[definition["model"]["unk_id"]] = TokenKind.UNKNOWN
         _add_unigram(writer, tokenizer, definition, rows)
     writer.add_token_list(tokens)
     writer.add_token_types(kinds)
@@ -99,15 +99,15 @@ def added_tokens(tokenizer: "Tokenizer") -> dict[int, bool]:
     return {number: token.special for number, token in tokenizer.get_added_tokens_decoder().items()}
 
 
-def _table(tokenizer: "Tokenizer", rows: int) -> tuple[list[str], list[Kind]]:
+def _table(tokenizer: "Tokenizer", rows: int) -> tuple[list[str], list[TokenKind]]:
     """Return the text and the kind of each id; ids without a token are unused."""
     tokens = [f"[UNUSED_{number}]" for number in range(rows)]
-    kinds = [Kind.UNUSED] * rows
+    kinds = [TokenKind.UNUSED] * rows
     for token, number in tokenizer.get_vocab(with_added_tokens=True).items():
         tokens[number] = token
-        kinds[number] = Kind.NORMAL
+        kinds[number] = TokenKind.NORMAL
     for number, special in added_tokens(tokenizer).items():
-        kinds[number] = Kind.CONTROL if special else Kind.USER_DEFINED
+        kinds[number] = TokenKind.CONTROL if special else TokenKind.USER_DEFINED
     return tokens, kinds
 
 

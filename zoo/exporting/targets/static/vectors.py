@@ -12,7 +12,7 @@ from zoo.io.progress import progress
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from zoo.exporting.targets.static.vocabulary import Vocabulary
+    from zoo.exporting.targets.static.vocabulary import StaticVocabulary
     from zoo.inference.session import Session
 
     Vectors = NDArray[np.float64]
@@ -27,7 +27,9 @@ def mean(hidden: "NDArray[Any]") -> "NDArray[Any]":
     return vectors
 
 
-def token_vectors(session: "Session", vocabulary: "Vocabulary", pool: "Pool" = mean) -> "Vectors":
+def token_vectors(
+    session: "Session", vocabulary: "StaticVocabulary", pool: "Pool" = mean
+) -> "Vectors":
     """Return the pooled output of an encoder for each token with special ones, (tokens, width)."""
     before = vocabulary.prefix
     after = vocabulary.suffix
@@ -77,7 +79,7 @@ def frequency_weights(tokens: int, coefficient: float | None) -> "Vectors":
 
 def static_vectors(
     session: "Session",
-    vocabulary: "Vocabulary",
+    vocabulary: "StaticVocabulary",
     dim: int | None,
     coefficient: float | None,
     pool: "Pool" = mean,

@@ -14,7 +14,7 @@ UNUSED = re.compile(r"\[unused\d+\]")
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class StaticVocabulary:
     """The tokens that get a vector."""
 
     definition: dict[str, Any]  # the ``tokenizer.json`` of these tokens
@@ -24,7 +24,7 @@ class Vocabulary:
     unknown: int | None  # index of the unknown token, if any
 
 
-def vocabulary_of(tokenizer: "Tokenizer", padding: str | None = None) -> Vocabulary:
+def vocabulary_of(tokenizer: "Tokenizer", padding: str | None = None) -> StaticVocabulary:
     """Return the tokens of a tokenizer except special, added and unused ones."""
     # The padding and the unknown token stay, as in the authors' library: the rank of a token, by
     # which it is weighted, counts them.
@@ -55,7 +55,7 @@ def vocabulary_of(tokenizer: "Tokenizer", padding: str | None = None) -> Vocabul
         **dict.fromkeys(("post_processor", "truncation", "padding")),
     }
     definition["added_tokens"].sort(key=lambda token: token["id"])
-    return Vocabulary(definition, ids, prefix, suffix, numbers.get(unknown or ""))
+    return StaticVocabulary(definition, ids, prefix, suffix, numbers.get(unknown or ""))
 
 
 def _pieces(model: dict[str, Any]) -> list[Any]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor
 
 from zoo.inference.generation.config import GenerationConfig, token_ids
-from zoo.inference.generation.processors.base import CustomRule, Rule
+from zoo.inference.generation.processors.base import CustomRule, GenerationRule
 from zoo.inference.generation.processors.length import ExponentialDecay, MinLength
 from zoo.inference.generation.processors.repetition import (
     EncoderNoRepeatNgram,
@@ -38,13 +38,13 @@ Processor = Callable[[Tensor, Tensor], Tensor]
 
 def make_rules(
     settings: GenerationConfig, eos_token_ids: Sequence[int], custom: Sequence[Processor] = ()
-) -> list[Rule]:
+) -> list[GenerationRule]:
     """Return the rules of some settings, in the order in which they apply.
 
     Order and formulas follow ``_get_logits_processor`` in transformers 5, so that both generate
     the same tokens.
     """
-    repetition: list[Rule] = []
+    repetition: list[GenerationRule] = []
     if settings.sequence_bias is not None:
         repetition.append(SequenceBias(settings.sequence_bias))
     if settings.encoder_repetition_penalty != 1:
@@ -64,8 +64,8 @@ def make_rules(
     return [*rules, Renormalize()] if settings.renormalize_logits else rules
 
 
-def _token_rules(settings: GenerationConfig, eos_token_ids: Sequence[int]) -> list[Rule]:
-    rules: list[Rule] = []
+def _token_rules(settings: GenerationConfig, eos_token_ids: Sequence[int]) -> list[GenerationRule]:
+    rules: list[GenerationRule] = []
     if settings.bad_words_ids is not None:
         rules.append(bad_words(settings.bad_words_ids, eos_token_ids))
     if eos_token_ids and (settings.min_length or settings.min_new_tokens):
@@ -87,9 +87,9 @@ def _token_rules(settings: GenerationConfig, eos_token_ids: Sequence[int]) -> li
     return rules
 
 
-def _sampling_rules(settings: GenerationConfig, num_eos_tokens: int) -> list[Rule]:
+def _sampling_rules(settings: GenerationConfig, num_eos_tokens: int) -> list[GenerationRule]:
     keep = max(2, 1 + num_eos_tokens) if settings.num_beams > 1 else 1
-    rules: list[Rule] = []
+    rules: list[GenerationRule] = []
     if settings.temperature not in (None, 1):
         rules.append(Temperature(settings.temperature))
     if settings.top_h is not None:

@@ -26,7 +26,7 @@ class Step(NamedTuple):
         return self.input_ids.shape[1]
 
 
-class Rule(ABC):
+class GenerationRule(ABC):
     """A rule that changes the scores of the next token."""
 
     @abstractmethod
@@ -35,7 +35,7 @@ class Rule(ABC):
 
 
 @dataclass(frozen=True)
-class CustomRule(Rule):
+class CustomRule(GenerationRule):
     """A ``LogitsProcessor`` of a user or a family."""
 
     processor: Callable[[Tensor, Tensor], Tensor]  # the function of tokens and scores

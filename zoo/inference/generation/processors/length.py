@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from zoo.inference.generation.processors.base import Rule, Step, exclude
+from zoo.inference.generation.processors.base import GenerationRule, Step, exclude
 from zoo.overrides import override
 
 
 @dataclass(frozen=True)
-class MinLength(Rule):
+class MinLength(GenerationRule):
     """Excludes the end below a number of tokens."""
 
     min_length: int  # number of tokens of the decoder, prompt included
@@ -25,7 +25,7 @@ class MinLength(Rule):
 
 
 @dataclass(frozen=True)
-class ExponentialDecay(Rule):
+class ExponentialDecay(GenerationRule):
     """Raises the score of the end exponentially after a number of new tokens."""
 
     start: int  # number of new tokens after which the score rises

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from zoo.inference.generation.processors.base import Rule, Step
+from zoo.inference.generation.processors.base import GenerationRule, Step
 from zoo.overrides import override
 
 
 @dataclass(frozen=True)
-class RepetitionPenalty(Rule):
+class RepetitionPenalty(GenerationRule):
     """Divides positive scores of tokens that occurred by a penalty; multiplies negative ones."""
 
     penalty: float  # the penalty; over 1 against repetition
@@ -24,7 +24,7 @@ class RepetitionPenalty(Rule):
 
 
 @dataclass(frozen=True)
-class EncoderRepetitionPenalty(Rule):
+class EncoderRepetitionPenalty(GenerationRule):
     """The inverse of ``RepetitionPenalty`` for tokens of the prompt or source."""
 
     penalty: float  # the penalty; over 1 in favour of these tokens
@@ -35,7 +35,7 @@ class EncoderRepetitionPenalty(Rule):
 
 
 @dataclass(frozen=True)
-class NoRepeatNgram(Rule):
+class NoRepeatNgram(GenerationRule):
     """Excludes tokens that would end an n-gram that occurred."""
 
     size: int  # number of tokens of an n-gram
@@ -46,7 +46,7 @@ class NoRepeatNgram(Rule):
 
 
 @dataclass(frozen=True)
-class EncoderNoRepeatNgram(Rule):
+class EncoderNoRepeatNgram(GenerationRule):
     """Excludes tokens that would end an n-gram of the prompt or source."""
 
     size: int  # number of tokens of an n-gram

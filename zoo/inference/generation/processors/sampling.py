@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from zoo.inference.generation.processors.base import Rule, Step
+from zoo.inference.generation.processors.base import GenerationRule, Step
 from zoo.overrides import override
 
 TOP_H_TOKENS = 100  # most likely tokens that top-h considers, as in transformers
 
 
 @dataclass(frozen=True)
-class Temperature(Rule):
+class Temperature(GenerationRule):
     """Divides scores by a temperature."""
 
     temperature: float
@@ -31,7 +31,7 @@ class Temperature(Rule):
 
 
 @dataclass(frozen=True)
-class TopH(Rule):
+class TopH(GenerationRule):
     """Keeps the most likely tokens up to a fraction of the entropy."""
 
     top_h: float  # the fraction
@@ -47,7 +47,7 @@ class TopH(Rule):
 
 
 @dataclass(frozen=True)
-class TopK(Rule):
+class TopK(GenerationRule):
     """Keeps the most likely tokens, and all that tie with the last of them."""
 
     top_k: int  # number of tokens
@@ -61,7 +61,7 @@ class TopK(Rule):
 
 
 @dataclass(frozen=True)
-class TopP(Rule):
+class TopP(GenerationRule):
     """Keeps the smallest set of most likely tokens with a total probability."""
 
     top_p: float  # the probability
@@ -78,7 +78,7 @@ class TopP(Rule):
 
 
 @dataclass(frozen=True)
-class MinP(Rule):
+class MinP(GenerationRule):
     """Drops tokens that are less likely than a fraction of the most likely one's probability."""
 
     min_p: float  # the fraction
@@ -92,7 +92,7 @@ class MinP(Rule):
 
 
 @dataclass(frozen=True)
-class TypicalP(Rule):
+class TypicalP(GenerationRule):
     """Keeps the tokens whose information is nearest to the entropy, up to a total probability."""
 
     typical_p: float  # the probability
@@ -112,7 +112,7 @@ class TypicalP(Rule):
 
 
 @dataclass(frozen=True)
-class EpsilonCutoff(Rule):
+class EpsilonCutoff(GenerationRule):
     """Drops tokens below a probability."""
 
     epsilon: float  # the probability
@@ -125,7 +125,7 @@ class EpsilonCutoff(Rule):
 
 
 @dataclass(frozen=True)
-class EtaCutoff(Rule):
+class EtaCutoff(GenerationRule):
     """Drops tokens below a probability that depends on the entropy."""
 
     epsilon: float  # the probability that is the upper bound

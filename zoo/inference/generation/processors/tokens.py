@@ -6,14 +6,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from zoo.inference.generation.processors.base import Rule, Step, exclude, only
+from zoo.inference.generation.processors.base import GenerationRule, Step, exclude, only
 from zoo.overrides import override
 
 Biases = Sequence[tuple[Sequence[int], float]]
 
 
 @dataclass(frozen=True)
-class SequenceBias(Rule):
+class SequenceBias(GenerationRule):
     """Adds a bias to the score of a token that would end a sequence."""
 
     biases: Biases
@@ -38,7 +38,7 @@ def bad_words(words: Sequence[Sequence[int]], eos_token_ids: Sequence[int]) -> S
 
 
 @dataclass(frozen=True)
-class SuppressTokens(Rule):
+class SuppressTokens(GenerationRule):
     """Excludes tokens."""
 
     tokens: Sequence[int]
@@ -49,7 +49,7 @@ class SuppressTokens(Rule):
 
 
 @dataclass(frozen=True)
-class BeginSuppressTokens(Rule):
+class BeginSuppressTokens(GenerationRule):
     """Excludes tokens at the beginning: as the first token, or as the one after a forced first."""
 
     tokens: Sequence[int]
@@ -62,7 +62,7 @@ class BeginSuppressTokens(Rule):
 
 
 @dataclass(frozen=True)
-class ForcedFirstToken(Rule):
+class ForcedFirstToken(GenerationRule):
     """Forces the token after the first one of the decoder: ``forced_bos_token_id``."""
 
     token: int
@@ -73,7 +73,7 @@ class ForcedFirstToken(Rule):
 
 
 @dataclass(frozen=True)
-class ForcedLastToken(Rule):
+class ForcedLastToken(GenerationRule):
     """Forces the last possible token to be one of several: ``forced_eos_token_id``."""
 
     tokens: Sequence[int]

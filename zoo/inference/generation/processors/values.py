@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
-from zoo.inference.generation.processors.base import Rule, Step
+from zoo.inference.generation.processors.base import GenerationRule, Step
 from zoo.overrides import override
 
 
-class RemoveInvalidValues(Rule):
+class RemoveInvalidValues(GenerationRule):
     """Replaces NaN by 0, and infinity by the largest or lowest number."""
 
     @override
@@ -16,7 +16,7 @@ class RemoveInvalidValues(Rule):
         return scores.nan_to_num(0.0, posinf=limits.max, neginf=limits.min)
 
 
-class Renormalize(Rule):
+class Renormalize(GenerationRule):
     """Turns scores into log-probabilities."""
 
     @override

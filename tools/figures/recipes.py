@@ -113,7 +113,7 @@ def compared(recipe: DistillationRecipe) -> list[tuple[str, int, int]]:
         if kind in ("logits", "sentence vector"):
             found.append((kind, STUDENT, TEACHER))
             continue
-        if settings.embeddings:
+        if getattr(settings, "embeddings", False):
             found.append((kind, -1, -1))
         found += [(kind, *pair) for pair in resolve_layers(settings.layers, STUDENT, TEACHER)]
     return found

@@ -111,7 +111,8 @@ def kind(hint: Any) -> str:
     if origin is Literal:
         return ", ".join(f"`{value}`" for value in arguments)
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(kind(argument) for argument in arguments)
+        values = [argument for argument in arguments if argument is not msgspec.UnsetType]
+        return " or ".join(kind(value) for value in values)
     if origin is tuple:
         inner = [argument for argument in arguments if argument is not ...]
         return f"list of {kind(inner[0])}" if ... in arguments else f"lists of {len(inner)}"
@@ -124,7 +125,7 @@ def default(field: msgspec.structs.FieldInfo) -> str:
     """Return the default of a field; empty for a table of settings."""
     if field.required:
         return "required"
-    if field.default_factory is not msgspec.NODEFAULT:
+    if field.default_factory is not msgspec.NODEFAULT or field.default is msgspec.UNSET:
         return ""
     value = msgspec.to_builtins(field.default)
     if isinstance(value, dict):

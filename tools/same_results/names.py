@@ -98,6 +98,9 @@ def objectives() -> list[str]:
 
 
 def optimizers() -> list[str]:
+    registry: Any = import_module("zoo.training.optim.optimizers")
+    if hasattr(registry, "OPTIMIZERS"):
+        return list(registry.OPTIMIZERS.built_in)
     from zoo.families.recipe import OptimizerConfig
 
     return list(typing.get_args(typing.get_type_hints(OptimizerConfig)["name"]))

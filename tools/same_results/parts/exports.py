@@ -20,7 +20,9 @@ from tools.same_results.records import (
 
 TEXTS = ("the good day", "a weak day 3")
 FEW = ("--eval", "sentences")  # texts that quantized models are compared on
-LOOSE = ("--max-drop", 1, "--allow-tokenizer-differences", "--offline")
+LOOSE = ("--allow-tokenizer-differences", "--offline")
+# Words of options of quantized exports, which may lose any part of their quality.
+QUANTIZED = ("int8", "--int8", "int4", "--int4", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "mxfp4")
 # model -> what runs it
 COMMANDS: Mapping[str, Sequence[Any]] = {
     "sentences": ("embed",),
@@ -122,7 +124,19 @@ def exported(context: Context, target: str, model: str, *options: Any) -> Result
     out.parent.mkdir(exist_ok=True)
     unverified = ("--unverified",) if target == "gguf" else ()
     source = model_of(context, model)
-    arguments = ("export", source, "--to", target, *words, *LOOSE, *unverified, "-o", out)
+    max_drop = ("--max-drop", 1) if set(words) & set(QUANTIZED) else ()
+    arguments = (
+        "export",
+        source,
+        "--to",
+        target,
+        *words,
+        *max_drop,
+        *LOOSE,
+        *unverified,
+        "-o",
+        out,
+    )
     result = context.json(*arguments)
     if "exit code" in result:
         yield name, result

@@ -38,8 +38,9 @@ def optimizer_method(config: OptimizerConfig) -> OptimizerMethod:
         UsageError: no optimizer has this name, or it does not have these settings.
     """
     method = OPTIMIZERS.find(config.name)
+    own_settings = config.args or {}
     names = [field.encode_name for field in msgspec.structs.fields(method)]
-    for key in config.args:
+    for key in own_settings:
         if key not in names:
             hint = "it has none of its own"
             if names:
@@ -53,7 +54,7 @@ def optimizer_method(config: OptimizerConfig) -> OptimizerMethod:
             "give 0",
         )
     try:
-        return msgspec.convert(dict(config.args), method)
+        return msgspec.convert(dict(own_settings), method)
     except (msgspec.ValidationError, ValueError) as error:
         raise UsageError(f"the optimizer {config.name}: {error}") from error
 

@@ -94,9 +94,14 @@ class Modules(Encoder):
 
     def check(self, folder: Path) -> str:
         """Check the order of the modules, and that their weights are unchanged."""
-        listed = json.loads((folder / SOURCE / "modules.json").read_bytes())
+        file = folder / SOURCE / "modules.json"
+        config = json.loads((folder / RESULT / "config.json").read_bytes())
+        if not file.exists():  # sentence-transformers takes the mean of tokens then
+            pooling = config.get("pooling") or {}
+            return "modules of a missing file" if pooling.get("modules") else ""
+        listed = json.loads(file.read_bytes())
         places = [(module["type"].rpartition(".")[2], module["path"]) for module in listed[1:]]
-        pooling = json.loads((folder / RESULT / "config.json").read_bytes())["pooling"]
+        pooling = config["pooling"]
         kinds = [module["type"] for module in pooling.get("modules", ())]
         if kinds and kinds != [kind for kind, _ in places]:
             return f"the modules are {kinds}, and the file lists {places}"

@@ -100,9 +100,9 @@ class ReferenceType(click.types.StringParamType):
         paths = [*Path().glob("[!.]*/"), *(Path().glob("[!.]*.yaml") if takes_config else ())]
         names |= {path.name for path in paths if path.name.isprintable()}
         matching = sorted(name for name in names if name.startswith(incomplete))
-        kind = "file" if takes_config else "dir"
+        completion_type = "file" if takes_config else "dir"
         return [CompletionItem(name) for name in matching] or [
-            CompletionItem(incomplete, type=kind)
+            CompletionItem(incomplete, type=completion_type)
         ]
 
 

@@ -26,16 +26,16 @@ def check_arguments(ctx: click.Context) -> None:
 
 
 def _check(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
-    kind = parameter.type
+    parameter_type = parameter.type
     metavar = parameter.metavar or ""
-    if isinstance(kind, ReferenceType):
+    if isinstance(parameter_type, ReferenceType):
         _check_reference(value, {*metavar.removesuffix("...").split("|")})
-    elif isinstance(kind, InputFile | KeptFile):
+    elif isinstance(parameter_type, InputFile | KeptFile):
         from zoo.data.readers.documents import require_files
         from zoo.data.readers.text_io import split_name
 
         require_files(split_name(value)[1])
-    elif isinstance(kind, DirectoryType):
+    elif isinstance(parameter_type, DirectoryType):
         _check_output(ctx, value)
     elif metavar == "RUN" and not value.is_dir():
         raise SourceError(f"{value} is not a run: it does not exist", "give a run's directory")

@@ -38,7 +38,8 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
     "linear": lambda x: x,
 }
-PARTS = ("query", "key", "value")  # of a joint projection
+# The parts of a joint projection, in the order of its rows.
+PROJECTION_PARTS = ("query", "key", "value")
 
 Inputs = dict[str, Any]
 Outputs = dict[str, Tensor]
@@ -124,7 +125,7 @@ class ComparedModels:
             if "qkv" not in entry.target or len(entry.sources) != 1:
                 continue
             (name,) = entry.sources
-            if name in self.tensors and max(self.tensors[name].shape) % len(PARTS) == 0:
+            if name in self.tensors and max(self.tensors[name].shape) % len(PROJECTION_PARTS) == 0:
                 modules.setdefault(_module_template(name), []).append(name)
         return modules
 
@@ -229,15 +230,16 @@ def _exchange(models: ComparedModels, first: str, second: str) -> dict[str, Tens
 def _exchanged_parts(models: ComparedModels) -> Iterator[Cause]:
     """Yield exchanges of two parts of joint projections."""
     for module, names in models.joint_projections.items():
-        for first, second in itertools.combinations(range(len(PARTS)), 2):
+        for first, second in itertools.combinations(range(len(PROJECTION_PARTS)), 2):
             changes = {}
             for name in names:
                 tensor = models.tensors[name]
                 axis = _longest_axis(tensor)
-                parts = list(tensor.chunk(len(PARTS), axis))
+                parts = list(tensor.chunk(len(PROJECTION_PARTS), axis))
                 parts[first], parts[second] = parts[second], parts[first]
                 changes[name] = torch.cat(parts, axis)
-            text = f"{PARTS[first]} and {PARTS[second]} are exchanged in {module}"
+            exchanged_parts = f"{PROJECTION_PARTS[first]} and {PROJECTION_PARTS[second]}"
+            text = f"{exchanged_parts} are exchanged in {module}"
             yield Cause(text, partial(models.build, changes))
 
 
@@ -288,7 +290,7 @@ def _scale_queries(models: ComparedModels, name: str, factor: float) -> Tensor:
     axis = _longest_axis(scaled)
     size = scaled.shape[axis]
     if _module_template(name) in models.joint_projections:
-        size //= len(PARTS)
+        size //= len(PROJECTION_PARTS)
     scaled.narrow(axis, 0, size).mul_(factor)
     return scaled
 

@@ -148,9 +148,9 @@ def reference_class(family: Family, config: Any, head: str) -> Any:
     """
     name = family.architecture(config, head)
     library = _import_reference()
-    kind = getattr(library, name, None)
+    model_class = getattr(library, name, None)
     model_type = family.model_type(config)
-    if kind is None:
+    if model_class is None:
         spellings = [other for other in dir(library) if other.lower() == name.lower()]
         if spellings:
             raise VerificationError(
@@ -158,13 +158,13 @@ def reference_class(family: Family, config: Any, head: str) -> Any:
                 "give its heads the prefix of the class names as it is spelled there",
             )
         raise ReferenceUnavailable(f"{REFERENCE} {library.__version__} has no class {name}")
-    if kind.config_class.model_type != model_type:
+    if model_class.config_class.model_type != model_type:
         raise VerificationError(
             f"{family.name} has the model type {model_type}, and {name} of {REFERENCE} has "
-            f"{kind.config_class.model_type}",
+            f"{model_class.config_class.model_type}",
             "set `model_types` of the family to the model_type in its checkpoints' config.json",
         )
-    return kind
+    return model_class
 
 
 def reference_tokenizer_class(family: Family, config: Any) -> Any:

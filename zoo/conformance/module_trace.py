@@ -18,7 +18,8 @@ from zoo.families.base import Family
 from zoo.weights.ops import Identity, Transpose
 
 EPSILON_NAMES = ("eps", "epsilon", "variance_epsilon")
-MAX_NUMBERS_SHOWN = 8  # of an input of integers
+# A message shows this number of integers of an input.
+MAX_INTEGERS_SHOWN = 8
 # name of a module -> masks of the tokens that are not padding, the likely one first
 MasksOfModule = Callable[[str], Sequence[Tensor]]
 
@@ -251,8 +252,8 @@ def _explain_inputs(
     reference_value = reference_call.first_input
     assert value is not None and reference_value is not None, "they differ"
     if not reference_value.is_floating_point():
-        numbers = value.flatten()[:MAX_NUMBERS_SHOWN].tolist()
-        reference_numbers = reference_value.flatten()[:MAX_NUMBERS_SHOWN].tolist()
+        numbers = value.flatten()[:MAX_INTEGERS_SHOWN].tolist()
+        reference_numbers = reference_value.flatten()[:MAX_INTEGERS_SHOWN].tolist()
         text = f"it begins with {numbers}, and with {reference_numbers} in the reference"
         return Explanation(text, is_cause=False)
     texts = []
@@ -312,7 +313,8 @@ def _differ(
     if not values.numel():
         return False
     distance = (values - reference_values).abs()
-    distance = distance.masked_fill(values == reference_values, 0)  # of infinities
+    # The difference of two equal infinities is NaN. Every other NaN stays, and is a difference.
+    distance = distance.masked_fill(values == reference_values, 0)
     largest = reference_values.abs().max().clamp(min=1e-30)
     return not bool(distance.max() <= tolerance * largest)
 

@@ -30,8 +30,10 @@ from zoo.plugins import iter_families
 DOCUMENTS = 4
 DOCUMENT_TOKENS = 150
 EXCHANGES = 256  # tokens that are exchanged, one at a time, in the first of these texts
-MAX_BATCHES = 12  # of pairs
-MAX_PARTS = 20  # of the documents, where the first part has too few labels
+# The labels of pairs of texts are searched in this number of batches.
+MAX_BATCHES = 12
+# Further parts of the documents are read while there are too few labels.
+MAX_DOCUMENT_PARTS = 20
 MIN_LABELS = 30  # labels of a loss term for a statement on it
 ROWS = 64  # of a batch
 ERRORS = 4  # standard errors by which a share exceeds the declared one at random
@@ -227,7 +229,7 @@ class _RecordedSplit(Split):
 
 def _exchanged_pairs(objective: Objective, split: Split) -> Iterator[tuple[Example, Example]]:
     """Yield pairs of examples: of a text, and of the text with one token exchanged."""
-    for part in range(MAX_PARTS):
+    for part in range(MAX_DOCUMENT_PARTS):
         text = _documents(split, part)
         if text is None:
             return

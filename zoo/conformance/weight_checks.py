@@ -284,10 +284,10 @@ class WeightChecks(TinyModel):
             for parameter in loaded.parameters():
                 parameter.zero_()
         loaded.load_state_dict(load_file(directory / "model.safetensors"))
-        before = self.run(model, inputs)
-        after = self.run(loaded, inputs)
-        for name, tensor in before.items():
-            require(torch.equal(tensor, after[name]), f"{name} differs after loading")
+        outputs = self.run(model, inputs)
+        loaded_outputs = self.run(loaded, inputs)
+        for name, tensor in outputs.items():
+            require(torch.equal(tensor, loaded_outputs[name]), f"{name} differs after loading")
 
     def _tie_changes(self) -> list[dict[str, Any]]:
         """Return the changes of a configuration of the fields that say what is tied."""

@@ -99,7 +99,7 @@ BAD: dict[str, tuple[Change, type[Exception]]] = {
     "architecture prompt_tuning": (of_config(architecture="prompt_tuning"), UsageError),
     "architecture reft": (of_config(architecture="reft"), UsageError),
     "non_linearity": (of_config(non_linearity="mish"), UsageError),
-    "surprise is of no bottleneck": (
+    "surprise does not belong to a bottleneck": (
         of_tensors("adapter.safetensors", surprise=torch.zeros(2)),
         VerificationError,
     ),
@@ -121,7 +121,7 @@ BAD_UPDATES: dict[str, tuple[Change, type[Exception]]] = {
     "vera_d is 0.1": (of_config(vera_d=0.1), UsageError),
     "a_new_setting is True": (of_config(a_new_setting=True), UsageError),
     "alpha is 2, which": (of_config(alpha=2), UsageError),
-    "surprise is of no IA3 adapter": (
+    "surprise does not belong to a IA3 adapter": (
         of_tensors("adapter.safetensors", surprise=torch.zeros(2)),
         VerificationError,
     ),
@@ -139,7 +139,7 @@ BAD_PREFIXES: dict[str, tuple[Change, type[Exception]]] = {
         of_pickle("layer.1", "wte.weight", "wte.weight"),
         VerificationError,
     ),
-    "is of no prefix of self-attention": (
+    "does not belong to a prefix of self-attention": (
         of_pickle("layer.1", "self.wte", "cross_prefix.wte"),
         VerificationError,
     ),

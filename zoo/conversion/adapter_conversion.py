@@ -1,4 +1,4 @@
-"""What conversions of adapters share: mapped tensors, the directory, the report."""
+"""What readers of adapters share: mapped tensors, the directory, the report."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from zoo.adapters.base import AdapterMethod
 from zoo.adapters.checkpoint import require_finite_tensors
-from zoo.adapters.layers import adapted_modules, add_stored_adapter
+from zoo.adapters.layers import adapted_modules, add_stored_adapter, require_same_tensors
 from zoo.adapters.registry import adapter_settings
 from zoo.adapters.targets import AdaptableModel
 from zoo.adapters.write import base_record, write_adapter
@@ -21,10 +21,11 @@ from zoo.checkpoint import FORMAT_VERSION, AdapterRecord, Checkpoint, ModelFile,
 from zoo.conversion.dtypes import cast, numpy_dtype
 from zoo.conversion.tokenizer import SourceTokenizer
 from zoo.conversion.unread_files import find_unread_files
-from zoo.errors import VerificationError, first_names
+from zoo.errors import UsageError, VerificationError, first_names
 from zoo.families.config import Config
 from zoo.families.vocabulary import vocabulary_tensors
 from zoo.hub.source import CheckpointDir
+from zoo.io.digests.files import hash_file
 from zoo.io.tensors.finite import require_finite
 from zoo.io.tensors.formats import DTYPE_NAMES, FLOAT_DTYPES, TensorReader
 from zoo.nn.adapters import Bottleneck
@@ -63,6 +64,42 @@ class AdapterReport:
             *(f"not read: {name}: {reason}" for name, reason in self.unread_files.items()),
             f"wrote {self.path}",
         ]
+
+
+@dataclass(frozen=True)
+class SourceAdapter:
+    """An adapter of another library, whose tensors have our names."""
+
+    directory: Path
+    format: str  # The layout of the directory, for the record of the source.
+    weights_file: Path  # The file with the adapter's tensors, for error messages.
+    files: Sequence[str]  # Names of the files that were read, without those of a tokenizer.
+    num_tensors: int  # Number of tensors in the files.
+    adaptable: AdaptableModel  # What adapters of the base may change, with the adapter's head.
+    method: AdapterMethod
+    tensors: Mapping[str, Tensor]  # Tensors of the method.
+    head_tensors: Mapping[str, Tensor]  # Tensors of modules that were trained as a whole.
+    # The adapter's own tokenizer; ``None`` for the base's.
+    tokenizer: SourceTokenizer | None = None
+    # Fields of ``config.json`` about sentence encoders and cross-encoders, and weights of the
+    # modules of a sentence encoder; ``None`` for the base's.
+    sentence_fields: Mapping[str, Any] | None = None
+    module_weights: "ModuleWeights | None" = None
+
+    def source_record(self) -> SourceRecord:
+        """Return the record of the source, with the digests of its files."""
+        tokenizer_files = () if self.tokenizer is None else self.tokenizer.files
+        digests = {}
+        for name in (*self.files, *tokenizer_files):
+            if name not in digests:
+                digests[name] = hash_file(self.directory / name)
+        return SourceRecord(reference=str(self.directory), format=self.format, files=digests)
+
+
+def require_head(family: "Family", head: str) -> None:
+    """Check that a family has the head that an adapter is converted with."""
+    if head not in family.heads():
+        raise UsageError(f"{family.name} has no head {head!r}", "name one with --head")
 
 
 def adaptable_model(family: "Family", config: Config, head: str) -> AdaptableModel:
@@ -327,51 +364,33 @@ def drop_tied_copies(
             )
 
 
-def write_read(
-    path: Path,
-    reference: str,
-    base: Checkpoint,
-    adaptable: AdaptableModel,
-    method: AdapterMethod,
-    tensors: Mapping[str, Tensor],
-    saved_tensors: Mapping[str, Tensor],
-    source: Path,
-    record: SourceRecord,
-    *,
-    read: int,
-    force: bool,
-    sentence: Mapping[str, Any] | None = None,
-    modules: "ModuleWeights | None" = None,
-    tokenizer: SourceTokenizer | None = None,
+def write_source_adapter(
+    adapter: SourceAdapter, base: Checkpoint, reference: str, path: Path, *, force: bool
 ) -> AdapterReport:
     """Write an adapter that was read from the files of another library.
 
     Args:
+        adapter: the adapter.
+        base: the model that it changes.
+        reference: reference of the base, for the adapter's record.
         path: directory to write.
-        reference: reference of the base.
-        base: the model that the adapter changes.
-        adaptable: the linear maps of that model.
-        method: the method of the adapter, with its settings.
-        tensors: tensors of the adapter, by our names.
-        saved_tensors: tensors of modules that were trained as a whole, by our names.
-        source: directory that was read.
-        record: record of the source.
-        read: number of tensors in the files.
         force: whether to overwrite an earlier output.
-        sentence: fields of ``config.json`` about sentence encoders and cross-encoders; ``None``
-            for the base's.
-        modules: weights of the modules of a sentence encoder; ``None`` for the base's.
-        tokenizer: the adapter's own tokenizer; ``None`` for the base's.
     """
-    require_finite_effect(method, adaptable, tensors, base, source)
+    source = adapter.directory
+    adaptable = adapter.adaptable
+    method = adapter.method
     config = adaptable.config
     head = adaptable.head
+    require_same_tensors(method, adaptable, adapter.tensors, adapter.weights_file)
+    require_finite_effect(method, adaptable, adapter.tensors, base, source)
+    record = adapter.source_record()
+    unread = find_unread_files(CheckpointDir(source, str(source)).all_names(), record.files)
     has_base_head = head == base.head_name
-    names = CheckpointDir(source, str(source)).all_names()
-    unread = find_unread_files(names, record.files)
+    sentence_fields = adapter.sentence_fields
+    if sentence_fields is None:
+        sentence_fields = sentence_fields_of(base) if has_base_head else {}
+    tokenizer = adapter.tokenizer
     info = base.model.tokenizer if tokenizer is None else tokenizer.info
-    if sentence is None:
-        sentence = sentence_fields_of(base) if has_base_head else {}
     model = ModelFile(
         zoo=FORMAT_VERSION,
         family=base.family.name,
@@ -379,23 +398,22 @@ def write_read(
         config=msgspec.to_builtins(config),
         tokenizer=shortened_tokenizer(info, base, method, config, head),
         generation=base.model.generation if has_base_head else {},
-        **sentence,
+        **sentence_fields,
     )
     write_adapter(
         path,
         model,
-        {**tensors, **saved_tensors},
+        {**adapter.tensors, **adapter.head_tensors},
         AdapterRecord(settings=adapter_settings(method), base=base_record(reference, base)),
         sources=[source, base.path],
         force=force,
         source=record,
-        modules=modules,
+        modules=adapter.module_weights,
         tokenizer=None if tokenizer is None else tokenizer.json,
         account={"unread_files": unread} if unread else None,
     )
-    weights = base.family.weights(config, head)
-    modules_of_head = saved_modules(weights, list(saved_tensors))
-    return AdapterReport(path, method.name, read, modules_of_head, reference, unread)
+    head_modules = saved_modules(base.family.weights(config, head), list(adapter.head_tensors))
+    return AdapterReport(path, method.name, adapter.num_tensors, head_modules, reference, unread)
 
 
 def sentence_fields_of(base: Checkpoint) -> dict[str, Any]:

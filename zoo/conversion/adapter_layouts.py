@@ -1,7 +1,6 @@
 """Adapters in the layouts of other libraries: which one a directory has, and its base."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +44,8 @@ def read_adapter_of(
                 "and --to hub writes it for peft"
             )
         raise UsageError(f"{source} is an adapter of zoo already", hint)
-    from zoo.conversion.adapterhub import is_adapterhub, read_adapterhub  # imports torch
+    from zoo.conversion.adapter_conversion import write_source_adapter  # imports torch
+    from zoo.conversion.adapterhub import is_adapterhub, read_adapterhub
     from zoo.conversion.peft.config import read_peft_config
     from zoo.conversion.peft.read import read_peft
 
@@ -71,10 +71,13 @@ def read_adapter_of(
             f"{reference} is an export, whose weights an adapter cannot change",
             "give --base the model that it was made from",
         )
-    read = read_peft
     if is_of_adapterhub:
-        read = partial(read_adapterhub, allow_pickle=allow_pickle)
-    return read(source, reference, model, path, head=head, labels=labels, force=force)
+        adapter = read_adapterhub(
+            source, model, head=head, labels=labels, allow_pickle=allow_pickle
+        )
+    else:
+        adapter = read_peft(source, model, head=head, labels=labels)
+    return write_source_adapter(adapter, model, reference, path, force=force)
 
 
 def write_adapter_for(

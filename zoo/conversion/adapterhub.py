@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import torch
@@ -11,18 +11,17 @@ from torch import Tensor
 from zoo.adapters.base import AdapterMethod
 from zoo.adapters.bottleneck import ATTENTION, BottleneckMethod
 from zoo.adapters.houlsby import Houlsby
-from zoo.adapters.layers import require_same_tensors
 from zoo.adapters.parallel import Parallel
 from zoo.adapters.pfeiffer import Pfeiffer
 from zoo.adapters.prefix import PrefixTuning
 from zoo.adapters.targets import AdaptableModel
-from zoo.checkpoint import Checkpoint, SourceRecord
+from zoo.checkpoint import Checkpoint
 from zoo.conversion.adapter_conversion import (
-    AdapterReport,
+    SourceAdapter,
     adaptable_model,
     map_head,
     read_floats,
-    write_read,
+    require_head,
 )
 from zoo.conversion.peft.config import check_types, read_method
 from zoo.conversion.peft.layout import ENDINGS, PREFIX
@@ -33,11 +32,12 @@ from zoo.errors import UsageError, VerificationError, did_you_mean
 from zoo.families.config import Config
 from zoo.hub.select_files import pickle_refused
 from zoo.hub.source import CheckpointDir
-from zoo.io.digests.files import FileDigest, hash_file
 from zoo.io.files import is_named_file
 from zoo.io.json import read_json
 from zoo.nn.layers.skip_init import init_empty_weights
 from zoo.plugins import format_named
+
+MethodT = TypeVar("MethodT", bound=AdapterMethod)
 
 CONFIG = "adapter_config.json"
 HEAD_CONFIG = "head_config.json"
@@ -120,11 +120,11 @@ ANY_UPDATE_SETTINGS = frozenset(
         "selfattn_lora",
     )
 )
-# Settings of prefixes -> the accepted value.
-PREFIX_SETTINGS: Mapping[str, Any] = {
-    "leave_out": [],
-    "use_gating": False,
-    "non_linearity": "tanh",
+# Settings of prefixes -> the accepted values.
+PREFIX_SETTINGS: Mapping[str, tuple[Any, ...]] = {
+    "leave_out": ([],),
+    "use_gating": (False,),
+    "non_linearity": ("tanh",),
 }
 # Their settings with any value: settings that are read, settings of training, and of layers that
 # other settings switch on.
@@ -164,72 +164,68 @@ def is_adapterhub(settings: object) -> bool:
 
 def read_adapterhub(
     source: Path,
-    reference: str,
     base: Checkpoint,
-    path: Path,
     *,
     head: str | None = None,
     labels: Sequence[str] | None = None,
-    force: bool = False,
     allow_pickle: bool = False,
-) -> AdapterReport:
-    """Convert an adapter; for the arguments, see ``zoo.conversion.peft.read.read_peft``.
+) -> SourceAdapter:
+    """Read an adapter of AdapterHub's library.
 
     A directory has ``adapter_config.json``, ``pytorch_adapter.bin`` or ``adapter.safetensors``,
     and for a head ``head_config.json`` and ``pytorch_model_head.bin`` or
     ``model_head.safetensors``.
+
+    Args:
+        source: the directory.
+        base: the model that the adapter changes.
+        head: head of the adapted model; by default the base's if the files have a head.
+        labels: labels of the head; by default those of the files.
+        allow_pickle: whether to read files that can execute code.
     """
     adapter_config = read_json(source / CONFIG)
-    method_settings = settings_of(source / CONFIG, adapter_config["config"])
-    files, tensors = read_tensors(source, WEIGHTS, allow_pickle=allow_pickle)
-    if not files:
+    method_settings = read_settings(source / CONFIG, adapter_config["config"])
+    weights_name, tensors = read_tensors(source, WEIGHTS, allow_pickle=allow_pickle)
+    if weights_name is None:
         raise UsageError(f"{source} has neither {' nor '.join(WEIGHTS)}", "save the adapter again")
+    files = [weights_name]
     hub_head_tensors: dict[str, Tensor] = {}
     if head != "none":
-        head_files, hub_head_tensors = read_tensors(source, HEAD_WEIGHTS, allow_pickle=allow_pickle)
-        if not head_files and is_named_file(source / HEAD_CONFIG):
+        head_name, hub_head_tensors = read_tensors(source, HEAD_WEIGHTS, allow_pickle=allow_pickle)
+        if head_name is not None:
+            files.append(head_name)
+        elif is_named_file(source / HEAD_CONFIG):
             raise UsageError(
                 f"{source} has {HEAD_CONFIG}, and neither {' nor '.join(HEAD_WEIGHTS)}",
                 "save the adapter again, or convert it without its head by --head none",
             )
-        files |= head_files
-    family = base.family
     if not head:
         head = base.head_name if hub_head_tensors else "none"
-    if head not in family.heads():
-        raise UsageError(f"{family.name} has no head {head!r}", "name one with --head")
+    require_head(base.family, head)
     _refuse_flexible_head(source, hub_head_tensors)
     config = base.config
     if hub_head_tensors:
         config = with_labels(source, base.config, labels)
     tokenizer = read_own_tokenizer(CheckpointDir(source, str(source)), base, config)
-    adaptable = adaptable_model(family, config, head)
-    file = source / next(iter(files))
+    adaptable = adaptable_model(base.family, config, head)
+    file = source / weights_name
     method, adapter_tensors = _map_tensors(
         file, adapter_config, method_settings, adaptable, tensors
     )
     head_tensors = map_head(file, base, config, head, hub_head_tensors)
-    require_same_tensors(method, adaptable, adapter_tensors, file)
-    side_files = [CONFIG]
+    files.append(CONFIG)
     if head != "none" and is_named_file(source / HEAD_CONFIG):
-        side_files.append(HEAD_CONFIG)
-    if tokenizer is not None:
-        side_files += tokenizer.files
-    for name in side_files:
-        files[name] = hash_file(source / name)
-    record = SourceRecord(reference=str(source), format="adapterhub", files=files)
-    return write_read(
-        path,
-        reference,
-        base,
-        adaptable,
-        method,
-        adapter_tensors,
-        head_tensors,
-        source,
-        record,
-        read=len(tensors) + len(hub_head_tensors),
-        force=force,
+        files.append(HEAD_CONFIG)
+    return SourceAdapter(
+        directory=source,
+        format="adapterhub",
+        weights_file=file,
+        files=files,
+        num_tensors=len(tensors) + len(hub_head_tensors),
+        adaptable=adaptable,
+        method=method,
+        tensors=adapter_tensors,
+        head_tensors=head_tensors,
         tokenizer=tokenizer,
     )
 
@@ -261,15 +257,15 @@ def _map_tensors(
     return map_as_in_peft(file, adapter_config, settings, adaptable, tensors)
 
 
-def settings_of(
+def read_settings(
     file: Path, config: Mapping[str, Any]
 ) -> BottleneckMethod | PrefixTuning | dict[str, Any]:
     """Return the method, or the settings of LoRA and (IA)^3 as peft has them."""
     architecture = config.get("architecture")
     if architecture is None:
-        return bottleneck_of(file, config)
+        return read_bottleneck(file, config)
     if architecture == "prefix_tuning":
-        return prefix_of(file, config)
+        return read_prefix(file, config)
     if architecture != "lora":
         hint = "zoo has no such adapter"
         if architecture == "prompt_tuning":
@@ -279,13 +275,8 @@ def settings_of(
             "bottlenecks, LoRA, (IA)^3 and prefixes of AdapterHub",
             hint,
         )
-    for name, value in config.items():
-        if name in UPDATE_SETTINGS:
-            is_accepted = value in UPDATE_SETTINGS[name]
-        else:
-            is_accepted = name in ANY_UPDATE_SETTINGS or value in (None, False)
-        if not is_accepted:
-            raise unknown_setting(file, name, value, "zoo has LoRA and (IA)^3 as in peft")
+    hint = "zoo has LoRA and (IA)^3 as in peft"
+    require_supported_settings(file, config, UPDATE_SETTINGS, ANY_UPDATE_SETTINGS, hint)
     if config.get("composition_mode", "add") == "add":
         settings = {
             "peft_type": "LORA",
@@ -300,18 +291,15 @@ def settings_of(
     return {"peft_type": "IA3"}
 
 
-def prefix_of(file: Path, config: Mapping[str, Any]) -> PrefixTuning:
+def read_prefix(file: Path, config: Mapping[str, Any]) -> PrefixTuning:
     """Return the method of a prefix, all of whose settings are known."""
     is_flat = config.get("flat", False)
-    for name, value in config.items():
-        if name == "non_linearity" and is_flat:
-            continue  # There is no network whose activation this could be.
-        if name in PREFIX_SETTINGS:
-            is_accepted = value == PREFIX_SETTINGS[name]
-        else:
-            is_accepted = name in ANY_PREFIX_SETTINGS or value in (None, False)
-        if not is_accepted:
-            raise unknown_setting(file, name, value, "zoo has prefixes as in peft")
+    checked_settings = dict(config)
+    if is_flat:
+        # There is no network whose activation this could be.
+        checked_settings.pop("non_linearity", None)
+    hint = "zoo has prefixes as in peft"
+    require_supported_settings(file, checked_settings, PREFIX_SETTINGS, ANY_PREFIX_SETTINGS, hint)
     settings = {
         "num_virtual_tokens": config.get("prefix_length", 30),
         "shift_positions": False,
@@ -319,8 +307,40 @@ def prefix_of(file: Path, config: Mapping[str, Any]) -> PrefixTuning:
     if not is_flat:
         settings["prefix_projection"] = True
         settings["encoder_hidden_size"] = config.get("bottleneck_size", 512)
+    return _convert_settings(file, settings, PrefixTuning)
+
+
+def require_supported_settings(
+    file: Path,
+    config: Mapping[str, Any],
+    accepted_values: Mapping[str, tuple[Any, ...]],
+    ignored_names: Collection[str],
+    hint: str,
+) -> None:
+    """Check that no setting of a configuration changes what an adapter computes.
+
+    Args:
+        file: the file that has the settings, for errors.
+        config: the settings.
+        accepted_values: name of a setting -> the values that it may have.
+        ignored_names: settings that may have any value. All other settings have to be off.
+        hint: what to do otherwise.
+    """
+    for name, value in config.items():
+        if name in accepted_values:
+            is_accepted = value in accepted_values[name]
+        else:
+            is_accepted = name in ignored_names or value in (None, False)
+        if not is_accepted:
+            raise unknown_setting(file, name, value, hint)
+
+
+def _convert_settings(
+    file: Path, settings: Mapping[str, Any], method_class: type[MethodT]
+) -> MethodT:
+    """Return the method with settings, which come from a file."""
     try:
-        return msgspec.convert(settings, PrefixTuning)
+        return msgspec.convert(settings, method_class)
     except (msgspec.ValidationError, ValueError) as error:
         raise UsageError(f"{file}: {error}", "zoo has no such adapter") from error
 
@@ -330,19 +350,16 @@ def unknown_setting(file: Path, name: str, value: object, hint: str) -> UsageErr
     return UsageError(f"{file}: {name} is {value!r:.60}, which zoo's adapters do not have", hint)
 
 
-def bottleneck_of(file: Path, config: Mapping[str, Any]) -> BottleneckMethod:
+def read_bottleneck(file: Path, config: Mapping[str, Any]) -> BottleneckMethod:
     """Return the method of a configuration, all of whose settings are known."""
     fewest_problems = dict[str, Any]()
     for method_class, layout in ADAPTER_LAYOUTS.items():
         problems = _layout_problems(config, layout)
         if not problems:
             settings = {name: config[name] for name in METHOD_SETTINGS if name in config}
-            try:
-                if settings.get("scaling") in LEARNED_SCALING:
-                    settings["scaling"] = 1.0  # ``map_bottlenecks`` multiplies the output layer.
-                return msgspec.convert(settings, method_class)
-            except (msgspec.ValidationError, ValueError) as error:
-                raise UsageError(f"{file}: {error}", "zoo has no such adapter") from error
+            if settings.get("scaling") in LEARNED_SCALING:
+                settings["scaling"] = 1.0  # ``map_bottlenecks`` multiplies the output layer.
+            return _convert_settings(file, settings, method_class)
         if not fewest_problems or len(problems) < len(fewest_problems):
             fewest_problems = problems
     name, value = next(iter(fewest_problems.items()))
@@ -365,8 +382,8 @@ def _layout_problems(config: Mapping[str, Any], layout: Mapping[str, Any]) -> di
 
 def read_tensors(
     source: Path, names: Mapping[str, str], *, allow_pickle: bool
-) -> tuple[dict[str, FileDigest], dict[str, Tensor]]:
-    """Return the digest and the tensors of the first of some files that is there."""
+) -> tuple[str | None, dict[str, Tensor]]:
+    """Return the name and the tensors of the first of some files that is there."""
     for name, format_name in names.items():
         if is_named_file(source / name):
             file_format = format_named(format_name)
@@ -374,8 +391,8 @@ def read_tensors(
                 raise pickle_refused(str(source), [name])
             with file_format.open(source, [name]) as reader:
                 tensors = read_floats(reader, source / name)
-            return {name: hash_file(source / name)}, tensors
-    return {}, {}
+            return name, tensors
+    return None, {}
 
 
 def with_labels(source: Path, config: Config, labels: Sequence[str] | None) -> Config:
@@ -417,7 +434,8 @@ def map_as_in_peft(
         module, _, part = name.partition(infix)
         if part not in peft_parts:
             raise VerificationError(
-                f"{file}: {name} is of no {settings['peft_type']} adapter", "save it again"
+                f"{file}: {name} does not belong to a {settings['peft_type']} adapter",
+                "save it again",
             )
         hub_module = weights.prefix + module.removeprefix(weights.prefix)
         peft_name = f"{PREFIX}{weights.written(hub_module)}{ENDINGS[peft_parts[part]]}"
@@ -449,7 +467,7 @@ def map_bottlenecks(
             continue
         if name not in our_names:
             raise VerificationError(
-                f"{file}: {name} is of no bottleneck of {adaptable.family.name}",
+                f"{file}: {name} does not belong to a bottleneck of {adaptable.family.name}",
                 did_you_mean(name, list(our_names)) or "give another base",
             )
         adapter_tensors[our_names[name]] = tensor
@@ -457,7 +475,9 @@ def map_bottlenecks(
         for parameter in ("weight", "bias"):
             up = our_names.get(f"{module}.adapter_up.{parameter}")
             if up not in adapter_tensors:
-                raise VerificationError(f"{file}: {module}{SCALING} is of no bottleneck")
+                raise VerificationError(
+                    f"{file}: {module}{SCALING} does not belong to a bottleneck"
+                )
             rows = adapter_tensors[up].shape[0]
             if factor.shape not in ((1,), (rows,)):
                 raise VerificationError(
@@ -489,7 +509,7 @@ def map_prefix(
         place = next((place for place in SELF_ATTENTION if name_in_prefix.startswith(place)), None)
         if place is None:
             raise VerificationError(
-                f"{file}: {name} is of no prefix of self-attention, such as a decoder's",
+                f"{file}: {name} does not belong to a prefix of self-attention",
                 "zoo has no prefix of an encoder with a decoder, and none of cross-attention",
             )
         part = name_in_prefix.removeprefix(place)

@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 
 from zoo.adapters.base import AdapterMethod
-from zoo.adapters.layers import ADAPTER_PART, require_same_tensors
+from zoo.adapters.layers import ADAPTER_PART
 from zoo.adapters.targets import AdaptableModel, Site, matches
-from zoo.checkpoint import CONFIG, Checkpoint, SourceRecord
+from zoo.checkpoint import CONFIG, Checkpoint
 from zoo.conversion.adapter_conversion import (
-    AdapterReport,
+    SourceAdapter,
     adaptable_model,
     map_head,
     read_floats,
+    require_head,
     with_saved_rows,
-    write_read,
 )
 from zoo.conversion.peft import prompts
 from zoo.conversion.peft.config import read_head, read_method, read_peft_config
@@ -28,7 +28,6 @@ from zoo.conversion.tokenizer import read_own_tokenizer
 from zoo.errors import UsageError, VerificationError, did_you_mean
 from zoo.families.config import Config
 from zoo.hub.source import CheckpointDir
-from zoo.io.digests.files import hash_file
 from zoo.io.files import is_named_file
 from zoo.io.json import read_json
 from zoo.io.limits import MAX_CONFIG_LABELS
@@ -64,15 +63,19 @@ UNSUPPORTED_TENSORS = {
 
 def read_peft(
     source: Path,
-    reference: str,
     base: Checkpoint,
-    path: Path,
     *,
     head: str | None = None,
     labels: Sequence[str] | None = None,
-    force: bool = False,
-) -> AdapterReport:
-    """Convert an adapter of peft."""
+) -> SourceAdapter:
+    """Read an adapter of peft.
+
+    Args:
+        source: directory with ``adapter_config.json`` and ``adapter_model.safetensors``.
+        base: the model that the adapter changes.
+        head: head of the adapted model; by default the one that the files name, or the base's.
+        labels: labels of the head; by default those of the files.
+    """
     settings = read_peft_config(source)
     file = source / PEFT_WEIGHTS
     if not file.is_file():
@@ -84,8 +87,7 @@ def read_peft(
     require_supported(file, tensors)
     family = base.family
     head = head or read_head(settings, base)
-    if head not in family.heads():
-        raise UsageError(f"{family.name} has no head {head!r}", "name one with --head")
+    require_head(family, head)
     config = with_head_labels(source, base, head, tensors, labels)
     config = with_saved_rows(base, config, head, by_hub_names(tensors))
     tokenizer = read_own_tokenizer(CheckpointDir(source, str(source)), base, config)
@@ -99,27 +101,20 @@ def read_peft(
     )
     require_tied(file, settings, weights, hub_tensors)
     head_tensors = map_head(file, base, config, head, hub_tensors)
-    require_same_tensors(method, adaptable, adapter_tensors, file)
-    sentence, modules, sentence_files = sentence_fields(source, base, config, head)
-    tokenizer_files = tokenizer.files if tokenizer is not None else ()
-    file_names = dict.fromkeys((PEFT_CONFIG, PEFT_WEIGHTS, *sentence_files, *tokenizer_files))
-    digests = {name: hash_file(source / name) for name in file_names}
-    record = SourceRecord(reference=str(source), format="peft", files=digests)
-    return write_read(
-        path,
-        reference,
-        base,
-        adaptable,
-        method,
-        adapter_tensors,
-        head_tensors,
-        source,
-        record,
-        read=len(tensors),
-        force=force,
-        sentence=sentence,
-        modules=modules,
+    fields, module_weights, sentence_files = sentence_fields(source, base, config, head)
+    return SourceAdapter(
+        directory=source,
+        format="peft",
+        weights_file=file,
+        files=(PEFT_CONFIG, PEFT_WEIGHTS, *sentence_files),
+        num_tensors=len(tensors),
+        adaptable=adaptable,
+        method=method,
+        tensors=adapter_tensors,
+        head_tensors=head_tensors,
         tokenizer=tokenizer,
+        sentence_fields=fields,
+        module_weights=module_weights,
     )
 
 

@@ -16,7 +16,6 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TextIO, TypeVar
 
-from zoo.io.page_text import markdown_table
 from zoo.io.progress import enable_progress, shows_progress
 from zoo.io.terminal import escape_controls, escape_json, terminal_width, wrap
 
@@ -309,6 +308,8 @@ def fields(values: Mapping[str, str], indent: str = "") -> list[str]:
 
 def markdown(rows: Sequence[Sequence[str]], header: Sequence[str]) -> list[str]:
     """Return the lines of a Markdown table."""
+    from zoo.io.page_text import markdown_table  # imports ``html``, which --help does not need
+
     return list(markdown_table(rows, header))
 
 

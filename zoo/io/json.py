@@ -276,7 +276,8 @@ def _unique(name: "str | Path", unique_keys: bool, pairs: list[tuple[str, Any]])
 
 
 def _integer(name: "str | Path", digits: str) -> int:
-    check_size(name, "number of digits of an integer", len(digits), MAX_INTEGER_DIGITS)
+    if len(digits) > MAX_INTEGER_DIGITS:  # called for each id of a vocabulary
+        check_size(name, "number of digits of an integer", len(digits), MAX_INTEGER_DIGITS)
     return int(digits)
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -99,7 +98,7 @@ def _system_error(error: BaseException) -> OSError | None:
 
 def _probe(folder: Path) -> OSError | None:
     """Return the error that keeps a small file from being written into a folder."""
-    path = folder / f".{secrets.token_hex(4)}.zoo-probe"
+    path = folder / f".{os.urandom(4).hex()}.zoo-probe"
     try:
         with path.open("xb", buffering=0) as file:
             file.write(bytes(_PROBE_BYTES // 2))

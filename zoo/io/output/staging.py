@@ -5,7 +5,6 @@ import errno
 import fcntl
 import os
 import re
-import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +25,7 @@ def staged_path(target: Path) -> Iterator[Path]:
     #
     # The path is locked until the block ends, so that ``remove_stale_staging`` of another process
     # skips it
-    path = target.with_name(f".{target.name[:_NAME_LENGTH]}.zoo-{secrets.token_hex(4)}")
+    path = target.with_name(f".{target.name[:_NAME_LENGTH]}.zoo-{os.urandom(4).hex()}")
     handle: int | None = None
     try:
         handle = _lock(_lock_file(path), wait=True)

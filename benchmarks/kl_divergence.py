@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from benchmarks._common import alternate, machine, table, versions
-from zoo.distillation.losses.kl import kl_divergence
+from zoo.distillation.divergences import kl_divergence
 
 TEMPERATURE = 2.0
 

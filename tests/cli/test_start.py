@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.imports import modules_after
 from tests.tokenizers.directories import real
 from tests.training.runs import SMALL
 
@@ -25,22 +26,6 @@ def zoo(
         cwd=cwd,
         check=False,
     )
-
-
-def modules_after(*arguments: str) -> set[str]:
-    """Return the names of the modules that a command imports."""
-    program = (
-        "import sys, atexit, json\n"
-        "atexit.register(lambda: print(json.dumps(sorted(sys.modules)), file=sys.stderr))\n"
-        f"sys.argv = ['zoo', *{arguments!r}]\n"
-        "from zoo.cli import main\n"
-        "main()\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return set(json.loads(done.stderr.splitlines()[-1]))
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("--version",)])
@@ -108,6 +93,13 @@ def test_a_conversion_imports_the_plugin_of_its_family_alone() -> None:
     loaded = modules_after("convert", str(real()), "--dry-run")
     plugins = {name.partition(".")[0] for name in loaded if name.startswith("zoo_")}
     assert plugins == {"zoo_bert", "zoo_converters"} and "torch" not in loaded
+
+
+@pytest.mark.parametrize("recipe", ["distilbert", "tinybert-task", "minilmv2", "embeddings"])
+def test_a_recipe_is_printed_without_torch(recipe: str) -> None:
+    loaded = modules_after("distill", "--recipe", recipe, "--print-recipe")
+    assert "zoo.distillation.losses.base" in loaded
+    assert not loaded & {"torch", "onnxruntime", "transformers"}
 
 
 @pytest.mark.parametrize("group", [(), ("run",), ("corpus",)])

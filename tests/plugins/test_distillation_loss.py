@@ -12,6 +12,7 @@ import pytest
 import torch
 import yaml
 
+from tests.cli.imports import modules_after
 from tests.distillation.making import assert_resumes_exactly, distill
 from tests.distillation.test_labelled import views
 from tests.finetuning.making import SETTINGS, finetune, labelled
@@ -36,12 +37,12 @@ from zoo.training.config.overrides import deep_merge
 
 PAGE = Path(__file__).parents[2] / "docs" / "plugins.md"
 IMPORTS = """
-from typing import ClassVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from zoo.distillation.losses.base import LogitRows, LogitsLoss, LogitsSettings, LossSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 """
@@ -188,6 +189,15 @@ def test_the_page_of_settings_has_it() -> None:
 def test_a_recipe_to_edit_has_its_settings(tree: dict[str, Any]) -> None:
     values = recipe_values(any_recipe(tree["distillation"]["recipe"]))
     assert values["terms"] == {"careful": {"kind": "mine", "weight": 2.0, "wrong_weight": 0.25}}
+
+
+def test_a_recipe_is_printed_without_torch(
+    site: Path, tree: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    recipe = tree["distillation"]["recipe"]
+    loaded = modules_after("distill", "--recipe", recipe, "--print-recipe")
+    assert "zoo_mine.loss" in loaded and "torch" not in loaded
 
 
 @pytest.mark.usefixtures("site")

@@ -1,24 +1,24 @@
-"""The outputs of a model for a batch, as losses compare them."""
+"""The outputs of a model for a batch, as losses compare them. Importing it imports no torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-import torch
-from torch import Tensor
-
-from zoo.nn.capture import Captured
-from zoo.nn.dtypes import at_least_float32
-from zoo.nn.kernels.row_chunks import Logits
 from zoo.objectives.base import Outputs, TrainingObjective
-from zoo.objectives.losses.cross_entropy import IGNORED
-from zoo.objectives.losses.predictions import predict_at
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from zoo.nn.capture import Captured
+    from zoo.nn.kernels.row_chunks import Logits
 
 
-def real_tokens(batch: Mapping[str, Tensor], ids: str = "input_ids") -> Tensor:
+def real_tokens(batch: "Mapping[str, Tensor]", ids: str = "input_ids") -> "Tensor":
     """Return which tokens are not padding, (rows, tokens), bool."""
     # Packed rows have ``document_ids``, padded rows an ``attention_mask``. Without either, no token
     # of the model's first input, ``ids``, is padding.
+    import torch
+
     if "document_ids" in batch:
         return batch["document_ids"] != 0
     if "attention_mask" in batch:
@@ -26,7 +26,9 @@ def real_tokens(batch: Mapping[str, Tensor], ids: str = "input_ids") -> Tensor:
     return torch.ones(batch[ids].shape[:2], dtype=torch.bool, device=batch[ids].device)
 
 
-def attention_pairs(batch: Mapping[str, Tensor], *, causal: bool, ids: str = "input_ids") -> Tensor:
+def attention_pairs(
+    batch: "Mapping[str, Tensor]", *, causal: bool, ids: str = "input_ids"
+) -> "Tensor":
     """Return which keys each query may attend to, (rows, 1, tokens, tokens), bool."""
     real = real_tokens(batch, ids)
     pairs = real[:, None, :, None] & real[:, None, None, :]
@@ -36,8 +38,10 @@ def attention_pairs(batch: Mapping[str, Tensor], *, causal: bool, ids: str = "in
     return pairs.tril() if causal else pairs
 
 
-def first_tokens(batch: Mapping[str, Tensor], ids: str = "input_ids") -> Tensor:
+def first_tokens(batch: "Mapping[str, Tensor]", ids: str = "input_ids") -> "Tensor":
     """Return which tokens begin a document, (rows, tokens), bool."""
+    import torch
+
     real = real_tokens(batch, ids)
     first = torch.zeros_like(real)
     first[:, 0] = True
@@ -47,14 +51,16 @@ def first_tokens(batch: Mapping[str, Tensor], ids: str = "input_ids") -> Tensor:
     return first & real
 
 
-def pool_texts(hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+def pool_texts(hidden: "Tensor", batch: "Mapping[str, Tensor]") -> "Tensor":
     """Return the mean hidden state of each text of a batch, (texts, hidden), at least float32."""
     # ``hidden`` is (rows, tokens, hidden); the texts are in order, row by row.
+    from zoo.nn.dtypes import at_least_float32
+
     real = real_tokens(batch)
-    text = first_tokens(batch)[real].cumsum(0) - 1  # of each token
+    text_of_token = first_tokens(batch)[real].cumsum(0) - 1
     states = at_least_float32(hidden[real])
-    sizes = text.bincount()
-    sums = states.new_zeros(len(sizes), states.shape[-1]).index_add(0, text, states)
+    sizes = text_of_token.bincount()
+    sums = states.new_zeros(len(sizes), states.shape[-1]).index_add(0, text_of_token, states)
     return sums / sizes[:, None]
 
 
@@ -65,10 +71,10 @@ class ModelOutput:
     model: Any  # computes logits at further positions
     objective: TrainingObjective  # the objective that ran the model
     outputs: Outputs
-    captured: Captured  # the layers that losses compare
-    batch: Mapping[str, Tensor] = field(default_factory=dict)
+    captured: "Captured"  # the layers that losses compare
+    batch: "Mapping[str, Tensor]" = field(default_factory=dict)
 
-    def reordered(self, order: Tensor) -> Self:
+    def reordered(self, order: "Tensor") -> Self:
         """Return the output with its labels reordered; ``order`` has the old indices, (labels,)."""
         logits = {
             name: values.index_select(-1, order.to(values.device))
@@ -76,15 +82,19 @@ class ModelOutput:
         }
         return replace(self, outputs=replace(self.outputs, logits=logits))
 
-    def logits(self, term: str, *, everywhere: bool) -> Logits:
+    def logits(self, term: str, *, everywhere: bool) -> "Logits":
         """Return the logits of the predicted positions, or of all tokens of text, (n, classes)."""
+        from zoo.objectives.losses.predictions import predict_at
+
         if not everywhere:
             return self.objective.scored_logits(self.outputs, self.batch)[term]
         positions = real_tokens(self.batch).flatten().nonzero().squeeze(-1)
         return predict_at(self.model, self.hidden(-1), positions)
 
-    def labels(self, term: str) -> Tensor:
+    def labels(self, term: str) -> "Tensor":
         """Return the labels of ``logits``, in the order of their rows, (n,) or (n, classes)."""
+        from zoo.objectives.losses.cross_entropy import IGNORED
+
         labels = self.batch[self.objective.label_tensors[term]]
         is_class_of_token = labels.dim() == 2 and not labels.is_floating_point()
         return labels[labels != IGNORED] if is_class_of_token else labels
@@ -92,22 +102,22 @@ class ModelOutput:
     # A model may have further states after the tokens of a row, such as a second stream, and keys
     # of a memory before them. Neither is compared.
 
-    def hidden(self, layer: int) -> Tensor:
+    def hidden(self, layer: int) -> "Tensor":
         """Return the hidden states of the tokens, (rows, tokens, hidden)."""
         return self.captured.hidden[layer][:, : real_tokens(self.batch).shape[1]]
 
-    def attention_scores(self, layer: int) -> Tensor:
+    def attention_scores(self, layer: int) -> "Tensor":
         """Return the attention scores before the softmax, (rows, heads, tokens, tokens)."""
         tokens = real_tokens(self.batch).shape[1]
         return self.captured.attention_scores[layer][..., :tokens, -tokens:]
 
-    def queries_keys_values(self, layer: int) -> tuple[Tensor, Tensor, Tensor]:
+    def queries_keys_values(self, layer: int) -> "tuple[Tensor, Tensor, Tensor]":
         """Return queries, keys and values, (rows, heads, tokens, head size) each."""
         tokens = real_tokens(self.batch).shape[1]
         queries, keys, values = self.captured.queries_keys_values[layer]
         return queries[..., :tokens, :], keys[..., -tokens:, :], values[..., -tokens:, :]
 
-    def text_embeddings(self) -> Tensor:
+    def text_embeddings(self) -> "Tensor":
         """Return the mean of the last hidden states of each text, (texts, hidden)."""
         return pool_texts(self.hidden(-1), self.batch)
 
@@ -129,7 +139,7 @@ class HeadEmbeddings:
 
     term: str  # loss term of the student's objective that they belong to
 
-    def embeddings(self, output: ModelOutput) -> Tensor:
+    def embeddings(self, output: ModelOutput) -> "Tensor":
         """Return the embedding of each text, (texts, width)."""
         vectors: Tensor = output.outputs.logits[self.term]
         return vectors
@@ -139,7 +149,7 @@ class HeadEmbeddings:
 class TextEmbeddings:
     """Means of the last hidden states of texts, which models with different tokens have as well."""
 
-    def embeddings(self, output: ModelOutput) -> Tensor:
+    def embeddings(self, output: ModelOutput) -> "Tensor":
         """Return the embedding of each text, (texts, width)."""
         return output.text_embeddings()
 

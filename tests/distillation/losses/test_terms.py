@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
+from zoo.distillation.divergences import kl_divergence
 from zoo.distillation.logits import top_logits
 from zoo.distillation.losses.attention_kl import AttentionKL
 from zoo.distillation.losses.attention_mse import AttentionMSE
 from zoo.distillation.losses.first_token_mse import FirstTokenMSE
 from zoo.distillation.losses.hidden_cosine import HiddenCosine
 from zoo.distillation.losses.hidden_mse import HiddenMSE
-from zoo.distillation.losses.kl import kl_divergence
 from zoo.distillation.losses.relations import relation_scores
 from zoo.nn.heads import VocabularyProjection
 from zoo.nn.kernels import row_chunks

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from tests.distillation.losses.test_terms import DOUBLE, kl_by_hand
+from zoo.distillation.divergences import kl_divergence
 from zoo.distillation.logits import top_logits
-from zoo.distillation.losses.kl import kl_divergence
 from zoo.nn.heads import VocabularyProjection
 from zoo.nn.kernels import row_chunks
 

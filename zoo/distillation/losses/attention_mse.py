@@ -1,12 +1,13 @@
 """Squared differences of attention scores before the softmax."""
 
-from typing import ClassVar
-
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from zoo.distillation.losses.base import AttentionScoresLoss, squared_error
 from zoo.objectives.base import Batch
 from zoo.overrides import override
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class AttentionMSE(AttentionScoresLoss):
@@ -22,6 +23,6 @@ class AttentionMSE(AttentionScoresLoss):
 
     @override
     @staticmethod
-    def distance(student: Tensor, teacher: Tensor, pairs: Tensor) -> Tensor:
+    def distance(student: "Tensor", teacher: "Tensor", pairs: "Tensor") -> "Tensor":
         excluded = ~pairs
         return squared_error(student.masked_fill(excluded, 0), teacher.masked_fill(excluded, 0))

@@ -1,16 +1,17 @@
-"""Base classes of losses: for logits, layers, attention and embeddings."""
+"""Base classes of losses: for logits, layers, attention and embeddings.
+
+Importing it imports no torch, so that a recipe is checked at once. A loss imports torch where it
+computes.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 
 import msgspec
-from torch import Tensor, nn
-from torch.nn import functional as F
 
 from zoo.distillation.layer_maps import resolve_layers
-from zoo.distillation.logits import Target, TopLogits, dense, num_classes
 from zoo.distillation.outputs import (
     HeadEmbeddings,
     ModelOutput,
@@ -23,11 +24,14 @@ from zoo.distillation.outputs import (
 )
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.distillation import LayerMap
-from zoo.nn.dtypes import at_least_float32
-from zoo.nn.kernels.row_chunks import Logits
 from zoo.objectives.base import Batch, Objective, TrainingObjective
-from zoo.objectives.losses.predictions import gather_positions
 from zoo.overrides import override
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from zoo.distillation.logits import Target
+    from zoo.nn.kernels.row_chunks import Logits
 
 Side = Literal["student", "teacher"]
 Layers = dict[str, set[int]]  # argument of ``capture`` -> indices
@@ -174,7 +178,7 @@ class DistillationLoss(ABC):
         """Return the layers that the loss reads, by argument of ``zoo.nn.capture.capture``."""
         return {}
 
-    def new_projection(self) -> nn.Module | None:
+    def new_projection(self) -> "nn.Module | None":
         """Return an untrained linear map from the student's width to the teacher's, if needed."""
         return None
 
@@ -184,8 +188,8 @@ class DistillationLoss(ABC):
 
     @abstractmethod
     def total(
-        self, student: ModelOutput, teachers: Sequence[ModelOutput], projection: nn.Module | None
-    ) -> Tensor:
+        self, student: ModelOutput, teachers: Sequence[ModelOutput], projection: "nn.Module | None"
+    ) -> "Tensor":
         """Return the sum over a batch, a scalar with a gradient.
 
         Args:
@@ -194,12 +198,14 @@ class DistillationLoss(ABC):
             projection: the module that ``new_projection`` returned, trained so far.
         """
 
-    def metrics(self, teachers: Sequence[ModelOutput]) -> dict[str, tuple[Tensor, Tensor]]:
+    def metrics(self, teachers: Sequence[ModelOutput]) -> "dict[str, tuple[Tensor, Tensor]]":
         """Return additional metrics of a batch as (sum, count); by default none."""
         return {}
 
-    def linear_map(self, projection: Projection) -> nn.Module | None:
+    def linear_map(self, projection: Projection) -> "nn.Module | None":
         """Return a linear map to the teacher's width, by the setting ``projection``."""
+        from torch import nn
+
         student_width = self.student.hidden_size
         teacher_width = self.teachers[0].hidden_size
         if student_width == teacher_width and projection == "auto":
@@ -207,8 +213,10 @@ class DistillationLoss(ABC):
         return nn.Linear(student_width, teacher_width)
 
 
-def squared_error(student: Tensor, teacher: Tensor) -> Tensor:
+def squared_error(student: "Tensor", teacher: "Tensor") -> "Tensor":
     """Return the sum of the squared differences of two tensors of the same shape."""
+    from torch.nn import functional as F
+
     return F.mse_loss(student, teacher, reduction="sum")
 
 
@@ -236,17 +244,21 @@ class LogitRows:
             ``IGNORED`` for rows without one, or numbers, (n,) or (n, classes).
     """
 
-    student: Logits
-    teachers: Sequence[Target]
+    student: "Logits"
+    teachers: "Sequence[Target]"
     columns: int
-    labels: Tensor | None = None
+    labels: "Tensor | None" = None
 
-    def student_logits(self) -> Tensor:
+    def student_logits(self) -> "Tensor":
         """Return the student's logits, (n, columns), at least float32."""
+        from zoo.distillation.logits import dense
+
         return dense(self.student, self.columns)
 
-    def teacher_logits(self) -> list[Tensor]:
+    def teacher_logits(self) -> "list[Tensor]":
         """Return the logits of each teacher, (n, columns), at least float32."""
+        from zoo.distillation.logits import TopLogits, dense
+
         return [
             dense(logits, self.columns)
             for logits in self.teachers
@@ -367,8 +379,10 @@ class LogitsLoss(DistillationLoss):
 
     @override
     def total(
-        self, student: ModelOutput, teachers: Sequence[ModelOutput], projection: nn.Module | None
-    ) -> Tensor:
+        self, student: ModelOutput, teachers: Sequence[ModelOutput], projection: "nn.Module | None"
+    ) -> "Tensor":
+        from zoo.distillation.logits import num_classes
+
         logits = student.logits(self.logits_of, everywhere=self.everywhere)
         targets = [
             teacher.logits(self.logits_of, everywhere=self.everywhere) for teacher in teachers
@@ -379,7 +393,7 @@ class LogitsLoss(DistillationLoss):
         return self.distance(LogitRows(logits, targets, columns, labels))
 
     @abstractmethod
-    def distance(self, rows: LogitRows) -> Tensor:
+    def distance(self, rows: LogitRows) -> "Tensor":
         """Return the sum over rows, a scalar with a gradient."""
 
 
@@ -432,14 +446,14 @@ class HiddenLoss(LayerLoss):
             self.pairs.insert(0, (0, 0))
 
     @override
-    def new_projection(self) -> nn.Module | None:
+    def new_projection(self) -> "nn.Module | None":
         return self.linear_map(self.settings.projection)
 
     @override
     def captured(self, side: Side) -> Layers:
         return {"hidden": self.layers_of(side)}
 
-    def tokens(self, batch: Mapping[str, Tensor]) -> Tensor:
+    def tokens(self, batch: "Mapping[str, Tensor]") -> "Tensor":
         """Return which tokens are compared, (rows, tokens), bool."""
         return real_tokens(batch)
 
@@ -449,8 +463,11 @@ class HiddenLoss(LayerLoss):
 
     @override
     def total(
-        self, student: ModelOutput, teachers: Sequence[ModelOutput], projection: nn.Module | None
-    ) -> Tensor:
+        self, student: ModelOutput, teachers: Sequence[ModelOutput], projection: "nn.Module | None"
+    ) -> "Tensor":
+        from zoo.nn.dtypes import at_least_float32
+        from zoo.objectives.losses.predictions import gather_positions
+
         positions = self.tokens(student.batch).flatten().nonzero().squeeze(-1)
         sums = []
         for student_layer, teacher_layer in self.pairs:
@@ -462,7 +479,7 @@ class HiddenLoss(LayerLoss):
 
     @staticmethod
     @abstractmethod
-    def distance(student: Tensor, teacher: Tensor) -> Tensor:
+    def distance(student: "Tensor", teacher: "Tensor") -> "Tensor":
         """Return the sum over (n, width)."""
 
 
@@ -480,7 +497,7 @@ class AttentionLoss(LayerLoss):
     def captured(self, side: Side) -> Layers:
         return {self.captures: self.layers_of(side)}
 
-    def allowed(self, batch: Mapping[str, Tensor]) -> Tensor:
+    def allowed(self, batch: "Mapping[str, Tensor]") -> "Tensor":
         """Return which keys each query may attend to, (rows, 1, tokens, tokens), bool."""
         return attention_pairs(batch, causal=self.student.causal)
 
@@ -507,8 +524,8 @@ class AttentionScoresLoss(AttentionLoss):
 
     @override
     def total(
-        self, student: ModelOutput, teachers: Sequence[ModelOutput], projection: nn.Module | None
-    ) -> Tensor:
+        self, student: ModelOutput, teachers: Sequence[ModelOutput], projection: "nn.Module | None"
+    ) -> "Tensor":
         allowed = self.allowed(student.batch)
         sums = []
         for student_layer, teacher_layer in self.pairs:
@@ -519,7 +536,7 @@ class AttentionScoresLoss(AttentionLoss):
 
     @staticmethod
     @abstractmethod
-    def distance(student: Tensor, teacher: Tensor, pairs: Tensor) -> Tensor:
+    def distance(student: "Tensor", teacher: "Tensor", pairs: "Tensor") -> "Tensor":
         """Return the sum over (rows, heads, tokens, tokens) where ``pairs`` attend."""
 
 
@@ -547,7 +564,7 @@ class TextEmbeddingLoss(DistillationLoss):
         """The embeddings that are compared."""
 
     @override
-    def new_projection(self) -> nn.Module | None:
+    def new_projection(self) -> "nn.Module | None":
         return self.linear_map(self.settings.projection)
 
     def num_texts(self, batch: Batch) -> int:
@@ -561,8 +578,10 @@ class TextEmbeddingLoss(DistillationLoss):
 
     @override
     def total(
-        self, student: ModelOutput, teachers: Sequence[ModelOutput], projection: nn.Module | None
-    ) -> Tensor:
+        self, student: ModelOutput, teachers: Sequence[ModelOutput], projection: "nn.Module | None"
+    ) -> "Tensor":
+        from zoo.nn.dtypes import at_least_float32
+
         vectors = self.teacher_output.embeddings(student)
         targets = [self.teacher_output.embeddings(teacher) for teacher in teachers]
         mapped = vectors if projection is None else projection(vectors)

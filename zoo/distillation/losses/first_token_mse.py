@@ -1,16 +1,16 @@
 """Squared differences of normalized hidden states of first tokens (Sun et al. 2019, 1908.09355)."""
 
 from collections.abc import Mapping
-from typing import ClassVar
-
-from torch import Tensor
-from torch.nn import functional as F
+from typing import TYPE_CHECKING, ClassVar
 
 from zoo.distillation.losses.base import squared_error
 from zoo.distillation.losses.hidden_mse import HiddenMSE
 from zoo.distillation.outputs import first_tokens
 from zoo.objectives.base import Batch
 from zoo.overrides import override
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class FirstTokenMSE(HiddenMSE):
@@ -20,7 +20,7 @@ class FirstTokenMSE(HiddenMSE):
     summary: ClassVar[str] = "squared differences of normalized states of first tokens"
 
     @override
-    def tokens(self, batch: Mapping[str, Tensor]) -> Tensor:
+    def tokens(self, batch: "Mapping[str, Tensor]") -> "Tensor":
         return first_tokens(batch)
 
     @override
@@ -30,5 +30,7 @@ class FirstTokenMSE(HiddenMSE):
 
     @override
     @staticmethod
-    def distance(student: Tensor, teacher: Tensor) -> Tensor:
+    def distance(student: "Tensor", teacher: "Tensor") -> "Tensor":
+        from torch.nn import functional as F
+
         return squared_error(F.normalize(student, dim=-1), F.normalize(teacher, dim=-1))

@@ -1,12 +1,12 @@
 """Cosine distances of hidden states."""
 
-from typing import ClassVar
-
-from torch import Tensor
-from torch.nn import functional as F
+from typing import TYPE_CHECKING, ClassVar
 
 from zoo.distillation.losses.base import HiddenLoss
 from zoo.overrides import override
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class HiddenCosine(HiddenLoss):
@@ -17,5 +17,7 @@ class HiddenCosine(HiddenLoss):
 
     @override
     @staticmethod
-    def distance(student: Tensor, teacher: Tensor) -> Tensor:
+    def distance(student: "Tensor", teacher: "Tensor") -> "Tensor":
+        from torch.nn import functional as F
+
         return (1 - F.cosine_similarity(student, teacher, dim=-1)).sum()

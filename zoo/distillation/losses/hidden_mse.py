@@ -1,8 +1,6 @@
 """Squared differences of hidden states."""
 
-from typing import ClassVar
-
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from zoo.distillation.losses.base import (
     HiddenLoss,
@@ -13,6 +11,9 @@ from zoo.distillation.losses.base import (
 )
 from zoo.objectives.base import Batch
 from zoo.overrides import override
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class HiddenErrorSettings(HiddenSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,5 +38,5 @@ class HiddenMSE(HiddenLoss):
 
     @override
     @staticmethod
-    def distance(student: Tensor, teacher: Tensor) -> Tensor:
+    def distance(student: "Tensor", teacher: "Tensor") -> "Tensor":
         return squared_error(student, teacher)

@@ -1,12 +1,13 @@
 """Squared differences of logits."""
 
 import math
-from typing import ClassVar
-
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from zoo.distillation.losses.base import LogitRows, LogitsLoss, squared_error
 from zoo.overrides import override
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class LogitsMSE(LogitsLoss):
@@ -16,7 +17,7 @@ class LogitsMSE(LogitsLoss):
     summary: ClassVar[str] = "squared differences of logits"
 
     @override
-    def distance(self, rows: LogitRows) -> Tensor:
+    def distance(self, rows: LogitRows) -> "Tensor":
         logits = rows.teacher_logits()
         teacher = sum(logits[1:], logits[0]) / len(logits)
         absent = teacher == -math.inf  # Such as the choices that a question lacks.

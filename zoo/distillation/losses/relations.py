@@ -2,17 +2,18 @@
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import msgspec
-from torch import Tensor, nn
 
-from zoo.distillation.losses.attention_kl import attention_divergence
 from zoo.distillation.losses.base import AttentionLoss, LayerSettings, LossSettings
 from zoo.distillation.outputs import ModelOutput, real_tokens
 from zoo.errors import UsageError
 from zoo.objectives.base import Batch
 from zoo.overrides import override
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 VECTORS = ("queries", "keys", "values")
 
@@ -76,8 +77,10 @@ class Relations(AttentionLoss):
 
     @override
     def total(
-        self, student: ModelOutput, teachers: Sequence[ModelOutput], projection: nn.Module | None
-    ) -> Tensor:
+        self, student: ModelOutput, teachers: Sequence[ModelOutput], projection: "nn.Module | None"
+    ) -> "Tensor":
+        from zoo.distillation.divergences import attention_divergence
+
         allowed = self.allowed(student.batch)
         sums = []
         for student_layer, teacher_layer in self.pairs:
@@ -91,11 +94,11 @@ class Relations(AttentionLoss):
         return sum(sums[1:], sums[0]) / len(self.settings.relations)
 
 
-def relation_scores(vectors: Tensor, heads: int) -> Tensor:
+def relation_scores(vectors: "Tensor", heads: int) -> "Tensor":
     """Return the scaled dot products between tokens, (rows, relation heads, tokens, tokens)."""
-    # vectors: queries, keys or values, (rows, attention heads, tokens, head width)
+    # ``vectors`` are queries, keys or values, (rows, attention heads, tokens, head width). The
     # attention heads are concatenated and split again, so that models with different numbers of
-    # heads can be compared (section 3.1 of the paper)
+    # heads can be compared (section 3.1 of the paper).
     rows, _, tokens, _ = vectors.shape
     split = vectors.transpose(1, 2).reshape(rows, tokens, heads, -1).transpose(1, 2)
     scores: Tensor = split @ split.transpose(-1, -2) / split.shape[-1] ** 0.5

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.checkpoint import WEIGHTS, load_checkpoint
+from zoo.distillation.divergences import kl_divergence
 from zoo.distillation.logits import dense, num_classes
-from zoo.distillation.losses.kl import kl_divergence
 from zoo.distillation.outputs import ModelOutput
 from zoo.distillation.setup import DistillSetup
 from zoo.distillation.teachers.teacher import Teacher, run_model

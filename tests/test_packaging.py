@@ -53,6 +53,17 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("*.whl"))
 
 
+def test_each_file_of_the_package_matches_a_pattern() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
+    package = ROOT / "zoo"
+    packaged: set[Path] = set()
+    for pattern in settings["package-data"]["zoo"]:
+        files = {path for path in package.glob(pattern) if path.is_file()}
+        assert files, f"nothing matches {pattern}"
+        packaged |= files
+    assert packaged >= set(package.rglob("*.mjs")) | set(package.rglob("*.txt"))
+
+
 def test_only_our_packages_are_in_it(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}

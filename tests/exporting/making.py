@@ -1,16 +1,33 @@
 """Exports to ONNX, as tests make them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from zoo.checkpoint import Checkpoint
 from zoo.exporting.graph.report import OnnxReport
+from zoo.exporting.quantization.search import MixedPrecisionModel
 from zoo.exporting.quantization.variants import QuantizationPlan
 from zoo.exporting.targets.base import ExportSettings
 from zoo.exporting.targets.onnx import Onnx
 from zoo.exporting.targets.onnx.options import OnnxOptions
 from zoo.overrides import override
+
+
+class ListedLayers(MixedPrecisionModel[str]):
+    """A model of layers whose file lists those that are quantized."""
+
+    def __init__(self, layers: Sequence[str]) -> None:
+        self.layers = layers
+
+    @override
+    def write(self, directory: Path, quantized: Collection[str]) -> None:
+        (directory / "layers").write_text("".join(quantized))
+
+    @staticmethod
+    def read(directory: Path) -> str:
+        """Return the quantized layers of a written model."""
+        return (directory / "layers").read_text()
 
 
 class Divided(Onnx):

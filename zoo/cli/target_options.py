@@ -64,7 +64,7 @@ def _option(field: inspect.Field) -> TargetOption:
         else:
             flag = f"{flag}/--no-{flag.removeprefix('--')}"
     elif isinstance(value_type, inspect.LiteralType):
-        attributes["type"] = click.Choice([str(value) for value in value_type.values])
+        attributes["type"] = click.Choice(value_type.values)  # returns a number for a number
     elif isinstance(value_type, inspect.IntType):
         attributes["type"] = IntegerRange(value_type.ge, value_type.le)
         attributes["metavar"] = metavar or "N"
@@ -116,7 +116,9 @@ def configured_target(name: str, values: Mapping[str, Any]) -> "ExportTarget":
         if option not in names:
             raise UsageError(f"{_flag(option)} is not an option of --to {name}", "leave it out")
     try:
-        options = msgspec.convert(settings, target.options_type, strict=False)
+        # Each value has the type of its field already: the option converted it. Strict, so that a
+        # value of another type, such as "null" for a number, is an error and no default.
+        options = msgspec.convert(settings, target.options_type)
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at `$.")
         subject = f"{_flag(place.removesuffix('`'))}: " if place else f"--to {name}: "

@@ -1,5 +1,6 @@
 """The gate: a target's own runtime runs what was written, and is compared with torch."""
 
+import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +28,7 @@ from zoo.exporting.quantization.agreement import (
     summaries,
     why_no_texts,
 )
-from zoo.exporting.quantization.search import DropError
+from zoo.exporting.quantization.search import DropError, select_quantized_layers
 from zoo.exporting.quantization.variants import QUICK_BATCHES, QuantizationPlan
 from zoo.exporting.report import (
     Agreement,
@@ -38,7 +39,6 @@ from zoo.exporting.report import (
 )
 from zoo.exporting.targets.base import TOKEN_TYPES, ExportSettings, ExportTarget
 from zoo.exporting.targets.generated import Generated
-from zoo.exporting.targets.mixture import find_kept
 from zoo.exporting.validate import (
     ReferenceBatch,
     difference,
@@ -294,26 +294,40 @@ class TorchReference:
         result: Agreement,
     ) -> list[str]:
         """Write the model again with the layers that lose most in higher precision."""
-        mixture = target.mixture(self.checkpoint, dtype)
-        if mixture is None:
+        model = target.mixed_precision(self.checkpoint, dtype)
+        if model is None:
             require_agreement(result, plan.max_drop, dtype, f"{target.title} has one precision")
-        assert mixture is not None, "or an error was raised"
-        threads = torch.get_num_threads()
+        assert model is not None, "or an error was raised"
         try:
-            kept = find_kept(
-                mixture,
-                lambda written: target.open(self.checkpoint, written, dtype, threads),
-                lambda session: self._agreement(session, plan),
-                lambda session: self._agreement(session, plan, quick=True),
+            selection = select_quantized_layers(
+                model,
+                partial(self._agreement_of_files, target, dtype, plan),
+                partial(self._agreement_of_files, target, dtype, plan, quick=True),
                 plan.max_drop,
                 dtype,
             )
             for path in folder.iterdir():
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-            mixture.write(folder, kept)
+            model.write(folder, selection.quantized)
         finally:
-            mixture.close()
-        return kept
+            model.close()
+        return selection.higher_precision
+
+    def _agreement_of_files(
+        self,
+        target: ExportTarget,
+        dtype: str,
+        plan: QuantizationPlan,
+        folder: Path,
+        *,
+        quick: bool = False,
+    ) -> Agreement:
+        """Return the agreement of written files; infinitely bad where they have no outputs."""
+        session = target.open(self.checkpoint, folder, dtype, torch.get_num_threads())
+        try:
+            return self._agreement(session, plan, quick=quick)
+        except VerificationError:  # such as outputs that are not finite
+            return Agreement(texts=0, measure="outputs", drop=math.inf)
 
     def _leave_out_short(self, least: int) -> None:
         """Leave out rows that the runtime does not run."""

@@ -57,7 +57,7 @@ def open_session(
             LOG.info("backend: %s, the fastest of zoo bench on this machine%s", measured, at)
             backend = measured
     if checkpoint.export_target not in (None, ONNX) or backend not in BACKENDS:
-        from zoo.exporting.targets.backend import open_target
+        from zoo.exporting.backend import open_target
 
         return open_target(checkpoint, backend, device, dtype, threads, needs)
     if backend == "auto" and dtype == INT4:  # torch has no products of int4

@@ -1,20 +1,19 @@
 """Quantized graphs that return NaN are not published, whatever is compared."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
 from tests.exporting.conftest import with_tokenizer
-from tests.exporting.making import export_onnx
+from tests.exporting.making import ListedLayers, export_onnx
 from tests.inference.making import write_manifest
 from zoo.checkpoint import WEIGHTS, load_checkpoint, load_text_tokenizer
 from zoo.errors import NonFiniteError, VerificationError
 from zoo.exporting.quantization.agreement import Summary, agreement
 from zoo.exporting.quantization.quantize import Quantization
-from zoo.exporting.quantization.search import DropError, search
+from zoo.exporting.quantization.search import DropError, select_quantized_layers
 from zoo.exporting.quantization.variants import QuantizationPlan
 from zoo.exporting.report import Agreement
 from zoo.families.onnx import OnnxSpec
@@ -55,11 +54,11 @@ def test_a_metric_that_is_nan_is_an_infinite_drop(values: tuple[float, float]) -
 
 @pytest.mark.parametrize("drop", [np.inf, np.nan])
 def test_no_limit_accepts_nan(drop: float) -> None:
-    def broken(layers: Any) -> Agreement:
+    def broken(folder: Path) -> Agreement:
         return Agreement(texts=1, measure="argmax", drop=drop, cosine=np.nan, argmax=1.0)
 
     with pytest.raises(DropError, match="makes outputs NaN or infinite"):
-        search([("a", "b"), ("a", "c")], broken, broken, np.inf, "int8")
+        select_quantized_layers(ListedLayers("bc"), broken, broken, np.inf, "int8")
 
 
 def test_a_text_whose_outputs_are_nan_ends_the_export(tmp_path: Path) -> None:

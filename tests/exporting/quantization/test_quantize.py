@@ -1,7 +1,7 @@
 """Quantized exports: what is quantized, how far it agrees with float32, and what is refused."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from tests.exporting.conftest import Exported, with_tokenizer
 from tests.exporting.graph.test_key_value_cache import made
-from tests.exporting.making import export_onnx
+from tests.exporting.making import ListedLayers, export_onnx
 from tests.inference.making import LABELS, make_checkpoint
 from zoo.checkpoint import Checkpoint, load_checkpoint, load_text_tokenizer
 from zoo.cli.models.export import command
@@ -27,7 +27,7 @@ from zoo.exporting.quantization.agreement import (
     summaries,
 )
 from zoo.exporting.quantization.quantize import Quantization, quantizable, quantize
-from zoo.exporting.quantization.search import Layer, search
+from zoo.exporting.quantization.search import select_quantized_layers
 from zoo.exporting.quantization.variants import QuantizationPlan
 from zoo.exporting.report import Agreement
 from zoo.inference import load_session
@@ -300,26 +300,28 @@ def test_the_drop_of_a_metric_is_relative(before: float, after: float, drop: flo
     assert measured.with_metric("pearson", before, after).drop == pytest.approx(drop)
 
 
-def additive(drops: Mapping[Layer, float]) -> Any:
+def additive(drops: Mapping[str, float]) -> Any:
     """Return a measure that adds the drops of quantized layers."""
 
-    def measure(layers: Collection[Layer]) -> Agreement:
-        drop = sum(drops[layer] for layer in layers)
+    def measure(folder: Path) -> Agreement:
+        drop = sum(drops[layer] for layer in ListedLayers.read(folder))
         return Agreement(texts=1, measure="cosine", drop=drop, cosine=1 - drop)
 
     return measure
 
 
 def test_the_fewest_and_worst_layers_stay_in_float32() -> None:
-    drops = {("g", name): drop for name, drop in zip("abcdef", (1, 50, 2, 30, 3, 4), strict=True)}
+    drops = dict(zip("abcdef", (1, 50, 2, 30, 3, 4), strict=True))
     measure = additive(drops)
-    result = search(list(drops), measure, measure, 10, "int8")
-    assert [name for _, name in result.float32_layers] == ["b", "d"]
-    assert [name for _, name in result.quantized] == ["f", "e", "c", "a"]
+    model = ListedLayers("abcdef")
+    result = select_quantized_layers(model, measure, measure, 10, "int8")
+    assert result.higher_precision == ["b", "d"]
+    assert result.quantized == ["f", "e", "c", "a"]
     assert result.agreement.drop == 10
-    assert search(list(drops), measure, measure, 90, "int8").float32_layers == []
+    accepted = select_quantized_layers(model, measure, measure, 90, "int8")
+    assert accepted.higher_precision == []
     with pytest.raises(VerificationError, match="no single layer stays within") as caught:
-        search(list(drops), measure, measure, 0.5, "int8")
+        select_quantized_layers(model, measure, measure, 0.5, "int8")
     assert caught.value.exit_code == 3
 
 

@@ -51,6 +51,18 @@ def test_llama_computes_what_torch_does(architecture: str, small: Small, tmp_pat
     assert report.tokenizer is not None and len(report.tokenizer.different) < 20
 
 
+def test_layers_that_are_not_quantized_are_in_float32(small: Small, tmp_path: Path) -> None:
+    checkpoint = small("BertModel", hidden_size=64, intermediate_size=96)
+    model = TARGET.mixed_precision(checkpoint, "q8_0")
+    assert model is not None
+    first, *others = model.layers
+    model.write(tmp_path, others)
+    tensors = gguf.GGUFReader(tmp_path / "model.gguf").tensors
+    types = {tensor.name: tensor.tensor_type.name for tensor in tensors}
+    assert types[first] == "F32"
+    assert others and {types[name] for name in others} == {"Q8_0"}
+
+
 @pytest.mark.parametrize("precision", list(TARGET.precisions))
 def test_the_file_holds_what_the_package_quantizes(
     precision: str, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -230,7 +230,7 @@ def tasks_of(checkpoint: "Checkpoint") -> list[str]:
     """Return the tasks that a model serves; for an export, the ones that its runtime runs."""
     if not checkpoint.is_export:
         return list(checkpoint.tasks)
-    from zoo.exporting.targets import backend  # loads numpy
+    from zoo.exporting import backend  # loads numpy
 
     return backend.tasks_of(checkpoint)
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -25,13 +26,13 @@ from zoo.exporting.quantization.agreement import (
     why_no_texts,
 )
 from zoo.exporting.quantization.quantize import Quantization, quantizable, quantize
-from zoo.exporting.quantization.search import Layer, search
+from zoo.exporting.quantization.search import MixedPrecisionModel, select_quantized_layers
 from zoo.exporting.report import Agreement
 from zoo.families.onnx import OnnxSpec
 from zoo.inference.ort.runtime import create_session, run_graph
 from zoo.inference.ort.session import GraphSession
 from zoo.inference.session import Session
-from zoo.io.scratch import scratch_directory
+from zoo.overrides import override
 from zoo.sentence_models.modules import SENTENCE_VECTOR, TOKENS
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ REMEDY = {
 
 
 Compare = Callable[[Sequence[Path]], Agreement]  # of the files of quantized copies
+GraphLayer = tuple[str, str]  # file of the graph and name of the node
 
 
 class GateMetric(Protocol):
@@ -155,41 +157,54 @@ class _Reference:
         )
 
 
-@dataclass(frozen=True)
-class _Variant:
-    """One kind of quantized copies, while layers are searched."""
+class QuantizedCopies(MixedPrecisionModel[GraphLayer]):
+    """Graphs in float32 whose copies are quantized in one way.
 
-    folder: Path
-    files: Sequence[str]
-    method: Quantization
-    calibration: Sequence[TextBatch]
-    external_over: int
+    Args:
+        folder: directory of the graphs.
+        files: their names.
+        layers: file and node of the layers that can be quantized.
+        method: how weights are quantized.
+        calibration: texts for static scales.
+        external_over: number of bytes of weights that get a file of their own.
+    """
 
-    def write(self, layers: Collection[Layer], target: Path) -> list[Path]:
-        """Write copies in which the given layers are quantized, and return their paths."""
-        paths = []
-        for file in self.files:
-            path = target / variant_file(file, self.method.dtype)
+    def __init__(
+        self,
+        folder: Path,
+        files: Sequence[str],
+        layers: Sequence[GraphLayer],
+        method: Quantization,
+        calibration: Sequence[TextBatch],
+        external_over: int,
+    ) -> None:
+        self._folder = folder
+        self._files = files
+        self.layers = layers
+        self._method = method
+        self._calibration = [sample.inputs for sample in calibration]
+        self._external_over = external_over
+
+    @override
+    def write(self, directory: Path, quantized: Collection[GraphLayer]) -> None:
+        for file, path in zip(self._files, self.paths(directory), strict=True):
             path.parent.mkdir(exist_ok=True)
             quantize(
-                self.folder / file,
+                self._folder / file,
                 path,
-                self.method,
-                {name for graph, name in layers if graph == file},
-                calibration=[sample.inputs for sample in self.calibration],
-                external=size_of(self.folder / file) > self.external_over,
+                self._method,
+                {name for graph, name in quantized if graph == file},
+                calibration=self._calibration,
+                external=size_of(self._folder / file) > self._external_over,
             )
-            paths.append(path)
-        return paths
 
-    def compared_by(self, compare: Compare) -> Callable[[Collection[Layer]], Agreement]:
-        """Return a function from quantized layers to the agreement of copies."""
+    def paths(self, directory: Path) -> list[Path]:
+        """Return the paths of the copies in a directory."""
+        return [directory / variant_file(file, self._method.dtype) for file in self._files]
 
-        def measured(layers: Collection[Layer]) -> Agreement:
-            with scratch_directory() as scratch:
-                return compare(self.write(layers, scratch))
-
-        return measured
+    def compare(self, compare: Compare, directory: Path) -> Agreement:
+        """Return the agreement of the copies in a directory."""
+        return compare(self.paths(directory))
 
 
 def size_of(graph: Path) -> int:
@@ -297,34 +312,39 @@ class _Copies:
         plan = self.plan
         folder = self.folder
         reports = {}
-        layers = [(file, name) for file in self.files for name in quantizable(folder / file)]
+        layers: list[GraphLayer] = []
+        for file in self.files:
+            layers += [(file, name) for name in quantizable(folder / file)]
         for method in plan.methods:
-            texts = read_texts(plan.calibration_file) if method.static else []
-            calibration = make_samples(self.checkpoint, texts) if method.static else []
-            variant = _Variant(folder, self.files, method, calibration, self.external_over)
-            result = search(
-                layers,
-                variant.compared_by(compare),
-                variant.compared_by(quick),
+            calibration: list[TextBatch] = []
+            if method.static:
+                calibration = make_samples(self.checkpoint, read_texts(plan.calibration_file))
+            copies = QuantizedCopies(
+                folder, self.files, layers, method, calibration, self.external_over
+            )
+            selection = select_quantized_layers(
+                copies,
+                partial(copies.compare, compare),
+                partial(copies.compare, quick),
                 plan.max_drop,
                 method.dtype,
             )
-            paths = variant.write(result.quantized, folder)
-            data = {path: path.with_suffix(DATA) for path in paths}
+            copies.write(folder, selection.quantized)
+            paths = copies.paths(folder)
+            graphs: dict[str, dict[str, str | None]] = {}
+            for path in paths:
+                data = path.with_suffix(DATA)
+                data_name = data.name if data.is_file() else None
+                graphs[str(path.relative_to(folder))] = {"external_data": data_name}
             reports[method.dtype] = QuantizedGraphs(
-                graphs={
-                    str(path.relative_to(folder)): {
-                        "external_data": file.name if file.is_file() else None
-                    }
-                    for path, file in data.items()
-                },
+                graphs=graphs,
                 method=method.name,
                 min_onnxruntime=latest_release(self.min_onnxruntime, method.dtype),
                 bytes=sum(map(size_of, paths)),
                 bytes_before=sum(size_of(folder / file) for file in self.files),
-                layers=len(result.quantized),
-                float32_layers=[name for _, name in result.float32_layers],
+                layers=len(selection.quantized),
+                float32_layers=[name for _, name in selection.higher_precision],
                 max_drop=plan.max_drop,
-                agreement=result.agreement,
+                agreement=selection.agreement,
             )
         return reports

@@ -17,8 +17,8 @@ from zoo.version import package_version
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.exporting.card import CardFacts
+    from zoo.exporting.quantization.search import MixedPrecisionModel
     from zoo.exporting.quantization.variants import QuantizationPlan
-    from zoo.exporting.targets.mixture import Mixture
     from zoo.families.base import Family
     from zoo.inference.session import Arrays, Session
     from zoo.sentence_models.pooling import Pooling
@@ -414,7 +414,9 @@ class ExportTarget(ABC):
         quantized = self.precisions[report.dtype].tolerance is None
         return runtime_facts(report, self.library, quantized=quantized)
 
-    def mixture(self, checkpoint: "Checkpoint", precision: str) -> "Mixture | None":
+    def mixed_precision(
+        self, checkpoint: "Checkpoint", precision: str
+    ) -> "MixedPrecisionModel[str] | None":
         """Return what writes some layers in higher precision, for a quantized model.
 
         ``None``, the default, is for a format with one precision for all layers.

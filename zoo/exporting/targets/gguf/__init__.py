@@ -9,8 +9,8 @@ from zoo.overrides import override
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
+    from zoo.exporting.quantization.search import MixedPrecisionModel
     from zoo.exporting.report import ExportReport
-    from zoo.exporting.targets.mixture import Mixture
     from zoo.families.base import Family
     from zoo.inference.session import Session
     from zoo.sentence_models.pooling import Pooling
@@ -130,10 +130,12 @@ class GgufTarget(ExportTarget):
             llama.close()
 
     @override
-    def mixture(self, checkpoint: "Checkpoint", precision: str) -> "Mixture | None":
-        from zoo.exporting.targets.gguf.write import GgufMixture
+    def mixed_precision(
+        self, checkpoint: "Checkpoint", precision: str
+    ) -> "MixedPrecisionModel[str] | None":
+        from zoo.exporting.targets.gguf.write import MixedPrecisionGguf
 
-        return GgufMixture(checkpoint, FILE, precision)
+        return MixedPrecisionGguf(checkpoint, FILE, precision)
 
     @override
     def usage(self, checkpoint: "Checkpoint", report: "ExportReport") -> list[str]:

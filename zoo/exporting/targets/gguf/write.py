@@ -8,8 +8,8 @@ import gguf
 import numpy as np
 
 from zoo.checkpoint import Checkpoint
+from zoo.exporting.quantization.search import MixedPrecisionModel
 from zoo.exporting.targets.gguf.vocabulary import add_vocabulary
-from zoo.exporting.targets.mixture import Mixture
 from zoo.exporting.targets.tensors import runtime_tensors
 from zoo.families.runtimes import RuntimeModel
 from zoo.io.page_text import one_line
@@ -80,7 +80,7 @@ def write_gguf(
     writer.close()
 
 
-class GgufMixture(Mixture):
+class MixedPrecisionGguf(MixedPrecisionModel[str]):
     """A checkpoint as GGUF files, whose tensors each have a type."""
 
     def __init__(self, checkpoint: Checkpoint, file: str, precision: str) -> None:
@@ -98,12 +98,9 @@ class GgufMixture(Mixture):
         ]
 
     @override
-    def write(self, directory: Path, kept: Collection[str]) -> None:
+    def write(self, directory: Path, quantized: Collection[str]) -> None:
+        kept = set(self.layers).difference(quantized)
         write_gguf(self._checkpoint, directory / self._file, self._precision, kept)
-
-    @override
-    def close(self) -> None:
-        return  # nothing was prepared
 
 
 def tensor_type(name: str, shape: tuple[int, ...], kind: Type) -> Type:

@@ -9,8 +9,8 @@ from zoo.overrides import override
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
+    from zoo.exporting.quantization.search import MixedPrecisionModel
     from zoo.exporting.report import ExportReport
-    from zoo.exporting.targets.mixture import Mixture
     from zoo.families.base import Family
     from zoo.inference.session import Session
     from zoo.sentence_models.pooling import Pooling
@@ -52,10 +52,12 @@ class OpenVino(ExportTarget):
         return OpenVinoSession(checkpoint, directory / self.folder, precision, threads)
 
     @override
-    def mixture(self, checkpoint: "Checkpoint", precision: str) -> "Mixture | None":
-        from zoo.exporting.targets.openvino.write import IrMixture
+    def mixed_precision(
+        self, checkpoint: "Checkpoint", precision: str
+    ) -> "MixedPrecisionModel[str] | None":
+        from zoo.exporting.targets.openvino.write import MixedPrecisionIr
 
-        return IrMixture(checkpoint, self.folder)
+        return MixedPrecisionIr(checkpoint, self.folder)
 
     @override
     def usage(self, checkpoint: "Checkpoint", report: "ExportReport") -> list[str]:

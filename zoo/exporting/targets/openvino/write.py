@@ -17,7 +17,7 @@ from zoo.checkpoint import GRAPH, Checkpoint
 from zoo.errors import VerificationError
 from zoo.exporting.graph.onnx_file import EXTERNAL_OVER, check_opset
 from zoo.exporting.graph.write import write_graphs
-from zoo.exporting.targets.mixture import Mixture
+from zoo.exporting.quantization.search import MixedPrecisionModel
 from zoo.io.files import open_regular
 from zoo.io.scratch import scratch_directory
 from zoo.overrides import override
@@ -47,7 +47,7 @@ def write_ir(checkpoint: Checkpoint, folder: Path, precision: str) -> None:
         del model  # it maps the files of the graph
 
 
-class IrMixture(Mixture):
+class MixedPrecisionIr(MixedPrecisionModel[str]):
     """The IR of a checkpoint in float32, copies of which are compressed."""
 
     def __init__(self, checkpoint: Checkpoint, folder: str) -> None:
@@ -59,9 +59,9 @@ class IrMixture(Mixture):
             self._scratch = stack.pop_all()
 
     @override
-    def write(self, directory: Path, kept: Collection[str]) -> None:
+    def write(self, directory: Path, quantized: Collection[str]) -> None:
         model = read_model(self._source / MODEL)
-        compress_weights(model, [one for one in quantizable(model) if one[0] not in kept])
+        compress_weights(model, [one for one in quantizable(model) if one[0] in quantized])
         (directory / self._folder).mkdir()
         _save(model, directory / self._folder / MODEL, compress_to_fp16=False)
 

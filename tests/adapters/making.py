@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from zoo.adapters.registry import adapter_settings, parse_adapter
-from zoo.adapters.targets import AdaptableModel
-from zoo.adapters.write import base_record, write_adapter
+from zoo.adapted_models.registry import adapter_settings, parse_adapter
+from zoo.adapted_models.targets import AdaptableModel
+from zoo.adapted_models.write import base_record, write_adapter
 from zoo.checkpoint import MANIFEST, AdapterRecord, Checkpoint, Manifest, encode_manifest
 from zoo.inference.load_model import load_model
 from zoo.io.digests.files import hash_file

@@ -17,8 +17,9 @@ from tests.adapters.conftest import Adapted
 from tests.adapters.making import change_first_number
 from tests.finetuning.making import labelled
 from tests.inference.making import make_checkpoint, store
-from zoo.adapters.checkpoint import AdaptedCheckpoint, adapter_record
-from zoo.adapters.write import write_adapter
+from zoo.adapted_models.checkpoint import AdaptedCheckpoint, adapter_record
+from zoo.adapted_models.write import write_adapter
+from zoo.adapters.merge import merge
 from zoo.checkpoint import load_checkpoint
 from zoo.cli import cli
 from zoo.conformance.verify import verify
@@ -26,7 +27,6 @@ from zoo.conversion.cache import resolve_adapted, resolve_checkpoint
 from zoo.errors import SourceError, UsageError, VerificationError, ZooError
 from zoo.exporting.fastest import fastest_backend, save_speeds
 from zoo.inference.load_model import load_adapted_model, load_model
-from zoo.inference.merge import merge
 
 MERGED, APART = ("lora", "dora", "ia3"), ("houlsby", "parallel", "pfeiffer", "prompt", "prefix")
 TEXTS = ("a b c", "j i")

@@ -19,11 +19,11 @@ from tests.checkpoints import Make
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import finetune, settings, texts, write_table
 from tests.inference.conftest import converted
+from zoo.adapters.graph_inputs import write_adapters
 from zoo.checkpoint import load_checkpoint
 from zoo.conformance.verify import verify
 from zoo.conversion.cache import resolve_checkpoint
 from zoo.errors import UsageError, VerificationError
-from zoo.exporting.adapter_inputs import write_adapters
 
 
 def flat(rows: list[list[float]]) -> list[float]:

@@ -19,10 +19,10 @@ from tests.adapters.test_adapterhub import GOLDEN
 from tests.adapters.test_peft import base_of, zoo
 from tests.checkpoints import Make
 from tests.inference.conftest import converted
-from zoo.adapters.layers import require_same_tensors
+from zoo.adapted_models.layers import require_same_tensors
 from zoo.adapters.lora import LoRA
+from zoo.adapters.source_adapter import adaptable_model
 from zoo.checkpoint import load_checkpoint
-from zoo.conversion.adapter_conversion import adaptable_model
 from zoo.errors import VerificationError, ZooError
 from zoo.io.limits import MAX_ADAPTER_SIZE
 from zoo.plugins import get_family

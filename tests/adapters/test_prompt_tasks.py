@@ -14,14 +14,14 @@ from tests.adapters.conftest import QUICK
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import finetune, labelled, settings, texts, write_table
 from tests.training.runs import assert_resumes_from, finish_in_two_processes, records
-from zoo.adapters.write import base_record, write_adapter
+from zoo.adapted_models.write import base_record, write_adapter
+from zoo.adapters.extract import extract
+from zoo.adapters.merge import merge
 from zoo.checkpoint import AdapterRecord, load_checkpoint
 from zoo.conversion.cache import resolve_adapted
 from zoo.errors import UsageError
 from zoo.finetuning.runs import FineTuneRun
-from zoo.inference.extract import extract
 from zoo.inference.load_model import load_model
-from zoo.inference.merge import merge
 from zoo.training.state.checkpoints import list_checkpoints
 
 

@@ -13,7 +13,7 @@ from tests.adapters.conftest import QUICK, Adapted
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import HERE, finetune, labelled, settings, setup_of
 from tests.training.runs import assert_resumes_from, finish_in_two_processes, records
-from zoo.adapters.registry import ADAPTERS
+from zoo.adapted_models.registry import ADAPTERS
 from zoo.checkpoint import load_checkpoint, weights_digest
 from zoo.conversion.cache import resolve_adapted, resolve_checkpoint
 from zoo.errors import UsageError, VerificationError
@@ -199,8 +199,8 @@ SMALL = {"prefix": {"num_virtual_tokens": 4}, "parallel": {"reduction_factor": 1
 @pytest.mark.parametrize("name", sorted({*all_families()} - {"model2vec"}))  # it has no linear maps
 def test_every_family_has_default_targets(name: str, method: str) -> None:
     """An adapter adds parameters, few of them, and renames none."""
-    from zoo.adapters.registry import parse_adapter
-    from zoo.adapters.targets import AdaptableModel
+    from zoo.adapted_models.registry import parse_adapter
+    from zoo.adapted_models.targets import AdaptableModel
     from zoo.nn.layers.skip_init import init_empty_weights
 
     family = get_family(name)
@@ -234,7 +234,7 @@ def test_shared_layers_have_one_adapter(tmp_path: Path) -> None:
 
 
 def adaptable_of(base: Any) -> Any:
-    from zoo.adapters.targets import AdaptableModel
+    from zoo.adapted_models.targets import AdaptableModel
     from zoo.inference.load_model import load_model
 
     return AdaptableModel.from_model(load_model(base), base.family, base.config, base.head_name)

@@ -15,7 +15,7 @@ from tests.tasks.multiple_choice.test_train import chosen
 from tests.tasks.question_answering.test_train import questions_about_letters
 from tests.tasks.token_classification.test_train import tagged
 from tests.training.runs import records
-from zoo.adapters.checkpoint import AdaptedCheckpoint
+from zoo.adapted_models.checkpoint import AdaptedCheckpoint
 from zoo.conversion.cache import resolve_checkpoint
 from zoo.data.readers.problems import InvalidRows
 from zoo.distillation.scoring.score import score_run

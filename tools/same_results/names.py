@@ -56,7 +56,8 @@ def _optional_module(name: str) -> Any:
 
 
 def adapters() -> dict[str, list[str]]:
-    registry: Any = import_module("zoo.adapters.registry")
+    room = _optional_module("zoo.adapted_models.registry")
+    registry: Any = room or import_module("zoo.adapters.registry")
     if hasattr(registry, "ADAPTERS"):
         return {name: fields(registry.ADAPTERS.find(name)) for name in registry.ADAPTERS.built_in}
     return {name: fields(registry.adapter_method(name)) for name in registry.METHODS}

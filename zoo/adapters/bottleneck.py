@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from zoo.adapters.base import AdapterMethod, check_positive, check_sizes
+from zoo.adapted_models.base import AdapterMethod, check_positive, check_sizes
 from zoo.errors import UsageError
 from zoo.overrides import override
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from zoo.adapters.targets import AdaptableModel, Site
+    from zoo.adapted_models.targets import AdaptableModel, Site
     from zoo.nn.adapters import Bottleneck
 
 NonLinearity = Literal["gelu", "gelu_new", "leaky_relu", "relu", "silu", "swish", "tanh"]

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import msgspec
 
-from zoo.adapters.base import AdapterMethod
-from zoo.adapters.targets import list_names, matches
+from zoo.adapted_models.base import AdapterMethod
+from zoo.adapted_models.targets import list_names, matches
 from zoo.errors import UsageError
 from zoo.overrides import override
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from zoo.adapters.targets import AdaptableModel
+    from zoo.adapted_models.targets import AdaptableModel
 
 
 class IA3(AdapterMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):

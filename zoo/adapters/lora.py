@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import msgspec
 
-from zoo.adapters.base import AdapterMethod, check_positive, check_sizes
-from zoo.adapters.targets import list_names
+from zoo.adapted_models.base import AdapterMethod, check_positive, check_sizes
+from zoo.adapted_models.targets import list_names
 from zoo.overrides import override
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from zoo.adapters.targets import AdaptableModel
+    from zoo.adapted_models.targets import AdaptableModel
     from zoo.nn.adapters import LoRAAdapter
 
 

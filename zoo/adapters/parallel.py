@@ -8,7 +8,7 @@ from zoo.overrides import override
 if TYPE_CHECKING:
     from torch import nn
 
-    from zoo.adapters.targets import Site
+    from zoo.adapted_models.targets import Site
 
 
 class Parallel(BottleneckMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):

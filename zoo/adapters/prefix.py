@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from zoo.adapters.base import check_sizes
-from zoo.adapters.virtual_tokens import VirtualTokens
+from zoo.adapted_models.base import check_sizes
+from zoo.adapted_models.virtual_tokens import VirtualTokens
 from zoo.errors import UsageError
 from zoo.families.base import DECODER_TOKENS
 from zoo.overrides import override
@@ -12,7 +12,7 @@ from zoo.overrides import override
 if TYPE_CHECKING:
     from torch import nn
 
-    from zoo.adapters.targets import AdaptableModel
+    from zoo.adapted_models.targets import AdaptableModel
 
 
 class PrefixTuning(VirtualTokens, frozen=True, kw_only=True, forbid_unknown_fields=True):

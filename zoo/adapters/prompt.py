@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from zoo.adapters.virtual_tokens import VirtualTokens
+from zoo.adapted_models.virtual_tokens import VirtualTokens
 from zoo.errors import UsageError
 from zoo.overrides import override
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from zoo.adapters.targets import AdaptableModel
+    from zoo.adapted_models.targets import AdaptableModel
 
 
 class PromptTuning(VirtualTokens, frozen=True, kw_only=True, forbid_unknown_fields=True):

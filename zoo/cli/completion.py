@@ -68,7 +68,7 @@ def tasks(ctx: click.Context) -> Iterator[str]:
 
 def adapters(ctx: click.Context) -> Iterator[str]:
     """Yield the methods of adapters."""
-    from zoo.adapters.registry import ADAPTERS
+    from zoo.adapted_models.registry import ADAPTERS
 
     yield from ADAPTERS.names()
 

@@ -124,7 +124,7 @@ def _check_keys(command: str, settings: Mapping[str, Any]) -> None:
 
 def _check_names(settings: Mapping[str, Any]) -> None:
     """Check the names of task, family and size, and the settings of an adapter."""
-    from zoo.adapters.registry import parse_adapter
+    from zoo.adapted_models.registry import parse_adapter
     from zoo.data.readers.glue import PREFIX, glue_task
     from zoo.plugins import get_family
     from zoo.plugins.attribution import config_of_size

@@ -132,7 +132,7 @@ def with_its_base(
     adapter: "Checkpoint", *, head: str | None = None, offline: bool, lock: Path | None = None
 ) -> "Checkpoint":
     """Return an adapter with the model that it changes, which its record names."""
-    from zoo.adapters.checkpoint import AdaptedCheckpoint, adapter_record
+    from zoo.adapted_models.checkpoint import AdaptedCheckpoint, adapter_record
 
     if head not in (None, adapter.head_name):
         raise UsageError(
@@ -156,7 +156,7 @@ def resolve_base(adapter: Path, reference: str, hint: str, **options: Any) -> "C
 
 def base_problem(adapter: "Checkpoint") -> str | None:
     """Return why the base of an adapter cannot be used as it is here, or ``None``."""
-    from zoo.adapters.checkpoint import adapter_record, require_base
+    from zoo.adapted_models.checkpoint import adapter_record, require_base
     from zoo.checkpoint import is_checkpoint, load_checkpoint
 
     try:
@@ -184,7 +184,7 @@ def resolve_adapted(
     if not adapters:
         assert text is not None, "a model has a reference"
         return resolve_checkpoint(text, head=head, **options)
-    from zoo.adapters.checkpoint import AdaptedCheckpoint, adapter_record, load_adapter
+    from zoo.adapted_models.checkpoint import AdaptedCheckpoint, adapter_record, load_adapter
 
     checkpoints = [load_adapter(Path(path)) for path in adapters]
     first_adapter = checkpoints[0]

@@ -167,7 +167,7 @@ def _missing_config(directory: Path, name: str) -> SourceError:
     unsupported = _unsupported_format(directory)
     if unsupported is not None:
         return unsupported
-    from zoo.adapters.checkpoint import hint_of_subfolders
+    from zoo.adapted_models.checkpoint import hint_of_subfolders
 
     hint = hint_of_subfolders(directory) or "give the directory of a checkpoint"
     return SourceError(f"{directory} {problem}", hint)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from zoo.adapters.checkpoint import AdaptedCheckpoint
+from zoo.adapted_models.checkpoint import AdaptedCheckpoint
 from zoo.checkpoint import Checkpoint, load_text_tokenizer
 from zoo.distillation.discriminator import Discriminator, compares_generators, teacher_pair
 from zoo.distillation.losses import loss_types

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from blake3 import blake3
 
-from zoo.adapters.checkpoint import AdaptedCheckpoint
+from zoo.adapted_models.checkpoint import AdaptedCheckpoint
 from zoo.checkpoint import Checkpoint, is_checkpoint, load_checkpoint
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.exporting.targets import ONNX, find_target, state_of_target
@@ -58,7 +58,7 @@ def _whole(checkpoint: Checkpoint) -> Checkpoint:
     """Merge adapters into their base, which imports torch; a kept export runs without it."""
     if not isinstance(checkpoint, AdaptedCheckpoint):
         return checkpoint
-    from zoo.inference.merge import as_whole_model
+    from zoo.adapters.merge import as_whole_model
 
     return as_whole_model(checkpoint)
 

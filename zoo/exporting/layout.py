@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from zoo.adapters.checkpoint import AdaptedCheckpoint
+from zoo.adapted_models.checkpoint import AdaptedCheckpoint
 from zoo.checkpoint import (
     FORMAT_VERSION,
     MANIFEST,

@@ -19,7 +19,7 @@ from zoo.inference.session import no_layers
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from zoo.adapters.checkpoint import AdaptedCheckpoint
+    from zoo.adapted_models.checkpoint import AdaptedCheckpoint
     from zoo.checkpoint import Checkpoint
     from zoo.inference import Need, Session
 
@@ -42,7 +42,7 @@ def open_session(
     # the fastest one that ``zoo bench`` measured here, unless a device or an export without weights
     # leaves no choice, or token vectors are read, which not all have. The dtype never changes.
     check_threads(threads)
-    from zoo.adapters.checkpoint import AdaptedCheckpoint
+    from zoo.adapted_models.checkpoint import AdaptedCheckpoint
 
     if isinstance(checkpoint, AdaptedCheckpoint) and checkpoint.base.is_export:
         return _with_adapter(checkpoint, backend, device, dtype, threads)
@@ -88,7 +88,7 @@ def _with_adapter(
             "use --backend onnx",
         )
     require_onnxruntime()
-    from zoo.exporting.adapter_inputs import adapter_arrays
+    from zoo.adapters.graph_inputs import adapter_arrays
     from zoo.inference.ort.session import OnnxSession
 
     (adapter,) = checkpoint.adapters

@@ -1,6 +1,6 @@
 """Checks of the weights that are exported."""
 
-from zoo.adapters.checkpoint import AdaptedCheckpoint
+from zoo.adapted_models.checkpoint import AdaptedCheckpoint
 from zoo.checkpoint import ADAPTER, MANIFEST, Checkpoint
 from zoo.checkpoint.load import ONNX
 from zoo.conversion.dtypes import cast, parse_dtype

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from zoo.adapters.registry import with_adapter
+from zoo.adapted_models.registry import with_adapter
 from zoo.data.readers.glue import PREFIX, glue_files, glue_task
 from zoo.data.readers.labelled import label_name
 from zoo.errors import UsageError, did_you_mean

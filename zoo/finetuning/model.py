@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from zoo.adapters.registry import parse_adapter
+from zoo.adapted_models.registry import parse_adapter
 from zoo.checkpoint import TOKENIZER, check_tables
 from zoo.data.tokenizer import TRAIN, ExistingTokenizer, TokenizerToTrain, load_tokenizer
 from zoo.errors import UsageError

@@ -7,14 +7,14 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from zoo.adapters.checkpoint import (
+from zoo.adapted_models.checkpoint import (
     AdaptedCheckpoint,
     adapter_file,
     adapter_method_of,
     require_finite_tensors,
 )
-from zoo.adapters.layers import ADAPTER_PART, add_stored_adapter, merge_adapters
-from zoo.adapters.targets import AdaptableModel
+from zoo.adapted_models.layers import ADAPTER_PART, add_stored_adapter, merge_adapters
+from zoo.adapted_models.targets import AdaptableModel
 from zoo.checkpoint import Checkpoint
 from zoo.errors import UsageError, VerificationError, first_names
 from zoo.families.base import LABELLED

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zoo.adapters.checkpoint import whole_model_hint
+from zoo.adapted_models.checkpoint import whole_model_hint
 from zoo.errors import NonFiniteError, UsageError
 from zoo.families.base import LABELLED
 from zoo.inference.processing.records import TextExample

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 import numpy as np
 
-from zoo.adapters.checkpoint import whole_model_hint
+from zoo.adapted_models.checkpoint import whole_model_hint
 from zoo.checkpoint import (
     CONFIG,
     FORMAT_VERSION,

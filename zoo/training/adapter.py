@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from zoo.adapters.registry import adapter_settings, parse_adapter
-from zoo.adapters.targets import AdaptableModel
+from zoo.adapted_models.registry import adapter_settings, parse_adapter
+from zoo.adapted_models.targets import AdaptableModel
 from zoo.checkpoint import AdapterRecord, BaseRecord, weights_digest
 from zoo.data.rng import torch_seed
 from zoo.errors import UsageError

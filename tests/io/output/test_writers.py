@@ -23,7 +23,7 @@ STREAM = "replaces a standard stream by /dev/null"
 DOWNLOAD = "a partial download in the cache of huggingface_hub, under its lock"
 # place -> why it writes by itself
 LISTED = {
-    "zoo/adapters/write.py:write_adapter": STAGED,
+    "zoo/adapted_models/write.py:write_adapter": STAGED,
     "zoo/cli/parameter_types.py:InputFile.convert": TEMPORARY,
     "zoo/cli/output.py:prepare": STREAM,
     "zoo/cli/output.py:abandon_stdout": STREAM,
@@ -51,10 +51,10 @@ LISTED = {
     "zoo/distillation/teachers/teacher_cache.py:TeacherCache._read": "a file of open_inside",
     "zoo/distillation/teachers/teacher_cache.py:TeacherCache.open": "checked by _require_own",
     "zoo/distillation/teachers/teacher_cache.py:TeacherCache.flush": "a file of open_inside",
-    "zoo/exporting/adapter_inputs.py:write_adapters": STAGED,
+    "zoo/adapters/graph_inputs.py:write_adapters": STAGED,
     "zoo/exporting/fastest.py:save_speeds": "the parent of a file of atomic_write",
     "zoo/exporting/graph/write.py:write_graphs": STAGED,
-    "zoo/conversion/peft/write.py:write_peft": STAGED,
+    "zoo/adapters/peft/write.py:write_peft": STAGED,
     "zoo/conversion/sentence_modules.py:write_modules": STAGED,
     "zoo/exporting/layout.py:write_hub_files": STAGED,
     "zoo/exporting/targets/onnx/variants.py:_remove_graphs": STAGED,
@@ -74,7 +74,7 @@ LISTED = {
     "zoo/hub/download.py:Transfer.on_request": DOWNLOAD,
     "zoo/hub/download.py:Transfer.body": DOWNLOAD,
     "zoo/hub/fetch.py:_Checkout._download": DOWNLOAD,
-    "zoo/inference/merge.py:merge": STAGED,
+    "zoo/adapters/merge.py:merge": STAGED,
     "zoo/inference/processing/table_records.py:spooled_records": TEMPORARY,
     "zoo/io/digests/background.py:BackgroundHasher.create": STAGED,
     "zoo/io/digests/verified.py:_store": "a cache that is recomputed when it is damaged",

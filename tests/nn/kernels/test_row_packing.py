@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from zoo.adapters.registry import ADAPTERS, parse_adapter
-from zoo.adapters.targets import AdaptableModel
+from zoo.adapted_models.registry import ADAPTERS, parse_adapter
+from zoo.adapted_models.targets import AdaptableModel
 from zoo.families.onnx import OnnxSpec
 from zoo.families.random_inputs import random_inputs
 from zoo.nn.encoder import supports_packed_rows

@@ -109,11 +109,11 @@ def command(
     """
     import msgspec
 
+    from zoo.adapters.merge import as_whole_model
     from zoo.checkpoint import check_tokenizer
     from zoo.conversion.cache import resolve_checkpoint
     from zoo.exporting.session_agreement import session_agreements
     from zoo.inference.bench import default_new_tokens, default_seq_len, measure
-    from zoo.inference.merge import as_whole_model
     from zoo.report.figures import figure_path, plot_speeds
 
     # The path is checked before anything is measured.

@@ -60,7 +60,7 @@ def list_all(paths: tuple[Path, ...], as_json: bool) -> None:
     Without directories, these are the working directory and the store. An adapter that cannot be
     read is listed as broken.
     """
-    from zoo.adapters.checkpoint import find_adapters, load_adapter
+    from zoo.adapted_models.checkpoint import find_adapters, load_adapter
     from zoo.errors import ZooError
     from zoo.io.paths import store
 
@@ -83,7 +83,7 @@ def list_all(paths: tuple[Path, ...], as_json: bool) -> None:
 
 
 def _summary(adapter: "Checkpoint") -> dict[str, Any]:
-    from zoo.adapters.checkpoint import adapter_file, adapter_method_of, adapter_record
+    from zoo.adapted_models.checkpoint import adapter_file, adapter_method_of, adapter_record
     from zoo.io.tensors.safetensors import read_header
 
     record = adapter_record(adapter)
@@ -107,7 +107,7 @@ def _summary(adapter: "Checkpoint") -> dict[str, Any]:
 @common_options
 def info(path: Path, as_json: bool) -> None:
     """Describe an adapter: its method, its settings, its base, and whether that is available."""
-    from zoo.adapters.checkpoint import load_adapter
+    from zoo.adapted_models.checkpoint import load_adapter
     from zoo.conversion.cache import base_problem
 
     adapter = load_adapter(path)
@@ -165,14 +165,14 @@ def merge(
     Tied tensors have to stay tied, and all weights finite; otherwise the exit code is 3 and nothing
     is written. The largest change of a weight is printed.
     """
-    from zoo.adapters.checkpoint import AdaptedCheckpoint
+    from zoo.adapted_models.checkpoint import AdaptedCheckpoint
     from zoo.conversion.cache import resolve_adapted
     from zoo.io.output.overwrite import check_target
 
     check_target(output, force=force, sources=[Path(path) for path in paths])
     checkpoint = resolve_adapted(base, [Path(path) for path in paths], offline=offline)
     assert isinstance(checkpoint, AdaptedCheckpoint), "there are adapters"
-    from zoo.inference.merge import merge as merge_into  # imports torch
+    from zoo.adapters.merge import merge as merge_into  # imports torch
 
     report = merge_into(checkpoint, output, force=force)
     changes = f"{report.changed} tensors changed, by at most {report.largest_change:.3g}"
@@ -223,8 +223,8 @@ def extract(
     check_target(output, force=force)
     base = resolve_checkpoint(ref, offline=offline)
     tuned_model = resolve_checkpoint(tuned, offline=offline)
-    from zoo.adapters.targets import ALL_LINEAR
-    from zoo.inference.extract import extract as extract_into  # imports torch
+    from zoo.adapted_models.targets import ALL_LINEAR
+    from zoo.adapters.extract import extract as extract_into  # imports torch
 
     report = extract_into(
         ref, base, tuned_model, output, rank=rank, targets=targets or (ALL_LINEAR,), force=force

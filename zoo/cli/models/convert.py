@@ -76,7 +76,7 @@ def command(ref: str, output: Path | None, as_json: bool, **options: Any) -> Non
     parameter of the model is filled; otherwise the exit code is 3 and nothing is written. The
     source is rebuilt from the result and compared bit for bit before the result is published.
     """
-    from zoo.adapters.checkpoint import hint_of_subfolders
+    from zoo.adapted_models.checkpoint import hint_of_subfolders
     from zoo.conversion import convert
     from zoo.errors import UsageError
     from zoo.hub.reference import resolve
@@ -138,8 +138,8 @@ def _split_labels(labels: str | None) -> list[str] | None:
 
 def _has_adapter(ref: str) -> bool:
     """Return whether a reference is a directory with an adapter, of zoo or of another library."""
+    from zoo.adapters.layouts import is_foreign_adapter
     from zoo.checkpoint import is_checkpoint, load_checkpoint
-    from zoo.conversion.adapter_layouts import is_foreign_adapter
 
     path = Path(ref).expanduser()
     if is_checkpoint(path):
@@ -151,7 +151,7 @@ def _convert_adapter(
     ref: str, base: str | None, output: Path | None, options: dict[str, Any], *, as_json: bool
 ) -> None:
     """Convert an adapter of another library, or write one in its layout."""
-    from zoo.conversion.adapter_layouts import read_adapter_of, write_adapter_for
+    from zoo.adapters.layouts import read_adapter_of, write_adapter_for
     from zoo.errors import UsageError
     from zoo.io.output.overwrite import check_target
 

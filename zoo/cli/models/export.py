@@ -169,8 +169,8 @@ def command(
     check_tokenizer(checkpoint)
     if licence is not None:
         checkpoint = checkpoint.with_licence(licence)
+    from zoo.adapters.merge import as_whole_model  # imports torch
     from zoo.exporting.targets.base import ExportSettings
-    from zoo.inference.merge import as_whole_model  # imports torch
 
     if target.keeps_adapters:
         settings["adapters"] = adapted

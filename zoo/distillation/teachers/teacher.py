@@ -10,7 +10,7 @@ import torch
 from blake3 import blake3
 from torch import Tensor, nn
 
-from zoo.adapters.checkpoint import AdaptedCheckpoint
+from zoo.adapted_models.checkpoint import AdaptedCheckpoint
 from zoo.checkpoint import CONFIG, DATA, WEIGHTS, Checkpoint
 from zoo.distillation.outputs import ModelOutput
 from zoo.errors import UsageError

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from zoo.adapters.exported import AdapterInputs
+from zoo.adapted_models.exported import AdapterInputs
 from zoo.exporting.report import Agreement, ExportReport, ShapeCheck
 from zoo.io.json import JsonStruct
 from zoo.overrides import override

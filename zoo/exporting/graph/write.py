@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from zoo.adapters.checkpoint import AdaptedCheckpoint
+from zoo.adapted_models.checkpoint import AdaptedCheckpoint
+from zoo.adapters.graph_inputs import as_inputs, set_defaults
 from zoo.checkpoint import GRAPH, Checkpoint, variant_file
 from zoo.errors import UsageError
-from zoo.exporting.adapter_inputs import as_inputs, set_defaults
 from zoo.exporting.graph.attention import transpose_keys
 from zoo.exporting.graph.cache_branch import add_branch, spec_with_branch
 from zoo.exporting.graph.float_inputs import keep_float32

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from zoo.adapters.checkpoint import AdaptedCheckpoint
+from zoo.adapted_models.checkpoint import AdaptedCheckpoint
 from zoo.checkpoint import Checkpoint
 from zoo.conversion.dtypes import cast
 from zoo.errors import UsageError

@@ -17,7 +17,7 @@ import torch
 from blake3 import blake3
 from torch.nn import functional as F
 
-from zoo.adapters.registry import parse_adapter
+from zoo.adapted_models.registry import parse_adapter
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed

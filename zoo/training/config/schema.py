@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
-from zoo.adapters.registry import require_packed_documents, with_adapter
+from zoo.adapted_models.registry import require_packed_documents, with_adapter
 from zoo.data.readers.documents import ReaderConfig
 from zoo.errors import SourceError, UsageError
 from zoo.families.recipe import OptimizerConfig, Recipe

@@ -198,7 +198,7 @@ def generation_with(
 
 def resolve_init_checkpoint(reference: str, family: "Family", *, offline: bool) -> Checkpoint:
     """Return the checkpoint of a reference, converted first if necessary."""
-    from zoo.adapters.checkpoint import AdaptedCheckpoint, whole_model_hint
+    from zoo.adapted_models.checkpoint import AdaptedCheckpoint, whole_model_hint
     from zoo.checkpoint import check_tokenizer
     from zoo.conversion.cache import resolve_checkpoint
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from zoo.checkpoint import DATA, Checkpoint
-from zoo.errors import UsageError
-from zoo.exporting.adapter_inputs import (
+from zoo.adapters.graph_inputs import (
     adapter_arrays,
     adapter_names,
     check_adapters,
     write_adapters,
 )
+from zoo.checkpoint import DATA, Checkpoint
+from zoo.errors import UsageError
 from zoo.exporting.graph.onnx_file import check_graph, check_opset
 from zoo.exporting.graph.pooled import pooled_model, pooled_spec, require_modules
 from zoo.exporting.graph.report import OnnxReport, PooledGraph
@@ -28,7 +28,7 @@ from zoo.exporting.validate import compare, require_equal, run_reference, worst
 from zoo.inference.load_model import load_model
 
 if TYPE_CHECKING:
-    from zoo.adapters.exported import AdapterInputs
+    from zoo.adapted_models.exported import AdapterInputs
     from zoo.exporting.targets.onnx.options import OnnxOptions
 
 

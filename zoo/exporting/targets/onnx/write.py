@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
+from zoo.adapters.graph_inputs import adapter_arrays
 from zoo.checkpoint import Checkpoint, variant_file
-from zoo.exporting.adapter_inputs import adapter_arrays
 from zoo.exporting.graph.onnx_file import check_graph, check_opset, min_onnxruntime
 from zoo.exporting.graph.write import example_shape, write_graphs
 from zoo.exporting.quantization.agreement import make_samples, read_texts

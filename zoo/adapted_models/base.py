@@ -13,7 +13,7 @@ from zoo.io.sizes import size_problem
 if TYPE_CHECKING:
     from torch import nn
 
-    from zoo.adapters.targets import AdaptableModel
+    from zoo.adapted_models.targets import AdaptableModel
 
 
 class AdapterMethod(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

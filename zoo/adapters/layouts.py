@@ -4,19 +4,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zoo.adapters.checkpoint import (
+from zoo.adapted_models.checkpoint import (
     AdaptedCheckpoint,
     adapter_method_of,
     load_adapter,
 )
+from zoo.adapters.peft.layout import PEFT_CONFIG
 from zoo.checkpoint import is_checkpoint
 from zoo.conversion.cache import resolve_adapted, resolve_base, resolve_checkpoint
-from zoo.conversion.peft.layout import PEFT_CONFIG
 from zoo.errors import UsageError
 from zoo.io.json import read_json
 
 if TYPE_CHECKING:
-    from zoo.conversion.adapter_conversion import AdapterReport
+    from zoo.adapters.source_adapter import AdapterReport
 
 
 def is_foreign_adapter(path: Path) -> bool:
@@ -44,10 +44,10 @@ def read_adapter_of(
                 "and --to hub writes it for peft"
             )
         raise UsageError(f"{source} is an adapter of zoo already", hint)
-    from zoo.conversion.adapter_conversion import write_source_adapter  # imports torch
-    from zoo.conversion.adapterhub import is_adapterhub, read_adapterhub
-    from zoo.conversion.peft.config import read_peft_config
-    from zoo.conversion.peft.read import read_peft
+    from zoo.adapters.adapterhub import is_adapterhub, read_adapterhub
+    from zoo.adapters.peft.config import read_peft_config
+    from zoo.adapters.peft.read import read_peft
+    from zoo.adapters.source_adapter import write_source_adapter  # imports torch
 
     config = read_json(source / PEFT_CONFIG)
     is_of_adapterhub = is_adapterhub(config)
@@ -88,6 +88,6 @@ def write_adapter_for(
         raise UsageError(f"{source} is in the layout of peft already", "leave --to out")
     checkpoint = resolve_adapted(base, [source], offline=offline)
     assert isinstance(checkpoint, AdaptedCheckpoint), "there is an adapter"
-    from zoo.conversion.peft.write import write_peft  # imports torch
+    from zoo.adapters.peft.write import write_peft  # imports torch
 
     return write_peft(checkpoint, path, force=force)

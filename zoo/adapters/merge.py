@@ -10,7 +10,7 @@ import torch
 from blake3 import blake3
 from safetensors.torch import save_file
 
-from zoo.adapters.checkpoint import AdaptedCheckpoint, adapter_method_of, adapter_record
+from zoo.adapted_models.checkpoint import AdaptedCheckpoint, adapter_method_of, adapter_record
 from zoo.checkpoint import (
     CONFIG,
     FORMAT_VERSION,

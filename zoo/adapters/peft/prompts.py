@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from zoo.adapted_models.targets import AdaptableModel
+from zoo.adapted_models.virtual_tokens import VirtualTokens
+from zoo.adapters.peft.layout import TASK_TYPES
 from zoo.adapters.prefix import PrefixTuning
 from zoo.adapters.prompt import PromptTuning
-from zoo.adapters.targets import AdaptableModel
-from zoo.adapters.virtual_tokens import VirtualTokens
-from zoo.conversion.peft.layout import TASK_TYPES
 from zoo.errors import UsageError, VerificationError
 from zoo.io.limits import MAX_ADAPTER_SIZE
 from zoo.io.sizes import check_size

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from zoo.adapted_models.targets import WEIGHT, AdaptableModel, matches
 from zoo.adapters.lora import LoRA
-from zoo.adapters.targets import WEIGHT, AdaptableModel, matches
+from zoo.adapters.peft.layout import ENDINGS, PREFIX
+from zoo.adapters.source_adapter import read_base_tensors
 from zoo.checkpoint import Checkpoint
-from zoo.conversion.adapter_conversion import read_base_tensors
-from zoo.conversion.peft.layout import ENDINGS, PREFIX
 from zoo.errors import UsageError, VerificationError
 from zoo.nn.adapters import DoRAAdapter, IA3Adapter, LinearAdapter, LoRAAdapter
 from zoo.nn.layers.skip_init import init_empty_weights

@@ -8,11 +8,14 @@ import msgspec
 import torch
 from torch import Tensor
 
-from zoo.adapters.base import AdapterMethod
-from zoo.adapters.layers import ADAPTER_PART
-from zoo.adapters.targets import AdaptableModel, Site, matches
-from zoo.checkpoint import CONFIG, Checkpoint
-from zoo.conversion.adapter_conversion import (
+from zoo.adapted_models.base import AdapterMethod
+from zoo.adapted_models.layers import ADAPTER_PART
+from zoo.adapted_models.targets import AdaptableModel, Site, matches
+from zoo.adapters.peft import prompts
+from zoo.adapters.peft.config import read_head, read_method, read_peft_config
+from zoo.adapters.peft.layout import AXES, ENDINGS, PEFT_CONFIG, PEFT_WEIGHTS, PREFIX, is_by_row
+from zoo.adapters.peft.updates import with_one_rank, with_whole_modules
+from zoo.adapters.source_adapter import (
     SourceAdapter,
     adaptable_model,
     map_head,
@@ -20,10 +23,7 @@ from zoo.conversion.adapter_conversion import (
     require_head,
     with_saved_rows,
 )
-from zoo.conversion.peft import prompts
-from zoo.conversion.peft.config import read_head, read_method, read_peft_config
-from zoo.conversion.peft.layout import AXES, ENDINGS, PEFT_CONFIG, PEFT_WEIGHTS, PREFIX, is_by_row
-from zoo.conversion.peft.updates import with_one_rank, with_whole_modules
+from zoo.checkpoint import CONFIG, Checkpoint
 from zoo.conversion.tokenizer import read_own_tokenizer
 from zoo.errors import UsageError, VerificationError, did_you_mean
 from zoo.families.config import Config

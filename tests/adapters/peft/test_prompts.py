@@ -15,8 +15,8 @@ import zoo as zoo_api
 from tests.adapters.test_peft import FAMILIES, base_of, randomize, zoo
 from tests.checkpoints import VOCABULARY, Make
 from tests.inference.conftest import converted
-from zoo.adapters.registry import parse_adapter
-from zoo.adapters.targets import AdaptableModel
+from zoo.adapted_models.registry import parse_adapter
+from zoo.adapted_models.targets import AdaptableModel
 from zoo.conversion.cache import resolve_checkpoint
 from zoo.errors import UsageError, VerificationError, ZooError
 from zoo.inference.load_model import load_model

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from zoo.adapters.checkpoint import (
+from zoo.adapted_models.checkpoint import (
     AdaptedCheckpoint,
     adapter_file,
     adapter_record,
     require_finite_tensors,
 )
-from zoo.adapters.exported import AdapterInputs
+from zoo.adapted_models.exported import AdapterInputs
 from zoo.checkpoint import MANIFEST, Checkpoint
 from zoo.errors import UsageError
 from zoo.io.paths import safe_join

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from zoo.adapters.base import AdapterMethod
-from zoo.adapters.exported import require_fit
-from zoo.adapters.registry import parse_adapter
-from zoo.adapters.virtual_tokens import VirtualTokens
+from zoo.adapted_models.base import AdapterMethod
+from zoo.adapted_models.exported import require_fit
+from zoo.adapted_models.registry import parse_adapter
+from zoo.adapted_models.virtual_tokens import VirtualTokens
 from zoo.checkpoint import (
     ADAPTER,
     MANIFEST,

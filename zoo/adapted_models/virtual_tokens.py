@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from zoo.adapters.base import AdapterMethod, check_sizes
+from zoo.adapted_models.base import AdapterMethod, check_sizes
 from zoo.errors import UsageError
 from zoo.overrides import override
 
 if TYPE_CHECKING:
-    from zoo.adapters.targets import AdaptableModel
+    from zoo.adapted_models.targets import AdaptableModel
 
 ROOM = 3  # the fewest positions that a text needs: two special tokens and one of its own
 

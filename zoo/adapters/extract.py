@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from zoo.adapted_models.registry import adapter_settings
+from zoo.adapted_models.targets import AdaptableModel, Site, list_names
+from zoo.adapted_models.write import base_record, write_adapter
 from zoo.adapters.lora import LoRA
-from zoo.adapters.registry import adapter_settings
-from zoo.adapters.targets import AdaptableModel, Site, list_names
-from zoo.adapters.write import base_record, write_adapter
 from zoo.checkpoint import AdapterRecord, Checkpoint
 from zoo.errors import UsageError
 from zoo.inference.load_model import load_model

@@ -8,25 +8,25 @@ import msgspec
 import torch
 from torch import Tensor
 
-from zoo.adapters.base import AdapterMethod
+from zoo.adapted_models.base import AdapterMethod
+from zoo.adapted_models.targets import AdaptableModel
 from zoo.adapters.bottleneck import ATTENTION, BottleneckMethod
 from zoo.adapters.houlsby import Houlsby
 from zoo.adapters.parallel import Parallel
+from zoo.adapters.peft.config import check_types, read_method
+from zoo.adapters.peft.layout import ENDINGS, PREFIX
+from zoo.adapters.peft.prompts import prefix_owner
+from zoo.adapters.peft.read import map_updates
 from zoo.adapters.pfeiffer import Pfeiffer
 from zoo.adapters.prefix import PrefixTuning
-from zoo.adapters.targets import AdaptableModel
-from zoo.checkpoint import Checkpoint
-from zoo.conversion.adapter_conversion import (
+from zoo.adapters.source_adapter import (
     SourceAdapter,
     adaptable_model,
     map_head,
     read_floats,
     require_head,
 )
-from zoo.conversion.peft.config import check_types, read_method
-from zoo.conversion.peft.layout import ENDINGS, PREFIX
-from zoo.conversion.peft.prompts import prefix_owner
-from zoo.conversion.peft.read import map_updates
+from zoo.checkpoint import Checkpoint
 from zoo.conversion.tokenizer import read_own_tokenizer
 from zoo.errors import UsageError, VerificationError, did_you_mean
 from zoo.families.config import Config

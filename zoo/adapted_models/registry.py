@@ -5,14 +5,14 @@ from typing import Any
 
 import msgspec
 
-from zoo.adapters.base import AdapterMethod
+from zoo.adapted_models.base import AdapterMethod
 from zoo.errors import UsageError, did_you_mean
 from zoo.plugins.catalog import Catalog
 
 METHOD = "method"  # key of the method's name among its settings
 ADAPTERS: Catalog[AdapterMethod] = Catalog(
     "adapters",
-    "zoo.adapters.base:AdapterMethod",
+    "zoo.adapted_models.base:AdapterMethod",
     {
         "lora": "zoo.adapters.lora:LoRA",
         "dora": "zoo.adapters.dora:DoRA",

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from zoo.adapters.checkpoint import (
+from zoo.adapted_models.checkpoint import (
     AdaptedCheckpoint,
     adapter_file,
     adapter_method_of,
@@ -15,23 +15,12 @@ from zoo.adapters.checkpoint import (
     has_own_tokenizer,
     require_finite_tensors,
 )
-from zoo.adapters.layers import ADAPTER_PART, require_same_tensors
-from zoo.adapters.targets import Part, Site
-from zoo.adapters.virtual_tokens import VirtualTokens
-from zoo.checkpoint import FORMAT_VERSION, Checkpoint
-from zoo.checkpoint.digests import check_digests
-from zoo.conversion.adapter_conversion import (
-    AdapterReport,
-    adaptable_model,
-    read_base_tensors,
-    require_finite_effect,
-    saved_modules,
-    tied_values,
-)
-from zoo.conversion.hub_files import checkpoint_side_files, require_hub_class
-from zoo.conversion.peft import prompts
-from zoo.conversion.peft.config import peft_config
-from zoo.conversion.peft.layout import (
+from zoo.adapted_models.layers import ADAPTER_PART, require_same_tensors
+from zoo.adapted_models.targets import Part, Site
+from zoo.adapted_models.virtual_tokens import VirtualTokens
+from zoo.adapters.peft import prompts
+from zoo.adapters.peft.config import peft_config
+from zoo.adapters.peft.layout import (
     ENDINGS,
     PEFT_CONFIG,
     PEFT_WEIGHTS,
@@ -40,6 +29,17 @@ from zoo.conversion.peft.layout import (
     TASK_TYPES,
     is_by_row,
 )
+from zoo.adapters.source_adapter import (
+    AdapterReport,
+    adaptable_model,
+    read_base_tensors,
+    require_finite_effect,
+    saved_modules,
+    tied_values,
+)
+from zoo.checkpoint import FORMAT_VERSION, Checkpoint
+from zoo.checkpoint.digests import check_digests
+from zoo.conversion.hub_files import checkpoint_side_files, require_hub_class
 from zoo.errors import UsageError
 from zoo.io.digests.files import hash_folder
 from zoo.io.digests.self_digest import NO_DIGEST, add_digest

@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from zoo.adapters.base import AdapterMethod
-from zoo.adapters.checkpoint import require_finite_tensors
-from zoo.adapters.layers import adapted_modules, add_stored_adapter, require_same_tensors
-from zoo.adapters.registry import adapter_settings
-from zoo.adapters.targets import AdaptableModel
-from zoo.adapters.write import base_record, write_adapter
+from zoo.adapted_models.base import AdapterMethod
+from zoo.adapted_models.checkpoint import require_finite_tensors
+from zoo.adapted_models.layers import adapted_modules, add_stored_adapter, require_same_tensors
+from zoo.adapted_models.registry import adapter_settings
+from zoo.adapted_models.targets import AdaptableModel
+from zoo.adapted_models.write import base_record, write_adapter
 from zoo.checkpoint import FORMAT_VERSION, AdapterRecord, Checkpoint, ModelFile, SourceRecord
 from zoo.conversion.dtypes import cast, numpy_dtype
 from zoo.conversion.tokenizer import SourceTokenizer

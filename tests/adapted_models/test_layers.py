@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from zoo.adapters.layers import adapted_modules, merge_adapters
+from zoo.adapted_models.layers import adapted_modules, merge_adapters
 from zoo.errors import UsageError
 from zoo.nn.adapters import (
     Bottleneck,

@@ -6,15 +6,15 @@ from typing import Any
 
 import msgspec
 
-from zoo.adapters.base import AdapterMethod
+from zoo.adapted_models.base import AdapterMethod
+from zoo.adapted_models.targets import WEIGHT, AdaptableModel, list_names, matches
+from zoo.adapted_models.virtual_tokens import VirtualTokens
 from zoo.adapters.dora import DoRA
 from zoo.adapters.ia3 import IA3
 from zoo.adapters.lora import LoRA
-from zoo.adapters.targets import WEIGHT, AdaptableModel, list_names, matches
-from zoo.adapters.virtual_tokens import VirtualTokens
+from zoo.adapters.peft import prompts
+from zoo.adapters.peft.layout import PEFT_CONFIG, TASK_TYPES
 from zoo.checkpoint import Checkpoint
-from zoo.conversion.peft import prompts
-from zoo.conversion.peft.layout import PEFT_CONFIG, TASK_TYPES
 from zoo.errors import UsageError, VerificationError
 from zoo.io.json import read_json
 from zoo.io.limits import MAX_ADAPTER_SIZE, MAX_CONFIG_COUNT

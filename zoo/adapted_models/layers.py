@@ -12,8 +12,8 @@ from zoo.nn.adapters import AdaptedLinear, LinearAdapter
 from zoo.nn.layers.skip_init import init_empty_weights
 
 if TYPE_CHECKING:
-    from zoo.adapters.base import AdapterMethod
-    from zoo.adapters.targets import AdaptableModel
+    from zoo.adapted_models.base import AdapterMethod
+    from zoo.adapted_models.targets import AdaptableModel
 
 ADAPTER_PART = ".adapter."  # The name of an adapter's tensor has it between two parts.
 

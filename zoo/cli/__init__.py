@@ -131,14 +131,14 @@ class LazyGroup(click.Group):
         name = args[0]
         if name not in self.table and not name.startswith("-") and not ctx.resilient_parsing:
             message = f"no command is called {name!r}"
-            hint = did_you_mean(name, self.list_commands(ctx)) or self.suggest(name)
+            hint = self.suggest(name) or did_you_mean(name, self.list_commands(ctx))
             if hint:
                 message += f"; {hint}"
             raise click.UsageError(message, ctx)
         return super().resolve_command(ctx, args)
 
     def suggest(self, name: str) -> str:
-        """Return a remedy for a name that is like no command; empty for none."""
+        """Return what does the work that a name stands for; empty for none."""
         return ""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -179,9 +179,12 @@ class Program(LazyGroup):
 
     @override
     def suggest(self, name: str) -> str:
+        from zoo.cli.suggestions import suggest_command
         from zoo.plugins.tasks import commands
 
-        return f"did you mean zoo run {name}?" if name in commands() else ""
+        if name in commands():
+            return f"did you mean zoo run {name}?"
+        return suggest_command(name)
 
     @override
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -1,6 +1,7 @@
 """Options and texts of commands that derive from declarations of tasks."""
 
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ import click
 from zoo.cli.completion import COLUMN
 from zoo.cli.parameter_types import FiniteRange, IntegerRange, PathOrText, PathText
 from zoo.families.tasks import Part, TaskOption, TaskSpec
+from zoo.overrides import override
 from zoo.plugins.tasks import find_tasks, public_tasks
 
 METAVARS: dict[type, str] = {int: "N", float: "X"}
+TASKS_OF_HELP = "zoo.tasks_of_help"  # In click's ``meta``: the tasks that ``--task`` names.
 
 
 def task_option(option: TaskOption) -> click.Option:
@@ -117,7 +120,10 @@ def _tasks_of(task: str | None, part: Part) -> list[TaskSpec]:
 
 
 class TaskCommand(click.Command):
-    """Command with ``--task``; a plugin's task adds its own options."""
+    """Command with ``--task``; a plugin's task adds its own options.
+
+    Help has the options that most tasks have. With ``--task`` it begins with the task's own.
+    """
 
     def __init__(self, *args: Any, part: Part, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -130,7 +136,38 @@ class TaskCommand(click.Command):
         for option in declared_options(self.part, specs):
             if option.name not in parameter_names:
                 self.params.append(task_option(option))
+        ctx.meta[TASKS_OF_HELP] = specs
         return super().parse_args(ctx, args)
+
+    @override
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options of the task that the command line names, and the common ones."""
+        specs: list[TaskSpec] = ctx.meta.get(TASKS_OF_HELP, [])
+        own_options = {option.name for option in declared_options(self.part, specs)}
+        task_options_of_all = {option.name for option in declared_options(self.part)}
+        hidden_options = task_options_of_all - _common_options(self.part)
+        own_rows = []
+        common_rows = []
+        for parameter in self.get_params(ctx):
+            row = parameter.get_help_record(ctx)
+            if row is None or not isinstance(parameter, click.Option):
+                continue
+            if specs and parameter.name in own_options:
+                own_rows.append(row)
+            elif parameter.name not in hidden_options:
+                common_rows.append(row)
+        if own_rows:
+            with formatter.section(f"Options of {specs[0].name}"):
+                formatter.write_dl(own_rows)
+        with formatter.section("Options"):
+            formatter.write_dl(common_rows)
+
+
+def _common_options(part: Part) -> set[str]:
+    """Return the names of the options that most tasks declare."""
+    specs = public_tasks(part)
+    counts = Counter(option.name for spec in specs for option in declared_options(part, [spec]))
+    return {name for name, count in counts.items() if 2 * count > len(specs)}
 
 
 def value_of(args: Sequence[str], flag: str) -> str | None:

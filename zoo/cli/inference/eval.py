@@ -60,7 +60,7 @@ A table of minimal pairs has the columns paradigm, good and bad. Labelled texts 
 columns are named, or counted from 1 in a file without a header.""",
 )
 @reference_argument
-@shared_option("task", "Name of the evaluation; see below.")
+@shared_option("task", "Name of the evaluation; see below. With --help, shows its options.")
 @click.option(
     "--suite",
     type=click.Choice(["glue"]),

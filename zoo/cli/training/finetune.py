@@ -80,7 +80,7 @@ a header. Labels come from the training data, sorted. Without --eval, a tenth of
 is held out. RUN/config.yaml lists all settings; --set changes any of them.""",
 )
 @click.argument("model", metavar="REF|FAMILY|CONFIG.yaml", type=REFERENCE, required=False)
-@shared_option("task", "What to learn; see below.")
+@shared_option("task", "What to learn; see below. With --help, shows its options.")
 @data_option("train", "Training data.", metavar="[NAME=]FILE")
 @data_option("eval_data", "Evaluation data.", metavar="[NAME=]FILE")
 @text_option

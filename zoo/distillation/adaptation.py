@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from zoo.data.readers.glue import PREFIX, glue_task
-from zoo.distillation.recipes import SENTENCES
 from zoo.distillation.term_tables import change_terms, parse_term
 from zoo.errors import UsageError
 from zoo.families.config import Config
-from zoo.families.distillation import TEXT_SCHEDULE, DistillationRecipe
+from zoo.families.distillation import SENTENCES, TEXT_SCHEDULE, DistillationRecipe
 from zoo.plugins.tasks import training_task
 from zoo.training.config.overrides import ConfigDict
 

@@ -10,6 +10,7 @@ from zoo.distillation.term_tables import checked_recipe, without_changed_kinds
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
 from zoo.families.distillation import (
+    SENTENCES,
     DistillationRecipe,
     Replacement,
     Stage,
@@ -20,8 +21,7 @@ from zoo.plugins import all_families, recipes_of_plugins
 from zoo.training.config.overrides import ConfigDict, deep_merge, read_config_file
 from zoo.training.config.schema import validate_config
 
-TEXT = "text"  # the recipe for models with different tokens
-SENTENCES = "sentences"  # the task of recipes that need no labels
+TEXT = "text"  # The recipe for models with different tokens.
 TRANSFORMER_LAYERS: Terms = {  # Jiao et al. 2020, arXiv:1909.10351, equations 7 to 9
     "attention": {"kind": "attention-mse", "layers": "uniform"},
     "hidden": {
@@ -166,7 +166,7 @@ SHARED = (
         objective_weight=0.0,
         terms={"embeddings": {"kind": "embeddings", "reduction": "elements"}},
         init_layers="embeddings",
-        data="sentences",
+        data=SENTENCES,
         settings={
             "num_train_epochs": 1.0,
             "batch_size": 64,

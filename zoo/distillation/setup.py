@@ -15,11 +15,11 @@ from zoo.data.tokenizer import ExistingTokenizer
 from zoo.distillation.initial_weights import copy_teacher_weights, teacher_weights
 from zoo.distillation.make_objective import make_objective
 from zoo.distillation.objective import Distillation
+from zoo.distillation.paired_rows import with_teacher_rows
 from zoo.distillation.preflight import Preflight
 from zoo.distillation.replacement import require_replaceable, train_only_layers
 from zoo.distillation.teachers.caching import CacheCallback
 from zoo.distillation.teachers.checks import require_same_rows
-from zoo.distillation.teachers.rows import with_teacher_rows
 from zoo.errors import UsageError
 from zoo.finetuning.setup import FineTuneSetup, finetune_setup
 from zoo.objectives.base import Batch

@@ -12,7 +12,7 @@ A term is a table: the name of a loss as ``kind``, the ``weight`` in the total l
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -29,6 +29,8 @@ LayerMap: TypeAlias = (
 # name of a term -> its table: ``kind``, the name of a loss; ``weight``; and settings of the loss
 Terms: TypeAlias = dict[str, dict[str, Any]]
 NAME = re.compile(r"[A-Za-z0-9_-]+")  # of terms and stages, which name modules and directories
+# Data of recipes that need no labels, and the task that reads it.
+SENTENCES: Final = "sentences"
 RESERVED = ("model", "targets", "static")  # other entries of the directory of stages
 OTHER_NAME = "choose one of letters, digits, - and _, other than model, targets and static"
 # The schedule on text of Sanh et al. 2019, train.py of the released code: 50 accumulated batches of

@@ -16,7 +16,6 @@ from zoo.distillation.adaptation import (
 from zoo.distillation.config.student import Student, find_student, named_student
 from zoo.distillation.discriminator import adapt_to_generator, find_generator
 from zoo.distillation.recipes import (
-    SENTENCES,
     TEXT,
     find_recipe,
     select_stage,
@@ -27,7 +26,7 @@ from zoo.errors import UsageError
 from zoo.exporting.targets.static import Static
 from zoo.exporting.targets.static.export import static_family
 from zoo.families.base import Family
-from zoo.families.distillation import DistillationRecipe
+from zoo.families.distillation import SENTENCES, DistillationRecipe
 from zoo.finetuning.config import finetune_config
 from zoo.inference.task_checks import without_head
 from zoo.plugins import all_families

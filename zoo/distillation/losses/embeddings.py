@@ -4,8 +4,8 @@ from typing import ClassVar
 
 from zoo.distillation.losses.base import TextEmbeddingLoss
 from zoo.distillation.outputs import HeadEmbeddings
-from zoo.distillation.recipes import SENTENCES
 from zoo.errors import UsageError
+from zoo.families.distillation import SENTENCES
 from zoo.objectives.base import Batch
 from zoo.overrides import override
 

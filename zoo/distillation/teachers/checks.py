@@ -8,8 +8,8 @@ from zoo.checkpoint import TOKENIZER, Checkpoint, load_text_tokenizer
 from zoo.data.readers.labelled import describe_labels
 from zoo.distillation.losses.base import DistillationLoss
 from zoo.distillation.outputs import TextEmbeddings
-from zoo.distillation.recipes import SENTENCES
 from zoo.errors import UsageError
+from zoo.families.distillation import SENTENCES
 from zoo.finetuning.labels import label_order
 from zoo.finetuning.objective import FineTuning
 from zoo.finetuning.setup import FineTuneSetup

@@ -40,6 +40,12 @@ def test_help_of_a_command_imports_nothing_heavy(command: str) -> None:
     assert not modules_after(command, "--help") & set(HEAVY)
 
 
+def test_help_of_distillation_lists_the_losses_without_torch() -> None:
+    loaded = modules_after("distill", "--help")
+    assert {f"zoo.distillation.losses.{name}" for name in ("kl", "relations")} < loaded
+    assert not loaded & {*HEAVY} - {"numpy"}
+
+
 # each of these takes a second or more to import
 SLOW = ("torch.distributed.checkpoint", "scipy", "sklearn", "matplotlib")
 COMPILER = ("torch._dynamo", "torch._inductor", "sympy", "torch.distributed.fsdp")

@@ -169,6 +169,11 @@ def test_the_command_and_its_messages(site: Path, tree: dict[str, Any], tmp_path
         done = zoo(*words, *change, "-o", tmp_path / "other", **environment)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
         assert message in done.stderr and not (tmp_path / "other").exists()
+    text = zoo("distill", "--help", **environment).stdout
+    assert re.search(r"^  kl +divergence of softened probabilities$", text, re.MULTILINE)
+    assert re.search(
+        r"^  mine +squared differences of logits, weighted by labels$", text, re.MULTILINE
+    )
     done = zoo("plugins", "check", "mine", "--json", **environment)
     (report,) = json.loads(done.stdout)["plugins"]
     assert (done.returncode, report["health"]) == (0, "ok"), report

@@ -23,6 +23,7 @@ from zoo.cli.training.options import (
     training_options,
 )
 from zoo.cli.training.runs import processes, run_arguments, runs_options, train
+from zoo.overrides import override
 
 if TYPE_CHECKING:
     from zoo.training.logging.scores import ScoresRecord
@@ -50,7 +51,20 @@ LABELLED = {"train": "data.train", "eval_data": "data.eval"}  # with a task
 TABLES = (".csv", ".tsv")  # endings of files that are not read as text
 
 
+class DistillCommand(click.Command):
+    """Command whose help lists the losses, also plugins'."""
+
+    @override
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from zoo.distillation.losses import loss_types
+
+        with formatter.section("Losses, as kind of a term"):
+            formatter.write_dl([(loss.name, loss.summary) for loss in loss_types()])
+        super().format_epilog(ctx, formatter)
+
+
 @click.command(
+    cls=DistillCommand,
     epilog="""\b
 Examples, with names of `zoo families` and `zoo models`:
   zoo distill --teacher REF --student FAMILY     on the corpus of the package
@@ -68,7 +82,8 @@ Examples, with names of `zoo families` and `zoo models`:
   zoo distill --continue-from runs/student --max-steps 20000
 
 The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists all of them, and
---set changes any, such as --set distillation.terms.kl.weight=2 or --set student.hidden_size=256."""
+--set changes any, such as --set distillation.terms.kl.weight=2 or
+--set student.hidden_size=256.""",
 )
 @click.argument("file", metavar="[CONFIG.yaml]", type=PATH, required=False)
 @click.option(

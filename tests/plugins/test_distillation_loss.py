@@ -220,7 +220,9 @@ def test_logits_without_labels_are_refused() -> None:
             term.loss.build(term, objective, shape, [shape])
     (loss,) = build_losses({"mine": {"kind": "mine"}}, masked, shape, [shape])
     assert loss.term_name == "mine"
-    with pytest.raises(UsageError, match=r"terms\.mine: mine reads labels, and replaced-token-det"):
+    with pytest.raises(
+        UsageError, match=r"terms\.mine: the loss mine reads labels, and replaced-token-det"
+    ):
         build_losses({"mine": {"kind": "mine"}}, detection, shape, [shape])
 
 

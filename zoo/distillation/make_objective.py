@@ -94,8 +94,9 @@ def build_losses(
             _require_averaging(term.loss, len(teachers))
         if term.loss.needs_labels and not objective.label_tensors:
             raise UsageError(
-                f"terms.{term.name}: {term.loss.name} reads labels, and {objective.name} has none",
-                "leave it out",
+                f"terms.{term.name}: the loss {term.loss.name} reads labels, and "
+                f"{objective.name} has no label for each row of its outputs",
+                f"--set distillation.terms.{term.name}.weight=0 leaves it out",
             )
         losses += term.loss.build(term, objective, student, teachers)
     return losses

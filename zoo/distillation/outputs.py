@@ -95,7 +95,8 @@ class ModelOutput:
         """Return the labels of ``logits``, in the order of their rows, (n,) or (n, classes)."""
         from zoo.objectives.losses.cross_entropy import IGNORED
 
-        labels = self.batch[self.objective.label_tensors[term]]
+        tensors = {**self.batch, **self.outputs.inputs}
+        labels = tensors[self.objective.label_tensors[term]]
         is_class_of_token = labels.dim() == 2 and not labels.is_floating_point()
         return labels[labels != IGNORED] if is_class_of_token else labels
 

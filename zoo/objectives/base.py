@@ -182,8 +182,9 @@ class TrainingObjective(ABC):
 
     @property
     def label_tensors(self) -> Mapping[str, str]:
-        """Loss term -> tensor of the batch with the labels of its ``scored_logits``.
+        """Loss term -> tensor with the labels of its ``scored_logits``.
 
+        It is a tensor of the batch, or of ``Outputs.inputs`` where ``forward`` makes the labels.
         The tensor has the class or number of each row of the logits, (n,), the numbers of each row,
         (n, classes), float32, or the class of each token, (rows, tokens), int64, with ``IGNORED``
         for tokens without logits. Losses of distillation may read it. By default no term has one.

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 REPLACED_TOKEN = "replaced-token-detection"  # the loss term, and the head
 REPLACED = "replaced"  # which tokens are not the original ones
+REPLACED_LABELS = "replaced_labels"  # 1 for these tokens, 0 for others, ``IGNORED`` for padding
 MASKED_IDS = "masked_ids"  # tokens that the generator reads
 EmbeddingSharing = Literal["tied", "gradient-disentangled", "none"]
 
@@ -255,6 +256,7 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         corrupted = _scatter(inputs["input_ids"], positions, samples)
         original = torch.zeros_like(corrupted, dtype=torch.bool)
         replaced = _scatter(original, positions, samples != labels)
+        is_padding = batch["document_ids"] == 0
         hidden = discriminator.encode(**{**inputs, "input_ids": corrupted})
         detected = at_least_float32(discriminator.scores(hidden, inputs.get("position_ids")))
         return Outputs(
@@ -264,8 +266,14 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
                 "input_ids": corrupted,
                 MASKED_IDS: inputs["input_ids"],
                 REPLACED: replaced,
+                REPLACED_LABELS: replaced.long().masked_fill(is_padding, IGNORED),
             },
         )
+
+    @property
+    @override
+    def label_tensors(self) -> Mapping[str, str]:
+        return {**super().label_tensors, REPLACED_TOKEN: REPLACED_LABELS}
 
     @property
     @override

@@ -94,6 +94,11 @@ class SpanBoundary(MaskedLanguageModelling):
 
     @property
     @override
+    def label_tensors(self) -> Mapping[str, str]:
+        return {**super().label_tensors, SPAN_BOUNDARY: "span_labels"}
+
+    @property
+    @override
     def loss_weights(self) -> Mapping[str, float]:
         """Loss term -> weight; the plain sum of both losses (section 3.2)."""
         return {MASKED_LM: 1.0, SPAN_BOUNDARY: 1.0}

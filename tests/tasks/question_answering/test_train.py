@@ -119,8 +119,7 @@ def test_windows_are_those_of_run_qa(
         [
             row.arrays["input_ids"].tolist(),
             row.arrays["token_type_ids"].tolist(),
-            int(row.values["start_positions"]),
-            int(row.values["end_positions"]),
+            *row.values["labels"].tolist(),
         ]
         for row in examples
     ] == expected
@@ -148,11 +147,12 @@ def test_losses_are_those_of_the_reference(pretrained: Pretrained, tmp_path: Pat
     reference: Any = getattr(transformers, QUESTIONS).from_pretrained(source)
 
     def batch_loss(batch: Batch) -> tuple[Tensor, int]:
-        names = ("input_ids", "token_type_ids", "start_positions", "end_positions")
         losses = []
         for row, length in enumerate(batch.tensors["tokens"].tolist()):
-            tensors = {name: batch.tensors[name][row, None] for name in names}
-            tensors |= {name: tensors[name][:, :length] for name in names[:2]}
+            start, end = batch.tensors["labels"][row]
+            tensors = {"start_positions": start[None], "end_positions": end[None]}
+            for name in ("input_ids", "token_type_ids"):
+                tensors[name] = batch.tensors[name][row, None, :length]
             losses.append(reference(**tensors).loss)
         return torch.stack(losses).sum(), batch.rows
 
@@ -280,7 +280,7 @@ def test_families_without_a_classification_token(tmp_path: Path, family: str) ->
     tree = settings(family, data, **changes)
     run = finetune(tmp_path / "run", tree)
     rows = setup_of(run).train_rows
-    starts, counts = rows.values["start_positions"], rows.counts[TASK]
+    starts, counts = rows.values["labels"][:, 0], rows.counts[TASK]
     assert set(counts.tolist()) == {0, 1}
     assert ((starts == -100) == (counts == 0)).all()
     assert {"exact_match", "f1"} == set(records(run, "validation")[-1]["metrics"])

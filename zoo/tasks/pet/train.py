@@ -6,7 +6,7 @@ Language Inference", arXiv:2001.07676, section 3.4. The loss follows the release
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from torch.nn import functional as F
@@ -76,6 +76,8 @@ class SoftLabel(Label):
 
 class SoftCrossEntropy(TaskLoss):
     """The squared temperature times the divergence from soft labels, at the temperature."""
+
+    label_tensor: ClassVar[str | None] = LABELS  # Probabilities, (rows, classes).
 
     @override
     def loss(

@@ -6,7 +6,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -273,6 +273,8 @@ class PromptInputs(TaskInputs[Sample]):
 
 class LabelWordCrossEntropy(TaskLoss):
     """Cross-entropy of a label's word among the label words."""
+
+    label_tensor: ClassVar[str | None] = LABELS
 
     @override
     def weights(self, context: TaskContext) -> Mapping[str, float]:

@@ -22,6 +22,7 @@ from zoo.errors import UsageError
 from zoo.finetuning.heads import HEAD
 from zoo.finetuning.rows import TokenizedRows
 from zoo.finetuning.task import (
+    LABELS,
     FineTuningTask,
     TaskContext,
     TaskData,
@@ -63,8 +64,6 @@ if TYPE_CHECKING:
 
     from zoo.training.state.pretrained import PretrainedInit
 
-START = "start_positions"
-END = "end_positions"
 # Values of a row; see ``QuestionWindow``.
 SAMPLE = "sample"
 WINDOW = "window"
@@ -209,8 +208,7 @@ class QuestionInputs(TaskInputs[QuestionSample]):
             SAMPLE: np.array([window.sample for window in windows]),
             WINDOW: np.array([window.window for window in windows]),
             TOKENS: lengths,
-            START: targets[:, 0],
-            END: targets[:, 1],
+            LABELS: targets,
             FIRST: np.array([window.first for window in windows]),
             PART: np.array([window.part for window in windows]),
             NO_ANSWER: np.array([window.no_answer for window in windows]),
@@ -282,17 +280,20 @@ class SpanCrossEntropy(TaskLoss):
     """Mean of the cross-entropies of the first and the last token of the answer."""
 
     logits_per_count: ClassVar[float] = 2.0
+    label_tensor: ClassVar[str | None] = LABELS
 
     @override
     def counts(self, context: TaskContext, rows: TokenizedRows) -> "Mapping[str, NDArray[Any]]":
-        return {context.name: (rows.values[START] != IGNORED).astype(np.int64)}
+        first_labels = rows.values[LABELS][:, 0]
+        return {context.name: (first_labels != IGNORED).astype(np.int64)}
 
     @override
     def scored_logits(
         self, context: TaskContext, outputs: Outputs, batch: "Mapping[str, Tensor]"
     ) -> "Mapping[str, Tensor]":
         logits = outputs.logits[context.name]
-        return {context.name: logits[batch[START] != IGNORED].flatten(0, 1)}
+        is_labelled = batch[LABELS][:, 0] != IGNORED
+        return {context.name: logits[is_labelled].flatten(0, 1)}
 
     @override
     def loss(
@@ -300,10 +301,8 @@ class SpanCrossEntropy(TaskLoss):
     ) -> LossOutput:
         """Return the cross-entropies; in an evaluation, also the best spans of each window."""
         logits = outputs.logits[context.name]
-        targets = torch.stack([batch[START], batch[END]], dim=1)
-        loss = F.cross_entropy(
-            logits.flatten(0, 1), targets.flatten(), reduction="sum", ignore_index=IGNORED
-        )
+        labels = batch[LABELS].flatten()
+        loss = F.cross_entropy(logits.flatten(0, 1), labels, reduction="sum", ignore_index=IGNORED)
         predictions: dict[str, Tensor] = {}
         if not torch.is_grad_enabled():
             predictions = best_spans(logits, batch, context.options.max_answer_len)

@@ -237,11 +237,15 @@ class RankingInputs(TaskInputs[TextList]):
         for name in (LABELS, GRADES, QUERIES, PAIRS):
             values = np.concatenate([row.values[name] for row in examples])
             tensors[name] = torch.from_numpy(values)
+        if ranking_loss(context).activation is None:  # The labels are classes.
+            tensors[LABELS] = tensors[LABELS].long()
         return replace(batch, tensors=tensors)
 
 
 class RerankerLoss(TaskLoss):
     """The loss that the option ``loss`` selects."""
+
+    label_tensor: ClassVar[str | None] = LABELS
 
     @override
     def counts(self, context: TaskContext, rows: TokenizedRows) -> "Mapping[str, NDArray[Any]]":
@@ -265,7 +269,7 @@ class RerankerLoss(TaskLoss):
         else:
             scores = logits.squeeze(-1)
             total = loss.sum(*pad_lists(scores, labels, batch[TEXTS]), context.options)
-        predictions = {SCORE: scores.detach(), "label": labels}
+        predictions = {SCORE: scores.detach(), "label": labels.to(scores.dtype)}
         for name in (GRADES, QUERIES, PAIRS):
             predictions[name] = batch[name]
         return LossOutput({context.name: total}, predictions=predictions)

@@ -92,6 +92,7 @@ class TaskSpec:
         evaluate: ``module:Class``, a ``zoo.evaluation.base.Evaluation`` that ``zoo eval`` uses.
         run_options: options of ``zoo run``.
         input_flag: another name of ``--input`` of ``zoo run``, such as ``--queries``.
+        text_flag: another name of ``--text`` of ``zoo run``, such as ``--query-text``.
         train_options: options of ``zoo finetune``, each with its setting.
         settings: further settings of fine-tuning that not every task reads.
         eval_options: options of ``zoo eval``.
@@ -119,6 +120,7 @@ class TaskSpec:
     evaluate: str = ""
     run_options: tuple[TaskOption, ...] = ()
     input_flag: str = ""
+    text_flag: str = ""
     train_options: tuple[TaskOption, ...] = ()
     settings: tuple[str, ...] = ()
     eval_options: tuple[TaskOption, ...] = ()

@@ -7,6 +7,17 @@ from zoo.families.tasks import TaskOption
 
 TEXT = TaskOption("text", "Column of the text.  [default: text]", metavar="COL")
 PAIR = TaskOption("pair", "Column of the second text.", metavar="COL")
+# Columns of tables of queries and of texts that are searched or ranked.
+QUERY_TEXT = TaskOption(
+    "query_text",
+    "Column of the queries.  [default: text, sentence or the only one]",
+    metavar="COL",
+)
+CORPUS_TEXT = TaskOption(
+    "corpus_text",
+    "Column of the texts to search.  [default: text, sentence or the only one]",
+    metavar="COL",
+)
 LABEL = TaskOption("label", "Column of the label.  [default: label]", metavar="COL")
 SKIP_INVALID = TaskOption(
     "skip_invalid", "Leave out rows that cannot be used, and count them.", bool

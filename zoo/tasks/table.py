@@ -11,7 +11,7 @@ import msgspec
 from blake3 import blake3
 
 from zoo.errors import UsageError, did_you_mean
-from zoo.inference.processing.inputs import Kind, read_records
+from zoo.inference.processing.inputs import Kind, read_records, require_first
 from zoo.io.digests.files import hash_file
 from zoo.io.json import dump_json
 from zoo.io.output.resumable import ARRAY, check_output, resumable_output
@@ -82,8 +82,10 @@ def open_input(
     if arguments.get("batch_size") is None:
         arguments.pop("batch_size", None)
     records = read_records(texts, source, kind=kind, keys=first_class.keys, columns=columns)
-    records, arguments = first_class.from_command(records, arguments)
     is_piped = "-" in (source, *texts[:1]) and len(texts) < 2
+    if not is_piped:
+        records = require_first(records)
+    records, arguments = first_class.from_command(records, arguments)
     path = None
     if source is not None and not is_piped:
         path = Path(source)

@@ -198,3 +198,25 @@ def test_the_command(hub_checkpoint: Make, tmp_path: Path) -> None:
     (record,) = json.loads((model / "zoo.json").read_text())["evaluations"]
     assert sorted(record["data"]) == ["corpus.jsonl", "qrels/test.tsv", "queries.jsonl"]
     assert read_qrels(tmp_path / "data" / "qrels" / "test.tsv")["q0"]["d39"] == 0
+
+
+def test_columns_of_any_name(small: Small, tmp_path: Path) -> None:
+    """The metrics are those of the same data under the usual names."""
+    model, _ = small("BertModel")
+    beir(tmp_path / "usual")
+    beir(tmp_path / "renamed")
+    expected = zoo.evaluate(model, task=TASK, eval=tmp_path / "usual")
+    for name, column in (("corpus", "body"), ("queries", "question")):
+        file = tmp_path / "renamed" / f"{name}.jsonl"
+        file.write_text(file.read_text().replace('"text"', f'"{column}"'))
+    columns: dict[str, Any] = {"corpus_text": "body", "query_text": "question"}
+    renamed = zoo.evaluate(model, task=TASK, eval=tmp_path / "renamed", **columns)
+    assert renamed.metrics == expected.metrics
+    # The column next to the ids is found without its name.
+    columns = {"corpus_text": "body"}
+    assert zoo.evaluate(model, task=TASK, eval=tmp_path / "renamed", **columns) == renamed
+    with pytest.raises(UsageError, match=r"_id, title, body, metadata, .* --corpus-text$"):
+        zoo.evaluate(model, task=TASK, eval=tmp_path / "renamed")
+    columns = {"corpus_text": "body", "query_text": "questions"}
+    with pytest.raises(UsageError, match=r"'questions'; did you mean question\? There are _id, q"):
+        zoo.evaluate(model, task=TASK, eval=tmp_path / "renamed", **columns)

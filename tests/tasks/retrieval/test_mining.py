@@ -187,3 +187,28 @@ def test_rows_that_cannot_be_used_are_refused(hub_checkpoint: Make, tmp_path: Pa
     assert done.returncode == 2
     assert "pair is 3, which is not text" in done.stderr
     assert not (tmp_path / "mined.jsonl").exists()
+
+
+def test_columns_of_any_name(hub_checkpoint: Make, tmp_path: Path) -> None:
+    """And a corpus needs no ids."""
+    model = converted(hub_checkpoint("BertModel"), tmp_path / "model").path
+    expected = mined(model, tmp_path, output_format="labeled-list")
+    faq = [{"question": row["text"], "answer": row["pair"]} for row in pairs()]
+    source = write_table(tmp_path / "faq.jsonl", faq)
+    articles = [{"body": row["text"], "year": 1999} for row in corpus()]
+    more = write_table(tmp_path / "articles.jsonl", articles)
+    output = tmp_path / "renamed.jsonl"
+    words: tuple[Any, ...] = ("mine-negatives", model, "--input", source, "--corpus", more)
+    words += ("--query-text", "question", "--pair", "answer", "--backend", "cpu", "-o", output)
+    words += ("--output-format", "labeled-list")
+    done = warm.zoo(*words, "--corpus-text", "body")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [(row["question"], row["answer"]) for row in rows] == [
+        (row["text"], row["pair"]) for row in expected
+    ]
+    refused = warm.zoo(*words, "--force")
+    assert refused.returncode == 2
+    assert "columns body, year, and it is unclear which to read; name them with --corpus-text" in (
+        " ".join(refused.stderr.split())
+    )

@@ -131,6 +131,7 @@ def task_command(name: str) -> click.Command:
         for option in task_spec.run_options:
             options[option.name] = option
     input_synonyms = [spec.input_flag] if spec.input_flag else []
+    text_synonyms = [spec.text_flag] if spec.text_flag else []
     decorators = [
         click.command(verb, epilog=spec.examples or EPILOG.format(name=verb)),
         reference_argument,
@@ -145,7 +146,7 @@ def task_command(name: str) -> click.Command:
             help="Format of the input; auto looks at the extension and the first line.",
         ),
         text_is_text_option,
-        shared_option("text"),
+        shared_option("text", synonyms=text_synonyms),
         shared_option("pair"),
         shared_option(
             "output",

@@ -19,7 +19,7 @@ from zoo.cli.options import (
 from zoo.cli.output import note, result
 from zoo.cli.parameter_types import REFERENCE, FiniteRange, InputFile, OutputFile
 from zoo.cli.task_options import add_options
-from zoo.tasks.options import CORPUS_PROMPTS, QUERY_PROMPTS
+from zoo.tasks.options import CORPUS_PROMPTS, CORPUS_TEXT, QUERY_PROMPTS, QUERY_TEXT
 
 if TYPE_CHECKING:
     from zoo.tasks.retrieval.scoring import Prompt
@@ -33,6 +33,12 @@ def number_option(name: str, description: str) -> Callable[[Function], Function]
     return click.option(name, type=FiniteRange(), metavar="X", help=description)
 
 
+def corpus_text_option(function: Function) -> Function:
+    """Add the option for the column of further texts."""
+    add_options(function, [CORPUS_TEXT])
+    return function
+
+
 def prompt_options(function: Function) -> Function:
     """Add the options for prompts of queries and texts."""
     add_options(function, [*QUERY_PROMPTS, *CORPUS_PROMPTS])
@@ -43,6 +49,8 @@ def prompt_options(function: Function) -> Function:
     epilog="""\b
 Examples:
   zoo mine-negatives REF --input pairs.tsv --pair answer -o triplets.jsonl
+  zoo mine-negatives REF --input faq.csv --query-text question --pair answer \\
+      --corpus articles.csv --corpus-text body -o triplets.jsonl
   zoo mine-negatives REF --input pairs.tsv --pair answer --num-negatives 5 \\
       --relative-margin 0.05 --output-format n-tuple -o mined.jsonl
   zoo mine-negatives REF --input pairs.tsv --pair answer --output-scores \\
@@ -53,14 +61,21 @@ table, and of --corpus."""
 )
 @reference_argument
 @shared_option("source", "Table of pairs.", required=True, type=InputFile())
-@shared_option("text", "Column of the query.", default="text", show_default=True)
+@shared_option(
+    "text",
+    "Column of the query.",
+    synonyms=[QUERY_TEXT.flags],
+    default="text",
+    show_default=True,
+)
 @shared_option("pair", "Column of the query's own text.", default="pair", show_default=True)
 @click.option(
     "--corpus",
     type=InputFile(),
     metavar="FILE",
-    help="Further texts, with the columns _id and text.",
+    help="Table of further texts.",
 )
+@corpus_text_option
 @shared_option(
     "output",
     "Table to write: .jsonl, .parquet, .csv or .tsv.",
@@ -111,6 +126,7 @@ def command(
     text: str,
     pair: str,
     corpus: str | None,
+    corpus_text: str | None,
     output: Path,
     force: bool,
     excel_safe: bool,
@@ -166,7 +182,9 @@ def command(
     writer = table_writer(output, force=force, sources=sources, excel_safe=excel_safe)
     with writer as write:
         groups = read_text_groups([source], (text, pair))
-        texts = [*read_texts(further).values()] if further else []
+        texts: list[str] = []
+        if further:
+            texts += read_texts(further, corpus_text, needs_ids=False).values()
         again = None if scorer is None else ranker(scorer, pairs=True, pinned=None, prompts={})
         found = mine_hard_negatives(
             ranker(ref, pairs=False, pinned=revision, prompts=prompts),

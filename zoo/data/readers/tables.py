@@ -248,10 +248,11 @@ def _select(
         return dict(row)
     for name in columns:
         if name not in row:
-            raise RowError(
-                f"{location} has no column {name!r}",
-                did_you_mean(name, list(row)) or f"there are {', '.join(map(str, row))}",
-            )
+            suggestion = did_you_mean(name, list(row))
+            remedy = f"there are {', '.join(map(str, row))}"
+            if suggestion:
+                remedy = f"{suggestion} There are {', '.join(map(str, row))}"
+            raise RowError(f"{location} has no column {name!r}", remedy)
     if others:
         return dict(row)
     return {name: row[name] for name in columns}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, get_args
 
 from zoo.data.readers.tables import suffix_of
-from zoo.errors import UsageError, VerificationError
+from zoo.errors import UsageError, VerificationError, did_you_mean
 from zoo.inference.processing.records import (
     SPLIT,
     RecordKeys,
@@ -100,6 +100,12 @@ def read_records(
     return _read(name, file, kind, keys, columns)
 
 
+def require_first(records: Iterator[TextExample]) -> Iterator[TextExample]:
+    """Return the same records, after reading the first one: wrong columns are errors at once."""
+    first = list(itertools.islice(records, 1))
+    return itertools.chain(first, records)
+
+
 def _open(path: Path) -> BinaryIO:
     require_local(path, "file")
     try:
@@ -142,7 +148,7 @@ def _read(
                     validate_text(_decode(line, location), location), location=location
                 )
             elif line.strip():
-                record = _parse(line, location, names)
+                record = _parse(line, location, names, columns)
                 if names is not keys:
                     _refuse_clashes(record, keys)
                 yield record
@@ -184,7 +190,7 @@ def _decode(line: bytes, location: str) -> str:
         ) from None
 
 
-def _parse(line: bytes, location: str, keys: RecordKeys) -> TextExample:
+def _parse(line: bytes, location: str, keys: RecordKeys, columns: InputColumns) -> TextExample:
     _decode(line, location)
     try:
         value = parse_json(line.rstrip(), location)
@@ -193,12 +199,21 @@ def _parse(line: bytes, location: str, keys: RecordKeys) -> TextExample:
     if not isinstance(value, dict):
         raise UsageError(f"{location} is not a JSON object", keys.example)
     if (missing := keys.missing(value)) is not None:
-        there = ", ".join(map(repr, list(value)[:8])) or "none"
-        raise UsageError(
-            f"{location} has no {missing}", f"its keys are {there}; name one with --text or --pair"
-        )
+        raise UsageError(f"{location} has no {missing}", _remedy(missing, list(value), columns))
     names = keys.names(value)
     text, *pair = (validate_text(value.pop(name), f"{location}: {name}") for name in names)
     if keys.text in names:
         value.pop(keys.pair[1], None)  # null
     return TextExample(text, pair[0] if pair else None, value, location)
+
+
+def _remedy(missing: str, present: Sequence[str], columns: InputColumns) -> str:
+    """Return what to do about a key that an object lacks."""
+    names = ", ".join(map(repr, present[:8])) or "none"
+    if missing in (columns.text, columns.pair):
+        suggestion = did_you_mean(missing, list(present))
+        return f"{suggestion} Its keys are {names}" if suggestion else f"its keys are {names}"
+    flags = columns.text_flag
+    if columns.pair_flag:
+        flags += f" or {columns.pair_flag}"
+    return f"its keys are {names}; name one with {flags}"

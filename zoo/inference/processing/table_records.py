@@ -48,6 +48,8 @@ class InputColumns:
     text: str | None = None  # name of the first text; ``None`` for the default
     pair: str | None = None  # name of the second text; ``None`` for the default
     reserved: Collection[str] = ()  # keys of results, under which no column is copied
+    text_flag: str = "--text"  # option that names the first text, for messages
+    pair_flag: str = "--pair"  # option that names the second text
 
     def headerless(self, keys: RecordKeys) -> ColumnNames:
         """Return the columns of a table without names."""
@@ -59,16 +61,16 @@ class InputColumns:
         if self.text is None and self.pair is None and keys.text is not None:
             if default_text in present and default_pair in present:
                 return ColumnNames(default_text, default_pair)
-            return ColumnNames(_find_text_column(path, present, keys.text))
+            return ColumnNames(find_text_column(path, present, keys.text, self.text_flag))
         text = self.text or default_text
         if keys.text is not None and self.pair is None:
             return ColumnNames(text, default_pair if default_pair in present else None)
         pair = self.pair or default_pair
         missing_options = []
         if self.text is None and text not in present:
-            missing_options.append("--text")
+            missing_options.append(self.text_flag)
         if self.pair is None and pair not in present:
-            missing_options.append("--pair")
+            missing_options.append(self.pair_flag)
         if missing_options:
             raise _unclear(path, present, " and ".join(missing_options))
         return ColumnNames(text, pair)
@@ -78,15 +80,25 @@ class InputColumns:
         return {}
 
 
-def _find_text_column(path: Path, present: Sequence[str], default: str) -> str:
-    """Return the column of single texts: a usual one, or the only one."""
+def find_text_column(path: Path, present: Sequence[str], default: str, flag: str) -> str:
+    """Return the column of single texts: a usual one, or the only one.
+
+    Args:
+        path: the table.
+        present: the names of its columns.
+        default: the name that is looked for first.
+        flag: the option that names the column, for messages.
+
+    Raises:
+        UsageError: there are several columns, and none has a usual name.
+    """
     for name in (default, *USUAL_COLUMNS):
         if name in present:
             return name
     if len(present) == 1:
         LOG.info("%s: the texts are the column %r", path, present[0])
         return present[0]
-    raise _unclear(path, present, "--text")
+    raise _unclear(path, present, flag)
 
 
 def read_table_records(

@@ -38,7 +38,8 @@ class Choose(BatchTask):
     @override
     def columns(cls, options: dict[str, Any], text: str | None, pair: str | None) -> ChoiceInput:
         choices = tuple(options.pop("choice_columns"))
-        return ChoiceInput(text, pair, (CHOICES, *cls.output_keys, "truncated"), choices)
+        reserved_keys = (CHOICES, *cls.output_keys, "truncated")
+        return ChoiceInput(text, pair, reserved_keys, choices=choices)
 
     @classmethod
     @override

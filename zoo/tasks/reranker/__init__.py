@@ -5,6 +5,7 @@ from dataclasses import replace
 from zoo.families.tasks import TaskOption, TaskSpec
 from zoo.tasks.options import (
     CORPUS_PROMPTS,
+    CORPUS_TEXT,
     DIM,
     EVAL_NEGATIVES,
     LABELLED,
@@ -34,6 +35,7 @@ TASKS = (
             *CORPUS_PROMPTS,
             TaskOption("top_k", "Number of texts to return.  [default: all]", int, minimum=1),
         ),
+        text_flag=CORPUS_TEXT.flags,
         examples=EXAMPLES,
         train="zoo.tasks.reranker.train:RERANKER",
         evaluate="zoo.tasks.reranker.evaluate:RerankerEvaluation",

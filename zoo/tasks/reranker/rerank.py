@@ -3,15 +3,18 @@
 import heapq
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
 from zoo.inference.processing.records import TextExample, validate_text
 from zoo.inference.processing.similarity import text_similarity
+from zoo.inference.processing.table_records import InputColumns
 from zoo.inference.task import EncodedExample, Task
 from zoo.inference.text_scores import TextScores
 from zoo.overrides import override
 from zoo.sentence_models.pooling import Pooling
+from zoo.tasks.options import CORPUS_TEXT
 from zoo.tasks.retrieval.scoring import refuse_corpus_prompt
 from zoo.tasks.sentence_embedding.predict import Embed
 
@@ -29,6 +32,20 @@ class Rerank(Task):
     name: ClassVar[str] = "rerank"
     heads: ClassVar[tuple[str, ...]] = ("sequence-classification", "none")
     output_keys: ClassVar[tuple[str, ...]] = ("corpus_id", "score")
+
+    @classmethod
+    @override
+    def columns(cls, options: dict[str, Any], text: str | None, pair: str | None) -> InputColumns:
+        return replace(super().columns(options, text, pair), text_flag=CORPUS_TEXT.flags)
+
+    @classmethod
+    @override
+    def from_command(
+        cls, records: Iterator[TextExample], options: dict[str, Any]
+    ) -> tuple[Iterator[TextExample], dict[str, Any]]:
+        if options["query"] is None:
+            raise no_query()
+        return records, options
 
     def __init__(
         self,
@@ -49,7 +66,7 @@ class Rerank(Task):
         of_text: dict[str, Any] = {"prompt_name": corpus_prompt_name, "prompt": corpus_prompt}
         of_query: dict[str, Any] = {"prompt_name": prompt_name, "prompt": prompt}
         if query is None:
-            raise UsageError("rerank sorts texts by a query", "give --query TEXT")
+            raise no_query()
         if top_k is not None and top_k < 1:
             raise UsageError(f"{top_k} results are not possible", "give 1 or more")
         self.query = validate_text(query, "the query")
@@ -120,6 +137,11 @@ class Rerank(Task):
         self, items: list[EncodedExample]
     ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
         raise NotImplementedError("texts are sorted together, by run_chunks")
+
+
+def no_query() -> UsageError:
+    """Return the error for a ranking without a query."""
+    return UsageError("rerank sorts texts by a query", "give --query TEXT")
 
 
 def _order(entry: tuple[float, int, EncodedExample]) -> tuple[float, int]:

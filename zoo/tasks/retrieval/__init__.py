@@ -3,12 +3,14 @@
 from pathlib import Path
 
 from zoo.families.tasks import TaskOption, TaskSpec
-from zoo.tasks.options import CORPUS_PROMPTS, DIM, QUERY_PROMPTS, SEED
+from zoo.tasks.options import CORPUS_PROMPTS, CORPUS_TEXT, DIM, QUERY_PROMPTS, QUERY_TEXT, SEED
 
 EXAMPLES = """\b
 Examples:
   zoo run search REF --corpus texts.jsonl --queries queries.txt --top-k 10
   zoo run search REF --corpus texts.jsonl "a question" "another question"
+  zoo run search REF --corpus articles.csv --corpus-text body \\
+      --queries questions.csv --query-text question
 
 Each result has the best texts of the corpus, best first: "corpus_id" is the number of the text in
 its file. The search compares all texts. The vectors of the corpus are in a temporary file."""
@@ -21,21 +23,24 @@ TASKS = (
         predict="zoo.tasks.retrieval.search:Search",
         run_options=(
             TaskOption("corpus", "File of the texts to search.", Path, metavar="FILE"),
+            CORPUS_TEXT,
             TaskOption("top_k", "Number of texts for each query.", int, minimum=1, default=10),
             *QUERY_PROMPTS,
             *CORPUS_PROMPTS,
         ),
         input_flag="--queries",
+        text_flag=QUERY_TEXT.flags,
         examples=EXAMPLES,
         evaluate="zoo.tasks.retrieval.evaluate:RetrievalEvaluation",
         eval_options=(
             TaskOption(
                 "queries",
-                "Queries, with the columns _id and text.  [default: queries.jsonl of a BEIR "
-                "folder]",
+                "Queries, with a column _id or id.  [default: queries.jsonl of a BEIR folder]",
                 Path,
                 metavar="FILE",
             ),
+            QUERY_TEXT,
+            CORPUS_TEXT,
             TaskOption(
                 "qrels",
                 "Relevance of texts, in TREC's format or BEIR's.  [default: qrels/SPLIT.tsv of a "

@@ -11,9 +11,13 @@ from zoo.data.readers.problems import RowError, RowProblems
 from zoo.data.readers.tables import Row, column_names, read_rows
 from zoo.data.readers.text_io import read_lines
 from zoo.errors import SourceError, UsageError, did_you_mean
+from zoo.inference.processing.table_records import find_text_column
 from zoo.io.numbers import parse_float
+from zoo.tasks.options import CORPUS_TEXT, QUERY_TEXT
 
 IDS = ("_id", "id")  # names of the column of ids
+TEXT = "text"  # usual name of the column of texts
+TITLE = "title"
 SPLIT = "test"
 BEIR_HEADER = ("query-id", "corpus-id", "score")
 MAX_IDS_SHOWN = 3  # ids that a message names
@@ -61,10 +65,21 @@ class RetrievalFiles:
                 raise SourceError(f"{file} does not exist", remedy)
         return files
 
+    def require_columns(self, query_text: str | None, corpus_text: str | None) -> None:
+        """Check the columns of queries and texts, by the first rows; raises ``UsageError``."""
+        _require_columns(self.queries, query_text, QUERY_TEXT.flags)
+        for path in self.corpus:
+            _require_columns(path, corpus_text, CORPUS_TEXT.flags)
+
     @property
     def all(self) -> list[Path]:
         """All files."""
         return [*self.corpus, self.queries, self.qrels]
+
+
+def _require_columns(path: Path, column: str | None, flag: str) -> None:
+    key, text_column = find_columns(path, column, flag)
+    next(read_rows(path, [key or IDS[0], text_column]), None)
 
 
 @dataclass(frozen=True)
@@ -78,10 +93,24 @@ class RetrievalData:
     unanswered: int  # number of judged queries without a relevant text
 
     @classmethod
-    def read(cls, files: RetrievalFiles, limit: int | None = None) -> "RetrievalData":
-        """Read the files; ``limit`` is a number of queries."""
-        queries = read_texts([files.queries])
-        texts = read_texts(files.corpus)
+    def read(
+        cls,
+        files: RetrievalFiles,
+        limit: int | None = None,
+        *,
+        query_text: str | None = None,
+        corpus_text: str | None = None,
+    ) -> "RetrievalData":
+        """Read the files.
+
+        Args:
+            files: the files.
+            limit: largest number of queries.
+            query_text: column of the queries; see ``read_texts``.
+            corpus_text: column of the texts.
+        """
+        queries = read_texts([files.queries], query_text, flag=QUERY_TEXT.flags)
+        texts = read_texts(files.corpus, corpus_text, flag=CORPUS_TEXT.flags)
         judgements = read_qrels(files.qrels)
         _require_ids(judgements, queries, files.qrels, f"queries of {files.queries}")
         corpus = ", ".join(map(str, files.corpus))
@@ -125,33 +154,63 @@ def _require_ids(
     )
 
 
-def read_texts(paths: Sequence[Path]) -> dict[str, str]:
-    """Return id -> text of tables with the columns ``_id`` or ``id``, ``text``, and ``title``.
+def read_texts(
+    paths: Sequence[Path],
+    column: str | None = None,
+    *,
+    flag: str = CORPUS_TEXT.flags,
+    needs_ids: bool = True,
+) -> dict[str, str]:
+    """Return id -> text of tables.
 
-    A title precedes its text, as in BEIR.
+    The ids are the column ``_id`` or ``id``. A column ``title`` precedes its text, as in BEIR.
+
+    Args:
+        paths: the tables.
+        column: column of the texts; by default ``text``, ``sentence`` or the only one.
+        flag: the option that names the column, for messages.
+        needs_ids: whether a table without ids is refused; otherwise the ids are the locations of
+            the rows.
     """
     texts: dict[str, str] = {}
     with RowProblems() as problems:
         for path in paths:
-            columns = column_names(path)
-            key = next((name for name in IDS if name in columns), IDS[0])
+            key, text_column = find_columns(path, column, flag)
+            if key is None and needs_ids:
+                key = IDS[0]
 
-            def add(row: Row, key: str = key) -> None:
+            def add(row: Row, key: str | None = key, text_column: str = text_column) -> None:
                 location = row.location
                 values = row.values
-                name = str(values[key])
-                text = row.text("text")
-                title = row.text("title") if values.get("title") else ""
+                name = location if key is None else str(values[key])
+                text = row.text(text_column)
+                if text_column != TITLE and values.get(TITLE):
+                    text = f"{row.text(TITLE)} {text}"
                 if name in texts:
                     raise RowError(f"{location}: the id {name!r} occurs twice", "rename one")
-                texts[name] = f"{title} {text}".strip()
+                texts[name] = text.strip()
 
-            rows = read_rows(path, [key, "text"], problems, others=True)
+            names = [text_column] if key is None else [key, text_column]
+            rows = read_rows(path, names, problems, others=True)
             for _ in problems.checked(rows, add):
                 pass
     if not texts:
         raise UsageError(f"{', '.join(map(str, paths))} has no texts", "give a table with rows")
     return texts
+
+
+def find_columns(path: Path, column: str | None, flag: str) -> tuple[str | None, str]:
+    """Return the columns of ids, if there is one, and of texts; see ``read_texts``."""
+    names = column_names(path)
+    key = next((name for name in IDS if name in names), None)
+    if column is not None:
+        return key, column
+    if not names:  # An empty table is reported as one without texts.
+        return key, TEXT
+    candidates = [name for name in names if name not in (*IDS, TITLE)]
+    if len(candidates) == 1:
+        return key, candidates[0]
+    return key, find_text_column(path, names, TEXT, flag)
 
 
 def read_qrels(path: Path) -> dict[str, dict[str, float]]:

@@ -36,6 +36,8 @@ class RetrievalEvaluation(Evaluation):
         queries: str | None = None,
         qrels: str | None = None,
         split: str | None = None,
+        query_text: str | None = None,
+        corpus_text: str | None = None,
         dim: int | None = None,
         seed: int = 0,
         prompt_name: str | None = None,
@@ -48,6 +50,8 @@ class RetrievalEvaluation(Evaluation):
         self.queries = queries
         self.qrels = qrels
         self.split = split
+        self.query_text = query_text
+        self.corpus_text = corpus_text
         self.seed = seed
         prompts = retrieval_prompts(
             prompt_name=prompt_name,
@@ -70,6 +74,7 @@ class RetrievalEvaluation(Evaluation):
         files = RetrievalFiles.find(
             data, options.get("queries"), options.get("qrels"), options.get("split")
         )
+        files.require_columns(options.get("query_text"), options.get("corpus_text"))
         return files.all, {}
 
     @classmethod
@@ -85,7 +90,12 @@ class RetrievalEvaluation(Evaluation):
         import numpy as np
 
         retrieval_files = RetrievalFiles.find(files, self.queries, self.qrels, self.split)
-        data = RetrievalData.read(retrieval_files, self.limit)
+        data = RetrievalData.read(
+            retrieval_files,
+            self.limit,
+            query_text=self.query_text,
+            corpus_text=self.corpus_text,
+        )
         if data.unanswered:
             self.warn([f"{data.unanswered:,} queries have no relevant text, and are left out"])
         rows = self.ranker.search(list(data.queries.values()), list(data.texts.values()))

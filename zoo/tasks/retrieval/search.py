@@ -2,16 +2,19 @@
 
 import itertools
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
-from zoo.inference.processing.inputs import read_records
+from zoo.inference.processing.inputs import read_records, require_first
 from zoo.inference.processing.records import TextExample, as_records
 from zoo.inference.processing.search import QUERIES
+from zoo.inference.processing.table_records import InputColumns
 from zoo.inference.task import EncodedExample, Task
 from zoo.overrides import override
 from zoo.sentence_models.pooling import Pooling
+from zoo.tasks.options import CORPUS_TEXT, QUERY_TEXT
 from zoo.tasks.retrieval.scoring import require_ranker
 from zoo.tasks.retrieval.vectors import CorpusVectors, corpus_vectors
 from zoo.tasks.sentence_embedding.predict import Embed
@@ -41,10 +44,28 @@ class Search(Task):
         require_ranker(checkpoint, pairs=False)
         super().require_head(checkpoint)
 
+    @classmethod
+    @override
+    def columns(cls, options: dict[str, Any], text: str | None, pair: str | None) -> InputColumns:
+        return replace(super().columns(options, text, pair), text_flag=QUERY_TEXT.flags)
+
+    @classmethod
+    @override
+    def from_command(
+        cls, records: Iterator[TextExample], options: dict[str, Any]
+    ) -> tuple[Iterator[TextExample], dict[str, Any]]:
+        corpus = options["corpus"]
+        if corpus is None:
+            raise no_corpus()
+        if str(corpus) != "-":
+            require_first(read_corpus(corpus, options["corpus_text"]))
+        return records, options
+
     def __init__(
         self,
         *args: Any,
         corpus: "Path | str | Iterable[str] | None" = None,
+        corpus_text: str | None = None,
         top_k: int = 10,
         prompt_name: str | None = None,
         prompt: str | None = None,
@@ -54,10 +75,11 @@ class Search(Task):
     ) -> None:
         super().__init__(*args, **options)
         if corpus is None:
-            raise UsageError("search needs texts to search", "give --corpus FILE")
+            raise no_corpus()
         if top_k < 1:
             raise UsageError(f"{top_k} results are not possible", "give 1 or more")
         self.corpus = corpus
+        self.corpus_text = corpus_text
         self.top_k = top_k
         parts = (self.checkpoint, self.session, self.tokenizer)
         options.pop("tokenizer", None)
@@ -75,14 +97,8 @@ class Search(Task):
         self, records: Iterable[TextExample], *, arrays: bool = False, start: int = 0
     ) -> Iterator[Iterator[dict[str, Any]]]:
         with corpus_vectors(self.checkpoint.model.pooling or Pooling()) as vectors:
-            corpus = self.corpus
-            documents = (
-                read_records(source=str(corpus))
-                if isinstance(corpus, str | Path)
-                else as_records(corpus)
-            )
             texts = []
-            for item, added in self.document_task.stream(documents):
+            for item, added in self.document_task.stream(self._documents()):
                 vectors.add(added["embedding"])
                 texts.append({"text": item.record.text, **item.record.extra})
             if not texts:
@@ -93,6 +109,12 @@ class Search(Task):
                 if not chunk:
                     return
                 yield self._answered(chunk, vectors, texts, arrays=arrays)
+
+    def _documents(self) -> Iterator[TextExample]:
+        """Return the records of the corpus."""
+        if isinstance(self.corpus, str | Path):
+            return read_corpus(self.corpus, self.corpus_text)
+        return as_records(self.corpus)
 
     def _answered(
         self,
@@ -120,3 +142,16 @@ class Search(Task):
         self, items: list[EncodedExample]
     ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
         raise NotImplementedError("queries are answered by run_chunks")
+
+
+def read_corpus(path: Path | str, text: str | None) -> Iterator[TextExample]:
+    """Return the records of a file of texts to search; ``text`` names their column."""
+    columns = InputColumns(
+        text, reserved=("corpus_id", "score"), text_flag=CORPUS_TEXT.flags, pair_flag=""
+    )
+    return read_records(source=str(path), columns=columns)
+
+
+def no_corpus() -> UsageError:
+    """Return the error for a search without texts."""
+    return UsageError("search needs texts to search", "give --corpus FILE")

@@ -1,6 +1,6 @@
 """The layers of adapters in a model: their tensors, and merging them into its weights."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -28,9 +28,14 @@ def add_stored_adapter(
 ) -> None:
     """Add an adapter to a model, with the values of its file; every tensor of it is used."""
     require_same_tensors(method, adaptable, tensors, file)
+    model_names = set(model.state_dict())
     method.add_to(model, adaptable)
-    # The names were compared above: only the weights of the model itself are missing.
-    model.load_state_dict(tensors, strict=False, assign=True)
+    # Loading is not strict, because the model keeps its own tensors; those of the adapter have to
+    # be complete.
+    keys = model.load_state_dict(tensors, strict=False, assign=True)
+    mismatches = (set(keys.missing_keys) - model_names).union(keys.unexpected_keys)
+    if mismatches:
+        raise _tensor_mismatch(file, mismatches)
 
 
 def require_same_tensors(
@@ -59,10 +64,15 @@ def require_same_tensors(
         if parameters[name].shape != tensors[name].shape:
             mismatches.append(name)
     if mismatches:
-        raise VerificationError(
-            f"{file}: the tensors do not match its settings: {first_names(sorted(mismatches))}",
-            "restore it from a copy",
-        )
+        raise _tensor_mismatch(file, mismatches)
+
+
+def _tensor_mismatch(file: Path, names: Iterable[str]) -> VerificationError:
+    """Return the error of tensors that are missing, unknown or of another shape."""
+    return VerificationError(
+        f"{file}: the tensors do not match its settings: {first_names(sorted(names))}",
+        "restore it from a copy",
+    )
 
 
 def adapted_modules(model: nn.Module) -> Iterator[tuple[str, nn.Linear, LinearAdapter]]:

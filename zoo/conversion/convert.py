@@ -1,6 +1,5 @@
 """Conversion of a checkpoint: open, plan, write, verify the round trip, publish."""
 
-import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from zoo.conversion.checks.constants import check_constant
 from zoo.conversion.checks.readback import check_readable
-from zoo.conversion.checks.round_trip import require_bitwise_equal
+from zoo.conversion.checks.round_trip import equal_values, require_bitwise_equal
 from zoo.conversion.checks.unchanged import FileStates
-from zoo.conversion.dtypes import cast, cast_pieces, equal_values, parse_dtype
+from zoo.conversion.dtypes import align_codes, cast, cast_pieces, parse_dtype
 from zoo.conversion.infer_head import (
     ConversionPlan,
     plan_conversion,
@@ -25,7 +24,6 @@ from zoo.conversion.model_tensors import check_rules_of_plugin
 from zoo.conversion.open import OpenCheckpoint, lazy_arrays, open_source
 from zoo.conversion.report import ConversionReport
 from zoo.conversion.sentence_modules import check_modules, open_modules, write_modules
-from zoo.conversion.tokenizer import read_source_tokenizer
 from zoo.conversion.writers import LAYOUTS, CheckpointWriter
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.families.config import Config
@@ -104,7 +102,7 @@ def convert(
         opened = plan.opened
         check_rules_of_plugin(opened.family, plan.config, plan.head)
         plan.score_activation  # noqa: B018 (one that is not implemented is refused at once)
-        source_tokenizer = read_source_tokenizer(opened, tokenizer, plan.config)
+        source_tokenizer = opened.read_tokenizer(plan.config, tokenizer)
         reads_text = source_tokenizer is not None
         if not reads_text:
             reads_text = opened.family.text_tokenizer(plan.config) is not None
@@ -112,7 +110,9 @@ def convert(
         check_modules(plan)
         modules = open_modules(opened, allow_pickle=allow_pickle)
         layout = LAYOUTS[to](opened, plan, source_tokenizer, code)
-        report = ConversionReport.from_plan(opened, plan, layout, reads_text, modules)
+        report = ConversionReport.from_plan(
+            plan, layout.written_codes(), code, modules=modules, tokenizer=reads_text
+        )
         report = replace(report, licence=licence or report.licence or source_licence(source))
         for name in report.replaced_heads:
             LOG.warning(
@@ -305,11 +305,9 @@ class _Conversion:
                 names = [name for name, _ in self.layout.names(entry)]
                 rebuilt = self.layout.rebuild_hub(entry, lazy_arrays(written, names))
                 originals, codes = self.opened.stored_tensors(entry, copy)
-                parts = zip(rebuilt, originals, codes, strict=True)
-                # One tensor of ours may be several of the Hub's.
-                written_codes = itertools.cycle(self.layout.dtypes(copy))
-                for (part, source, source_code), written_code in zip(
-                    parts, written_codes, strict=False
+                written_codes = align_codes(self.layout.dtypes(copy), len(originals))
+                for part, source, source_code, written_code in zip(
+                    rebuilt, originals, codes, written_codes, strict=True
                 ):
                     if self.layout.dtype:
                         expected = part

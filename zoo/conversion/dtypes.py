@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from zoo.conversion.checks.round_trip import bitwise_equal
 from zoo.errors import UsageError, VerificationError, did_you_mean
 from zoo.io.tensors.file_range import blocks
 from zoo.io.tensors.formats import DTYPE_NAMES, FLOAT8, FLOATING, STORAGE, widest_dtype
@@ -78,15 +77,17 @@ def widen(arrays: "Sequence[Array | FileArray]", codes: Sequence[str]) -> "Seque
     return wide_arrays
 
 
-def equal_values(
-    first: "Array | FileArray", first_code: str, second: "Array | FileArray", second_code: str
-) -> bool:
-    """Return whether two arrays are equal bit for bit, in the wider dtype if they differ in it."""
-    if first_code == second_code:
-        return bitwise_equal(first, second)
-    if not {first_code, second_code} <= FLOATING:
-        return False
-    return bitwise_equal(*widen((first, second), (first_code, second_code)))
+def align_codes(written_codes: Sequence[str], count: int) -> list[str]:
+    """Return the code in which each of several tensors of the Hub is written.
+
+    Args:
+        written_codes: codes of the tensors that are written for a rule. One tensor of ours may be
+            several of the Hub's, and copies of tied tensors follow those of the Hub.
+        count: number of the Hub's tensors.
+    """
+    if len(written_codes) == 1:
+        return list(written_codes) * count
+    return list(written_codes[:count])
 
 
 def output_dtype(stored: str, target: str | None) -> str:

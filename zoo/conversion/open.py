@@ -17,7 +17,8 @@ from zoo.conversion.dtypes import widen
 from zoo.conversion.inspect import class_names, find_config
 from zoo.conversion.runtime_reader import RuntimeReader
 from zoo.conversion.self_contained import with_derived_files
-from zoo.errors import UsageError, VerificationError
+from zoo.conversion.tokenizer import SourceTokenizer, read_tokenizer
+from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.families.base import GENERATING, POOLING_HEAD, Family
 from zoo.families.config import Config
 from zoo.hub.select_files import CONFIG, SIDE_FILES, choose_format
@@ -132,6 +133,25 @@ class OpenCheckpoint:
         shape = None if self.projection is None else self.projection.tensors[PROJECTION].shape
         pooling = read_pooling(self.files, shape)
         return self.family.sentence_settings(self.extra or {}, pooling, str(location))
+
+    def read_tokenizer(
+        self, config: Config, elsewhere: CheckpointDir | None = None
+    ) -> SourceTokenizer | None:
+        """Return the tokenizer of the result, or ``None`` if the source has none.
+
+        Args:
+            config: configuration of the result, with the number of its tokens.
+            elsewhere: a directory whose tokenizer is read in place of the source's.
+        """
+        tokenizer = read_tokenizer(
+            self.family,
+            elsewhere or self.source,
+            config,
+            stanford=self.projection is not None,
+        )
+        if tokenizer is None and elsewhere is not None:
+            raise SourceError(f"{elsewhere.directory} has no tokenizer files")
+        return tokenizer
 
     def zoo_tensor(self, entry: TensorMapping, names: Sequence[str]) -> "Sequence[Array]":
         """Return the chunks of a tensor of the zoo's layout, in storage dtype.

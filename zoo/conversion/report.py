@@ -1,22 +1,18 @@
 """Report of a conversion: counts of tensors, as text, JSON and manifest entries."""
 
-import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
+from zoo.conversion.dtypes import align_codes
 from zoo.conversion.infer_head import ConversionPlan
-from zoo.conversion.open import OpenCheckpoint
 from zoo.conversion.unread_files import find_unread_files, unread_heads
 from zoo.io.digests.files import FileDigest
 from zoo.io.tensors.formats import DTYPE_NAMES, TensorReader, widest_dtype
 from zoo.weights import MappingReport
-
-if TYPE_CHECKING:
-    from zoo.conversion.writers import CheckpointWriter
 
 MAX_TENSORS_LISTED = 8
 
@@ -73,28 +69,39 @@ class ConversionReport:
     @classmethod
     def from_plan(
         cls,
-        opened: OpenCheckpoint,
         plan: ConversionPlan,
-        layout: "CheckpointWriter",
-        tokenizer: bool,
+        written_codes: Mapping[str, Sequence[str]],
+        dtype: str | None,
+        *,
         modules: Mapping[str, TensorReader],
+        tokenizer: bool,
     ) -> Self:
-        """Return the report of a plan, written in a layout."""
+        """Return the report of a plan.
+
+        Args:
+            plan: the head, and what becomes of each tensor.
+            written_codes: name of a tensor of ours -> safetensors code of each tensor that is
+                written for it.
+            dtype: the code that the user asked for, or ``None``.
+            modules: folder of a module of a sentence encoder -> its tensors.
+            tokenizer: whether the result reads texts.
+        """
+        opened = plan.opened
         copies = plan.mapping.copies
         codes = Counter[str]()
         for copy in copies:
-            codes.update(layout.dtypes(copy))
+            codes.update(written_codes[copy.entry.target])
         main_code = "F32"
         if codes:
             main_code = codes.most_common(1)[0][0]
         dtypes = Counter({DTYPE_NAMES[code]: number for code, number in codes.items()})
         if plan.mapping.initialized:
-            dtypes[DTYPE_NAMES[layout.dtype or main_code]] += len(plan.mapping.initialized)
+            dtypes[DTYPE_NAMES[dtype or main_code]] += len(plan.mapping.initialized)
 
-        casts = dict(_casts(opened, plan, layout))
+        casts = dict(_casts(plan, written_codes))
         rounded = None
-        if layout.dtype and any(widest_dtype(c.codes) != c.new for c in casts.values()):
-            rounded = DTYPE_NAMES[layout.dtype]
+        if dtype and any(widest_dtype(change.codes) != change.new for change in casts.values()):
+            rounded = DTYPE_NAMES[dtype]
 
         directory = f"{opened.source.directory}/"
         weight_files = [str(path).removeprefix(directory) for path in opened.reader.files]
@@ -275,22 +282,22 @@ class ConversionReport:
 
 
 def _casts(
-    opened: OpenCheckpoint, plan: ConversionPlan, layout: "CheckpointWriter"
+    plan: ConversionPlan, written_codes: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[str, Cast]]:
     """Yield the name of each tensor of the source whose dtype changes, and the change.
 
     If one of our tensors is several on the Hub, and these are written, their names are yielded.
     """
     for copy in plan.mapping.copies:
-        written_codes = layout.dtypes(copy)
+        codes = written_codes[copy.entry.target]
         names = copy.names
         source_codes = copy.dtypes
-        if opened.checkpoint and len(written_codes) > 1:
+        if plan.opened.checkpoint and len(codes) > 1:
             names = plan.entries[copy.entry.target].sources
             source_codes = (copy.dtype,) * len(names)
-        is_mixed = len({*copy.dtypes}) > 1 or len({*written_codes}) > 1
-        new_codes = itertools.cycle(written_codes)
-        for name, old_code, new_code in zip(names, source_codes, new_codes, strict=False):
+        is_mixed = len(set(copy.dtypes)) > 1 or len(set(codes)) > 1
+        new_codes = align_codes(codes, len(names))
+        for name, old_code, new_code in zip(names, source_codes, new_codes, strict=True):
             if old_code != new_code:
                 yield name, Cast(old_code, new_code, is_mixed)
 

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from zoo.checkpoint import TOKENIZER, check_tables, load_checkpoint
-from zoo.conversion.open import OpenCheckpoint
-from zoo.errors import SourceError, VerificationError
+from zoo.errors import VerificationError
 from zoo.families.config import Config
 from zoo.plugins import family_of_tokenizer
 from zoo.tokenizers.info import TokenizerInfo
@@ -34,18 +33,6 @@ class SourceTokenizer:
     json: bytes
     info: TokenizerInfo  # special tokens and maximum length
     files: tuple[str, ...] = ()  # files that it was read from
-
-
-def read_source_tokenizer(
-    opened: OpenCheckpoint, elsewhere: "CheckpointDir | None", config: Config
-) -> SourceTokenizer | None:
-    """Return the tokenizer of the result, or ``None`` if the source has none."""
-    source = elsewhere or opened.source
-    stanford = opened.projection is not None
-    tokenizer = read_tokenizer(opened.family, source, config, stanford=stanford)
-    if tokenizer is None and elsewhere is not None:
-        raise SourceError(f"{elsewhere.directory} has no tokenizer files")
-    return tokenizer
 
 
 def read_tokenizer(

@@ -82,6 +82,13 @@ class CheckpointWriter(ABC):
         entry = self.plan.entries[copy.entry.target]
         return [output_dtype(copy.dtype, self.dtype)] * len(self.names(entry))
 
+    def written_codes(self) -> dict[str, list[str]]:
+        """Return name of a tensor of ours -> the codes of the tensors that are written for it."""
+        codes = {}
+        for copy in self.plan.mapping.copies:
+            codes[copy.entry.target] = self.dtypes(copy)
+        return codes
+
     @abstractmethod
     def chunks(self, entry: TensorMapping, names: Sequence[str], which: int) -> "Sequence[Array]":
         """Return the chunks of the ``which``-th tensor of a rule, read from ``names``."""

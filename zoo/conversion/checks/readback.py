@@ -4,7 +4,7 @@ from pathlib import Path
 
 from zoo.conversion.infer_head import ConversionPlan, plan_conversion
 from zoo.conversion.open import open_source
-from zoo.conversion.tokenizer import SourceTokenizer, read_source_tokenizer, unique_vocabulary
+from zoo.conversion.tokenizer import SourceTokenizer, unique_vocabulary
 from zoo.errors import VerificationError, ZooError
 from zoo.hub.source import CheckpointDir
 from zoo.io.untrusted import parsing
@@ -26,9 +26,7 @@ def check_readable(
             if opened.pooling != plan.opened.pooling:
                 raise VerificationError(f"pooling is {opened.pooling}, not {plan.opened.pooling}")
             if tokenizer is not None and opened.family.text_tokenizer(plan.config) is None:
-                result_tokenizer = read_source_tokenizer(
-                    result_plan.opened, None, result_plan.config
-                )
+                result_tokenizer = result_plan.opened.read_tokenizer(result_plan.config)
                 if result_tokenizer is None:
                     raise VerificationError("the tokenizer is missing")
                 vocabulary = _vocabulary(result_tokenizer.json, staging)

@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from zoo.conversion.dtypes import widen
 from zoo.errors import VerificationError
 from zoo.io.tensors.file_range import blocks, file_range_of, ranges_equal
+from zoo.io.tensors.formats import FLOATING
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,6 +41,15 @@ def _words(array: "NumpyArray") -> "NumpyArray":
 
     flat = array.reshape(-1).view(np.uint8)
     return flat.view(np.uint64) if flat.size % 8 == 0 else flat
+
+
+def equal_values(first: "Array", first_code: str, second: "Array", second_code: str) -> bool:
+    """Return whether two arrays are equal bit for bit, in the wider dtype if they differ in it."""
+    if first_code == second_code:
+        return bitwise_equal(first, second)
+    if not {first_code, second_code} <= FLOATING:
+        return False
+    return bitwise_equal(*widen((first, second), (first_code, second_code)))
 
 
 def require_bitwise_equal(

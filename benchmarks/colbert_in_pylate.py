@@ -30,7 +30,7 @@ from tokenizers import Tokenizer
 
 import zoo
 from tests.finetuning.making import setup_of
-from tests.tasks.sentence_embedding.test_training_losses import trained_module, wide
+from tests.tasks.sentence_embedding.making import trained_module, wide
 
 SIDE = Path(__file__).with_name("_pylate_side.py")
 TOLERANCE = 1e-4

@@ -12,7 +12,7 @@ from huggingface_hub import ModelCard
 
 from tests import warm
 from tests.finetuning.conftest import Pretrained, hub_checkpoint, pretrained
-from tests.training.logging.test_report import Page
+from tests.training.logging.making import Page
 from tests.training.runs import records
 
 __all__ = ["Pretrained", "hub_checkpoint", "pretrained"]

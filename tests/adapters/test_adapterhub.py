@@ -11,14 +11,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.adapters.test_peft import logits_of_inputs, zoo
+from tests.adapters.making import GOLDEN, logits_of_inputs, zoo
 from tests.inference.conftest import converted
 from zoo.checkpoint import load_checkpoint
 from zoo.conversion.cache import resolve_checkpoint
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.inference.load_model import load_model
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "adapterhub"
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in GOLDEN.iterdir()))

@@ -2,50 +2,36 @@
 
 import json
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 from safetensors.torch import load_file, save_file
 
 import zoo as zoo_api
 from tests.adapters.conftest import Adapted
-from tests.adapters.making import change_first_number
+from tests.adapters.making import TEXTS, change_first_number, error_of, scores, zoo
 from tests.finetuning.making import labelled
 from tests.inference.making import make_checkpoint, store
 from zoo.adapted_models.checkpoint import AdaptedCheckpoint, adapter_record
 from zoo.adapted_models.write import write_adapter
 from zoo.adapters.merge import merge
 from zoo.checkpoint import load_checkpoint
-from zoo.cli import cli
 from zoo.conformance.verify import verify
 from zoo.conversion.cache import resolve_adapted, resolve_checkpoint
-from zoo.errors import SourceError, UsageError, VerificationError, ZooError
+from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.exporting.fastest import fastest_backend, save_speeds
 from zoo.inference.load_model import load_adapted_model, load_model
 
 MERGED, APART = ("lora", "dora", "ia3"), ("houlsby", "parallel", "pfeiffer", "prompt", "prefix")
-TEXTS = ("a b c", "j i")
-
-
-def zoo(*arguments: object) -> str:
-    done = CliRunner().invoke(cli, list(map(str, arguments)), catch_exceptions=False)
-    return done.stdout
 
 
 def both(base: Path, adapter: Path) -> AdaptedCheckpoint:
     checkpoint = resolve_adapted(str(base), [adapter])
     assert isinstance(checkpoint, AdaptedCheckpoint)
     return checkpoint
-
-
-def scores(*arguments: object, texts: Sequence[str] = TEXTS) -> list[list[float]]:
-    lines = zoo("run", "classify", *arguments, *texts).splitlines()
-    return [list(json.loads(line)["scores"].values()) for line in lines]
 
 
 @pytest.mark.parametrize("method", MERGED)
@@ -331,12 +317,6 @@ def test_graphs_are_kept_for_all_adapters_together(adapted: Adapted, tmp_path: P
     both = [resolve_adapted(str(base), [tmp_path / f"first-{k}", task]) for k in range(2)]
     save_speeds(both[0], None, {"cpu": 1.0, "onnx": 2.0})
     assert (fastest_backend(both[0]), fastest_backend(both[1])) == ("onnx", None)
-
-
-def error_of(arguments: Sequence[object]) -> tuple[type[BaseException], str]:
-    with pytest.raises(ZooError) as error:
-        zoo(*arguments)
-    return type(error.value), str(error.value)
 
 
 def test_an_adapter_of_another_base_is_refused(adapted: Adapted, tmp_path: Path) -> None:

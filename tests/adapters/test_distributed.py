@@ -5,12 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.finetuning.making import (
-    assert_two_processes_equal_one,
-    finetune,
-    settings,
-)
-from tests.finetuning.test_round_trip import CLASSIFICATION, STEP, data
+from tests.finetuning.making import assert_two_processes_equal_one, finetune, settings
+from tests.finetuning.tables import CLASSIFICATION, STEP, data
 from tests.training.runs import assert_resumes_from
 from zoo.finetuning.runs import FineTuneRun
 from zoo.plugins import get_family

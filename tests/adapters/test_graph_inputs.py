@@ -11,10 +11,8 @@ from safetensors.numpy import load_file
 
 import zoo as zoo_api
 from tests.adapters.conftest import QUICK, Adapted
-from tests.adapters.making import write_random_adapter
-from tests.adapters.test_commands import TEXTS, error_of, scores, zoo
-from tests.adapters.test_peft_tokenizer import Trained
-from tests.adapters.test_peft_tokenizer import trained as trained
+from tests.adapters.making import TEXTS, Trained, error_of, scores, write_random_adapter, zoo
+from tests.adapters.making import trained as trained
 from tests.checkpoints import Make
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import finetune, settings, texts, write_table

@@ -14,9 +14,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tests.adapters.making import write_random_adapter
-from tests.adapters.test_adapterhub import GOLDEN
-from tests.adapters.test_peft import base_of, zoo
+from tests.adapters.making import GOLDEN, base_of, write_random_adapter, zoo
 from tests.checkpoints import Make
 from tests.inference.conftest import converted
 from zoo.adapted_models.layers import require_same_tensors

@@ -11,9 +11,14 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from tests.adapters.making import change_first_number, write_random_adapter
-from tests.adapters.test_adapterhub import GOLDEN
-from tests.adapters.test_peft import base_of, randomize, zoo
+from tests.adapters.making import (
+    GOLDEN,
+    base_of,
+    change_first_number,
+    randomize,
+    write_random_adapter,
+    zoo,
+)
 from tests.checkpoints import Make
 from zoo.checkpoint import load_checkpoint
 from zoo.errors import VerificationError

@@ -9,10 +9,18 @@ import peft
 import pytest
 import torch
 import transformers
-from click.testing import CliRunner
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from tests.adapters.making import (
+    FAMILIES,
+    IA3_TARGETS,
+    LORA_TARGETS,
+    base_of,
+    logits_of_inputs,
+    randomize,
+    zoo,
+)
 from tests.checkpoints import Make
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import (
@@ -22,54 +30,12 @@ from tests.finetuning.making import (
     settings,
     training_losses,
 )
-from tests.inference.conftest import converted
-from zoo.cli import cli
 from zoo.conversion.cache import resolve_checkpoint
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.inference.load_model import load_model
 from zoo.objectives.base import Batch
 from zoo.training.state.checkpoints import list_checkpoints
 
-# architecture of the base, changes of its configuration
-FAMILIES: dict[str, dict[str, Any]] = {
-    "AlbertForSequenceClassification": {"embedding_size": 16, "num_hidden_layers": 3},
-    "BartForSequenceClassification": {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2},
-    "BertForSequenceClassification": {},
-    "DebertaForSequenceClassification": {"relative_attention": True, "pos_att_type": "c2p|p2c"},
-    "DebertaV2ForSequenceClassification": {
-        "relative_attention": True,
-        "pos_att_type": "c2p|p2c",
-        "share_att_key": True,
-        "position_buckets": 8,
-    },
-    "DistilBertForSequenceClassification": {"dim": 32, "n_layers": 2, "n_heads": 4},
-    "ElectraForSequenceClassification": {"embedding_size": 16},
-    "GPT2ForSequenceClassification": {"pad_token_id": 0},
-    "ModernBertForSequenceClassification": {"cls_token_id": 2, "sep_token_id": 3},
-    "OpenAIGPTForSequenceClassification": {"pad_token_id": 0},
-    "RobertaForSequenceClassification": {"pad_token_id": 1},
-    "T5ForSequenceClassification": {
-        "d_model": 32,
-        "d_kv": 8,
-        "d_ff": 48,
-        "num_layers": 2,
-        "decoder_start_token_id": 0,
-        "eos_token_id": 3,
-    },
-}
-LORA_TARGETS = {
-    "Albert": ["query", "value"],
-    "DistilBert": ["q_lin", "v_lin"],
-    "ModernBert": ["Wqkv"],
-    "OpenAIGPT": ["c_attn"],
-}
-IA3_TARGETS = {
-    "Albert": (["key", "value", "ffn_output"], ["ffn_output"]),
-    "DistilBert": (["k_lin", "v_lin", "ffn.lin2"], ["ffn.lin2"]),
-    "Electra": (["key", "value", "output.dense"], ["output.dense"]),
-    "ModernBert": (["Wqkv", "mlp.Wo"], ["mlp.Wo"]),
-    "OpenAIGPT": (["c_attn", "mlp.c_proj"], ["mlp.c_proj"]),
-}
 METHODS = ("lora", "dora", "ia3")
 MASK = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 1, 0]])
 
@@ -79,25 +45,6 @@ def inputs(architecture: str) -> dict[str, Tensor]:
     pad = FAMILIES[architecture].get("pad_token_id", 0)
     ids = torch.tensor([[2, 5, 6, 7, 3], [2, 9, 8, 3, pad]])
     return {"input_ids": ids, "attention_mask": MASK}
-
-
-def zoo(*arguments: object) -> str:
-    done = CliRunner().invoke(cli, list(map(str, arguments)), catch_exceptions=False)
-    return done.stdout
-
-
-def base_of(make: Make, architecture: str, tmp_path: Path, **changes: Any) -> tuple[Path, Path]:
-    """Write a base with other sizes than the default; return it in both layouts."""
-    changes = {"num_labels": 3, **FAMILIES.get(architecture, {}), **changes}
-    pad = changes.pop("pad_token_id", 0)
-    source = make(architecture, tokenizer=False, pad_token_id=pad, **changes)
-    kind = getattr(transformers, architecture)
-    model = kind.from_pretrained(source)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(0.2)
-    model.save_pretrained(source)
-    return converted(source, tmp_path / "base").path, source
 
 
 def prefix(architecture: str) -> str:
@@ -121,16 +68,6 @@ def config_of(architecture: str, method: str) -> Any:
     )
 
 
-def randomize(model: nn.Module) -> None:
-    generator = torch.Generator().manual_seed(4)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if parameter.requires_grad:
-                noise = torch.randn(parameter.shape, generator=generator) * 0.3
-                grows = "ia3" in name or "magnitude" in name
-                parameter.copy_(parameter * (1 + noise) if grows else noise)
-
-
 def logits_of(model: nn.Module, architecture: str) -> Tensor:
     model.eval()
     with torch.no_grad():
@@ -145,11 +82,6 @@ def ours(path: Path, architecture: str) -> Tensor:
         start = torch.full((2, 1), config.decoder_start_token_id)
         given["decoder_input_ids"] = torch.cat([start, given["input_ids"][:, :-1]], 1)
     return logits_of_inputs(load_model(checkpoint), given)
-
-
-def logits_of_inputs(model: nn.Module, given: dict[str, Tensor]) -> Tensor:
-    with torch.no_grad():
-        return model(**given)["logits"]  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("architecture", FAMILIES)

@@ -9,7 +9,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from tests.adapters.test_peft import FAMILIES, IA3_TARGETS, LORA_TARGETS, base_of, randomize, zoo
+from tests.adapters.making import FAMILIES, IA3_TARGETS, LORA_TARGETS, base_of, randomize, zoo
 from tests.checkpoints import Make
 from zoo.conversion.cache import resolve_checkpoint
 from zoo.inference.load_model import load_model

@@ -11,8 +11,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from tests.adapters.test_peft import randomize, zoo
-from tests.adapters.test_peft_tokenizer import ids_of
+from tests.adapters.making import ids_of, randomize, zoo
 from tests.checkpoints import Make, byte_level_roberta, shrink
 from tests.inference.conftest import converted
 from tests.tokenizers.trained import END, byte_level, padded

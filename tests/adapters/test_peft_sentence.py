@@ -9,7 +9,7 @@ import sentence_transformers
 
 import zoo as zoo_api
 from tests.adapters.conftest import QUICK
-from tests.adapters.test_peft import zoo
+from tests.adapters.making import zoo
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import finetune, settings, texts, write_table
 from zoo.errors import UsageError

@@ -1,7 +1,6 @@
 """Adapters with a tokenizer of their own, and embeddings of its words."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,13 @@ import torch
 import transformers
 from click.testing import CliRunner
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from tests.adapters.making import write_random_adapter
-from tests.adapters.test_adapterhub import GOLDEN
-from tests.adapters.test_peft import randomize, zoo
-from tests.checkpoints import VOCABULARY, Make
+from tests.adapters.making import GOLDEN, Trained, ids_of, write_random_adapter, zoo
+from tests.adapters.making import trained as trained
+from tests.checkpoints import VOCABULARY
 from tests.inference.conftest import converted
-from zoo.checkpoint import Checkpoint, load_checkpoint
+from zoo.checkpoint import load_checkpoint
 from zoo.cli import cli
 from zoo.conversion.cache import resolve_checkpoint
 from zoo.errors import UsageError, VerificationError, ZooError
@@ -27,51 +24,6 @@ from zoo.inference.load_model import load_model
 
 TEXT = "a word b"  # the base cuts the word
 OUTPUTS = ("last_hidden_state", "logits", "pooler_output")
-Trained = Callable[..., Any]
-
-
-@pytest.fixture
-def trained(hub_checkpoint: Make, tmp_path: Path) -> Trained:
-    """Return a function that writes ``base`` and ``theirs``, an adapter of peft with a word more.
-
-    It returns peft's model and the tokenizer; ``spare`` is the number of rows without a token.
-    """
-
-    def make(
-        architecture: str,
-        *,
-        spare: int = 0,
-        modules: list[str] | None = None,
-        save_embedding_layers: Any = "auto",
-        **settings: Any,
-    ) -> tuple[Any, Any]:
-        sizes = {"vocab_size": len(VOCABULARY) + spare, "num_labels": 3}
-        source = hub_checkpoint(architecture, **sizes)
-        converted(source, tmp_path / "base")
-        tokenizer = transformers.BertTokenizerFast(str(source / "vocab.txt"))
-        tokenizer.add_tokens(["word"])
-        model = getattr(transformers, architecture).from_pretrained(source)
-        torch.manual_seed(0)
-        if len(tokenizer) > model.config.vocab_size:
-            model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
-        config = peft.LoraConfig(r=2, target_modules=["query"], modules_to_save=modules, **settings)
-        adapted: Any = peft.get_peft_model(model, config)
-        randomize(adapted)
-        if save_embedding_layers is True:
-            with torch.no_grad():
-                adapted.get_input_embeddings().weight.mul_(1.1)
-        adapted.save_pretrained(
-            str(tmp_path / "theirs"), save_embedding_layers=save_embedding_layers
-        )
-        tokenizer.save_pretrained(str(tmp_path / "theirs"))
-        return adapted, tokenizer
-
-    return make
-
-
-def ids_of(checkpoint: Checkpoint, text: str) -> list[int]:
-    ids: list[int] = Tokenizer.from_file(str(checkpoint.tokenizer_file)).encode(text).ids
-    return ids
 
 
 def outputs_of(model: nn.Module, ids: Any) -> list[Tensor]:

@@ -11,8 +11,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from tests.adapters.making import write_random_adapter
-from tests.adapters.test_peft import FAMILIES, base_of, zoo
+from tests.adapters.making import FAMILIES, base_of, write_random_adapter, zoo
 from tests.checkpoints import Make
 from zoo.checkpoint import load_checkpoint
 from zoo.conversion.cache import resolve_checkpoint

@@ -9,7 +9,7 @@ import pytest
 
 from tests.checkpoints import Make, hub_checkpoint
 from tests.inference.conftest import converted
-from tests.tasks.reranker.test_rerank import sparse
+from tests.tasks.reranker.making import sparse
 from zoo.cli import cli, failure
 from zoo.errors import ZooError
 from zoo.io.paths import home

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.evaluation.conftest import causal
-from tests.tasks.causal_lm.test_predict import MakeSource, source
-from tests.tasks.seq2seq.test_predict import hub
+from tests.tasks.causal_lm.making import MakeSource, source
+from tests.tasks.seq2seq.making import hub
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.contrib import lm_eval as contrib

@@ -16,7 +16,7 @@ import torch
 from tests.checkpoints import Make, hub_checkpoint
 from tests.contrib.sts import mteb_scores
 from tests.inference.conftest import Small, small
-from tests.tasks.sentence_embedding.test_predict import pooled
+from tests.tasks.sentence_embedding.making import pooled
 from zoo.contrib.mteb import Encoder
 from zoo.errors import UsageError
 from zoo.sentence_models.pooling import Pooling

@@ -10,6 +10,7 @@ import yaml
 from huggingface_hub import ModelCard
 
 from tests.checkpoints import Make
+from tests.conversion.making import pooled_source
 from zoo.checkpoint import MANIFEST, Manifest, encode_manifest, load_checkpoint
 from zoo.conversion import convert
 from zoo.hub.registry import RegistryEntry
@@ -74,19 +75,6 @@ def test_the_task_is_that_of_the_head(
     assert metadata.keys() <= MINIMAL and "license" not in metadata
     assert "| licence | not stated |" in text
     assert ("Labels: `LABEL_0`, `LABEL_1`." in text) is tag.endswith("classification")
-
-
-def pooled_source(hub_checkpoint: Make) -> Path:
-    """Write a sentence encoder as sentence-transformers does."""
-    source = hub_checkpoint("BertModel")
-    module = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
-    pooling = {"idx": 1, "name": "1", "path": "1_Pooling"}
-    kind = "sentence_transformers.models.Pooling"
-    (source / "modules.json").write_text(json.dumps([module, {**pooling, "type": kind}]))
-    (source / "1_Pooling").mkdir()
-    described = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}
-    (source / "1_Pooling" / "config.json").write_text(json.dumps(described))
-    return source
 
 
 def test_a_sentence_encoder_is_of_sentence_transformers(

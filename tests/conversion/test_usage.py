@@ -10,10 +10,10 @@ import pytest
 
 from tests import warm
 from tests.checkpoints import Make, hub_checkpoint
-from tests.conversion.test_model_card import pooled_source
-from tests.tasks.causal_lm.test_predict import MakeSource, source
-from tests.tasks.seq2seq.test_predict import hub as hub  # fixture of ``seq2seq_path``
-from tests.tasks.seq2seq.test_predict import path as seq2seq_path
+from tests.conversion.making import pooled_source
+from tests.tasks.causal_lm.making import MakeSource, source
+from tests.tasks.seq2seq.making import hub as hub  # fixture of ``seq2seq_path``
+from tests.tasks.seq2seq.making import path as seq2seq_path
 from zoo.conversion import convert
 from zoo.hub.source import CheckpointDir
 

@@ -12,6 +12,7 @@ import gguf
 import numpy as np
 import pytest
 
+from tests.converters.making import save
 from tests.exporting.targets.conftest import Small, hub_checkpoint, small
 from zoo.checkpoint import load_checkpoint, load_text_tokenizer
 from zoo.conversion import convert
@@ -29,34 +30,6 @@ __all__ = ["hub_checkpoint", "small"]
 UNVERIFIED = ExportSettings(unverified=True, allow_tokenizer_differences=True)
 TARGET = find_target("gguf")
 SIZES = gguf.GGML_QUANT_SIZES
-
-
-def save(path: Path, *, alignment: int | None = None) -> dict[str, Any]:
-    """Write tensors of every type that the package quantizes, and values of every type."""
-    random = np.random.default_rng(0)
-    writer = gguf.GGUFWriter(path, "test")
-    if alignment:
-        writer.add_custom_alignment(alignment)
-    writer.add_array("numbers", [1, 2, 3])
-    writer.add_array("words", ["a", "ä"])
-    writer.add_float64("test.number", 0.5)
-    writer.add_bool("test.flag", True)
-    arrays: dict[str, Any] = {}
-    for kind in ("F32", "F16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "BF16", "TQ2_0", "MXFP4"):
-        values = random.standard_normal((3, 256)).astype(np.float32)
-        number = gguf.GGMLQuantizationType[kind]
-        if kind in ("F32", "F16"):
-            arrays[kind] = values.astype(np.float32 if kind == "F32" else np.float16)
-            writer.add_tensor(kind, arrays[kind])
-            continue
-        packed = gguf.quants.quantize(values, number)
-        arrays[kind] = gguf.quants.dequantize(packed, number)
-        writer.add_tensor(kind, packed, raw_dtype=number)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return arrays
 
 
 @pytest.mark.parametrize("alignment", [None, 64])

@@ -19,9 +19,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.converters.test_gguf import save
-from tests.converters.test_npy import written
-from tests.converters.test_shards import Sharded, save_safetensors
+from tests.converters.making import Sharded, save, save_safetensors, written
 from zoo.errors import ZooError
 from zoo.io.tensors.formats import Format
 from zoo_converters import tensorflow, zoo_formats

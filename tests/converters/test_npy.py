@@ -1,6 +1,5 @@
 """Checkpoints of flat arrays, and refused files."""
 
-import json
 import pickle
 import tempfile
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.converters.making import written
 from zoo.errors import SourceError, VerificationError, ZooError
 from zoo.io.tensors.file_array import FileArray
 from zoo.io.tensors.formats import TensorReader
@@ -16,18 +16,6 @@ from zoo.weights.releases import ReleaseTensor, RenamingReader
 from zoo_converters.npy import Npy
 
 BOMB = Path(tempfile.gettempdir()) / "npy-bomb-went-off"
-SHAPES = ((3, 4), (5,), (1, 2, 3), (), (7,))
-
-
-def written(folder: Path, cuts: tuple[int, ...] = (4, 13, 13), dtype: str = "<f4") -> list[Any]:
-    """Write arrays of ``SHAPES`` as one flat array, cut at given positions."""
-    random = np.random.default_rng(0)
-    arrays = [random.standard_normal(shape).astype(dtype) for shape in SHAPES]
-    flat = np.concatenate([array.reshape(-1) for array in arrays])
-    for number, piece in enumerate(np.split(flat, cuts)):
-        np.save(folder / f"params_{number}.npy", piece)
-    (folder / "params_shapes.json").write_text(json.dumps([array.shape for array in arrays]))
-    return arrays
 
 
 def opened(folder: Path) -> TensorReader:

@@ -1,24 +1,16 @@
 """Selection of files, and comparison of the index with the shards."""
 
-import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from safetensors.numpy import save_file
 
-from zoo.errors import SourceError, VerificationError, ZooError
-from zoo.io.tensors.formats import Format, TensorReader
-from zoo_converters import zoo_formats
-
-SAFE, BIN = zoo_formats()[:2]
-INDEX = "model.safetensors.index.json"
-ONE, TWO = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
-PLACES = {"a": ONE, "b": ONE, "c": TWO}
+from tests.converters.making import BIN, INDEX, ONE, PLACES, SAFE, TWO, Sharded, save_safetensors
+from zoo.errors import SourceError
+from zoo.io.tensors.formats import Format
 
 
 @pytest.mark.parametrize(
@@ -72,50 +64,8 @@ def test_finding_and_scanning_import_neither_torch_nor_numpy(tmp_path: Path) -> 
     assert output == "['t'] set()\n"
 
 
-Save = Callable[[Mapping[str, float], Path], None]
-
-
-def save_safetensors(tensors: Mapping[str, float], path: Path) -> None:
-    save_file({name: np.full(3, value, np.float32) for name, value in tensors.items()}, path)
-
-
 def save_bin(tensors: Mapping[str, float], path: Path) -> None:
     torch.save({name: torch.full((3,), value) for name, value in tensors.items()}, path)
-
-
-class Sharded:
-    """A checkpoint in two shards, in one of the formats."""
-
-    def __init__(self, folder: Path, form: Format, save: Save) -> None:
-        self.folder, self.form, self.save = folder, form, save
-        self.stem, self.suffix = ("pytorch_model", "bin") if form is BIN else ("model", form.name)
-        self.write(PLACES)
-
-    def name(self, file: str) -> str:
-        return file.replace("model", self.stem, 1).replace("safetensors", self.suffix, 1)
-
-    def path(self, file: str) -> Path:
-        return self.folder / self.name(file)
-
-    def write(self, weight_map: Mapping[str, str], *, values: float = 1.0) -> None:
-        for file in {*weight_map.values()}:
-            held = [name for name, place in weight_map.items() if place == file]
-            self.save({name: values + ord(name) for name in held}, self.path(file))
-        self.index(weight_map={name: self.name(file) for name, file in weight_map.items()})
-
-    def index(self, **content: object) -> None:
-        self.path(INDEX).write_text(json.dumps({"metadata": {}, **content}))
-
-    def open(self) -> TensorReader:
-        return self.form.open(self.folder, self.form.find([p.name for p in self.folder.iterdir()]))
-
-    def refused(self, *says: str, error: type[ZooError] = VerificationError) -> None:
-        with pytest.raises(error) as caught:
-            self.open()
-        line = str(caught.value)
-        assert "\n" not in line
-        for text in says:
-            assert self.name(text) in line
 
 
 @pytest.fixture(params=["safetensors", "bin"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.distillation.losses.test_embeddings import teacher, tree  # noqa: F401 (fixtures)
+from tests.distillation.losses.making import teacher, tree  # noqa: F401 (fixtures)
 from tests.distillation.making import (
     assert_resumes_exactly,
     distill,

@@ -14,8 +14,8 @@ from tests.distillation.making import (
     make_setup,
     pretrained,
     settings,
+    views,
 )
-from tests.distillation.test_labelled import views
 from tests.training.runs import records, run_training
 from zoo.checkpoint import load_checkpoint
 from zoo.distillation.runs import DistillRun

@@ -15,7 +15,7 @@ from tests.distillation.making import DISTILL_SMALL, make_setup, pretrained
 from tests.finetuning.making import finetune, labelled, texts
 from tests.finetuning.making import settings as finetune_settings
 from tests.once import written_once
-from tests.tasks.token_classification.test_train import tagged
+from tests.tasks.token_classification.making import tagged
 from zoo.checkpoint import CONFIG, MANIFEST, TOKENIZER, Manifest, encode_manifest
 from zoo.errors import UsageError
 from zoo.io.json import read_json_record

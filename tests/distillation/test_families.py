@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 
-from tests.distillation.making import assert_resumes_exactly, distill, pretrained, settings
-from tests.distillation.test_labelled import make_teacher
-from tests.distillation.test_labelled import settings as task_settings
+from tests.distillation.making import (
+    assert_resumes_exactly,
+    distill,
+    pretrained,
+    settings,
+    task_settings,
+    tune_teacher,
+)
 from tests.finetuning.making import labelled
 from tests.training.runs import records
 from zoo.errors import UsageError
@@ -81,7 +86,7 @@ def test_a_new_student_has_the_vocabulary_of_a_teacher_of_another_family(tmp_pat
 def test_a_recurrent_classifier_learns_from_a_transformer(tmp_path: Path) -> None:
     """Tang et al. 2019, arXiv:1903.12136, section 3: the mean squared error of the logits."""
     task, file = "text-classification", labelled(tmp_path / "t.jsonl")
-    teacher = make_teacher(tmp_path / "teacher", task, file)
+    teacher = tune_teacher(tmp_path / "teacher", task, file)
     terms = {"logits": {"kind": "logits-mse"}}
     tree = task_settings([teacher], "elmo", task, file, distillation={"terms": terms})
     result = losses(tmp_path / "run", tree)

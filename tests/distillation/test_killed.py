@@ -13,9 +13,7 @@ import pytest
 import yaml
 
 from tests import warm
-from tests.distillation.making import pretrained, settings
-from tests.distillation.test_labelled import make_teacher
-from tests.distillation.test_labelled import settings as task_settings
+from tests.distillation.making import pretrained, settings, task_settings, tune_teacher
 from tests.finetuning.making import labelled
 from tests.training.runs import assert_same, lines, wait_until
 
@@ -90,7 +88,7 @@ def test_a_run_with_a_cache_of_the_teachers_outputs(tmp_path: Path) -> None:
 def test_labelled_data_with_a_new_tokenizer(tmp_path: Path) -> None:
     """The student has a tokenizer of its own, of which the run's manifest has the settings."""
     table = labelled(tmp_path / "t.jsonl")
-    teacher = make_teacher(tmp_path / "teacher", TASK, table)
+    teacher = tune_teacher(tmp_path / "teacher", TASK, table)
     few = {"max_steps": 40, "vocab_size": 60, "tokenizer": "train"}
     tree: dict[str, Any] = task_settings([teacher], "bert", TASK, table, **few)
     tree["student"] |= {"num_layers": 1}
@@ -104,7 +102,7 @@ def test_labelled_data_with_a_new_tokenizer(tmp_path: Path) -> None:
 
 def test_stages(tmp_path: Path) -> None:
     table = labelled(tmp_path / "t.jsonl")
-    teacher = make_teacher(tmp_path / "teacher", TASK, table, config={"num_layers": 4})
+    teacher = tune_teacher(tmp_path / "teacher", TASK, table, config={"num_layers": 4})
     steps = {"settings": {"max_steps": 20, "eval_steps": 4}}
     stages = dict.fromkeys(("intermediate", "prediction"), steps)
     recipe = {"recipe": "tinybert-task", "stages": stages}

@@ -8,8 +8,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tests.distillation.making import make_setup
-from tests.distillation.test_labelled import NO_DROPOUT, make_teacher, settings, views
+from tests.distillation.making import (
+    NO_DROPOUT,
+    make_setup,
+    task_settings,
+    tune_teacher,
+    views,
+)
 from tests.finetuning.making import texts, write_table
 from zoo.checkpoint import load_checkpoint
 from zoo.distillation.setup import DistillSetup
@@ -36,7 +41,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def teacher_with(folder: Path, table: Path, labels: list[str], **changes: Any) -> Path:
-    return make_teacher(folder, TASK, table, **deep_merge({"data": {"labels": labels}}, changes))
+    return tune_teacher(folder, TASK, table, **deep_merge({"data": {"labels": labels}}, changes))
 
 
 def logits_by_name(model: Path, view: Any, batch: Any) -> Tensor:
@@ -74,7 +79,7 @@ def test_logits_are_compared_by_name(
         for k, order in enumerate(ORDERS[:count])
     ]
     recipe = {"recipe": "logits", **changes}
-    tree = settings(models, "distilbert", TASK, table, distillation=recipe)
+    tree = task_settings(models, "distilbert", TASK, table, distillation=recipe)
     objective, outputs, batch = views(tree, tmp_path / "run")
     for _ in range(2):  # the second pass reads the cache
         total = objective.loss(outputs, batch.tensors).sums["kl"]
@@ -92,7 +97,7 @@ def test_logits_are_compared_by_name(
 def test_the_largest_logits_of_a_cache_are_those_of_the_names(table: Path, tmp_path: Path) -> None:
     model = teacher_with(tmp_path / "teacher", table, ORDERS[0])
     recipe = {"recipe": "logits", "cache_teacher": str(tmp_path / "cache"), "cache_top_k": 2}
-    tree = settings([model], "distilbert", TASK, table, distillation=recipe)
+    tree = task_settings([model], "distilbert", TASK, table, distillation=recipe)
     _, outputs, batch = views(tree, tmp_path / "run")
     (view,) = outputs.teachers
     top = view.logits(TASK, everywhere=False)
@@ -105,7 +110,7 @@ def test_a_cache_serves_students_of_any_order(table: Path, tmp_path: Path) -> No
     """It holds the order of the teacher."""
     model = teacher_with(tmp_path / "teacher", table, ORDERS[0])
     recipe = {"recipe": "logits", "cache_teacher": str(tmp_path / "cache")}
-    tree = settings([model], "distilbert", TASK, table, distillation=recipe)
+    tree = task_settings([model], "distilbert", TASK, table, distillation=recipe)
     read = []
     for number, labels in enumerate((SORTED, ORDERS[1])):
         more = deep_merge(tree, {"data": {"labels": labels}})
@@ -121,9 +126,9 @@ def test_a_cache_serves_students_of_any_order(table: Path, tmp_path: Path) -> No
 def test_a_student_begins_with_the_rows_of_its_labels(
     family: str, table: Path, tmp_path: Path
 ) -> None:
-    model = make_teacher(tmp_path / "teacher", TASK, table, family, data={"labels": ORDERS[0]})
+    model = tune_teacher(tmp_path / "teacher", TASK, table, family, data={"labels": ORDERS[0]})
     recipe = {"recipe": "logits", "init_layers": "first"}
-    tree = settings([model], family, TASK, table, distillation=recipe, **NO_DROPOUT)
+    tree = task_settings([model], family, TASK, table, distillation=recipe, **NO_DROPOUT)
     config: Any = load_checkpoint(model).config
     tree["student"]["num_layers"] = config.num_layers
     _, outputs, batch = views(tree, tmp_path / "run")
@@ -134,7 +139,7 @@ def test_a_student_begins_with_the_rows_of_its_labels(
 def test_a_teacher_is_scored_by_name(table: Path, tmp_path: Path) -> None:
     model = teacher_with(tmp_path / "teacher", table, ORDERS[0])
     recipe = {"recipe": "logits", "cache_teacher": str(tmp_path / "cache")}
-    setup = make_setup(settings([model], "distilbert", TASK, table, distillation=recipe))
+    setup = make_setup(task_settings([model], "distilbert", TASK, table, distillation=recipe))
     batch = prepared_batch(setup, tmp_path / "run")
     (teacher,) = setup.objective.scored_teachers(setup.base)
     assert teacher is not None
@@ -157,7 +162,7 @@ def test_different_labels_are_refused(table: Path, tmp_path: Path) -> None:
     model = teacher_with(tmp_path / "teacher", table, SORTED)
     other = three_labels(tmp_path / "other.jsonl", "abx")
     recipe = {"recipe": "logits"}
-    tree = settings([model], "distilbert", TASK, other, distillation=recipe)
+    tree = task_settings([model], "distilbert", TASK, other, distillation=recipe)
     with pytest.raises(
         UsageError, match=r"has the labels a, b, c, and the student has a, b, x;"
     ) as e:

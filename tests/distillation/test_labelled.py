@@ -1,6 +1,5 @@
 """Distillation on labelled data: tasks, inputs of other families, several teachers, recipes."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +7,22 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.distillation.making import assert_resumes_exactly, distill, make_setup, pretrained
-from tests.finetuning.making import SETTINGS, finetune, labelled, texts, write_table
+from tests.distillation.making import (
+    NO_DROPOUT,
+    TASKS,
+    assert_resumes_exactly,
+    distill,
+    family_of,
+    make_setup,
+    numbers,
+    pretrained,
+    task_settings,
+    tune_teacher,
+    views,
+)
+from tests.finetuning.making import finetune, labelled, texts, write_table
 from tests.finetuning.making import settings as finetune_settings
-from tests.tasks.multiple_choice.test_train import chosen
-from tests.tasks.question_answering.test_train import questions_about_letters
-from tests.tasks.token_classification.test_train import tagged
+from tests.tasks.question_answering.making import questions_about_letters
 from tests.training.runs import records
 from zoo.adapted_models.checkpoint import AdaptedCheckpoint
 from zoo.conversion.cache import resolve_checkpoint
@@ -21,22 +30,7 @@ from zoo.data.readers.problems import InvalidRows
 from zoo.distillation.scoring.score import score_run
 from zoo.errors import UsageError
 from zoo.inference.load_model import load_adapted_model
-from zoo.training.build import prepare_run
 from zoo.training.config.overrides import deep_merge
-from zoo.training.distributed.context import DistContext
-
-NO_DROPOUT = {"config": {"dropout": 0.0, "attention_dropout": 0.0}}
-Table = Callable[[Path], Path]
-
-
-def numbers(path: Path) -> Path:
-    return write_table(path, [{"text": t, "label": len(t) / 40} for t in texts(40)])
-
-
-def several(path: Path) -> Path:
-    return write_table(
-        path, [{"text": t, "label": ",".join(sorted({*t} & {*"abc"}))} for t in texts(40)]
-    )
 
 
 def pairs(path: Path) -> Path:
@@ -47,64 +41,16 @@ def pairs(path: Path) -> Path:
     return write_table(path, rows)
 
 
-def documents(path: Path) -> Path:
-    return write_table(path, [{"text": t} for t in texts(40)])
-
-
-TASKS: dict[str, tuple[str, Table, str]] = {
-    "text-classification": ("t.jsonl", labelled, "kl"),
-    "regression": ("r.jsonl", numbers, "logits"),
-    "multi-label": ("m.tsv", several, "logits"),
-    "token-classification": ("w.conll", tagged, "kl"),
-    "question-answering": ("q.jsonl", questions_about_letters, "kl"),
-    "multiple-choice": ("c.jsonl", chosen, "error"),
-    "causal-lm": ("d.jsonl", documents, "kl"),
-}
-
-
-def family_of(task: str) -> str:
-    return "gpt" if task == "causal-lm" else "bert"
-
-
-def make_teacher(folder: Path, task: str, file: Path, family: str = "", **changes: Any) -> Path:
-    """Return the model of a fine-tuning run of a few steps."""
-    few = {"max_steps": 2, "eval_steps": 2, "task": task, "optimizer": {"learning_rate": 0.01}}
-    tree = finetune_settings(family or family_of(task), file, **deep_merge(few, changes))
-    return finetune(folder, tree) / "model"
-
-
-def settings(teachers: list[Path], student: Any, task: str, file: Path, /, **changes: Any) -> Any:
-    tree = {
-        "distillation": {"teachers": [str(teacher) for teacher in teachers]},
-        "student": {"name": str(student)},
-        "task": task,
-        "data": {"train": [str(file)]},
-        "max_steps": 2,
-        "eval_steps": 2,
-    }
-    return deep_merge(SETTINGS, tree, changes)
-
-
-def views(tree: Any, folder: Path) -> Any:
-    """Return objective, results and batch of the first forward pass of a run."""
-    setup = make_setup(tree)
-    prepared = prepare_run(setup, folder, DistContext.initialize("cpu"))
-    batch = prepared.train_dataloader.batches(0)[0]
-    prepared.train_dataloader.close()
-    outputs = setup.objective.forward(prepared.loss_module.model.eval(), batch.tensors)
-    return setup.objective, outputs, batch
-
-
 @pytest.mark.parametrize("task", TASKS)
 def test_tasks(task: str, tmp_path: Path) -> None:
     """A student that equals its teacher has no error; one of fewer layers has, and learns."""
     name, write, term = TASKS[task]
     file = write(tmp_path / name)
-    teacher = make_teacher(tmp_path / "teacher", task, file)
+    teacher = tune_teacher(tmp_path / "teacher", task, file)
     recipe: dict[str, Any] = {"recipe": "logits"}
     if term == "error":  # divergences of the few choices are close to rounding
         recipe["terms"] = {term: {"kind": "logits-mse"}}
-    tree = settings([teacher], teacher, task, file, distillation=recipe, **NO_DROPOUT)
+    tree = task_settings([teacher], teacher, task, file, distillation=recipe, **NO_DROPOUT)
     same = distill(tmp_path / "same", deep_merge(tree, {"optimizer": {"learning_rate": 1e-30}}))
     (record,) = records(same, "validation")
     assert record["losses"][term] == pytest.approx(0, abs=1e-6)
@@ -121,10 +67,10 @@ def test_class_weights_are_of_the_task_and_not_of_its_teacher(task: str, tmp_pat
     """The divergence is a mean over rows; student and teacher are scored by the weighted loss."""
     name, write, term = TASKS[task]
     file = write(tmp_path / name)
-    teacher = make_teacher(tmp_path / "teacher", task, file)
+    teacher = tune_teacher(tmp_path / "teacher", task, file)
     changes = {"class_weights": "balanced", "distillation": {"recipe": "logits"}}
     objective, outputs, batch = views(
-        settings([teacher], teacher, task, file, **changes, **NO_DROPOUT), tmp_path / "run"
+        task_settings([teacher], teacher, task, file, **changes, **NO_DROPOUT), tmp_path / "run"
     )
     labels = batch.tensors["labels"]
     assert batch.counts[term] == len(labels[labels >= 0])
@@ -138,9 +84,9 @@ def test_class_weights_are_of_the_task_and_not_of_its_teacher(task: str, tmp_pat
 
 def test_a_divergence_of_a_regression_is_refused(tmp_path: Path) -> None:
     file = numbers(tmp_path / "r.jsonl")
-    teacher = make_teacher(tmp_path / "teacher", "regression", file)
+    teacher = tune_teacher(tmp_path / "teacher", "regression", file)
     terms = {"mine": {"kind": "kl"}}
-    tree = settings([teacher], "distilbert", "regression", file, distillation={"terms": terms})
+    tree = task_settings([teacher], "distilbert", "regression", file, distillation={"terms": terms})
     with pytest.raises(UsageError, match=r"terms.mine: kl compares probabilities") as caught:
         distill(tmp_path / "run", tree)
     assert "terms.mine.kind=logits-mse" in str(caught.value.hint)
@@ -149,11 +95,11 @@ def test_a_divergence_of_a_regression_is_refused(tmp_path: Path) -> None:
 def test_patient_distillation_has_the_loss_of_the_released_code(tmp_path: Path) -> None:
     """KD_loss.py: KLDivLoss(mean) * T * T, and the mean squared error of normalized states."""
     file = labelled(tmp_path / "t.jsonl")
-    teacher = make_teacher(
+    teacher = tune_teacher(
         tmp_path / "teacher", "text-classification", file, config={"num_layers": 4}
     )
     recipe = {"distillation": {"recipe": "patient"}}
-    tree = settings([teacher], "bert", "text-classification", file, **recipe)
+    tree = task_settings([teacher], "bert", "text-classification", file, **recipe)
     objective, outputs, batch = views(tree, tmp_path / "run")
     sums = objective.loss(outputs, batch.tensors).sums
     loss = sum(
@@ -180,8 +126,8 @@ def test_students_of_other_inputs_read_their_own_rows(tmp_path: Path) -> None:
     """The teacher of pairs has segment embeddings, and the student has none."""
     file = pairs(tmp_path / "p.jsonl")
     data: dict[str, Any] = {"data": {"pair": "pair"}}
-    teacher = make_teacher(tmp_path / "teacher", "text-classification", file, **data)
-    tree = settings([teacher], "distilbert", "text-classification", file, **data)
+    teacher = tune_teacher(tmp_path / "teacher", "text-classification", file, **data)
+    tree = task_settings([teacher], "distilbert", "text-classification", file, **data)
     _, outputs, batch = views(tree, tmp_path / "run")
     assert batch.tensors["teacher:token_type_ids"].any()
     assert "token_type_ids" not in batch.tensors
@@ -198,9 +144,9 @@ def test_rows_that_cannot_be_used_are_skipped_for_teacher_and_student(tmp_path: 
     """Also where both read rows of their own."""
     file = pairs(tmp_path / "p.jsonl")
     data: dict[str, Any] = {"data": {"pair": "pair"}}
-    teacher = make_teacher(tmp_path / "teacher", "text-classification", file, **data)
+    teacher = tune_teacher(tmp_path / "teacher", "text-classification", file, **data)
     file.write_text('{"text": "a"\n' + file.read_text() + '{"text": "a", "pair": "b"}\n')
-    tree = settings([teacher], "distilbert", "text-classification", file, **data)
+    tree = task_settings([teacher], "distilbert", "text-classification", file, **data)
     with pytest.raises(InvalidRows, match=r"2 rows cannot be used[^\0]*p\.jsonl:1 is not JSON"):
         make_setup(tree)
     tree = deep_merge(tree, {"data": {"skip_invalid": True}})
@@ -214,11 +160,11 @@ def test_rows_that_cannot_be_used_are_skipped_for_teacher_and_student(tmp_path: 
 def test_teachers_with_another_tokenizer(tmp_path: Path) -> None:
     file = pairs(tmp_path / "p.jsonl")
     data = {"data": {"pair": "pair"}}
-    teacher = make_teacher(tmp_path / "teacher", "text-classification", file, "deberta", **data)
-    other = make_teacher(
+    teacher = tune_teacher(tmp_path / "teacher", "text-classification", file, "deberta", **data)
+    other = tune_teacher(
         tmp_path / "other", "text-classification", file, "bert", vocab_size=40, **data
     )
-    tree = settings([teacher], other, "text-classification", file, **data)
+    tree = task_settings([teacher], other, "text-classification", file, **data)
     recipe = {"distillation": {"recipe": "logits"}}
     (record,) = records(distill(tmp_path / "run", deep_merge(tree, recipe)), "validation")
     assert record["losses"]["kl"] > 0
@@ -229,8 +175,8 @@ def test_teachers_with_another_tokenizer(tmp_path: Path) -> None:
 
 def test_probabilities_of_several_teachers_are_averaged(tmp_path: Path) -> None:
     file, task = labelled(tmp_path / "t.jsonl"), "text-classification"
-    teachers = [make_teacher(tmp_path / str(k), task, file, seed=k) for k in range(2)]
-    tree = settings(teachers, "distilbert", task, file, distillation={"recipe": "logits"})
+    teachers = [tune_teacher(tmp_path / str(k), task, file, seed=k) for k in range(2)]
+    tree = task_settings(teachers, "distilbert", task, file, distillation={"recipe": "logits"})
     objective, outputs, batch = views(tree, tmp_path / "run")
     total = objective.loss(outputs, batch.tensors).sums["kl"]
     mine, *others = (v.outputs.logits[task] / 2 for v in (outputs.student, *outputs.teachers))
@@ -245,9 +191,9 @@ def test_probabilities_of_several_teachers_are_averaged(tmp_path: Path) -> None:
 
 def test_means_over_classes_need_classes(tmp_path: Path) -> None:
     file = questions_about_letters(tmp_path / "q.jsonl")
-    teacher = make_teacher(tmp_path / "teacher", "question-answering", file)
+    teacher = tune_teacher(tmp_path / "teacher", "question-answering", file)
     recipe = {"distillation": {"recipe": "patient"}}
-    tree = settings([teacher], "bert", "question-answering", file, **recipe)
+    tree = task_settings([teacher], "bert", "question-answering", file, **recipe)
     tree["student"]["num_layers"] = 2
     with pytest.raises(UsageError, match="divides by the classes") as caught:
         distill(tmp_path / "run", tree)
@@ -259,7 +205,7 @@ def test_means_over_classes_need_classes(tmp_path: Path) -> None:
 
 def test_recipes_for_labelled_data_need_a_task(tmp_path: Path) -> None:
     file = labelled(tmp_path / "t.jsonl")
-    teacher = make_teacher(tmp_path / "teacher", "text-classification", file)
+    teacher = tune_teacher(tmp_path / "teacher", "text-classification", file)
     tree = {
         "distillation": {"teachers": [str(teacher)], "recipe": "patient"},
         "student": {"name": "bert"},
@@ -276,7 +222,7 @@ def test_a_teacher_may_be_an_adapter(method: str, tmp_path: Path) -> None:
     tree = finetune_settings(base, file, adapter={"method": method}, **few)
     teacher = finetune(tmp_path / "teacher", tree) / "model"
     student = {"name": "bert", "num_layers": 1}
-    tree = settings([teacher], "bert", task, file, student=student)
+    tree = task_settings([teacher], "bert", task, file, student=student)
     tree["distillation"] |= {"recipe": "logits", "init_layers": None}
     run = distill(tmp_path / "run", tree)
     (score,) = score_run(run).teachers

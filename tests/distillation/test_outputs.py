@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tests.distillation.making import pretrained
+from tests.distillation.making import TASKS, pretrained, task_settings, tune_teacher, views
 from tests.distillation.making import settings as text_settings
-from tests.distillation.test_labelled import TASKS, make_teacher, settings, views
 from zoo.distillation.logits import dense, num_classes
 
 
@@ -39,9 +38,9 @@ FORMULAS = {
 def test_logits_and_labels_of_a_task_have_its_loss(task: str, tmp_path: Path) -> None:
     name, write, _ = TASKS[task]
     file = write(tmp_path / name)
-    teacher = make_teacher(tmp_path / "teacher", task, file)
+    teacher = tune_teacher(tmp_path / "teacher", task, file)
     terms = {"error": {"kind": "logits-mse"}}
-    tree = settings([teacher], teacher, task, file, distillation={"terms": terms})
+    tree = task_settings([teacher], teacher, task, file, distillation={"terms": terms})
     objective, outputs, batch = views(tree, tmp_path / "run")
     student = outputs.student
     logits = dense(student.logits(task, everywhere=False), num_classes(outputs.logits[task]))

@@ -9,8 +9,13 @@ import yaml
 from safetensors.torch import load_file
 from torch.nn import functional as F
 
-from tests.distillation.making import assert_resumes_exactly, distill, make_setup
-from tests.distillation.test_labelled import make_teacher, settings
+from tests.distillation.making import (
+    assert_resumes_exactly,
+    distill,
+    make_setup,
+    task_settings,
+    tune_teacher,
+)
 from tests.finetuning.making import labelled
 from tests.training.runs import finish_in_two_processes, records
 from zoo.distillation.replacement import ModuleReplacing
@@ -26,8 +31,8 @@ RECIPE = {"recipe": "theseus", "replacement": {"rate": 0.5, "increment": 0.05}}
 @pytest.fixture
 def tree(tmp_path: Path) -> dict[str, Any]:
     file = labelled(tmp_path / "t.jsonl")
-    teacher = make_teacher(tmp_path / "teacher", TASK, file, config={"num_layers": 4})
-    values: dict[str, Any] = settings([teacher], "bert", TASK, file, distillation=RECIPE)
+    teacher = tune_teacher(tmp_path / "teacher", TASK, file, config={"num_layers": 4})
+    values: dict[str, Any] = task_settings([teacher], "bert", TASK, file, distillation=RECIPE)
     return deep_merge(values, {"max_steps": 8, "eval_steps": 4, "save_total_limit": 9})
 
 

@@ -3,7 +3,6 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -11,60 +10,28 @@ from blake3 import blake3
 from safetensors.torch import load_file
 
 import zoo
-from tests.distillation.making import assert_resumes_exactly, distill, make_setup
-from tests.finetuning.making import SETTINGS, finetune, texts, write_table
-from tests.finetuning.making import settings as finetune_settings
+from tests.distillation.making import (
+    SEQ2SEQ_FAMILIES,
+    assert_resumes_exactly,
+    distill,
+    make_seq2seq_tree,
+    make_setup,
+)
 from tests.training.runs import assert_same, cut, records
 from zoo.distillation.runs import DistillRun
 from zoo.distillation.scoring.score import score_run
 from zoo.errors import UsageError
 from zoo.finetuning.setup import FineTuneSetup
 from zoo.tasks.seq2seq.train import text_key
-from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext
-
-SHORT = {"max_steps": 4, "eval_steps": 2, "save_steps": 1, "save_total_limit": 9}
-FAMILIES = {"seq2seq": "t5", "causal-lm": "gpt"}
-
-
-def table(path: Path) -> Path:
-    return write_table(path, [{"text": t, "label": t[:3]} for t in texts(40)])
 
 
 def read(path: Path) -> list[dict[str, str]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def make_teacher(folder: Path, task: str = "seq2seq") -> Path:
-    tree = finetune_settings(
-        FAMILIES[task],
-        table(folder / "t.jsonl"),
-        task=task,
-        data={"label": "label"},
-        config={"num_layers": 2} | ({"num_decoder_layers": 2} if task == "seq2seq" else {}),
-        max_steps=30 if task == "seq2seq" else 4,
-        eval_steps=30,
-        task_args={"generate": False} if task == "seq2seq" else {},
-        optimizer={"learning_rate": 1e-2 if task == "seq2seq" else 1e-6},
-    )
-    return finetune(folder / "teacher", tree) / "model"
-
-
-def make_tree(folder: Path, recipe: dict[str, Any], task: str = "seq2seq") -> dict[str, Any]:
-    tree: dict[str, Any] = {
-        "distillation": {"teachers": [str(make_teacher(folder, task))], **recipe},
-        "student": {"name": FAMILIES[task], "num_layers": 1},
-        "task": task,
-        "data": {"train": [str(folder / "t.jsonl")], "label": "label"},
-        "task_args": {"generate": False} if task == "seq2seq" else {},
-    }
-    if task == "seq2seq":
-        tree["student"]["num_decoder_layers"] = 1
-    return deep_merge(SETTINGS, tree, SHORT)
-
-
 def test_layers_of_encoder_and_decoder_are_copied(tmp_path: Path) -> None:
-    tree = make_tree(tmp_path, {"recipe": "seq2seq", "init_layers": [[0, 1]]})
+    tree = make_seq2seq_tree(tmp_path, {"recipe": "seq2seq", "init_layers": [[0, 1]]})
     setup = make_setup(tree)
     model = setup.objective.model(setup.family, setup.model_config)
     setup.prepare_model(model)
@@ -79,11 +46,11 @@ def test_layers_of_encoder_and_decoder_are_copied(tmp_path: Path) -> None:
     assert set(records(run, "validation")[-1]["losses"]) == {"seq2seq"}
 
 
-@pytest.mark.parametrize("task", FAMILIES)
+@pytest.mark.parametrize("task", SEQ2SEQ_FAMILIES)
 def test_targets_are_those_of_the_teachers_beam_search(task: str, tmp_path: Path) -> None:
     targets = {"num_beams": 3, "max_new_tokens": 6}
     recipe = {"recipe": "sequence.yaml"}
-    tree = make_tree(tmp_path, recipe, task)
+    tree = make_seq2seq_tree(tmp_path, recipe, task)
     file = tmp_path / "sequence.yaml"
     values = {"data": "labelled", "stages": {"fine-tuning": {"objective_weight": 1.0}}}
     file.write_text(json.dumps({**values, "targets": targets}))
@@ -116,7 +83,7 @@ def test_targets_are_those_of_the_teachers_beam_search(task: str, tmp_path: Path
 
 
 def test_a_run_is_scored_by_what_both_models_generate(tmp_path: Path) -> None:
-    tree = make_tree(tmp_path, {"recipe": "seq2seq"})
+    tree = make_seq2seq_tree(tmp_path, {"recipe": "seq2seq"})
     tree["task_args"] = {"max_new_tokens": 4}
     run = distill(tmp_path / "run", tree)
     scores = score_run(run, device="cpu", backends=["cpu"])
@@ -139,7 +106,7 @@ def test_a_run_is_scored_by_what_both_models_generate(tmp_path: Path) -> None:
 
 
 def test_a_task_without_targets_is_refused(tmp_path: Path) -> None:
-    tree = make_tree(tmp_path, {"recipe": "sequence"}, "causal-lm")
+    tree = make_seq2seq_tree(tmp_path, {"recipe": "sequence"}, "causal-lm")
     del tree["data"]["label"]
     with pytest.raises(UsageError, match="causal-lm has no target texts"):
         DistillRun(tree, DistContext.initialize("cpu"), tmp_path / "run").start()

@@ -9,9 +9,13 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from tests.distillation.making import distill, pretrained, settings
-from tests.distillation.test_labelled import make_teacher
-from tests.distillation.test_labelled import settings as task_settings
+from tests.distillation.making import (
+    distill,
+    pretrained,
+    settings,
+    task_settings,
+    tune_teacher,
+)
 from tests.finetuning.making import labelled
 from tests.training.runs import cut, finish_in_two_processes, records
 from zoo.training.config.overrides import deep_merge
@@ -45,7 +49,7 @@ def without_the_head(path: Path) -> dict[str, Any]:
 def with_replaced_layers(path: Path) -> dict[str, Any]:
     """Whole layers of the teacher run between sharded ones: two, two, one and none of the steps."""
     file = labelled(path / "t.jsonl")
-    teacher = make_teacher(path / "teacher", TASK, file, config={"num_layers": 4})
+    teacher = tune_teacher(path / "teacher", TASK, file, config={"num_layers": 4})
     recipe = {"recipe": "theseus", "replacement": {"rate": 0.4, "increment": 0.05}}
     changes = {"distillation": recipe, "config": NO_DROPOUT, "micro_batch_size": 2}
     tree: dict[str, Any] = task_settings([teacher], "bert", TASK, file, **changes)

@@ -12,9 +12,8 @@ import yaml
 from safetensors.torch import load_file
 from torch.nn import functional as F
 
-from tests.distillation.making import pretrained
+from tests.distillation.making import pretrained, task_settings, tune_teacher, views
 from tests.distillation.making import settings as text_settings
-from tests.distillation.test_labelled import make_teacher, settings, views
 from tests.finetuning.making import SETTINGS, labelled
 from tests.training.runs import assert_same, cut, records
 from zoo.checkpoint import load_checkpoint
@@ -37,9 +36,9 @@ STAGES = {  # short ones
 @pytest.fixture
 def tree(tmp_path: Path) -> dict[str, Any]:
     file = labelled(tmp_path / "t.jsonl")
-    teacher = make_teacher(tmp_path / "teacher", TASK, file, config={"num_layers": 4})
+    teacher = tune_teacher(tmp_path / "teacher", TASK, file, config={"num_layers": 4})
     recipe = {"recipe": "tinybert-task", "stages": STAGES}
-    values: dict[str, Any] = settings([teacher], "bert", TASK, file, distillation=recipe)
+    values: dict[str, Any] = task_settings([teacher], "bert", TASK, file, distillation=recipe)
     for name in (*SETTINGS, "max_steps", "eval_steps"):  # those of the recipe, not of the tests
         values.pop(name, None)
     values["student"] |= {"hidden_size": 48, "intermediate_size": 96}

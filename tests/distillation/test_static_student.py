@@ -11,10 +11,10 @@ import torch
 import zoo
 from tests.checkpoints import Make
 from tests.distillation.making import distill
-from tests.exporting.targets.test_static import teacher
+from tests.exporting.targets.making import teacher
 from tests.finetuning.making import SETTINGS, texts
 from tests.inference.conftest import converted
-from tests.tasks.reranker.test_rerank import sparse
+from tests.tasks.reranker.making import sparse
 from zoo.conversion.convert import convert
 from zoo.distillation.runs import DistillRun
 from zoo.distillation.scoring.score import score_run

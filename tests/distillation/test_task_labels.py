@@ -16,9 +16,9 @@ from torch.nn import functional as F
 from tests.finetuning.making import HERE, settings, texts, write_table
 from tests.objectives import test_replaced_token_detection as detection
 from tests.objectives import test_span_boundary as boundary
-from tests.objectives.test_masked import corpus, made
-from tests.tasks.question_answering.test_train import questions_about_letters
-from tests.tasks.sentence_embedding.test_training_losses import wide
+from tests.objectives.making import corpus, made
+from tests.tasks.question_answering.making import questions_about_letters
+from tests.tasks.sentence_embedding.making import wide
 from zoo.data.rng import generator
 from zoo.distillation.losses import BUILT_IN
 from zoo.distillation.losses.base import LogitRows, LogitsLoss, ModelShape

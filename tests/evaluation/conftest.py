@@ -7,7 +7,7 @@ import pytest
 
 from tests.checkpoints import Make, hub_checkpoint
 from tests.inference.conftest import Small, small
-from tests.tasks.causal_lm.test_predict import MakeSource, source
+from tests.tasks.causal_lm.making import MakeSource, source
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.inference import load_session

@@ -10,28 +10,15 @@ import pytest
 import torch
 
 from tests import warm
-from tests.data.readers.test_parquet import class_label, write_parquet
+from tests.data.readers.making import class_label, write_parquet
 from tests.evaluation.conftest import Small
+from tests.evaluation.making import TEXTS, logits
 from zoo.errors import UsageError
 from zoo.metrics.ranks import regression_metrics
 from zoo.plugins.tasks import evaluation_task
 from zoo.tasks import make_evaluation
 
 MULTI_LABEL = "multi_label_classification"
-TEXTS = ["a", "b a", "c c d", "e f a b", "j", "h i", "a a a", "g b"]
-
-
-def logits(source: Path, pairs: bool = False) -> torch.Tensor:
-    """Return the logits of transformers' model for the texts, one by one."""
-    transformers: Any = pytest.importorskip("transformers")
-    model: Any = transformers.AutoModelForSequenceClassification.from_pretrained(source).eval()
-    tokenizer = transformers.BertTokenizerFast(str(source / "vocab.txt"), do_lower_case=True)
-    with torch.no_grad():
-        rows = [
-            model(**tokenizer(t, t[::-1] if pairs else None, return_tensors="pt")).logits[0]
-            for t in TEXTS
-        ]
-    return torch.stack(rows)
 
 
 @pytest.mark.parametrize("pairs", [False, True], ids=["texts", "pairs"])

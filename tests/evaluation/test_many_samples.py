@@ -13,8 +13,8 @@ from tests.evaluation.conftest import Small
 from tests.inference.conftest import converted
 from tests.processes import run_limited
 from tests.reporting import record
-from tests.tasks.seq2seq.test_predict import hub as hub  # fixture of ``seq2seq_path``
-from tests.tasks.seq2seq.test_predict import path as seq2seq_path
+from tests.tasks.seq2seq.making import hub as hub  # fixture of ``seq2seq_path``
+from tests.tasks.seq2seq.making import path as seq2seq_path
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.data.readers.labelled import Columns, Sample, iter_samples

@@ -12,9 +12,9 @@ import torch
 
 from tests import warm
 from tests.evaluation.conftest import Small
-from tests.evaluation.test_labelled import TEXTS, logits
-from tests.tasks.seq2seq.test_predict import hub as hub  # fixture of ``seq2seq_path``
-from tests.tasks.seq2seq.test_predict import path as seq2seq_path
+from tests.evaluation.making import TEXTS, logits
+from tests.tasks.seq2seq.making import hub as hub  # fixture of ``seq2seq_path``
+from tests.tasks.seq2seq.making import path as seq2seq_path
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.inference import load_session

@@ -1,9 +1,18 @@
 """Exports to ONNX, as tests make them."""
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
+from tests.checkpoints import Make
+from tests.inference.conftest import converted
+from tests.tasks.reranker.making import TEXTS, late, sparse
+from tests.tasks.sentence_embedding.making import modules_of, save
+from zoo.api import load
 from zoo.checkpoint import Checkpoint
 from zoo.exporting.graph.report import OnnxReport
 from zoo.exporting.quantization.search import MixedPrecisionModel
@@ -73,3 +82,28 @@ def export_onnx(
     report = target.export(checkpoint, directory, settings)
     assert isinstance(report, OnnxReport)
     return report
+
+
+def model(kind: str, hub_checkpoint: Make, tmp_path: Path) -> Checkpoint:
+    from sentence_transformers import CrossEncoder
+
+    hub, make = tmp_path / "hub", partial(hub_checkpoint, num_hidden_layers=1)
+    if kind == "dense":
+        save(make("BertModel"), hub, modules_of("two dense"))
+    elif kind == "cross-encoder":
+        source = make("BertForSequenceClassification", num_labels=1)
+        sigmoid = torch.nn.Sigmoid()
+        CrossEncoder(str(source), activation_fn=sigmoid).save(str(hub), create_model_card=False)
+    else:
+        made = {"sparse": sparse, "late": late}[kind](make)
+        made.save(str(hub), create_model_card=False)
+    return converted(hub, tmp_path / "model")
+
+
+def outputs(checkpoint: Checkpoint, kind: str, backend: Any) -> Any:
+    loaded = load(str(checkpoint.path), backend=backend)
+    if kind == "cross-encoder":
+        return np.array([row["score"] for row in loaded.rerank("a b", TEXTS)])
+    if kind == "late":
+        return np.concatenate(loaded.encode_document(TEXTS))
+    return loaded.encode_document(TEXTS)

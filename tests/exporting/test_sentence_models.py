@@ -1,19 +1,16 @@
 """Exports of sentence encoders with modules, sparse encoders, late interaction and rerankers."""
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from tests.checkpoints import Make, hub_checkpoint
-from tests.exporting.making import export_onnx
+from tests.exporting.making import export_onnx, model, outputs
 from tests.inference.conftest import converted
-from tests.tasks.reranker.test_rerank import TEXTS, late, sparse
-from tests.tasks.sentence_embedding.test_modules import modules_of, save
+from tests.tasks.reranker.making import TEXTS
 from zoo.api import load
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.checkpoint.digests import check_digests
@@ -33,31 +30,6 @@ from zoo.metrics.ranks import spearman
 
 __all__ = ["hub_checkpoint"]
 pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")
-
-
-def model(kind: str, hub_checkpoint: Make, tmp_path: Path) -> Checkpoint:
-    from sentence_transformers import CrossEncoder
-
-    hub, make = tmp_path / "hub", partial(hub_checkpoint, num_hidden_layers=1)
-    if kind == "dense":
-        save(make("BertModel"), hub, modules_of("two dense"))
-    elif kind == "cross-encoder":
-        source = make("BertForSequenceClassification", num_labels=1)
-        sigmoid = torch.nn.Sigmoid()
-        CrossEncoder(str(source), activation_fn=sigmoid).save(str(hub), create_model_card=False)
-    else:
-        made = {"sparse": sparse, "late": late}[kind](make)
-        made.save(str(hub), create_model_card=False)
-    return converted(hub, tmp_path / "model")
-
-
-def outputs(checkpoint: Checkpoint, kind: str, backend: Any) -> Any:
-    loaded = load(str(checkpoint.path), backend=backend)
-    if kind == "cross-encoder":
-        return np.array([row["score"] for row in loaded.rerank("a b", TEXTS)])
-    if kind == "late":
-        return np.concatenate(loaded.encode_document(TEXTS))
-    return loaded.encode_document(TEXTS)
 
 
 POOLED = ("dense", "sparse", "late")

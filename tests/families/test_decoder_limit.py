@@ -11,12 +11,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.distillation.making import distill
-from tests.distillation.test_seq2seq import make_tree
+from tests.distillation.making import distill, make_seq2seq_tree
 from tests.exporting.making import export_onnx
 from tests.finetuning.making import HERE, finetune, setup_of, texts, write_table
 from tests.inference.conftest import converted
-from tests.tasks.seq2seq.test_train import hub, model, pairs, sentences, tree_of
+from tests.tasks.seq2seq.making import model, pairs, sentences, t5_hub, tree_of
 from tests.training.runs import records, run_training
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.conformance.family_checks import FamilyChecks
@@ -32,7 +31,7 @@ from zoo.tasks import make_evaluation
 from zoo.tasks.seq2seq.predict import Seq2SeqGeneration
 from zoo_t5 import T5
 
-__all__ = ["hub", "model"]
+__all__ = ["model", "t5_hub"]
 LIMIT = 12
 Run = Callable[..., torch.Tensor]
 
@@ -161,11 +160,11 @@ def test_pretraining_refuses_rows_whose_targets_are_longer(tmp_path: Path) -> No
 
 
 def test_predictions_of_fine_tuning_keep_to_the_limit_and_the_rules_of_the_family(
-    hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    t5_hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the checkpoint's own settings say."""
     stored = tmp_path / "stored"
-    shutil.copytree(hub, stored)
+    shutil.copytree(t5_hub, stored)
     settings = {"max_length": 200, "num_beams": 2, "num_return_sequences": 2, "eos_token_id": 1}
     (stored / "generation_config.json").write_text(json.dumps(settings))
     model = converted(stored, tmp_path / "ours").path
@@ -194,7 +193,7 @@ def test_stored_lengths_are_capped(checkpoint: Checkpoint, key: str) -> None:
 @pytest.mark.long
 def test_scores_of_distillation_keep_to_the_limit(tmp_path: Path) -> None:
     """The targets have up to nine words, and nothing in the settings says how many are read."""
-    tree = make_tree(tmp_path, {"recipe": "seq2seq"})
+    tree = make_seq2seq_tree(tmp_path, {"recipe": "seq2seq"})
     rows = [{"text": text, "label": f"{text} {text}"} for text in texts(40)]
     write_table(tmp_path / "t.jsonl", rows)
     tree["task_args"] = {}

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 import zoo
 from tests.families import parity
+from tests.families.making import MBART, SMALL_MBART
 from tests.inference.generation.conftest import prompts, sharp
 from tests.tokenizers.trained import pieces
 from zoo.conformance.hf_reference import reference_model
@@ -22,49 +23,34 @@ from zoo.inference.generation.config import GenerationConfig
 from zoo.inference.generation.decoder import pad
 from zoo.inference.generation.generate import generate
 from zoo.tokenizers import SourceFiles
-from zoo_bart import Bart
-from zoo_bart.config import SIZES, BartConfig
+from zoo_bart.config import SIZES
 from zoo_bart.tokenizer import CC25, MORE
 
-FAMILY = Bart()
-HEADS = list(FAMILY.heads())
-SMALL = BartConfig(
-    model_type="mbart",
-    vocab_size=101,
-    hidden_size=48,
-    num_layers=2,
-    num_heads=3,
-    intermediate_size=80,
-    decoder_layers=3,
-    decoder_attention_heads=4,
-    decoder_ffn_dim=60,
-    max_positions=64,
-    scale_embedding=True,
-)
+HEADS = list(MBART.heads())
 
 
 @pytest.mark.parametrize("head", HEADS)
 def test_padded_texts_equal_the_reference(head: str) -> None:
     """A source that is read as its target begins with its last token, the language."""
-    inputs = random_inputs(FAMILY.onnx(SMALL, head), SMALL, (64, 17, 1))
+    inputs = random_inputs(MBART.onnx(SMALL_MBART, head), SMALL_MBART, (64, 17, 1))
     if "decoder_input_ids" not in inputs:  # the reference takes padding from the ids
-        inputs["input_ids"][inputs["attention_mask"] == 0] = SMALL.pad_token_id
-    model = parity.random_model(FAMILY, parity.suited(SMALL, head), head)
-    parity.assert_equal(FAMILY, SMALL, head, model, inputs)
+        inputs["input_ids"][inputs["attention_mask"] == 0] = SMALL_MBART.pad_token_id
+    model = parity.random_model(MBART, parity.suited(SMALL_MBART, head), head)
+    parity.assert_equal(MBART, SMALL_MBART, head, model, inputs)
 
 
 @pytest.mark.parametrize("changes", [{"tie_embeddings": False}, {"scale_embedding": False}])
 def test_settings_equal_the_reference(changes: dict[str, Any]) -> None:
-    parity.assert_equal(FAMILY, replace(SMALL, **changes), "seq2seq-lm")
+    parity.assert_equal(MBART, replace(SMALL_MBART, **changes), "seq2seq-lm")
 
 
 @pytest.mark.parametrize("head", HEADS)
 def test_hub_round_trip(head: str, tmp_path: Path) -> None:
-    parity.assert_there_and_back(FAMILY, SMALL, head, tmp_path)
+    parity.assert_there_and_back(MBART, SMALL_MBART, head, tmp_path)
 
 
 def test_keys_of_the_reference_are_known() -> None:
-    translated = FAMILY.from_hub(transformers.MBartConfig().to_dict())
+    translated = MBART.from_hub(transformers.MBartConfig().to_dict())
     assert translated.unknown == ()
     large = replace(SIZES["large"], activation_dropout=0.0, attention_dropout=0.0)
     assert translated.config == replace(large, model_type="mbart", labels=("LABEL_0", "LABEL_1"))
@@ -82,19 +68,19 @@ def test_a_configuration_of_the_first_release_is_read_and_written_back() -> None
         "static_position_embeddings": False,
         "extra_pos_embeddings": 2,
     }
-    translated = FAMILY.from_hub(hub)
+    translated = MBART.from_hub(hub)
     assert translated.unknown == ()
-    back = FAMILY.to_hub(translated.config, translated.extra)
+    back = MBART.to_hub(translated.config, translated.extra)
     assert {key: back[key] for key in hub} == hub
     for key in ("normalize_before", "add_final_layer_norm"):
         with pytest.raises(VerificationError, match=key):
-            FAMILY.from_hub({**hub, key: False})
+            MBART.from_hub({**hub, key: False})
 
 
 def test_parameters_are_those_of_the_published_file() -> None:
     """2.44 GB in float32 on the page of facebook/mbart-large-50-many-to-many-mmt."""
     config = replace(SIZES["large"], model_type="mbart", vocab_size=250054)
-    assert round(FAMILY.weights(config, "none").parameters() * 4 / 1e9, 2) == 2.44
+    assert round(MBART.weights(config, "none").parameters() * 4 / 1e9, 2) == 2.44
 
 
 # Tokenizers
@@ -106,7 +92,7 @@ def test_ids_equal_the_reference(name: str, language: str, tmp_path: Path) -> No
     (tmp_path / "sentencepiece.bpe.model").write_bytes(pieces())
     keys = {"tokenizer_class": f"{name}Tokenizer", "src_lang": language}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(keys))
-    ours = FAMILY.tokenizer(SourceFiles(tmp_path))
+    ours = MBART.tokenizer(SourceFiles(tmp_path))
     languages = [*CC25, *(MORE if name == "MBart50" else ())]
     reference: Any = getattr(transformers, f"{name}Tokenizer").from_pretrained(tmp_path)
     texts = ["A film, and what a film.", "Crème brûlée 2,000 señores", "x <mask> z"]
@@ -128,7 +114,7 @@ def test_a_language_that_mbart_lacks_is_refused(tmp_path: Path) -> None:
     keys = {"tokenizer_class": "MBartTokenizer", "src_lang": "sl_SI"}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(keys))
     with pytest.raises(VerificationError, match="src_lang = 'sl_SI' is not a language of mBART"):
-        FAMILY.tokenizer(SourceFiles(tmp_path))
+        MBART.tokenizer(SourceFiles(tmp_path))
 
 
 # Generation
@@ -142,13 +128,13 @@ def test_a_language_that_mbart_lacks_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["bart", "mbart"])
 def test_generated_texts_equal_the_references(kind: str, options: dict[str, Any]) -> None:
     """100 texts, with the tokens that published models force at both ends."""
-    config = replace(SMALL, model_type=kind)
-    model: Any = FAMILY.model(config, "seq2seq-lm").eval()
+    config = replace(SMALL_MBART, model_type=kind)
+    model: Any = MBART.model(config, "seq2seq-lm").eval()
     sharp(model, seed=0)
     with torch.no_grad():
         for layer in model.decoder.layers:  # else texts hardly depend on their sources
             layer.cross.out.weight.mul_(3)
-    reference: Any = reference_model(FAMILY, config, "seq2seq-lm", model.state_dict())
+    reference: Any = reference_model(MBART, config, "seq2seq-lm", model.state_dict())
     inputs = pad(prompts(100, longest=30), side="right", pad_id=config.pad_token_id, device="cpu")
     settings = {
         "max_new_tokens": 16,
@@ -184,7 +170,7 @@ def test_a_text_is_translated_as_by_the_reference(tmp_path: Path) -> None:
     """From ``src_lang`` of the tokenizer to ``forced_bos_token_id`` of the settings."""
     hub = tmp_path / "hub"
     size = 4 + 697 + len(CC25) + len(MORE) + 1
-    parity.save_reference(FAMILY, replace(SMALL, vocab_size=size), "seq2seq-lm", hub)
+    parity.save_reference(MBART, replace(SMALL_MBART, vocab_size=size), "seq2seq-lm", hub)
     (hub / "sentencepiece.bpe.model").write_bytes(pieces())
     keys = {"tokenizer_class": "MBart50Tokenizer", "src_lang": "de_DE"}
     (hub / "tokenizer_config.json").write_text(json.dumps(keys))

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 
 from tests.finetuning.making import finetune, settings, write_table
 from tests.inference.conftest import converted
-from tests.tasks.sentence_embedding.test_modules import back
+from tests.tasks.sentence_embedding.making import back
 from zoo.api import load
 from zoo.errors import UsageError, VerificationError
 from zoo.hub.select_files import files_to_download

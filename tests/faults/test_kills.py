@@ -22,12 +22,12 @@ import yaml
 from tests import warm
 from tests.checkpoints import Make
 from tests.data.making import paragraphs, trained
-from tests.distillation.test_labelled import make_teacher
+from tests.distillation.making import tune_teacher
 from tests.faults import newer
 from tests.finetuning.making import labelled
 from tests.finetuning.making import settings as finetune_settings
 from tests.inference.making import make_checkpoint
-from tests.plugins.test_install import LOGGER, Environment, make_wheel
+from tests.plugins.making import LOGGER, Environment, make_wheel
 from tests.reporting import record
 from tests.training.runs import assert_same, options
 from zoo.checkpoint.digests import check_manifest
@@ -249,7 +249,7 @@ def distill(inputs: Path) -> list[object]:
     """Two stages, the second with a cache of the teacher's logits, which is removed at first."""
     file, cache = inputs / "table.jsonl", inputs / "cache"
     if not file.exists():
-        make_teacher(inputs / "teacher", "text-classification", labelled(file))
+        tune_teacher(inputs / "teacher", "text-classification", labelled(file))
     shutil.rmtree(cache, ignore_errors=True)
     few = {"max_steps": 6, "eval_steps": 2, "save_steps": 2}
     cached = {**few, "distillation": {"cache_teacher": str(cache)}}

@@ -12,7 +12,8 @@ import pytest
 from tests import warm
 from tests.checkpoints import Make
 from tests.data.making import paragraphs
-from tests.disks import fill, read_only, small_disk
+from tests.disks import small_disk
+from tests.faults.making import DISKS, INCOMPLETE, MESSAGES
 from tests.hub.hub_server import Hub
 from tests.processes import run_limited
 from tests.reporting import record
@@ -20,11 +21,6 @@ from tests.training.runs import options
 
 __all__ = ["small_disk"]
 GB = 1_000_000_000
-FREE_BYTES = 12_000  # of a full disk: enough for a directory and a small file
-DISKS = {"full-disk": lambda disk: fill(disk, FREE_BYTES), "read-only": read_only}
-# outputs and temporary files; partial runs and downloads are kept for resumption
-INCOMPLETE = ("*.zoo-*", "out", "zoo.json", "corpus.json")
-MESSAGES = {"full-disk": "No space left on device", "read-only": "Read-only file system"}
 
 
 @dataclass(frozen=True)

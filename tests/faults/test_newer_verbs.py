@@ -11,7 +11,7 @@ import pytest
 from tests import warm
 from tests.disks import small_disk
 from tests.faults import newer
-from tests.faults.test_machine import DISKS, INCOMPLETE, MESSAGES
+from tests.faults.making import DISKS, INCOMPLETE, MESSAGES
 from tests.reporting import record
 
 __all__ = ["small_disk"]

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 import yaml
 from torch import Tensor, nn
 
 from tests.training.runs import assert_resumes_from, finish_in_two_processes, records
+from zoo.errors import UsageError
 from zoo.finetuning.runs import FineTuneRun
 from zoo.finetuning.setup import FineTuneSetup, finetune_setup
 from zoo.objectives.base import Batch
@@ -139,3 +141,21 @@ def assert_two_processes_equal_one(folder: Path, tree: Mapping[str, Any]) -> Non
             assert record["loss"] == pytest.approx(other["loss"], abs=1e-5)
             metrics = pytest.approx(other["metrics"], rel=1e-5, abs=1e-5)
             assert record["metrics"] == metrics
+
+
+def refused(tmp_path: Path, tree: dict[str, Any], match: str, kind: Any = UsageError) -> None:
+    with pytest.raises(kind, match=match):
+        finetune(tmp_path / "run", tree)
+    assert not (tmp_path / "run").exists()
+
+
+def losses_of_transformers(
+    run: Path, source: Path, architecture: str = "BertForSequenceClassification"
+) -> list[float]:
+    """Train transformers' model on the batches of a run."""
+    model: Any = getattr(transformers, architecture).from_pretrained(source)
+
+    def batch_loss(batch: Batch) -> tuple[Tensor, int]:
+        return model(**batch.tensors).loss * batch.rows, batch.rows
+
+    return reference_losses(run, model, batch_loss)

@@ -2,7 +2,6 @@
 
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,6 +13,7 @@ from tests.finetuning.making import (
     assert_two_processes_equal_one,
     finetune,
     labelled,
+    losses_of_transformers,
     reference_losses,
     settings,
     setup_of,
@@ -28,18 +28,6 @@ from zoo.objectives.base import Batch
 
 TOKENS = "token-classification"
 TASKS = {"Sequence": "text-classification", "Token": TOKENS}
-
-
-def losses_of_transformers(
-    run: Path, source: Path, architecture: str = "BertForSequenceClassification"
-) -> list[float]:
-    """Train transformers' model on the batches of a run."""
-    model: Any = getattr(transformers, architecture).from_pretrained(source)
-
-    def batch_loss(batch: Batch) -> tuple[Tensor, int]:
-        return model(**batch.tensors).loss * batch.rows, batch.rows
-
-    return reference_losses(run, model, batch_loss)
 
 
 @pytest.mark.parametrize("pair", [False, True], ids=["texts", "pairs"])

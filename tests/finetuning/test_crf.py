@@ -17,7 +17,7 @@ from tests.finetuning.making import (
     setup_of,
     training_losses,
 )
-from tests.tasks.token_classification.test_train import TASK, tagged
+from tests.tasks.token_classification.making import TASK, tagged
 from tests.training.runs import records
 from zoo.checkpoint import load_checkpoint
 from zoo.conversion import convert

@@ -7,18 +7,11 @@ import pytest
 
 from tests import warm
 from tests.finetuning.conftest import Pretrained
-from tests.finetuning.making import finetune, labelled, settings, texts, write_table
-from zoo.errors import UsageError
+from tests.finetuning.making import finetune, labelled, refused, settings, texts, write_table
 
 
 def rows(*labels: Any, text: str = "text", label: str = "label") -> list[dict[str, Any]]:
     return [{text: t, label: name} for t, name in zip(texts(len(labels)), labels, strict=True)]
-
-
-def refused(tmp_path: Path, tree: dict[str, Any], match: str, kind: Any = UsageError) -> None:
-    with pytest.raises(kind, match=match):
-        finetune(tmp_path / "run", tree)
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.fixture

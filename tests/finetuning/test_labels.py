@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.data.readers.test_parquet import class_label, write_parquet
+from tests.data.readers.making import class_label, write_parquet
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import (
     assert_resumes_exactly,
@@ -17,7 +17,7 @@ from tests.finetuning.making import (
     texts,
     write_table,
 )
-from tests.tasks.token_classification.test_train import tagged
+from tests.tasks.token_classification.making import tagged
 from zoo.checkpoint import load_checkpoint
 from zoo.errors import UsageError
 from zoo.finetuning.config import finetune_config

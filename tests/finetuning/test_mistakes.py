@@ -18,10 +18,9 @@ from tests.finetuning.making import (
     texts,
     write_table,
 )
-from tests.tasks.causal_lm.test_predict import MakeSource, source
-from tests.tasks.causal_lm.test_train import LINES, prompts
-from tests.tasks.question_answering.test_train import questions_about_letters
-from tests.training.logging.test_report import Page
+from tests.tasks.causal_lm.making import LINES, MakeSource, prompts, source
+from tests.tasks.question_answering.making import questions_about_letters
+from tests.training.logging.making import Page
 from tests.training.runs import records
 from zoo.report.mistakes import Mistakes, read_mistakes
 

@@ -15,7 +15,7 @@ from tests.families.elmo_files import published
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import finetune, labelled, settings
 from tests.inference.conftest import converted
-from tests.tasks.token_classification.test_train import tagged
+from tests.tasks.token_classification.making import tagged
 from zoo.checkpoint import load_checkpoint
 from zoo.conversion import convert
 from zoo.errors import UsageError

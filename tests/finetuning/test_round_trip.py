@@ -14,17 +14,15 @@ import torch
 import transformers
 
 from tests.exporting.making import export_onnx
-from tests.finetuning.making import finetune, labelled, settings, texts, write_table
-from tests.tasks.token_classification.test_train import tagged
+from tests.finetuning.making import finetune, settings
+from tests.finetuning.tables import CLASSIFICATION, STEP, data
 from zoo.api import Model, load
 from zoo.conversion import convert
 from zoo.errors import UsageError
 from zoo.hub.source import CheckpointDir
 from zoo.plugins import all_families, get_family
 
-STEP = {"max_steps": 1, "eval_steps": 1, "save_steps": 1, "batch_size": 4, "report_to": []}
 TEXTS = ["a b c d e", "h i"]
-CLASSIFICATION = "text-classification"
 FAMILIES = [
     name
     for name in all_families()
@@ -41,38 +39,6 @@ OTHER_TASKS = {
 }
 EXPORTED = ("bert",)  # the others take long
 LONG = pytest.mark.long
-
-
-def data(task: str, folder: Path) -> tuple[Path, dict[str, Any]]:
-    """Return a table for a task, and the names of its columns."""
-    rows: list[dict[str, Any]]
-    match task:
-        case "text-classification":
-            return labelled(folder / "t.tsv"), {}
-        case "token-classification":
-            return tagged(folder / "t.conll"), {}
-        case "question-answering":
-            rows = [
-                {
-                    "question": "a b",
-                    "context": text,
-                    "answers": {"text": [text[0]], "answer_start": [0]},
-                }
-                for text in texts(40)
-            ]
-            return write_table(folder / "t.jsonl", rows), {
-                "text": "question",
-                "pair": "context",
-                "label": "answers",
-            }
-        case "multiple-choice":
-            rows = [{"context": t, "choices": ["a b", "c"], "label": 0} for t in texts(40)]
-            return write_table(folder / "t.jsonl", rows), {"text": "context"}
-        case "sentence-embedding":
-            rows = [{"a": t, "b": t[::-1]} for t in texts(40)]
-            return write_table(folder / "t.tsv", rows), {"text": "a", "pair": "b"}
-    rows = [{"text": t, "label": t[:1]} for t in texts(40)]
-    return write_table(folder / "t.tsv", rows), {"label": "label"}
 
 
 def trained(folder: Path, family: str, task: str) -> Model:

@@ -17,19 +17,19 @@ from safetensors.torch import load_file
 from torch.nn import functional as F
 
 import zoo
-from tests.families.test_gpt_words import published
+from tests.families.making import published_gpt
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import (
     HERE,
     assert_resumes_exactly,
     finetune,
     labelled,
+    refused,
     settings,
     setup_of,
     training_losses,
     write_table,
 )
-from tests.finetuning.test_errors import refused
 from tests.training.runs import records
 from zoo.conversion import convert
 from zoo.errors import UsageError
@@ -37,7 +37,7 @@ from zoo.finetuning.config import finetune_config
 from zoo.hub.source import CheckpointDir
 from zoo.tasks import make_evaluation
 
-__all__ = ["published"]
+__all__ = ["published_gpt"]
 INPUTS: dict[str, Any] = {"input_tokens": ["_start_", "_delimiter_", "_classify_"], "lm_coef": 0.5}
 WORDS = ["the", "quick", "brown", "fox", "was", "it", "of", "times", "best", "worst"]
 STILL = {"max_steps": 1, "eval_steps": 1, "save_steps": 1, "optimizer": {"learning_rate": 1e-12}}
@@ -74,8 +74,8 @@ def choices(path: Path, count: int = 12) -> Path:
     return write_table(path, rows)
 
 
-def tree(published: Path, file: Path, **changes: Any) -> dict[str, Any]:
-    model = published.parent / "ours"
+def tree(published_gpt: Path, file: Path, **changes: Any) -> dict[str, Any]:
+    model = published_gpt.parent / "ours"
     columns = {"data": {"text": "a", "pair": "b"}} if file.suffix == ".tsv" else {}
     dry = dict.fromkeys(("dropout", "embedding_dropout", "attention_dropout", "choice_dropout"), 0)
     return settings(model, file, **{"config": dry, "task_args": INPUTS, **columns, **changes})
@@ -101,12 +101,12 @@ def real_rows(batch: dict[str, torch.Tensor]) -> list[torch.Tensor]:
     return [row[keep.bool()] for row, keep in zip(ids, mask, strict=True)]
 
 
-def test_tokens_around_texts(published: Path, tmp_path: Path) -> None:
-    reference = transformers.AutoTokenizer.from_pretrained(published)
-    size = len(json.loads((published / "vocab.json").read_text("utf-8")))
+def test_tokens_around_texts(published_gpt: Path, tmp_path: Path) -> None:
+    reference = transformers.AutoTokenizer.from_pretrained(published_gpt)
+    size = len(json.loads((published_gpt / "vocab.json").read_text("utf-8")))
     start, delimiter, extract = range(size, size + 3)
     table = pairs(tmp_path / "t.tsv")
-    setup = setup_of(finetune(tmp_path / "run", tree(published, table, **STILL)))
+    setup = setup_of(finetune(tmp_path / "run", tree(published_gpt, table, **STILL)))
     texts = [line.split("\t")[:2] for line in table.read_text().splitlines()[1:]]
     expected = [
         [start, *reference(a).input_ids, delimiter, *reference(b).input_ids, extract]
@@ -120,15 +120,15 @@ def test_tokens_around_texts(published: Path, tmp_path: Path) -> None:
     assert setup.model_config.vocab_size == size + 3
 
 
-def test_classification(published: Path, tmp_path: Path) -> None:
+def test_classification(published_gpt: Path, tmp_path: Path) -> None:
     """The loss is that of the released code, and transformers opens the model with its tokens."""
-    run = finetune(tmp_path / "run", tree(published, pairs(tmp_path / "t.tsv"), **STILL))
+    run = finetune(tmp_path / "run", tree(published_gpt, pairs(tmp_path / "t.tsv"), **STILL))
     convert(CheckpointDir(run / "model", "model"), tmp_path / "hub", to="hub")
     model: Any = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "hub")
     assert type(model).__name__ == "OpenAIGPTForSequenceClassification"
     model = model.eval()
     table = model.transformer.tokens_embed.weight.detach()
-    before = load_file(published / "model.safetensors")["transformer.tokens_embed.weight"]
+    before = load_file(published_gpt / "model.safetensors")["transformer.tokens_embed.weight"]
     assert torch.equal(table[:-3], before) and float(table[-3:].std()) < 0.05
     losses, auxiliary = list[float](), list[float]()
     for batch in first_batches(run):
@@ -151,12 +151,12 @@ def test_classification(published: Path, tmp_path: Path) -> None:
         assert list(result["scores"].values()) == pytest.approx(scores, abs=1e-5)
 
 
-def test_both_orders(published: Path, tmp_path: Path) -> None:
+def test_both_orders(published_gpt: Path, tmp_path: Path) -> None:
     """Logits are the head of the sum of both extract tokens, in training and everywhere else."""
     options = {"task_args": {**INPUTS, "both_orders": True}, "task": "regression"}
     held = pairs(tmp_path / "e.tsv", 7)
     table = tree(
-        published,
+        published_gpt,
         pairs(tmp_path / "t.tsv"),
         **{**options, **STILL},
         data={"text": "a", "pair": "b", "label": "score", "eval": [str(held)]},
@@ -208,9 +208,9 @@ def test_both_orders(published: Path, tmp_path: Path) -> None:
         model.classify(["the fox"])
 
 
-def test_choices(published: Path, tmp_path: Path) -> None:
+def test_choices(published_gpt: Path, tmp_path: Path) -> None:
     """The loss is that of transformers' double-head class, with the extract token's index."""
-    table = tree(published, choices(tmp_path / "t.jsonl"), task="multiple-choice", **STILL)
+    table = tree(published_gpt, choices(tmp_path / "t.jsonl"), task="multiple-choice", **STILL)
     run = finetune(tmp_path / "run", table)
     convert(CheckpointDir(run / "model", "model"), tmp_path / "hub", to="hub")
     kind: Any = transformers.OpenAIGPTDoubleHeadsModel
@@ -233,9 +233,11 @@ def test_choices(published: Path, tmp_path: Path) -> None:
     assert training_losses(run) == [pytest.approx(expected, abs=1e-5)]
 
 
-def test_resume(published: Path, tmp_path: Path) -> None:
+def test_resume(published_gpt: Path, tmp_path: Path) -> None:
     steps = {"max_steps": 4, "eval_steps": 2, "save_steps": 1, "save_total_limit": 4}
-    assert_resumes_exactly(tmp_path, tree(published, pairs(tmp_path / "t.tsv"), **steps), step=1)
+    assert_resumes_exactly(
+        tmp_path, tree(published_gpt, pairs(tmp_path / "t.tsv"), **steps), step=1
+    )
 
 
 def test_the_preset_is_of_tasks() -> None:

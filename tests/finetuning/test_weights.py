@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import HERE, finetune, labelled, settings, texts, write_table
-from tests.tasks.token_classification.test_train import tagged
+from tests.tasks.token_classification.making import tagged
 from zoo.errors import UsageError
 from zoo.finetuning.config import finetune_config
 from zoo.finetuning.setup import FineTuneSetup, finetune_setup

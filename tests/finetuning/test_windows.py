@@ -21,7 +21,7 @@ from tests.finetuning.making import (
     training_losses,
     write_table,
 )
-from tests.tasks.token_classification.test_train import tagged
+from tests.tasks.token_classification.making import tagged
 from tests.training.runs import records
 from zoo.errors import UsageError
 from zoo.finetuning.setup import finetune_setup

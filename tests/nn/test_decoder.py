@@ -1,13 +1,13 @@
 """Decoders: positions of tokens, and incremental evaluation against that of the whole sequence."""
 
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.nn.making import IDS, MASK, SHAPE
 from zoo.families.random_inputs import randomize_weights
 from zoo.inference.generation.decoder import SessionDecoder
 from zoo.nn.decoder import (
@@ -19,21 +19,7 @@ from zoo.nn.decoder import (
 from zoo.nn.encoder_factory import make_blocks, make_embeddings, make_self_attention
 from zoo.nn.transformer import PreNormBlock
 
-SHAPE = SimpleNamespace(
-    vocab_size=11,
-    hidden_size=8,
-    num_layers=2,
-    num_heads=2,
-    intermediate_size=12,
-    max_positions=9,
-    activation="gelu",
-    dropout=0.0,
-    attention_dropout=0.0,
-    layer_norm_eps=1e-5,
-)
-IDS = torch.tensor([[0, 0, 3, 4, 5], [6, 7, 8, 9, 10]])
 CPU = torch.device("cpu")
-MASK = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
 
 
 def parts() -> Any:

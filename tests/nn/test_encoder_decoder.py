@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from tests.nn.test_decoder import SHAPE
+from tests.nn.making import SHAPE
 from zoo.families.random_inputs import randomize_weights
 from zoo.nn.encoder_decoder import (
     Decoder,

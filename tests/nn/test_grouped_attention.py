@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from tests.families import parity
-from tests.nn.test_decoder import SHAPE
+from tests.nn.making import SHAPE
 from zoo.conformance.family_checks import FamilyChecks
 from zoo.errors import VerificationError
 from zoo.exporting.graph.attention import transpose_keys

@@ -12,7 +12,7 @@ from transformers.models.gptj.modeling_gptj import create_sinusoidal_positions
 from transformers.models.llama.configuration_llama import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
-from tests.nn.test_decoder import IDS, MASK, SHAPE
+from tests.nn.making import IDS, MASK, SHAPE
 from zoo.families.random_inputs import randomize_weights
 from zoo.nn.decoder import CausalLM
 from zoo.nn.encoder import Encoder

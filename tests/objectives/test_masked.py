@@ -7,16 +7,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from tests.families.parity import random_model
+from tests.objectives.making import corpus, made, one_a_row, reference_batch, small
 from tests.objectives.pieces import CLS, MASK, SEP, SIZE, WORDS, binomial, numbers, packed, rows
 from zoo.conformance.hf_reference import reference_model
 from zoo.data.corpus import Split
 from zoo.data.rng import generator
 from zoo.errors import UsageError
 from zoo.objectives import objective_type
-from zoo.objectives.base import Example
 from zoo.objectives.examples.masking import MaskSelection, mask_budget
 from zoo.objectives.examples.packing import PackedRow, pack
 from zoo.objectives.masked import (
@@ -32,26 +31,8 @@ from zoo.plugins import get_family
 FAMILIES = ("bert", "roberta", "albert", "distilbert", "electra", "modernbert")
 
 
-def small(family: str) -> Any:
-    changes = {"vocab_size": SIZE, "max_positions": 40, "pad_token_id": 0}
-    config = get_family(family).sizes()["tiny"]
-    known = {name: value for name, value in changes.items() if name in config.__struct_fields__}
-    return replace(config, **known)
-
-
 def objective(family: str = "bert", length: int = 32, **options: Any) -> MaskedLanguageModelling:
     return MaskedLanguageModelling(WORDS, small(family), length, MaskedOptions(**options))
-
-
-def corpus(seed: int = 0, documents: int = 30) -> Split:
-    rng = generator(seed)
-    made = [rng.integers(5, SIZE, size=size).tolist() for size in rng.integers(1, 60, documents)]
-    return Split.from_documents([[document] for document in made])
-
-
-def made(task: MaskedLanguageModelling, split: Split) -> list[Example]:
-    laid = task.dataset(split, 0)
-    return [laid.example(k, generator(1, k)) for k in range(len(laid))]
 
 
 def test_smoothing_selects_by_counts_of_the_data() -> None:
@@ -207,26 +188,6 @@ def test_a_packed_text_is_read_as_if_it_were_alone(name: str) -> None:
                 alone["token_type_ids"] = torch.from_numpy(types)[None]
             expected = model(**alone)["logits"][0]
             assert (together[first : first + len(ids)] - expected).abs().max() < 1e-12
-
-
-def reference_batch(rows: list[Example]) -> dict[str, torch.Tensor]:
-    """Return a batch in the reference library's format, with labels of -100 for other tokens."""
-    batch: dict[str, Any] = {n: np.stack([row.arrays[n] for row in rows]) for n in rows[0].arrays}
-    labels = np.full(batch["input_ids"].shape, -100)
-    for number, row in enumerate(rows):
-        labels[number, row.positions["label_positions"][1]] = row.values["labels"]
-    batch |= {"labels": labels, "attention_mask": (batch["document_ids"] > 0).astype(int)}
-    del batch["position_ids"], batch["document_ids"]
-    return {name: torch.from_numpy(array) for name, array in batch.items()}
-
-
-def one_a_row(rows: list[Example]) -> list[Example]:
-    """Return the rows of one text; the reference library supports no packed rows.
-
-    Its local attention is NaN where padding is longer than the window.
-    """
-    ids = [row.arrays["document_ids"] for row in rows]
-    return [row for row, of in zip(rows, ids, strict=True) if of.max() == 1 and (of == 0).sum() < 8]
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.families.parity import random_model
-from tests.objectives.pieces import CLS, PAD, SEP, SIZE, WORDS, binomial
-from tests.objectives.test_masked import made, one_a_row, reference_batch, small
+from tests.objectives.making import made, objective, one_a_row, reference_batch, small
+from tests.objectives.pieces import CLS, PAD, SEP, SIZE, binomial
 from zoo.conformance.hf_reference import reference_model
 from zoo.data.corpus import Split
 from zoo.data.rng import generator
@@ -30,7 +30,6 @@ from zoo.objectives.examples.sentence_pair_data import (
 )
 from zoo.objectives.sentence_pairs import (
     NextSentence,
-    PairOptions,
     SentenceOrder,
     SentencePairs,
 )
@@ -169,11 +168,6 @@ def test_hardly_any_padding_on_paragraphs(maker: Any, length: int) -> None:
 
 
 # Rows
-
-
-def objective(kind: type[SentencePairs], length: int = 32, **options: Any) -> SentencePairs:
-    family = "bert" if kind is NextSentence else "albert"
-    return kind(WORDS, small(family), length, PairOptions(**options))
 
 
 def corpus(count: int = 120) -> Split:

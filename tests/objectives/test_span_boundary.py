@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.families.parity import random_model
+from tests.objectives.making import corpus, made, small
 from tests.objectives.pieces import SIZE, WORDS, packed, rows
-from tests.objectives.test_masked import corpus, made, small
 from zoo.data.rng import generator
 from zoo.families.random_inputs import randomize_weights
 from zoo.objectives.examples.packing import PackedRow

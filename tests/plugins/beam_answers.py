@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import transformers
 
-from tests.tasks.question_answering.test_predict import Answers, add, characters
+from tests.tasks.question_answering.making import Answers, add, characters
 
 
 def beam_answers(

@@ -27,7 +27,7 @@ from tests.finetuning.making import (
     write_table,
 )
 from tests.plugins.laying import find_again
-from tests.plugins.test_examples import EXAMPLES
+from tests.plugins.making import EXAMPLES
 from zoo.adapters import ADAPTERS
 from zoo.errors import PluginError, UsageError
 from zoo.objectives.base import Batch

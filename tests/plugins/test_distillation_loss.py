@@ -13,8 +13,7 @@ import torch
 import yaml
 
 from tests.cli.imports import modules_after
-from tests.distillation.making import assert_resumes_exactly, distill
-from tests.distillation.test_labelled import views
+from tests.distillation.making import assert_resumes_exactly, distill, views
 from tests.finetuning.making import SETTINGS, finetune, labelled
 from tests.finetuning.making import settings as finetune_settings
 from tests.once import written_once

@@ -14,11 +14,11 @@ from tests import warm
 from tests.finetuning.making import write_table
 from tests.plugins.beam_answers import beam_answers
 from tests.plugins.installed import Installed
-from tests.tasks.question_answering.test_predict import Answers, assert_same
+from tests.plugins.making import EXAMPLES
+from tests.tasks.question_answering.making import Answers, assert_same
 from tests.training.runs import DATA
 from zoo.plugins.scaffold import PluginNames, render
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "plugins"
 RUN = {
     "vocab_size": 400,
     "seq_len": 32,

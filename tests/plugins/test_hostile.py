@@ -17,7 +17,7 @@ import transformers
 from tests import warm
 from tests.checkpoints import SMALL, VOCABULARY
 from tests.plugins.laying import find_again
-from tests.plugins.test_plugins import HEALTHY, HOOKIMPL, distribution
+from tests.plugins.making import HEALTHY, HOOKIMPL, distribution
 from zoo.plugins import discovery, loading
 from zoo.plugins.discovery import PluginInfo
 from zoo.plugins.loading import isolated

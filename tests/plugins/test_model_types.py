@@ -11,7 +11,7 @@ import pytest
 import transformers
 
 from tests.plugins.laying import declare_model_types
-from tests.plugins.test_plugins import HEALTHY, distribution, zoo
+from tests.plugins.making import HEALTHY, distribution, zoo
 from zoo.plugins.registry import families_of
 
 ROOT = Path(__file__).parents[2]

@@ -4,40 +4,16 @@ Each test lays out distributions as pip does, and starts the command with them o
 """
 
 import json
-import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from tests import warm
 from tests.plugins.laying import find_again
+from tests.plugins.making import HEALTHY, HOOKIMPL, distribution, zoo
 from zoo.plugins import discovery, hookspecs
 from zoo.plugins.install import plugins_of
 from zoo.plugins.registry import HOOKS
-
-HOOKIMPL = "from zoo.plugins.hookspecs import hookimpl\n"
-HEALTHY = """
-from zoo.plugins.hookspecs import hookimpl
-from zoo_bert import Bert
-
-class Mine(Bert):
-    name = "{name}"
-    model_types = ("{name}",)
-
-@hookimpl
-def zoo_families():
-    return [Mine()]
-"""
-
-
-def distribution(folder: Path, name: str, entry: str, module: str, source: str) -> None:
-    info = folder / f"{name.replace('-', '_')}-1.2.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
-    (info / "entry_points.txt").write_text(f"[zoo.api1]\n{entry} = {module}\n")
-    (folder / f"{module}.py").write_text(source)
-
 
 ROOT = Path(__file__).parents[2]
 PROJECTS = [ROOT / "pyproject.toml", *sorted(ROOT.glob("examples/plugins/*/pyproject.toml"))]
@@ -48,10 +24,6 @@ def test_projects_declare_plugins_in_one_group(path: Path) -> None:
     groups = tomllib.loads(path.read_text("utf-8"))["project"]["entry-points"]
     assert "zoo.api1" in groups
     assert [group for group in groups if group.partition(".api1")[0] != "zoo"] == []
-
-
-def zoo(folder: Path, *arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
-    return warm.zoo(*arguments, cwd=folder, PYTHONPATH=str(folder), **more)
 
 
 def test_third_party_family_is_listed(tmp_path: Path) -> None:

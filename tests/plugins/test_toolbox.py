@@ -15,7 +15,7 @@ from tests import warm
 from tests.checkpoints import SMALL, VOCABULARY
 from tests.inference.making import make_checkpoint
 from tests.plugins.installed import Installed
-from tests.plugins.test_examples import EXAMPLES
+from tests.plugins.making import EXAMPLES
 from tests.training.runs import DATA
 
 SHORT = {"seq_len": 32, "global_batch_tokens": 256, "max_steps": 4, "eval_sequences": 4}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.registry.making import HEADERS, WEIGHTS
 from tests.registry.published import WIDTHS, published, span
-from tests.registry.test_published import HEADERS, WEIGHTS
 from zoo.families.base import Family
 from zoo.hub.registry import read_registry
 from zoo.plugins import get_family

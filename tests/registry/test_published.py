@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.registry.making import HEADERS, WEIGHTS
 from tests.registry.published import WIDTHS, Published, published, span
 from zoo.conversion.inspect import model_type_of
 from zoo.hub import registry
@@ -12,8 +13,6 @@ from zoo.hub.source import CheckpointDir
 from zoo.plugins import get_family
 
 FACTS = published()
-WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-HEADERS = 300_000  # maximum size of names, shapes and offsets in bytes
 # keys of fine-tuning, which do not affect the backbone, and the pooler, which the weights determine
 UNSAID = ("labels", "problem", "pooler")
 

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 
 from tests.checkpoints import SMALL, VOCABULARY, Make, byte_level_roberta, hub_checkpoint
 from tests.inference.conftest import converted
-from tests.tasks.causal_lm.test_predict import MakeSource, source
-from tests.tasks.seq2seq.test_predict import hub
+from tests.tasks.causal_lm.making import MakeSource, source
+from tests.tasks.seq2seq.making import hub
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.checkpoint.digests import check_digests
 from zoo.cli.models.retokenize import command
@@ -254,7 +254,7 @@ def test_causal_models_and_encoder_decoders_train_a_tokenizer_and_generate(
     assert {name for name, array in weights.items() if array.shape[0] == value["vocab_size"]} == (
         set(axes)
     )
-    from tests.tasks.causal_lm.test_predict import opened
+    from tests.tasks.causal_lm.making import opened
 
     model = opened(new.path)
     run = model.generate if kind == "causal" else model.seq2seq

@@ -12,10 +12,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.checkpoints import VOCABULARY, Make, hub_checkpoint
+from tests.checkpoints import Make, hub_checkpoint
 from tests.closeness import assert_same, assert_within
 from tests.inference.conftest import converted
-from tests.tasks.sentence_embedding.test_modules import back
+from tests.sentence_models.making import METADATA, of_pylate, of_stanford
+from tests.tasks.sentence_embedding.making import back
 from zoo.api import load
 from zoo.errors import VerificationError
 
@@ -23,85 +24,6 @@ __all__ = ["hub_checkpoint"]
 pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")
 TEXTS = ["a b c", "j . i", "d e f g h i j a b", "c", "g g h ."]
 QUERIES = ["a b", "j", "c d e f g h i j a b c"]
-DENSE = {
-    "in_features": 32,
-    "out_features": 8,
-    "bias": False,
-    "activation_function": "torch.nn.modules.linear.Identity",
-    "use_residual": False,
-}
-SETTINGS = {
-    "model_type": "ColBERT",
-    "__version__": {"sentence_transformers": "5.3.0"},
-    "prompts": {"query": "", "document": ""},
-    "default_prompt_name": None,
-    "similarity_fn_name": "MaxSim",
-    "query_prefix": "[unused0]",
-    "document_prefix": "[D] ",
-    "query_length": 9,
-    "document_length": 7,
-    "attend_to_expansion_tokens": False,
-    "skiplist_words": [".", ","],
-    "do_query_expansion": True,
-}
-MODULES = [
-    {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
-    {"idx": 1, "name": "1", "path": "1_Dense", "type": "pylate.models.Dense.Dense"},
-]
-METADATA = {
-    "query_token_id": "[unused0]",
-    "doc_token_id": "[unused1]",
-    "query_maxlen": 9,
-    "doc_maxlen": 7,
-    "mask_punctuation": True,
-    "attend_to_mask_tokens": False,
-    "similarity": "cosine",
-    "dim": 8,
-    "lr": 1e-05,
-}
-
-
-def backbone(make: Make) -> Path:
-    """Write an encoder with marks in its vocabulary, of which one is an added token."""
-    tokens = [*VOCABULARY, ".", ",", "[unused0]", "[unused1]"]
-    path = make("BertModel", vocab_size=len(tokens) + 1, tokenizer=False)
-    (path / "vocab.txt").write_text("\n".join(tokens) + "\n")
-    import transformers
-
-    tokenizer = transformers.BertTokenizerFast(str(path / "vocab.txt"))
-    tokenizer.add_tokens(["[D] "])
-    tokenizer.save_pretrained(path)
-    return path
-
-
-def projection() -> torch.Tensor:
-    return torch.randn(8, 32, generator=torch.Generator().manual_seed(4))
-
-
-def of_pylate(make: Make, **changes: Any) -> Path:
-    path = backbone(make)
-    (path / "1_Dense").mkdir()
-    save_file({"linear.weight": projection()}, path / "1_Dense" / "model.safetensors")
-    files: dict[str, Any] = {
-        "modules.json": MODULES,
-        "config_sentence_transformers.json": {**SETTINGS, **changes},
-        "sentence_bert_config.json": {"max_seq_length": 39, "do_lower_case": False},
-        "1_Dense/config.json": DENSE,
-    }
-    for name, content in files.items():
-        (path / name).write_text(json.dumps(content))
-    return path
-
-
-def of_stanford(make: Make, **changes: Any) -> Path:
-    path = backbone(make)
-    tensors = {f"bert.{n}": t for n, t in load_file(path / "model.safetensors").items()}
-    weights = {**tensors, "linear.weight": projection()}
-    save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
-    config = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps({**config, "architectures": ["HF_ColBERT"]}))
-    (path / "artifact.metadata").write_text(json.dumps({**METADATA, **changes}))
-    return path
 
 
 def embeddings(model: Any) -> list[np.ndarray[Any, Any]]:

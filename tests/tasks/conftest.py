@@ -6,4 +6,4 @@ from tests.finetuning.conftest import pretrained as pretrained
 from tests.inference.conftest import encoder as encoder
 from tests.inference.conftest import packaged as packaged
 from tests.inference.conftest import small as small
-from tests.tasks.causal_lm.test_predict import source as source
+from tests.tasks.causal_lm.making import source as source

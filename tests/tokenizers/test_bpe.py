@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.tokenizers.directories import CONFIG, TOKENIZER, Content, flags, write
-from tests.tokenizers.test_reference import assert_equal
+from tests.tokenizers.making import ANGLES, assert_equal, bare, by_words, doubled, files_of
 from tests.tokenizers.texts import prose, torture
 from tests.tokenizers.trained import BRACKETS, END, byte_level, words
 from zoo.errors import SourceError, VerificationError
@@ -20,43 +20,15 @@ from zoo.tokenizers import (
     byte_level_bpe_tokenizer,
     hub_tokenizer_files,
     tokenizer_info,
-    word_bpe_tokenizer,
 )
 
-ENDED = {role: END for role in ("bos", "eos", "unk")}
-ANGLES = {
-    "bos": "<s>",
-    "eos": "</s>",
-    "unk": "<unk>",
-    "sep": "</s>",
-    "pad": "<pad>",
-    "cls": "<s>",
-    "mask": "<mask>",
-}
 SQUARES = {"sep": "[SEP]", "unk": "[UNK]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
 SQUARES |= {"bos": "[CLS]", "eos": "[SEP]"}
 Build = Callable[[SourceFiles], Any]
 
 
-def doubled(files: SourceFiles) -> Any:
-    return byte_level_bpe_tokenizer(files, roles=ANGLES, template=CLS_SEP_SEP, trim_offsets=True)
-
-
-def bare(files: SourceFiles) -> Any:
-    return byte_level_bpe_tokenizer(files, roles=ENDED)
-
-
 def bracketed(files: SourceFiles) -> Any:
     return byte_level_bpe_tokenizer(files, roles=SQUARES, template=CLS_SEP, mask_takes_space=True)
-
-
-def by_words(files: SourceFiles) -> Any:
-    return word_bpe_tokenizer(files, roles={"unk": "<unk>"})
-
-
-def files_of(vocabulary: tuple[str, str], **config: Any) -> dict[str, Content]:
-    names = dict(zip(("vocab.json", "merges.txt"), vocabulary, strict=True))
-    return {**names, **({CONFIG: config} if config else {})}
 
 
 def count(vocabulary: tuple[str, str]) -> int:

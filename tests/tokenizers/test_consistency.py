@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from tests.tokenizers.directories import TOKENIZER, stored, uncased, write
-from tests.tokenizers.test_bpe import ANGLES, bare, by_words, doubled, files_of
-from tests.tokenizers.test_sentencepiece import CASES, build
+from tests.tokenizers.making import ANGLES, CASES, bare, build, by_words, doubled, files_of
 from tests.tokenizers.trained import END, byte_level, words
 from zoo.errors import VerificationError
 from zoo.tokenizers import SourceFiles, sentencepiece_tokenizer, wordpiece_tokenizer

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.tokenizers.directories import everything, stored, write
-from tests.tokenizers.test_reference import MODEL, assert_equal, ours
+from tests.tokenizers.making import MODEL, assert_equal, ours
 from tests.tokenizers.texts import prose, torture
 from zoo.tokenizers import (
     SourceFiles,

@@ -1,7 +1,7 @@
 """Token ids, offsets, type ids, decoded text and truncation equal transformers'."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.tokenizers.directories import everything, from_stored, write
+from tests.tokenizers.making import MODEL, assert_equal, ours, texts
 from tests.tokenizers.texts import prose, torture
-from zoo.tokenizers import SourceFiles, TextTokenizer, tokenizer_info, wordpiece_tokenizer
-from zoo.tokenizers.tokenizer import Text
-
-MODEL = {"model_type": "bert", "vocab_size": 30522}
+from zoo.tokenizers import TextTokenizer
 
 
 @pytest.fixture(scope="module", params=sorted(everything()))
@@ -30,34 +28,6 @@ def pair(directory: Path) -> tuple[TextTokenizer, Any]:
     from transformers import AutoTokenizer
 
     return ours(directory), AutoTokenizer.from_pretrained(directory)
-
-
-def ours(directory: Path) -> TextTokenizer:
-    files = SourceFiles(directory)
-    tokenizer = wordpiece_tokenizer(files)
-    return TextTokenizer(tokenizer, tokenizer_info(files, tokenizer))
-
-
-def reference(tokenizer: Any, texts: Sequence[Text], **options: Any) -> list[dict[str, Any]]:
-    extra = ("offsets_mapping", "special_tokens_mask", "token_type_ids")
-    options |= {f"return_{name}": True for name in extra}
-    columns = tokenizer(list(texts), **options)
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-
-def assert_equal(
-    tokenizers: tuple[TextTokenizer, Any], texts: Sequence[Text], max_tokens: int | None = None
-) -> None:
-    tokenizer, other = tokenizers
-    options = {} if max_tokens is None else {"max_length": max_tokens, "truncation": True}
-    encodings = tokenizer.encode(texts, max_tokens=max_tokens)
-    for text, mine, wanted in zip(
-        texts, encodings, reference(other, texts, **options), strict=True
-    ):
-        assert mine.ids == wanted["input_ids"], repr(text)
-        assert mine.type_ids == wanted["token_type_ids"], repr(text)
-        assert mine.special == list(map(bool, wanted["special_tokens_mask"])), repr(text)
-        assert mine.offsets == list(map(tuple, wanted["offset_mapping"])), repr(text)
 
 
 def test_difficult_texts(both: tuple[TextTokenizer, Any]) -> None:
@@ -123,11 +93,6 @@ def test_long_real_text(published: tuple[TextTokenizer, Any]) -> None:
     assert_equal(published, prose())
 
 
-anything = st.text(st.characters(exclude_categories=["Cs"]))
-pieces = st.sampled_from(
-    ["[MASK]", "é", "e\u0301", " ", "\u200d", "中", "😀", "\x00", "a" * 99, "##"]
-)
-texts = st.lists(anything | pieces, max_size=6).map("".join)
 unhurried = settings(
     deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

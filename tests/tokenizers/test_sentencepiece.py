@@ -3,7 +3,7 @@
 import random
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,121 +11,21 @@ from typing import Any
 import pytest
 
 from tests.tokenizers.directories import Content, write
-from tests.tokenizers.test_reference import assert_equal
+from tests.tokenizers.making import CASES, FRENCH, Case, assert_equal, build
 from tests.tokenizers.texts import prose, torture
-from tests.tokenizers.trained import SYMBOLS, bracketed, lowercase, padded, plain
+from tests.tokenizers.trained import SYMBOLS
 from zoo.tokenizers import (
-    CLS_SEP,
-    CLS_SEP_SEP,
-    EOS_ONLY,
     SourceFiles,
     TextTokenizer,
     hub_tokenizer_files,
-    sentencepiece_tokenizer,
     tokenizer_info,
 )
 
-ANGLES = {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>"}
-ANGLES |= {"mask": "<mask>"}
-SQUARES = {"sep": "[SEP]", "unk": "[UNK]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
 SPACE = "\u2581"
 # The text with U+0344, a deprecated mark, which is joined to the letter before it.
 REORDERED = next(line for line in torture() if line.startswith("\u0300a\u0301a"))
 MARKED = ("grapheme joiner", "variation ", "keycap", "<s>", "[MASK]", "[CLS]", "[PAD]")
 UNLIKE = [line for line in torture() if any(mark in line for mark in MARKED)]
-
-
-@dataclass(frozen=True)
-class Case:
-    """Builder of tokenizers from model files, and the class of transformers.
-
-    ``agreed`` is the number of difficult texts that transformers splits as sentencepiece does, and
-    ``spell`` the normalization of the original code before sentencepiece.
-    """
-
-    model_type: str
-    file: str
-    content: Callable[[], bytes]
-    options: Mapping[str, Any]
-    agreed: int
-    spell: Callable[[str], str] = str
-
-
-def spelled(text: str) -> str:
-    text = " ".join(text.split()).replace("``", '"').replace("''", '"')
-    text = unicodedata.normalize("NFKD", text)
-    return "".join(c for c in text if not unicodedata.combining(c)).lower()
-
-
-FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
-FRENCH = ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED")
-CASES = {
-    "moved by one": Case(
-        "xlm-roberta",
-        "sentencepiece.bpe.model",
-        plain,
-        {
-            "roles": ANGLES,
-            "template": CLS_SEP_SEP,
-            "first": FAIRSEQ,
-            "skip": 3,
-            "last": ("<mask>",),
-        },
-        96,
-    ),
-    "moved by four": Case(
-        "camembert",
-        "sentencepiece.bpe.model",
-        plain,
-        {
-            "roles": ANGLES,
-            "template": CLS_SEP_SEP,
-            "first": FRENCH,
-            "skip": 1,
-            "last": ("<mask>",),
-            "mask_takes_space": True,
-        },
-        96,
-    ),
-    "sentinels": Case(
-        "t5",
-        "spiece.model",
-        padded,
-        {
-            "roles": {"eos": "</s>", "unk": "<unk>", "pad": "<pad>"},
-            "template": EOS_ONLY,
-            "sentinels": 100,
-        },
-        96,
-    ),
-    "spelled": Case(
-        "albert",
-        "spiece.model",
-        lowercase,
-        {
-            "roles": {**SQUARES, "unk": "<unk>", "pad": "<pad>", "bos": "[CLS]", "eos": "[SEP]"},
-            "template": CLS_SEP,
-            "lowercase": True,
-            "strip_accents": True,
-            "plain_quotes": True,
-            "split_digit_comma": True,
-        },
-        92,
-        spelled,
-    ),
-    "bracketed": Case(
-        "deberta-v2",
-        "spm.model",
-        bracketed,
-        {
-            "roles": {**SQUARES, "bos": "[CLS]", "eos": "[SEP]"},
-            "template": CLS_SEP,
-            "lowercase": False,
-            "last": ("[MASK]",),
-        },
-        78,
-    ),
-}
 
 
 @dataclass
@@ -170,10 +70,6 @@ class Peers:
             len(ids) == len(wanted)
             and abs(self.score(ids) - self.score(wanted)) < 1e-4 * abs(self.score(ids))
         )
-
-
-def build(case: Case, directory: Path) -> Any:
-    return sentencepiece_tokenizer(SourceFiles(directory), **case.options)
 
 
 @pytest.fixture(scope="module", params=CASES)

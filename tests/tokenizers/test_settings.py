@@ -17,7 +17,7 @@ from tests.tokenizers.directories import (
     stored,
     write,
 )
-from tests.tokenizers.test_reference import assert_equal
+from tests.tokenizers.making import assert_equal
 from tests.tokenizers.texts import prose
 from tests.tokenizers.trained import END, byte_level, lowercase, padded, plain
 from zoo.errors import VerificationError

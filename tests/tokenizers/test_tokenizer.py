@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.tokenizers.directories import from_stored, write
-from tests.tokenizers.test_reference import ours
+from tests.tokenizers.making import ours
 from zoo.checkpoint import Checkpoint, Manifest, ModelFile, load_text_tokenizer
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.plugins import get_family

@@ -1,35 +1,19 @@
 """Runs of two processes equal runs of one, and a run resumes with another world size."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests import warm
 from tests.training.cases import cases
 from tests.training.distributed_program import losses
+from tests.training.making import HERE, TORCHRUN, torchrun
 from tests.training.runs import finish, options, records
-from zoo.training.distributed.context import DistContext
 from zoo.training.state.checkpoints import list_checkpoints
 
 pytestmark = pytest.mark.usefixtures("shared_home")
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
 TORCHRUN += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]  # on any free port
-HERE = DistContext(0, 1, torch.device("cpu"))
-
-
-def torchrun(*arguments: str) -> None:
-    done = subprocess.run(
-        [*TORCHRUN, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
 
 
 FEW = ["electra:replaced-token-detection", "t5:span-corruption"]  # two models; two stacks

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.training.cases import dry
+from tests.training.making import torchrun
 from tests.training.runs import cut, finish, options, records, run_training, small
-from tests.training.test_distributed import torchrun
 from zoo.training.state.checkpoints import list_checkpoints
 
 pytestmark = pytest.mark.usefixtures("shared_home")

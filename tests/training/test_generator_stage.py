@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.training.making import HERE
 from tests.training.runs import (
     NO_DROPOUT,
     assert_resumes_from,
@@ -16,7 +17,6 @@ from tests.training.runs import (
     run_training,
     small,
 )
-from tests.training.test_distributed import HERE
 from zoo.errors import UsageError
 from zoo.training.loss_module import LossModule
 from zoo.training.setup import pretrain_setup, train_dataloader

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import zoo as zoo_api
-from tests.adapters.test_peft import FAMILIES, base_of, randomize, zoo
+from tests.adapters.making import FAMILIES, base_of, randomize, zoo
 from tests.checkpoints import VOCABULARY, Make
 from tests.inference.conftest import converted
 from zoo.adapted_models.registry import parse_adapter

@@ -1,35 +1,17 @@
 """Parquet files as the library datasets writes them: names of classes, lists, and their types."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.data.readers.making import class_label, parquet, pyarrow, write_parquet
 from zoo.data.readers.labelled import Columns, label_name, label_number, read_samples, sort_labels
 from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.tables import read_rows
 from zoo.errors import UsageError, VerificationError
 from zoo.inference.processing.inputs import read_records
 from zoo.tasks.token_classification.data import read_words
-
-pyarrow = pytest.importorskip("pyarrow")
-parquet = pytest.importorskip("pyarrow.parquet")
-
-
-def class_label(*names: str) -> dict[str, Any]:
-    return {"names": list(names), "_type": "ClassLabel"}
-
-
-def write_parquet(path: Path, columns: dict[str, Any], features: Any = None) -> Path:
-    """Write a file with the metadata that ``datasets.Dataset.to_parquet`` writes."""
-    table = pyarrow.table(columns)
-    if features is not None:
-        metadata = json.dumps({"info": {"features": features}})
-        table = table.replace_schema_metadata({"huggingface": metadata})
-    parquet.write_table(table, path)
-    return path
-
 
 TEXT = {"dtype": "string", "_type": "Value"}
 

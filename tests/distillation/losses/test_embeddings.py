@@ -12,11 +12,10 @@ import yaml
 from safetensors.torch import load_file
 
 import zoo
-from tests.distillation.making import assert_resumes_exactly, distill
-from tests.distillation.test_labelled import views
-from tests.finetuning.making import SETTINGS, finetune, texts, write_table
-from tests.finetuning.making import settings as finetune_settings
-from tests.once import written_once
+from tests.distillation.losses.making import teacher as teacher
+from tests.distillation.losses.making import tree as tree
+from tests.distillation.making import assert_resumes_exactly, distill, views
+from tests.finetuning.making import texts, write_table
 from tests.training.runs import records
 from zoo.checkpoint import load_checkpoint
 from zoo.distillation.scoring.score import score_run
@@ -28,40 +27,6 @@ from zoo.tasks.sentences.data import read_sentences
 from zoo.training.config.distill import DistillTaskConfig
 from zoo.training.config.overrides import deep_merge
 from zoo.training.config.schema import validate_config
-
-POOLING = {"pooling": "cls", "normalize": True}
-
-
-@pytest.fixture(scope="module")
-def teacher() -> Path:
-    def write(folder: Path) -> None:
-        rows = [{"text": a, "pair": b} for a, b in zip(texts(40), texts(40, 1), strict=True)]
-        tree = finetune_settings(
-            "bert",
-            write_table(folder / "pairs.jsonl", rows),
-            task="sentence-embedding",
-            task_args=POOLING,
-            data={"pair": "pair"},
-            config={"num_layers": 4},
-            max_steps=4,
-            max_seq_len=24,
-        )
-        finetune(folder / "run", tree)
-
-    return written_once("embedding-teacher", write) / "run/model"
-
-
-@pytest.fixture
-def tree(teacher: Path, tmp_path: Path) -> dict[str, Any]:
-    file = tmp_path / "sentences.txt"
-    file.write_text("\n".join(texts(60, 2)) + "\n\n")
-    values = {
-        "distillation": {"teachers": [str(teacher)], "recipe": "embeddings"},
-        "student": {"name": "bert"},
-        "data": {"paths": [str(file)]},
-        "save_total_limit": 9,
-    }
-    return deep_merge(SETTINGS, values, {"optimizer": {"learning_rate": 3e-3}})
 
 
 def test_lines_and_columns(tmp_path: Path) -> None:

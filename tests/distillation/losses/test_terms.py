@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
+from tests.distillation.losses.making import DOUBLE, kl_by_hand
 from zoo.distillation.divergences import kl_divergence
 from zoo.distillation.logits import top_logits
 from zoo.distillation.losses.attention_kl import AttentionKL
@@ -22,22 +23,10 @@ from zoo.distillation.losses.relations import relation_scores
 from zoo.nn.heads import VocabularyProjection
 from zoo.nn.kernels import row_chunks
 
-DOUBLE = torch.float64
-
 
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
-
-
-def kl_by_hand(student: Tensor, teacher: Tensor, temperature: float) -> float:
-    total = 0.0
-    for mine, other in zip(student.tolist(), teacher.tolist(), strict=True):
-        p = [math.exp(z / temperature) for z in other]
-        q = [math.exp(z / temperature) for z in mine]
-        for a, b in zip(p, q, strict=True):
-            total += a / sum(p) * math.log((a / sum(p)) / (b / sum(q)))
-    return total
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.0, 10.0])

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from tests.distillation.making import distill, pretrained, settings
+from tests.training.making import torchrun
 from tests.training.runs import records
-from tests.training.test_distributed import torchrun
 from zoo.training.logging.scores import read_scores
 
 pytestmark = pytest.mark.long  # processes that import torch

@@ -16,7 +16,7 @@ from tests.distillation.making import distill, make_setup, pretrained, settings
 from tests.finetuning.making import SETTINGS, finetune, labelled
 from tests.finetuning.making import settings as task_settings
 from tests.inference.making import write_manifest
-from tests.training.logging.test_report import Page
+from tests.training.logging.making import Page
 from zoo.checkpoint import WEIGHTS, load_checkpoint
 from zoo.checkpoint.digests import check_digests
 from zoo.distillation.scoring.score import require_retention, score_run

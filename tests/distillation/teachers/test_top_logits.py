@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.distillation.losses.test_terms import DOUBLE, kl_by_hand
+from tests.distillation.losses.making import DOUBLE, kl_by_hand
 from zoo.distillation.divergences import kl_divergence
 from zoo.distillation.logits import top_logits
 from zoo.nn.heads import VocabularyProjection

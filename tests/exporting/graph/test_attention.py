@@ -8,7 +8,7 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
-from tests.exporting.graph.test_fuse import CACHED, LAYERS, traced
+from tests.exporting.graph.making import CACHED, LAYERS, traced
 from zoo.exporting.graph.attention import transpose_keys
 from zoo.exporting.graph.fuse import fuse
 from zoo.families.onnx import PAST, PRESENT

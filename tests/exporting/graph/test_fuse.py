@@ -6,26 +6,17 @@ from pathlib import Path
 import onnx_ir as ir
 import onnxruntime
 import pytest
-import torch
 
-from tests.exporting.graph.test_key_value_cache import made
+from tests.exporting.graph.making import LAYERS, parts, traced
 from tests.exporting.making import export_onnx
 from tests.inference.making import make_checkpoint
-from tests.once import written_once
-from zoo.checkpoint import Checkpoint, load_checkpoint
+from zoo.checkpoint import load_checkpoint
 from zoo.exporting.graph.fuse import fuse, fused_operators, order_gelu
 from zoo.exporting.graph.onnx_file import DEFAULT_OPSET
-from zoo.exporting.graph.parts import GraphToTrace, with_cache
 from zoo.exporting.graph.trace import trace
-from zoo.families.random_inputs import random_inputs
 from zoo.inference.exported import check_files
-from zoo.inference.load_model import load_model
-from zoo.nn.generation import GenerationMixin
-from zoo.plugins import get_family
 
-LAYERS = 2
 GELU = {"Gelu": LAYERS, "MultiHeadAttention": LAYERS}
-CACHED = ("second", "plain")  # a GPT and a T5, see ``made``
 ENCODERS = ("electra", "distilbert", "deberta", "roberta", "albert", "modernbert")
 PAIRS = ["tokens", "tokens"]
 LONG = pytest.mark.long  # repeats the rules of the first case on other blocks
@@ -39,31 +30,6 @@ def test_an_encoder_is_fused_and_compared(tmp_path: Path) -> None:
     assert report.max_rel <= 1e-5 and len(report.checks) >= 3
     assert check_files(load_checkpoint(tmp_path / "export")) == 1
     assert f"{LAYERS} MultiHeadAttention" in "\n".join(report.lines())
-
-
-def parts(checkpoint: Checkpoint) -> list[GraphToTrace]:
-    model = load_model(checkpoint, torch.float32)
-    spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
-    example = random_inputs(spec, checkpoint.config, (8, 5))
-    if isinstance(model, GenerationMixin):
-        return with_cache(model, spec, example)
-    return [GraphToTrace("graph", model, example, spec)]
-
-
-def traced(name: str) -> list[ir.Model]:
-    """Return the graphs of a family as they are before fusion; of a decoder, it is the last."""
-
-    def write(folder: Path) -> None:
-        if name in CACHED:
-            checkpoint = made(name, folder / "model", layers=LAYERS)
-        else:
-            family = get_family(name)
-            checkpoint = make_checkpoint(folder / "model", family=family, num_layers=LAYERS)
-        for number, part in enumerate(parts(checkpoint)):
-            program = trace(part.module, part.example, part.spec, DEFAULT_OPSET)
-            ir.save(program.model, folder / f"{number}.onnx")
-
-    return [ir.load(path) for path in sorted(written_once(f"traced-{name}", write).glob("*.onnx"))]
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,15 @@ import onnxruntime
 import pytest
 import torch
 from click.testing import CliRunner
-from msgspec.structs import replace
 from torch import Tensor, nn
 
 from tests.exporting.conftest import Exported, dtypes, exported_once
+from tests.exporting.graph.making import batch, made
 from tests.exporting.making import export_onnx
 from tests.inference.generation import conftest as gpt
-from tests.inference.generation import test_encoder_decoder as t5
+from tests.inference.generation.making import CONFIGS as T5_CONFIGS
 from tests.inference.making import make_checkpoint, store
-from zoo.checkpoint import Checkpoint, load_checkpoint
+from zoo.checkpoint import load_checkpoint
 from zoo.cli.models.info import command as info
 from zoo.conformance.verify import verify
 from zoo.errors import UsageError, VerificationError
@@ -31,7 +31,7 @@ from zoo.families.random_inputs import random_inputs
 from zoo.inference import load_session
 from zoo.inference.bench import measure
 from zoo.inference.generation.config import GenerationConfig
-from zoo.inference.generation.decoder import SessionDecoder, pad
+from zoo.inference.generation.decoder import SessionDecoder
 from zoo.inference.generation.generate import generate, stream
 from zoo.inference.ort import decoder, runtime
 from zoo.nn.decoder import CausalLM, causal_mask
@@ -40,7 +40,6 @@ from zoo.nn.generation import DecodeState, GenerationMixin
 from zoo.nn.heads import LMHeadMixin
 from zoo.nn.kv_cache import KeyValueCache
 from zoo_gpt import Gpt
-from zoo_t5 import T5
 
 MODELS = (
     "plain",
@@ -53,30 +52,13 @@ SETTINGS = [
 ]
 
 
-def made(name: str, path: Path, layers: int = 2) -> Checkpoint:
-    """Write a small model whose greedy outputs vary with the prompt."""
-    if name in t5.CONFIGS:
-        config = replace(t5.CONFIGS[name], num_layers=1, num_decoder_layers=layers)
-        model = T5().model(config, "seq2seq-lm")
-        gpt.sharp(model, 2)
-        with torch.no_grad():
-            model.get_parameter("decoder.final_norm.weight").mul_(12 if name == "plain" else 1)
-        return store(path, model, T5(), config, "seq2seq-lm")
-    shape = replace(
-        gpt.SMALL, norm="pre" if name == "second" else "post", num_layers=layers, max_positions=96
-    )
-    model = Gpt().model(shape, "causal-lm")
-    gpt.sharp(model, 4)
-    return store(path, model, Gpt(), shape, "causal-lm")
-
-
 @pytest.fixture(scope="module")
 def written() -> Callable[[str], Exported]:
     """Return a cached function from a name to a checkpoint, its export and the report."""
 
     @cache
     def export(name: str) -> Exported:
-        over = 1000 if name in t5.CONFIGS else EXTERNAL_OVER  # external data files
+        over = 1000 if name in T5_CONFIGS else EXTERNAL_OVER  # external data files
         return exported_once(f"export-{name}", partial(made, name), external_over=over)
 
     return export
@@ -84,11 +66,6 @@ def written() -> Callable[[str], Exported]:
 
 def decoders(pair: Exported) -> tuple[SessionDecoder, SessionDecoder]:
     return load_session(pair[0], "cpu").decoder(), load_session(pair[1]).decoder()
-
-
-def batch(checkpoint: Checkpoint, count: int = 5) -> dict[str, Tensor]:
-    side = "left" if checkpoint.family.name == "gpt" else "right"
-    return pad(gpt.prompts(count), side=side, pad_id=0, device="cpu")
 
 
 @pytest.mark.long  # other tests compare shorter texts

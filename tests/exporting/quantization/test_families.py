@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tests.exporting.conftest import Exported, exported_once
-from tests.exporting.graph.test_key_value_cache import batch, made
+from tests.exporting.graph.making import batch, made
 from tests.exporting.making import export_onnx
 from tests.inference.making import make_checkpoint, store
 from zoo.checkpoint import Checkpoint, load_checkpoint

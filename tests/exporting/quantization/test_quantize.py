@@ -13,7 +13,7 @@ import torch
 from click.testing import CliRunner
 
 from tests.exporting.conftest import Exported, with_tokenizer
-from tests.exporting.graph.test_key_value_cache import made
+from tests.exporting.graph.making import made
 from tests.exporting.making import ListedLayers, export_onnx
 from tests.inference.making import LABELS, make_checkpoint
 from zoo.checkpoint import Checkpoint, load_checkpoint, load_text_tokenizer

@@ -9,7 +9,7 @@ import pytest
 
 from tests.checkpoints import Make, hub_checkpoint
 from tests.exporting.conftest import with_tokenizer
-from tests.exporting.test_sentence_models import model, outputs
+from tests.exporting.making import model, outputs
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.errors import UsageError

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
 from tests.checkpoints import Make
+from tests.exporting.targets.making import teacher
 from tests.inference.conftest import converted
 from zoo.api import load
 from zoo.checkpoint import load_checkpoint
@@ -15,15 +16,6 @@ from zoo.cli import cli
 from zoo.exporting.targets.static.vectors import frequency_weights, principal_components
 
 TEXTS = ["a b c", "h g", "d e f g h a b", "cab j", "i j", "a z b"]
-WORDS = [*"abcdefghij", "##a", "##b", *(f"{a}{b}" for a in "abcde" for b in "fghij")]
-
-
-def teacher(make: Make) -> Path:
-    """Write an encoder whose vocabulary has unused tokens."""
-    tokens = ["[PAD]", "[unused0]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
-    path = make("BertModel", vocab_size=len(tokens))
-    (path / "vocab.txt").write_text("\n".join(tokens) + "\n")
-    return path
 
 
 def run(*arguments: Any) -> Any:

@@ -10,11 +10,10 @@ import transformers
 from click.testing import CliRunner
 
 import zoo
-from tests.distillation.making import distill
-from tests.distillation.test_seq2seq import make_tree
+from tests.distillation.making import distill, make_seq2seq_tree
 from tests.exporting.making import export_onnx
 from tests.inference.conftest import converted
-from tests.tasks.seq2seq.test_train import hub, sentences
+from tests.tasks.seq2seq.making import sentences, t5_hub
 from tests.training.runs import run_training
 from zoo.checkpoint import load_checkpoint
 from zoo.checkpoint.generation_config import GENERATION_KEYS, generation_config
@@ -24,7 +23,7 @@ from zoo.conversion.convert import convert
 from zoo.errors import UsageError, VerificationError
 from zoo.hub.source import CheckpointDir
 
-__all__ = ["hub"]
+__all__ = ["t5_hub"]
 STORED: dict[str, Any] = {
     "decoder_start_token_id": 0,
     "pad_token_id": 0,
@@ -40,16 +39,16 @@ STORED: dict[str, Any] = {
 }
 
 
-def with_settings(hub: Path, path: Path, **changes: Any) -> Path:
+def with_settings(t5_hub: Path, path: Path, **changes: Any) -> Path:
     """Copy a published model, with other settings of generation."""
-    shutil.copytree(hub, path)
+    shutil.copytree(t5_hub, path)
     settings = {k: v for k, v in {**STORED, **changes}.items() if v is not None}
     (path / "generation_config.json").write_text(json.dumps(settings))
     return path
 
 
-def test_settings_go_along_and_are_the_defaults(hub: Path, tmp_path: Path) -> None:
-    source = with_settings(hub, tmp_path / "hub")
+def test_settings_go_along_and_are_the_defaults(t5_hub: Path, tmp_path: Path) -> None:
+    source = with_settings(t5_hub, tmp_path / "hub")
     checkpoint = converted(source, tmp_path / "ours")
     assert checkpoint.model.generation == STORED
     model, texts = zoo.load(checkpoint.path, backend="cpu"), sentences(6)
@@ -89,8 +88,8 @@ def test_settings_go_along_and_are_the_defaults(hub: Path, tmp_path: Path) -> No
     assert json.loads(explicit.output.splitlines()[-1])["generated"] == ours["generated"]
 
 
-def test_settings_of_an_older_config_count_without_the_file(hub: Path, tmp_path: Path) -> None:
-    source = with_settings(hub, tmp_path / "hub")
+def test_settings_of_an_older_config_count_without_the_file(t5_hub: Path, tmp_path: Path) -> None:
+    source = with_settings(t5_hub, tmp_path / "hub")
     (source / "generation_config.json").unlink()
     config = json.loads((source / "config.json").read_bytes())
     (source / "config.json").write_text(json.dumps({**config, "num_beams": 3, "max_length": 7}))
@@ -119,17 +118,17 @@ def test_settings_of_an_older_config_count_without_the_file(hub: Path, tmp_path:
     ids=lambda changes: next(iter(changes)),
 )
 def test_what_cannot_be_honoured_is_one_line(
-    changes: dict[str, Any], hub: Path, tmp_path: Path
+    changes: dict[str, Any], t5_hub: Path, tmp_path: Path
 ) -> None:
-    source = with_settings(hub, tmp_path / "hub", **changes)
+    source = with_settings(t5_hub, tmp_path / "hub", **changes)
     with pytest.raises(VerificationError, match=next(iter(changes))) as caught:
         converted(source, tmp_path / "ours")
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
     assert not (tmp_path / "ours").exists()
 
 
-def test_nan_is_one_line(hub: Path, tmp_path: Path) -> None:
-    source = with_settings(hub, tmp_path / "hub")
+def test_nan_is_one_line(t5_hub: Path, tmp_path: Path) -> None:
+    source = with_settings(t5_hub, tmp_path / "hub")
     (source / "generation_config.json").write_text('{"repetition_penalty": NaN}')
     with pytest.raises(VerificationError, match=r"generation_config\.json"):
         converted(source, tmp_path / "ours")
@@ -172,12 +171,12 @@ def test_the_table_has_every_key_of_the_library() -> None:
     assert sorted(missing) == []
 
 
-def test_fine_tuning_keeps_the_settings(hub: Path, tmp_path: Path) -> None:
+def test_fine_tuning_keeps_the_settings(t5_hub: Path, tmp_path: Path) -> None:
     from tests.finetuning.making import finetune
     from tests.finetuning.making import settings as finetune_settings
-    from tests.tasks.seq2seq.test_train import pairs
+    from tests.tasks.seq2seq.making import pairs
 
-    model = converted(with_settings(hub, tmp_path / "hub"), tmp_path / "ours").path
+    model = converted(with_settings(t5_hub, tmp_path / "hub"), tmp_path / "ours").path
     tree = finetune_settings(
         "t5",
         pairs(tmp_path / "t.jsonl", 20),
@@ -195,10 +194,10 @@ def test_fine_tuning_keeps_the_settings(hub: Path, tmp_path: Path) -> None:
 
 
 def test_a_file_of_settings_and_its_errors(
-    hub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    t5_hub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Options on the command line win over the file, and both over the checkpoint's settings."""
-    model = converted(with_settings(hub, tmp_path / "hub"), tmp_path / "ours").path
+    model = converted(with_settings(t5_hub, tmp_path / "hub"), tmp_path / "ours").path
     file = tmp_path / "settings.json"
 
     def run(*options: str) -> tuple[Any, str, str]:
@@ -228,15 +227,15 @@ def test_a_file_of_settings_and_its_errors(
         assert "bug in zoo" not in errors
 
 
-def test_pretraining_keeps_the_settings_of_its_start(hub: Path, tmp_path: Path) -> None:
-    model = converted(with_settings(hub, tmp_path / "hub"), tmp_path / "ours").path
+def test_pretraining_keeps_the_settings_of_its_start(t5_hub: Path, tmp_path: Path) -> None:
+    model = converted(with_settings(t5_hub, tmp_path / "hub"), tmp_path / "ours").path
     run = run_training(tmp_path / "run", "t5", init_from={"model": str(model)}, vocab_size=None)
     assert load_checkpoint(run / "model").model.generation == STORED
 
 
-def test_a_student_takes_the_settings_of_its_teacher(hub: Path, tmp_path: Path) -> None:
-    model = converted(with_settings(hub, tmp_path / "hub"), tmp_path / "ours").path
-    tree = make_tree(tmp_path, {"recipe": "seq2seq"})
+def test_a_student_takes_the_settings_of_its_teacher(t5_hub: Path, tmp_path: Path) -> None:
+    model = converted(with_settings(t5_hub, tmp_path / "hub"), tmp_path / "ours").path
+    tree = make_seq2seq_tree(tmp_path, {"recipe": "seq2seq"})
     tree["distillation"]["teachers"] = [str(model)]
     run = distill(tmp_path / "run", tree)
     assert load_checkpoint(run / "model").model.generation == STORED

@@ -16,7 +16,8 @@ from transformers.generation import logits_process
 
 from tests.exporting.conftest import Exported, exported_once
 from tests.inference.generation import conftest as gpt
-from tests.inference.generation import test_encoder_decoder as t5
+from tests.inference.generation.making import SMALL as SMALL_T5
+from tests.inference.generation.making import made as make_t5
 from tests.inference.making import store
 from zoo.checkpoint import Checkpoint
 from zoo.conformance.hf_reference import reference_model
@@ -91,8 +92,8 @@ FAMILIES = {"gpt": (Gpt(), "causal-lm"), "t5": (T5(), "seq2seq-lm")}
 def _write(family: str, path: Path) -> Checkpoint:
     """Write a small model whose outputs vary with the prompt."""
     if family == "t5":
-        model, _ = t5.made("plain")
-        return store(path, model, T5(), t5.SMALL, "seq2seq-lm")
+        model, _ = make_t5("plain")
+        return store(path, model, T5(), SMALL_T5, "seq2seq-lm")
     config = replace(gpt.SMALL, norm="pre", num_layers=2)
     model = Gpt().model(config, "causal-lm")
     gpt.sharp(model, 4)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.data.making import built, paragraphs
 from tests.objectives.examples import former_sentence_pairs as former
-from tests.objectives.test_sentence_pairs import objective
+from tests.objectives.making import objective
 from zoo.data.corpus import Split
 from zoo.data.rng import generator
 from zoo.io.paths import home

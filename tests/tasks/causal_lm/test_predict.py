@@ -1,7 +1,6 @@
 """The task ``generate``: continuations of texts, in Python and on the command line."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,77 +8,13 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from zoo.api import Model
-from zoo.checkpoint import load_checkpoint
+from tests.tasks.causal_lm.making import SENTENCES, MakeSource, opened
+from tests.tasks.causal_lm.making import path as path
+from tests.tasks.causal_lm.making import source as source
 from zoo.cli.inference.run import command
-from zoo.conversion import convert
 from zoo.errors import UsageError
-from zoo.exporting.session import open_session
-from zoo.hub.source import CheckpointDir
 from zoo.inference.task import TaskWarning
 from zoo.io.terminal import escape_controls
-
-SENTENCES = [
-    "the cat sat on the mat.",
-    "a dog ran to the caf\u00e9.",
-    "\u65e5\u672c \U0001f600",
-    "",
-]
-LONGEST = 64
-MakeSource = Callable[..., Path]
-
-
-def train_tokenizer(path: Path) -> int:
-    """Write the files of a byte-level tokenizer; return its vocabulary size."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    end = "<|endoftext|>"
-    trainer = trainers.BpeTrainer(vocab_size=290, special_tokens=[end], initial_alphabet=alphabet)
-    tokenizer.train_from_iterator(SENTENCES[:3], trainer)
-    tokenizer.save(str(path / "tokenizer.json"))
-    named = {"bos_token": end, "eos_token": end, "unk_token": end, "model_max_length": LONGEST}
-    (path / "tokenizer_config.json").write_text(json.dumps(named))
-    return tokenizer.get_vocab_size()
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> MakeSource:
-    def make(architecture: str = "GPT2LMHeadModel") -> Path:
-        import transformers
-
-        path = tmp_path / "hub"
-        path.mkdir()
-        size = train_tokenizer(path)
-        kind = getattr(transformers, architecture)
-        model = kind(
-            kind.config_class(
-                vocab_size=size, n_embd=32, n_layer=2, n_head=4, n_positions=LONGEST, eos_token_id=0
-            )
-        )
-        generator = torch.Generator().manual_seed(3)
-        for name, parameter in model.named_parameters():
-            torch.nn.init.normal_(parameter, std=0.25, generator=generator)
-            if "ln_" in name and name.endswith("weight"):
-                parameter.data += 1
-        model.save_pretrained(path)
-        convert(CheckpointDir(path, "test"), tmp_path / "ours")
-        return tmp_path / "ours"
-
-    return make
-
-
-@pytest.fixture
-def path(source: MakeSource) -> Path:
-    return source()
-
-
-def opened(path: Path, backend: str = "cpu") -> Model:
-    checkpoint = load_checkpoint(path)
-    return Model(checkpoint, open_session(checkpoint, backend))
 
 
 def test_the_texts_are_the_references(path: Path) -> None:

@@ -21,8 +21,7 @@ from tests.finetuning.making import (
     training_losses,
     write_table,
 )
-from tests.tasks.causal_lm.test_predict import LONGEST, MakeSource, source
-from tests.tokenizers.texts import prose
+from tests.tasks.causal_lm.making import LINES, LONGEST, MakeSource, prompts, source
 from tests.training.runs import records
 from zoo.errors import UsageError
 from zoo.objectives.base import Batch
@@ -31,22 +30,11 @@ from zoo.tasks import make_evaluation
 __all__ = ["source"]
 TASK = "causal-lm"
 DRY = {"dropout": 0.0, "attention_dropout": 0.0, "embedding_dropout": 0.0}
-LINES = [line.strip() for line in prose(1500) if 10 < len(line.strip()) < 40]
 
 
 @pytest.fixture
 def model(source: MakeSource) -> Path:
     return source()
-
-
-def prompts(path: Path, count: int = 40, first: int = 0) -> Path:
-    """Write lines, cut after their first word; some prompts end in a space, one is empty."""
-    rows = []
-    for k, line in enumerate(LINES[first : first + count]):
-        start, _, rest = line.partition(" ")
-        prompt = "" if k == 3 else start + " " * (k % 2)
-        rows.append({"text": prompt, "label": line if k == 3 else " " * (1 - k % 2) + rest})
-    return write_table(path, [row for row in rows if row["label"].strip()])
 
 
 def tree_of(model: Path, table: Path, **changes: Any) -> dict[str, Any]:

@@ -12,14 +12,15 @@ from tests.checkpoints import Make
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import HERE, finetune, setup_of, write_table
 from tests.inference.conftest import converted
-from tests.sentence_models.test_colbert_files import of_pylate, of_stanford
-from tests.tasks.sentence_embedding.test_train import table, tree_of
-from tests.tasks.sentence_embedding.test_training_losses import (
+from tests.sentence_models.making import of_pylate, of_stanford
+from tests.tasks.sentence_embedding.making import (
     assert_equal,
     features,
     float64,
     setup_and_batch,
+    table,
     trained_module,
+    tree_of,
     wide,
 )
 from tests.training.runs import records

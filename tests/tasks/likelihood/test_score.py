@@ -9,8 +9,8 @@ import torch
 from click.testing import CliRunner
 
 from tests.evaluation.conftest import causal
-from tests.tasks.causal_lm.test_predict import LONGEST, MakeSource, source
-from tests.tasks.seq2seq.test_predict import hub
+from tests.tasks.causal_lm.making import LONGEST, MakeSource, source
+from tests.tasks.seq2seq.making import hub
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.cli.inference.run import command

@@ -7,7 +7,7 @@ import pytest
 
 from tests import warm
 from tests.evaluation.conftest import Small
-from tests.tasks.multiple_choice.test_predict import ROWS, reference_logits
+from tests.tasks.multiple_choice.making import ROWS, reference_logits
 from zoo.errors import UsageError
 from zoo.exporting.session import open_session
 from zoo.tasks import make_evaluation

@@ -11,7 +11,8 @@ from click.testing import CliRunner
 
 from tests.checkpoints import Make, byte_level_roberta, hub_checkpoint
 from tests.inference.conftest import Small, converted
-from tests.tasks.causal_lm.test_predict import MakeSource, source
+from tests.tasks.causal_lm.making import MakeSource, source
+from tests.tasks.multiple_choice.making import ROWS, Row, reference_logits
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.cli.inference.run import command
@@ -19,34 +20,7 @@ from zoo.errors import UsageError
 from zoo.exporting.session import open_session
 
 __all__ = ["hub_checkpoint", "source"]
-Row = dict[str, Any]
-ROWS: list[Row] = [
-    {"context": "a b c", "question": "d", "choices": ["e f", "g", "h h h h"]},
-    {"context": "j", "question": "", "choices": ["a", "b b"]},
-    {"context": "c d e f g h", "question": "a _ b", "choices": ["i", "j", "c", "d"]},
-    {"context": "a " * 60, "question": "b", "choices": ["c", "d"]},  # truncated
-]
 pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")
-
-
-def reference_logits(folder: Path, row: Row) -> torch.Tensor:
-    """Return the logits of a question's choices by BERT, (choices,)."""
-    model: Any = transformers.BertForMultipleChoice.from_pretrained(folder).eval()
-    tokenizer = transformers.BertTokenizerFast(str(folder / "vocab.txt"), do_lower_case=True)
-    question, choices = row["question"], row["choices"]
-    blank = "_" in question
-    texts = [question.replace("_", c) if blank else f"{question} {c}" for c in choices]
-    encoded = tokenizer(
-        [row["context"]] * len(texts),
-        texts,
-        truncation=True,
-        max_length=40,
-        padding=True,
-        return_tensors="pt",
-    )
-    with torch.no_grad():
-        logits: torch.Tensor = model(**{k: v[None] for k, v in encoded.items()}).logits[0]
-    return logits
 
 
 def ask(model: Model, rows: list[Row]) -> list[Row]:

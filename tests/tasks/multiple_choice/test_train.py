@@ -1,7 +1,6 @@
 """Multiple choice: losses of transformers' models, rows, runs, and use of the model."""
 
 import json
-import random
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,19 @@ from tests import warm
 from tests.checkpoints import Make, byte_level_roberta
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import (
-    LETTERS,
     assert_resumes_exactly,
     assert_two_processes_equal_one,
     finetune,
     reference_losses,
+    refused,
     settings,
     setup_of,
     training_losses,
     write_table,
 )
-from tests.finetuning.test_errors import refused
 from tests.inference.conftest import converted
-from tests.tasks.causal_lm.test_predict import MakeSource, source
+from tests.tasks.causal_lm.making import MakeSource, source
+from tests.tasks.multiple_choice.making import chosen
 from tests.training.runs import records
 from zoo.finetuning.config import finetune_config
 from zoo.finetuning.setup import finetune_setup
@@ -37,19 +36,6 @@ from zoo.tasks import make_evaluation
 __all__ = ["source"]
 TASK = "multiple-choice"
 CHOICES = "BertForMultipleChoice"
-
-
-def chosen(path: Path, count: int = 40, seed: int = 0, sizes: tuple[int, ...] = (4,)) -> Path:
-    """Write questions whose correct choice has the first letter of the context."""
-    rng, rows = random.Random(seed), []
-    for _ in range(count):
-        first, *others = rng.sample(LETTERS, k=rng.choice(sizes))
-        context = " ".join([first, *rng.choices(LETTERS, k=rng.randint(0, 8))])
-        endings = [" ".join([letter, *rng.choices(LETTERS, k=2)]) for letter in others]
-        label = rng.randrange(len(endings) + 1)
-        endings.insert(label, first)
-        rows.append({"context": context, "question": "e", "choices": endings, "label": label})
-    return write_table(path, rows)
 
 
 def test_losses_are_those_of_the_reference(pretrained: Pretrained, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tests.checkpoints import Make
 from tests.evaluation.conftest import Small
 from tests.finetuning.making import texts, write_table
 from tests.inference.conftest import converted
-from tests.tasks.sentence_embedding.test_training_losses import library_encoder
+from tests.tasks.sentence_embedding.making import library_encoder
 from zoo.errors import ZooError
 
 pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")

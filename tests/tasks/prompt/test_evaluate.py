@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from tests.checkpoints import Make, hub_checkpoint
 from tests.inference.conftest import converted
-from tests.tasks.prompt.test_predict import Masked
+from tests.tasks.prompt.making import Masked
 from zoo.api import Model
 from zoo.cli.inference.eval import command
 from zoo.errors import UsageError

@@ -14,8 +14,9 @@ from click.testing import CliRunner
 
 from tests.checkpoints import Make, byte_level_roberta, hub_checkpoint
 from tests.inference.conftest import converted
-from tests.tasks.causal_lm.test_predict import MakeSource, source
-from tests.tasks.seq2seq.test_predict import hub
+from tests.tasks.causal_lm.making import MakeSource, source
+from tests.tasks.prompt.making import Masked, log_softmax
+from tests.tasks.seq2seq.making import hub
 from zoo.api import Model
 from zoo.checkpoint import Checkpoint, load_checkpoint, load_text_tokenizer
 from zoo.cli.inference.run import command
@@ -38,13 +39,6 @@ def prompted(model: Model, texts: Any, **options: Any) -> Results:
     return model.prompt(texts, **options)
 
 
-def log_softmax(network: Any, **inputs: Any) -> torch.Tensor:
-    """Return the log-probabilities of the first row, (tokens, vocabulary)."""
-    with torch.inference_mode():
-        logits = network.double()(**inputs).logits[0]
-    return logits.log_softmax(-1)  # type: ignore[no-any-return]
-
-
 def assert_choice(
     result: dict[str, Any], expected: dict[str, float], prior: dict[str, float] | None = None
 ) -> None:
@@ -58,28 +52,6 @@ def assert_choice(
     best = max(scores, key=scores.__getitem__)
     assert result["scores"] == pytest.approx(scores, abs=1e-6)
     assert (result["label"], result["score"]) == (best, pytest.approx(scores[best], abs=1e-6))
-
-
-class Masked:
-    """A masked model of transformers."""
-
-    def __init__(self, folder: Path) -> None:
-        self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        self.network: Any = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
-
-    def score(self, before: str, word: str, after: str) -> float:
-        """Return the pseudo-log-likelihood of a word: each of its tokens is masked in turn."""
-        mask = self.tokenizer.mask_token
-        pieces = self.tokenizer(before + word + after)["input_ids"]
-        start = len(self.tokenizer(before)["input_ids"]) - 1  # without [SEP]
-        count = len(pieces) - len(self.tokenizer(before + mask + after)["input_ids"]) + 1
-        total = 0.0
-        for position in range(start, start + count):
-            ids = list(pieces)
-            ids[position] = self.tokenizer.mask_token_id
-            values = log_softmax(self.network, input_ids=torch.tensor([ids]))
-            total += float(values[position, pieces[position]])
-        return total
 
 
 @pytest.fixture

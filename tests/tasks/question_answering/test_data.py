@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.tasks.question_answering.making import CONTEXT, squad
 from zoo.data.readers.labelled import Columns
 from zoo.errors import UsageError, VerificationError
 from zoo.tasks.multiple_choice.data import ChoiceColumns, read_choices
@@ -18,7 +19,6 @@ from zoo.tasks.question_answering.data import (
     read_questions,
 )
 
-CONTEXT = "Grüße an the cat, the cat sat."
 TWO = {"text": ["the cat", "cat"], "answer_start": [18, 22]}
 NONE: dict[str, Any] = {"text": [], "answer_start": []}
 ROWS = [
@@ -29,13 +29,6 @@ EXPECTED = [
     ("who?", CONTEXT, (AnswerSpan("the cat", 18), AnswerSpan("cat", 22))),
     ("when?", CONTEXT, ()),
 ]
-
-
-def squad(path: Path, *questions: dict[str, Any], context: str = CONTEXT) -> Path:
-    """Write questions about a context in the format of SQuAD."""
-    articles = [{"title": "x", "paragraphs": [{"context": context, "qas": list(questions)}]}]
-    path.write_text(json.dumps({"version": "v2.0", "data": articles}))
-    return path
 
 
 def contents(samples: list[QuestionSample]) -> list[Any]:

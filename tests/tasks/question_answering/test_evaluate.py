@@ -16,7 +16,7 @@ import pytest
 
 from tests import warm
 from tests.evaluation.conftest import Small
-from tests.tasks.question_answering.test_predict import soft, words
+from tests.tasks.question_answering.making import soft, words
 from zoo.api import Model
 from zoo.errors import UsageError
 from zoo.metrics.squad import ScoredAnswers, best_threshold, normalize_answer

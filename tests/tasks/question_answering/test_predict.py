@@ -15,9 +15,11 @@ import transformers
 from click.testing import CliRunner
 from numpy.typing import NDArray
 
-from tests.checkpoints import VOCABULARY, Make
-from tests.inference.conftest import Small, converted
-from tests.tasks.causal_lm.test_predict import LONGEST, MakeSource, source
+from tests.checkpoints import Make
+from tests.inference.conftest import Small
+from tests.tasks.causal_lm.making import LONGEST, MakeSource, source
+from tests.tasks.question_answering.making import Answers, add, assert_same, characters, words
+from tests.tasks.question_answering.making import soft as soft
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.cli.inference.run import command
@@ -29,15 +31,6 @@ from zoo.tasks.question_answering.spans import Span, SpanSearch, best_spans
 
 __all__ = ["source"]
 LIMIT = 40  # position embeddings of the tiny models
-Answers = list[dict[str, Any]]
-
-
-def words(count: int, seed: int) -> str:
-    """Return random words of one to three tokens, some of them repeated in another case."""
-    rng = np.random.default_rng(seed)
-    parts = [part.removeprefix("##") for part in VOCABULARY[5:]]
-    picked = ["".join(rng.choice(parts, rng.integers(1, 4))) for _ in range(count)]
-    return " ".join(word.upper() if rng.random() < 0.2 else word for word in picked)
 
 
 CASES = [
@@ -102,40 +95,6 @@ def masked_softmax(logits: NDArray[np.float64], allowed: NDArray[np.bool_]) -> N
     powers: NDArray[np.float64] = np.exp(np.where(allowed, logits - logits[allowed].max(), -1e4))
     powers /= powers.sum()
     return powers
-
-
-def characters(encoded: Any, window: int, first: int, last: int, text: int = 1) -> tuple[int, int]:
-    start, end = encoded.token_to_word(window, first), encoded.token_to_word(window, last)
-    begin = encoded.word_to_chars(window, start, sequence_index=text).start
-    return begin, encoded.word_to_chars(window, end, sequence_index=text).end
-
-
-def add(answers: Answers, text: str, score: float, start: int, end: int) -> None:
-    """Add an answer, or its score to that of an equal one."""
-    for answer in answers:
-        if answer["answer"].lower() == text.lower():
-            answer["score"] += score
-            return
-    answers.append({"answer": text, "score": score, "start": start, "end": end})
-
-
-def assert_same(results: Answers, expected: Answers) -> None:
-    assert len(results) == len(expected)
-    for result, answer in zip(results, expected, strict=True):
-        assert result["score"] == pytest.approx(answer["score"], abs=1e-4)
-        for key in ("answer", "start", "end"):
-            assert result[key] == answer[key], (result, answer)
-
-
-@pytest.fixture
-def soft(small: Small) -> tuple[Model, Path]:
-    """A model whose logits are small, so that many spans are likely."""
-    _, folder = small("BertForQuestionAnswering")
-    network: Any = transformers.BertForQuestionAnswering.from_pretrained(folder)
-    network.qa_outputs.weight.data *= 0.1
-    network.save_pretrained(folder)
-    checkpoint = converted(folder, folder.parent / "soft")
-    return Model(checkpoint, open_session(checkpoint, "cpu")), folder
 
 
 @pytest.mark.parametrize("impossible", [False, True])

@@ -1,7 +1,6 @@
 """Question answering: windows and labels, losses, metrics, runs and what does not fit."""
 
 import json
-import random
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,18 +15,16 @@ import zoo
 from tests import warm
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import (
-    LETTERS,
     assert_resumes_exactly,
     assert_two_processes_equal_one,
     finetune,
     reference_losses,
+    refused,
     settings,
     setup_of,
     training_losses,
-    write_table,
 )
-from tests.finetuning.test_errors import refused
-from tests.tasks.question_answering.test_data import squad
+from tests.tasks.question_answering.making import questions_about_letters, squad
 from tests.training.runs import records
 from zoo.errors import UsageError
 from zoo.inference.processing.windows import ContextWindows
@@ -38,25 +35,6 @@ from zoo.tasks.question_answering.train import answer_tokens
 
 TASK = "question-answering"
 QUESTIONS = "BertForQuestionAnswering"
-
-
-def questions_about_letters(
-    path: Path, count: int = 40, seed: int = 0, unanswerable: bool = False
-) -> Path:
-    """Write questions that are a letter; the answer is the word after it in the context."""
-    rng, rows = random.Random(seed), []
-    for number in range(count):
-        letter = rng.choice(LETTERS)
-        others = [other for other in LETTERS if other != letter]
-        words = rng.choices([*others, "ab", "ba"], k=rng.randint(3, 60))
-        answers: dict[str, Any] = {"text": [], "answer_start": []}
-        if not (unanswerable and number % 3 == 0):
-            place = rng.randrange(len(words) - 1)
-            words[place] = letter
-            answers = {"text": [words[place + 1]]}
-            answers["answer_start"] = [len(" ".join(words[: place + 1])) + 1]
-        rows.append({"question": letter, "context": " ".join(words), "answers": answers})
-    return write_table(path, rows)
 
 
 def run_qa_features(source: Path, data: Path, max_length: int, stride: int) -> list[list[Any]]:

@@ -1,6 +1,5 @@
 """Order of a query's texts, against the reranking evaluators of sentence-transformers."""
 
-import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,29 +9,15 @@ import pytest
 import zoo
 from tests.checkpoints import Make
 from tests.evaluation.conftest import Small
-from tests.finetuning.making import texts, write_table
+from tests.finetuning.making import write_table
 from tests.inference.conftest import converted
-from tests.tasks.reranker.test_rerank import late, sparse
-from tests.tasks.retrieval.test_evaluate import beir
-from tests.tasks.sentence_embedding.test_training_losses import library_encoder
+from tests.tasks.reranker.making import late, samples, sparse
+from tests.tasks.retrieval.making import beir
+from tests.tasks.sentence_embedding.making import library_encoder
 from zoo.errors import ZooError
 
 pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")
 TASK = "reranker"
-
-
-def samples(count: int = 8) -> list[dict[str, Any]]:
-    """Return queries with relevant texts and others, as the evaluators take them."""
-    rng, found = random.Random(0), sorted(set(texts(count * 9, 4)))
-    rng.shuffle(found)
-    return [
-        {
-            "query": found.pop(),
-            "positive": [found.pop() for _ in range(1 + k % 3)],
-            "negative": [found.pop() for _ in range(4)],
-        }
-        for k in range(count)
-    ]
 
 
 def tables(path: Path) -> dict[str, tuple[Path, Mapping[str, Any]]]:

@@ -12,7 +12,7 @@ import torch
 
 from tests.checkpoints import Make
 from tests.closeness import assert_same, assert_within
-from tests.tasks.reranker.test_rerank import QUERIES, TEXTS, TOKENS, both
+from tests.tasks.reranker.making import QUERIES, TEXTS, TOKENS, both
 from zoo.api import load
 
 PAIRS = [(query, text) for query in QUERIES for text in TEXTS]

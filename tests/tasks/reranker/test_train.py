@@ -12,8 +12,8 @@ import zoo
 from tests import warm
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import finetune, settings, setup_of, write_table
-from tests.tasks.reranker.test_evaluate import samples
-from tests.tasks.sentence_embedding.test_training_losses import (
+from tests.tasks.reranker.making import samples
+from tests.tasks.sentence_embedding.making import (
     assert_equal,
     float64,
     trained_module,

@@ -11,7 +11,7 @@ import pytest
 import zoo
 from tests.evaluation.conftest import Small
 from tests.finetuning.making import write_table
-from tests.tasks.sentence_embedding.test_predict import pooled
+from tests.tasks.sentence_embedding.making import pooled
 from zoo.errors import UsageError
 from zoo.inference.processing.similarity import similarity_rows
 from zoo.metrics.retrieval import NAMES, retrieval_scores

@@ -1,7 +1,6 @@
 """Models of several modules, converted both ways, against sentence-transformers."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,8 @@ from tests.checkpoints import Make
 from tests.closeness import assert_same, assert_within
 from tests.finetuning.making import finetune, settings, write_table
 from tests.inference.conftest import converted
+from tests.tasks.sentence_embedding.making import TOKENS, back, modules_of, save
+from tests.tasks.sentence_embedding.making import source as source
 from zoo.api import load
 from zoo.checkpoint import load_checkpoint
 from zoo.checkpoint.digests import check_digests
@@ -23,64 +24,6 @@ from zoo.sentence_models.torch_modules import SentenceModules, load_modules
 
 TEXTS = ["a b c", "j i", "d e f g h i j a b", "c"]
 PROMPTS = {"query": "a b ", "document": "c d e "}
-TOKENS = "token_embeddings"
-
-
-def modules_of(name: str) -> list[Any]:
-    """Return the modules after the backbone, with random weights."""
-    from sentence_transformers.base.modules import Dense, Normalize
-    from sentence_transformers.sentence_transformer.modules import Dropout, LayerNorm, Pooling
-
-    torch.manual_seed(3)
-    made: dict[str, Callable[[], list[Any]]] = {
-        "two dense": lambda: [
-            Pooling(32, "mean"),
-            Dense(32, 16),
-            Dense(16, 8, bias=False, activation_function=torch.nn.GELU()),
-            Normalize(),
-        ],
-        "several modes": lambda: [
-            Pooling(32, ("cls", "max", "weightedmean"), include_prompt=False),
-            Dense(96, 12, activation_function=torch.nn.SiLU(), use_residual=True),
-        ],
-        "residual, norm": lambda: [
-            Pooling(32, "lasttoken"),
-            Dense(32, 32, activation_function=torch.nn.ELU(), use_residual=True),
-            LayerNorm(32),
-            Dropout(0.3),
-        ],
-        "dense tokens": lambda: [
-            Dense(32, 6, activation_function=torch.nn.Softplus(), module_input_name=TOKENS),
-            Normalize(module_input_name=TOKENS),
-            Pooling(6, "mean_sqrt_len_tokens"),
-            Dense(6, 6, activation_function=torch.nn.LeakyReLU()),
-            Dense(6, 6, activation_function=torch.nn.Sigmoid()),
-            Dense(6, 6, activation_function=torch.nn.ReLU()),
-        ],
-        "normalized first": lambda: [Normalize(), Pooling(32, "cls")],
-    }
-    listed = made[name]()
-    for module in listed:
-        for parameter in module.parameters():
-            torch.nn.init.normal_(parameter)
-    return listed
-
-
-def save(source: Path, target: Path, listed: list[Any], **settings: Any) -> Any:
-    """Write a model of the library, and return it."""
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.base.modules import Transformer
-
-    encoder = Transformer(str(source), max_seq_length=8)
-    model = SentenceTransformer(modules=[encoder, *listed], device="cpu", **settings)
-    model.save(str(target), create_model_card=False)
-    return model.eval()
-
-
-def back(ours: Path, target: Path) -> Path:
-    """Convert a model back to the Hub's layout."""
-    convert(CheckpointDir(ours, str(ours)), target, to="hub")
-    return target
 
 
 @pytest.mark.parametrize(
@@ -167,12 +110,6 @@ def test_gradients_are_the_library_s(hub_checkpoint: Make, tmp_path: Path, name:
     expected = [p.grad for module in list(theirs)[1:] for p in module.parameters()]
     for gradient, other in zip(known, expected, strict=True):
         torch.testing.assert_close(gradient, other, rtol=1e-9, atol=1e-9)
-
-
-@pytest.fixture
-def source(hub_checkpoint: Make, tmp_path: Path) -> Path:
-    save(hub_checkpoint("BertModel"), tmp_path / "hub", modules_of("two dense"))
-    return tmp_path / "hub"
 
 
 def changed(file: Path, **keys: Any) -> None:

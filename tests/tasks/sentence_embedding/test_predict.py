@@ -2,17 +2,16 @@ import random
 import subprocess
 import sys
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from tests.inference.conftest import Small
-from tests.tasks.causal_lm.test_predict import MakeSource, source
+from tests.tasks.causal_lm.making import MakeSource, source
+from tests.tasks.sentence_embedding.making import pooled
 from zoo.api import Model, load
 from zoo.errors import UsageError
 from zoo.inference.processing.records import as_records
@@ -29,12 +28,6 @@ SENTENCES = [
     "It was the best of times, it was the worst of times, it was the age of wisdom.",
     "Hm",
 ]
-
-
-def pooled(model: Model, pooling: Pooling | None) -> Model:
-    """Return a copy of a model with another pooling configuration."""
-    described = msgspec.structs.replace(model.checkpoint.model, pooling=pooling)
-    return Model(replace(model.checkpoint, model=described), model.session)
 
 
 def reference(source: Path, texts: list[str], max_tokens: int) -> "NDArray[np.float32]":

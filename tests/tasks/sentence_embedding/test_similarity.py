@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from numpy.typing import NDArray
 
 from tests.inference.conftest import Small
-from tests.tasks.sentence_embedding.test_predict import pooled
+from tests.tasks.sentence_embedding.making import pooled
 from zoo.cli.inference.run import command
 from zoo.errors import UsageError
 from zoo.inference.task import TaskWarning

@@ -2,7 +2,6 @@
 
 import json
 import math
-import random
 import re
 import shutil
 from itertools import pairwise
@@ -25,13 +24,13 @@ from tests.finetuning.making import (
     HERE,
     finetune,
     reference_losses,
-    settings,
     setup_of,
     texts,
     training_losses,
     write_table,
 )
 from tests.inference.conftest import converted
+from tests.tasks.sentence_embedding.making import TASK, table, tree_of
 from tests.training.runs import assert_resumes_from, finish_in_two_processes, records
 from zoo.errors import UsageError, ZooError
 from zoo.finetuning.embeddings.losses.functions import (
@@ -54,38 +53,7 @@ from zoo.tasks import make_evaluation
 from zoo.training.build import build_model
 from zoo.training.distributed.context import DistContext
 
-TASK = "sentence-embedding"
 LOSSES = ("multiple-negatives", "cosent", "cosine", "triplet", "softmax")
-
-
-def table(path: Path, count: int = 40, seed: int = 0) -> Path:
-    """Write anchors, texts with a letter exchanged, other texts, scores and classes."""
-    rng, rows = random.Random(seed), []
-    anchors, others = texts(count, seed), texts(count, seed + 100)
-    for k, (anchor, other) in enumerate(zip(anchors, others, strict=True)):
-        letters = anchor.split()
-        rng.shuffle(letters)
-        same = " ".join(letters)
-        rows.append(
-            {
-                "text": anchor,
-                "pair": same if k % 3 else other,
-                "other": other,
-                "score": rng.random() * (1 if k % 3 else 0.2),
-                "class": "xyz"[k % 3],
-            }
-        )
-    return write_table(path, rows)
-
-
-def tree_of(model: Path | str, train: Path, loss: str, **changes: Any) -> dict[str, Any]:
-    label = {"cosent": "score", "cosine": "score", "softmax": "class"}.get(loss)
-    data: dict[str, Any] = {"pair": "pair", **({"label": label} if label else {})}
-    if loss in ("multiple-negatives", "triplet"):
-        data["negatives"] = ["other"]
-    arguments = {"loss": loss, **changes.pop("task_args", {})}
-    tree = settings(model, train, task=TASK, data={**data, **changes.pop("data", {})}, **changes)
-    return {**tree, "task_args": arguments}
 
 
 def cosine(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:

@@ -2,8 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,21 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from tests.finetuning.conftest import Pretrained
-from tests.finetuning.making import HERE, finetune, setup_of, write_table
-from tests.tasks.sentence_embedding.test_train import table, tree_of
+from tests.finetuning.making import finetune, write_table
+from tests.tasks.sentence_embedding.making import (
+    assert_equal,
+    features,
+    library_encoder,
+    setup_and_batch,
+    table,
+    trained_module,
+    tree_of,
+    wide,
+)
 from tests.training.runs import records
 from zoo.errors import ZooError
 from zoo.finetuning.setup import FineTuneSetup
 from zoo.objectives.base import Batch
-from zoo.training.build import build_model
 
 WORDS = "embeddings.tokens.weight"
 DIMS, WEIGHTS = (32, 8, 20), (1.0, 0.25, 0.5)
@@ -27,57 +34,6 @@ DIMS, WEIGHTS = (32, 8, 20), (1.0, 0.25, 0.5)
 
 def library_losses() -> Any:
     return pytest.importorskip("sentence_transformers.sentence_transformer.losses")
-
-
-def library_encoder(source: Path) -> Any:
-    """Return sentence-transformers' encoder of a checkpoint, with the mean of its tokens."""
-    library = pytest.importorskip("sentence_transformers")
-    base = pytest.importorskip("sentence_transformers.base.modules")
-    poolings = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
-    encoder = base.Transformer(str(source))
-    pooling = poolings.Pooling(encoder.get_embedding_dimension(), pooling_mode="mean")
-    return library.SentenceTransformer(modules=[encoder, pooling], device="cpu").double().train()
-
-
-def features(batch: Batch, columns: int) -> list[dict[str, Tensor]]:
-    """Return the columns of a batch as sentence-transformers takes them."""
-    found = []
-    for k in range(columns):
-        end = f"_{k}" if k else ""
-        ids = batch.tensors[f"input_ids{end}"]
-        mask = batch.tensors.get(f"attention_mask{end}", torch.ones_like(ids))
-        found.append({"input_ids": ids, "attention_mask": mask})
-    return found
-
-
-def trained_module(setup: Any) -> nn.Module:
-    """Return the module as a run begins with it, in float64."""
-    module = build_model(setup).module.train()
-    setup.load_pretrained(module)
-    setup.prepare_model(module)
-    return module.double()
-
-
-@contextmanager
-def float64() -> Iterator[None]:
-    """Compute the library's losses in float64, which convert scores by ``Tensor.float``."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Tensor, "float", Tensor.double)
-        torch.set_default_dtype(torch.float64)
-        try:
-            yield
-        finally:
-            torch.set_default_dtype(torch.float32)
-
-
-def wide(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors whose floating point numbers are in float64."""
-    return {k: t.double() if t.is_floating_point() else t for k, t in tensors.items()}
-
-
-def assert_equal(found: Tensor, expected: Tensor) -> None:
-    """Assert that losses or gradients in float64 are equal."""
-    torch.testing.assert_close(found, expected, atol=1e-7, rtol=0)
 
 
 def loss_and_gradient(setup: Any, batch: Batch, *, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -90,14 +46,6 @@ def loss_and_gradient(setup: Any, batch: Batch, *, seed: int = 0) -> tuple[Tenso
     (words,) = [p for name, p in module.named_parameters() if name.endswith(WORDS)]
     assert words.grad is not None
     return mean.detach(), words.grad
-
-
-def setup_and_batch(run: Path) -> tuple[Any, Batch]:
-    setup = setup_of(run)
-    loader = setup.train_dataloader(HERE)
-    batch = loader.make_batches(0)[0]
-    loader.close()
-    return setup, batch
 
 
 def run_of(

@@ -9,12 +9,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tests.finetuning.making import HERE, finetune, setup_of, training_losses, write_table
-from tests.tasks.seq2seq.test_train import hub, model, sentences, tree_of
+from tests.tasks.seq2seq.making import model, sentences, t5_hub, tree_of
 from tests.training.runs import records
 from zoo.errors import UsageError
 from zoo.training.optim.lr_scheduler import lr_multiplier
 
-__all__ = ["hub", "model"]
+__all__ = ["model", "t5_hub"]
 CHOICES = ("cat", "a dog", "the house on the road")
 
 
@@ -53,7 +53,7 @@ def released_losses(reference: Any, tensors: Any, choices: Tensor, labels: Tenso
     return (likelihood, compared, unlikely), counts
 
 
-def test_losses_equal_the_released_code(hub: Path, model: Path, tmp_path: Path) -> None:
+def test_losses_equal_the_released_code(t5_hub: Path, model: Path, tmp_path: Path) -> None:
     """Of each step, over the micro-batches of the run."""
     import transformers
 
@@ -62,7 +62,7 @@ def test_losses_equal_the_released_code(hub: Path, model: Path, tmp_path: Path) 
     run = finetune(tmp_path / "run", {**tree, "optimizer": {"learning_rate": 0.02}})
     setup = setup_of(run)
     choices = setup.objective.context.fitted
-    reference: Any = transformers.T5ForConditionalGeneration.from_pretrained(hub)
+    reference: Any = transformers.T5ForConditionalGeneration.from_pretrained(t5_hub)
     optimizer = torch.optim.AdamW(reference.parameters(), lr=0.02, weight_decay=0.0)
     loader, losses = setup.train_dataloader(HERE), []
     weights = (1.0, 0.5, 2.0)

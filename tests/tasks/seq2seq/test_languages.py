@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 import zoo
-from tests.families.test_mbart import FAMILY, SMALL
+from tests.families.making import MBART, SMALL_MBART
 from tests.finetuning.making import finetune, settings, setup_of, training_losses, write_table
 from tests.inference.generation.conftest import sharp
 from tests.tokenizers.trained import pieces
@@ -33,13 +33,13 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     path = tmp_path_factory.mktemp("mbart") / "hub"
     size = 4 + 697 + len(CC25) + len(MORE) + 1
-    config = replace(SMALL, vocab_size=size, dropout=0.0)
-    model: Any = FAMILY.model(config, "seq2seq-lm")
+    config = replace(SMALL_MBART, vocab_size=size, dropout=0.0)
+    model: Any = MBART.model(config, "seq2seq-lm")
     sharp(model, seed=0)
     with torch.no_grad():
         for layer in model.decoder.layers:  # else texts hardly depend on their sources
             layer.cross.out.weight.mul_(3)
-    reference: Any = reference_model(FAMILY, config, "seq2seq-lm", model.state_dict())
+    reference: Any = reference_model(MBART, config, "seq2seq-lm", model.state_dict())
     reference.save_pretrained(path)
     (path / "sentencepiece.bpe.model").write_bytes(pieces())
     keys = {"tokenizer_class": "MBart50Tokenizer", "src_lang": "de_DE"}

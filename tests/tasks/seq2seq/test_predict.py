@@ -1,8 +1,6 @@
 """The task ``seq2seq``: generation from source texts, in Python and on the command line."""
 
 import json
-import tempfile
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,9 @@ import torch
 from click.testing import CliRunner
 
 from tests.exporting.making import export_onnx
-from tests.tokenizers.texts import prose
+from tests.tasks.seq2seq.making import LIMIT, PIECES, spiece
+from tests.tasks.seq2seq.making import hub as hub
+from tests.tasks.seq2seq.making import path as path
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.cli.inference.run import command
@@ -22,67 +22,6 @@ from zoo.hub.source import CheckpointDir
 from zoo.inference.task import TaskWarning
 
 TEXTS = ["The cat sat on the mat.", "translate: a dog ran to the house, quickly", "", "Why?"]
-PIECES, SENTINELS = 700, 100
-LIMIT = 40
-
-
-@cache
-def spiece() -> bytes:
-    """A SentencePiece model file with the special tokens at their published ids."""
-    import sentencepiece
-
-    with tempfile.TemporaryDirectory() as scratch:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(prose(2500)),
-            model_prefix=f"{scratch}/m",
-            vocab_size=PIECES,
-            num_threads=1,
-            minloglevel=2,
-            pad_id=0,
-            eos_id=1,
-            unk_id=2,
-            bos_id=-1,
-        )
-        return (Path(scratch) / "m.model").read_bytes()
-
-
-@pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    import transformers
-
-    path = tmp_path_factory.mktemp("seq2seq") / "hub"
-    kind: Any = transformers.T5Config
-    config = kind(
-        vocab_size=PIECES + SENTINELS,
-        d_model=32,
-        d_kv=8,
-        d_ff=48,
-        num_layers=2,
-        num_heads=4,
-        feed_forward_proj="gated-gelu",
-        tie_word_embeddings=False,
-        decoder_start_token_id=0,
-    )
-    model: Any = transformers.T5ForConditionalGeneration(config)
-    model.lm_head.weight = torch.nn.Parameter(torch.empty(config.vocab_size, 32))
-    generator = torch.Generator().manual_seed(6)
-    for name, parameter in model.named_parameters():
-        scale = 0.3 if parameter.dim() == 1 else 1.5 * parameter.shape[-1] ** -0.5
-        torch.nn.init.normal_(parameter, std=scale, generator=generator)
-        if "layer_norm" in name:
-            parameter.data += 1
-    model.save_pretrained(path)
-    (path / "spiece.model").write_bytes(spiece())
-    (path / "tokenizer_config.json").write_text(
-        json.dumps({"model_max_length": LIMIT, "extra_ids": SENTINELS})
-    )
-    return path
-
-
-@pytest.fixture(scope="module")
-def path(hub: Path) -> Path:
-    convert(CheckpointDir(hub, "test"), hub.parent / "ours")
-    return hub.parent / "ours"
 
 
 def opened(path: Path, backend: str = "cpu") -> Model:

@@ -2,7 +2,6 @@
 
 import json
 import math
-import random
 import re
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,17 @@ from tests.finetuning.making import (
     training_losses,
     write_table,
 )
-from tests.inference.conftest import converted
-from tests.tasks.seq2seq.test_predict import PIECES, SENTINELS, spiece
+from tests.tasks.seq2seq.making import (
+    PIECES,
+    TASK,
+    kind,
+    pairs,
+    sentences,
+    spiece,
+    tree_of,
+)
+from tests.tasks.seq2seq.making import model as model
+from tests.tasks.seq2seq.making import t5_hub as t5_hub
 from tests.tokenizers.texts import prose
 from tests.training.runs import records
 from zoo.data.readers.problems import RowProblems
@@ -37,63 +45,10 @@ from zoo.report.mistakes import read_mistakes
 from zoo.tasks import make_evaluation
 from zoo.tasks.seq2seq.train import shift_right, text_key
 
-TASK = "seq2seq"
-WORDS = ("the", "cat", "sat", "on", "a", "mat", "dog", "house", "tree", "road")
-
-
-@pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model in the Hub's layout, without dropout."""
-    import transformers
-
-    path = tmp_path_factory.mktemp("t5") / "hub"
-    torch.manual_seed(5)
-    kind: Any = transformers.T5Config
-    config = kind(
-        vocab_size=PIECES + SENTINELS,
-        d_model=32,
-        d_kv=8,
-        d_ff=48,
-        num_layers=2,
-        num_heads=4,
-        dropout_rate=0.0,
-        decoder_start_token_id=0,
-    )
-    transformers.T5ForConditionalGeneration(config).save_pretrained(path)
-    (path / "spiece.model").write_bytes(spiece())
-    (path / "tokenizer_config.json").write_text(json.dumps({"extra_ids": SENTINELS}))
-    return path
-
-
-@pytest.fixture(scope="module")
-def model(hub: Path) -> Path:
-    return converted(hub, hub.parent / "ours").path
-
-
-def sentences(count: int, seed: int = 0) -> list[str]:
-    rng = random.Random(seed)
-    return [" ".join(rng.choices(WORDS, k=rng.randint(2, 9))) for _ in range(count)]
-
-
-def pairs(path: Path, count: int = 40, seed: int = 0) -> Path:
-    """Write sentences whose target is their first word, or all their words in the same order."""
-    rows = [
-        {"in": text, "out": text.split()[0] if k % 2 else text}
-        for k, text in enumerate(sentences(count, seed))
-    ]
-    return write_table(path, rows)
-
-
-def tree_of(model: Path, *files: str | Path, **changes: Any) -> dict[str, Any]:
-    data = {"text": "in", "label": "out", **changes.pop("data", {})}
-    tree = settings(model, Path("unused"), task=TASK, data=data, **changes)
-    tree["data"]["train"] = [str(file) for file in files]
-    return tree
-
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_losses_are_those_of_the_reference(
-    smoothing: float, hub: Path, model: Path, tmp_path: Path
+    smoothing: float, t5_hub: Path, model: Path, tmp_path: Path
 ) -> None:
     """Of torch's AdamW over transformers' model and label smoother, on the same batches."""
     import transformers
@@ -101,7 +56,7 @@ def test_the_losses_are_those_of_the_reference(
 
     options = {"label_smoothing_factor": smoothing}
     run = finetune(tmp_path / "run", tree_of(model, pairs(tmp_path / "t.tsv"), task_args=options))
-    reference: Any = transformers.T5ForConditionalGeneration.from_pretrained(hub)
+    reference: Any = transformers.T5ForConditionalGeneration.from_pretrained(t5_hub)
 
     def batch_loss(batch: Batch) -> tuple[Tensor, int]:
         names = ("input_ids", "attention_mask", "labels")
@@ -116,14 +71,14 @@ def test_the_losses_are_those_of_the_reference(
 
 
 def test_the_decoders_input_is_that_of_the_reference(
-    hub: Path, model: Path, tmp_path: Path
+    t5_hub: Path, model: Path, tmp_path: Path
 ) -> None:
     import transformers
 
     tree = tree_of(model, pairs(tmp_path / "t.tsv"), max_steps=1)
     setup = setup_of(finetune(tmp_path / "run", tree))
     loader = setup.train_dataloader(HERE)
-    reference: Any = transformers.T5ForConditionalGeneration.from_pretrained(hub)
+    reference: Any = transformers.T5ForConditionalGeneration.from_pretrained(t5_hub)
     for batch in loader.make_batches(0):
         labels = batch.tensors["labels"]
         assert (labels == -100).any()
@@ -224,14 +179,14 @@ def test_a_run_from_random_weights_trains_its_tokenizer(tmp_path: Path) -> None:
 
 
 def test_an_evaluation_has_the_loss_and_the_texts_of_the_reference(
-    hub: Path, model: Path, tmp_path: Path
+    t5_hub: Path, model: Path, tmp_path: Path
 ) -> None:
     import sentencepiece
     import transformers
 
     texts, prefix = sentences(6), "the "
     pieces = sentencepiece.SentencePieceProcessor(model_proto=spiece())
-    reference: Any = transformers.T5ForConditionalGeneration.from_pretrained(hub)
+    reference: Any = transformers.T5ForConditionalGeneration.from_pretrained(t5_hub)
     reference.eval()
 
     def ids(text: str) -> torch.Tensor:
@@ -300,11 +255,6 @@ def test_what_does_not_fit_is_one_line(
     with pytest.raises(UsageError, match=message):
         finetune(tmp_path / "run", tree)
     assert not (tmp_path / "run").exists()
-
-
-def kind(text: str) -> int:
-    """Return a class of texts that a tiny model learns, by their first word."""
-    return WORDS.index(text.split()[0]) % 2
 
 
 def glue(folder: Path) -> Path:

@@ -12,12 +12,13 @@ from msgspec.structs import replace
 import zoo
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import finetune, setup_of, write_table
-from tests.tasks.sentence_embedding.test_train import table, tree_of
-from tests.tasks.sentence_embedding.test_training_losses import (
+from tests.tasks.sentence_embedding.making import (
     assert_equal,
     features,
     setup_and_batch,
+    table,
     trained_module,
+    tree_of,
     wide,
 )
 from tests.training.runs import records

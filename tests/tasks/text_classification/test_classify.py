@@ -9,7 +9,8 @@ from transformers import AutoTokenizer
 
 import zoo
 from tests.inference.conftest import Small
-from tests.tasks.causal_lm.test_predict import MakeSource, source
+from tests.tasks.causal_lm.making import MakeSource, source
+from tests.tasks.text_classification.making import softmax
 from zoo.errors import UsageError
 
 __all__ = ["source"]
@@ -24,12 +25,6 @@ def logits(source: Path, architecture: str, text: Any) -> "np.ndarray[Any, Any]"
     with torch.inference_mode():
         logits: np.ndarray[Any, Any] = network(**inputs).logits[0].double().numpy()
     return logits
-
-
-def softmax(x: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
-    powers: np.ndarray[Any, Any] = np.exp(x)
-    powers /= powers.sum(axis=-1, keepdims=True)
-    return powers
 
 
 def test_one_label_of_several(small: Small) -> None:

@@ -11,7 +11,7 @@ import transformers
 
 from tests import warm
 from tests.inference.conftest import Small
-from tests.tasks.text_classification.test_classify import softmax
+from tests.tasks.text_classification.making import softmax
 from zoo.errors import UsageError
 from zoo.tasks import make_evaluation
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from tests.checkpoints import VOCABULARY
 from tests.inference.conftest import Small
-from tests.tasks.causal_lm.test_predict import train_tokenizer
+from tests.tasks.causal_lm.making import train_tokenizer
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.cli.inference.run import command

@@ -11,13 +11,14 @@ import zoo
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import (
     finetune,
+    losses_of_transformers,
     settings,
     setup_of,
     texts,
     training_losses,
     write_table,
 )
-from tests.finetuning.test_class_losses import losses_of_transformers
+from tests.tasks.token_classification.making import TASK, tagged
 from tests.training.runs import records
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.problems import RowProblems
@@ -38,23 +39,6 @@ from zoo.tasks.token_classification.data import (
 from zoo.tasks.token_classification.results import WordResults
 from zoo.tasks.token_classification.train import WordData
 from zoo.training.config.finetune import TableConfig
-
-TASK = "token-classification"
-
-
-def tagged(path: Path, count: int = 40, seed: int = 0) -> Path:
-    """Write sentences whose vowels are entities, two of a kind in a row making one."""
-    lines = []
-    for text in texts(count, seed):
-        before = "O"
-        for word in text.split():
-            kind = {"a": "LOW", "b": "LOW", "e": "MID"}.get(word)
-            label = "O" if kind is None else f"{'I' if before[2:] == kind else 'B'}-{kind}"
-            lines.append(f"{word}\t{label}")
-            before = label
-        lines.append("")
-    path.write_text("\n".join(lines))
-    return path
 
 
 def tagger(pretrained: Pretrained, labels: list[str]) -> zoo.Model:

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.checkpoints import hub_checkpoint
 from tests.inference.conftest import Small, small
-from tests.tasks.zero_shot.test_predict import NLI, hub_checkpoint, labelled
+from tests.tasks.zero_shot.making import NLI, labelled
 from zoo.tasks.zero_shot.evaluate import ZeroShotEvaluation
 
 __all__ = ["hub_checkpoint", "small"]

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from tests.checkpoints import Make, byte_level_roberta, hub_checkpoint
 from tests.inference.conftest import Small, converted
+from tests.tasks.zero_shot.making import NLI, Names, labelled
 from zoo.api import Model
 from zoo.checkpoint import Checkpoint
 from zoo.cli.inference.run import command
@@ -19,17 +20,8 @@ from zoo.errors import UsageError
 from zoo.inference import Session, load_session
 
 __all__ = ["hub_checkpoint"]
-Names = tuple[str, ...]
 TEXTS = ["a b c", "d", "e f g h i j a b c"]
 LABELS = ["a b", "c", "j i h ab"]
-NLI: Names = ("contradiction", "neutral", "entailment")
-
-
-def labelled(names: Names) -> dict[str, Any]:
-    return {
-        "id2label": dict(enumerate(names)),
-        "label2id": {name: number for number, name in enumerate(names)},
-    }
 
 
 def pipeline(source: Path) -> Any:

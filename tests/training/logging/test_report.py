@@ -6,7 +6,6 @@ import random
 import shlex
 import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,42 +14,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.training.logging.making import Page
 from zoo.errors import VerificationError
 from zoo.io.numbers import format_count
 from zoo.report.svg import BOTTOM, LEFT, RIGHT, TOP, Axis, Series, downsample, label, line_chart
 from zoo.training.logging.jsonl import METRICS_FILE, JsonlLogger
 from zoo.training.logging.report import format_duration, write_report
 
-VOID = {"meta", "br"}
 EVIL = "<script>alert('&')</script>"
-
-
-class Page(HTMLParser):
-    """Parser that collects elements and text, and checks that tags are balanced."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[tuple[str, dict[str, str | None]]] = []
-        self.text: list[str] = []
-        self.feed(path.read_text("utf-8"))
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] != "style":
-            self.text += [data.strip()] if data.strip() else []
 
 
 def write_run(run: Path, steps: int = 40) -> None:

@@ -6,7 +6,6 @@ ends only the subprocess.
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -15,8 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import zoo
-from zoo.errors import VerificationError
+from zoo.errors import SourceError, VerificationError
 from zoo.io.scratch import memory_file
+
+try:
+    import resource
+except ImportError:  # Windows has no limits of processes
+    resource = None  # type: ignore[assignment]
 
 BOOT = """
 import json, sys
@@ -45,6 +49,11 @@ def call_confined(
     output: int | None = None,  # descriptor of a file for output of the function
 ) -> Any:
     """Call a module-level function in a subprocess, and return its result, a JSON value."""
+    if resource is None:
+        raise SourceError(
+            f"{path} is not read on this system, which cannot limit a process",
+            "convert it on Linux or macOS",
+        )
     # The function calls ``limit_resources`` after its imports, and ``forbid_files`` after it opened
     # the file
     folders = [str(Path(module).parent.parent) for module in (__file__, zoo.__file__)]

@@ -357,6 +357,8 @@ def _naming_stdout() -> Iterator[None]:
 
 def reader_is_gone() -> bool:
     """Return whether standard output is a pipe whose reader has closed it."""
+    if not hasattr(select, "poll"):  # Windows
+        return False
     try:
         poll = select.poll()
         poll.register(1, select.POLLOUT)

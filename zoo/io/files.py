@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from zoo.errors import SourceError, VerificationError
+from zoo.io.descriptors import BINARY, CLOEXEC, NOCTTY, NONBLOCK
 from zoo.io.local import require_local
 from zoo.io.sizes import check_size
 from zoo.overrides import override
 
 _observers: list[tuple[frozenset[str], Callable[[int], None]]] = []  # of ``count_reads``
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_FLAGS = os.O_RDONLY | BINARY | CLOEXEC | NONBLOCK | NOCTTY
 
 
 def open_regular(path: Path) -> BufferedReader:

@@ -1,19 +1,16 @@
 """File locks between processes."""
 
 import contextlib
-import errno
-import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zoo.errors import UsageError
+from zoo.io.descriptors import CLOEXEC, DIRECTORY, LocksUnavailableError, lock_descriptor
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
-
-_NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS}
 
 
 @contextlib.contextmanager
@@ -64,21 +61,17 @@ def directory_lock(path: Path, *, shared: bool = False) -> Iterator[None]:
 def lock_directory(path: Path, *, shared: bool = False, wait: bool = True) -> int | None:
     """Lock a directory; return a descriptor that holds the lock, ``None`` if it is not free."""
     # If the directory is replaced meanwhile, the new one is locked.
-    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     while True:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | DIRECTORY | CLOEXEC)
         try:
-            fcntl.flock(descriptor, kind | (0 if wait else fcntl.LOCK_NB))
+            lock_descriptor(descriptor, shared=shared, wait=wait)
             if os.path.samestat(os.fstat(descriptor), os.stat(path)):
                 return descriptor
         except BlockingIOError:
             os.close(descriptor)
             return None
-        except OSError as error:
-            if error.errno in _NO_LOCKS:
-                return descriptor
-            os.close(descriptor)
-            raise
+        except LocksUnavailableError:
+            return descriptor
         except BaseException:
             os.close(descriptor)
             raise

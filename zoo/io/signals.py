@@ -8,8 +8,19 @@ import time
 from types import FrameType
 
 REPEAT = 2.0  # seconds within which another signal belongs to the same request to end
-# signals that a parent may have set to be ignored, as `nohup` does
-IGNORABLE = frozenset({signal.SIGHUP, signal.SIGQUIT})
+# Windows has neither SIGHUP, SIGQUIT, SIGUSR1 nor SIGKILL.
+HANGUP = getattr(signal, "SIGHUP", None)
+# Signals that a parent may have set to be ignored, as `nohup` does.
+IGNORABLE = frozenset(
+    getattr(signal, name) for name in ("SIGHUP", "SIGQUIT") if hasattr(signal, name)
+)
+# Signals that ask training to save and end; schedulers of clusters send SIGUSR1.
+STOP_SIGNALS = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    *(getattr(signal, name) for name in ("SIGUSR1",) if hasattr(signal, name)),
+    *sorted(IGNORABLE),
+)
 
 
 def interrupt_on_termination() -> None:
@@ -47,7 +58,7 @@ class _Interrupt:
         self._last = -REPEAT
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGHUP:
+        if number == HANGUP:
             leave_lost_terminal()
         before = self._last
         self._last = time.monotonic()

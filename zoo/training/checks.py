@@ -4,7 +4,6 @@ import contextlib
 import math
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -105,8 +104,7 @@ def _kill(arguments: Sequence[str], run: Path, *, within: float) -> int:
         time.sleep(0.01)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(random.uniform(0, within / 10))
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(process.pid, signal.SIGKILL)
+    process.kill()
     process.wait()
     return _count_lines(run)
 

@@ -7,9 +7,14 @@ import time
 from collections.abc import Iterator
 from types import FrameType
 
-from zoo.io.signals import REPEAT, is_ignored, leave_lost_terminal
+from zoo.io.signals import (
+    HANGUP,
+    REPEAT,
+    STOP_SIGNALS,
+    is_ignored,
+    leave_lost_terminal,
+)
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGQUIT)
 INTERRUPTED = 130
 
 
@@ -27,7 +32,7 @@ class StopSignal:
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal."""
-        if number == signal.SIGHUP:
+        if number == HANGUP:
             leave_lost_terminal()
             number = signal.SIGTERM
         now = time.monotonic()
@@ -44,7 +49,7 @@ def handle_signals() -> Iterator[StopSignal]:
     """Install the handler, yield it, and restore the previous handlers."""
     stop = StopSignal()
     previous_handlers = {}
-    for number in SIGNALS:
+    for number in STOP_SIGNALS:
         if not is_ignored(number):
             previous_handlers[number] = signal.signal(number, stop)
     try:

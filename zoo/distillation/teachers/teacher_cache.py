@@ -1,7 +1,6 @@
 """A teacher's outputs on disk: records with the digest of a row's inputs as key, append-only."""
 
 import contextlib
-import fcntl
 import mmap
 import os
 import re
@@ -14,6 +13,7 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from zoo.errors import UsageError, VerificationError
+from zoo.io.descriptors import lock_descriptor, unlock_descriptor
 from zoo.io.digests.self_digest import NO_DIGEST, add_digest, parse_record
 from zoo.io.json import JsonStruct, encode_json
 from zoo.io.limits import MAX_STATE_BYTES
@@ -120,7 +120,7 @@ class TeacherCache:
 
     def _lock(self, file: int) -> None:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_descriptor(file, wait=False)
         except BlockingIOError as error:
             raise UsageError(
                 f"another process writes the cache in {self.directory}",
@@ -132,7 +132,7 @@ class TeacherCache:
     def _release(self, file: int) -> None:
         # its maps may still be read: they hold a copy of the descriptor
         with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(file, fcntl.LOCK_UN)
+            unlock_descriptor(file)
         os.close(file)
         self._file = None
 

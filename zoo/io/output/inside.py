@@ -8,10 +8,11 @@ from io import BufferedReader
 from pathlib import Path
 
 from zoo.errors import SourceError
+from zoo.io.descriptors import BINARY, CLOEXEC, DIRECTORY, NOCTTY, NOFOLLOW, NONBLOCK
 from zoo.io.paths import safe_join
 from zoo.io.sizes import check_size
 
-_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_FLAGS = BINARY | NOFOLLOW | CLOEXEC | NONBLOCK | NOCTTY
 _LINK = {errno.ELOOP, errno.EMLINK, errno.ENOTDIR}  # what systems answer for a link
 
 
@@ -24,10 +25,10 @@ def open_inside(directory: Path, name: str, flags: int = os.O_RDONLY) -> int:
     # A file to write must have a single name: a hard link may belong to another directory
     path = safe_join(directory, name, str(directory))
     *folders, last = path.relative_to(directory).parts
-    parent = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    parent = os.open(directory, os.O_RDONLY | DIRECTORY | CLOEXEC)
     try:
         for folder in folders:
-            inner = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | _FLAGS, dir_fd=parent)
+            inner = os.open(folder, os.O_RDONLY | DIRECTORY | _FLAGS, dir_fd=parent)
             os.close(parent)
             parent = inner
         descriptor = os.open(last, flags | _FLAGS, 0o666, dir_fd=parent)

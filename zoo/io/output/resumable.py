@@ -2,8 +2,6 @@
 
 import contextlib
 import csv
-import errno
-import fcntl
 import io
 import logging
 import math
@@ -15,6 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from zoo.errors import SourceError, UsageError, VerificationError, ZooError
+from zoo.io.descriptors import (
+    BINARY,
+    CLOEXEC,
+    NOFOLLOW,
+    LocksUnavailableError,
+    lock_descriptor,
+)
 from zoo.io.digests.self_digest import NO_DIGEST, add_digest, read_record
 from zoo.io.json import JsonStruct, encode_json
 from zoo.io.local import require_local
@@ -43,7 +48,7 @@ ARRAY = ".npy"
 BEGIN_AGAIN = "begin again with --force"
 READ_BYTES = 1 << 20
 SECONDS = 1.0  # between two records of the progress
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | BINARY | NOFOLLOW | CLOEXEC
 
 Row = Mapping[str, Any]
 
@@ -276,12 +281,11 @@ def _open(part: Path, *, resume: bool) -> Iterator[BinaryIO]:
         file = os.fdopen(descriptor, "r+b")
         stack.callback(close_quietly, file)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_descriptor(descriptor, wait=False)
         except BlockingIOError:
             raise UsageError(f"{part} is being written by another process", "wait for it") from None
-        except OSError as error:
-            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-                raise
+        except LocksUnavailableError:
+            pass
         if not resume:
             file.truncate(0)
             _record_of(part).unlink(missing_ok=True)

@@ -1,13 +1,13 @@
 """Staging paths of files and directories that are being written, and removal of stale ones."""
 
 import contextlib
-import errno
-import fcntl
 import os
 import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+
+from zoo.io.descriptors import CLOEXEC, NOFOLLOW, LocksUnavailableError, lock_descriptor
 
 _STAGED = re.compile(r"(\..*\.zoo-[0-9a-f]{8})(\.lock|\.old)?", re.DOTALL)
 _NAME_LENGTH = 50  # characters of the target's name, of up to four bytes each
@@ -19,7 +19,7 @@ def staged_path(target: Path) -> Iterator[Path]:
     # Output is written to ``.NAME.zoo-XXXXXXXX`` next to its target and renamed at the end. The
     # writing process holds a lock on ``.NAME.zoo-XXXXXXXX.lock``, which the system releases when
     # the process ends for any reason. (A process number instead of a lock could be reused by
-    # another process.) ``fcntl.flock`` is called directly, since a lock file is removed here while
+    # another process.) ``flock`` is called directly, since a lock file is removed here while
     # it is held, and since `filelock` falls back on process numbers where a file system has no
     # locks.
     #
@@ -129,7 +129,7 @@ def _lock_file(staging: Path) -> Path:
 def _lock(path: Path, *, wait: bool) -> int | None:
     """Open and lock a file; return its descriptor."""
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | NOFOLLOW | CLOEXEC, 0o666)
         try:
             locked = _flock(handle, wait=wait)
             if not locked and not wait:
@@ -146,10 +146,8 @@ def _lock(path: Path, *, wait: bool) -> int | None:
 def _flock(handle: int, *, wait: bool) -> bool:
     """Lock an open file; return ``False`` if that was not possible."""
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError as error:
-        if error.errno not in (errno.EWOULDBLOCK, errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-            raise
+        lock_descriptor(handle, wait=wait)
+    except (BlockingIOError, LocksUnavailableError):
         return False
     return True
 

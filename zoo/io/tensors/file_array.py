@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import SourceError, VerificationError
+from zoo.io.descriptors import read_at
 from zoo.io.files import open_regular, reading
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class DataFile:
     def _fill(self, descriptor: int, offset: int, buffer: memoryview) -> None:
         done = 0
         while done < len(buffer):
-            count = os.preadv(descriptor, [buffer[done : done + REQUEST]], offset + done)
+            count = read_at(descriptor, buffer[done : done + REQUEST], offset + done)
             if count == 0:
                 raise self._short()
             done += count

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError
+from zoo.io.descriptors import read_at
 from zoo.io.files import open_regular
 from zoo.io.tensors.file_array import WINDOW, FileArray, FileRange
 
@@ -64,8 +65,8 @@ def ranges_equal(first: FileRange, second: FileRange) -> bool:
                 a = bytearray(size)
                 b = bytearray(size)
             counts = (
-                os.preadv(file, [a], first.offset + at),
-                os.preadv(other_file, [b], second.offset + at),
+                read_at(file, a, first.offset + at),
+                read_at(other_file, b, second.offset + at),
             )
             if counts != (size, size) or a != b:
                 return False

@@ -168,12 +168,17 @@ class Throughput:
 
 
 def peak_memory(device: "torch.device") -> int:
-    """Return the peak memory of this process in bytes, on a CUDA device or in main memory."""
+    """Return the peak memory of this process in bytes, on a CUDA device or in main memory.
+
+    0 where the system does not tell.
+    """
     if device.type == "cuda":
         import torch
 
         return torch.cuda.max_memory_allocated(device)
-    import resource
-
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -1,0 +1,108 @@
+"""Flags, locks and signals of systems: one module each, and work where they are missing."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.checkpoints import Make, hub_checkpoint
+from tests.interfaces import ROOT
+from zoo.io.descriptors import lock_descriptor, read_at
+
+__all__ = ["hub_checkpoint"]
+# A process of a system without these modules, signals and functions, as Windows is.
+WITHOUT = """
+import os, select, signal, sys
+sys.modules["fcntl"] = sys.modules["resource"] = None
+for name in ("SIGHUP", "SIGQUIT", "SIGUSR1", "SIGKILL"):
+    delattr(signal, name)
+for name in ("preadv", "copy_file_range", "sched_getaffinity"):
+    delattr(os, name)
+del select.poll
+from zoo.cli import main
+main(sys.argv[1:])
+"""
+
+
+def zoo_elsewhere(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a command without what only POSIX has."""
+    environment = {**os.environ, "ZOO_HOME": str(folder / "home"), "HF_HUB_OFFLINE": "1"}
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT, *map(str, arguments)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_models_convert_run_train_and_export_without_fcntl_and_hangups(
+    hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    source = hub_checkpoint("BertModel")
+    commands = (
+        ("convert", source, "-o", "model"),
+        ("run", "embed", "model", "A text.", "--output", "vectors.npy"),
+        ("export", "model", "--onnx", "-o", "graph"),
+        ("run", "embed", "graph", "A text."),
+        ("pretrain", "bert", "--max-steps", "1", "-o", "run", "-q"),
+    )
+    for command in commands:
+        done = zoo_elsewhere(tmp_path, *command)
+        assert done.returncode == 0, (command, done.stderr)
+        assert "Traceback" not in done.stderr
+    assert (tmp_path / "vectors.npy").is_file() and (tmp_path / "run/model").is_dir()
+
+
+def attribute_names(tree: ast.Module) -> set[str]:
+    """Return ``module.name`` of the attributes that a file reads."""
+    return {
+        f"{node.value.id}.{node.attr}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    }
+
+
+def test_what_only_some_systems_have_is_used_in_one_module() -> None:
+    for path in sorted(ROOT.glob("zoo/**/*.py")):
+        tree = ast.parse(path.read_text("utf-8"))
+        names = attribute_names(tree)
+        module = path.relative_to(ROOT).as_posix()
+        if module != "zoo/io/descriptors.py":
+            assert not {name for name in names if name.startswith("fcntl.")}, module
+            flags = {"os.O_CLOEXEC", "os.O_DIRECTORY", "os.O_NOFOLLOW", "os.O_NONBLOCK"}
+            assert not names & {*flags, "os.preadv"}, module
+        if module != "zoo/io/signals.py":
+            signals = {"signal.SIGHUP", "signal.SIGQUIT", "signal.SIGUSR1", "signal.SIGKILL"}
+            assert not names & signals, module
+
+
+def test_a_lock_that_another_process_holds_is_busy(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    with path.open() as file, path.open() as other_file:
+        lock_descriptor(file.fileno(), shared=True)
+        lock_descriptor(
+            other_file.fileno(), shared=True, wait=False
+        )  # shared locks do not conflict
+        with pytest.raises(BlockingIOError):
+            lock_descriptor(other_file.fileno(), wait=False)
+
+
+@pytest.mark.parametrize("has_preadv", [True, False])
+def test_bytes_are_read_at_an_offset(
+    has_preadv: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_preadv:
+        monkeypatch.delattr(os, "preadv")
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    buffer = bytearray(4)
+    with path.open("rb") as file:
+        assert read_at(file.fileno(), buffer, 3) == 4 and buffer == b"3456"
+        assert read_at(file.fileno(), buffer, 8) == 2 and buffer == b"8956"
+        assert read_at(file.fileno(), memoryview(buffer)[1:3], 0) == 2 and buffer == b"8016"

@@ -15,12 +15,12 @@ from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.cli import cli
 from zoo.errors import UsageError, VerificationError
+from zoo.inference.embed import Embed
 from zoo.inference.processing.inputs import read_records
 from zoo.inference.processing.records import TextExample, as_records
 from zoo.inference.torch_session import TorchSession
 from zoo.plugins.tasks import commands
 from zoo.tasks import make_task
-from zoo.tasks.sentence_embedding.predict import Embed
 from zoo.tokenizers import TextTokenizer
 
 

@@ -20,9 +20,9 @@ from tests.inference.conftest import Small
 from tests.warm import zoo as command
 from zoo.api import Model
 from zoo.errors import UsageError, VerificationError
+from zoo.inference.embed import Embed
 from zoo.io.digests.self_digest import NO_DIGEST, add_digest
 from zoo.io.output import resumable
-from zoo.tasks.sentence_embedding.predict import Embed
 
 WORDS = "abcdefghij"
 ENDINGS = (".jsonl", ".csv", ".tsv", ".parquet", ".npy")

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from zoo.checkpoint import Checkpoint
     from zoo.inference import Session
+    from zoo.inference.embed import Role
     from zoo.inference.processing.inputs import Kind
     from zoo.inference.task import Task
-    from zoo.tasks.sentence_embedding.predict import Role
     from zoo.tasks.token_classification.entities import Aggregate
     from zoo.tokenizers import TextTokenizer
 
@@ -149,8 +149,8 @@ class Model:
             >>> vectors[0] @ vectors[1]  # doctest: +SKIP
             np.float32(0.788)
         """
+        from zoo.inference.embed import Embed
         from zoo.inference.processing.records import as_records
-        from zoo.tasks.sentence_embedding.predict import Embed
 
         task = Embed(
             self.checkpoint,
@@ -195,8 +195,8 @@ class Model:
             UsageError: ``batch_size`` is not positive; or see ``embed``.
         """
         from zoo.errors import UsageError
+        from zoo.inference.embed import Embed
         from zoo.inference.processing.records import as_records
-        from zoo.tasks.sentence_embedding.predict import Embed
 
         if batch_size is not None and batch_size < 1:
             raise UsageError(f"a batch of {batch_size} texts is not possible", "give 1 or more")
@@ -280,8 +280,8 @@ class Model:
         )
 
     def _encode_as(self, role: "Role", sentences: Iterable[str], **options: Any) -> Any:
+        from zoo.inference.embed import Embed
         from zoo.inference.processing.records import as_records
-        from zoo.tasks.sentence_embedding.predict import Embed
 
         task = Embed(self.checkpoint, self.session, self.tokenizer, role=role, **options)
         records = as_records(sentences)

@@ -22,8 +22,8 @@ from zoo.cli.task_options import add_options
 from zoo.tasks.options import CORPUS_PROMPTS, CORPUS_TEXT, QUERY_PROMPTS, QUERY_TEXT
 
 if TYPE_CHECKING:
+    from zoo.inference.embed import Role
     from zoo.tasks.retrieval.scoring import Prompt
-    from zoo.tasks.sentence_embedding.predict import Role
 
 FORMATS = ("triplet", "n-tuple", "labeled-pair", "labeled-list")
 

@@ -13,7 +13,7 @@ from zoo.inference.processing.records import TextExample
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.pairs import pair_classification_metrics
 from zoo.overrides import override
-from zoo.tasks.reranker.predict import PairScores
+from zoo.tasks.retrieval.pair_scores import PairScores
 from zoo.tasks.retrieval.scoring import CLASSIFIER, require_ranker
 from zoo.tasks.sentence_embedding.similarity import Similarity
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
+from zoo.inference.embed import Embed
 from zoo.inference.processing.records import TextExample, validate_text
 from zoo.inference.processing.similarity import text_similarity
 from zoo.inference.processing.table_records import InputColumns
@@ -16,7 +17,6 @@ from zoo.overrides import override
 from zoo.sentence_models.pooling import Pooling
 from zoo.tasks.options import CORPUS_TEXT
 from zoo.tasks.retrieval.scoring import refuse_corpus_prompt
-from zoo.tasks.sentence_embedding.predict import Embed
 
 if TYPE_CHECKING:
     import numpy as np

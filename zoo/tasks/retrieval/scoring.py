@@ -6,14 +6,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from zoo.errors import UsageError
+from zoo.inference.embed import Embed, Role
 from zoo.inference.processing.records import TextExample
 from zoo.inference.processing.similarity import score_error
 from zoo.inference.task_checks import require_head
 from zoo.overrides import override
 from zoo.sentence_models.pooling import Pooling
-from zoo.tasks.reranker.predict import PairScores
+from zoo.tasks.retrieval.pair_scores import PairScores
 from zoo.tasks.retrieval.vectors import CorpusVectors, corpus_vectors
-from zoo.tasks.sentence_embedding.predict import Embed, Role
 
 if TYPE_CHECKING:
     import numpy as np

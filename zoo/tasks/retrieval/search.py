@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
+from zoo.inference.embed import Embed
 from zoo.inference.processing.inputs import read_records, require_first
 from zoo.inference.processing.records import TextExample, as_records
 from zoo.inference.processing.search import QUERIES
@@ -17,7 +18,6 @@ from zoo.sentence_models.pooling import Pooling
 from zoo.tasks.options import CORPUS_TEXT, QUERY_TEXT
 from zoo.tasks.retrieval.scoring import require_ranker
 from zoo.tasks.retrieval.vectors import CorpusVectors, corpus_vectors
-from zoo.tasks.sentence_embedding.predict import Embed
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from zoo.inference.embed import Embed
 from zoo.inference.processing.records import RecordKeys
 from zoo.inference.processing.similarity import text_similarity
 from zoo.inference.task import EncodedExample, EncodedTexts
 from zoo.overrides import override
-from zoo.tasks.sentence_embedding.predict import Embed
 from zoo.tokenizers import Encoded
 
 if TYPE_CHECKING:

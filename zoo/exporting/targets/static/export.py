@@ -23,6 +23,7 @@ from zoo.exporting.targets.static.vectors import mean, static_vectors
 from zoo.exporting.targets.static.vocabulary import vocabulary_of
 from zoo.exporting.weights import check_weights
 from zoo.hub.source import CheckpointDir
+from zoo.inference.embed import Embed
 from zoo.inference.processing.records import as_records
 from zoo.inference.torch_session import TorchSession
 from zoo.io.json import encode_json
@@ -34,7 +35,6 @@ from zoo.plugins import iter_families
 from zoo.sentence_models import hub_pooling_files
 from zoo.sentence_models.pooling import Pooling
 from zoo.sentence_models.sentence_transformers_files import STATIC
-from zoo.tasks.sentence_embedding.predict import Embed
 from zoo.tokenizers.source_files import SourceFiles
 from zoo.tokenizers.tokenizer_json import load
 from zoo.version import package_version

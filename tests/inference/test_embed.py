@@ -14,10 +14,10 @@ from tests.tasks.causal_lm.making import MakeSource, source
 from tests.tasks.sentence_embedding.making import pooled
 from zoo.api import Model, load
 from zoo.errors import UsageError
+from zoo.inference.embed import Embed
 from zoo.inference.processing.records import as_records
 from zoo.inference.task import TaskWarning
 from zoo.sentence_models.pooling import Pooling
-from zoo.tasks.sentence_embedding.predict import Embed
 
 __all__ = ["source"]
 SENTENCES = [

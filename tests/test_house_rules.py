@@ -47,7 +47,7 @@ def test_the_core_names_no_family() -> None:
 
 
 # file -> limits that it compares itself: where nothing is refused, where the ratio of two sizes is,
-# in loops over each token, and where the numbers are options and inputs of the user
+# in loops over each token or number, and where the numbers are options and inputs of the user
 COMPARED_LIMITS = {
     "converters/zoo_converters/gguf.py": ("GGUF_HEADER_BYTES",),
     "zoo/checkpoint/generation_config.py": ("BEAMS", "BEAM_TOKENS", "GENERATION_IDS", "NEW_TOKENS"),
@@ -62,7 +62,7 @@ COMPARED_LIMITS = {
     "zoo/inference/processing/records.py": ("TEXT_CHARACTERS",),
     "zoo/inference/task.py": ("TEXT_CHARACTERS",),
     "zoo/inference/threads.py": ("THREADS",),
-    "zoo/io/json.py": ("JSON_DEPTH",),
+    "zoo/io/json.py": ("INTEGER_DIGITS", "JSON_DEPTH"),
     "zoo/io/tensors/safetensors.py": ("NAME_LENGTH",),
     "zoo/tasks/likelihood/perplexity.py": ("TEXT_CHARACTERS",),
     "zoo/tasks/prompt/template.py": ("CONFIG_LABELS",),

@@ -123,7 +123,7 @@ def finetune_settings(context: click.Context, make: Make) -> None:
 
 def distill_settings(context: click.Context, make: Make) -> None:
     """Check the settings, with tiny teachers."""
-    settings = distill.settings_of(context.params, {})
+    settings = distill.setting_paths(context.params, {})
     overrides = overrides_from_options(context, settings, context.params)
     kind = "BertForSequenceClassification" if "task" in overrides else "BertForMaskedLM"
     if overrides["student"]["name"] == STATIC:

@@ -165,7 +165,7 @@ def test_results_of_another_device_are_moved(tmp_path: Path) -> None:
     batch = prepared.train_dataloader.batches(0)[0].tensors
     prepared.train_dataloader.close()
     view = setup.objective.teachers[0].forward(batch, {"hidden": {-1}, "queries_keys_values": {0}})
-    moved = MovedOutput.of(view, torch.device("meta"))
+    moved = MovedOutput.to_device(view, torch.device("meta"))
     assert moved.captured.hidden[-1].shape == view.captured.hidden[-1].shape
     logits: Any = moved.logits("masked-lm", everywhere=True)
     tensors = [moved.captured.hidden[-1], *moved.captured.queries_keys_values[0], logits]

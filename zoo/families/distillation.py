@@ -26,12 +26,12 @@ LayerMap: TypeAlias = (
     Literal["uniform", "last", "first", "spread", "skip", "embeddings", "seq2seq"]
     | tuple[tuple[int, int], ...]
 )
-# name of a term -> its table: ``kind``, the name of a loss; ``weight``; and settings of the loss
+# Name of a term -> its table: ``kind``, the name of a loss; ``weight``; and settings of the loss.
 Terms: TypeAlias = dict[str, dict[str, Any]]
-NAME = re.compile(r"[A-Za-z0-9_-]+")  # of terms and stages, which name modules and directories
+NAME = re.compile(r"[A-Za-z0-9_-]+")  # Terms and stages name modules and directories.
 # Data of recipes that need no labels, and the task that reads it.
 SENTENCES: Final = "sentences"
-RESERVED = ("model", "targets", "static")  # other entries of the directory of stages
+RESERVED = ("model", "targets", "static")  # Other entries of the directory of stages.
 OTHER_NAME = "choose one of letters, digits, - and _, other than model, targets and static"
 # The schedule on text of Sanh et al. 2019, train.py of the released code: 50 accumulated batches of
 # 5 rows of at most 512 tokens. Recipes without a schedule of their own also have it.
@@ -46,9 +46,9 @@ TEXT_SCHEDULE: Mapping[str, Any] = {
 class Replacement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Progressive module replacing; see ``zoo.distillation.replacement``."""
 
-    # probability that a layer of the student replaces its group in the first step
+    # Probability that a layer of the student replaces its group in the first step.
     rate: float = 0.1
-    increment: float = 0.0006  # what is added to it in each step, up to a probability of 1
+    increment: float = 0.0006  # Growth of the probability in each step, up to 1.
 
     def __post_init__(self) -> None:
         if not 0 < self.rate <= 1 or not 0 <= self.increment < math.inf:
@@ -60,29 +60,32 @@ class Replacement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class Targets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Generation of target sequences by the teacher; see ``zoo.distillation.targets``."""
 
-    num_beams: int = 5  # number of beams
-    max_new_tokens: int = 128  # largest number of tokens of a target
-    length_penalty: float = 1.0  # exponent of the length that the score of a beam is divided by
+    num_beams: int = 5  # Number of beams.
+    max_new_tokens: int = 128  # Largest number of tokens of a target.
+    length_penalty: float = 1.0  # Exponent of the length that the score of a beam is divided by.
 
 
 class Extraction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Extraction of static embeddings from the teacher; see ``zoo.distillation.static_student``."""
 
-    # a token of probability p has the weight a / (a + p), where this is a; ``None`` for equal ones
+    # A token of probability p has the weight a / (a + p), where this is a; ``None`` for equal
+    # weights.
     sif_coefficient: float | None = 1e-4
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A stage of a recipe: a run that begins with the model of the stage before."""
 
-    terms: Terms = msgspec.field(default_factory=dict)  # see ``DistillationRecipe``
+    terms: Terms = msgspec.field(default_factory=dict)  # See ``DistillationRecipe``.
     objective_weight: float = 0.0
     freeze: tuple[str, ...] = ()
-    # what that model is: the ``student``, whose training continues, or the ``teacher`` of a new one
+    # What that model is: the ``student``, whose training continues, or the ``teacher`` of a new
+    # one.
     begins_with: Literal["student", "teacher"] = "student"
-    # see there; ``None`` for the recipe's, or that in the settings of the run
+    # See ``DistillationRecipe``; ``None`` for the recipe's value, or the one in the settings of the
+    # run.
     student_depth: float | None = None
-    # settings of the run, nested, that replace the recipe's
+    # Settings of the run, nested, that replace the recipe's.
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -92,34 +95,34 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Loss terms, initial weights and settings of a distillation."""
 
-    name: str = ""  # name of the recipe; empty for one of a file
-    source: str = ""  # paper and section, or released code
-    objective_weight: float = 1.0  # weight of the loss terms of the student's objective or task
-    # name -> term that compares student and teacher, with settings of its loss
+    name: str = ""  # Name of the recipe; empty for one of a file.
+    source: str = ""  # Paper and section, or released code.
+    objective_weight: float = 1.0  # Weight of the loss terms of the student's objective or task.
+    # Name -> term that compares student and teacher, with settings of its loss.
     terms: Terms = msgspec.field(default_factory=dict)
-    # layers of the teacher whose weights the student's layers begin with, with the embeddings and
+    # Layers of the teacher whose weights the student's layers begin with, with the embeddings and
     # the head; ``None`` for new weights. A reference as student keeps its own.
     init_layers: LayerMap | None = "spread"
-    # layers of the student replace groups of the teacher's in training, with this probability, and
-    # only they are trained; ``None`` for a separate student
+    # Layers of the student replace groups of the teacher's in training, with this probability, and
+    # only they are trained; ``None`` for a separate student.
     replacement: Replacement | None = None
-    # settings with which the teacher generates the targets of the first stage; ``None`` for the
-    # data's
+    # Settings with which the teacher generates the targets of the first stage; ``None`` for the
+    # data's.
     targets: Targets | None = None
-    # settings with which a student that is a family of static embeddings is extracted from the
-    # teacher before the first stage; ``None`` for new weights
+    # Settings with which a student that is a family of static embeddings is extracted from the
+    # teacher before the first stage; ``None`` for new weights.
     extraction: Extraction | None = None
-    # objective on text that the recipe is for; ``None`` for any that both models support
+    # Objective on text that the recipe is made for; ``None`` for any that both models support.
     objective: str | None = None
-    # data that the recipe is for: text, labelled data, sentences, or text and labels
+    # Data that the recipe is made for: text, labelled data, sentences, or text and labels.
     data: Literal["any", "text", "labelled", "sentences"] = "any"
-    # number of layers of a student of a family, as a fraction of the teacher's
+    # Number of layers of a student of a family, as a fraction of the teacher's.
     student_depth: float = 0.5
-    freeze: tuple[str, ...] = ()  # names of modules of the student that are not trained
-    # settings of the run, nested, that replace the family's recipe or preset. In a named recipe
+    freeze: tuple[str, ...] = ()  # Names of modules of the student that are not trained.
+    # Settings of the run, nested, that replace the family's recipe or preset. In a named recipe
     # whose data is ``any``, length and schedule are for text.
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
-    # name -> stage, in order, each with terms of its own; empty for a single run
+    # Name -> stage, in order, each with terms of its own; empty for a single run.
     stages: dict[str, Stage] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -170,19 +173,18 @@ def pretraining_recipe(
         "kl": {"kind": "kl", "weight": 5.0, "temperature": 2.0, "positions": "all"},
         "cosine": {"kind": "hidden-cosine", "weight": 1.0, "layers": "last"},
     }
-    settings = {
-        **TEXT_SCHEDULE,
-        "lr_scheduler": {"name": "linear"},
-        **({"objective_args": dict(objective_args)} if objective_args else {}),
-        "optimizer": {
-            "name": "adamw",
-            "learning_rate": 5e-4,
-            "betas": [0.9, 0.98],
-            "eps": 1e-6,
-            "weight_decay": 0.0,
-            "bias_correction": True,
-            "max_grad_norm": 5.0,
-        },
+    settings: dict[str, Any] = dict(TEXT_SCHEDULE)
+    settings["lr_scheduler"] = {"name": "linear"}
+    if objective_args:
+        settings["objective_args"] = dict(objective_args)
+    settings["optimizer"] = {
+        "name": "adamw",
+        "learning_rate": 5e-4,
+        "betas": [0.9, 0.98],
+        "eps": 1e-6,
+        "weight_decay": 0.0,
+        "bias_correction": True,
+        "max_grad_norm": 5.0,
     }
     fields: dict[str, Any] = {"objective_weight": 2.0, "terms": terms, "settings": settings}
     return DistillationRecipe(name=name, source=source, **{**fields, **changes})

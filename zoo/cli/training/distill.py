@@ -28,7 +28,7 @@ from zoo.overrides import override
 if TYPE_CHECKING:
     from zoo.training.logging.scores import ScoresRecord
 
-# option -> path of the setting
+# Option -> path of the setting.
 SETTINGS = SHARED_SETTINGS | {
     "teacher": "distillation.teachers",
     "student": "student.name",
@@ -47,8 +47,9 @@ SETTINGS = SHARED_SETTINGS | {
     "cache_teacher": "distillation.cache_teacher",
     "global_batch_tokens": "global_batch_tokens",
 }
-LABELLED = {"train": "data.train", "eval_data": "data.eval"}  # with a task
-TABLES = (".csv", ".tsv")  # endings of files that are not read as text
+# Options whose settings differ if there is a task.
+LABELLED = {"train": "data.train", "eval_data": "data.eval"}
+TABLES = (".csv", ".tsv")  # Endings of files that are not read as text.
 
 
 class DistillCommand(click.Command):
@@ -154,23 +155,15 @@ def command(ctx: click.Context, /, file: str | None, **options: Any) -> None:
     The output has the layout of zoo pretrain; every command accepts its model/ directory.
     """
     if options["print_recipe"]:
-        from zoo.distillation.recipes import any_recipe, recipe_values
-        from zoo.io.yaml import dump_yaml
-
-        values = recipe_values(any_recipe(options["recipe"]))
-        text = dump_yaml(values, width=80)
-        output.result(values, text.splitlines(), as_json=options["as_json"], is_file=True)
+        _print_recipe(options["recipe"], as_json=options["as_json"])
         return
-    if (
-        file is None
-        and not options["teacher"]
-        and not (options["resume"] or options["continue_from"])
-    ):
+    has_run = options["resume"] or options["continue_from"]
+    if file is None and not options["teacher"] and not has_run:
         raise click.UsageError("name a teacher and a student, or give --resume RUN", ctx)
     if options["no_score"] and (options["min_retention"] is not None or options["score_backend"]):
         raise click.UsageError("--no-score leaves nothing to measure or to require", ctx)
     values = settings_file(ctx, file)
-    overrides = overrides_from_options(ctx, settings_of(options, values), options)
+    overrides = overrides_from_options(ctx, setting_paths(options, values), options)
     check_settings("distill", values, overrides, config_file(file))
     from zoo.distillation.runs import DistillRun
 
@@ -188,28 +181,32 @@ def command(ctx: click.Context, /, file: str | None, **options: Any) -> None:
     if runs:
         _finish_seeds(ctx, runs, options, overrides)
     else:
-        from zoo.training.logging.scores import score_header, score_rows
-
-        value: dict[str, Any] = dict(paths)
-        lines = [f"{name}: {path}" for name, path in paths.items()]
-        scores = _score([Path(paths["run"])], options, overrides)
-        for score in scores:
-            value["scores"] = _as_json(score)
-            lines += ["", *output.table(score_rows(score), score_header(score))]
-        output.result(value, lines, as_json=options["as_json"])
-        _require(ctx, scores, options["min_retention"])
+        _finish_run(ctx, paths, options, overrides)
 
 
-def settings_of(options: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, str]:
+def _print_recipe(name: str | None, *, as_json: bool) -> None:
+    """Print a recipe as the YAML file of a user's own."""
+    from zoo.distillation.recipes import any_recipe, recipe_values
+    from zoo.io.yaml import dump_yaml
+
+    values = recipe_values(any_recipe(name))
+    text = dump_yaml(values, width=80)
+    output.result(values, text.splitlines(), as_json=as_json, is_file=True)
+
+
+def setting_paths(options: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, str]:
     """Return option -> path of the setting: data is text, or labelled with a task."""
     from zoo.errors import UsageError
     from zoo.training.config.overrides import read_config_file
     from zoo.training.state.run_manifest import SETTINGS as RECORD
 
+    names = set(values)
     run = options["resume"] or options["continue_from"]
-    recorded = read_config_file(run / RECORD) if run and (run / RECORD).is_file() else {}
-    keys = [assignment.partition("=")[0].strip() for assignment in options["assignments"]]
-    if options["task"] is not None or "task" in {*values, *recorded, *keys}:
+    if run and (run / RECORD).is_file():
+        names.update(read_config_file(run / RECORD))
+    for assignment in options["assignments"]:
+        names.add(assignment.partition("=")[0].strip())
+    if options["task"] is not None or "task" in names:
         return {**SETTINGS, **LABELLED}
     for path in (*options["train"], *options["eval_data"]):
         if Path(path).suffix.lower() in TABLES:
@@ -217,11 +214,30 @@ def settings_of(options: Mapping[str, Any], values: Mapping[str, Any]) -> dict[s
     return SETTINGS
 
 
+def _finish_run(
+    ctx: click.Context,
+    paths: Mapping[str, str],
+    options: dict[str, Any],
+    overrides: dict[str, Any],
+) -> None:
+    """Score a run, and print its paths and scores."""
+    from zoo.training.logging.scores import score_header, score_rows
+
+    value: dict[str, Any] = dict(paths)
+    lines = [f"{name}: {path}" for name, path in paths.items()]
+    scores = _score([Path(paths["run"])], options, overrides)
+    for score in scores:
+        value["scores"] = _as_json(score)
+        lines += ["", *output.table(score_rows(score), score_header(score))]
+    output.result(value, lines, as_json=options["as_json"])
+    _require_retention(ctx, scores, options["min_retention"])
+
+
 def _finish_seeds(
     ctx: click.Context,
     directories: Sequence[Path],
     options: dict[str, Any],
-    given: dict[str, Any],
+    overrides: dict[str, Any],
 ) -> None:
     """Score the runs of several seeds, and print median and range."""
     from zoo.distillation.runs import DistillRun
@@ -230,23 +246,29 @@ def _finish_seeds(
 
     path = directories[0].parent
     runs = [DistillRun.last_stage(run) for run in directories]
-    scores = _score(runs, options, given)
+    scores = _score(runs, options, overrides)
     summary = summarize_seeds(path, runs, scores)
     paths = {"runs": path, "model": path / MODEL, "summary": path / SUMMARY}
     value: dict[str, Any] = {name: str(place) for name, place in paths.items()}
     lines = [f"{name}: {place}" for name, place in paths.items()]
-    if scores:
-        by_run = zip(runs, scores, strict=True)
-        value["scores"] = {str(run.relative_to(path)): _as_json(score) for run, score in by_run}
-        rows = [(name, *(f"{v:.4f}" for v in values.values())) for name, values in summary.items()]
-        lines += ["", *output.table(rows, ("", "median", "lowest", "highest"))]
+    if not scores:
+        output.result(value, lines, as_json=options["as_json"])
+        return
+    value["scores"] = {}
+    for run, score in zip(runs, scores, strict=True):
+        value["scores"][str(run.relative_to(path))] = _as_json(score)
+    rows = []
+    for name, spread in summary.items():
+        rows.append((name, *(f"{number:.4f}" for number in spread.values())))
+    lines += ["", *output.table(rows, ("", "median", "lowest", "highest"))]
     output.result(value, lines, as_json=options["as_json"])
-    middle = sorted(scores, key=lambda score: score.retention or 0)[(len(scores) - 1) // 2 :][:1]
-    _require(ctx, middle, options["min_retention"])
+    by_retention = sorted(scores, key=lambda score: score.retention or 0)
+    median_score = by_retention[(len(scores) - 1) // 2]
+    _require_retention(ctx, [median_score], options["min_retention"])
 
 
 def _score(
-    runs: Sequence[Path], options: dict[str, Any], given: dict[str, Any]
+    runs: Sequence[Path], options: dict[str, Any], overrides: dict[str, Any]
 ) -> "list[ScoresRecord]":
     """Return the scores of runs; none with ``--no-score``."""
     from zoo.distillation.scoring.score import score_run
@@ -259,13 +281,15 @@ def _score(
             device=options["device"],
             backends=options["score_backend"],
             offline=options["offline"],
-            given=given,
+            given=overrides,
         )
         for run in runs
     ]
 
 
-def _require(ctx: click.Context, scores: "Sequence[ScoresRecord]", least: float | None) -> None:
+def _require_retention(
+    ctx: click.Context, scores: "Sequence[ScoresRecord]", least: float | None
+) -> None:
     """Exit with code 3 if a student keeps less than ``--min-retention``."""
     from zoo.distillation.scoring.score import require_retention
     from zoo.errors import VerificationError

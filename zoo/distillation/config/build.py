@@ -32,31 +32,35 @@ from zoo.inference.task_checks import without_head
 from zoo.plugins import all_families
 from zoo.training.config.distill import DistillTaskConfig, DistillTextConfig
 from zoo.training.config.overrides import ConfigDict, check_tables, deep_merge
-from zoo.training.config.overrides import merge_settings as merge_given
+from zoo.training.config.overrides import merge_settings as merge_overrides
 from zoo.training.config.schema import pretrain_config
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
 
 LOG = logging.getLogger("zoo")
-LABELLED = ("train", "eval", "text", "pair", "label", "skip_invalid")  # settings of labelled data
+# Settings of labelled data.
+LABELLED = ("train", "eval", "text", "pair", "label", "skip_invalid")
 STUDENT = "student"
 NAME = "name"
-STATIC = "static"  # the name of static embeddings as a student
-FOLLOWED = ("recipe", "stage", "align")  # besides the student: other settings follow from them
+STATIC = "static"  # The name of static embeddings as a student.
+# Settings that others follow from, as from the student.
+FIXED_SETTINGS = ("recipe", "stage", "align")
 
 
 def distill_config(
     values: Mapping[str, Any], overrides: Mapping[str, Any], *, offline: bool = False
 ) -> DistillTextConfig | DistillTaskConfig:
-    """Return the configuration from the recipe, a file and options, in increasing precedence."""
-    # In addition to the settings of a run, ``student`` maps ``name`` to a family, a size of the
-    # teacher's family or a reference, and fields of the student's configuration to their values.
+    """Return the configuration from the recipe, a file and options, in increasing precedence.
+
+    In addition to the settings of a run, ``student`` maps ``name`` to a family, a size of the
+    teacher's family or a reference, and fields of the student's configuration to their values.
+    """
     check_tables(values, overrides)
     requested = merge_settings(values, overrides)
     teacher = resolve_teacher(requested, offline=offline)
     if is_resolved(requested):
-        requested.pop(STUDENT, None)  # it is empty
+        requested.pop(STUDENT, None)  # It is empty.
         return _validated({}, requested, offline=offline, recorded=True)
     name, fields = student_name(requested.pop(STUDENT, None))
     family, pretrained = named_student(name, teacher, offline=offline)
@@ -67,56 +71,52 @@ def distill_config(
     if recipe.data == SENTENCES:
         requested = sentence_settings(requested, teacher, is_new=pretrained is None)
         labelled = True
-        if recipe.extraction is not None and not requested["data"].get("train"):
-            raise UsageError(
-                "static embeddings learn from sentences, and the settings name none",
-                "name a file with --train; `zoo export REF --to static` makes them without data",
-            )
-        if recipe.extraction is not None and pretrained is None:
-            require_extractable(str(requested["distillation"]["teachers"][0]), teacher)
+        if recipe.extraction is not None:
+            _require_sentences(requested)
+            if pretrained is None:
+                require_extractable(str(requested["distillation"]["teachers"][0]), teacher)
     distillation = dict(requested.get("distillation") or {})
     stages = distillation.pop("stages", None) or {}
     recipe = select_stage(with_stage_changes(recipe, stages), distillation.get("stage"))
     recipe = adapt_to_data(recipe, requested.get("task"))
     generator = distillation.get("generator") or find_generator(recipe, teacher)
     recipe = adapt_to_generator(recipe, teacher, generator)
-    of_stage = (stages.get(distillation.get("stage")) or {}).get("settings") or {}
-    requested = deep_merge({**requested, "distillation": distillation}, of_stage)
+    stage = stages.get(distillation.get("stage")) or {}
+    stage_settings = stage.get("settings") or {}
+    requested = deep_merge({**requested, "distillation": distillation}, stage_settings)
     student = find_student(name, family, pretrained, teacher, recipe, fields)
     recipe = adapt_to_widths(recipe, student.config, teacher.config)
     terms = (requested.get("distillation") or {}).get("terms")
     recipe = msgspec.structs.replace(recipe, terms=without_changed_kinds(recipe.terms, terms))
-    of_recipe = {
-        "generator": generator,
-        **_distillation(recipe_name, recipe, student, teacher),
-    }
-    defaults = deep_merge(
-        _student_settings(student, teacher, recipe, requested), {"distillation": of_recipe}
-    )
-    # published recipes are for long runs; a user's recipe has no name and is always followed
+    defaults = _student_settings(student, teacher, recipe, requested)
+    recipe_settings = _distillation(recipe_name, recipe, student, teacher)
+    recipe_settings["generator"] = generator
+    defaults = deep_merge(defaults, {"distillation": recipe_settings})
+    # Published recipes are for long runs. A user's recipe has no name and is always followed.
     if student.size == "tiny" and not labelled and recipe.name:
         if recipe.settings:
             LOG.info("the settings of the size tiny replace the ones of the recipe %s", recipe.name)
+    elif labelled:
+        defaults = deep_merge(defaults, recipe.settings)
     else:
-        settings = recipe.settings if labelled else text_settings(recipe, defaults["seq_len"])
-        defaults = deep_merge(defaults, settings)
+        defaults = deep_merge(defaults, text_settings(recipe, defaults["seq_len"]))
     return _validated(without_relative_lengths(defaults, requested), requested, offline=offline)
+
+
+def _require_sentences(requested: ConfigDict) -> None:
+    """Check that the settings name the sentences that static embeddings learn from."""
+    if not requested["data"].get("train"):
+        raise UsageError(
+            "static embeddings learn from sentences, and the settings name none",
+            "name a file with --train; `zoo export REF --to static` makes them without data",
+        )
 
 
 def merge_settings(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> ConfigDict:
     """Merge the settings of a file with options, which win."""
     if is_resolved(values):
-        before, now = (tree.get("distillation") or {} for tree in (values, overrides))
-        changed = [key for key in FOLLOWED if key in now and now[key] != before.get(key)]
-        if overrides.get(STUDENT):
-            changed.insert(0, STUDENT)
-        if changed:
-            raise UsageError(
-                f"the settings of a run follow from its student and recipe: {changed[0]} cannot "
-                "be changed",
-                "start again with --teacher, --student and --recipe, without the run's file",
-            )
-    merged = merge_given(without_relative_lengths(dict(values), overrides), overrides)
+        _require_fixed_settings(values, overrides)
+    merged = merge_overrides(without_relative_lengths(dict(values), overrides), overrides)
     distillation = _table(merged, "distillation", "it has teachers, and terms by name")
     _table(distillation, "distillation.stages", "it has settings by name of a stage")
     terms = _table(distillation, "distillation.terms", "it has a name for each term")
@@ -129,6 +129,22 @@ def merge_settings(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> C
     if not isinstance(recipe, str | None):
         raise UsageError(f"distillation.recipe is {recipe!r}", "name a recipe, or a YAML file")
     return merged
+
+
+def _require_fixed_settings(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> None:
+    """Check that options do not change what the settings of a run follow from."""
+    recorded = values.get("distillation") or {}
+    changes = overrides.get("distillation") or {}
+    names = [STUDENT] if overrides.get(STUDENT) else []
+    for name in FIXED_SETTINGS:
+        if name in changes and changes[name] != recorded.get(name):
+            names.append(name)
+    if names:
+        raise UsageError(
+            f"the settings of a run follow from its student and recipe: {names[0]} cannot be "
+            "changed",
+            "start again with --teacher, --student and --recipe, without the run's file",
+        )
 
 
 def _table(parent: Mapping[str, Any], path: str, hint: str) -> Mapping[str, Any]:
@@ -153,26 +169,32 @@ def sentence_settings(requested: ConfigDict, teacher: "Checkpoint", *, is_new: b
 
     data = dict(requested.get("data") or {})
     for name, option in (("train", "paths"), ("eval", "eval_paths")):
-        if files := data.pop(option, None):
+        files = data.pop(option, None)
+        if files:
             data[name] = files
     pooling = teacher.model.pooling
-    longest = {"max_seq_len": pooling.max_tokens} if pooling and pooling.max_tokens else {}
     options = stored_options(pooling) if is_new else {}
-    defaults = {"task": SENTENCES, "task_args": options, **longest}
-    return deep_merge(defaults, requested) | {"data": data}
+    defaults: ConfigDict = {"task": SENTENCES, "task_args": options}
+    if pooling is not None and pooling.max_tokens:
+        defaults["max_seq_len"] = pooling.max_tokens
+    settings = deep_merge(defaults, requested)
+    settings["data"] = data
+    return settings
 
 
 def require_extractable(reference: str, teacher: "Checkpoint") -> None:
     """Check that a teacher is an encoder whose tokens have vectors."""
-    parts = teacher.family, teacher.config
-    reason = Static().refusal(*parts, teacher.head_name, teacher.model.pooling)
+    pooling = teacher.model.pooling
+    reason = Static().refusal(teacher.family, teacher.config, teacher.head_name, pooling)
     if reason is None:
         return
-    bare = Static().refusal(*parts, "none", teacher.model.pooling)
+    hint = "give a sentence encoder"
+    if Static().refusal(teacher.family, teacher.config, "none", pooling) is None:
+        hint = without_head(reference)
     raise UsageError(
         f"static embeddings cannot be extracted from the teacher {reference}, with the head "
         f"{teacher.head_name}: {reason}",
-        without_head(reference) if bare is None else "give a sentence encoder",
+        hint,
     )
 
 
@@ -189,18 +211,21 @@ def requested_recipe(requested: ConfigDict, *, offline: bool) -> DistillationRec
 
 def student_name(student: Any) -> tuple[str, ConfigDict]:
     """Split the setting ``student`` into the name and the fields of the configuration."""
-    changes = dict(student) if isinstance(student, Mapping) else {NAME: student or None}
-    name = changes.pop(NAME, None)
+    fields = dict(student) if isinstance(student, Mapping) else {NAME: student or None}
+    name = fields.pop(NAME, None)
     if name is None:
         raise UsageError("the settings name no student", "name one with --student")
-    return static_family().name if name == STATIC else str(name), changes
+    if name == STATIC:
+        return static_family().name, fields
+    return str(name), fields
 
 
 def _recipe_name(requested: ConfigDict) -> str | None:
     """Return the name of the recipe; ``None`` for the default."""
     distillation = requested.get("distillation") or {}
-    by_text = distillation.get("align") == TEXT
-    return distillation.get("recipe") or (TEXT if by_text else None)
+    if distillation.get("recipe"):
+        return str(distillation["recipe"])
+    return TEXT if distillation.get("align") == TEXT else None
 
 
 def _validated(
@@ -216,18 +241,24 @@ def _validated(
                 "--preset is for tasks on labelled data, and this run is on text",
                 "name the task with --task, or leave out --preset",
             )
-        odd = [option for option in LABELLED if option in (requested.get("data") or {})]
-        if odd:
-            option = odd[0].replace("_", "-")
-            raise UsageError(
-                f"--{option} is for labelled data, and the settings name no task",
-                "name it with --task",
-            )
+        _require_no_labelled_data(requested)
         config = pretrain_config(values, requested, offline=offline, struct_type=DistillTextConfig)
     distillation = config.distillation
     terms = checked_terms(distillation.terms, "distillation.", recorded=recorded)
     distillation = msgspec.structs.replace(distillation, terms=terms)
     return msgspec.structs.replace(config, distillation=distillation)  # type: ignore[no-any-return]
+
+
+def _require_no_labelled_data(requested: ConfigDict) -> None:
+    """Check that the settings of data, which name no task, are for text."""
+    data = requested.get("data") or {}
+    for name in LABELLED:
+        if name in data:
+            option = name.replace("_", "-")
+            raise UsageError(
+                f"--{option} is for labelled data, and the settings name no task",
+                "name it with --task",
+            )
 
 
 def resolve_teacher(requested: ConfigDict, *, offline: bool) -> "Checkpoint":
@@ -245,12 +276,10 @@ def resolve_teacher(requested: ConfigDict, *, offline: bool) -> "Checkpoint":
         if Path(reference).expanduser().is_dir():
             raise type(error)(f"the teacher {reference}: {error.what}", error.hint) from error
         family = reference if reference in all_families() else "FAMILY"
-        hint = error.hint.rstrip("?") if isinstance(error, UsageError) else ""
-        raise type(error)(
-            f"the teacher {reference}: {error.what}",
-            f"{f'{hint}; ' if hint else ''}`zoo pretrain {family}` trains one; then give "
-            "--teacher RUN/model",
-        ) from error
+        hint = f"`zoo pretrain {family}` trains one; then give --teacher RUN/model"
+        if isinstance(error, UsageError) and error.hint:
+            hint = f"{error.hint.rstrip('?')}; {hint}"
+        raise type(error)(f"the teacher {reference}: {error.what}", hint) from error
 
 
 def _student_settings(
@@ -262,15 +291,15 @@ def _student_settings(
     """Return the settings that follow from student and teacher."""
     reference = (requested.get("distillation") or {})["teachers"][0]
     settings: ConfigDict = {"family": student.family.name, "config": student.changes}
-    settings |= (
-        {"size": student.size}
-        if student.reference is None
-        else {"init_from": {"model": student.reference}}
-    )
+    if student.reference is None:
+        settings["size"] = student.size
+    else:
+        settings["init_from"] = {"model": student.reference}
     if "task" in requested:
-        built_in = student.family.text_tokenizer(student.config) is not None
-        has_tokenizer = built_in or student.reference is not None
-        return settings if has_tokenizer else {**settings, "tokenizer": reference}
+        has_built_in_tokenizer = student.family.text_tokenizer(student.config) is not None
+        if student.reference is None and not has_built_in_tokenizer:
+            settings["tokenizer"] = reference
+        return settings
     by_text = (requested.get("distillation") or {}).get("align") == TEXT
     return settings | _corpus_settings(student, teacher, distillation, reference, by_text=by_text)
 
@@ -293,20 +322,20 @@ def _corpus_settings(
         objective = recipe.objective.split("+")[0]
         return {"seq_len": length, "objective": objective}
     limits = [
-        family.max_seq_len(config)
-        for family, config in (
-            (teacher.family, teacher.config),
-            (student.family, student.config),
-        )
+        teacher.family.max_seq_len(teacher.config),
+        student.family.max_seq_len(student.config),
+        recipe.seq_len,
     ]
-    longest = min(limit for limit in (*limits, recipe.seq_len) if limit is not None)
+    longest = min(limit for limit in limits if limit is not None)
     objective = distillation.objective or text_objective(student, teacher, recipe.objective)
     settings: ConfigDict = {"seq_len": longest, "objective": objective}
-    if student.reference is not None:  # it has a tokenizer and no options for new weights
+    if student.reference is not None:  # It has a tokenizer and no options for new weights.
         return settings
-    new = objective_type(student.family, student.config, objective).from_scratch_options
-    none: ConfigDict = {"objective_args": dict.fromkeys(new, 0.0)} if new else {}
-    return {**settings, "data": {"tokenizer": reference}, **none}
+    settings["data"] = {"tokenizer": reference}
+    options = objective_type(student.family, student.config, objective).from_scratch_options
+    if options:
+        settings["objective_args"] = dict.fromkeys(options, 0.0)
+    return settings
 
 
 def text_objective(student: Student, teacher: "Checkpoint", default: str) -> str:
@@ -321,8 +350,9 @@ def text_objective(student: Student, teacher: "Checkpoint", default: str) -> str
             return False
         return True
 
-    parts = default.split("+")  # leaves out the loss of sentence pairs, which has no teacher
-    for name in dict.fromkeys((parts[0], *OBJECTIVES)):
+    # The loss of sentence pairs has no teacher, and is left out.
+    preferred = default.split("+")[0]
+    for name in dict.fromkeys((preferred, *OBJECTIVES)):
         student_supports = supported(student.family, student.config, name)
         if student_supports and supported(teacher.family, teacher.config, name):
             return name
@@ -339,8 +369,13 @@ def _distillation(
     if student.reference is not None:
         values["init_layers"] = None
         return values
-    widths = [getattr(c, "hidden_size", None) for c in (student.config, teacher.config)]
-    if widths[0] != widths[1] and recipe.init_layers is not None:
+    width = getattr(student.config, "hidden_size", None)
+    teacher_width = getattr(teacher.config, "hidden_size", None)
+    if width != teacher_width and recipe.init_layers is not None:
         values["init_layers"] = None
-        LOG.info("the student starts with new weights: it is %s wide, and its teacher %s", *widths)
+        LOG.info(
+            "the student starts with new weights: it is %s wide, and its teacher %s",
+            width,
+            teacher_width,
+        )
     return values

@@ -28,22 +28,22 @@ from zoo.training.logging.aggregate import MetricSums, Predictions
 from zoo.training.state.state_dict import load_unique_state_dict
 
 SIMILARITY = "similarity"
-MAX_PAIRED = 500  # sentences whose pairwise similarities are compared
+MAX_PAIRED = 500  # Number of sentences whose pairwise similarities are compared.
 
 
 @dataclass
 class ModelQuality:
     """Results of one model on the held-out batches, compared with the first teacher's."""
 
-    objective: TrainingObjective  # runs the model
-    weights: Mapping[str, float]  # loss -> weight, of the losses that all models have
-    sums: MetricSums = field(default_factory=MetricSums)  # losses and metrics
-    predictions: Predictions = field(default_factory=Predictions)  # for ``compute_metrics``
-    compared: int = 0  # predictions
-    agreed: int = 0  # compared predictions that equal the teacher's
-    divergence: float = 0.0  # sum of KL(teacher || model), in nats
-    diverged: int = 0  # number of predictions in that sum
-    # of each batch, from this model and the teacher
+    objective: TrainingObjective  # Runs the model.
+    weights: Mapping[str, float]  # Loss -> weight, for the losses that all models have.
+    sums: MetricSums = field(default_factory=MetricSums)  # Losses and metrics.
+    predictions: Predictions = field(default_factory=Predictions)  # Read by ``compute_metrics``.
+    compared: int = 0  # Number of predictions that are compared with the teacher's.
+    agreed: int = 0  # Number of these that equal the teacher's.
+    divergence: float = 0.0  # Sum of KL(teacher || model), in nats.
+    diverged: int = 0  # Number of predictions in this sum.
+    # The embeddings of each batch by this model and by the teacher.
     embeddings: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
     def add(self, output: LossOutput, counts: Mapping[str, float]) -> None:
@@ -54,49 +54,59 @@ class ModelQuality:
     def compare(self, output: ModelOutput, teacher: ModelOutput) -> None:
         """Compare the predictions for a batch with the teacher's."""
         if _compares_embeddings(self.objective):
-            name = self.objective.name
-            vectors = (side.outputs.logits[name].cpu() for side in (output, teacher))
-            self.embeddings.append((next(vectors), next(vectors)))
-            _require_numbers(*self.embeddings[-1])
+            self._add_embeddings(output, teacher)
             return
         for term in self.objective.scored_terms:
-            mine, other = (side.logits(term, everywhere=False) for side in (output, teacher))
-            columns = min(num_classes(mine), num_classes(other))
-            if columns < 2:  # a number, not a choice
+            logits = output.logits(term, everywhere=False)
+            teacher_logits = teacher.logits(term, everywhere=False)
+            columns = min(num_classes(logits), num_classes(teacher_logits))
+            if columns < 2:  # A number, not a choice.
                 continue
-            labels = _labels_of(self.objective, mine), _labels_of(teacher.objective, other)
-            if labels[0] is not None and labels[1] is not None:
-                same = labels[0] == labels[1]
+            labels = _predicted_labels(self.objective, logits)
+            teacher_labels = _predicted_labels(teacher.objective, teacher_logits)
+            if labels is not None and teacher_labels is not None:
+                agrees = labels == teacher_labels
             else:
-                same = _top(mine, columns) == _top(other, columns)
-                total = kl_divergence(mine, [other], temperature=1.0, columns=columns)
+                agrees = _top_class(logits, columns) == _top_class(teacher_logits, columns)
+                total = kl_divergence(logits, [teacher_logits], temperature=1.0, columns=columns)
                 _require_numbers(total)
                 self.divergence += float(total)
-                self.diverged += same.numel()
-            self.agreed += int(same.sum())
-            self.compared += same.numel()
+                self.diverged += agrees.numel()
+            self.agreed += int(agrees.sum())
+            self.compared += agrees.numel()
+
+    def _add_embeddings(self, output: ModelOutput, teacher: ModelOutput) -> None:
+        name = self.objective.name
+        vectors = output.outputs.logits[name].cpu()
+        teacher_vectors = teacher.outputs.logits[name].cpu()
+        self.embeddings.append((vectors, teacher_vectors))
+        _require_numbers(vectors, teacher_vectors)
 
     def metrics(self) -> dict[str, float]:
-        """Return the loss, and the metrics of the objective or task."""
-        # Losses that not all models have are not part of the loss, but metrics.
+        """Return the loss, and the metrics of the objective or task.
+
+        Losses that not all models have are not part of the loss, but metrics.
+        """
         record = self.sums.compute_and_reset(self.weights)
-        if self.weights and not math.isfinite(record["loss"]):
-            raise NonFiniteError("the loss on the held-out data is NaN or infinite")
-        numbers = {
-            **({"loss": record["loss"]} if self.weights else {}),
-            **record["metrics"],
-            **self.objective.compute_metrics(self.predictions.tensors()),
-        }
+        numbers: dict[str, float] = {}
+        if self.weights:
+            if not math.isfinite(record["loss"]):
+                raise NonFiniteError("the loss on the held-out data is NaN or infinite")
+            numbers["loss"] = record["loss"]
+        numbers |= record["metrics"]
+        numbers |= self.objective.compute_metrics(self.predictions.tensors())
         if self.embeddings:
-            mine, other = (torch.cat(vectors) for vectors in zip(*self.embeddings, strict=True))
-            numbers |= embedding_metrics(mine, other)
+            vectors, teacher_vectors = zip(*self.embeddings, strict=True)
+            numbers |= embedding_metrics(torch.cat(vectors), torch.cat(teacher_vectors))
         return {name: value for name, value in numbers.items() if math.isfinite(value)}
 
 
 def embedding_metrics(student: Tensor, teacher: Tensor) -> dict[str, float]:
-    """Compare the embeddings of a student and a teacher, (sentences, width)."""
-    # ``similarity`` is ``similarity_correlation``. If the widths are equal, ``cosine`` is the mean
-    # cosine similarity of both embeddings of a sentence, and ``mse`` their mean squared difference.
+    """Compare the embeddings of a student and a teacher, (sentences, width).
+
+    ``similarity`` is ``similarity_correlation``. If the widths are equal, ``cosine`` is the mean
+    cosine similarity of both embeddings of a sentence, and ``mse`` their mean squared difference.
+    """
     metrics = {SIMILARITY: similarity_correlation(student, teacher)}
     if student.shape == teacher.shape:
         pair = student.double(), teacher.double()
@@ -106,8 +116,10 @@ def embedding_metrics(student: Tensor, teacher: Tensor) -> dict[str, float]:
 
 
 def similarity_correlation(student: Tensor, teacher: Tensor) -> float:
-    """Return the rank correlation of the cosine similarities of all pairs of sentences."""
-    # At most ``MAX_PAIRED`` sentences are used, at equal distances. Widths may differ.
+    """Return the rank correlation of the cosine similarities of all pairs of sentences.
+
+    At most ``MAX_PAIRED`` sentences are used, at equal distances. Widths may differ.
+    """
     rows = torch.linspace(0, len(student) - 1, min(MAX_PAIRED, len(student))).round().long()
     pairs = torch.triu_indices(len(rows), len(rows), 1)
     similarities = []
@@ -122,7 +134,7 @@ def _compares_embeddings(objective: TrainingObjective) -> bool:
     return isinstance(objective, FineTuning) and objective.task.needs_teacher
 
 
-def _labels_of(objective: TrainingObjective, logits: Logits) -> Tensor | None:
+def _predicted_labels(objective: TrainingObjective, logits: Logits) -> Tensor | None:
     """Return which labels are predicted in multi-label classification; ``None`` for other tasks."""
     if getattr(objective, "problem", None) != "multi_label_classification":
         return None
@@ -133,28 +145,32 @@ def _labels_of(objective: TrainingObjective, logits: Logits) -> Tensor | None:
 
 def _require_numbers(*values: Tensor) -> None:
     """Raise an error for NaN."""
-    # both models would seem to agree: all-NaN logits have the same argmax
-    if any(bool(value.isnan().any()) for value in values):
-        raise NonFiniteError("the student or its teacher returned NaN for held-out data")
+    # Both models would seem to agree: all-NaN logits have the same argmax.
+    for value in values:
+        if bool(value.isnan().any()):
+            raise NonFiniteError("the student or its teacher returned NaN for held-out data")
 
 
-def _top(logits: Logits, columns: int) -> Tensor:
+def _top_class(logits: Logits, columns: int) -> Tensor:
     """Return the class with the largest logit among the first ``columns`` of each row."""
     if isinstance(logits, Tensor):
         return logits[..., :columns].argmax(-1)
-    return torch.cat([part[..., :columns].argmax(-1) for _, part in chunked_logits(logits)])
+    classes = [part[..., :columns].argmax(-1) for _, part in chunked_logits(logits)]
+    return torch.cat(classes)
 
 
 def load_student(setup: DistillSetup, run: Path) -> nn.Module:
     """Return the module of the student's objective with the final weights of a run."""
     base = setup.objective.base
+
+    def saved_parameters(module: nn.Module) -> list[Tensor]:
+        parameters: list[Tensor] = []
+        for trained in base.models_to_save(module).values():
+            parameters.extend(trained.module.parameters())
+        return parameters
+
     module = build_without_init(
-        lambda: base.model(setup.family, setup.model_config),
-        lambda new: [
-            parameter
-            for trained in base.models_to_save(new).values()
-            for parameter in trained.module.parameters()
-        ],
+        lambda: base.model(setup.family, setup.model_config), saved_parameters
     ).module
     for name, trained in base.models_to_save(module).items():
         checkpoint = load_checkpoint(run / name)
@@ -170,50 +186,60 @@ def load_student(setup: DistillSetup, run: Path) -> nn.Module:
 def evaluate(
     setup: DistillSetup, student: nn.Module, device: torch.device
 ) -> tuple[ModelQuality, list[ModelQuality | None], int]:
-    """Return the student's results on held-out data, each teacher's, and the number of rows."""
-    # A teacher without the student's head has ``None``.
+    """Return the student's results on held-out data, each teacher's, and the number of rows.
+
+    The result of a teacher without the student's head is ``None``.
+    """
     base = setup.objective.base
     teachers = setup.objective.scored_teachers(setup.base)
     main = base.models_to_save(student.to(device))["model"].module
     weights = shared_weights(base, teachers)
-    mine = ModelQuality(base, weights)
-    others = [
-        None if teacher is None else ModelQuality(teacher.objective, weights)
-        for teacher in teachers
-    ]
+    student_quality = ModelQuality(base, weights)
+    teacher_qualities: list[ModelQuality | None] = []
+    for teacher in teachers:
+        quality = None if teacher is None else ModelQuality(teacher.objective, weights)
+        teacher_qualities.append(quality)
     batches = setup.eval_batches(DistContext(0, 1, device))
     for batch in batches:
         tensors = {name: tensor.to(device) for name, tensor in batch.tensors.items()}
         output = run_model(student, main, base, tensors, {}, needs_head=True)
-        mine.add(_losses(output, student), batch.counts)
-        read = {**tensors, **output.outputs.inputs}
-        taught = [None if teacher is None else teacher.forward(read, {}) for teacher in teachers]
-        first = taught[0]
-        for number, (result, answer) in enumerate(zip(others, taught, strict=True)):
-            if result is not None and answer is not None:
-                result.add(_losses(answer, answer.model), batch.counts)
-                if first is not None and (number or _compares_embeddings(result.objective)):
-                    result.compare(answer, first)
-        if taught[0] is not None:
-            mine.compare(output, taught[0])
-    return mine, others, sum(batch.rows for batch in batches)
+        student_quality.add(_losses(output, student), batch.counts)
+        inputs = {**tensors, **output.outputs.inputs}
+        first_output: ModelOutput | None = None
+        for number, teacher in enumerate(teachers):
+            quality = teacher_qualities[number]
+            if teacher is None or quality is None:
+                continue
+            teacher_output = teacher.forward(inputs, {})
+            quality.add(_losses(teacher_output, teacher_output.model), batch.counts)
+            if number == 0:
+                first_output = teacher_output
+            if first_output is not None and (number or _compares_embeddings(quality.objective)):
+                quality.compare(teacher_output, first_output)
+        if first_output is not None:
+            student_quality.compare(output, first_output)
+    return student_quality, teacher_qualities, sum(batch.rows for batch in batches)
 
 
 def shared_weights(base: TrainingObjective, teachers: Sequence[Teacher | None]) -> dict[str, float]:
-    """Return the weight of each loss that the student and all teachers have."""
-    # If only one of several losses is left, its weight is 1.
-    known = [teacher.objective.loss_weights for teacher in teachers if teacher is not None]
-    shared = {
-        name: weight
-        for name, weight in base.loss_weights.items()
-        if all(name in weights for weights in known)
-    }
-    is_single = len(shared) == 1 < len(base.loss_weights)
-    return dict.fromkeys(shared, 1.0) if is_single else shared
+    """Return the weight of each loss that the student and all teachers have.
+
+    If only one of several losses is left, its weight is 1.
+    """
+    shared = dict(base.loss_weights)
+    for teacher in teachers:
+        if teacher is None:
+            continue
+        for name in base.loss_weights:
+            if name not in teacher.objective.loss_weights:
+                shared.pop(name, None)
+    if len(shared) == 1 < len(base.loss_weights):
+        return dict.fromkeys(shared, 1.0)
+    return shared
 
 
 def _losses(output: ModelOutput, module: Any) -> LossOutput:
     """Return the losses and predictions of an evaluation, including generated predictions."""
     losses = output.objective.loss_with_auxiliary(output.outputs, output.batch)
-    further = output.objective.generated_predictions(module, output.batch)
-    return replace(losses, predictions=losses.predictions | further)
+    generated = output.objective.generated_predictions(module, output.batch)
+    return replace(losses, predictions=losses.predictions | generated)

@@ -44,7 +44,7 @@ from zoo.version import __version__
 
 LOG = logging.getLogger("zoo")
 MODEL = "model"
-LONG_RUN = 600.0  # seconds of training that justify the export of graphs to measure them
+LONG_RUN = 600.0  # Seconds of training that justify the export of graphs to measure them.
 
 
 def score_run(
@@ -101,24 +101,24 @@ def _score(
 ) -> ScoresRecord:
     LOG.info("scoring the student and its teacher")
     place = resolve_device("auto", device)
-    mine, others, rows = evaluate(setup, load_student(setup, run), place)
+    student_quality, teacher_qualities, rows = evaluate(setup, load_student(setup, run), place)
     checkpoints = [*(teacher.checkpoint for teacher in setup.objective.teachers), student]
     graphs = RunHistory.read(run).seconds > LONG_RUN
     speeds = measure_speeds(checkpoints, backends or default_backends(graphs=graphs))
     references = [*setup.config.distillation.teachers, str(run / MODEL)]
-    models = [
-        _model_score(setup, reference, checkpoint, result)
-        for reference, checkpoint, result in zip(
-            references, checkpoints, [*others, mine], strict=True
-        )
-    ]
-    for model, speed in zip(models, speeds, strict=True):
-        model.speed = speed
+    qualities = [*teacher_qualities, student_quality]
+    models = []
+    for number, checkpoint in enumerate(checkpoints):
+        model = _model_score(setup, references[number], checkpoint, qualities[number])
+        model.speed = speeds[number]
+        models.append(model)
+    if isinstance(setup.base, FineTuneSetup):
+        data = f"evaluation data of {setup.base.config.task}"
+    else:
+        data = f"held-out text, {setup.objective.base.name}"
     scores = ScoresRecord(
         zoo=__version__,
-        data=f"evaluation data of {setup.base.config.task}"
-        if isinstance(setup.base, FineTuneSetup)
-        else f"held-out text, {setup.objective.base.name}",
+        data=data,
         rows=rows,
         student=models[-1],
         teachers=models[:-1],
@@ -131,16 +131,19 @@ def _score(
         scores.student.metrics = {}
         scores.student.agreement = None
         scores.student.kl = None
-    # retention: how much of the metric of the best checkpoint the student keeps
-    name = setup.objective.base.metric_for_best_model
-    first = scores.teachers[0]
-    if SIMILARITY in scores.student.metrics:
-        name = SIMILARITY
-    values = first.metrics.get(name), scores.student.metrics.get(name)
-    if None not in values:
-        scores.metric = name
-        scores.retention = retained(name, *values)
+    _add_retention(scores, setup.objective.base.metric_for_best_model)
     return scores
+
+
+def _add_retention(scores: ScoresRecord, metric: str) -> None:
+    """Add how much of its first teacher's quality the student keeps, by the best model's metric."""
+    if SIMILARITY in scores.student.metrics:
+        metric = SIMILARITY
+    teacher_value = scores.teachers[0].metrics.get(metric)
+    student_value = scores.student.metrics.get(metric)
+    if teacher_value is not None and student_value is not None:
+        scores.metric = metric
+        scores.retention = retained(metric, teacher_value, student_value)
 
 
 def _model_score(
@@ -160,7 +163,7 @@ def _model_score(
         single_loss = len(setup.objective.base.loss_weights) == 1
         is_text = not isinstance(setup.base, FineTuneSetup)
         if is_text and single_loss and score.metrics["loss"] < LARGEST:
-            loss = score.metrics.pop("loss")  # of a language model
+            loss = score.metrics.pop("loss")
             score.metrics = {"loss": loss, "perplexity": perplexity(loss), **score.metrics}
         score.agreement = result.agreed / result.compared if result.compared else None
         score.kl = result.divergence / result.diverged if result.diverged else None
@@ -193,7 +196,7 @@ def require_retention(scores: ScoresRecord, least: float) -> None:
             f"it is unknown whether the student keeps {least:.1%} of its teacher's quality",
             "no metric of both is above 0; see the table",
         )
-    if not scores.retention >= least:  # also if one of them is NaN
+    if not scores.retention >= least:  # NaN is not enough, either.
         raise VerificationError(
             f"the student keeps {scores.retention:.1%} of its teacher's quality by "
             f"{scores.metric}, less than {least:.1%}",

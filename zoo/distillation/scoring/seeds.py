@@ -18,20 +18,26 @@ def summarize_seeds(
 ) -> Mapping[str, Mapping[str, float]]:
     """Copy the model of the median run, and write the median and the range of each score."""
     select_median_run(path, runs)
-    values = []
+    values: dict[str, list[float]] = {}
     for score in scores:
-        student = score.student
-        optional = {"agreement": student.agreement, "kl": student.kl, "retention": score.retention}
-        present = {name: value for name, value in optional.items() if value is not None}
-        latencies = {f"latency_{speed.backend}": speed.latency for speed in student.speed}
-        values.append({**student.metrics, **present, **latencies})
-    names = dict.fromkeys(name for numbers in values for name in numbers)
-    spreads = {
-        name: median_and_range([numbers[name] for numbers in values if name in numbers])
-        for name in names
-    }
+        for name, value in _numbers(score).items():
+            values.setdefault(name, []).append(value)
+    spreads = {name: median_and_range(numbers) for name, numbers in values.items()}
     if spreads:
         content = {**read_json_object(path / SUMMARY), "scores": spreads}
         with writing(path / SUMMARY, remains=f"the runs in {path} remain"):
             atomic_write(path / SUMMARY, encode_json(content))
     return spreads
+
+
+def _numbers(score: "ScoresRecord") -> dict[str, float]:
+    """Return the metrics of a student, those that compare it with its teacher, and its speed."""
+    student = score.student
+    numbers = dict(student.metrics)
+    comparisons = {"agreement": student.agreement, "kl": student.kl, "retention": score.retention}
+    for name, value in comparisons.items():
+        if value is not None:
+            numbers[name] = value
+    for speed in student.speed:
+        numbers[f"latency_{speed.backend}"] = speed.latency
+    return numbers

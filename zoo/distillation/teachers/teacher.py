@@ -28,21 +28,31 @@ from zoo.sentence_models.module_weights import module_weight_files
 
 GRAPH_SUFFIX = ".onnx"
 SAFETENSORS = ".safetensors"
-PREFIX = "teacher:"  # of tensors that replace the student's for teachers
+MASK = "attention_mask"
+PREFIX = "teacher:"  # Tensors that replace the student's for teachers begin with it.
 
 
 @dataclass(frozen=True)
 class Teacher:
-    """A teacher of a run."""
+    """A teacher of a run.
 
-    # Its module always runs in evaluation mode and without gradients. It is not trained or saved.
+    Its module always runs in evaluation mode and without gradients. It is not trained or saved.
 
-    reference: str  # as in the configuration
+    Attributes:
+        reference: the reference that the configuration has.
+        checkpoint: the model.
+        objective: the objective that runs the model; the student's own for a corpus.
+        dtype: dtype of weights and computation.
+        needs_head: whether outputs of the head are compared.
+        device: device of the module; ``None`` to follow the batch.
+    """
+
+    reference: str
     checkpoint: Checkpoint
-    objective: TrainingObjective  # runs the model; the student's own for a corpus
-    dtype: torch.dtype  # of weights and computation
-    needs_head: bool  # logits are compared
-    device: torch.device | None = None  # ``None`` to follow the batch
+    objective: TrainingObjective
+    dtype: torch.dtype
+    needs_head: bool
+    device: torch.device | None = None
 
     @cached_property
     def model(self) -> nn.Module:
@@ -76,23 +86,32 @@ class Teacher:
 
     @cached_property
     def label_order(self) -> tuple[int, ...] | None:
-        """Index of the student's labels in the teacher's outputs; ``None`` if equal or others."""
-        labels = self.objective.labels if isinstance(self.objective, FineTuning) else ()
-        order = label_order(self.checkpoint.config.labels, labels) if labels else None
-        return None if order in (None, tuple(range(len(labels)))) else order
+        """Index of each of the student's labels in the teacher's outputs.
+
+        ``None`` if the order is the same, or if the models do not have the same labels.
+        """
+        if not isinstance(self.objective, FineTuning) or not self.objective.labels:
+            return None
+        labels = self.objective.labels
+        order = label_order(self.checkpoint.config.labels, labels)
+        is_same_order = order == tuple(range(len(labels)))
+        return None if is_same_order else order
 
     def forward(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelOutput:
         """Run the teacher on a batch, and return its labels in the student's order."""
         output = self.run(batch, layers)
-        order = self.label_order
-        return output if order is None else output.reordered(torch.tensor(order))
+        if self.label_order is None:
+            return output
+        return output.reordered(torch.tensor(self.label_order))
 
     @torch.no_grad()
     def run(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelOutput:
         """Run the model on a batch; see ``forward``."""
         inputs = teacher_batch(batch, self.checkpoint.config)
         target = next(iter(inputs.values())).device
-        device = target if self.device in (None, torch.device(target.type)) else self.device
+        device = target
+        if self.device is not None and self.device != torch.device(target.type):
+            device = self.device
         if next(self.model.parameters()).device != device:
             self.model.to(device)
         inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
@@ -101,25 +120,32 @@ class Teacher:
             output = run_model(
                 self.model, self.model, self.objective, inputs, layers, self.needs_head
             )
-        return output if device == target else MovedOutput.of(output, target)
+        return output if device == target else MovedOutput.to_device(output, target)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MovedOutput(ModelOutput):
     """Outputs of a teacher whose device differs from the student's."""
 
-    source: ModelOutput  # on the teacher's device
-    device: torch.device  # of the student
+    source: ModelOutput  # The outputs on the teacher's device.
+    device: torch.device  # The student's device.
 
     @classmethod
-    def of(cls, source: ModelOutput, device: torch.device) -> "MovedOutput":
+    def to_device(cls, source: ModelOutput, device: torch.device) -> "MovedOutput":
         """Return outputs on another device."""
-        captured = {
-            name: LayerOutputs({layer: moved(value, device) for layer, value in states.items()})
-            for name, states in vars(source.captured).items()
-        }
-        fields = source.model, source.objective, source.outputs, Captured(**captured), source.batch
-        return cls(*fields, source=source, device=device)
+        captured: dict[str, LayerOutputs[Any]] = {}
+        for name, states in vars(source.captured).items():
+            values = {layer: move(value, device) for layer, value in states.items()}
+            captured[name] = LayerOutputs(values)
+        return cls(
+            model=source.model,
+            objective=source.objective,
+            outputs=source.outputs,
+            captured=Captured(**captured),
+            batch=source.batch,
+            source=source,
+            device=device,
+        )
 
     @override
     def reordered(self, order: Tensor) -> "MovedOutput":
@@ -129,15 +155,16 @@ class MovedOutput(ModelOutput):
     @override
     def logits(self, term: str, *, everywhere: bool) -> Logits:
         """Compute logits on the teacher's device, and move them."""
-        return cast(Logits, moved(self.source.logits(term, everywhere=everywhere), self.device))
+        logits = self.source.logits(term, everywhere=everywhere)
+        return cast(Logits, move(logits, self.device))
 
 
-def moved(value: Any, device: torch.device) -> Any:
+def move(value: Any, device: torch.device) -> Any:
     """Return tensors, possibly in tuples, on another device."""
     if isinstance(value, VocabularyProjection):
-        return VocabularyProjection(*(moved(part, device) for part in value))
+        return VocabularyProjection(*(move(part, device) for part in value))
     if isinstance(value, tuple):
-        return tuple(moved(part, device) for part in value)
+        return tuple(move(part, device) for part in value)
     return value.to(device) if isinstance(value, Tensor) else value
 
 
@@ -150,8 +177,11 @@ def files_of_weights(checkpoint: Checkpoint) -> dict[str, FileDigest]:
     """Return the files of weights, of an adapter with those of its base."""
     files = checkpoint.manifest.files
     if isinstance(checkpoint, AdaptedCheckpoint):
-        own = {name: digest for name, digest in files.items() if name.endswith(SAFETENSORS)}
-        return {**files_of_weights(checkpoint.base), **own}
+        digests = files_of_weights(checkpoint.base)
+        for name, digest in files.items():
+            if name.endswith(SAFETENSORS):
+                digests[name] = digest
+        return digests
     names = [path.name for path in checkpoint.weight_files()] or [WEIGHTS]
     names += module_weight_files(checkpoint.model.pooling)
     if checkpoint.is_export:
@@ -161,12 +191,12 @@ def files_of_weights(checkpoint: Checkpoint) -> dict[str, FileDigest]:
 
 def teacher_batch(batch: Mapping[str, Tensor], config: Any) -> dict[str, Tensor]:
     """Return the tensors that a teacher reads, without token types if its ``config`` has none."""
-    replaced = {
-        name.removeprefix(PREFIX): tensor
-        for name, tensor in batch.items()
-        if name.startswith(PREFIX)
-    }
-    tensors = replaced or dict(batch)
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in batch.items():
+        if name.startswith(PREFIX):
+            tensors[name.removeprefix(PREFIX)] = tensor
+    if not tensors:
+        tensors = dict(batch)
     if getattr(config, "type_vocab_size", 0) < 2:
         tensors.pop("token_type_ids", None)
     return tensors
@@ -197,5 +227,7 @@ def run_model(
 
 def encoder_inputs(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Select the arguments of an encoder from the tensors of a batch."""
-    mask = "attention_mask"
-    return {**model_inputs(batch), **({mask: batch[mask]} if mask in batch else {})}
+    inputs = model_inputs(batch)
+    if MASK in batch:
+        inputs[MASK] = batch[MASK]
+    return inputs

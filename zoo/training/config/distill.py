@@ -13,31 +13,31 @@ from zoo.training.config.schema import TrainConfig, check_epochs, epoch_steps
 class DistillationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Teachers and loss terms of a run; see ``zoo.families.distillation.DistillationRecipe``."""
 
-    # references to the teachers; of several, the probabilities are averaged
+    # References to the teachers. If there are several, their probabilities are averaged.
     teachers: tuple[str, ...]
-    # reference to the generator that was trained with the teacher, a discriminator; ``None`` for
-    # none
+    # Reference to the generator that was trained with the teacher, a discriminator; ``None`` if
+    # there is none.
     generator: str | None = None
-    recipe: str | None = None  # name of the recipe, or file, that the defaults are from
-    # name of the stage of the recipe; ``None`` for a recipe without stages
+    recipe: str | None = None  # Name or file of the recipe that the defaults come from.
+    # Name of the stage of the recipe; ``None`` for a recipe without stages.
     stage: str | None = None
     objective_weight: float = 1.0
     terms: Terms = msgspec.field(default_factory=dict)
     init_layers: LayerMap | None = None
     freeze: tuple[str, ...] = ()
     replacement: Replacement | None = None
-    # dtype of the teachers' weights and computation
+    # Dtype of the teachers' weights and computation.
     teacher_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    # where teachers run: ``cpu``, ``cuda``, ``onnx`` (ONNX Runtime), or ``auto`` for the device of
-    # the student
+    # Backend of the teachers: ``cpu``, ``cuda``, ``onnx`` (ONNX Runtime), or ``auto`` for the
+    # device of the student.
     teacher_backend: Literal["auto", "cpu", "cuda", "onnx"] = "auto"
-    # how student and teacher are aligned: by ``tokens``, or by ``text``, which each model tokenizes
-    # by itself
+    # How student and teacher are aligned: by ``tokens``, or by ``text``, which each model tokenizes
+    # by itself.
     align: Literal["tokens", "text"] = "tokens"
-    # directory in which the teacher's outputs are kept, to be read where its inputs repeat;
-    # ``None`` for none
+    # Directory that keeps the teacher's outputs, which are read where its inputs repeat; ``None``
+    # to compute them each time.
     cache_teacher: str | None = None
-    # number of logits that are kept per prediction; all where there are fewer
+    # Number of logits that the cache keeps of each prediction; all where there are fewer.
     cache_top_k: int = 64
 
     def __post_init__(self) -> None:
@@ -55,12 +55,12 @@ class DistillationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 class DistillTextConfig(TrainConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Configuration of distillation over a corpus, in addition to pretraining's."""
 
-    distillation: DistillationConfig  # teachers and loss terms
-    # number of passes over the corpus, which replaces ``max_steps``; evaluations and checkpoints
-    # are then at most a pass apart. ``None`` for ``max_steps``
+    distillation: DistillationConfig  # Teachers and loss terms.
+    # Number of passes over the corpus, which replaces ``max_steps``; evaluations and checkpoints
+    # are then at most a pass apart. ``None`` to use ``max_steps``.
     num_train_epochs: float | None = None
-    # fraction of the steps that are warm-up, which replaces ``lr_scheduler.warmup_steps``; ``None``
-    # for these
+    # Fraction of the steps that are warm-up, which replaces ``lr_scheduler.warmup_steps``; ``None``
+    # to use that number.
     warmup_ratio: float | None = None
 
     def __post_init__(self) -> None:
@@ -88,7 +88,7 @@ class DistillTextConfig(TrainConfig, frozen=True, kw_only=True, forbid_unknown_f
 class DistillTaskConfig(FineTuneConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Configuration of distillation over labelled data, in addition to fine-tuning's."""
 
-    distillation: DistillationConfig  # teachers and loss terms
+    distillation: DistillationConfig  # Teachers and loss terms.
 
     def __post_init__(self) -> None:
         super().__post_init__()

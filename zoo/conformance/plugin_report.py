@@ -144,7 +144,7 @@ def provided_names(plugin: PluginInfo) -> dict[str, list[str]]:
     for name, hook in HOOKS.items():
         values = implementations(plugin.name, name)
         try:
-            provided[hook.kind] = [
+            provided[hook.noun] = [
                 entry
                 for value in values
                 for entry in (read_registry(value) if isinstance(value, Path) else [value.name])

@@ -18,7 +18,7 @@ from zoo.plugins.entry_points import (
 if TYPE_CHECKING:
     from zoo.plugins.discovery import PluginInfo
 
-# kind -> noun
+# Kind of object, which is the end of its group of entry points -> noun for messages.
 KINDS = {
     "objectives": "objective",
     "tasks": "task",
@@ -69,17 +69,31 @@ class NamedObject(NamedTuple):
 @functools.cache
 def named_objects(kind: str) -> tuple[NamedObject, ...]:
     """Return the objects of a kind in enabled plugins of third parties, without importing them."""
-    points = [p for p in installed_entry_points() if p.distribution != DISTRIBUTION]
-    if not any(p.of(kind) for p in points):
+    distributions = []
+    for distribution in installed_entry_points():
+        if distribution.distribution != DISTRIBUTION and distribution.of(kind):
+            distributions.append(distribution)
+    if not distributions:
         return ()
-    allowed = may_be_loaded()
+    is_enabled = may_be_loaded()
     contested = contested_plugins()
-    return tuple(
-        NamedObject(kind, name, target, plugins[0], distribution.distribution, distribution.version)
-        for distribution in points
-        if (plugins := sorted(filter(allowed, distribution.of().keys() - contested)))
-        for name, target in distribution.of(kind).items()
-    )
+    objects = []
+    for distribution in distributions:
+        uncontested = distribution.of().keys() - contested
+        plugin_names = sorted(filter(is_enabled, uncontested))
+        if not plugin_names:
+            continue
+        for name, target in distribution.of(kind).items():
+            plugin_object = NamedObject(
+                kind=kind,
+                name=name,
+                target=target,
+                plugin_name=plugin_names[0],
+                distribution=distribution.distribution,
+                version=distribution.version,
+            )
+            objects.append(plugin_object)
+    return tuple(objects)
 
 
 def unread_entry_points() -> Iterator[str]:
@@ -105,23 +119,26 @@ def unread_entry_points() -> Iterator[str]:
 
 def _by_name(kind: str) -> dict[str, list[NamedObject]]:
     objects: dict[str, list[NamedObject]] = {}
-    for named in named_objects(kind):
-        objects.setdefault(named.name, []).append(named)
+    for plugin_object in named_objects(kind):
+        objects.setdefault(plugin_object.name, []).append(plugin_object)
     return objects
 
 
 def is_named(kind: str, name: str) -> bool:
     """Return whether an enabled plugin has an object with a name."""
-    return any(named.name == name for named in named_objects(kind))
+    return any(plugin_object.name == name for plugin_object in named_objects(kind))
 
 
 def usable(kind: str, built_in: Collection[str]) -> dict[str, NamedObject]:
-    """Return name -> object that may be used."""
-    # A built-in object precedes one of a plugin with its name; of several plugins' objects with one
-    # name there is none. Both are reported
+    """Return name -> object of a plugin that may be used.
+
+    A built-in object takes precedence over a plugin's object of the same name, and a name that
+    several plugins use is left out. Both are reported.
+    """
     objects = {}
     for name, rivals in _by_name(kind).items():
-        if error := _conflict(rivals, built_in):
+        error = _conflict(rivals, built_in)
+        if error is not None:
             from zoo.plugins.loading import warn_or_raise
 
             warn_or_raise(error)
@@ -133,15 +150,20 @@ def usable(kind: str, built_in: Collection[str]) -> dict[str, NamedObject]:
 def conflicts(kind: str, built_in: Collection[str]) -> Iterator[tuple[str, PluginError]]:
     """Yield the name of each plugin with an object whose name is taken, and the error."""
     for rivals in _by_name(kind).values():
-        if error := _conflict(rivals, built_in):
-            yield from ((named.plugin_name, error) for named in rivals)
+        error = _conflict(rivals, built_in)
+        if error is None:
+            continue
+        for plugin_object in rivals:
+            yield plugin_object.plugin_name, error
 
 
 def find_object(kind: str, name: str, built_in: Collection[str]) -> NamedObject:
     """Return the object of a plugin with a name."""
     objects = _by_name(kind)
-    if rivals := objects.get(name):
-        if error := _conflict(rivals, ()):
+    rivals = objects.get(name)
+    if rivals is not None:
+        error = _conflict(rivals, ())
+        if error is not None:
             raise error
         return rivals[0]
     names = [*built_in, *objects]
@@ -153,37 +175,41 @@ def import_class(kind: str, name: str, built_in: Mapping[str, str], base: type[A
     """Import a built-in class or a plugin's class by name, and check its base class."""
     if name in built_in:
         if is_named(kind, name):
-            usable(kind, built_in)  # warns
+            usable(kind, built_in)  # This warns.
         return lazy_import(built_in, name, KINDS[kind])
-    named = find_object(kind, name, built_in)
-    value = import_object(named)
+    plugin_object = find_object(kind, name, built_in)
+    value = import_object(plugin_object)
     if not (isinstance(value, type) and issubclass(value, base)):
-        raise broken_object(named, f"{named.target} is not a subclass of {base.__name__}")
+        reason = f"{plugin_object.target} is not a subclass of {base.__name__}"
+        raise broken_object(plugin_object, reason)
     if getattr(value, "name", None) != name:
-        raise broken_object(named, f"{named.target} has another name")
+        raise broken_object(plugin_object, f"{plugin_object.target} has another name")
     return value
 
 
-def import_instance(named: NamedObject, kind: type[T]) -> T:
+def import_instance(plugin_object: NamedObject, instance_type: type[T]) -> T:
     """Import an object of a plugin that is an instance of a class."""
-    value = import_object(named)
-    if not isinstance(value, kind):
-        raise broken_object(named, f"{named.target} is not a {kind.__name__}")
+    value = import_object(plugin_object)
+    if not isinstance(value, instance_type):
+        reason = f"{plugin_object.target} is not a {instance_type.__name__}"
+        raise broken_object(plugin_object, reason)
     return value
 
 
-def import_object(named: NamedObject) -> Any:
+def import_object(plugin_object: NamedObject) -> Any:
     """Import an object of a plugin."""
     from zoo.plugins.loading import import_target
 
-    return import_target(named.plugin, named.target, f"{named.noun} {named.name}")
+    description = f"{plugin_object.noun} {plugin_object.name}"
+    return import_target(plugin_object.plugin, plugin_object.target, description)
 
 
-def broken_object(named: NamedObject, reason: str) -> PluginError:
-    """Return the error for an object that is not of its kind."""
+def broken_object(plugin_object: NamedObject, reason: str) -> PluginError:
+    """Return the error for an object that is not what its group of entry points holds."""
     from zoo.plugins.loading import broken
 
-    return broken(named.plugin, f"{named.noun} {named.name}: {reason}")
+    description = f"{plugin_object.noun} {plugin_object.name}"
+    return broken(plugin_object.plugin, f"{description}: {reason}")
 
 
 def _conflict(rivals: list[NamedObject], built_in: Collection[str]) -> PluginError | None:
@@ -195,7 +221,7 @@ def _conflict(rivals: list[NamedObject], built_in: Collection[str]) -> PluginErr
     from zoo.plugins.discovery import contested, removal_hint
 
     if last.name not in built_in:
-        return contested(last.noun, last.name, [named.plugin for named in rivals])
+        return contested(last.noun, last.name, [rival.plugin for rival in rivals])
     return PluginError(
         f"plugin {last.plugin_name} (from {last.origin}) provides the {last.noun} {last.name}, "
         "which is built in",

@@ -38,23 +38,28 @@ def _are_texts(value: object) -> bool:
 class Hook(NamedTuple):
     """What a hook of plugins returns."""
 
-    kind: str  # what ``zoo plugins`` calls the values
-    target: str  # class of the values, ``module:class``
-    is_class: bool = False  # whether the hook returns subclasses, not instances
-    attribute: str = ""  # attribute of the values that is checked in addition to ``name``
-    is_valid: Callable[[object], bool] = _is_text  # check of that attribute
-    expected: str = "a text"  # what the attribute has to be, for the message
+    noun: str  # What ``zoo plugins`` calls the values, in the plural.
+    target: str  # Class of the values, ``module:class``.
+    is_class: bool = False  # Whether the hook returns subclasses, not instances.
+    attribute: str = ""  # Attribute of the values that is checked in addition to ``name``.
+    is_valid: Callable[[object], bool] = _is_text  # Check of that attribute.
+    attribute_type: str = "a text"  # What the attribute has to be, for the message.
 
     def problem(self, value: Any) -> str:
         """Return why the hook may not return a value; empty if it may."""
-        base = lazy_import({self.kind: self.target}, self.kind, "hook")
-        kind = value if isinstance(value, type) else type(value)
-        if not issubclass(kind, base) or isinstance(value, type) != self.is_class:
+        base = lazy_import({self.noun: self.target}, self.noun, "hook")
+        is_class = isinstance(value, type)
+        value_type = value if is_class else type(value)
+        if not issubclass(value_type, base) or is_class != self.is_class:
             return f"a {type(value).__name__}"
-        checks = {"name": (_is_text, "a text"), self.attribute: (self.is_valid, self.expected)}
-        for name, (is_valid, expected) in checks.items():
-            if name and not is_valid(found := getattr(value, name, None)):
-                return f"a {kind.__name__} whose {name} is {found!r:.60}, and not {expected}"
+        checks: list[tuple[str, Callable[[object], bool], str]] = [("name", _is_text, "a text")]
+        if self.attribute:
+            checks.append((self.attribute, self.is_valid, self.attribute_type))
+        for name, is_valid, expected_type in checks:
+            attribute = getattr(value, name, None)
+            if not is_valid(attribute):
+                noun = value_type.__name__
+                return f"a {noun} whose {name} is {attribute!r:.60}, and not {expected_type}"
         return ""
 
 
@@ -64,14 +69,14 @@ HOOKS: Mapping[str, Hook] = {
         "zoo.families.base:Family",
         attribute="model_types",
         is_valid=_are_texts,
-        expected="a tuple of texts",
+        attribute_type="a tuple of texts",
     ),
     "zoo_formats": Hook(
         "formats",
         "zoo.io.tensors.formats:Format",
         attribute="priority",
         is_valid=lambda value: isinstance(value, int),
-        expected="an integer",
+        attribute_type="an integer",
     ),
     "zoo_checkpoints": Hook("checkpoints", "pathlib:Path"),
     "zoo_recipes": Hook("recipes", "zoo.families.distillation:DistillationRecipe"),
@@ -84,13 +89,17 @@ def implementations(name: str, hook: str) -> list[Any]:
     load(name)
     hooks = manager()
     plugin = installed()[name]
-    # only this plugin's hook: an exception of another one must not be blamed on it
-    call = hooks.subset_hook_caller(hook, [p for n, p in hooks.list_name_plugin() if n != name])
+    # Only this plugin's hook is called: an exception of another one must not be blamed on it.
+    other_plugins = [module for owner, module in hooks.list_name_plugin() if owner != name]
+    call = hooks.subset_hook_caller(hook, other_plugins)
+    values: list[Any] = []
     with plugin_errors(plugin, hook):
-        values = [item for items in call() for item in items]
-        problems = [HOOKS[hook].problem(item) for item in values]
-    for problem in filter(None, problems):
-        raise broken(plugin, f"{hook} returned {problem}")
+        for returned_values in call():
+            values += returned_values
+        problems = [HOOKS[hook].problem(value) for value in values]
+    for problem in problems:
+        if problem:
+            raise broken(plugin, f"{hook} returned {problem}")
     return values
 
 
@@ -99,21 +108,25 @@ def families_of(name: str) -> "list[Family]":
     return implementations(name, "zoo_families")
 
 
-def _of_all(
-    hook: str, built_in: tuple[bool, ...] = (True, False)
-) -> Iterator[tuple[PluginInfo, Any]]:
+def _of_all(hook: str, *, includes_built_in: bool = True) -> Iterator[tuple[PluginInfo, Any]]:
     """Yield plugin and value for every value that a plugin's hook returns, built-in ones first."""
     plugins = installed()
-    is_built_in = {
-        name: name in plugins and plugins[name].built_in for name in entry_points_by_name()
-    }
-    for name in (name for kind in built_in for name in is_built_in if is_built_in[name] == kind):
+    built_in = []
+    third_parties = []
+    for name in entry_points_by_name():
+        if name in plugins and plugins[name].built_in:
+            built_in.append(name)
+        else:
+            third_parties.append(name)
+    names = [*built_in, *third_parties] if includes_built_in else third_parties
+    for name in names:
         try:
             values = implementations(name, hook)
         except PluginError as error:
             warn_or_raise(error)
             continue
-        yield from ((plugins[name], item) for item in values)
+        for value in values:
+            yield plugins[name], value
 
 
 def get_family(name: str, mentioned_in: str = "") -> "Family":
@@ -142,13 +155,17 @@ def get_family(name: str, mentioned_in: str = "") -> "Family":
 
 
 def state_of_family(name: str) -> str:
-    """Return a text that changes with a family's code: distribution, version and list of files."""
-    # Empty for built-in families, which change only with zoo
+    """Return a text that changes with a family's code: distribution, version and list of files.
+
+    It is empty for built-in families, which change only with ``zoo``.
+    """
     if any(family.name == name for family in _of_plugin(name, "zoo_families")):
         plugin = installed()[name]
     else:
         plugin = next(plugin for plugin, family in _of_all("zoo_families") if family.name == name)
-    return "" if plugin.built_in else f"{plugin.origin} {record_digest(plugin)}"
+    if plugin.built_in:
+        return ""
+    return f"{plugin.origin} {record_digest(plugin)}"
 
 
 def _of_plugin(name: str, hook: str) -> list[Any]:
@@ -167,33 +184,46 @@ def iter_families() -> "Iterator[Family]":
 
 
 def _by_name(hook: str, noun: str, requested: str = "") -> dict[str, Any]:
-    """Return name -> value, for every value of every plugin's hook."""
-    # A built-in value wins over third parties', which are reported; a name that only several third
-    # parties provide is left out
+    """Return name -> value, for every value of every plugin's hook.
+
+    A built-in value takes precedence over those of third parties, which are reported. A name that
+    several third parties provide, and no built-in plugin, is left out.
+
+    Args:
+        hook: name of the hook.
+        noun: what a value is called in messages.
+        requested: name whose conflict is an error instead of a warning.
+    """
     providers: dict[str, list[tuple[PluginInfo, Any]]] = {}
     for plugin, item in _of_all(hook):
         providers.setdefault(item.name, []).append((plugin, item))
     values = {}
     for name, rivals in providers.items():
-        (first, value), *others = rivals
-        if others:
+        first, value = rivals[0]
+        is_contested = len(rivals) > 1
+        if is_contested:
             error = contested(noun, name, [plugin for plugin, _ in rivals])
             if name == requested and not first.built_in:
                 raise error
             warn_or_raise(error)
-        if first.built_in or not others:
+        if first.built_in or not is_contested:
             values[name] = value
     return values
 
 
 def family_of_model_type(model_type: str) -> "Family | None":
-    """Return the family with a Hub ``model_type``, or ``None``."""
-    # Imports the plugins that have that name or declare it, and other third parties' only if none
-    # of these provides it. A built-in family wins over a third party's, which is reported
+    """Return the family with a Hub ``model_type``, or ``None``.
+
+    This imports the plugins that have that name or declare it, and further plugins of third parties
+    only if none of these provides it. A built-in family takes precedence over a third party's,
+    which is reported.
+    """
     providers = list(_providers(model_type))
     if not providers:
-        others = _of_all("zoo_families", built_in=(False,))
-        return next((f for _, f in others if model_type in f.model_types), None)
+        for _, family in _of_all("zoo_families", includes_built_in=False):
+            if model_type in family.model_types:
+                return family  # type: ignore[no-any-return]
+        return None
     plugin, family = providers[0]
     if len(providers) > 1:
         error = contested("model type", model_type, [plugin for plugin, _ in providers])
@@ -218,19 +248,28 @@ def family_of_tokenizer(files: "SourceFiles", family: "Family") -> "Family":
     name = tokenizer_class(files)
     if name is None or name in family.tokenizer_classes:
         return family
-    readers = (other for other in iter_families() if name in other.tokenizer_classes)
-    return next(readers, family)
+    for candidate in iter_families():
+        if name in candidate.tokenizer_classes:
+            return candidate
+    return family
 
 
 def _providers(model_type: str) -> "Iterator[tuple[PluginInfo, Family]]":
-    """Yield the families with a model type, of the plugins that have that name or declare it."""
-    # Built-in ones are first. If their metadata declares no model types, as in an editable
-    # installation of an earlier commit, all built-in plugins are asked
+    """Yield the families with a model type, of the plugins that have that name or declare it.
+
+    Built-in ones are first. If their metadata declares no model types, as in an editable
+    installation of an earlier commit, all built-in plugins are asked.
+    """
     plugins = installed()
-    declared = declared_model_types()
-    names = {*declared.get(model_type, ()), *({model_type} & plugins.keys())}
+    plugins_by_type = declared_model_types()
+    names = set(plugins_by_type.get(model_type, ()))
+    if model_type in plugins:
+        names.add(model_type)
+    declaring_plugins = set(names)
+    for plugin_names in plugins_by_type.values():
+        declaring_plugins.update(plugin_names)
     built_in = {name for name, plugin in plugins.items() if plugin.built_in}
-    if not built_in & (names | {name for declaring in declared.values() for name in declaring}):
+    if not built_in & declaring_plugins:
         names |= built_in
     is_provided = False
     for name in sorted(names, key=lambda name: (name not in built_in, name)):
@@ -262,9 +301,12 @@ def _by_priority(formats: "Iterable[Format]") -> "list[Format]":
 
 
 def get_logger(name: str) -> "type[Logger]":
-    """Return the class of a logger by name."""
-    # The built-in ones and the plugin with the name are imported first, others only if needed
-    if LOGGERS not in installed():  # an editable installation of an earlier commit
+    """Return the class of a logger by name.
+
+    The built-in loggers and the plugin with the name are imported first, further plugins only if
+    they are needed.
+    """
+    if LOGGERS not in installed():  # In an editable installation of an earlier commit.
         raise PluginError(
             "the built-in loggers are not installed",
             "repeat `pip install --no-deps -e .`, which declares new plugins",

@@ -25,7 +25,7 @@ from zoo.plugins.entry_point_objects import (
 if TYPE_CHECKING:
     from zoo.plugins.entry_point_objects import NamedObject
 
-# modules with declarations, in the order of help texts; the first task of a head is its default
+# Modules with declarations, in the order of help texts; the first task of a head is its default.
 BUILT_IN = (
     "zoo.tasks.sentence_embedding",
     "zoo.tasks.sparse_embedding",
@@ -51,8 +51,8 @@ BUILT_IN = (
     "zoo.tasks.replaced_tokens",
     "zoo.tasks.sentences",
 )
-BASE = "zoo.inference.task:Task"  # of classes that plugins name without a declaration
-# part -> what a task with it is called in messages
+BASE = "zoo.inference.task:Task"  # Base of classes that plugins name without a declaration.
+# Part -> what a task with it is called in messages.
 NOUNS: dict[Part, str] = {
     "predict": "task",
     "train": "task of fine-tuning",
@@ -63,19 +63,29 @@ NOUNS: dict[Part, str] = {
 @functools.cache
 def built_in_tasks() -> dict[str, TaskSpec]:
     """Return name -> declaration of every built-in task."""
-    modules = map(importlib.import_module, BUILT_IN)
-    return {spec.name: spec for module in modules for spec in module.TASKS}
+    specs: dict[str, TaskSpec] = {}
+    for module_name in BUILT_IN:
+        module = importlib.import_module(module_name)
+        for spec in module.TASKS:
+            specs[spec.name] = spec
+    return specs
 
 
 def model_fields() -> dict[str, ModelField]:
     """Return name -> field of ``config.json`` that tasks set."""
-    return {field.name: field for spec in built_in_tasks().values() for field in spec.model_fields}
+    fields: dict[str, ModelField] = {}
+    for spec in built_in_tasks().values():
+        for field in spec.model_fields:
+            fields[field.name] = field
+    return fields
 
 
 def reserved_names() -> set[str]:
     """Return the names and verbs of built-in tasks, which take precedence over plugins'."""
-    specs = built_in_tasks().values()
-    return {name for spec in specs for name in (spec.name, spec.command)}
+    names: set[str] = set()
+    for spec in built_in_tasks().values():
+        names.update((spec.name, spec.command))
+    return names
 
 
 def public_tasks(part: Part) -> list[TaskSpec]:
@@ -85,30 +95,34 @@ def public_tasks(part: Part) -> list[TaskSpec]:
 
 def commands() -> dict[str, str]:
     """Return command -> one-line help of all tasks of ``zoo run``; imports no plugin."""
-    found: dict[str, str] = {}
+    summaries: dict[str, str] = {}
     for spec in public_tasks("predict"):
-        found.setdefault(spec.command, spec.verb_summary or spec.summary)
-    plugins = usable("tasks", reserved_names()).values()
-    return found | {named.name: f"See {named.origin}." for named in plugins}
+        summaries.setdefault(spec.command, spec.verb_summary or spec.summary)
+    for plugin_object in usable("tasks", reserved_names()).values():
+        summaries[plugin_object.name] = f"See {plugin_object.origin}."
+    return summaries
 
 
 def completed_names(part: Part) -> list[str]:
     """Return the names, verbs and synonyms of public tasks with a part, for shell completion."""
-    public = public_tasks(part)
-    known = [name for spec in public for name in (spec.command, spec.name, *spec.synonyms)]
-    return list(dict.fromkeys([*known, *(named.name for named in named_objects("tasks"))]))
+    names: list[str] = []
+    for spec in public_tasks(part):
+        names += (spec.command, spec.name, *spec.synonyms)
+    names += [plugin_object.name for plugin_object in named_objects("tasks")]
+    return list(dict.fromkeys(names))
 
 
-def plugin_task(named: "NamedObject") -> TaskSpec:
+def plugin_task(plugin_object: "NamedObject") -> TaskSpec:
     """Return the declaration of a plugin's task; imports the plugin."""
-    value = import_object(named)
+    value = import_object(plugin_object)
     if isinstance(value, type) and issubclass(value, _imported(BASE)):
         summary = (value.__doc__ or "").strip().partition("\n")[0]
-        value = TaskSpec(getattr(value, "name", ""), summary, predict=named.target)
+        value = TaskSpec(getattr(value, "name", ""), summary, predict=plugin_object.target)
     if not isinstance(value, TaskSpec):
-        raise broken_object(named, f"{named.target} is neither a TaskSpec nor a Task")
-    if getattr(value, "name", None) != named.name:
-        raise broken_object(named, f"{named.target} has another name")
+        reason = f"{plugin_object.target} is neither a TaskSpec nor a Task"
+        raise broken_object(plugin_object, reason)
+    if getattr(value, "name", None) != plugin_object.name:
+        raise broken_object(plugin_object, f"{plugin_object.target} has another name")
     return value
 
 
@@ -121,33 +135,44 @@ def compared_tasks() -> list[TaskSpec]:
 def find_tasks(name: str, part: Part) -> list[TaskSpec]:
     """Return the tasks of a name, verb or synonym that have a part; several may share a verb."""
     specs = [spec for spec in built_in_tasks().values() if spec.has(part)]
-    if exact := [spec for spec in specs if spec.name == name]:
+    by_name = [spec for spec in specs if spec.name == name]
+    by_verb = [spec for spec in specs if spec.verb == name]
+    if by_name or by_verb:
         _warn_of_conflict(name)
-        return exact
-    if shared := [spec for spec in specs if spec.verb == name]:
-        _warn_of_conflict(name)
-        return shared
+        return by_name or by_verb
     if is_named("tasks", name):
         spec = plugin_task(find_object("tasks", name, reserved_names()))
         if not spec.has(part):
             raise UsageError(f"{spec.name} is not a {NOUNS[part]}", "its plugin has no such part")
         return [spec]
-    if known := [spec for spec in specs if name in spec.synonyms]:
-        return known
-    if others := [spec for spec in _plugin_tasks() if spec.known_as(name) and spec.has(part)]:
-        return others
-    plugins = [named.name for named in named_objects("tasks")]
-    public = public_tasks(part)
-    listed = {_called(spec, part) for spec in public} | {*plugins}
-    hint = did_you_mean(name, completed_names(part)) or f"there are {', '.join(sorted(listed))}"
-    if (trained := built_in_tasks().get(name)) and trained.pipeline_tag:  # such as setfit's
-        same = (spec for spec in specs if trained.pipeline_tag in (spec.name, *spec.synonyms))
-        if instead := next(same, None):
-            hint = f"use {_called(instead, part)} for models of {name}"
-    raise UsageError(f"no {NOUNS[part]} is called {name!r}", hint)
+    by_synonym = [spec for spec in specs if name in spec.synonyms]
+    if by_synonym:
+        return by_synonym
+    of_plugins = [spec for spec in _plugin_tasks() if spec.known_as(name) and spec.has(part)]
+    if of_plugins:
+        return of_plugins
+    raise UsageError(f"no {NOUNS[part]} is called {name!r}", _hint(name, part))
 
 
-def _called(spec: TaskSpec, part: Part) -> str:
+def _hint(name: str, part: Part) -> str:
+    """Return which task to use in place of a name that no task with a part has."""
+    trained_task = built_in_tasks().get(name)
+    if trained_task is not None and trained_task.pipeline_tag:
+        # The models of a task such as setfit are used by another task.
+        tag = trained_task.pipeline_tag
+        for spec in built_in_tasks().values():
+            if spec.has(part) and tag in (spec.name, *spec.synonyms):
+                return f"use {_name_for_users(spec, part)} for models of {name}"
+    similar = did_you_mean(name, completed_names(part))
+    if similar:
+        return similar
+    names = {_name_for_users(spec, part) for spec in public_tasks(part)}
+    names.update(plugin_object.name for plugin_object in named_objects("tasks"))
+    return f"there are {', '.join(sorted(names))}"
+
+
+def _name_for_users(spec: TaskSpec, part: Part) -> str:
+    """Return the name of a task in commands with a part: its verb in ``zoo run``."""
     return spec.command if part == "predict" else spec.name
 
 
@@ -163,19 +188,19 @@ def _plugin_tasks() -> Iterator[TaskSpec]:
 
 def find_task(name: str, part: Part) -> TaskSpec:
     """Return the task of a name, verb or synonym that has a part."""
-    found = find_tasks(name, part)
-    if len(found) > 1:
-        names = ", ".join(spec.name for spec in found)
+    specs = find_tasks(name, part)
+    if len(specs) > 1:
+        names = ", ".join(spec.name for spec in specs)
         raise UsageError(f"{name} is the verb of several tasks", f"name one: {names}")
-    return found[0]
+    return specs[0]
 
 
 def load_part(spec: TaskSpec, part: Part) -> Any:
     """Return the class of a task's part; imports its module."""
     target: str = getattr(spec, part)
     if spec.name not in built_in_tasks():
-        named = find_object("tasks", spec.name, reserved_names())
-        return import_object(named._replace(target=target))
+        plugin_object = find_object("tasks", spec.name, reserved_names())
+        return import_object(plugin_object._replace(target=target))
     return _imported(target)
 
 

@@ -15,39 +15,39 @@ from zoo.training.config.schema import InitConfig
 class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Labelled data of a run."""
 
-    train: tuple[str, ...]  # files to train on
-    eval: tuple[str, ...] = ()  # files to evaluate on; empty to hold out a part of ``train``
-    unlabelled: tuple[str, ...] = ()  # files of texts without labels, for tasks that read them
-    # fraction of the samples to hold out, selected by a hash of their contents
+    train: tuple[str, ...]  # Files to train on.
+    eval: tuple[str, ...] = ()  # Files to evaluate on; empty to hold out a part of ``train``.
+    unlabelled: tuple[str, ...] = ()  # Files of texts without labels, for tasks that read them.
+    # Fraction of the samples to hold out, selected by a hash of their contents.
     eval_fraction: float = 0.1
-    text: str = "text"  # column of the text; its number, from 1, in a file without a header
-    pair: str | None = None  # column of the second text of a pair; ``None`` for single texts
-    # columns of texts that do not belong to the first, for sentence embeddings
+    text: str = "text"  # Column of the text; its number, from 1, in a file without a header.
+    pair: str | None = None  # Column of the second text of a pair; ``None`` for single texts.
+    # Columns of texts that do not belong to the first, for sentence embeddings.
     negatives: tuple[str, ...] = ()
-    # column of the score of pairs of texts in ``eval``, for sentence embeddings that are trained
-    # without scores; ``None`` where ``eval`` has the columns of ``train``
+    # Column of the score of pairs of texts in ``eval``, for sentence embeddings that are trained
+    # without scores; ``None`` where ``eval`` has the columns of ``train``.
     eval_score: str | None = None
-    # column of the label, or of a target text; ``None`` for the task's, mostly ``label``
+    # Column of the label, or of a target text; ``None`` for the task's, mostly ``label``.
     label: str | None = None
-    # of multiple choice, the column of lists of choices, or one column for each choice; empty to
-    # find them by their names
+    # Column of lists of choices, or one column for each choice, for multiple choice; empty to find
+    # them by their names.
     choices: tuple[str, ...] = ()
-    # all labels, in the order of the model's outputs; ``None`` for the training data's,
-    # sorted, integers as numbers
+    # All labels, in the order of the model's outputs; ``None`` for the training data's,
+    # sorted, integers as numbers.
     labels: tuple[str, ...] | None = None
-    label_separator: str = ","  # separator of the labels of a sample of multi-label classification
-    # text before each source of a text-to-text task, also by name of the data set; by default
+    label_separator: str = ","  # Separator of the labels of a sample of multi-label classification.
+    # Text before each source of a text-to-text task, also by name of the data set. The default is
     # ``NAME: `` for files that are given as ``NAME=FILE``, and none for others; with ``pair``,
-    # ``NAME TEXT: `` with the name of the column of the text
+    # ``NAME TEXT: `` with the name of the column of the text.
     prefix: str | dict[str, str] | None = None
-    # text between the two texts of a text-to-text task with ``pair``, also by name of the data set;
-    # by default ``PAIR: ``, the name of the column of the second text
+    # Text between the two texts of a text-to-text task with ``pair``, also by name of the data set.
+    # The default is ``PAIR: ``, the name of the column of the second text.
     pair_prefix: str | dict[str, str] | None = None
-    # number of rows of a data set that an epoch over several has at most, the limit K of
+    # Number of rows of a data set that an epoch over several has at most, the limit K of
     # examples-proportional mixing (Raffel et al. 2020, arXiv:1910.10683, section 3.5.2); ``None``
     # for all.
     mixing_limit: int | None = None
-    # leave out and count the rows that cannot be used, instead of refusing them
+    # Leave out and count the rows that cannot be used, instead of refusing them.
     skip_invalid: bool = False
 
     def __post_init__(self) -> None:
@@ -75,59 +75,59 @@ class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     batch_option: ClassVar[str] = "batch_size"
     seq_len_warmup_steps: ClassVar[int] = 0
 
-    task: str  # name of the task, see ``zoo.plugins.tasks``
-    task_args: dict[str, Any] = msgspec.field(default_factory=dict)  # options of the task
+    task: str  # Name of the task, see ``zoo.plugins.tasks``.
+    task_args: dict[str, Any] = msgspec.field(default_factory=dict)  # Options of the task.
     family: str
-    # pretrained weights to start from; ``None`` for new weights. Modules named in ``new_modules``
-    # get new weights even if the checkpoint has some
+    # Pretrained weights to start from; ``None`` for new weights. Modules named in ``new_modules``
+    # get new weights even if the checkpoint has some.
     init_from: InitConfig | None = None
-    # method and settings of an adapter, which is trained in place of the model, with a head of
-    # labels; see ``zoo.adapters``. ``None`` to train the model
+    # Method and settings of an adapter, which is trained in place of the model, with a head of
+    # labels; see ``zoo.adapters``. ``None`` to train the model.
     adapter: dict[str, Any] | None = None
-    size: str | None = None  # model size of the family, for new weights
-    # checkpoint whose tokenizer is used, or ``train`` for one that is trained on the texts, for new
-    # weights
+    size: str | None = None  # Model size of the family, for new weights.
+    # Checkpoint whose tokenizer is used, or ``train`` for one that is trained on the texts, for new
+    # weights.
     tokenizer: str | None = None
-    # vocabulary size of a tokenizer that is trained; ``None`` for the size's
+    # Vocabulary size of a tokenizer that is trained; ``None`` for the size's.
     vocab_size: int | None = None
-    # fields of the model's configuration to change; of a pretrained model, only dropout
+    # Fields of the model's configuration to change; of a pretrained model, only dropout.
     config: dict[str, Any] = msgspec.field(default_factory=dict)
-    data: TableConfig  # the labelled data
-    # name of the preset that the defaults are from, see ``Family.presets``
+    data: TableConfig  # The labelled data.
+    # Name of the preset that the defaults are from, see ``Family.presets``.
     preset: str | None = None
-    # number of tokens that texts are truncated to, at most the model's limit
+    # Number of tokens that texts are truncated to, at most the model's limit.
     max_seq_len: int = 128
-    batch_size: int = 32  # number of samples per step, over all micro-batches and ranks
-    # number of samples per forward pass; ``None`` for the whole step, or for 8 on a CPU if rows are
-    # not packed there and samples are not compared with others
+    batch_size: int = 32  # Number of samples per step, over all micro-batches and ranks.
+    # Number of samples per forward pass; ``None`` for the whole step, or for 8 on a CPU if rows are
+    # not packed there and samples are not compared with others.
     micro_batch_size: int | None = None
-    num_train_epochs: float = 3.0  # number of passes over the data, unless ``max_steps`` is given
-    max_steps: int = 0  # number of optimizer steps; 0 to compute it from ``num_train_epochs``
-    # fraction of the steps that are warm-up, unless ``lr_scheduler.warmup_steps`` is given
+    num_train_epochs: float = 3.0  # Number of passes over the data, unless ``max_steps`` is given.
+    max_steps: int = 0  # Number of optimizer steps; 0 to compute it from ``num_train_epochs``.
+    # Fraction of the steps that are warm-up, unless ``lr_scheduler.warmup_steps`` is given.
     warmup_ratio: float = 0.0
-    optimizer: OptimizerConfig  # settings of the optimizer, with ``layerwise_lr_decay``
-    lr_scheduler: LRSchedulerConfig = LRSchedulerConfig()  # learning-rate schedule
-    # decay of an exponential moving average of the weights, or ``None``
+    optimizer: OptimizerConfig  # Settings of the optimizer, with ``layerwise_lr_decay``.
+    lr_scheduler: LRSchedulerConfig = LRSchedulerConfig()  # Learning-rate schedule.
+    # Decay of an exponential moving average of the weights, or ``None``.
     ema_decay: float | None = None
-    # number of lowest layers of each stack that are not trained, and with them the embeddings; 0 to
-    # train all
+    # Number of lowest layers of each stack that are not trained, and with them the embeddings; 0 to
+    # train all.
     freeze_layers: int = 0
-    # number of highest layers of each stack, and the pooler, that get new weights (Zhang et al.
-    # 2021, arXiv:2006.05987, section 5)
+    # Number of highest layers of each stack, and the pooler, that get new weights (Zhang et al.
+    # 2021, arXiv:2006.05987, section 5).
     reinit_layers: int = 0
-    # weight of each label in the loss: ``balanced`` for weights in inverse proportion to the
+    # Weight of each label in the loss: ``balanced`` for weights in inverse proportion to the
     # labels' frequencies, with a mean of 1 over the samples; or a weight for each label. The loss
-    # is the weighted mean, as in ``torch.nn.CrossEntropyLoss``
+    # is the weighted mean, as in ``torch.nn.CrossEntropyLoss``.
     class_weights: Literal["balanced"] | dict[str, float] | None = None
-    # value of an evaluation that selects the best checkpoint, which becomes the final model:
-    # ``loss``, or a metric; ``None`` for the task's
+    # Value of an evaluation that selects the best checkpoint, which becomes the final model:
+    # ``loss``, or a metric; ``None`` for the task's.
     metric_for_best_model: str | None = None
-    # whether a higher value is better; ``None`` to decide by its name
+    # Whether a higher value is better; ``None`` to decide by its name.
     greater_is_better: bool | None = None
-    # number of evaluations in a row without a better value after which the run ends; ``None`` to
-    # train to the last step
+    # Number of evaluations in a row without a better value after which the run ends; ``None`` to
+    # train to the last step.
     early_stopping_patience: int | None = None
-    # from here on, what has no comment is as in ``TrainConfig``
+    # The fields below without a comment are those of ``TrainConfig``.
 
     seed: int = 0
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -136,11 +136,11 @@ class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     gradient_checkpointing: bool = False
     fsdp: bool = False
     logging_steps: int = 10
-    eval_steps: int = 0  # number of steps between evaluations; 0 for an epoch
-    save_steps: int = 0  # number of steps between checkpoints; 0 for ``eval_steps``
-    save_total_limit: int = 1  # number of last checkpoints to keep, besides the best one
-    # keep the optimizer's state when the run ends, for ``--continue-from``; a run that has not
-    # ended always has it
+    eval_steps: int = 0  # Number of steps between evaluations; 0 for an epoch.
+    save_steps: int = 0  # Number of steps between checkpoints; 0 for ``eval_steps``.
+    save_total_limit: int = 1  # Number of last checkpoints to keep, besides the best one.
+    # Keep the optimizer's state when the run ends, for ``--continue-from``; a run that has not
+    # ended always has it.
     keep_optimizer: bool = False
     report_to: tuple[str, ...] | None = None
 

@@ -37,14 +37,14 @@ DROPOUT = "dropout"
 class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Training and evaluation data."""
 
-    # files, directories, patterns, or one prebuilt corpus; empty for the small corpus of the
-    # package
+    # Files, directories, patterns, or one prebuilt corpus; empty for the small corpus of the
+    # package.
     paths: tuple[str, ...] = ()
-    eval_paths: tuple[str, ...] = ()  # held-out files; empty to hold out a part of ``paths``
-    # reference to a checkpoint whose tokenizer is used, or ``train``; ``None`` for the pretrained
-    # model's, or a new one if there is none
+    eval_paths: tuple[str, ...] = ()  # Held-out files; empty to hold out a part of ``paths``.
+    # Reference to a checkpoint whose tokenizer is used, or ``train``; ``None`` for the pretrained
+    # model's, or a new one if there is none.
     tokenizer: str | None = None
-    reader: ReaderConfig = ReaderConfig()  # separation of files into documents and sentences
+    reader: ReaderConfig = ReaderConfig()  # Separation of files into documents and sentences.
 
     def __post_init__(self) -> None:
         _check_names(*self.paths, *self.eval_paths, self.tokenizer)
@@ -53,10 +53,10 @@ class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class InitConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A pretrained checkpoint that a run starts with; see ``zoo.training.state.pretrained``."""
 
-    model: str  # reference to the checkpoint
-    # reference to the generator's checkpoint, for objectives with two models
+    model: str  # Reference to the checkpoint.
+    # Reference to the generator's checkpoint, for objectives with two models.
     generator: str | None = None
-    # names of modules that may have new weights because no checkpoint has them
+    # Names of modules that may have new weights because no checkpoint has them.
     new_modules: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -74,42 +74,42 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     batch_option: ClassVar[str] = "--global-batch-tokens"
 
-    family: str  # name of the model family
-    # model size of the family; with ``init_from``, by default the most similar one
+    family: str  # Name of the model family.
+    # Model size of the family; with ``init_from``, by default the most similar one.
     size: str = "tiny"
-    # pretrained weights to start from; ``None`` for new weights
+    # Pretrained weights to start from; ``None`` for new weights.
     init_from: InitConfig | None = None
-    # method and settings of an adapter, which is trained in place of the model, with a head of
-    # labels; see ``zoo.adapters``. ``None`` to train the model
+    # Method and settings of an adapter, which is trained in place of the model, with a head of
+    # labels; see ``zoo.adapters``. ``None`` to train the model.
     adapter: dict[str, Any] | None = None
-    data: DataConfig = DataConfig()  # training and evaluation data
-    seed: int = 0  # seed of all random numbers
-    # number of tokens per forward pass, padding included; gradients of a larger step are
-    # accumulated. ``None`` for the whole step at once
+    data: DataConfig = DataConfig()  # Training and evaluation data.
+    seed: int = 0  # Seed of all random numbers.
+    # Number of tokens per forward pass, padding included; gradients of a larger step are
+    # accumulated. ``None`` for the whole step at once.
     micro_batch_tokens: int | None = None
-    # dtype of autocast; weights are always float32. ``auto`` is bfloat16 on CUDA devices that
-    # support it, and float32 elsewhere
+    # Dtype of autocast; weights are always float32. ``auto`` is bfloat16 on CUDA devices that
+    # support it, and float32 elsewhere.
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    compile: bool = False  # compile the model with ``torch.compile``
-    # use only kernels whose result is the same each time, which CUDA's faster ones are not; a run
-    # on CUDA then resumes bit for bit, as on a CPU
+    compile: bool = False  # Compile the model with ``torch.compile``.
+    # Use only kernels whose result is the same each time, which CUDA's faster ones are not; a run
+    # on CUDA then resumes bit for bit, as on a CPU.
     deterministic: bool = False
-    # recompute the activations of each block in the backward pass
+    # Recompute the activations of each block in the backward pass.
     gradient_checkpointing: bool = False
-    fsdp: bool = False  # shard weights and optimizer state over ranks instead of replicating them
-    # what is trained: ``all``, or only ``embeddings``, the weights with a row for each token, as
-    # for a new vocabulary; with an adapter, ``embeddings`` trains them as well
+    fsdp: bool = False  # Shard weights and optimizer state over ranks instead of replicating them.
+    # What is trained: ``all``, or only ``embeddings``, the weights with a row for each token, as
+    # for a new vocabulary; with an adapter, ``embeddings`` trains them as well.
     trainable: Literal["all", "embeddings"] = "all"
-    logging_steps: int = 10  # number of steps between training records of the log
-    eval_steps: int = 100  # number of steps between evaluations
-    eval_sequences: int = 64  # number of rows per evaluation
-    save_steps: int = 100  # number of steps between checkpoints
-    save_total_limit: int = 2  # number of last checkpoints to keep, besides the best one
-    # keep the optimizer's state when the run ends, for ``--continue-from``; a run that has not
-    # ended always has it
+    logging_steps: int = 10  # Number of steps between training records of the log.
+    eval_steps: int = 100  # Number of steps between evaluations.
+    eval_sequences: int = 64  # Number of rows per evaluation.
+    save_steps: int = 100  # Number of steps between checkpoints.
+    save_total_limit: int = 2  # Number of last checkpoints to keep, besides the best one.
+    # Keep the optimizer's state when the run ends, for ``--continue-from``; a run that has not
+    # ended always has it.
     keep_optimizer: bool = False
-    # names of loggers besides ``metrics.jsonl``: ``tensorboard``, ``wandb``, ``mlflow`` or a
-    # plugin's; ``None`` for TensorBoard if it is installed
+    # Names of loggers besides ``metrics.jsonl``: ``tensorboard``, ``wandb``, ``mlflow`` or a
+    # plugin's; ``None`` for TensorBoard if it is installed.
     report_to: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -180,7 +180,7 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class EpochsConfig(TrainConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Configuration of a pretraining run whose number of steps follows from the corpus."""
 
-    num_train_epochs: float  # passes over the corpus, instead of ``max_steps``
+    num_train_epochs: float  # Passes over the corpus, instead of ``max_steps``.
 
     def __post_init__(self) -> None:
         super().__post_init__()

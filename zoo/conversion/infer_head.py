@@ -29,10 +29,10 @@ class ConversionPlan:
     """A head, and the mapping of the checkpoint's tensors to its parameters."""
 
     head: str
-    opened: OpenCheckpoint  # with tensors under the Hub's names
-    config: Config  # flags of optional parts are set by the tensors that are present
+    opened: OpenCheckpoint  # Its tensors have the Hub's names.
+    config: Config  # Flags of optional parts are set by the tensors that are present.
     mapping: MappingReport
-    entries: dict[str, TensorMapping]  # parameter name -> rule, for every tensor to write
+    entries: dict[str, TensorMapping]  # Parameter name -> rule, for every tensor to write.
 
     @property
     def fields_of_task(self) -> dict[str, Any]:
@@ -90,13 +90,13 @@ def plan_conversion(
         if opened.num_labels is None:
             raise
         labels = default_labels(opened.num_labels)
-        unnamed = replace(opened, config=msgspec.structs.replace(opened.config, labels=labels))
+        config = msgspec.structs.replace(opened.config, labels=labels)
         try:
-            plan = _plan_head(unnamed, requested, init=init)
+            plan = _plan_head(replace(opened, config=config), requested, init=init)
         except VerificationError:
             plan = None
         if plan is None:
-            raise
+            raise  # The first error names the problem.
         LOG.info(
             "%s: %s: the outputs are called %s and so on",
             opened.source.directory,
@@ -116,16 +116,19 @@ def _plan_head(opened: OpenCheckpoint, requested: str | None, *, init: bool) -> 
     heads = opened.family.heads()
     weights = opened.family.weights(opened.config, next(iter(heads)))
     check_counts(weights, opened.reader.tensors, str(opened.source.directory))
-    if requested is not None and requested not in heads:
-        raise UsageError(
-            f"{opened.family.name} has no head {requested!r}",
-            did_you_mean(requested, list(heads)) or f"it has {', '.join(heads)}",
-        )
     if requested is not None:
-        plan = _plan(opened, requested, ignored=_other_heads(opened, requested), init=init)
+        if requested not in heads:
+            raise UsageError(
+                f"{opened.family.name} has no head {requested!r}",
+                did_you_mean(requested, list(heads)) or f"it has {', '.join(heads)}",
+            )
+        tensors_of_other_heads = _other_heads(opened, requested)
+        plan = _plan(opened, requested, ignored_tensors=tensors_of_other_heads, init=init)
         _require_complete(plan, requested)
         return plan
-    candidates = [opened.checkpoint.head_name] if opened.checkpoint else list(heads)
+    candidates = list(heads)
+    if opened.checkpoint is not None:
+        candidates = [opened.checkpoint.head_name]
     declared_heads = [head for head in candidates if _declares_head(opened, head)]
     if len(declared_heads) == 1:  # It takes precedence over all other heads.
         plan = _plan(opened, declared_heads[0])
@@ -138,12 +141,17 @@ def _plan_head(opened: OpenCheckpoint, requested: str | None, *, init: bool) -> 
 
 
 def _choose_plan(opened: OpenCheckpoint, plans: list[ConversionPlan]) -> ConversionPlan:
+    """Return the complete plan, or the one whose head the configuration declares."""
     complete_plans = [plan for plan in plans if plan.mapping.complete]
     declared_plans = [plan for plan in plans if _declares_head(opened, plan.head)]
     if len(declared_plans) == 1:
         # A release with two models is read per head; another head would use the other model.
-        ignored = declared_plans[0].opened.ignored.keys()
-        complete_plans = [plan for plan in complete_plans if plan.opened.ignored.keys() == ignored]
+        ignored_names = declared_plans[0].opened.ignored.keys()
+        plans_of_model = []
+        for plan in complete_plans:
+            if plan.opened.ignored.keys() == ignored_names:
+                plans_of_model.append(plan)
+        complete_plans = plans_of_model
     if len(complete_plans) == 1:
         return complete_plans[0]
     if complete_plans:
@@ -167,23 +175,36 @@ def _declares_head(opened: OpenCheckpoint, head: str) -> bool:
 
 
 def _plan(
-    opened: OpenCheckpoint, head: str, *, ignored: dict[str, str] | None = None, init: bool = False
+    opened: OpenCheckpoint,
+    head: str,
+    *,
+    ignored_tensors: dict[str, str] | None = None,
+    init: bool = False,
 ) -> ConversionPlan:
+    """Match the tensors of a checkpoint with the rules of a head.
+
+    Args:
+        opened: the checkpoint.
+        head: the head.
+        ignored_tensors: name of a tensor that may be left out -> the reason.
+        init: whether parameters of the head that the source lacks get initial values.
+    """
     opened = opened.for_head(head)
     weights = opened.family.weights(opened.config, head)
     weight_map = weights
     if opened.checkpoint:
         weight_map = identity_map(weights, opened.checkpoint.weights)
-    initializable = set[str]()
-    if init:  # Parameters of the bare backbone have to be in the source.
+    initialized_names = set[str]()
+    if init:
+        # Parameters of the bare backbone have to be in the source.
         backbone = opened.family.weights(opened.config, "none").entries()
-        required = {entry.target for entry in backbone if not entry.optional}
-        initializable = {entry.target for entry in weights.entries()} - required
+        required_names = {entry.target for entry in backbone if not entry.optional}
+        initialized_names = {entry.target for entry in weights.entries()} - required_names
     mapping = match_tensors(
         weight_map,
         opened.reader.tensors,
-        ignored={**opened.ignored, **(ignored or {})},
-        init=initializable,
+        ignored={**opened.ignored, **(ignored_tensors or {})},
+        init=initialized_names,
         declared_optional=opened.declared_optional,
     )
     flags = dict.fromkeys(mapping.absent, False) | dict.fromkeys(mapping.present, True)
@@ -199,8 +220,9 @@ def identity_map(weights: WeightMap, checkpoint_weights: WeightMap | None = None
     ``checkpoint_weights`` that comes from other tensors of the Hub is not mapped.
     """
     checkpoint_sources = {}
-    if checkpoint_weights:
-        checkpoint_sources = {entry.target: entry.sources for entry in checkpoint_weights.entries()}
+    if checkpoint_weights is not None:
+        for entry in checkpoint_weights.entries():
+            checkpoint_sources[entry.target] = entry.sources
     rules = []
     for entry in weights.entries():
         source = entry.target
@@ -214,7 +236,7 @@ def identity_map(weights: WeightMap, checkpoint_weights: WeightMap | None = None
 
 def _other_heads(opened: OpenCheckpoint, requested: str) -> dict[str, str]:
     """Return the tensors that only other heads have -> reason to ignore them."""
-    ignored: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     # Heads share names of tensors. The head of the checkpoint comes first, since the tensors
     # belong to it.
     checkpoint_head = opened.checkpoint.head_name if opened.checkpoint else None
@@ -229,8 +251,8 @@ def _other_heads(opened: OpenCheckpoint, requested: str) -> dict[str, str]:
             names += entry.sources
         names += [*weights.aliases(), *weights.dropped(), *weights.constant_tensors()]
         for name in names:
-            ignored.setdefault(name, f"belongs to the head {head}; {requested} was requested")
-    return ignored
+            reasons.setdefault(name, f"belongs to the head {head}; {requested} was requested")
+    return reasons
 
 
 def _require_complete(plan: ConversionPlan, requested: str | None = None) -> None:
@@ -289,9 +311,9 @@ def _remedy(plan: ConversionPlan, requested: str | None) -> str:
     if opened.doubt and plan.mapping.shape_mismatches:
         return "correct num_labels and id2label, or leave one of them out"
     if requested is None and opened.checkpoint is None:
-        backbone = _plan(opened, "none", ignored=_other_heads(opened, "none")).mapping
-        if backbone.complete:
-            number = len(backbone.drops)
+        backbone_plan = _plan(opened, "none", ignored_tensors=_other_heads(opened, "none"))
+        if backbone_plan.mapping.complete:
+            number = len(backbone_plan.mapping.drops)
             return f"--head none converts the model without its head ({number} tensors)"
     if opened.unknown:
         return "another family may describe this model: see `zoo families` and `zoo plugins`"

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self
 
 from zoo.conversion.dtypes import align_codes
 from zoo.conversion.infer_head import ConversionPlan
+from zoo.conversion.open import OpenCheckpoint
 from zoo.conversion.unread_files import find_unread_files, unread_heads
 from zoo.io.digests.files import FileDigest
 from zoo.io.tensors.formats import DTYPE_NAMES, TensorReader, widest_dtype
@@ -20,14 +21,14 @@ MAX_TENSORS_LISTED = 8
 class Cast(NamedTuple):
     """Change of the dtype of a tensor."""
 
-    old: str  # safetensors codes
+    old: str  # Both are safetensors codes.
     new: str
-    mixed: bool  # it shares one of our tensors with tensors of a different dtype
+    is_mixed: bool  # Whether it shares one of our tensors with tensors of a different dtype.
 
     @property
-    def codes(self) -> tuple[str, str]:
-        """Both codes."""
-        return self.old, self.new
+    def rounds(self) -> bool:
+        """Whether the new dtype lacks values of the old one."""
+        return widest_dtype((self.old, self.new)) != self.new
 
     def __str__(self) -> str:
         """Return both dtypes by name."""
@@ -45,25 +46,25 @@ class ConversionReport:
     mapping: MappingReport
     parameters: int
     hidden_size: int
-    dtypes: Mapping[str, int]  # dtype -> number of tensors written
-    main_dtype: str  # safetensors code of the dtype with the most data
-    quantized: tuple[str, ...] = ()  # types of the source's tensors, which float32 holds exactly
-    rounded: str | None = None  # dtype that tensors were rounded to, or ``None``
-    # tensor of the source -> its dtype and the one it is written in, where they differ
+    dtypes: Mapping[str, int]  # Dtype -> number of tensors written.
+    main_dtype: str  # Safetensors code of the dtype with the most tensors.
+    quantized: tuple[str, ...] = ()  # Types of the source's tensors, which float32 holds exactly.
+    rounded: str | None = None  # Dtype that tensors were rounded to, or ``None``.
+    # Tensor of the source -> its dtype and the one it is written in, where they differ.
     casts: "Mapping[str, Cast]" = field(default_factory=dict)
-    # tied or unused copy -> whether it equals the tensor that is read; ``None`` in a dry run,
-    # which compares no values
+    # Tied or unused copy -> whether it equals the tensor that is read; ``None`` in a dry run,
+    # which compares no values.
     equal_copies: Mapping[str, bool] | None = None
-    unknown: tuple[str, ...] = ()  # configuration keys that the family does not declare
-    licence: str | None = None  # as the registry states
+    unknown: tuple[str, ...] = ()  # Configuration keys that the family does not declare.
+    licence: str | None = None  # The one that the registry or an earlier conversion states.
     tokenizer: bool = False
     path: Path | None = None
     sources: Mapping[str, FileDigest] = field(default_factory=dict)
     files: Mapping[str, FileDigest] = field(default_factory=dict)
-    # folder of a module of a sentence encoder -> its tensors, which are copied
+    # Folder of a module of a sentence encoder -> its tensors, which are copied.
     modules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    weight_files: tuple[str, ...] = ()  # files with the tensors of the source
-    # file with weights or labels that is not read -> the reason
+    weight_files: tuple[str, ...] = ()  # Files with the tensors of the source.
+    # File with weights or labels that is not read -> the reason.
     unread_files: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -94,13 +95,15 @@ class ConversionReport:
         main_code = "F32"
         if codes:
             main_code = codes.most_common(1)[0][0]
-        dtypes = Counter({DTYPE_NAMES[code]: number for code, number in codes.items()})
+        dtypes = Counter[str]()
+        for code, number in codes.items():
+            dtypes[DTYPE_NAMES[code]] = number
         if plan.mapping.initialized:
             dtypes[DTYPE_NAMES[dtype or main_code]] += len(plan.mapping.initialized)
 
         casts = dict(_casts(plan, written_codes))
         rounded = None
-        if dtype and any(widest_dtype(change.codes) != change.new for change in casts.values()):
+        if dtype and any(change.rounds for change in casts.values()):
             rounded = DTYPE_NAMES[dtype]
 
         directory = f"{opened.source.directory}/"
@@ -112,11 +115,6 @@ class ConversionReport:
             files_read += [str(path).removeprefix(directory) for path in reader.files]
             parameters += sum(math.prod(info.shape) for info in reader.tensors.values())
 
-        licence = None
-        if opened.checkpoint:
-            licence = opened.checkpoint.manifest.licence
-        elif opened.source.row:
-            licence = opened.source.row.licence
         return cls(
             reference=opened.source.reference,
             family=opened.family.name,
@@ -131,7 +129,7 @@ class ConversionReport:
             rounded=rounded,
             casts=casts,
             unknown=opened.unknown,
-            licence=licence,
+            licence=_stated_licence(opened),
             tokenizer=tokenizer,
             weight_files=tuple(weight_files),
             unread_files=find_unread_files(opened.source.all_names(), files_read),
@@ -147,7 +145,9 @@ class ConversionReport:
     @property
     def replaced_heads(self) -> list[str]:
         """Files with a trained head that is not read, while the result has a new one."""
-        return unread_heads(self.unread_files) if self.mapping.initialized else []
+        if not self.mapping.initialized:
+            return []
+        return unread_heads(self.unread_files)
 
     @property
     def mapped(self) -> int:
@@ -181,6 +181,7 @@ class ConversionReport:
     def mapping_record(self) -> dict[str, Any]:
         """Return counts and reasons, for the manifest and for ``--json``."""
         mapping = self.mapping
+        is_dry_run = self.equal_copies is None
         record = {
             "source_tensors": self.source_tensors,
             "mapped": self.mapped,
@@ -189,9 +190,9 @@ class ConversionReport:
             "tied": dict(mapping.ties),
             "constants": {name: constant.reason for name, constant in mapping.constants.items()},
             # If tied tensors differ, nothing is written.
-            "tied_equal": None if self.equal_copies is None else True,
+            "tied_equal": None if is_dry_run else True,
             "aliases": dict(mapping.adopted),
-            "rebuilt": self.rebuilt() if self.equal_copies is not None else None,
+            "rebuilt": None if is_dry_run else self.rebuilt(),
             "cast": dict(Counter(map(str, self.casts.values()))),
             "prefix": mapping.prefix,
             "renamed": dict(mapping.renamed),
@@ -234,12 +235,7 @@ class ConversionReport:
         modules = {folder: ", ".join(names) for folder, names in self.modules.items()}
         yield from _listed("modules", modules, ": ")
         yield f"  prefix       {mapping.prefix or 'none'}"
-        if counts := Counter(map(str, self.casts.values())):
-            loss = "rounded" if self.rounded else "without loss"
-            changes = ", ".join(f"{number} from {change}" for change, number in counts.items())
-            yield f"  cast         {changes}, {loss}"
-        mixed_casts = {name: str(cast) for name, cast in self.casts.items() if cast.mixed}
-        yield from _listed("mixed dtypes", mixed_casts, ": ")
+        yield from self._cast_lines()
         yield from _listed("dropped", self.dropped(), ": ")
         comparison = "" if self.equal_copies is None else ", equal"
         ties = {alias: f"{owner}{comparison}" for alias, owner in mapping.ties.items()}
@@ -268,17 +264,40 @@ class ConversionReport:
         if self.path:
             yield f"  round trip   {self.rebuilt()}"
 
+    def _cast_lines(self) -> Iterator[str]:
+        """Yield the lines about tensors whose dtype changes."""
+        if not self.casts:
+            return
+        counts = Counter(str(cast) for cast in self.casts.values())
+        changes = ", ".join(f"{number} from {change}" for change, number in counts.items())
+        loss = "rounded" if self.rounded else "without loss"
+        yield f"  cast         {changes}, {loss}"
+        mixed_casts = {name: str(cast) for name, cast in self.casts.items() if cast.is_mixed}
+        yield from _listed("mixed dtypes", mixed_casts, ": ")
+
     def rebuilt(self) -> str:
         """Return which tensors of the source were rebuilt from the result, for the reader."""
         mapping = self.mapping
         exceptions = {"dropped": mapping.drops, "tied": mapping.ties, "constant": mapping.constants}
-        counts = [f"{len(names)} {word}" for word, names in exceptions.items() if names]
+        counts = []
+        for word, names in exceptions.items():
+            if names:
+                counts.append(f"{len(names)} {word}")
         number = f"{self.mapped} of" if counts else "all"
         precision = f", rounded to {self.rounded}" if self.rounded else " bit for bit"
         line = f"{number} {self.source_tensors} tensors of the source were rebuilt{precision}"
         if not counts:
             return line
         return f"{line}; not rebuilt: {', '.join(counts)}"
+
+
+def _stated_licence(opened: OpenCheckpoint) -> str | None:
+    """Return the licence that an earlier conversion or the registry states."""
+    if opened.checkpoint is not None:
+        return opened.checkpoint.manifest.licence
+    if opened.source.row is not None:
+        return opened.source.row.licence
+    return None
 
 
 def _casts(
@@ -303,6 +322,7 @@ def _casts(
 
 
 def _listed(title: str, items: Mapping[str, str], sign: str) -> Iterator[str]:
+    """Yield the number of some items, and the first of them."""
     if items:
         yield f"  {title:<12} {len(items)}"
     for name, reason in list(items.items())[:MAX_TENSORS_LISTED]:

@@ -19,7 +19,7 @@ from zoo.errors import UsageError, VerificationError
 from zoo.io.json import read_json
 from zoo.io.limits import MAX_ADAPTER_SIZE, MAX_CONFIG_COUNT
 from zoo.io.sizes import check_size
-from zoo.weights import Transpose
+from zoo.weights import Transpose, WeightMap
 
 # Keys of peft's configuration that do not change what the adapter computes, or that repeat what the
 # tensors say.
@@ -58,7 +58,8 @@ READ_KEYS = frozenset(
     )
 )
 # Values of ``init_lora_weights`` that do not change the weights of the base.
-SOUND_INIT = (True, False, None, "gaussian", "eva", "orthogonal")
+SOUND_INITS = (True, False, None, "gaussian", "eva", "orthogonal")
+MERGE_IN_PEFT = "merge the adapter in peft, and convert the model"
 
 
 class _SettingTypes(msgspec.Struct):
@@ -84,11 +85,11 @@ class _SettingTypes(msgspec.Struct):
 def check_types(file: Path, settings: Mapping[str, Any]) -> None:
     """Check the types of the settings of an adapter, and the sizes that they declare."""
     try:
-        typed = msgspec.convert(settings, _SettingTypes)
+        typed_settings = msgspec.convert(settings, _SettingTypes)
     except msgspec.ValidationError as error:
         raise VerificationError(f"{file}: {error}", "correct it") from error
-    check_size(file, "r", typed.r, MAX_ADAPTER_SIZE, least=1)
-    for name, rank in (typed.rank_pattern or {}).items():
+    check_size(file, "r", typed_settings.r, MAX_ADAPTER_SIZE, least=1)
+    for name, rank in (typed_settings.rank_pattern or {}).items():
         check_size(file, f"the rank of {name!r:.100}", rank, MAX_ADAPTER_SIZE, least=1)
     for name in ("num_transformer_submodules", "num_attention_heads", "num_layers"):
         check_size(file, name, settings.get(name) or 0, MAX_CONFIG_COUNT)
@@ -131,40 +132,60 @@ def peft_config(method: AdapterMethod, adaptable: AdaptableModel) -> dict[str, A
 def exact_targets(
     targets: Sequence[str], inputs: Sequence[str], adaptable: AdaptableModel
 ) -> tuple[list[str], list[str]]:
-    """Return names that mean the same modules in peft: targets, and those of scaled inputs."""
-    # peft also looks for targets in the head, compares names of scaled inputs without the point
-    # before them, and requires that these names are among the targets. Where a short name would
-    # mean another module there, all names are full.
+    """Return names that mean the same modules in peft: targets, and those of scaled inputs.
+
+    peft also looks for targets in the head, compares names of scaled inputs without the point
+    before them, and requires that these names are among the targets. Where a short name would mean
+    another module there, all names are full.
+    """
     weights = adaptable.family.weights(adaptable.config, adaptable.head)
-    adapted = part_names(adaptable, targets)
-    scaled = part_names(adaptable, inputs)
-    modules = {
-        source.removesuffix(WEIGHT)
-        for entry in weights.entries()
-        for source in entry.sources
-        if source.endswith(WEIGHT)
-    }
-    targets_in_peft = {n for n in modules if any(matches(n, target) for target in targets)}
-    inputs_in_peft = {name for name in adapted if name.endswith(tuple(inputs))}
-    if (targets_in_peft, inputs_in_peft) == (adapted, scaled) and set(inputs) <= set(targets):
+    adapted_modules = part_names(adaptable, targets)
+    scaled_modules = part_names(adaptable, inputs)
+    targets_in_peft = set()
+    for module in module_names(weights):
+        if matches_any(module, targets):
+            targets_in_peft.add(module)
+    inputs_in_peft = {name for name in adapted_modules if name.endswith(tuple(inputs))}
+    has_same_modules = targets_in_peft == adapted_modules and inputs_in_peft == scaled_modules
+    if has_same_modules and set(inputs) <= set(targets):
         return [weights.written(name) for name in targets], [weights.written(n) for n in inputs]
-    full_targets = sorted(weights.written(name) for name in adapted)
-    return full_targets, sorted(weights.written(name) for name in scaled)
+    full_targets = sorted(weights.written(name) for name in adapted_modules)
+    full_inputs = sorted(weights.written(name) for name in scaled_modules)
+    return full_targets, full_inputs
+
+
+def module_names(weights: WeightMap) -> set[str]:
+    """Return the names of the Hub's modules that have a weight."""
+    names = set()
+    for entry in weights.entries():
+        for source in entry.sources:
+            if source.endswith(WEIGHT):
+                names.add(source.removesuffix(WEIGHT))
+    return names
 
 
 def part_names(adaptable: AdaptableModel, targets: Sequence[str]) -> set[str]:
     """Return the names of the Hub's modules that targets mean."""
-    return {part.name for site in adaptable.find_sites(targets) for part in site.parts.values()}
+    names = set[str]()
+    for site in adaptable.find_sites(targets):
+        names.update(part.name for part in site.parts.values())
+    return names
+
+
+def matches_any(name: str, targets: Sequence[str]) -> bool:
+    """Return whether one of several targets means a module."""
+    return any(matches(name, target) for target in targets)
 
 
 def is_transposed(targets: Sequence[str], adaptable: AdaptableModel) -> bool:
     """Return whether the Hub's matrices are (in, out)."""
-    return any(
-        isinstance(site.entry.op, Transpose)
-        for site in adaptable.sites
-        for part in site.parts.values()
-        if any(matches(part.name, target) for target in targets)
-    )
+    for site in adaptable.sites:
+        if not isinstance(site.entry.op, Transpose):
+            continue
+        for part in site.parts.values():
+            if matches_any(part.name, targets):
+                return True
+    return False
 
 
 def read_peft_config(source: Path) -> dict[str, Any]:
@@ -176,45 +197,49 @@ def read_peft_config(source: Path) -> dict[str, Any]:
     if settings["peft_type"] not in ("LORA", "IA3", *prompts.TYPES):
         raise UsageError(
             f"{file}: the adapter is of the type {settings['peft_type']}, which zoo does not read",
-            "merge the adapter in peft, and convert the model",
+            MERGE_IN_PEFT,
         )
+    accepted_keys = READ_KEYS | IGNORED_KEYS
+    if prompts.is_prompt(settings):
+        accepted_keys |= prompts.READ_KEYS | prompts.IGNORED_KEYS
     for key, value in settings.items():
-        accepted_keys = READ_KEYS | IGNORED_KEYS
-        if prompts.is_prompt(settings):
-            accepted_keys |= prompts.READ | prompts.UNREAD
         if value and key not in accepted_keys:
             raise UsageError(
-                f"{file}: {key} is {value!r:.60}, which zoo does not read",
-                "merge the adapter in peft, and convert the model",
+                f"{file}: {key} is {value!r:.60}, which zoo does not read", MERGE_IN_PEFT
             )
     check_types(file, settings)
     if settings.get("bias", "none") != "none":
         raise UsageError(
             f"{file}: bias is {settings['bias']!r}, and zoo's adapters train no biases",
-            "merge the adapter in peft, and convert the model",
+            MERGE_IN_PEFT,
         )
-    if settings.get("init_lora_weights") not in SOUND_INIT:
+    if settings.get("init_lora_weights") not in SOUND_INITS:
         raise UsageError(
             f"{file}: init_lora_weights is {settings['init_lora_weights']!r}, which changed the "
             "base as well",
-            "merge the adapter in peft, and convert the model",
+            MERGE_IN_PEFT,
         )
     return settings
 
 
 def read_head(settings: Mapping[str, Any], base: Checkpoint) -> str:
     """Return the head of peft's task type, of its class of models, or the base's."""
-    heads = {task: name for name, task in TASK_TYPES.items()}
+    task_type = settings.get("task_type")
+    for head, head_task_type in TASK_TYPES.items():
+        if task_type == head_task_type:
+            return head
     mapping = settings.get("auto_mapping")
-    if isinstance(mapping, dict):
-        class_name = mapping.get("base_model_class")
-        candidates = [
-            name for name, head in base.family.heads().items() if class_name in head.architectures
-        ]
-        heads["None"] = base.head_name
-        if candidates and base.head_name not in candidates:
-            heads["None"] = candidates[0]
-    return heads.get(str(settings.get("task_type")), base.head_name)
+    if task_type not in (None, "None") or not isinstance(mapping, dict):
+        return base.head_name
+    # Without a task, peft names the class of models.
+    class_name = mapping.get("base_model_class")
+    heads_of_class = []
+    for name, head_of_family in base.family.heads().items():
+        if class_name in head_of_family.architectures:
+            heads_of_class.append(name)
+    if not heads_of_class or base.head_name in heads_of_class:
+        return base.head_name
+    return heads_of_class[0]
 
 
 def read_method(
@@ -226,38 +251,66 @@ def read_method(
     """Return the method of peft's configuration.
 
     Args:
+        source: directory of the adapter.
+        settings: the configuration.
         modules: module that has tensors -> whether (IA)^3 scales its inputs.
+        adaptable: what adapters of the base may change.
     """
-    adapted = set(modules)
-    if not adapted:
+    if not modules:
         raise UsageError(
             f"{source} only changes heads and poolers, which zoo's adapters train as a whole",
-            "merge the adapter in peft, and convert the model",
+            MERGE_IN_PEFT,
         )
-    # peft also lists modules of a head that is trained as a whole.
-    targets = [
-        target
-        for target in list_names(settings.get("target_modules"))
-        if any(matches(name, target) for name in adaptable.names)
-    ]
-    if part_names(adaptable, targets) != adapted:
-        targets = list(adapted)
-    target_modules = tuple(sorted(targets))
+    targets = _read_targets(settings, modules, adaptable)
     try:
         if settings["peft_type"] == "LORA":
-            method_class: type[LoRA] = DoRA if settings.get("use_dora") else LoRA
-            return method_class(
-                rank=settings.get("r", 8),
-                alpha=float(settings.get("lora_alpha", 8)),
-                dropout=float(settings.get("lora_dropout", 0.0)),
-                use_rslora=settings.get("use_rslora", False),
-                target_modules=target_modules,
-            )
-        # The shapes of the tensors say which inputs are scaled; the names are patterns in peft.
-        scaled = {name for name, is_scaled_input in modules.items() if is_scaled_input}
-        inputs = tuple(sorted(list_names(settings.get("feedforward_modules"))))
-        if set(inputs) <= set(target_modules) and part_names(adaptable, inputs) == scaled:
-            return IA3(target_modules=target_modules, feedforward_modules=inputs)
-        return IA3(target_modules=tuple(sorted(adapted)), feedforward_modules=tuple(sorted(scaled)))
+            return _read_lora(settings, targets)
+        return _read_ia3(settings, modules, targets, adaptable)
     except ValueError as error:
         raise VerificationError(f"{source / PEFT_CONFIG}: {error}", "correct it") from error
+
+
+def _read_targets(
+    settings: Mapping[str, Any], modules: Mapping[str, bool], adaptable: AdaptableModel
+) -> tuple[str, ...]:
+    """Return the names of the configuration if they mean the modules that have tensors."""
+    targets = []
+    for target in list_names(settings.get("target_modules")):
+        # peft also lists modules of a head that is trained as a whole.
+        if any(matches(name, target) for name in adaptable.names):
+            targets.append(target)
+    if part_names(adaptable, targets) != set(modules):
+        return tuple(sorted(modules))
+    return tuple(sorted(targets))
+
+
+def _read_lora(settings: Mapping[str, Any], targets: tuple[str, ...]) -> LoRA:
+    """Return the method of a configuration of LoRA or DoRA."""
+    method_class: type[LoRA] = DoRA if settings.get("use_dora") else LoRA
+    return method_class(
+        rank=settings.get("r", 8),
+        alpha=float(settings.get("lora_alpha", 8)),
+        dropout=float(settings.get("lora_dropout", 0.0)),
+        use_rslora=settings.get("use_rslora", False),
+        target_modules=targets,
+    )
+
+
+def _read_ia3(
+    settings: Mapping[str, Any],
+    modules: Mapping[str, bool],
+    targets: tuple[str, ...],
+    adaptable: AdaptableModel,
+) -> IA3:
+    """Return the method of a configuration of (IA)^3.
+
+    The shapes of the tensors say which inputs are scaled; the names are patterns in peft.
+    """
+    scaled_modules = {name for name, is_scaled_input in modules.items() if is_scaled_input}
+    inputs = tuple(sorted(list_names(settings.get("feedforward_modules"))))
+    if set(inputs) <= set(targets) and part_names(adaptable, inputs) == scaled_modules:
+        return IA3(target_modules=targets, feedforward_modules=inputs)
+    return IA3(
+        target_modules=tuple(sorted(modules)),
+        feedforward_modules=tuple(sorted(scaled_modules)),
+    )

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,14 +19,15 @@ from zoo.nn.adapters.prefix import PrefixEncoder, prefix_layers
 from zoo.nn.adapters.prompt import token_embeddings
 
 PROMPTS = "prompt_embeddings"
-PREFIX = "base_model."  # of names of the head; peft does not change the modules of the base
-PROMPT = "PROMPT_TUNING"
+# Tensors of the head begin with it; peft does not change the names of the base's modules.
+PREFIX = "base_model."
+PROMPT_TUNING = "PROMPT_TUNING"
 PREFIX_TUNING = "PREFIX_TUNING"
-# P-tuning stores the embeddings that its network computed
-TYPES = (PROMPT, "P_TUNING", PREFIX_TUNING)
+# P-tuning stores the embeddings that its network computed.
+TYPES = (PROMPT_TUNING, "P_TUNING", PREFIX_TUNING)
 SEQ_TO_SEQ = TASK_TYPES["seq2seq-lm"]
 BACKBONE = TASK_TYPES["none"]
-READ = frozenset(
+READ_KEYS = frozenset(
     (
         "num_virtual_tokens",
         "token_dim",
@@ -35,8 +36,8 @@ READ = frozenset(
         "num_layers",
     )
 )
-# what values began with, and networks that computed them
-UNREAD = frozenset(
+# Keys about the initial values, and about networks that computed the values.
+IGNORED_KEYS = frozenset(
     (
         "prompt_tuning_init",
         "prompt_tuning_init_text",
@@ -53,45 +54,39 @@ UNREAD = frozenset(
 
 
 def is_prompt(settings: Mapping[str, Any]) -> bool:
-    """Return whether peft's configuration is of a prompt or a prefix."""
+    """Return whether peft's configuration describes a prompt or a prefix."""
     return settings.get("peft_type") in TYPES
-
-
-# writing
 
 
 def prompts_config(method: VirtualTokens, adaptable: AdaptableModel) -> dict[str, Any]:
     """Return the keys of peft's configuration."""
     _require_applied(method, adaptable)
     if isinstance(method, PromptTuning):
-        # peft only reads the width of a prompt
-        kind = PROMPT
-        modules = 1
-        layers = 1
-        heads = 1
+        # peft only reads the width of a prompt.
         table: Any = token_embeddings(adaptable.model)
-        width = table.embedding_dim
-    else:
-        if isinstance(method, PrefixTuning) and not method.shift_positions:
-            raise UsageError(
-                "in peft, the positions of a text follow the prefix, and this adapter has "
-                "shift_positions false",
-                "`zoo run` applies it with --adapter",
-            )
-        kind = PREFIX_TUNING
-        modules = 1
-        layers, heads, size = _sizes(adaptable)
-        width = heads * size
-        if _has_decoder(adaptable):
-            modules = 2
-            layers = 2 * layers
+        return {
+            "peft_type": PROMPT_TUNING,
+            "num_virtual_tokens": method.num_virtual_tokens,
+            "token_dim": table.embedding_dim,
+            "num_transformer_submodules": 1,
+            "num_attention_heads": 1,
+            "num_layers": 1,
+        }
+    if isinstance(method, PrefixTuning) and not method.shift_positions:
+        raise UsageError(
+            "in peft, the positions of a text follow the prefix, and this adapter has "
+            "shift_positions false",
+            "`zoo run` applies it with --adapter",
+        )
+    sizes = _attention_sizes(adaptable)
+    stacks = 2 if _has_decoder(adaptable) else 1
     return {
-        "peft_type": kind,
+        "peft_type": PREFIX_TUNING,
         "num_virtual_tokens": method.num_virtual_tokens,
-        "token_dim": width,
-        "num_transformer_submodules": modules,
-        "num_attention_heads": heads,
-        "num_layers": layers,
+        "token_dim": sizes.width,
+        "num_transformer_submodules": stacks,
+        "num_attention_heads": sizes.heads,
+        "num_layers": stacks * sizes.layers,
     }
 
 
@@ -107,7 +102,8 @@ def _require_applied(method: VirtualTokens, adaptable: AdaptableModel) -> None:
         model_type = adaptable.family.model_type(adaptable.config)
         applies = task is not None and model_type in adaptable.targets.prefix_model_types
     else:
-        applies = task is not None  # without a type, peft calls the model without the prompt
+        # Without a type, peft calls the model without the prompt.
+        applies = task is not None
     if not applies:
         raise UsageError(
             f"peft has no {method.name} of a model of {adaptable.family.name} with the head "
@@ -128,52 +124,53 @@ def prompts_to_hub(
     """Return ``prompt_embeddings``, of an adapter's tensors by the last parts of their names."""
     if isinstance(method, PromptTuning):
         return tensors["prompt"]
-    layers, heads, size = _sizes(adaptable)
-    first = tensors.get("transform.0.bias")
-    inner = None if first is None else len(first)
-    prefix = PrefixEncoder(method.num_virtual_tokens, layers, heads, size, inner)
+    sizes = _attention_sizes(adaptable)
+    hidden_size = None
+    if "transform.0.bias" in tensors:  # The prefix has a network.
+        hidden_size = len(tensors["transform.0.bias"])
+    prefix = PrefixEncoder(
+        method.num_virtual_tokens, sizes.layers, sizes.heads, sizes.head_size, hidden_size
+    )
     prefix.load_state_dict(dict(tensors))
     flat = prefix.flat().detach()
     if not _has_decoder(adaptable):
         return flat
     # peft gives each layer four keys and values, the last two for its cross-attention, which does
-    # not read them
-    by_layer = flat.unflatten(-1, (layers, 1, -1))  # type: ignore[no-untyped-call]
+    # not read them.
+    by_layer = flat.unflatten(-1, (sizes.layers, 1, -1))  # type: ignore[no-untyped-call]
     return torch.cat([by_layer, torch.zeros_like(by_layer)], 2).flatten(1)
-
-
-# reading
 
 
 def prompts_from_hub(
     source: Path, settings: Mapping[str, Any], adaptable: AdaptableModel, prompts: Tensor
 ) -> tuple[VirtualTokens, dict[str, Tensor]]:
     """Return the method of peft's configuration, and its tensors by our names."""
-    stated = settings.get("num_virtual_tokens")
-    rows = len(prompts)
-    count = check_size(
+    row_count = len(prompts)
+    token_count = check_size(
         source,
         "num_virtual_tokens",
-        stated,
+        settings.get("num_virtual_tokens"),
         MAX_ADAPTER_SIZE,
         least=1,
-        room=rows,
+        room=row_count,
         hint="correct it",
     )
-    modules = settings.get("num_transformer_submodules") or 1
-    if modules not in (1, 2):
+    stacks = settings.get("num_transformer_submodules") or 1
+    if stacks not in (1, 2):
         raise VerificationError(
-            f"{source}: num_transformer_submodules is {modules!r:.100}, not 1 or 2", "correct it"
+            f"{source}: num_transformer_submodules is {stacks!r:.100}, not 1 or 2", "correct it"
         )
     if settings["peft_type"] == PREFIX_TUNING:
-        prefix = PrefixTuning(num_virtual_tokens=count).resolved(adaptable)
+        prefix = PrefixTuning(num_virtual_tokens=token_count).resolved(adaptable)
         owner = prefix_owner(adaptable)
-        values = _prefix_values(source, settings, adaptable, prompts, modules)
+        values = _prefix_values(source, settings, adaptable, prompts, stacks)
         return prefix, {f"{owner}adapter.embedding": values}
-    prompt = PromptTuning(num_virtual_tokens=count, init="random").resolved(adaptable)
-    # of an encoder-decoder peft stores as many for the decoder, and does not read them
-    first = prompts[:count] if rows == count * modules else prompts
-    return prompt, {"embeddings.tokens.adapter.prompt": first.clone()}
+    prompt = PromptTuning(num_virtual_tokens=token_count, init="random").resolved(adaptable)
+    embeddings = prompts
+    if row_count == token_count * stacks:
+        # In a model with a decoder, peft stores as many rows for it, and does not read them.
+        embeddings = prompts[:token_count]
+    return prompt, {"embeddings.tokens.adapter.prompt": embeddings.clone()}
 
 
 def _prefix_values(
@@ -181,30 +178,41 @@ def _prefix_values(
     settings: Mapping[str, Any],
     adaptable: AdaptableModel,
     prompts: Tensor,
-    modules: int,
+    stacks: int,
 ) -> Tensor:
-    layers, heads, size = _sizes(adaptable)
+    """Return the keys and values of a prefix, (tokens, layers x 2 x width).
+
+    Args:
+        source: file with the configuration, for errors.
+        settings: the configuration.
+        adaptable: what adapters of the base may change.
+        prompts: ``prompt_embeddings``.
+        stacks: 2 for a model with an encoder and a decoder, 1 for others.
+    """
+    sizes = _attention_sizes(adaptable)
     num_layers = settings.get("num_layers")
-    if modules == 1:
-        fits = num_layers == layers
+    if stacks == 1:
+        has_all_layers = num_layers == sizes.layers
     else:
-        fits = isinstance(num_layers, int) and num_layers >= layers
-    if not fits or prompts.shape[-1] != 2 * int(num_layers or 0) * heads * size:
+        has_all_layers = isinstance(num_layers, int) and num_layers >= sizes.layers
+    if not has_all_layers or prompts.shape[-1] != 2 * int(num_layers or 0) * sizes.width:
         raise VerificationError(
             f"{source}: the prefix has {num_layers} layers of width {settings.get('token_dim')}, "
-            f"and the model {layers} of {heads * size}",
+            f"and the model {sizes.layers} of {sizes.width}",
             "give another base, or another --head",
         )
-    if settings.get("num_attention_heads") != heads:
+    if settings.get("num_attention_heads") != sizes.heads:
         raise VerificationError(
-            f"{source}: num_attention_heads is {settings.get('num_attention_heads')}, not {heads}",
+            f"{source}: num_attention_heads is {settings.get('num_attention_heads')}, not "
+            f"{sizes.heads}",
             "give another base",
         )
-    if modules == 1:
+    if stacks == 1:
         return prompts
-    # see ``prompts_to_hub``; if there are fewer, those of all layers are repeated
+    # Each layer has four keys and values, as in ``prompts_to_hub``. If there are fewer, those of
+    # all layers are repeated.
     by_layer = prompts.unflatten(-1, (num_layers, -1))  # type: ignore[no-untyped-call]
-    order = torch.arange(layers) * 2 % int(num_layers or 1)
+    order = torch.arange(sizes.layers) * 2 % int(num_layers or 1)
     return by_layer[:, order].flatten(1)  # type: ignore[no-any-return]
 
 
@@ -216,10 +224,24 @@ def prefix_owner(adaptable: AdaptableModel) -> str:
     return stack.owner
 
 
-def _sizes(adaptable: AdaptableModel) -> tuple[int, int, int]:
-    """Return numbers of layers and of heads of keys, and the width of a head."""
+class _AttentionSizes(NamedTuple):
+    """Sizes of the keys and values of a model."""
+
+    layers: int
+    heads: int  # Number of heads of keys.
+    head_size: int
+
+    @property
+    def width(self) -> int:
+        """Width of the keys of a layer."""
+        return self.heads * self.head_size
+
+
+def _attention_sizes(adaptable: AdaptableModel) -> _AttentionSizes:
+    """Return the sizes of the keys and values that a prefix has."""
     layers = prefix_layers(adaptable.model)
     if layers is None:
         raise UsageError(f"models of {adaptable.family.name} take no prefix")
     _, attentions = layers
-    return len(attentions), attentions[0].head_counts[1], attentions[0].heads[1]
+    attention = attentions[0]
+    return _AttentionSizes(len(attentions), attention.head_counts[1], attention.heads[1])

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,14 +19,19 @@ from zoo.nn.adapters import DoRAAdapter, IA3Adapter, LinearAdapter, LoRAAdapter
 from zoo.nn.layers.skip_init import init_empty_weights
 from zoo.weights import TensorMapping, WeightMap
 
-PLAIN_NAME = re.compile(r"[\w.]+")  # of a module, as a key of rank_pattern
+Number = TypeVar("Number", int, float)
+# Keys of rank_pattern that are names of modules, not regular expressions.
+PLAIN_NAME = re.compile(r"[\w.]+")
 
 
 def with_one_rank(
     file: Path, settings: dict[str, Any], weights: WeightMap, tensors: dict[str, Tensor]
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return settings and tensors of the same updates without patterns of rank and alpha."""
-    # All have the largest rank, by rows and columns of zeros, and B has the ratio of the factors.
+    """Return settings and tensors of the same updates without patterns of rank and alpha.
+
+    All updates get the largest rank, by rows and columns of zeros, and B is multiplied by the ratio
+    of the factors.
+    """
     ranks: Mapping[str, int] = settings.get("rank_pattern") or {}
     alphas: Mapping[str, float] = settings.get("alpha_pattern") or {}
     default_alpha = float(settings.get("lora_alpha", 8)) or 1.0
@@ -42,24 +47,23 @@ def with_one_rank(
     power = 0.5 if settings.get("use_rslora") else 1
     a = ENDINGS["lora_A"]
     b = ENDINGS["lora_B"]
-    shapes = {
-        weights.written(source).removesuffix(WEIGHT): shape
-        for entry in weights.entries()
-        for source, shape in zip(entry.sources, entry.source_shapes, strict=True)
-    }
-    # a module that is missing here is an error of the account of tensors
-    names = [name.removesuffix(a) for name in tensors if name.endswith(a)]
-    modules = [
-        name for name in names if name.removeprefix(PREFIX) in shapes and name + b in tensors
-    ]
+    shapes = {}
+    for entry in weights.entries():
+        for source, shape in zip(entry.sources, entry.source_shapes, strict=True):
+            shapes[weights.written(source).removesuffix(WEIGHT)] = shape
+    modules = []
+    for name in tensors:
+        module = name.removesuffix(a)
+        # Modules that the model lacks are reported when all tensors are mapped.
+        is_module = module.removeprefix(PREFIX) in shapes and module + b in tensors
+        if name.endswith(a) and is_module:
+            modules.append(module)
     largest_rank = max((len(tensors[module + a]) for module in modules), default=1)
     padded_tensors = dict(tensors)
     for module in modules:
         rank = len(tensors[module + a])
-        declared_rank = next(
-            (r for name, r in ranks.items() if matches(module, name)), settings.get("r", 8)
-        )
-        # rows and columns of zeros are only added to what has the width of the base's matrix
+        declared_rank = find_value(module, ranks, settings.get("r", 8))
+        # Rows and columns of zeros are only added to what has the width of the base's matrix.
         outer_sizes = (*tensors[module + a].shape[1:], *tensors[module + b].shape[:-1])
         is_update = sorted(outer_sizes) == sorted(shapes[module.removeprefix(PREFIX)])
         if rank != declared_rank or tensors[module + b].shape[-1] != rank or not is_update:
@@ -69,15 +73,21 @@ def with_one_rank(
                 f"{actual_shapes[0]} and {actual_shapes[1]}",
                 "correct it",
             )
-        alpha = next(
-            (value for name, value in alphas.items() if matches(module, name)), default_alpha
-        )
+        alpha = find_value(module, alphas, default_alpha)
         factor = alpha / default_alpha * (largest_rank / rank) ** power
         padded_tensors[module + a] = F.pad(tensors[module + a], (0, 0, 0, largest_rank - rank))
         padded_tensors[module + b] = F.pad(
             tensors[module + b].float() * factor, (0, largest_rank - rank)
         )
     return {**settings, "r": largest_rank}, padded_tensors
+
+
+def find_value(module: str, values: Mapping[str, Number], default: Number) -> Number:
+    """Return the value of the first name that means a module."""
+    for name, value in values.items():
+        if matches(module, name):
+            return value
+    return default
 
 
 def with_whole_modules(
@@ -92,19 +102,23 @@ def with_whole_modules(
     These modules are heads and poolers: the update is merged into the weight of the base.
     """
     weights = adaptable.family.weights(adaptable.config, adaptable.head)
-    sites = {weights.written(name) for name in adaptable.names}
-    modules = {weights.written(source) for e in weights.entries() for source in e.sources}
-    whole_modules = {name.removesuffix(WEIGHT) for name in modules} - sites
+    module_names = set[str]()
+    for entry in weights.entries():
+        for source in entry.sources:
+            module_names.add(weights.written(source).removesuffix(WEIGHT))
+    for name in adaptable.names:
+        module_names.discard(weights.written(name))
     updates = dict[str, dict[str, Tensor]]()
     merged_tensors = dict(tensors)
-    for part_name, end in ENDINGS.items():
-        for key in [key for key in tensors if key.endswith(end)]:
-            module = key.removeprefix(PREFIX).removesuffix(end)
-            if module in whole_modules:
-                updates.setdefault(module, {})[f"{part_name}.0"] = merged_tensors.pop(key).float()
+    for part_name, ending in ENDINGS.items():
+        for key, tensor in tensors.items():
+            module = key.removeprefix(PREFIX).removesuffix(ending)
+            if key.endswith(ending) and module in module_names:
+                updates.setdefault(module, {})[f"{part_name}.0"] = tensor.float()
+                del merged_tensors[key]
     if not updates:
         return merged_tensors
-    base_parameters = weights_of(base, adaptable, updates)
+    base_parameters = read_parameters(base, adaptable, updates)
     for module, update in updates.items():
         weight = base_parameters.get(f"{module}.weight")
         bias = base_parameters.get(f"{module}.bias")
@@ -113,22 +127,35 @@ def with_whole_modules(
                 f"{file}: it changes {module}, which is not a matrix of {base.path}",
                 "give the base that it was trained from",
             )
-        with init_empty_weights():  # The settings may declare more than the file holds.
-            layer = layer_of(file, settings, update, weight)
-        shapes = {name: tensor.shape for name, tensor in layer.state_dict().items()}
-        if {name: tensor.shape for name, tensor in update.items()} != shapes:
-            raise VerificationError(
-                f"{file}: the tensors of {module} do not match its settings", "save it again"
-            )
-        layer.load_state_dict(update, assign=True)
-        merged = layer.requires_grad_(False).merge(weight, bias)
-        for p, tensor in zip(("weight", "bias"), merged, strict=True):
-            if tensor is not None:
-                merged_tensors[f"{PREFIX}{module}.{p}"] = tensor
+        layer = load_layer(file, settings, module, update, weight)
+        merged_weight, merged_bias = layer.merge(weight, bias)
+        merged_tensors[f"{PREFIX}{module}.weight"] = merged_weight
+        if merged_bias is not None:
+            merged_tensors[f"{PREFIX}{module}.bias"] = merged_bias
     return merged_tensors
 
 
-def weights_of(
+def load_layer(
+    file: Path,
+    settings: Mapping[str, Any],
+    module: str,
+    update: dict[str, Tensor],
+    weight: Tensor,
+) -> LinearAdapter:
+    """Return the layer of an update of a matrix, (out, in), with the update's values."""
+    with init_empty_weights():  # The settings may declare more than the file holds.
+        layer = make_layer(file, settings, update, weight)
+    layer_shapes = {name: tensor.shape for name, tensor in layer.state_dict().items()}
+    update_shapes = {name: tensor.shape for name, tensor in update.items()}
+    if update_shapes != layer_shapes:
+        raise VerificationError(
+            f"{file}: the tensors of {module} do not match its settings", "save it again"
+        )
+    layer.load_state_dict(update, assign=True)
+    return layer.requires_grad_(False)
+
+
+def read_parameters(
     base: Checkpoint, adaptable: AdaptableModel, modules: Collection[str]
 ) -> dict[str, Tensor]:
     """Return the parameters of modules of the Hub's library as far as a base has them."""
@@ -146,7 +173,7 @@ def weights_of(
     return parameters
 
 
-def layer_of(
+def make_layer(
     file: Path, settings: Mapping[str, Any], update: Mapping[str, Tensor], weight: Tensor
 ) -> LinearAdapter:
     """Return the layer of an update of a matrix, (out, in), without its values."""

@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from zoo.adapted_models.base import AdapterMethod
 from zoo.adapted_models.checkpoint import (
     AdaptedCheckpoint,
     adapter_file,
@@ -16,7 +17,7 @@ from zoo.adapted_models.checkpoint import (
     require_finite_tensors,
 )
 from zoo.adapted_models.layers import ADAPTER_PART, require_same_tensors
-from zoo.adapted_models.targets import Part, Site
+from zoo.adapted_models.targets import AdaptableModel, Part, Site
 from zoo.adapted_models.virtual_tokens import VirtualTokens
 from zoo.adapters.peft import prompts
 from zoo.adapters.peft.config import peft_config
@@ -47,7 +48,6 @@ from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.overwrite import HUB_RECORD, HubRecord
 from zoo.io.tensors.finite import require_finite
-from zoo.nn.layers.skip_init import init_empty_weights
 from zoo.plugins.tasks import model_fields
 from zoo.sentence_models.cross_encoder_files import PairSettings, hub_pair_files
 from zoo.tokenizers import TOKENIZER_FILES
@@ -64,58 +64,24 @@ def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False
     settings = peft_config(method, adaptable)
     architecture = hub_class(checkpoint)
     check_digests(adapter.path)
-    tensors = dict[str, Tensor]()
-    saved_names = list[str]()
-    virtual_tensors = dict[str, Tensor]()
-    is_virtual = isinstance(method, VirtualTokens)
-    sites = {site.module: site for site in adaptable.sites}
-    file_tensors = load_file(adapter_file(adapter))
-    require_finite_tensors(file_tensors, adapter_file(adapter))
-    with init_empty_weights():
-        model = checkpoint.family.model(checkpoint.config, checkpoint.head_name)
-    buffers = dict(model.named_buffers())
-    model_shapes = {entry.target: entry.shape for entry in weights.entries()}
-    adapter_tensors = {
-        name: tensor
-        for name, tensor in file_tensors.items()
-        if model_shapes.get(name) != tensor.shape
-    }
-    require_same_tensors(method, adaptable, adapter_tensors, adapter_file(adapter))
-    require_finite_effect(
-        method, adaptable, adapter_tensors, checkpoint.base, adapter_file(adapter)
-    )
+    file_tensors = read_adapter_tensors(checkpoint, adapter, method, adaptable)
     task = TASK_TYPES.get(checkpoint.head_name)
     file_tensors = unchanged_head(checkpoint, SAVED_MODULES.get(str(task), ())) | file_tensors
-    for name, tensor in file_tensors.items():
-        module, is_adapter, tensor_name = f".{name}".partition(ADAPTER_PART)
-        if is_adapter and is_virtual:
-            virtual_tensors[tensor_name] = tensor
-        elif is_adapter:
-            site = sites[module.removeprefix(".")]
-            part_name, _, number = tensor_name.rpartition(".")
-            part = site.parts[number]
-            key = f"{PREFIX}{weights.written(hub_module(part, adapter))}{ENDINGS[part_name]}"
-            tensors[key] = rows_to_hub(site, part_name, tensor)
-        else:
-            if name not in buffers:  # No module of peft holds a copy of a buffer.
-                saved_names.append(name)
-            name_prefix = prompts.PREFIX if is_virtual else PREFIX
-            tensors |= head_to_hub(weights, name, tensor, name_prefix)
-    if isinstance(method, VirtualTokens):
-        tensors[prompts.PROMPTS] = prompts.prompts_to_hub(method, adaptable, virtual_tensors)
+    prefix = prompts.PREFIX if isinstance(method, VirtualTokens) else PREFIX
+    tensors, saved_names = tensors_to_hub(adapter, method, adaptable, file_tensors, prefix)
     modules = saved_modules(weights, saved_names)
     modules += copied_modules(checkpoint, saved_names, modules)
-    prefix = prompts.PREFIX if is_virtual else PREFIX
     tensors |= saved_with_modules(checkpoint, modules, file_tensors, prefix)
-    base = adapter_record(adapter).base
-    reference = base.source.repo if base.source and base.source.repo else base.reference
-    # peft names the class of models that belong to none of its tasks.
-    auto_mapping = {"base_model_class": architecture, "parent_library": "transformers"}
+    reference = hub_reference(adapter)
+    auto_mapping = None
+    if task is None:
+        # peft names the class of models that belong to none of its tasks.
+        auto_mapping = {"base_model_class": architecture, "parent_library": "transformers"}
     peft_settings = {
         **settings,
         "base_model_name_or_path": reference,
         "task_type": task,
-        "auto_mapping": None if task else auto_mapping,
+        "auto_mapping": auto_mapping,
         "modules_to_save": modules or None,
     }
     # A network that computes a prefix, and factors of another library, may overflow.
@@ -137,6 +103,78 @@ def write_peft(checkpoint: AdaptedCheckpoint, path: Path, *, force: bool = False
     return AdapterReport(path, method.name, len(tensors), modules, reference)
 
 
+def read_adapter_tensors(
+    checkpoint: AdaptedCheckpoint,
+    adapter: Checkpoint,
+    method: AdapterMethod,
+    adaptable: AdaptableModel,
+) -> dict[str, Tensor]:
+    """Return the tensors of an adapter's file, checked against its settings and its base."""
+    file = adapter_file(adapter)
+    file_tensors = load_file(file)
+    require_finite_tensors(file_tensors, file)
+    model_shapes = {entry.target: entry.shape for entry in checkpoint.weights.entries()}
+    adapter_tensors = {}
+    for name, tensor in file_tensors.items():
+        if model_shapes.get(name) != tensor.shape:
+            adapter_tensors[name] = tensor
+    require_same_tensors(method, adaptable, adapter_tensors, file)
+    require_finite_effect(method, adaptable, adapter_tensors, checkpoint.base, file)
+    return file_tensors
+
+
+def tensors_to_hub(
+    adapter: Checkpoint,
+    method: AdapterMethod,
+    adaptable: AdaptableModel,
+    file_tensors: Mapping[str, Tensor],
+    prefix: str,
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Map the tensors of an adapter to those of peft.
+
+    Args:
+        adapter: the adapter.
+        method: its method.
+        adaptable: what adapters of the base may change.
+        file_tensors: its tensors, and those of modules that peft saves with it, by our names.
+        prefix: what the names of modules that were trained as a whole begin with in peft.
+
+    Returns:
+        The tensors by peft's names, and our names of those that a module of peft saves.
+    """
+    weights = adaptable.family.weights(adaptable.config, adaptable.head)
+    buffer_names = {name for name, _ in adaptable.model.named_buffers()}
+    sites = {site.module: site for site in adaptable.sites}
+    tensors = dict[str, Tensor]()
+    saved_names = list[str]()
+    virtual_tensors = dict[str, Tensor]()
+    for name, tensor in file_tensors.items():
+        module, is_adapter, tensor_name = f".{name}".partition(ADAPTER_PART)
+        if not is_adapter:
+            if name not in buffer_names:  # No module of peft holds a copy of a buffer.
+                saved_names.append(name)
+            tensors |= head_to_hub(weights, name, tensor, prefix)
+        elif isinstance(method, VirtualTokens):
+            virtual_tensors[tensor_name] = tensor
+        else:
+            site = sites[module.removeprefix(".")]
+            part_name, _, number = tensor_name.rpartition(".")
+            module_in_hub = weights.written(hub_module(site.parts[number], adapter))
+            key = f"{PREFIX}{module_in_hub}{ENDINGS[part_name]}"
+            tensors[key] = rows_to_hub(site, part_name, tensor)
+    if isinstance(method, VirtualTokens):
+        tensors[prompts.PROMPTS] = prompts.prompts_to_hub(method, adaptable, virtual_tensors)
+    return tensors, saved_names
+
+
+def hub_reference(adapter: Checkpoint) -> str:
+    """Return the repository of an adapter's base, or the reference that it was given by."""
+    base = adapter_record(adapter).base
+    if base.source is not None and base.source.repo:
+        return base.source.repo
+    return base.reference
+
+
 def side_files(checkpoint: AdaptedCheckpoint, architecture: str) -> dict[str, bytes]:
     """Return the files next to an adapter: its labels, or the files of sentence-transformers."""
     model = checkpoint.model
@@ -146,11 +184,15 @@ def side_files(checkpoint: AdaptedCheckpoint, architecture: str) -> dict[str, by
     if model.score_activation is not None:
         files |= hub_pair_files(model.pairs or PairSettings(), model.score_activation)
     elif model.pooling is None and model.pairs is None:
-        # next to it, transformers does not look for the base, but for the weights of a whole model
-        has_labels = checkpoint.family.heads()[checkpoint.head_name].has_labels
-        names = TOKENIZER_FILES if has_own_tokenizer(checkpoint.adapters[-1]) else ()
-        tokenizer_files = {name: content for name, content in files.items() if name in names}
-        return tokenizer_files | ({config_file: labels} if has_labels else {})
+        # Next to it, transformers does not look for the base, but for the weights of a model.
+        adapter_files = {}
+        if has_own_tokenizer(checkpoint.adapters[-1]):
+            for name, content in files.items():
+                if name in TOKENIZER_FILES:
+                    adapter_files[name] = content
+        if checkpoint.family.heads()[checkpoint.head_name].has_labels:
+            adapter_files[config_file] = labels
+        return adapter_files
     return files
 
 
@@ -180,7 +222,10 @@ def copied_modules(
     weights = checkpoint.weights
     copied_names = dict[str, None]()
     inside = tuple(f"{module}." for module in modules)
-    trained_sources = {s for e in weights.entries() if e.target in saved_names for s in e.sources}
+    trained_sources = set[str]()
+    for entry in weights.entries():
+        if entry.target in saved_names:
+            trained_sources.update(entry.sources)
     for alias, owner in weights.aliases().items():
         name = weights.written(alias)
         if owner in trained_sources and not name.startswith(inside):
@@ -198,17 +243,17 @@ def saved_with_modules(
     weights = checkpoint.weights
     inside = tuple(f"{module}." for module in modules)
     aliases = {name for name in map(weights.written, weights.aliases()) if name.startswith(inside)}
-    arguments = (checkpoint.base, checkpoint.config, checkpoint.head_name)
-    values = tied_values(*arguments, saved_tensors, aliases)
+    base = checkpoint.base
+    config = checkpoint.config
+    head = checkpoint.head_name
+    values = tied_values(base, config, head, saved_tensors, aliases)
     base_names = set[str]()
     for entry in weights.entries():
-        if (
-            weights.written(entry.sources[0]).startswith(inside)
-            and entry.target not in saved_tensors
-        ):
+        is_inside = weights.written(entry.sources[0]).startswith(inside)
+        if is_inside and entry.target not in saved_tensors:
             base_names.add(entry.target)
     tensors = {f"{prefix}{name}": value for name, value in values.items()}
-    for name, array in read_base_tensors(*arguments, base_names).items():
+    for name, array in read_base_tensors(base, config, head, base_names).items():
         tensors |= head_to_hub(weights, name, torch.from_numpy(array.copy()), prefix)
     return tensors
 

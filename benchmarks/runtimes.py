@@ -178,6 +178,7 @@ def zoo_sides(source: Path, threads: int) -> "Iterator[tuple[str, Embed]]":
     from zoo.checkpoint import load_checkpoint
     from zoo.conversion.cache import resolve_checkpoint
     from zoo.errors import ZooError
+    from zoo.exporting.gate import export_model
     from zoo.exporting.quantization.variants import QuantizationPlan
     from zoo.exporting.session import open_session
     from zoo.exporting.targets import find_target
@@ -194,7 +195,7 @@ def zoo_sides(source: Path, threads: int) -> "Iterator[tuple[str, Embed]]":
                     allow_tokenizer_differences=True,
                     quantization=QuantizationPlan(max_drop=MAX_DROP),
                 )
-                find_target(backend).export(checkpoint, exported, settings)
+                export_model(find_target(backend), checkpoint, exported, settings)
             opened = checkpoint if backend == "cpu" else load_checkpoint(exported)
             session = open_session(opened, backend, dtype=dtype, threads=threads)
         except ZooError as error:

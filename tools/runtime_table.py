@@ -25,6 +25,7 @@ from tests.inference.making import store
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.conversion import convert
 from zoo.errors import ZooError
+from zoo.exporting.gate import export_model
 from zoo.exporting.targets import BUILT_IN, find_target
 from zoo.exporting.targets.base import ExportSettings, ExportTarget
 from zoo.families.base import Family
@@ -117,7 +118,7 @@ def measured(target: ExportTarget, make: Callable[[Path], Checkpoint], name: str
     with tempfile.TemporaryDirectory() as scratch:
         checkpoint = make(Path(scratch) / "model")
         try:
-            report = target.export(checkpoint, Path(scratch) / "export", LOOSE)
+            report = export_model(target, checkpoint, Path(scratch) / "export", LOOSE)
         except ZooError as error:
             print(f"{target.name} {name}: {error}", file=sys.stderr)
             return "fails"

@@ -17,7 +17,7 @@ from tests.exporting.targets.conftest import Small, hub_checkpoint, small
 from zoo.checkpoint import load_checkpoint, load_text_tokenizer
 from zoo.conversion import convert
 from zoo.errors import UsageError, VerificationError, ZooError
-from zoo.exporting.gate import probe_texts
+from zoo.exporting.gate import export_model, probe_texts
 from zoo.exporting.targets import find_target
 from zoo.exporting.targets.base import ExportSettings
 from zoo.hub.reference import resolve
@@ -115,7 +115,7 @@ def test_a_model_there_and_back_is_exact(
 ) -> None:
     monkeypatch.setattr(type(TARGET), "runtime_problem", lambda self: "not needed")
     checkpoint = small(architecture, **BACK[architecture])
-    TARGET.export(checkpoint, tmp_path / "export", UNVERIFIED)
+    export_model(TARGET, checkpoint, tmp_path / "export", UNVERIFIED)
     if as_file:  # what the file itself says is enough
         file = tmp_path / "alone" / "model.gguf"
         file.parent.mkdir()
@@ -193,7 +193,7 @@ def test_a_tokenizer_is_made_from_tokens_and_merges(
 ) -> None:
     monkeypatch.setattr(type(TARGET), "runtime_problem", lambda self: "not needed")
     checkpoint = small(architecture)
-    TARGET.export(checkpoint, tmp_path / "export", UNVERIFIED)
+    export_model(TARGET, checkpoint, tmp_path / "export", UNVERIFIED)
     exported = tmp_path / "export" / "model.gguf"
     file = rewritten(exported, tmp_path / "plain.gguf", {WHOLE: None})
     convert(locate_or_download(resolve(str(file))), tmp_path / "back")
@@ -216,7 +216,7 @@ def test_transformers_reads_the_same_from_a_file(
 
     monkeypatch.setattr(type(TARGET), "runtime_problem", lambda self: "not needed")
     positions = {"max_position_embeddings": 1024}  # transformers does not read their number
-    TARGET.export(small("GPT2LMHeadModel", **positions), tmp_path / "export", UNVERIFIED)
+    export_model(TARGET, small("GPT2LMHeadModel", **positions), tmp_path / "export", UNVERIFIED)
     file = tmp_path / "export" / "model.gguf"
     theirs = transformers.GPT2LMHeadModel.from_pretrained(file.parent, gguf_file=file.name)
     convert(locate_or_download(resolve(str(file))), tmp_path / "back")
@@ -247,7 +247,7 @@ def test_positions_that_no_text_has_are_left_out(
 ) -> None:
     monkeypatch.setattr(type(TARGET), "runtime_problem", lambda self: "not needed")
     checkpoint = small("RobertaModel")
-    TARGET.export(checkpoint, tmp_path / "export", UNVERIFIED)
+    export_model(TARGET, checkpoint, tmp_path / "export", UNVERIFIED)
     convert(CheckpointDir(tmp_path / "export", "export"), tmp_path / "back")
     inputs = {"input_ids": np.array([[0, 5, 9, 2]])}
     ours, theirs = (
@@ -263,7 +263,7 @@ def test_quantized_weights_are_read_in_float32(
     monkeypatch.setattr(type(TARGET), "runtime_problem", lambda self: "not needed")
     checkpoint = small("BertModel", hidden_size=64, intermediate_size=96)
     settings = ExportSettings(precision="q8_0", unverified=True)
-    TARGET.export(checkpoint, tmp_path / "export", settings)
+    export_model(TARGET, checkpoint, tmp_path / "export", settings)
     report = convert(CheckpointDir(tmp_path / "export", "export"), tmp_path / "back")
     assert next(report.lines()).endswith("read from gguf in q8_0")
     assert report.to_dict()["quantized"] == ["q8_0"]
@@ -282,7 +282,7 @@ def test_parts_of_a_matrix_may_have_several_types(
 ) -> None:
     """As in files of llama.cpp, whose quantizer chooses the type of each tensor."""
     monkeypatch.setattr(type(TARGET), "runtime_problem", lambda self: "not needed")
-    TARGET.export(small("BertModel"), tmp_path / "export", UNVERIFIED)
+    export_model(TARGET, small("BertModel"), tmp_path / "export", UNVERIFIED)
     name, kinds = "blk.0.attn_{}.weight", {"q": "F16", "k": "F32", "v": "BF16"}
     types = {name.format(part): gguf.GGMLQuantizationType[kind] for part, kind in kinds.items()}
     exported = tmp_path / "export" / "model.gguf"
@@ -300,7 +300,7 @@ def test_parts_of_a_matrix_may_have_several_types(
     "name", ["onnx", pytest.param("openvino", marks=pytest.mark.long), "ctranslate2"]
 )
 def test_other_exports_are_recognised(name: str, small: Small, tmp_path: Path) -> None:
-    find_target(name).export(small("BertModel"), tmp_path / "export", ExportSettings())
+    export_model(find_target(name), small("BertModel"), tmp_path / "export", ExportSettings())
     with pytest.raises(Exception, match="without the weights of its model") as caught:
         convert(CheckpointDir(tmp_path / "export", "export"), tmp_path / "back")
     assert getattr(caught.value, "exit_code", 1) == 4
@@ -462,7 +462,7 @@ def test_headers_that_contradict_themselves_get_one_line(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(type(TARGET), "runtime_problem", lambda self: "not needed")
-    TARGET.export(small("BertModel"), tmp_path / "export", UNVERIFIED)
+    export_model(TARGET, small("BertModel"), tmp_path / "export", UNVERIFIED)
     exported, wrong = tmp_path / "export" / "model.gguf", []
     for case, (changes, reason) in CONTRADICTIONS.items():
         file = rewritten(exported, tmp_path / "changed.gguf", {WHOLE: None, **changes})

@@ -14,6 +14,7 @@ from tests.tasks.reranker.making import TEXTS, late, sparse
 from tests.tasks.sentence_embedding.making import modules_of, save
 from zoo.api import load
 from zoo.checkpoint import Checkpoint
+from zoo.exporting.gate import export_model
 from zoo.exporting.graph.report import OnnxReport
 from zoo.exporting.quantization.search import MixedPrecisionModel
 from zoo.exporting.quantization.variants import QuantizationPlan
@@ -79,7 +80,7 @@ def export_onnx(
     settings = ExportSettings(
         precision=dtype, force=force, quantization=quantization, adapters=adapters
     )
-    report = target.export(checkpoint, directory, settings)
+    report = export_model(target, checkpoint, directory, settings)
     assert isinstance(report, OnnxReport)
     return report
 

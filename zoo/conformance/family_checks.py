@@ -243,13 +243,14 @@ class FamilyChecks(
     def check_export(self, directory: Path) -> None:
         """Check that a pretrained model is exported to ONNX graphs with the outputs of torch."""
         from zoo.checkpoint import load_checkpoint
+        from zoo.exporting.gate import export_model
         from zoo.exporting.targets import ONNX, find_target
         from zoo.exporting.targets.base import ExportSettings
 
         self._require_recipe()
         smoke_train(self.family, self.config, directory / "run")
         model = load_checkpoint(directory / "run" / "model")
-        find_target(ONNX).export(model, directory / "graph", ExportSettings())
+        export_model(find_target(ONNX), model, directory / "graph", ExportSettings())
 
     def check_fine_tuning(self, directory: Path, task: str) -> None:
         """Check that a model of the size ``tiny`` learns to tell two kinds of words apart."""

@@ -40,13 +40,15 @@ def cached_export(
     checkpoint = _whole(checkpoint)
 
     def write(folder: Path) -> None:
+        from zoo.exporting.gate import export_model  # imports torch
+
         settings = ExportSettings(
             precision=dtype,
             force=True,
             managed=True,
             allow_tokenizer_differences=True,  # sessions give the runtime token ids
         )
-        target.export(checkpoint, folder, settings)
+        export_model(target, checkpoint, folder, settings)
 
     versions = [f"{name} {version}" for name, version in sorted(target.versions().items())]
     key = _key(checkpoint, dtype, [*versions, state_of_target(target.name)])
@@ -84,11 +86,12 @@ def _cached(target: Path, export: Callable[[Path], None]) -> Checkpoint:
 
 
 def _export(checkpoint: Checkpoint, directory: Path, dtype: str | None) -> None:
+    from zoo.exporting.gate import export_model  # imports torch
     from zoo.exporting.quantization.search import DropError
 
     settings = ExportSettings(precision=dtype, force=True, managed=True)
     try:
-        find_target(ONNX).export(checkpoint, directory, settings)
+        export_model(find_target(ONNX), checkpoint, directory, settings)
     except DropError as error:
         command = f"zoo export {checkpoint.name} --onnx --{dtype} --max-drop X -o DIR"
         remedy = f"`{command}` accepts more, and writes a model to run in {dtype}"

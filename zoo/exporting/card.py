@@ -32,12 +32,11 @@ class CardFacts:
     quantized: bool  # whether all files are quantized
     heading: str  # heading of the table
     rows: list[tuple[str, str]]  # rows of the table
+    usage: list[str]  # lines that show how the runtime's own program runs the model
 
 
-def export_card(
-    checkpoint: "Checkpoint", report: "ExportReport", facts: CardFacts, usage: list[str]
-) -> bytes:
-    """Return the ``README.md`` of an export; ``usage`` shows the runtime's own program."""
+def export_card(checkpoint: "Checkpoint", report: "ExportReport", facts: CardFacts) -> bytes:
+    """Return the ``README.md`` of an export."""
     compared = (
         "and compared its outputs with PyTorch before it wrote it"
         if report.validated
@@ -49,12 +48,14 @@ def export_card(
         f"{checkpoint.head_name}. plm-zoo {__version__} exported it, {compared}.",
         *table_lines(f"## {facts.heading}", facts.rows),
         *zoo_usage(checkpoint),
-        *usage,
+        *facts.usage,
     ]
     return ("\n".join(lines) + "\n").encode()
 
 
-def runtime_facts(report: "ExportReport", library: str, *, quantized: bool) -> CardFacts:
+def runtime_facts(
+    report: "ExportReport", library: str, usage: list[str], *, quantized: bool
+) -> CardFacts:
     """Return what the card says of a model for a runtime."""
     rows = [("files", ", ".join(report.files)), ("size", format_bytes(report.bytes))]
     rows.append(("precision", report.dtype))
@@ -78,6 +79,7 @@ def runtime_facts(report: "ExportReport", library: str, *, quantized: bool) -> C
         quantized=quantized,
         heading="Model",
         rows=rows,
+        usage=usage,
     )
 
 

@@ -12,6 +12,7 @@ import pytest
 from tests.exporting.targets.conftest import Small
 from zoo.checkpoint import load_checkpoint
 from zoo.errors import UsageError, VerificationError
+from zoo.exporting.gate import export_model
 from zoo.exporting.quantization.search import DropError
 from zoo.exporting.quantization.variants import QuantizationPlan
 from zoo.exporting.session import open_session
@@ -29,7 +30,7 @@ DECODERS: dict[str, dict[str, int]] = {"GPT2LMHeadModel": {}}
 @pytest.mark.parametrize("architecture", [*ENCODERS, *DECODERS])
 def test_it_computes_what_torch_does(architecture: str, small: Small, tmp_path: Path) -> None:
     checkpoint = small(architecture, **{**ENCODERS, **DECODERS}[architecture])
-    report = TARGET.export(checkpoint, tmp_path / "export", ExportSettings())
+    report = export_model(TARGET, checkpoint, tmp_path / "export", ExportSettings())
     assert report.validated and report.max_rel is not None and report.max_rel < 1e-5
     assert report.tokenizer is not None and report.tokenizer.different == []
     assert sum(f"  {report.tokenizer.texts} texts, up to" in line for line in report.lines()) == 1
@@ -44,7 +45,7 @@ def test_it_computes_what_torch_does(architecture: str, small: Small, tmp_path: 
 
 def test_its_own_program_reads_the_files(small: Small, tmp_path: Path) -> None:
     checkpoint = small("BertModel")
-    TARGET.export(checkpoint, tmp_path / "export", ExportSettings())
+    export_model(TARGET, checkpoint, tmp_path / "export", ExportSettings())
     encoder = ctranslate2.Encoder(str(tmp_path / "export" / "ctranslate2"))
     output = encoder.forward_batch([["[CLS]", "a", "b", "[SEP]"]])
     ids = np.array([[2, 5, 6, 3]])
@@ -55,7 +56,7 @@ def test_its_own_program_reads_the_files(small: Small, tmp_path: Path) -> None:
 @pytest.mark.parametrize("architecture", ["BertModel", "GPT2LMHeadModel"])
 def test_the_program_of_the_card_runs(architecture: str, small: Small, tmp_path: Path) -> None:
     export, program = tmp_path / "export", tmp_path / "program.py"
-    TARGET.export(small(architecture), export, ExportSettings())
+    export_model(TARGET, small(architecture), export, ExportSettings())
     _, code = (export / "README.md").read_text("utf-8").split("```python\n")
     program.write_text(code.partition("```")[0].replace("DIR", str(export)))
     assert runpy.run_path(str(program))["model"].compute_type == "float32"
@@ -66,10 +67,10 @@ def test_precisions(precision: str, small: Small, tmp_path: Path) -> None:
     checkpoint = small("BertModel")
     plan = QuantizationPlan((), max_drop=0.5)
     settings = ExportSettings(precision=precision, quantization=plan)
-    report = TARGET.export(checkpoint, tmp_path / "export", settings)
+    report = export_model(TARGET, checkpoint, tmp_path / "export", settings)
     limit = TARGET.precisions[precision].tolerance or np.inf
     assert report.max_rel is not None and 1e-5 < report.max_rel < limit
-    exact = TARGET.export(checkpoint, tmp_path / "exact", ExportSettings())
+    exact = export_model(TARGET, checkpoint, tmp_path / "exact", ExportSettings())
     assert report.bytes < 0.8 * exact.bytes
     assert open_session(load_checkpoint(tmp_path / "export")).dtype == precision
 
@@ -78,7 +79,7 @@ def test_int8_that_loses_too_much_is_not_written(small: Small, tmp_path: Path) -
     plan = QuantizationPlan((), max_drop=0.0)
     settings = ExportSettings(precision="int8", quantization=plan)
     with pytest.raises(DropError, match="int8 changes the cosine by"):
-        TARGET.export(small("BertModel"), tmp_path / "export", settings)
+        export_model(TARGET, small("BertModel"), tmp_path / "export", settings)
     assert not (tmp_path / "export").exists()
 
 
@@ -94,13 +95,13 @@ def test_what_it_cannot_hold(
     architecture: str, changes: dict[str, object], reason: str, small: Small, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=f"CTranslate2 cannot hold .*{reason}"):
-        TARGET.export(small(architecture, **changes), tmp_path / "export", ExportSettings())
+        export_model(TARGET, small(architecture, **changes), tmp_path / "export", ExportSettings())
 
 
 @pytest.mark.parametrize("name", ["encoder/layernorm_embedding/gamma", "encoder/layer_0/"])
 def test_files_that_lack_a_variable_are_refused(name: str, small: Small, tmp_path: Path) -> None:
     """Its exceptions of C++ arrive as several of Python's."""
-    TARGET.export(small("BertModel"), tmp_path / "export", ExportSettings())
+    export_model(TARGET, small("BertModel"), tmp_path / "export", ExportSettings())
     file = tmp_path / "export" / "ctranslate2" / "model.bin"
     replace_model(file, file.read_bytes().replace(name.encode(), b"x" * len(name)))
     with pytest.raises(VerificationError, match="refuses it") as error:
@@ -125,7 +126,7 @@ def test_files_that_lack_a_variable_are_refused(name: str, small: Small, tmp_pat
 def test_other_settings_than_the_checkpoint_are_refused(
     stored: bytes, shown: str, small: Small, tmp_path: Path
 ) -> None:
-    TARGET.export(small("BertModel"), tmp_path / "export", ExportSettings())
+    export_model(TARGET, small("BertModel"), tmp_path / "export", ExportSettings())
     file = tmp_path / "export" / "ctranslate2" / "model.bin"
     name, heads = b"encoder/num_heads\0\0", struct.pack("<BIh", 2, 2, 4)
     data = file.read_bytes()
@@ -136,7 +137,7 @@ def test_other_settings_than_the_checkpoint_are_refused(
 
 
 def test_a_model_that_is_cut_off_is_refused(small: Small, tmp_path: Path) -> None:
-    TARGET.export(small("BertModel"), tmp_path / "export", ExportSettings())
+    export_model(TARGET, small("BertModel"), tmp_path / "export", ExportSettings())
     file = tmp_path / "export" / "ctranslate2" / "model.bin"
     data = file.read_bytes()
     for length in (0, 3, 20, len(data) // 2):

@@ -17,11 +17,12 @@ from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.cli import cli
 from zoo.conversion import convert
 from zoo.errors import UsageError, VerificationError
+from zoo.exporting.gate import export_model
 from zoo.exporting.quantization.variants import QuantizationPlan
 from zoo.exporting.session import open_session
 from zoo.exporting.targets import find_target
 from zoo.exporting.targets.base import ExportSettings
-from zoo.exporting.targets.generated import Generated
+from zoo.exporting.targets.generated import GeneratedSequences
 from zoo.hub.source import CheckpointDir
 from zoo.inference import load_session
 from zoo.inference.session import BackendWarning
@@ -74,7 +75,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Checkp
     folder, found = tmp_path_factory.mktemp("translators"), {}
     for name in MODELS:
         checkpoint = make(folder, name)
-        report = TARGET.export(checkpoint, folder / f"{name}-ct2", ExportSettings())
+        report = export_model(TARGET, checkpoint, folder / f"{name}-ct2", ExportSettings())
         assert report.validated and report.max_rel is not None and report.max_rel < 2e-6
         assert max(check.tokens for check in report.checks) >= 40
         assert sum(check.padding for check in report.checks) > 0
@@ -233,7 +234,7 @@ def test_commands_take_the_directory(
 def test_int8_reports_what_it_generates(tmp_path: Path) -> None:
     plan = QuantizationPlan((), max_drop=0.5)
     settings = ExportSettings(precision="int8", quantization=plan)
-    report = TARGET.export(make(tmp_path, "t5"), tmp_path / "export", settings)
+    report = export_model(TARGET, make(tmp_path, "t5"), tmp_path / "export", settings)
     assert report.agreement is not None and report.agreement.measure == "perplexity"
     assert report.generation is not None and report.generation.texts > 4
 
@@ -241,7 +242,7 @@ def test_int8_reports_what_it_generates(tmp_path: Path) -> None:
 def test_other_tokens_are_not_published(
     tmp_path: Path, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exact = Generated.of
+    exact = GeneratedSequences.from_model
 
     def changed(*arguments: Any) -> Any:
         found = exact(*arguments)
@@ -250,14 +251,14 @@ def test_other_tokens_are_not_published(
                 sequence[0] += 1
         return found
 
-    monkeypatch.setattr("zoo.exporting.gate.Generated.of", changed)
+    monkeypatch.setattr("zoo.exporting.gate.GeneratedSequences.from_model", changed)
     with pytest.raises(VerificationError, match="generates other tokens than torch"):
-        TARGET.export(small("GPT2LMHeadModel"), tmp_path / "export", ExportSettings())
+        export_model(TARGET, small("GPT2LMHeadModel"), tmp_path / "export", ExportSettings())
     assert not (tmp_path / "export").exists()
 
 
 def test_the_encoder_of_t5(tmp_path: Path) -> None:
-    report = TARGET.export(make(tmp_path, "encoder"), tmp_path / "export", ExportSettings())
+    report = export_model(TARGET, make(tmp_path, "encoder"), tmp_path / "export", ExportSettings())
     assert report.validated and report.max_rel is not None and report.max_rel < 1e-5
 
 
@@ -266,7 +267,7 @@ PROMPTS = ["The cat sat on", "A dog", "Once upon a time there was a house, and"]
 
 def test_language_models_generate(small: Small, tmp_path: Path) -> None:
     checkpoint = small("GPT2LMHeadModel", n_positions=60)
-    report = TARGET.export(checkpoint, tmp_path / "export", ExportSettings())
+    report = export_model(TARGET, checkpoint, tmp_path / "export", ExportSettings())
     assert report.generation is not None
     assert {*report.generation.equal.values()} == {report.generation.texts}
     export = load_checkpoint(tmp_path / "export")

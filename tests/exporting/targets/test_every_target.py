@@ -22,6 +22,7 @@ from zoo.checkpoint import MANIFEST, Checkpoint, encode_manifest, load_checkpoin
 from zoo.cli import cli
 from zoo.cli.parameter_types import TargetChoice
 from zoo.errors import UsageError, VerificationError
+from zoo.exporting.gate import export_model
 from zoo.exporting.quantization.search import DropError
 from zoo.exporting.quantization.variants import QuantizationPlan
 from zoo.exporting.session import open_session
@@ -83,10 +84,10 @@ def test_a_missing_runtime_writes_nothing_without_unverified(
     monkeypatch.setattr(type(target), "runtime_problem", lambda self: "it is not here")
     output = tmp_path / "export"
     with pytest.raises(UsageError, match="not available") as caught:
-        target.export(encoder, output, ExportSettings())
+        export_model(target, encoder, output, ExportSettings())
     assert target.runtime_install() in caught.value.hint and "--unverified" in caught.value.hint
     assert not output.exists()
-    report = target.export(encoder, output, ExportSettings(unverified=True))
+    report = export_model(target, encoder, output, ExportSettings(unverified=True))
     assert (report.validated, report.unverified) == (False, "it is not here")
     record: Any = load_checkpoint(output).manifest.export
     assert (record["validated"], record["unverified"]) == (False, "it is not here")
@@ -108,7 +109,7 @@ def test_a_difference_writes_nothing(
 
     monkeypatch.setattr("zoo.exporting.gate.load_model", changed)
     with pytest.raises(VerificationError, match="differs from torch by"):
-        find_target(name).export(encoder, tmp_path / "export", LOOSE)
+        export_model(find_target(name), encoder, tmp_path / "export", LOOSE)
     assert [path for path in tmp_path.iterdir() if path.name != "zoo-home"] == []
 
 
@@ -256,7 +257,7 @@ def test_targets_are_folders() -> None:
 def test_openvino_stores_rows_of_8_bits(encoder: Checkpoint, tmp_path: Path) -> None:
     plan = QuantizationPlan((), max_drop=0.05)
     settings = ExportSettings(precision="int8", quantization=plan)
-    report = find_target("openvino").export(encoder, tmp_path / "export", settings)
+    report = export_model(find_target("openvino"), encoder, tmp_path / "export", settings)
     assert report.agreement is not None and (report.agreement.cosine or 0) > 0.999
     model = openvino.Core().read_model(tmp_path / "export" / report.files[1])
     constants = [op for op in model.get_ops() if op.get_type_name() == "Constant"]
@@ -287,7 +288,7 @@ def test_layers_that_lose_most_are_kept(
     def export(folder: str, drop: float) -> Any:
         plan = QuantizationPlan((), max_drop=drop)
         settings = replace(LOOSE, precision=precision, quantization=plan)
-        return target.export(encoder, tmp_path / folder, settings)
+        return export_model(target, encoder, tmp_path / folder, settings)
 
     everything = export("all", 1.0)
     some = export("some", everything.agreement.drop / 2)
@@ -303,7 +304,7 @@ def test_one_precision_for_all_layers_is_said(encoder: Checkpoint, tmp_path: Pat
     plan = QuantizationPlan((), max_drop=0.0)
     settings = ExportSettings(precision="int8", quantization=plan)
     with pytest.raises(DropError, match="CTranslate2 has one precision for all layers"):
-        find_target("ctranslate2").export(encoder, tmp_path / "export", settings)
+        export_model(find_target("ctranslate2"), encoder, tmp_path / "export", settings)
 
 
 def test_labelled_data_decide(tmp_path: Path) -> None:
@@ -342,7 +343,7 @@ def test_openvino_has_the_threads_of_the_environment(
 def test_openvino_holds_heads(head: str, dtype: str, tmp_path: Path) -> None:
     checkpoint = make_checkpoint(tmp_path / "model", head, num_layers=1)
     target = find_target("openvino")
-    report = target.export(checkpoint, tmp_path / "export", ExportSettings(precision=dtype))
+    report = export_model(target, checkpoint, tmp_path / "export", ExportSettings(precision=dtype))
     assert report.validated and report.max_rel is not None
     assert report.max_rel < (1e-4 if dtype == "float32" else 2e-2)
 

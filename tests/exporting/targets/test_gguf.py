@@ -18,6 +18,7 @@ from tests.inference.making import write_manifest
 from zoo.checkpoint import load_checkpoint
 from zoo.cli import cli
 from zoo.errors import UsageError, VerificationError
+from zoo.exporting.gate import export_model
 from zoo.exporting.session import open_session
 from zoo.exporting.targets import find_target
 from zoo.exporting.targets.base import ExportSettings
@@ -46,7 +47,7 @@ LOOSE = ExportSettings(allow_tokenizer_differences=True)
 @pytest.mark.parametrize("architecture", HELD)
 def test_llama_computes_what_torch_does(architecture: str, small: Small, tmp_path: Path) -> None:
     checkpoint = small(architecture, **HELD[architecture])
-    report = TARGET.export(checkpoint, tmp_path / "export", LOOSE)
+    report = export_model(TARGET, checkpoint, tmp_path / "export", LOOSE)
     assert report.validated and report.max_rel is not None and report.max_rel < 5e-3
     assert report.tokenizer is not None and len(report.tokenizer.different) < 20
 
@@ -70,7 +71,7 @@ def test_the_file_holds_what_the_package_quantizes(
     monkeypatch.setattr(type(TARGET), "runtime_problem", lambda self: "it is not here")
     checkpoint = small("BertModel", hidden_size=64, intermediate_size=96)
     settings = ExportSettings(precision=precision, unverified=True)
-    report = TARGET.export(checkpoint.with_licence("mit"), tmp_path / "export", settings)
+    report = export_model(TARGET, checkpoint.with_licence("mit"), tmp_path / "export", settings)
     assert report.unverified == "it is not here" and not report.validated
     reader = gguf.GGUFReader(tmp_path / "export" / "model.gguf")
     stored = {tensor.name: tensor for tensor in reader.tensors}
@@ -100,7 +101,7 @@ def test_info_lists_no_task_that_is_refused(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(type(TARGET), "runtime_problem", lambda self: "it is not here")
-    TARGET.export(small("BertModel"), tmp_path / "export", ExportSettings(unverified=True))
+    export_model(TARGET, small("BertModel"), tmp_path / "export", ExportSettings(unverified=True))
 
     def run(*words: str) -> Result:
         return CliRunner().invoke(cli, words)
@@ -116,7 +117,8 @@ def test_info_lists_no_task_that_is_refused(
 @needs_llama
 def test_quantized_weights_agree_on_text(small: Small, tmp_path: Path) -> None:
     checkpoint = small("BertModel", hidden_size=64, intermediate_size=96)
-    report = TARGET.export(
+    report = export_model(
+        TARGET,
         checkpoint,
         tmp_path / "export",
         ExportSettings(precision="q8_0", allow_tokenizer_differences=True),
@@ -133,7 +135,9 @@ def test_a_text_that_is_cut_differently_is_named(small: Small, tmp_path: Path) -
     file.write_text(changed, "utf-8")
     write_manifest(checkpoint.path)
     with pytest.raises(VerificationError, match=r"cuts \d+ of 82 texts differently") as caught:
-        TARGET.export(load_checkpoint(checkpoint.path), tmp_path / "export", ExportSettings())
+        export_model(
+            TARGET, load_checkpoint(checkpoint.path), tmp_path / "export", ExportSettings()
+        )
     assert caught.value.details and not (tmp_path / "export").exists()
 
 
@@ -155,7 +159,7 @@ def test_what_it_cannot_hold(
     architecture: str, changes: dict[str, object], reason: str, small: Small, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=f"llama.cpp cannot hold .*{reason}"):
-        TARGET.export(small(architecture, **changes), tmp_path / "export", LOOSE)
+        export_model(TARGET, small(architecture, **changes), tmp_path / "export", LOOSE)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +177,7 @@ def test_a_tokenizer_is_refused_before_weights_are_read(
     else:
         Tokenizer(model).save(str(checkpoint.tokenizer_file))
     with pytest.raises(UsageError, match=reason):
-        TARGET.export(checkpoint, tmp_path / "export", LOOSE)
+        export_model(TARGET, checkpoint, tmp_path / "export", LOOSE)
 
 
 def test_node_or_python_runs_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from tests.exporting.conftest import with_tokenizer
 from tests.inference.making import draw_batch, make_checkpoint
 from zoo.checkpoint import load_checkpoint
 from zoo.errors import VerificationError
+from zoo.exporting.gate import export_model
 from zoo.exporting.targets import find_target
 from zoo.exporting.targets.base import ExportSettings
 from zoo.exporting.targets.onnx import Onnx
@@ -63,7 +64,9 @@ def test_all_layers_are_written_in_8_bits(tmp_path: Path) -> None:
 def test_the_record_is_that_of_every_target(tmp_path: Path) -> None:
     checkpoint = with_tokenizer(tmp_path / "model", "none")
     target = find_target("onnx", OnnxOptions(optimize=True))
-    report = target.export(checkpoint, tmp_path / "export", ExportSettings(precision="float16"))
+    report = export_model(
+        target, checkpoint, tmp_path / "export", ExportSettings(precision="float16")
+    )
     record = load_checkpoint(tmp_path / "export").manifest.export or {}
     assert record == report.to_dict()
     assert (record["target"], record["title"]) == ("onnx", "ONNX Runtime")

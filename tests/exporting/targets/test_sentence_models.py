@@ -13,6 +13,7 @@ from tests.exporting.making import model, outputs
 from zoo.api import Model
 from zoo.checkpoint import load_checkpoint
 from zoo.errors import UsageError
+from zoo.exporting.gate import export_model
 from zoo.exporting.targets import find_target
 from zoo.exporting.targets.base import ExportSettings
 from zoo.exporting.targets.session import TargetSession
@@ -26,7 +27,7 @@ def test_weights_of_modules_are_part_of_the_comparison(
     late = model("late", hub_checkpoint, tmp_path)  # with a Dense module
     expected = outputs(late, "late", "cpu")
     for name in ("openvino", "ctranslate2"):
-        report = find_target(name).export(late, tmp_path / name, ExportSettings())
+        report = export_model(find_target(name), late, tmp_path / name, ExportSettings())
         assert report.agreement is not None and report.agreement.measure == "ranking"
         found = outputs(load_checkpoint(tmp_path / name), "late", name)
         np.testing.assert_allclose(found, expected, atol=1e-5)
@@ -37,7 +38,9 @@ def test_a_reranker_is_refused_where_texts_of_a_pair_are_not_told_apart(
 ) -> None:
     reranker = model("cross-encoder", hub_checkpoint, tmp_path)
     with pytest.raises(UsageError, match=r"llama\.cpp cannot hold .* reads no token types"):
-        find_target("gguf").export(reranker, tmp_path / "gguf", ExportSettings(unverified=True))
+        export_model(
+            find_target("gguf"), reranker, tmp_path / "gguf", ExportSettings(unverified=True)
+        )
 
 
 class WithoutTypes(TargetSession):

@@ -64,7 +64,7 @@ LISTED = {
     "zoo/exporting/targets/openvino/write.py:MixedPrecisionIr.write": STAGED,
     "zoo/exporting/targets/openvino/write.py:write_ir": STAGED,
     "zoo/exporting/targets/static/export.py:distil": TEMPORARY,
-    "zoo/exporting/targets/static/export.py:export_static": STAGED,
+    "zoo/exporting/targets/static/export.py:write_vectors": STAGED,
     "zoo/exporting/quantization/variants.py:QuantizedCopies.write": STAGED,
     "zoo/finetuning/runs.py:_copy_model": STAGED,
     "zoo/io/untrusted.py:_StandardErrorRedirect.release": "an unnamed temporary file",

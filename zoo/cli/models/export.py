@@ -161,29 +161,34 @@ def command(
     target, precisions = _configured(to or ONNX, dtype, int8, int4, options)
     output = output or Path(f"{resolve(ref).short_name}-{target.name}")
     check_target(output, force=settings["force"])
-    applied = adapter[:1] if target.keeps_adapters else adapter
+    keeps_adapters = target.options.keeps_adapters
+    applied = adapter[:1] if keeps_adapters else adapter
     checkpoint = resolve_adapted(ref, applied, head=head, **source)
     adapted = [checkpoint]
-    for path in adapter[1:] if target.keeps_adapters else ():
-        adapted.append(resolve_adapted(ref, [path], head=head, **source))
+    if keeps_adapters:
+        for path in adapter[1:]:
+            adapted.append(resolve_adapted(ref, [path], head=head, **source))
     check_tokenizer(checkpoint)
     if licence is not None:
         checkpoint = checkpoint.with_licence(licence)
-    from zoo.adapters.merge import as_whole_model  # imports torch
+    from zoo.adapters.merge import as_whole_model
+    from zoo.exporting.gate import export_model  # imports torch
     from zoo.exporting.targets.base import ExportSettings
 
-    if target.keeps_adapters:
+    if keeps_adapters:
         settings["adapters"] = adapted
     else:
         checkpoint = as_whole_model(checkpoint)
     precision, *more_precisions = precisions
-    report = target.export(
+    plan = _quantization_plan(checkpoint, target, precisions, **quantization)
+    report = export_model(
+        target,
         checkpoint,
         output,
         ExportSettings(
             precision=precision,
             more_precisions=tuple(more_precisions),
-            quantization=_quantization(checkpoint, target, precisions, **quantization),
+            quantization=plan,
             **settings,
         ),
     )
@@ -197,26 +202,39 @@ def _configured(
     from zoo.errors import UsageError
     from zoo.exporting.targets import find_target
 
-    settings = dict(values)
+    option_values = dict(values)
     target = find_target(name)
-    names = [dtype] if dtype is not None else []
-    for precision, value in (("int8", int8), ("int4", int4)):
-        if value:
-            if not target.has_precision(precision):
-                raise UsageError(
-                    f"--{precision} is not an option of --to {name}",
-                    f"--dtype takes {', '.join(target.precisions)}",
-                )
-            names.append(precision)
+    precisions: list[str] = []
+    if dtype is not None:
+        precisions.append(dtype)
+    if int8:
+        _require_precision(target, "int8")
+        precisions.append("int8")
+    if int4:
+        _require_precision(target, "int4")
+        precisions.append("int4")
     if int8 is not None and "int8" in target.options_type.__struct_fields__:
-        settings["int8"] = int8
+        option_values["int8"] = int8
     elif int8 not in (None, "dynamic"):
         raise UsageError(f"--int8 {int8} is not an option of --to {name}", f"leave {int8} out")
-    target = configured_target(name, settings)
-    return target, target.resolve_precisions(names)
+    target = configured_target(name, option_values)
+    return target, target.resolve_precisions(precisions)
 
 
-def _quantization(
+def _require_precision(target: "ExportTarget", precision: str) -> None:
+    """Check that a target has a precision that an option is short for."""
+    from zoo.errors import UsageError
+
+    try:
+        target.check_precision(precision)
+    except UsageError as error:
+        raise UsageError(
+            f"--{precision} is not an option of --to {target.name}",
+            f"--dtype takes {', '.join(target.precisions)}",
+        ) from error
+
+
+def _quantization_plan(
     checkpoint: "Checkpoint",
     target: "ExportTarget",
     precisions: "Sequence[str]",
@@ -230,21 +248,30 @@ def _quantization(
     from zoo.exporting.targets.base import unused_option
     from zoo.tasks.metric import task_metric
 
-    quantizing = [name for name, one in target.precisions.items() if one.tolerance is None]
-    if not any(name in quantizing for name in precisions):
+    quantized = [name for name in precisions if target.precisions[name].tolerance is None]
+    if not quantized:
         for name, value in {"max_drop": max_drop, "eval": eval_data, **columns}.items():
             if value is not None:
-                ways = f"--dtype {' or '.join(quantizing)}"
-                if target.combines_precisions:
-                    ways = " or ".join(f"--{name}" for name in quantizing)
-                raise unused_option(f"--{name.replace('_', '-')}", ways)
+                flag = f"--{name.replace('_', '-')}"
+                raise unused_option(flag, _quantizing_options(target))
         return None
     column_names = {name: column for name, column in columns.items() if column is not None}
-    metric = task_metric(checkpoint, eval_data, column_names) if eval_data else None
+    metric = None
+    if eval_data is not None:
+        metric = task_metric(checkpoint, eval_data, column_names)
     if metric is not None:
         eval_data = None
     elif column_names:
         flag = f"--{next(iter(column_names))}"
         raise UsageError(f"{flag} names a column of a table", "give --eval a file such as dev.tsv")
-    drop = target.max_drop if max_drop is None else max_drop
-    return QuantizationPlan(max_drop=drop, eval_file=eval_data, metric=metric)
+    if max_drop is None:
+        max_drop = target.precisions[quantized[0]].max_drop
+    return QuantizationPlan(max_drop=max_drop, eval_file=eval_data, metric=metric)
+
+
+def _quantizing_options(target: "ExportTarget") -> str:
+    """Return the options that make a quantized model, as a phrase."""
+    names = [name for name, value in target.precisions.items() if value.tolerance is None]
+    if target.combines_precisions:
+        return " or ".join(f"--{name}" for name in names)
+    return f"--dtype {' or '.join(names)}"

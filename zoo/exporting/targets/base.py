@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 TOKEN_TYPES = "token_type_ids"
+Report = TypeVar("Report", bound=ExportReport)
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,12 @@ class Precision:
             magnitude of the output; ``None`` for a quantized model, which passes by its agreement
             on text (``zoo export --max-drop``).
         reason: why results differ by as much, shown in the documentation.
+        max_drop: accepted loss of a quantized model, if ``--max-drop`` does not say it.
     """
 
     tolerance: float | None
     reason: str
+    max_drop: float = 0.01
 
 
 class TargetOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,6 +59,11 @@ class TargetOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ``--cache/--no-cache``.
     """
 
+    @property
+    def keeps_adapters(self) -> bool:
+        """Whether adapters stay apart from the weights, instead of being merged into them."""
+        return False
+
 
 @dataclass(frozen=True)
 class ExportSettings:
@@ -71,7 +79,7 @@ class ExportSettings:
     allow_tokenizer_differences: bool = False
     # texts, metric and accepted loss of a quantized model; ``None`` for the default ones
     quantization: "QuantizationPlan | None" = None
-    # models with one adapter each, whose tensors are inputs; see ``ExportTarget.keeps_adapters``
+    # models with one adapter each, whose tensors are inputs; see ``TargetOptions.keeps_adapters``
     adapters: "Sequence[Checkpoint]" = ()
 
     @property
@@ -81,11 +89,81 @@ class ExportSettings:
         return [name for name in names if name is not None]
 
 
+class WrittenModel(Generic[Report]):
+    """A model that a target wrote: what the gate runs, and what the record and the card say of it.
+
+    Most targets need none: ``ExportTarget.write`` returns ``None``, and the files are the exported
+    model in one precision. A target whose export is more than this returns an instance of a
+    subclass, which overrides what differs: graphs that run in several ways or have quantized
+    copies, or another model that was made from the exported one.
+
+    Args:
+        checkpoint: the model of the files. Another one than the exported model for a target whose
+            ``runs_weights`` is false.
+        details: fields of ``report_type`` that describe the files.
+
+    Attributes:
+        report_type: type of the record of the export.
+        compares_texts: whether the gate compares outputs of texts in addition to random tokens.
+    """
+
+    report_type: ClassVar[type[ExportReport]] = ExportReport
+    compares_texts: ClassVar[bool] = True
+
+    def __init__(self, checkpoint: "Checkpoint", details: Mapping[str, Any] | None = None) -> None:
+        self.checkpoint = checkpoint
+        self.details = details or {}
+
+    def runs(
+        self, session: "Session", inputs: "Arrays", lengths: Sequence[int], number: int
+    ) -> "Iterator[tuple[int, Arrays]]":
+        """Yield the outputs of a batch for each way in which the runtime computes it.
+
+        By default there is one: a run of the session.
+
+        Args:
+            session: what ``ExportTarget.open`` returned.
+            inputs: inputs of the batch, by name.
+            lengths: number of tokens of each row.
+            number: number of the batch, from 0.
+
+        Yields:
+            number of tokens that were in a key-value cache, and outputs by name.
+        """
+        yield 0, session.run(inputs, session.outputs)
+
+    def add_variants(self, directory: Path, report: Report, settings: ExportSettings) -> None:
+        """Add what a directory holds besides the model that the gate compared.
+
+        It compares what it adds, and records it in the report. By default there is nothing.
+
+        Args:
+            directory: directory of the export.
+            report: record of the export.
+            settings: what to write, and what is accepted.
+        """
+        return None
+
+    def config_keys(self, report: Report) -> Mapping[str, Any]:
+        """Return further keys of ``config.json``; none by default."""
+        return {}
+
+    def card_facts(self, report: Report) -> "CardFacts | None":
+        """Return what the model card says of the files; ``None`` for what the record says."""
+        return None
+
+    def close(self) -> None:
+        """Remove temporary files that ``checkpoint`` reads; by default there are none."""
+        return None
+
+
 class ExportTarget(ABC):
     """A runtime and its file format: what it holds, how it is written, how it runs.
 
-    The gate writes a model, opens it with the target's own runtime and compares the outputs with
-    torch, before anything is published; see ``zoo.exporting.gate.export_to``.
+    A target has a ``name``, a ``title`` and ``precisions``, and implements ``refusal``, ``write``
+    and ``open``; everything else has a default. The gate writes a model, opens it with the target's
+    own runtime and compares the outputs with torch, before anything is published; see
+    ``zoo.exporting.gate.export_model``.
 
     Args:
         options: options of the type ``options_type``; ``None`` for their defaults.
@@ -103,13 +181,11 @@ class ExportTarget(ABC):
         combines_precisions: whether one directory holds a model in several precisions.
         reads_token_types: whether the runtime takes token types other than zero.
         library: library of the runtime's models on the Hub, for the model card.
-        runs_weights: whether ``--backend`` exports a model and runs it: false for a target that
-            writes another model than the one that it is given.
+        runs_weights: whether the files hold the model that is exported. False for a target that
+            makes another model of it, such as static embeddings: it is not a backend of the model,
+            and the gate compares how both rank texts, not their outputs.
         generates: whether the sessions of language models generate text.
         pools: whether the sessions of encoders return ``sentence_embedding`` only.
-        has_tokenizer: whether the runtime cuts texts itself, see ``tokens``.
-        compares_texts: whether the gate compares outputs of texts in addition to random tokens.
-        max_drop: accepted loss of what passes by its agreement, if ``--max-drop`` does not say it.
     """
 
     name: ClassVar[str]
@@ -126,23 +202,10 @@ class ExportTarget(ABC):
     runs_weights: ClassVar[bool] = True
     generates: ClassVar[bool] = False
     pools: ClassVar[bool] = False
-    has_tokenizer: ClassVar[bool] = False
-    compares_texts: ClassVar[bool] = True
-    max_drop: ClassVar[float] = 0.01
     options: TargetOptions
 
     def __init__(self, options: TargetOptions | None = None) -> None:
         self.options = self.options_type() if options is None else options
-
-    @property
-    def keeps_adapters(self) -> bool:
-        """Whether adapters stay apart, in place of being merged into the weights."""
-        return False
-
-    @property
-    def report_type(self) -> type[ExportReport]:
-        """Type of the record of an export."""
-        return ExportReport
 
     @property
     def folder(self) -> str:
@@ -175,14 +238,6 @@ class ExportTarget(ABC):
                 did_you_mean(name, known) or f"give {', '.join(known)}",
             )
         return folded
-
-    def has_precision(self, name: str) -> bool:
-        """Return whether the target has a precision, in any spelling."""
-        try:
-            self.check_precision(name)
-        except UsageError:
-            return False
-        return True
 
     def resolve_precisions(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return the precisions that an export has for those that are asked for.
@@ -227,24 +282,28 @@ class ExportTarget(ABC):
         """
         return None
 
-    def check_model(self, checkpoint: "Checkpoint") -> None:
+    def check_model(self, checkpoint: "Checkpoint", settings: ExportSettings) -> None:
         """Check what the files need beyond family and head, such as a tokenizer.
 
         It runs before the weights are read. By default, nothing else is needed.
 
         Args:
             checkpoint: the model to export.
+            settings: what to write, and what is accepted.
 
         Raises:
-            UsageError: the model lacks it.
+            UsageError: the model lacks it, or cannot be exported with the options and settings.
         """
         return None
 
-    def require_held(self, checkpoint: "Checkpoint") -> None:
-        """Check that the target can hold a model; it imports no torch.
+    def require_held(
+        self, checkpoint: "Checkpoint", settings: ExportSettings | None = None
+    ) -> None:
+        """Check that the target can hold a model.
 
         Args:
             checkpoint: the model to export.
+            settings: what to write; by default what ``zoo export`` writes without options.
 
         Raises:
             UsageError: it cannot, and why.
@@ -268,19 +327,7 @@ class ExportTarget(ABC):
                 f"{family.name} with the head {checkpoint.head_name}: {reason}",
                 hint,
             )
-        self.check_model(checkpoint)
-
-    def check_settings(self, checkpoint: "Checkpoint", settings: ExportSettings) -> None:
-        """Check options and settings together with the model, before anything is written.
-
-        Args:
-            checkpoint: the model to export.
-            settings: what to write, and what is accepted.
-
-        Raises:
-            UsageError: the model cannot be exported with them.
-        """
-        return None
+        self.check_model(checkpoint, settings or ExportSettings())
 
     def runtime_install(self) -> str:
         """Return how to install the runtime."""
@@ -296,27 +343,6 @@ class ExportTarget(ABC):
         """
         version = package_version(self.package) if self.package else None
         return {} if version is None else {self.package: version}
-
-    def export(
-        self, checkpoint: "Checkpoint", directory: Path, settings: ExportSettings
-    ) -> ExportReport:
-        """Write a model, compare it with torch in the target's runtime, and publish it.
-
-        Args:
-            checkpoint: a checkpoint with weights.
-            directory: directory to write.
-            settings: what to write, and what is accepted.
-
-        Returns:
-            the record of the export, which the manifest of the directory holds as well.
-
-        Raises:
-            UsageError: the target cannot hold the model, or its runtime is missing.
-            VerificationError: the outputs differ from torch's; nothing was written.
-        """
-        from zoo.exporting.gate import export_to  # imports torch
-
-        return export_to(self, checkpoint, directory, settings)
 
     @abstractmethod
     def refusal(
@@ -334,7 +360,7 @@ class ExportTarget(ABC):
     @abstractmethod
     def write(
         self, checkpoint: "Checkpoint", directory: Path, precision: str
-    ) -> Mapping[str, Any] | None:
+    ) -> WrittenModel[Any] | None:
         """Write the runtime's files into ``folder`` of a directory.
 
         Args:
@@ -343,7 +369,7 @@ class ExportTarget(ABC):
             precision: name of one of ``precisions``.
 
         Returns:
-            fields of ``report_type`` that describe what was written; ``None`` for none.
+            what was written, where it is more than the model in one precision; else ``None``.
         """
 
     @abstractmethod
@@ -366,54 +392,6 @@ class ExportTarget(ABC):
             VerificationError: the files are damaged.
         """
 
-    def runs(
-        self, session: "Session", inputs: "Arrays", lengths: Sequence[int], number: int
-    ) -> "Iterator[tuple[int, Arrays]]":
-        """Yield the outputs of a batch for each way in which the runtime computes it.
-
-        By default there is one: a run of the session.
-
-        Args:
-            session: what ``open`` returned.
-            inputs: inputs of the batch, by name.
-            lengths: number of tokens of each row.
-            number: number of the batch, from 0.
-
-        Yields:
-            number of tokens that were in a key-value cache, and outputs by name.
-        """
-        yield 0, session.run(inputs, session.outputs)
-
-    def add_variants(
-        self,
-        checkpoint: "Checkpoint",
-        directory: Path,
-        report: ExportReport,
-        settings: ExportSettings,
-    ) -> None:
-        """Add what a directory holds besides the model that the gate compared.
-
-        It compares what it adds, and records it in the report. By default there is nothing.
-
-        Args:
-            checkpoint: a checkpoint with weights.
-            directory: directory of the export.
-            report: record of the export.
-            settings: what to write, and what is accepted.
-        """
-        return None
-
-    def hub_keys(self, report: ExportReport) -> Mapping[str, Any]:
-        """Return further keys of ``config.json``; none by default."""
-        return {}
-
-    def card_facts(self, report: ExportReport) -> "CardFacts":
-        """Return what the model card says of the files."""
-        from zoo.exporting.card import runtime_facts
-
-        quantized = self.precisions[report.dtype].tolerance is None
-        return runtime_facts(report, self.library, quantized=quantized)
-
     def mixed_precision(
         self, checkpoint: "Checkpoint", precision: str
     ) -> "MixedPrecisionModel[str] | None":
@@ -425,11 +403,23 @@ class ExportTarget(ABC):
 
     def tokens(
         self, checkpoint: "Checkpoint", directory: Path, texts: list[str]
-    ) -> list[list[int]]:
-        """Return the token ids of texts, as the runtime cuts them; if ``has_tokenizer``."""
-        raise NotImplementedError
+    ) -> list[list[int]] | None:
+        """Return the token ids of texts, as the runtime cuts them.
 
-    def usage(self, checkpoint: "Checkpoint", report: ExportReport) -> list[str]:
+        The gate compares them with those of the model's tokenizer. ``None``, the default, is for a
+        runtime that takes token ids.
+
+        Args:
+            checkpoint: the exported model.
+            directory: directory of the export.
+            texts: texts to cut.
+
+        Returns:
+            ids of each text, with special tokens.
+        """
+        return None
+
+    def usage(self, checkpoint: "Checkpoint") -> list[str]:
         """Return lines of the model card that show how the runtime's own program runs the model."""
         return []
 

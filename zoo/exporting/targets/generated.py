@@ -31,7 +31,7 @@ LONGEST = 48
 
 
 @dataclass(frozen=True)
-class Generated:
+class GeneratedSequences:
     """Sequences that torch generates, by greedy search and with beams."""
 
     checkpoint: Checkpoint
@@ -40,7 +40,7 @@ class Generated:
     sequences: Mapping[str, list[list[int]]]  # name of the search -> its sequences
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint, model: Any, samples: Sequence[TextBatch]) -> Self:
+    def from_model(cls, checkpoint: Checkpoint, model: Any, samples: Sequence[TextBatch]) -> Self:
         """Generate from the shortest texts."""
         rows = _rows(checkpoint, samples)
         ends = _ends(checkpoint)

@@ -9,7 +9,6 @@ from zoo.overrides import override
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
-    from zoo.exporting.report import ExportReport
     from zoo.families.base import Family
     from zoo.inference.session import Session
     from zoo.sentence_models.pooling import Pooling
@@ -33,7 +32,6 @@ class CTranslate2(ExportTarget):
         "int8": Precision(None, "8-bit weights, a scale a row; activations are scaled by the row"),
     }
     generates = True
-    has_tokenizer = True
 
     @override
     def refusal(
@@ -65,7 +63,7 @@ class CTranslate2(ExportTarget):
         return encode(checkpoint, directory / self.folder, texts)
 
     @override
-    def usage(self, checkpoint: "Checkpoint", report: "ExportReport") -> list[str]:
+    def usage(self, checkpoint: "Checkpoint") -> list[str]:
         if checkpoint.model.tokenizer is None:
             return []
         kind = "Encoder"

@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.exporting.targets.base import ExportTarget, Precision
+from zoo.exporting.targets.base import ExportSettings, ExportTarget, Precision
 from zoo.overrides import override
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.exporting.quantization.search import MixedPrecisionModel
-    from zoo.exporting.report import ExportReport
     from zoo.families.base import Family
     from zoo.inference.session import Session
     from zoo.sentence_models.pooling import Pooling
@@ -58,7 +57,6 @@ class GgufTarget(ExportTarget):
     precision_synonyms: ClassVar[Mapping[str, str]] = {"int8": "q8_0", "int4": "q4_0"}
     reads_token_types = False
     pools = True
-    has_tokenizer = True
 
     @override
     def runtime_problem(self) -> str | None:
@@ -98,7 +96,7 @@ class GgufTarget(ExportTarget):
         return None
 
     @override
-    def check_model(self, checkpoint: "Checkpoint") -> None:
+    def check_model(self, checkpoint: "Checkpoint", settings: ExportSettings) -> None:
         from zoo.exporting.targets.gguf.vocabulary import load_described
 
         load_described(checkpoint)
@@ -138,6 +136,6 @@ class GgufTarget(ExportTarget):
         return MixedPrecisionGguf(checkpoint, FILE, precision)
 
     @override
-    def usage(self, checkpoint: "Checkpoint", report: "ExportReport") -> list[str]:
+    def usage(self, checkpoint: "Checkpoint") -> list[str]:
         command = "llama-cli" if checkpoint.head.has_cache else "llama-embedding"
         return ["", "With llama.cpp:", "", "```console", f"$ {command} -m {FILE} -p TEXT", "```"]

@@ -1,11 +1,10 @@
 """ONNX graphs for ONNX Runtime."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
-from zoo.exporting.report import ExportReport
 from zoo.exporting.targets.base import (
     ExportSettings,
     ExportTarget,
@@ -20,11 +19,11 @@ from zoo.version import package_version
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
-    from zoo.exporting.card import CardFacts
     from zoo.exporting.quantization.quantize import Quantization
     from zoo.exporting.quantization.variants import QuantizationPlan
+    from zoo.exporting.targets.onnx.variants import WrittenGraphs
     from zoo.families.base import Family
-    from zoo.inference.session import Arrays, Session
+    from zoo.inference.session import Session
     from zoo.sentence_models.pooling import Pooling
 
 
@@ -44,7 +43,6 @@ class Onnx(ExportTarget):
     }
     options_type: ClassVar[type[TargetOptions]] = OnnxOptions
     options: OnnxOptions
-    compares_texts = False  # its quantized copies are compared on texts
     combines_precisions = True
 
     @property
@@ -53,18 +51,6 @@ class Onnx(ExportTarget):
         from zoo.exporting.graph.onnx_file import EXTERNAL_OVER  # imports ONNX Runtime
 
         return EXTERNAL_OVER
-
-    @property
-    @override
-    def report_type(self) -> type[ExportReport]:
-        from zoo.exporting.graph.report import OnnxReport  # imports NumPy
-
-        return OnnxReport
-
-    @property
-    @override
-    def keeps_adapters(self) -> bool:
-        return self.options.adapter_inputs
 
     @override
     def check_precision(self, name: str | None) -> str:
@@ -97,22 +83,24 @@ class Onnx(ExportTarget):
         return (*(graphs or ["float32"]), *copies)
 
     @override
-    def check_settings(self, checkpoint: "Checkpoint", settings: ExportSettings) -> None:
+    def check_model(self, checkpoint: "Checkpoint", settings: ExportSettings) -> None:
         from zoo.exporting.targets.onnx.variants import check_variants
 
         dtype = self.resolve_precisions(settings.precisions)[0]
-        plan = self._quantization(settings)
+        plan = self.quantization_plan(settings)
         check_variants(checkpoint, self.options, dtype, plan, settings.adapters)
 
     @override
     def write(
         self, checkpoint: "Checkpoint", directory: Path, precision: str
-    ) -> Mapping[str, Any] | None:
+    ) -> "WrittenGraphs | None":
+        from zoo.exporting.targets.onnx.variants import WrittenGraphs
         from zoo.exporting.targets.onnx.write import write_onnx, write_quantized_graphs
 
         size = self.external_over
         if precision not in QUANTIZED:
-            return write_onnx(checkpoint, directory, self.options, precision, external_over=size)
+            details = write_onnx(checkpoint, directory, self.options, precision, external_over=size)
+            return WrittenGraphs(self, checkpoint, details)
         method = self._method(precision)
         write_quantized_graphs(checkpoint, directory, self.options, method, external_over=size)
         return None
@@ -126,71 +114,13 @@ class Onnx(ExportTarget):
         return open_graphs(checkpoint, directory, precision, threads)
 
     @override
-    def runs(
-        self, session: "Session", inputs: "Arrays", lengths: Sequence[int], number: int
-    ) -> "Iterator[tuple[int, Arrays]]":
-        from zoo.exporting.targets.onnx.session import cached_runs
-        from zoo.inference.ort.session import GraphSession
-
-        graphs = session.cached_graphs if isinstance(session, GraphSession) else None
-        if graphs is None:
-            return super().runs(session, inputs, lengths, number)
-        return cached_runs(graphs, inputs, lengths, number)
-
-    @override
-    def add_variants(
-        self,
-        checkpoint: "Checkpoint",
-        directory: Path,
-        report: ExportReport,
-        settings: ExportSettings,
-    ) -> None:
-        from zoo.exporting.graph.report import OnnxReport
-        from zoo.exporting.targets.onnx.variants import add_variants
-
-        assert isinstance(report, OnnxReport), "it is the type of the target's reports"
-        add_variants(
-            checkpoint,
-            directory,
-            report,
-            self.options,
-            self._quantization(settings),
-            settings.adapters,
-            external_over=self.external_over,
-        )
-
-    @override
-    def hub_keys(self, report: ExportReport) -> Mapping[str, Any]:
-        from zoo.exporting.graph.report import OnnxReport
-        from zoo.exporting.targets.onnx.variants import transformers_js_config
-
-        assert isinstance(report, OnnxReport), "it is the type of the target's reports"
-        return transformers_js_config(report)
-
-    @override
-    def card_facts(self, report: ExportReport) -> "CardFacts":
-        from zoo.exporting.graph.report import OnnxReport
-        from zoo.exporting.targets.onnx.card import onnx_facts
-
-        assert isinstance(report, OnnxReport), "it is the type of the target's reports"
-        return onnx_facts(report)
-
-    @override
-    def usage(self, checkpoint: "Checkpoint", report: ExportReport) -> list[str]:
-        from zoo.exporting.graph.report import OnnxReport
-        from zoo.exporting.targets.onnx.card import usage_lines
-
-        assert isinstance(report, OnnxReport), "it is the type of the target's reports"
-        return list(usage_lines(checkpoint, report))
-
-    @override
     def versions(self) -> dict[str, str]:
         versions = {}
         for package in ("onnx", "onnxscript", "onnxruntime"):
             versions[package] = package_version(package) or "unknown"
         return versions
 
-    def _quantization(self, settings: ExportSettings) -> "QuantizationPlan | None":
+    def quantization_plan(self, settings: ExportSettings) -> "QuantizationPlan | None":
         """Return how the quantized copies are made and compared; ``None`` for none."""
         from dataclasses import replace
 

@@ -19,7 +19,7 @@ PIPELINES = {"sentence-similarity": "feature-extraction"}
 ONE_TEXT = ("text-classification", "token-classification", "feature-extraction", "text-generation")
 
 
-def onnx_facts(report: "OnnxReport") -> CardFacts:
+def onnx_facts(checkpoint: "Checkpoint", report: "OnnxReport") -> CardFacts:
     """Return what the card says of the graphs."""
     return CardFacts(
         title="ONNX",
@@ -28,6 +28,7 @@ def onnx_facts(report: "OnnxReport") -> CardFacts:
         quantized=not report.graphs,
         heading="Graphs",
         rows=list(graph_rows(report)),
+        usage=list(usage_lines(checkpoint, report)),
     )
 
 

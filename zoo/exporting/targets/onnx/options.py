@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from zoo.exporting.targets.base import TargetOptions
+from zoo.overrides import override
 
 
 class OnnxOptions(TargetOptions, frozen=True, kw_only=True):
@@ -59,3 +60,8 @@ class OnnxOptions(TargetOptions, frozen=True, kw_only=True):
             "each --adapter, and others like them."
         ),
     ] = False
+
+    @property
+    @override
+    def keeps_adapters(self) -> bool:
+        return self.adapter_inputs

@@ -1,8 +1,8 @@
 """What an ONNX export has besides its graphs: quantized copies, a pooled graph, adapters."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -23,13 +23,62 @@ from zoo.exporting.quantization.variants import (
     write_quantized,
     write_quantized_pooled,
 )
-from zoo.exporting.report import ShapeCheck
+from zoo.exporting.report import ExportReport, ShapeCheck
+from zoo.exporting.targets.base import WrittenModel
+from zoo.exporting.targets.onnx.card import onnx_facts
+from zoo.exporting.targets.onnx.session import cached_runs
 from zoo.exporting.validate import compare, require_equal, run_reference, worst
 from zoo.inference.load_model import load_model
+from zoo.inference.ort.session import GraphSession
+from zoo.overrides import override
 
 if TYPE_CHECKING:
     from zoo.adapted_models.exported import AdapterInputs
+    from zoo.exporting.card import CardFacts
+    from zoo.exporting.targets.base import ExportSettings
+    from zoo.exporting.targets.onnx import Onnx
     from zoo.exporting.targets.onnx.options import OnnxOptions
+    from zoo.inference.session import Arrays, Session
+
+
+class WrittenGraphs(WrittenModel[OnnxReport]):
+    """The graphs of a model, which may run with a key-value cache and get quantized copies."""
+
+    report_type: ClassVar[type[ExportReport]] = OnnxReport
+    compares_texts = False  # its quantized copies are compared on texts
+
+    def __init__(self, target: "Onnx", checkpoint: Checkpoint, details: Mapping[str, Any]) -> None:
+        super().__init__(checkpoint, details)
+        self._target = target
+
+    @override
+    def runs(
+        self, session: "Session", inputs: "Arrays", lengths: Sequence[int], number: int
+    ) -> "Iterator[tuple[int, Arrays]]":
+        graphs = session.cached_graphs if isinstance(session, GraphSession) else None
+        if graphs is None:
+            return super().runs(session, inputs, lengths, number)
+        return cached_runs(graphs, inputs, lengths, number)
+
+    @override
+    def add_variants(self, directory: Path, report: OnnxReport, settings: "ExportSettings") -> None:
+        add_variants(
+            self.checkpoint,
+            directory,
+            report,
+            self._target.options,
+            self._target.quantization_plan(settings),
+            settings.adapters,
+            external_over=self._target.external_over,
+        )
+
+    @override
+    def config_keys(self, report: OnnxReport) -> Mapping[str, Any]:
+        return transformers_js_config(report)
+
+    @override
+    def card_facts(self, report: OnnxReport) -> "CardFacts":
+        return onnx_facts(self.checkpoint, report)
 
 
 def check_variants(

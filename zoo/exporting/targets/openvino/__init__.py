@@ -10,7 +10,6 @@ from zoo.overrides import override
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.exporting.quantization.search import MixedPrecisionModel
-    from zoo.exporting.report import ExportReport
     from zoo.families.base import Family
     from zoo.inference.session import Session
     from zoo.sentence_models.pooling import Pooling
@@ -60,7 +59,7 @@ class OpenVino(ExportTarget):
         return MixedPrecisionIr(checkpoint, self.folder)
 
     @override
-    def usage(self, checkpoint: "Checkpoint", report: "ExportReport") -> list[str]:
+    def usage(self, checkpoint: "Checkpoint") -> list[str]:
         if checkpoint.model.pooling is None:
             return []
         from zoo.hub.upload.plan import PLACEHOLDER

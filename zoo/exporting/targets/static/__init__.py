@@ -11,7 +11,7 @@ from zoo.overrides import override
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
-    from zoo.exporting.report import ExportReport
+    from zoo.exporting.targets.base import WrittenModel
     from zoo.families.base import Family
     from zoo.inference.session import Session
     from zoo.sentence_models.pooling import Pooling
@@ -24,21 +24,25 @@ REASON = (
 
 
 class Static(ExportTarget):
-    """Another model, which is made of the one that is given: the files of a ``StaticEmbedding``."""
+    """Another model, which is made of the exported one: the files of a ``StaticEmbedding``.
 
-    # Its gate is Spearman's correlation between the similarities of texts in both models.
+    Its outputs are not those of the encoder in another runtime: the encoder reads each token of the
+    vocabulary by itself, and vectors of tokens, weighted by Zipf's law, take the place of its
+    layers (see ``vectors``). ``write`` makes that model and returns it, so that the record and the
+    card are those of every target; since ``runs_weights`` is false, the gate compares how both
+    models rank texts.
+    """
 
     name = "static"
     title = "static embeddings"
     library = "sentence-transformers"
     precisions: ClassVar[Mapping[str, Precision]] = {
-        "float32": Precision(None, REASON),
-        "float16": Precision(None, REASON),
+        "float32": Precision(None, REASON, max_drop=0.6),
+        "float16": Precision(None, REASON, max_drop=0.6),
     }
     options_type: ClassVar[type[TargetOptions]] = StaticOptions
     options: StaticOptions
     runs_weights = False
-    max_drop = 0.6
 
     @override
     def refusal(
@@ -56,16 +60,20 @@ class Static(ExportTarget):
         return None
 
     @override
-    def export(
-        self, checkpoint: "Checkpoint", directory: Path, settings: ExportSettings
-    ) -> "ExportReport":
-        from zoo.exporting.targets.static.export import export_static  # imports torch
-
-        return export_static(self, self.options, checkpoint, directory, settings)
+    def check_model(self, checkpoint: "Checkpoint", settings: ExportSettings) -> None:
+        if settings.quantization is not None and settings.quantization.metric is not None:
+            raise UsageError(
+                "static embeddings are compared on texts, and not by a metric",
+                "give --eval a text file",
+            )
 
     @override
-    def write(self, checkpoint: "Checkpoint", directory: Path, precision: str) -> None:
-        raise UsageError("static embeddings are written with their comparison", "call export")
+    def write(
+        self, checkpoint: "Checkpoint", directory: Path, precision: str
+    ) -> "WrittenModel[Any]":
+        from zoo.exporting.targets.static.export import write_vectors  # imports torch
+
+        return write_vectors(checkpoint, directory, self.options, precision)
 
     @override
     def open(
@@ -76,7 +84,7 @@ class Static(ExportTarget):
         return StaticSession(checkpoint, directory, precision)
 
     @override
-    def usage(self, checkpoint: "Checkpoint", report: "ExportReport") -> list[str]:
+    def usage(self, checkpoint: "Checkpoint") -> list[str]:
         from zoo.hub.upload.plan import PLACEHOLDER
 
         return [

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LOG = logging.getLogger("zoo")
-GENERATOR = "generator"  # directory next to the discriminator's in a run
+GENERATOR = "generator"  # Directory next to the discriminator's in a run.
 REMEDY = "--set distillation.generator=REF names one"
 
 
@@ -87,12 +87,13 @@ class PairOutput(ModelOutput):
 
 @dataclass(frozen=True, kw_only=True)
 class TeacherPair(Teacher):
-    """A discriminator with the generator that was trained with it."""
+    """A discriminator with the generator that was trained with it.
 
-    # The discriminator reads tokens that the student's generator corrupted; the teacher's generator
-    # reads the masked ones.
+    The discriminator reads tokens that the student's generator corrupted; the teacher's generator
+    reads the masked ones.
+    """
 
-    generator: Teacher  # the generator, which reads the masked tokens
+    generator: Teacher
 
     @property
     @override
@@ -123,9 +124,9 @@ def teacher_pair(
     checkpoint: Checkpoint | None,
 ) -> TeacherPair:
     """Combine a teacher with its generator."""
-    teacher, *others = teachers
+    teacher = teachers[0]
     objective = base.objective
-    if others:
+    if len(teachers) > 1:
         raise UsageError(
             f"the generators of {len(teachers)} teachers cannot be averaged",
             "leave out the terms with logits_of, or name one teacher",
@@ -168,9 +169,10 @@ def compares_generators(losses: Sequence[DistillationLoss], objective: TrainingO
 
 def find_generator(recipe: DistillationRecipe, teacher: Checkpoint) -> str | None:
     """Return the generator next to a discriminator if the recipe compares generators."""
+    if teacher.head_name != REPLACED_TOKEN or not _generator_terms(recipe):
+        return None
     path = teacher.path.parent / GENERATOR
-    wanted = teacher.head_name == REPLACED_TOKEN and _generator_terms(recipe)
-    return str(path) if wanted and is_checkpoint(path) else None
+    return str(path) if is_checkpoint(path) else None
 
 
 def adapt_to_generator(

@@ -11,20 +11,24 @@ from zoo.io.paths import as_paths
 if TYPE_CHECKING:
     from zoo.training.logging.scores import ScoresRecord
 
-TEXT = {"train": "paths", "eval": "eval_paths"}  # argument -> setting of ``data``, of text
+TEXT = {"train": "paths", "eval": "eval_paths"}  # Argument -> setting of ``data`` on text.
 
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 
 @dataclass(frozen=True)
 class Distilled:
-    """Result of ``distill``."""
+    """Result of ``distill``.
 
-    run: Path  # directory of the run
-    model: Path  # directory of the student, for ``zoo.load``
-    scores: (
-        "ScoresRecord | None"  # of the student and its teachers; ``None`` if they were not measured
-    )
+    Attributes:
+        run: directory of the run.
+        model: directory of the student, for ``zoo.load``.
+        scores: scores of the student and its teachers; ``None`` if they were not measured.
+    """
+
+    run: Path
+    model: Path
+    scores: "ScoresRecord | None"
 
 
 def distill(
@@ -88,13 +92,15 @@ def distill(
     if recipe is not None:
         distillation["recipe"] = fspath(recipe)
     tree: dict[str, Any] = {"distillation": distillation, "student": {"name": fspath(student)}}
-    labelled = task is not None or "task" in (settings or {})
-    data = {"train": as_paths(train), "eval": as_paths(eval)}
-    tree["data"] = {
-        name if labelled else TEXT[name]: found for name, found in data.items() if found
-    }
-    named = {"text": text, "pair": pair, "label": label}
-    tree["data"] |= {name: column for name, column in named.items() if column is not None}
+    is_labelled = task is not None or "task" in (settings or {})
+    data: dict[str, Any] = {}
+    for name, paths in (("train", as_paths(train)), ("eval", as_paths(eval))):
+        if paths:
+            data[name if is_labelled else TEXT[name]] = paths
+    for name, column in (("text", text), ("pair", pair), ("label", label)):
+        if column is not None:
+            data[name] = column
+    tree["data"] = data
     if task is not None:
         tree["task"] = task
     run, model = DistillRun(

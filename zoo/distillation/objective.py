@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-STATE = "state-of-teacher-"  # prefix of tensors with a teacher's recurrent state
+STATE = "state-of-teacher-"  # Prefix of tensors with a teacher's recurrent state.
 
 
 class StudentModule(nn.Module):
-    """The student, and for losses a linear map from its width to the teacher's, by name."""
+    """The student, and for losses a linear map from its width to the teacher's, by name.
 
-    # The maps are trained and saved in the run's checkpoints, but not in the final model.
+    The maps are trained and saved in the run's checkpoints, but not in the final model.
+    """
 
     def __init__(self, student: nn.Module, projections: Mapping[str, nn.Module]) -> None:
         super().__init__()
@@ -44,34 +45,41 @@ class DistillationOutputs(Outputs):
 
     student: Any = None
     teachers: Sequence[ModelOutput] = ()
-    module: Any = None  # the trained module
+    module: Any = None  # The trained module.
 
 
 @dataclass(frozen=True)
 class PairedExample(Example):
     """A row of the student with the same sample as its teachers read it."""
 
-    # ``None`` if the teachers read the student's row
+    # ``None`` if the teachers read the student's row.
     teacher: Example | None = field(default=None)
 
 
 class Distillation(TrainingObjective):
-    """The losses of the student's objective, and those that compare it with its teachers."""
+    """The losses of the student's objective, and those that compare it with its teachers.
 
-    # The student's objective or task makes batches and has losses of its own. The teachers read the
-    # same batches, and distillation losses compare the outputs. To the trainer, all of this is one
-    # objective.
+    The student's objective or task makes batches and has losses of its own. The teachers read the
+    same batches, and distillation losses compare the outputs. To the trainer, all of this is one
+    objective.
+
+    Args:
+        base: the student's objective or task.
+        base_weight: weight of its losses; 0 leaves them out.
+        losses: the losses that compare student and teachers.
+        teachers: the teachers.
+        aligner: turns the student's text into the teachers' inputs; ``None`` if the teachers read
+            the student's tensors, or rows of their own.
+    """
 
     name: ClassVar[str] = "distillation"
 
     def __init__(
         self,
         base: TrainingObjective,
-        base_weight: float,  # of its losses; 0 leaves them out
+        base_weight: float,
         losses: Sequence[DistillationLoss],
         teachers: Sequence[Teacher],
-        # turns the student's text into the teachers' inputs; ``None`` if the teachers read the
-        # student's tensors, or rows of their own
         aligner: TextAligner | None = None,
     ) -> None:
         self.base = base
@@ -84,20 +92,20 @@ class Distillation(TrainingObjective):
         self.config = base.config
         self.uses_all_parameters = bool(base_weight)
         self.needs_head = bool(base_weight) or any(loss.needs_head for loss in losses)
-        if self.needs_head:  # otherwise it is not trained, and has no metrics
+        if self.needs_head:  # Otherwise the head is not trained, and has no metrics.
             self.metric_for_best_model = base.metric_for_best_model
             self.greater_is_better = base.greater_is_better
 
     @property
     @override
     def loss_weights(self) -> Mapping[str, float]:
-
-        scale = self.base_weight
-        weights = {name: scale * weight for name, weight in self.base.loss_weights.items()}
-        return {
-            **(weights if scale else {}),
-            **{loss.term_name: loss.weight for loss in self.losses},
-        }
+        weights: dict[str, float] = {}
+        if self.base_weight:
+            for name, weight in self.base.loss_weights.items():
+                weights[name] = self.base_weight * weight
+        for loss in self.losses:
+            weights[loss.term_name] = loss.weight
+        return weights
 
     @property
     def cached_teachers(self) -> list[CachedTeacher]:
@@ -106,7 +114,7 @@ class Distillation(TrainingObjective):
 
     def scored_teachers(self, base: RunSetup) -> list[Teacher | None]:
         """Return the teachers with their heads; ``None`` for each that lacks the student's head."""
-        if self.aligner is not None:  # they predict different tokens
+        if self.aligner is not None:  # Teacher and student predict different tokens.
             return [None for _ in self.teachers]
         scored: list[Teacher | None] = []
         for teacher in self.teachers:
@@ -122,12 +130,16 @@ class Distillation(TrainingObjective):
     @override
     def model(self, family: Family, config: Config) -> StudentModule:
         student = self.base.model(family, config)
-        projections = {loss.term_name: loss.new_projection() for loss in self.losses}
-        new = {name: module for name, module in projections.items() if module is not None}
-        for name in new:
+        projections: dict[str, nn.Module] = {}
+        for loss in self.losses:
+            projection = loss.new_projection()
+            if projection is None:
+                continue
+            name = loss.term_name
             if hasattr(nn.ModuleDict, name):
                 raise UsageError(f"a loss with a projection cannot be called {name!r}", "rename it")
-        return StudentModule(student, new)
+            projections[name] = projection
+        return StudentModule(student, projections)
 
     @override
     def begin_step(self, model: Any, step: int, max_steps: int) -> None:
@@ -139,7 +151,6 @@ class Distillation(TrainingObjective):
 
     @override
     def models_to_save(self, model: Any) -> dict[str, TrainedModel]:
-
         return self.base.models_to_save(model.student)
 
     @override
@@ -148,7 +159,7 @@ class Distillation(TrainingObjective):
     ) -> "list[Tensor]":
         return [
             *self.base.after_load(model.student, models, loaded),
-            # no checkpoint has the projections
+            # No checkpoint has the projections.
             *model.projections.state_dict(keep_vars=True).values(),
         ]
 
@@ -165,10 +176,13 @@ class Distillation(TrainingObjective):
         """Return a batch of the student's rows, with the teachers' tensors and the counts."""
         batch = collate(examples)
         tensors = dict(batch.tensors)
-        others = [e.teacher for e in examples if isinstance(e, PairedExample) and e.teacher]
-        if others:
-            read = self.teachers[0].objective.collate(others).tensors
-            tensors |= {f"{PREFIX}{name}": tensor for name, tensor in read.items()}
+        teacher_rows = []
+        for example in examples:
+            if isinstance(example, PairedExample) and example.teacher:
+                teacher_rows.append(example.teacher)
+        if teacher_rows:
+            teacher_tensors = self.teachers[0].objective.collate(teacher_rows).tensors
+            tensors |= {f"{PREFIX}{name}": tensor for name, tensor in teacher_tensors.items()}
         if self.aligner is not None:
             tensors |= self.aligner.teacher_tensors(batch.tensors, self.base)
         counts = {loss.term_name: loss.count(batch) for loss in self.losses}
@@ -180,24 +194,23 @@ class Distillation(TrainingObjective):
         layers = self._captured("student")
         student = run_model(model.student, main, self.base, batch, layers, self.needs_head)
         outputs = student.outputs
-        compared = self.teachers if self.losses else ()
+        teachers = self.teachers if self.losses else ()
         layers = self._captured("teacher")
         state = dict(outputs.recurrent_state)
-        teachers = []
-        read = {k: v for k, v in batch.items() if k not in state} | outputs.inputs
-        for number, teacher in enumerate(compared):  # each has its own state
-            output = teacher.forward(with_state(read, number), layers)
-            teachers.append(output)
-            state |= {
-                f"{STATE}{number}:{name}": tensor
-                for name, tensor in output.outputs.recurrent_state.items()
-            }
+        teacher_outputs = []
+        inputs = {name: tensor for name, tensor in batch.items() if name not in state}
+        inputs |= outputs.inputs
+        for number, teacher in enumerate(teachers):  # Each has its own state.
+            output = teacher.forward(with_state(inputs, number), layers)
+            teacher_outputs.append(output)
+            for name, tensor in output.outputs.recurrent_state.items():
+                state[f"{STATE}{number}:{name}"] = tensor
         return DistillationOutputs(
             outputs.logits,
             outputs.labels,
             state,
             student=student,
-            teachers=teachers,
+            teachers=teacher_outputs,
             module=model,
         )
 
@@ -211,31 +224,33 @@ class Distillation(TrainingObjective):
 
     @override
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
-
         assert isinstance(outputs, DistillationOutputs), "forward returns it"
-        base = self.base.loss_with_auxiliary(outputs, batch) if self.needs_head else LossOutput({})
+        base = LossOutput({})
+        if self.needs_head:
+            base = self.base.loss_with_auxiliary(outputs, batch)
         projections = dict(outputs.module.projections.items())
-        sums = {
-            loss.term_name: loss.total(
-                outputs.student, outputs.teachers, projections.get(loss.term_name)
-            )
-            for loss in self.losses
-        }
+        sums = dict(base.sums) if self.base_weight else {}
         metrics = dict(base.metrics)
         for loss in self.losses:
+            projection = projections.get(loss.term_name)
+            sums[loss.term_name] = loss.total(outputs.student, outputs.teachers, projection)
             metrics |= loss.metrics(outputs.teachers)
-        sums = {**(base.sums if self.base_weight else {}), **sums}
         return replace(base, sums=sums, metrics=metrics)
 
     @override
     def generated_predictions(
         self, model: Any, batch: "Mapping[str, Tensor]"
     ) -> "dict[str, Tensor]":
-        return self.base.generated_predictions(model.student, batch) if self.needs_head else {}
+        if not self.needs_head:
+            return {}
+        return self.base.generated_predictions(model.student, batch)
 
 
 def with_state(batch: "Mapping[str, Tensor]", number: int) -> "dict[str, Tensor]":
     """Return the tensors of a batch for one teacher, including only its own recurrent state."""
     prefix = f"{STATE}{number}:"
-    mine = {k.removeprefix(prefix): v for k, v in batch.items() if k.startswith(prefix)}
-    return {k: v for k, v in batch.items() if not k.startswith(STATE)} | mine
+    tensors = {name: tensor for name, tensor in batch.items() if not name.startswith(STATE)}
+    for name, tensor in batch.items():
+        if name.startswith(prefix):
+            tensors[name.removeprefix(prefix)] = tensor
+    return tensors

@@ -15,9 +15,10 @@ from zoo.finetuning.rows import TokenizedRows
 from zoo.finetuning.setup import FineTuneSetup, SplitProblems, read_splits
 from zoo.objectives.base import Example
 from zoo.overrides import override
+from zoo.tokenizers import TextTokenizer
 
-# heads whose logits are of tokens
-OF_TOKENS = ("question-answering", "causal-lm", "seq2seq-lm")
+# Heads that return logits of tokens.
+TOKEN_HEADS = ("question-answering", "causal-lm", "seq2seq-lm")
 
 
 @dataclass(frozen=True)
@@ -30,42 +31,57 @@ class PairedRows(TokenizedRows):
     def example(self, index: int, rng: np.random.Generator) -> Example:
         assert self.teacher is not None, "_pair sets it"
         row = super().example(index, rng)
-        other = self.teacher.example(index, rng)
-        return PairedExample(row.arrays, row.values, row.positions, row.counts, teacher=other)
+        return PairedExample(
+            row.arrays,
+            row.values,
+            row.positions,
+            row.counts,
+            teacher=self.teacher.example(index, rng),
+        )
 
 
 def with_teacher_rows(base: FineTuneSetup, objective: Distillation) -> FineTuneSetup:
     """Add the teachers' rows to the setup if they read different tensors than the student."""
     if not objective.losses:
         return base
-    checkpoints = [teacher.checkpoint for teacher in objective.teachers]
-    encoders = [load_text_tokenizer(checkpoint) for checkpoint in checkpoints]
-    student = text_tokenizer(base.family, base.model_config, base.run_tokenizer)
+    tokenizers = [load_text_tokenizer(teacher.checkpoint) for teacher in objective.teachers]
     tasks = [cast(FineTuning, teacher.objective) for teacher in objective.teachers]
-    input_names = [task.input_names for task in tasks]
-    if (
-        all(student.makes_same_ids(encoder) for encoder in encoders)
-        and all(names == base.objective.input_names for names in input_names)
-        and all(task.has_same_rows(base.objective) for task in tasks)
-    ):
+    if _reads_student_rows(base, tokenizers, tasks):
         return base
-    if any(not encoders[0].makes_same_ids(encoder) for encoder in encoders[1:]) or any(
-        names != input_names[0] for names in input_names[1:]
-    ):
-        raise UsageError(
-            "the teachers read different tokens", "give teachers with the same tokenizer"
-        )
-    problems = SplitProblems(skip=base.config.data.skip_invalid)  # reported for the student
+    for tokenizer, task in zip(tokenizers[1:], tasks[1:], strict=True):
+        has_same_ids = tokenizers[0].makes_same_ids(tokenizer)
+        if not has_same_ids or task.input_names != tasks[0].input_names:
+            raise UsageError(
+                "the teachers read different tokens", "give teachers with the same tokenizer"
+            )
+    problems = SplitProblems(skip=base.config.data.skip_invalid)  # The student reports them.
     train_samples, eval_samples = read_splits(
         base.objective.task.data, base.config, problems, announce=False
     )
     train_split = tasks[0].set_train(_read_samples(base, train_samples, problems))
     eval_split = tasks[0].set_evaluation(_read_samples(base, eval_samples, problems))
-    rows = (train_split.rows, eval_split.rows)
-    aligned = objective.head not in OF_TOKENS and all(loss.needs_head for loss in objective.losses)
-    pairs = zip((base.train_rows, base.eval_rows), rows, strict=True)
-    train, evaluation = (_pair(first, second, aligned=aligned) for first, second in pairs)
-    return replace(base, train_rows=train, eval_rows=evaluation)
+    compares_heads = all(loss.needs_head for loss in objective.losses)
+    compares_tokens = objective.head in TOKEN_HEADS or not compares_heads
+    return replace(
+        base,
+        train_rows=_pair(base.train_rows, train_split.rows, compares_tokens=compares_tokens),
+        eval_rows=_pair(base.eval_rows, eval_split.rows, compares_tokens=compares_tokens),
+    )
+
+
+def _reads_student_rows(
+    base: FineTuneSetup, tokenizers: Sequence[TextTokenizer], tasks: Sequence[FineTuning]
+) -> bool:
+    """Return whether all teachers read the tensors of the student."""
+    student = text_tokenizer(base.family, base.model_config, base.run_tokenizer)
+    for tokenizer, task in zip(tokenizers, tasks, strict=True):
+        if not student.makes_same_ids(tokenizer):
+            return False
+        if task.input_names != base.objective.input_names:
+            return False
+        if not task.has_same_rows(base.objective):
+            return False
+    return True
 
 
 def _read_samples(
@@ -76,20 +92,29 @@ def _read_samples(
     return [sample for sample in usable if sample.location not in base.dropped]
 
 
-def _pair(student: TokenizedRows, teacher: TokenizedRows, *, aligned: bool) -> PairedRows:
-    """Return the rows of both; ``aligned`` if no loss compares single tokens."""
-    if len(student) != len(teacher) or any(
-        not np.array_equal(counts, teacher.counts[term]) for term, counts in student.counts.items()
-    ):
+def _pair(student: TokenizedRows, teacher: TokenizedRows, *, compares_tokens: bool) -> PairedRows:
+    """Return the rows of both, after checking that a loss can compare them."""
+    if not _has_same_counts(student, teacher):
         raise UsageError(
             "student and teacher split the samples into different rows",
             "take a student with the teacher's tokenizer, or raise max_seq_len",
         )
-    ids = [next(iter(rows.arrays.values())) for rows in (student, teacher)]
-    if not aligned and not np.array_equal(ids[0], ids[1]):
+    student_ids = next(iter(student.arrays.values()))
+    teacher_ids = next(iter(teacher.arrays.values()))
+    if compares_tokens and not np.array_equal(student_ids, teacher_ids):
         raise UsageError(
             "student and teacher read different tokens, which cannot be compared",
             "terms such as kl, which compare logits of whole texts, work between any models",
         )
     student_fields = {field.name: getattr(student, field.name) for field in fields(TokenizedRows)}
     return PairedRows(**student_fields, teacher=teacher)
+
+
+def _has_same_counts(student: TokenizedRows, teacher: TokenizedRows) -> bool:
+    """Return whether both split the samples into the same rows."""
+    if len(student) != len(teacher):
+        return False
+    for term, counts in student.counts.items():
+        if not np.array_equal(counts, teacher.counts[term]):
+            return False
+    return True

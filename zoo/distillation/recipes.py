@@ -69,7 +69,7 @@ SHARED = (
     ),
     DistillationRecipe(
         name="minilm-assistant",
-        # the student learns from an assistant of the teacher's depth and the student's width
+        # The student learns from an assistant of the teacher's depth and the student's width.
         source="Wang et al. 2020, arXiv:2002.10957, section 3.3",
         init_layers=None,
         settings=MINILM,
@@ -132,7 +132,7 @@ SHARED = (
                 },
             ),
             "prediction": Stage(
-                # the paper's soft cross-entropy differs by a constant, the teacher's entropy
+                # The paper's soft cross-entropy differs by a constant, the teacher's entropy.
                 terms={
                     "kl": {"kind": "kl", "scale_by_temperature": False, "reduction": "elements"},
                 },
@@ -149,7 +149,7 @@ SHARED = (
         source="Xu et al. 2020, arXiv:2002.02925, section 3, and run_glue.py of the released code",
         replacement=Replacement(rate=0.1, increment=0.0006),
         init_layers="first",
-        settings={  # the example of the released code, for MRPC
+        settings={  # The released code's example for MRPC.
             "num_train_epochs": 50.0,
             "batch_size": 32,
             "max_seq_len": 128,
@@ -161,7 +161,7 @@ SHARED = (
     ),
     DistillationRecipe(
         name="embeddings",
-        # unlike there, a narrower student learns a linear map instead of a PCA of the teacher
+        # A narrower student learns a linear map, where the script takes a PCA of the teacher.
         source="Reimers and Gurevych, model_distillation.py of sentence-transformers",
         objective_weight=0.0,
         terms={"embeddings": {"kind": "embeddings", "reduction": "elements"}},
@@ -192,7 +192,7 @@ SHARED = (
     ),
     DistillationRecipe(
         name=TEXT,
-        # in the paper this is the only loss, on sentences and their translations
+        # The paper has no other loss, and trains on sentences and their translations.
         source="Reimers and Gurevych 2020, arXiv:2004.09813, section 2",
         terms={"sentence": {"kind": "sentence-mse", "reduction": "elements"}},
         init_layers=None,
@@ -236,14 +236,12 @@ def all_recipes(family: Family) -> dict[str, DistillationRecipe]:
 
 def any_recipe(name: str | None) -> DistillationRecipe:
     """Return a recipe by its name in any family, or from a YAML file."""
-    known = {
-        recipe.name: recipe
-        for family in all_families().values()
-        for recipe in all_recipes(family).values()
-    }
+    recipes: dict[str, DistillationRecipe] = {}
+    for family in all_families().values():
+        recipes.update(all_recipes(family))
     if name is None:
-        raise UsageError("no recipe is named", f"--recipe NAME takes {', '.join(sorted(known))}")
-    return _named_recipe(name, known)
+        raise UsageError("no recipe is named", f"--recipe NAME takes {', '.join(sorted(recipes))}")
+    return _named_recipe(name, recipes)
 
 
 def recipe_values(recipe: DistillationRecipe) -> ConfigDict:
@@ -261,25 +259,25 @@ def _without_defaults(value: Any) -> Any:
         return {name: _without_defaults(entry) for name, entry in value.items()}
     if not isinstance(value, msgspec.Struct):
         return msgspec.to_builtins(value)
-    changed = {}
+    changes = {}
     for field in msgspec.structs.fields(value):
         content = getattr(value, field.name)
         default = field.default
         if field.default_factory is not msgspec.NODEFAULT:
             default = field.default_factory()
         if field.required or content != default:
-            changed[field.name] = _without_defaults(content)
-    return changed or msgspec.to_builtins(value)
+            changes[field.name] = _without_defaults(content)
+    return changes or msgspec.to_builtins(value)
 
 
 def with_stage_changes(recipe: DistillationRecipe, changes: ConfigDict) -> DistillationRecipe:
     """Return a recipe with changes to its stages."""
     for name in changes:
         if name not in recipe.stages:
-            known = ", ".join(recipe.stages) or "none"
+            names = ", ".join(recipe.stages) or "none"
             raise UsageError(
                 f"the recipe {recipe.name} has no stage {name!r}",
-                did_you_mean(name, list(recipe.stages)) or f"it has {known}",
+                did_you_mean(name, list(recipe.stages)) or f"it has {names}",
             )
     if not changes:
         return recipe
@@ -288,8 +286,8 @@ def with_stage_changes(recipe: DistillationRecipe, changes: ConfigDict) -> Disti
         terms = change.get("terms") if isinstance(change, Mapping) else None
         values["stages"][name]["terms"] = without_changed_kinds(recipe.stages[name].terms, terms)
     merged = deep_merge(values, {"stages": changes})
-    changed = validate_config(merged, DistillationRecipe, "distillation")
-    return checked_recipe(changed, "distillation.")
+    new_recipe = validate_config(merged, DistillationRecipe, "distillation")
+    return checked_recipe(new_recipe, "distillation.")
 
 
 def select_stage(recipe: DistillationRecipe, name: str | None) -> DistillationRecipe:

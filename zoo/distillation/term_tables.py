@@ -199,8 +199,11 @@ def change_terms(
     recipe: DistillationRecipe, change: "Callable[[Term], Term]"
 ) -> DistillationRecipe:
     """Return a recipe with each of its terms changed."""
-    changed = [change(term) for term in parse_terms(recipe.terms)]
-    return msgspec.structs.replace(recipe, terms={term.name: term_table(term) for term in changed})
+    terms: Terms = {}
+    for term in parse_terms(recipe.terms):
+        new_term = change(term)
+        terms[new_term.name] = term_table(new_term)
+    return msgspec.structs.replace(recipe, terms=terms)
 
 
 def without_changed_kinds(tables: Terms, changes: Any) -> Terms:
@@ -211,12 +214,12 @@ def without_changed_kinds(tables: Terms, changes: Any) -> Terms:
         changes: the user's settings of the terms, which may be wrong.
     """
     requested = changes if isinstance(changes, Mapping) else {}
-    kept: Terms = {}
+    terms: Terms = {}
     for name, table in tables.items():
         change = requested.get(name)
         loss_name = change.get(KIND) if isinstance(change, Mapping) else None
         if loss_name in (None, table[KIND]):
-            kept[name] = table
+            terms[name] = table
             continue
-        kept[name] = {KIND: loss_name, WEIGHT: table.get(WEIGHT, DEFAULT_WEIGHT)}
-    return kept
+        terms[name] = {KIND: loss_name, WEIGHT: table.get(WEIGHT, DEFAULT_WEIGHT)}
+    return terms

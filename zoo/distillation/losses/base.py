@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from zoo.nn.kernels.row_chunks import Logits
 
 Side = Literal["student", "teacher"]
-Layers = dict[str, set[int]]  # argument of ``capture`` -> indices
+Layers = dict[str, set[int]]  # Argument of ``capture`` -> indices of layers.
 Reduction = Literal["rows", "elements"]
 Projection = Literal["auto", "always"]
 Positions = Literal["all", "predicted"]
@@ -42,13 +42,21 @@ Positions = Literal["all", "predicted"]
 
 @dataclass(frozen=True)
 class ModelShape:
-    """Sizes of a model that losses depend on."""
+    """Sizes of a model that losses depend on.
 
-    layers: int  # 0 for a model without layers
+    Attributes:
+        layers: number of layers; 0 for a model without layers.
+        hidden_size: width of the hidden states.
+        heads: number of attention heads; 0 for a model without attention.
+        classes: number of classes of labelled data; 0 for a language model.
+        causal: whether tokens only attend to earlier ones.
+    """
+
+    layers: int
     hidden_size: int
-    heads: int  # of attention; 0 for none
-    classes: int  # of labelled data; 0 for a language model
-    causal: bool  # tokens only attend to earlier ones
+    heads: int
+    classes: int
+    causal: bool
 
 
 class LossSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,19 +70,31 @@ class LossSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 @dataclass(frozen=True)
 class Term:
-    """A term of a recipe: a loss with its weight and settings."""
+    """A term of a recipe: a loss with its weight and settings.
 
-    name: str  # in logs and in ``loss_weights``
+    Attributes:
+        name: name in logs and in ``loss_weights``.
+        loss: class of the loss.
+        weight: weight in the total loss.
+        settings: settings of the loss.
+    """
+
+    name: str
     loss: "type[DistillationLoss]"
-    weight: float  # in the total loss
+    weight: float
     settings: LossSettings
 
 
 class Substitute(NamedTuple):
-    """The loss that takes the place of another one."""
+    """The loss that takes the place of another one.
+
+    Attributes:
+        loss_name: name of the loss.
+        term_name: name of its term, if the term was called like the loss that is replaced.
+    """
 
     loss_name: str
-    term_name: str  # name of the term, if it was called like its loss
+    term_name: str
 
 
 @dataclass(kw_only=True, eq=False)
@@ -259,11 +279,11 @@ class LogitRows:
         """Return the logits of each teacher, (n, columns), at least float32."""
         from zoo.distillation.logits import TopLogits, dense
 
-        return [
-            dense(logits, self.columns)
-            for logits in self.teachers
-            if not isinstance(logits, TopLogits)
-        ]
+        all_logits = []
+        for logits in self.teachers:
+            if not isinstance(logits, TopLogits):
+                all_logits.append(dense(logits, self.columns))
+        return all_logits
 
 
 class LogitsLoss(DistillationLoss):
@@ -295,13 +315,15 @@ class LogitsLoss(DistillationLoss):
                 "loss",
                 did_you_mean(logits_of, available) or f"it has {', '.join(available)}",
             )
-        compared = objective.scored_terms if logits_of is None else (logits_of,)
+        compared_terms = objective.scored_terms if logits_of is None else (logits_of,)
         losses: list[Self] = []
-        for compared_term in compared:
-            name = f"{term.name}-{compared_term}" if len(compared) > 1 else term.name
+        for compared_term in compared_terms:
+            name = term.name
+            if len(compared_terms) > 1:
+                name = f"{term.name}-{compared_term}"
             settings = msgspec.structs.replace(term.settings, logits_of=compared_term)
-            part = replace(term, name=name, settings=settings)
-            losses += super().build(part, objective, student, teachers)
+            single_term = replace(term, name=name, settings=settings)
+            losses += super().build(single_term, objective, student, teachers)
         return losses
 
     @override
@@ -325,8 +347,13 @@ class LogitsLoss(DistillationLoss):
             )
         if self.needs_labels:
             self._require_labels()
-        options = self.objective.options if isinstance(self.objective, Objective) else None
-        if getattr(options, "num_sampled", None):
+        self._require_all_words()
+
+    def _require_all_words(self) -> None:
+        """Check that the objective predicts all words, not a sample."""
+        if not isinstance(self.objective, Objective):
+            return
+        if getattr(self.objective.options, "num_sampled", None):
             raise UsageError(
                 "logits of sampled words cannot be compared",
                 "--set objective_args.num_sampled=null predicts all words",
@@ -375,7 +402,9 @@ class LogitsLoss(DistillationLoss):
             rows = int(real_tokens(batch.tensors).sum())
         else:
             rows = self.objective.count_logits(batch, self.logits_of)
-        return rows * (self.student.classes if self.settings.reduction == "elements" else 1)
+        if self.settings.reduction == "elements":
+            return rows * self.student.classes
+        return rows
 
     @override
     def total(
@@ -408,7 +437,7 @@ class LayerLoss(DistillationLoss):
 
     settings_type: ClassVar[type[LossSettings]] = LayerSettings
     settings: LayerSettings
-    pairs: list[tuple[int, int]]  # layer of the student, layer of the teacher
+    pairs: list[tuple[int, int]]  # Layer of the student, layer of the teacher.
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -573,8 +602,10 @@ class TextEmbeddingLoss(DistillationLoss):
 
     @override
     def count(self, batch: Batch) -> int:
-        width = self.teachers[0].hidden_size if self.settings.reduction == "elements" else 1
-        return self.num_texts(batch) * width
+        texts = self.num_texts(batch)
+        if self.settings.reduction == "elements":
+            return texts * self.teachers[0].hidden_size
+        return texts
 
     @override
     def total(

@@ -33,8 +33,10 @@ class HiddenMSE(HiddenLoss):
 
     @override
     def count(self, batch: Batch) -> int:
-        width = self.teachers[0].hidden_size if self.settings.reduction == "elements" else 1
-        return super().count(batch) * width
+        tokens = super().count(batch)
+        if self.settings.reduction == "elements":
+            return tokens * self.teachers[0].hidden_size
+        return tokens
 
     @override
     @staticmethod

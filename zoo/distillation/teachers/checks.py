@@ -32,7 +32,7 @@ def require_head(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None
     fits = checkpoint.head_name == head
     heads = checkpoint.family.heads()
     if not isinstance(base, FineTuneSetup) and {head, checkpoint.head_name} <= heads.keys():
-        # axes are compared as well, since most heads call their output ``logits``
+        # Axes are compared as well, since most heads call their output ``logits``.
         fits = heads[head].outputs.items() <= heads[checkpoint.head_name].outputs.items()
     if not fits:
         raise UsageError(
@@ -40,11 +40,16 @@ def require_head(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None
             f"{base.objective.name} compares outputs of {head}",
             _other_teacher(base),
         )
-    labels = base.objective.labels if isinstance(base.objective, FineTuning) else ()
-    if labels and label_order(checkpoint.config.labels, labels) is None:
-        known, mine = (describe_labels(names) for names in (checkpoint.config.labels, labels))
+    if isinstance(base.objective, FineTuning) and base.objective.labels:
+        _require_labels(reference, checkpoint.config.labels, base.objective.labels)
+
+
+def _require_labels(reference: str, teacher: Sequence[str], student: Sequence[str]) -> None:
+    """Check that a teacher has the student's labels, in any order."""
+    if label_order(teacher, student) is None:
         raise UsageError(
-            f"the teacher {reference} has the labels {known}, and the student has {mine}",
+            f"the teacher {reference} has the labels {describe_labels(teacher)}, and the student "
+            f"has {describe_labels(student)}",
             "labels are matched by name, in any order: rename them in the data, leave out samples "
             "with other labels, or train a teacher on them with `zoo finetune`",
         )
@@ -67,42 +72,44 @@ def require_same_tokens(reference: str, checkpoint: Checkpoint, base: RunSetup) 
     assert isinstance(base, PretrainSetup), "each model tokenizes labelled data itself"
     teacher = vocabulary_of(checkpoint)
     student = base.objective.vocabulary.tokenizer.get_vocab()
-    if different := different_tokens(teacher, student):
-        remedy = (
-            f"or {shlex.join(['--set', f'data.tokenizer={reference}'])}"
-            if base.init is None
-            else "or name a student with the teacher's tokenizer"
-        )
-        raise UsageError(
-            "student and teacher have different tokens: "
-            + describe_differences(different, reference, "the student", len(teacher)),
-            f"--align text compares texts; {remedy}",
-        )
+    differences = different_tokens(teacher, student)
+    if not differences:
+        return
+    remedy = "or name a student with the teacher's tokenizer"
+    if base.init is None:
+        remedy = f"or {shlex.join(['--set', f'data.tokenizer={reference}'])}"
+    raise UsageError(
+        "student and teacher have different tokens: "
+        + describe_differences(differences, reference, "the student", len(teacher)),
+        f"--align text compares texts; {remedy}",
+    )
 
 
 def require_same_rows(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None:
     """Check that the embeddings that a student copies belong to the same tokens in both models."""
     sizes = {getattr(config, "vocab_size", 0) for config in (base.model_config, checkpoint.config)}
-    built_in = base.family.text_tokenizer(base.model_config) is not None
-    if len(sizes) > 1 or built_in or base.tokenizer is None:
-        return  # embeddings of vocabularies of different sizes are not copied
+    has_built_in_tokenizer = base.family.text_tokenizer(base.model_config) is not None
+    if len(sizes) > 1 or has_built_in_tokenizer or base.tokenizer is None:
+        return  # Embeddings of vocabularies of different sizes are not copied.
     student: dict[str, int] = parse(base.tokenizer.json, Path(TOKENIZER)).get_vocab()
     teacher = vocabulary_of(checkpoint)
-    if different := different_tokens(teacher, student, used_by_both=True):
-        setting = "tokenizer" if isinstance(base, FineTuneSetup) else "data.tokenizer"
-        raise UsageError(
-            f"the student would copy embeddings of {reference}, which belong to other tokens: "
-            + describe_differences(different, "the teacher", "the student", len(teacher)),
-            f"{shlex.join(['--set', f'{setting}={reference}'])} takes the teacher's tokenizer; or "
-            "--set distillation.init_layers=null starts with new weights",
-        )
+    differences = different_tokens(teacher, student, used_by_both=True)
+    if not differences:
+        return
+    setting = "tokenizer" if isinstance(base, FineTuneSetup) else "data.tokenizer"
+    raise UsageError(
+        f"the student would copy embeddings of {reference}, which belong to other tokens: "
+        + describe_differences(differences, "the teacher", "the student", len(teacher)),
+        f"{shlex.join(['--set', f'{setting}={reference}'])} takes the teacher's tokenizer; or "
+        "--set distillation.init_layers=null starts with new weights",
+    )
 
 
 def vocabulary_of(checkpoint: Checkpoint) -> dict[str, int]:
     """Return token -> id of the tokens that a checkpoint predicts, even if it reads characters."""
-    built_in = checkpoint.family.text_tokenizer(checkpoint.config) is not None
+    has_built_in_tokenizer = checkpoint.family.text_tokenizer(checkpoint.config) is not None
     file = checkpoint.tokenizer_file
-    if built_in and file.is_file():
+    if has_built_in_tokenizer and file.is_file():
         ids: dict[str, int] = parse(read_checked(file), file).get_vocab()
         return ids
     return load_text_tokenizer(checkpoint).vocabulary()

@@ -9,11 +9,11 @@ from zoo.families.recipe import TINY_CONFIG, LRSchedulerConfig, OptimizerConfig,
 
 OBJECTIVE = "causal-lm"
 BROWN: dict[str, Any] = {"betas": (0.9, 0.95), "weight_decay": 0.1}
-# GPT-2's paper tuned learning rates for each size and does not give them. These are of the models
-# of the same sizes in Brown et al. 2020 (arXiv:2005.14165, table 2.1).
+# GPT-2's paper tuned learning rates for each size and does not give them. Brown et al. 2020
+# (arXiv:2005.14165, table 2.1) have these for models of the same sizes.
 RATES = {"distil": 6e-4, "small": 6e-4, "medium": 3e-4, "large": 2.5e-4, "xl": 2e-4}
 
-# Radford et al. 2018, section 4.1: 3 epochs suffice; warm-up over 0.2 % of the training
+# Radford et al. 2018, section 4.1: 3 epochs suffice; warm-up takes 0.2 % of the training.
 _PAPER: dict[str, Any] = {
     "max_seq_len": 512,
     "batch_size": 32,
@@ -21,8 +21,8 @@ _PAPER: dict[str, Any] = {
     "warmup_ratio": 0.002,
     "optimizer": {"learning_rate": 6.25e-5, "weight_decay": 0.01},
 }
-# ibid., section 3.3, with the names of the tokens in the released code (train.py), and the weight
-# of 0.5 of the auxiliary loss (section 4.1)
+# Radford et al. 2018, section 3.3. The released code (train.py) names the tokens, and section 4.1
+# has the weight of the auxiliary loss, 0.5.
 _INPUTS = {"task_args": {"input_tokens": ["_start_", "_delimiter_", "_classify_"], "lm_coef": 0.5}}
 _TASKS = ("text-classification", "regression", "multi-label", "multiple-choice")
 PRESETS = {"paper": _PAPER, "paper-inputs": {**_PAPER, "tasks": dict.fromkeys(_TASKS, _INPUTS)}}

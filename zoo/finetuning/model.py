@@ -43,10 +43,10 @@ class ModelSetup:
 
     config: Config
     input_names: tuple[str, ...]
-    tokenizer: ExistingTokenizer | None  # ``None`` where the family needs no file
-    init: PretrainedInit | None  # ``None`` for new weights
-    settings: FineTuneConfig  # with what follows from the model
-    labels: tuple[str, ...]  # classes of the data, in order
+    tokenizer: ExistingTokenizer | None  # ``None`` where the family needs no file.
+    init: PretrainedInit | None  # ``None`` for new weights.
+    settings: FineTuneConfig  # Settings, completed by those of the model.
+    labels: tuple[str, ...]  # Classes of the data, in order.
 
     @classmethod
     def make(

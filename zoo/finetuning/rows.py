@@ -27,10 +27,10 @@ class TokenizedRows(ExampleDataset):
     starts: NDArray[np.int64]
     # Name of an input or label -> one value per token, (tokens, ...).
     arrays: Mapping[str, NDArray[Any]]
-    values: Mapping[str, NDArray[Any]]  # name -> a value of each row, (rows, ...)
+    values: Mapping[str, NDArray[Any]]  # Name -> a value of each row, (rows, ...).
     # Loss -> number, or sum of weights, of the values that each row contributes, (rows,).
     counts: Mapping[str, NDArray[Any]]
-    truncated: int = 0  # number of texts that were truncated
+    truncated: int = 0  # Number of texts that were truncated.
     # Further sequences with lengths of their own, such as targets; only ``starts`` and ``arrays``.
     others: "tuple[TokenizedTexts, ...]" = ()
 
@@ -64,7 +64,7 @@ class TokenizedTexts:
     """Texts as tokens, concatenated."""
 
     starts: NDArray[np.int64]
-    arrays: dict[str, NDArray[Any]]  # names of the model's inputs -> values, ids first
+    arrays: dict[str, NDArray[Any]]  # Names of the model's inputs -> values, ids first.
     truncated: int
 
 

@@ -57,15 +57,15 @@ class FineTuneSetup(RunSetup):
 
     command: ClassVar[str] = "finetune"
     config: FineTuneConfig
-    objective: FineTuning  # the task
-    train_rows: TokenizedRows  # tokenized training data
-    eval_rows: TokenizedRows  # tokenized evaluation data
-    eval_samples: Sequence[Any]  # samples of ``eval_rows``, whose texts reports show
-    data: dict[str, Any]  # record of files, columns and labels
+    objective: FineTuning  # The task.
+    train_rows: TokenizedRows  # Tokenized training data.
+    eval_rows: TokenizedRows  # Tokenized evaluation data.
+    eval_samples: Sequence[Any]  # Samples of ``eval_rows``, whose texts reports show.
+    data: dict[str, Any]  # Record of files, columns and labels.
     # Tokenizer of the model; ``None`` where the family needs no file.
     run_tokenizer: ExistingTokenizer | None
-    packs_rows: bool  # pack the rows of a batch in training on a CPU; see ``Encoder``
-    announce: bool  # log what the user should know about weights
+    packs_rows: bool  # Pack the rows of a batch in training on a CPU; see ``Encoder``.
+    announce: bool  # Log what the user should know about weights.
     # Locations of samples that were skipped after they were read.
     dropped: frozenset[str] = frozenset()
 

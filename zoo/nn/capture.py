@@ -59,16 +59,16 @@ class Captured:
 
     # They are the tensors of the forward pass itself, so gradients flow through them.
 
-    # hidden states, (batch, tokens, hidden): 0 is the embeddings, ``k`` the output of layer ``k``,
-    # -1 the last, after the final norm if the model has one
+    # Hidden states, (batch, tokens, hidden): 0 is the embeddings, ``k`` the output of layer ``k``,
+    # -1 the last, after the final norm if the model has one.
     hidden: LayerOutputs[Tensor] = field(default_factory=LayerOutputs)
-    # attention probabilities before dropout, (batch, heads, queries, keys)
+    # Attention probabilities before dropout, (batch, heads, queries, keys).
     attention: LayerOutputs[Tensor] = field(default_factory=LayerOutputs)
-    # attention scores before the softmax, with biases and masks, of the same shape
+    # Attention scores before the softmax, with biases and masks, of the same shape.
     attention_scores: LayerOutputs[Tensor] = field(default_factory=LayerOutputs)
-    # probabilities of a decoder's attention to its source
+    # Probabilities of a decoder's attention to its source.
     cross_attention: LayerOutputs[Tensor] = field(default_factory=LayerOutputs)
-    # queries, keys and values, (batch, heads, tokens, head_size) each
+    # Queries, keys and values, (batch, heads, tokens, head_size) each.
     queries_keys_values: LayerOutputs[QueriesKeysValues] = field(default_factory=LayerOutputs)
 
 

@@ -344,9 +344,11 @@ class EncoderDecoder(Encoder):
         cache: KeyValueCache | None = None,
         position_ids: Tensor | None = None,
     ) -> Tensor:
-        """Run the decoder: (batch, decoder_tokens), int64, to (batch, decoder_tokens, hidden)."""
-        # tokens: those that are not in the cache; position_ids: (batch, decoder_tokens), int64,
-        # from 0 in each document of a packed row, ``None`` where each row is one document
+        """Run the decoder: (batch, decoder_tokens), int64, to (batch, decoder_tokens, hidden).
+
+        ``tokens`` are not in the cache yet. ``position_ids``, (batch, decoder_tokens), int64, begin
+        with 0 in each document of a packed row; they are ``None`` where each row is one document.
+        """
         past = cache.length if cache else 0
         keys = position_ids
         if keys is None:
@@ -394,7 +396,7 @@ class EncoderDecoder(Encoder):
 class Seq2SeqLM(Seq2SeqGenerationMixin, EncoderDecoder):
     """A sequence-to-sequence language model, which is a ``SessionDecoder``."""
 
-    # added to the logits, (1, vocabulary), and not trained; ``None`` for none
+    # Added to the logits, (1, vocabulary), and not trained; ``None`` for none.
     logits_bias: Tensor | None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -58,7 +58,7 @@ class DecodeState:
 class GenerationMixin(LMHeadMixin, ABC):
     """A language model that generates, which is a ``SessionDecoder``."""
 
-    state_type: ClassVar[type[DecodeState]] = DecodeState  # class of the state between two steps
+    state_type: ClassVar[type[DecodeState]] = DecodeState  # Class of the state between two steps.
 
     @abstractmethod
     def init_state(self, inputs: Mapping[str, Tensor], max_new_tokens: int) -> DecodeState:

@@ -120,9 +120,9 @@ class DenseHead(nn.Module):
 class VocabularyProjection(NamedTuple):
     """The last step of a language-model head, whose result is the logits."""
 
-    hidden: Tensor  # (..., width)
-    weight: Tensor  # the output embeddings, (vocabulary, width)
-    bias: Tensor | None = None  # (vocabulary,), or ``None``
+    hidden: Tensor  # (..., width).
+    weight: Tensor  # The output embeddings, (vocabulary, width).
+    bias: Tensor | None = None  # (vocabulary,), or ``None``.
 
     def logits(self) -> Tensor:
         """Return the logits, (..., vocabulary)."""
@@ -186,7 +186,7 @@ class MLMHead(nn.Module):
 class HeadMixin(nn.Module):
     """A model with a head."""
 
-    head: nn.Module | None  # ``None`` for the bare backbone
+    head: nn.Module | None  # ``None`` for the bare backbone.
 
     def apply_head(self, hidden: Tensor, *head_args: Any) -> Tensor:
         """Run the head on vectors, (..., hidden)."""
@@ -214,9 +214,9 @@ class SpanMixin(HeadMixin):
 class LMHeadMixin(nn.Module):
     """A language model whose logits are products with the output embeddings."""
 
-    embeddings: Any  # input embeddings; ``embeddings.tokens`` are the tied output embeddings
-    head: Any  # a linear map with output embeddings of its own; ``None`` for tied ones
-    packed_output: Any = None  # the output embeddings in 8 bits, after ``quantize_output``
+    embeddings: Any  # Input embeddings; ``embeddings.tokens`` are the tied output embeddings.
+    head: Any  # A linear map with output embeddings of its own; ``None`` for tied ones.
+    packed_output: Any = None  # The output embeddings in 8 bits, after ``quantize_output``.
 
     @property
     def output_embeddings(self) -> Tensor:

@@ -32,11 +32,11 @@ class DocumentOffsets(NamedTuple):
     # (documents + 1,), int32: the first token of each document, and the number of all tokens. The
     # padding of a row counts as a document.
     offsets: Tensor
-    max_length: int  # number of tokens that no document exceeds
-    causal: bool = False  # whether a token attends only to itself and earlier tokens
-    # number of tokens on each side that a token attends to; ``None`` for all
+    max_length: int  # Number of tokens that no document exceeds.
+    causal: bool = False  # Whether a token attends only to itself and earlier tokens.
+    # Number of tokens on each side that a token attends to; ``None`` for all.
     reach: int | None = None
-    # number of keys at the beginning of each document, such as a prefix's, that are of no query
+    # Number of keys at the beginning of each document, such as a prefix's, that have no query.
     more_keys: int = 0
 
     @property

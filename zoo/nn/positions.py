@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 class Positions:
     """Positions of the tokens of a batch, from 0 for the first token of a row or document."""
 
-    queries: Tensor  # of the tokens that are processed, (batch or 1, queries), int64
-    keys: Tensor  # of these and of all cached tokens before them, (batch or 1, keys), int64
-    # in encoders, the document of each token of packed rows, or the attention mask, (batch,
-    # tokens), int64: what tokens of the same number attend to. ``None`` if all tokens of a row
-    # attend to each other.
+    # Positions of the tokens that are processed, (batch or 1, queries), int64.
+    queries: Tensor
+    # Positions of these and of all cached tokens before them, (batch or 1, keys), int64.
+    keys: Tensor
+    # Document of each token of packed rows, or the attention mask, (batch, tokens), int64, in
+    # encoders: tokens of the same number attend to each other. ``None`` if all tokens of a row do.
     segments: Tensor | None = None
 
     @property
@@ -47,9 +48,9 @@ def position_in_document(document_ids: Tensor) -> Tensor:
 class Rotation(NamedTuple):
     """Cosines and sines of the angles of a batch's positions."""
 
-    cos: Tensor  # (batch or 1, 1, tokens, pairs)
-    sin: Tensor  # (batch or 1, 1, tokens, pairs)
-    # whether a pair is two neighbouring components, or one of the first and one of the second half
+    cos: Tensor  # (batch or 1, 1, tokens, pairs).
+    sin: Tensor  # (batch or 1, 1, tokens, pairs).
+    # Whether a pair is two neighbouring components, or one of the first and one of the second half.
     interleaved: bool
 
     def apply(self, x: Tensor) -> Tensor:
@@ -101,10 +102,10 @@ class WavelengthScaling:
     # interpolated. In a ``config.json``, it has the ``rope_type`` ``llama3``.
 
     factor: float
-    # number of turns within the original positions below which a wavelength is long
+    # Number of turns within the original positions below which a wavelength is long.
     low_freq_factor: float
-    high_freq_factor: float  # number of turns above which it is short
-    original_max_positions: int  # number of positions before the context was extended
+    high_freq_factor: float  # Number of turns above which it is short.
+    original_max_positions: int  # Number of positions before the context was extended.
 
     def __call__(self, frequencies: Tensor) -> Tensor:
         """Return the scaled frequencies of all pairs of components, (pairs,)."""
@@ -189,10 +190,10 @@ def alibi_slopes(num_heads: int) -> list[float]:
 class AttentionInputs(NamedTuple):
     """Arguments of the attention of one layer, in addition to its hidden states."""
 
-    # added to the scores, broadcast to (batch, heads, queries, keys), or the documents of packed
-    # rows, or what ``zoo.nn.kernels.local_attention.local_attention`` returns, or ``None``
+    # Added to the scores, broadcast to (batch, heads, queries, keys), or the documents of packed
+    # rows, or what ``zoo.nn.kernels.local_attention.local_attention`` returns, or ``None``.
     mask: "Tensor | DocumentOffsets | LocalBlocks | None"
-    rotation: Rotation | None = None  # rotation of queries and keys, or ``None``
+    rotation: Rotation | None = None  # Rotation of queries and keys, or ``None``.
 
 
 def add_bias(mask: Tensor | DocumentOffsets | None, bias: Tensor) -> Tensor:

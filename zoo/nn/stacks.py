@@ -13,11 +13,11 @@ EMBEDDINGS = "embeddings"
 class Stack(NamedTuple):
     """A stack of layers: an ``nn.ModuleList`` with the name ``layers``, anywhere in a model."""
 
-    owner: str  # prefix of the names in the module that has the layers, such as ``decoder.``
-    # index in the list of the layer at each depth. Several depths may share a layer
+    owner: str  # Prefix of the names in the module that has the layers, such as ``decoder.``.
+    # Index in the list of the layer at each depth. Several depths may share a layer.
     order: tuple[int, ...]
-    # names of the modules that all layers read, in addition to embeddings: the owner's
-    # ``layer_inputs``
+    # Names of the modules that all layers read, in addition to embeddings: the owner's
+    # ``layer_inputs``.
     layer_inputs: tuple[str, ...]
 
     def at(self, depths: slice) -> list[str]:

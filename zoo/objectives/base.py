@@ -115,14 +115,14 @@ class LossOutput:
 class TrainedModel:
     """A model that a run saves at its end."""
 
-    module: "nn.Module"  # the model, with the trained weights
+    module: "nn.Module"  # The model, with the trained weights.
     config: "Config"
     head: str
-    pooling: "Pooling | None" = None  # pooling of a sentence encoder; ``None`` for other models
-    # further fields of ``config.json``, which the task declares; tensors are written as lists
+    pooling: "Pooling | None" = None  # Pooling of a sentence encoder; ``None`` for other models.
+    # Further fields of ``config.json``, which the task declares; tensors are written as lists.
     fields: Mapping[str, Any] = field(default_factory=dict)
-    # modules of a sentence encoder with weights of their own, whose names begin with the folder in
-    # which the checkpoint has them, such as ``2_Dense.linear.weight``
+    # Modules of a sentence encoder with weights of their own, whose names begin with the folder in
+    # which the checkpoint has them, such as ``2_Dense.linear.weight``.
     modules: "nn.Module | None" = None
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class NoiseOptions(Seq2SeqOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of noise, and ``concat_documents``."""
 
-    noise_density: float = 0.15  # fraction of the tokens that is noise
+    noise_density: float = 0.15  # Fraction of the tokens that is noise.
 
     def __post_init__(self) -> None:
         self.check_fraction("noise_density")
@@ -40,7 +40,7 @@ class NoiseOptions(Seq2SeqOptions, frozen=True, kw_only=True, forbid_unknown_fie
 class SpanOptions(NoiseOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of spans of noise."""
 
-    mean_span_length: float = 3.0  # mean number of tokens per span
+    mean_span_length: float = 3.0  # Mean number of tokens per span.
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -101,7 +101,7 @@ class DenoisingObjective(Seq2SeqObjective):
         """The noise of each text is independent."""
         return [self.corrupt(text, self.noise(len(text), rng), rng) for text in texts]
 
-    needs_sentinels: ClassVar[bool] = False  # whether sentinel tokens stand for noise
+    needs_sentinels: ClassVar[bool] = False  # Whether sentinel tokens stand for noise.
 
     @classmethod
     @override

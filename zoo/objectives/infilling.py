@@ -23,7 +23,7 @@ MIN_PROBABILITY = 1e-7  # The probability of the longest span that is drawn is b
 class PermutationOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of sentence permutation."""
 
-    permute_sentences: float = 1.0  # fraction of the sentences of a text that change places
+    permute_sentences: float = 1.0  # Fraction of the sentences of a text that change places.
 
     def __post_init__(self) -> None:
         self.check_fraction("permute_sentences", ends=True)
@@ -32,9 +32,9 @@ class PermutationOptions(Options, frozen=True, kw_only=True, forbid_unknown_fiel
 class InfillingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of text infilling."""
 
-    noise_density: float = 0.3  # fraction of the words that is masked
-    poisson_lambda: float = 3.0  # mean length of a span in words, of a Poisson distribution
-    random_token_prob: float = 0.0  # fraction of the mask tokens that become a random token
+    noise_density: float = 0.3  # Fraction of the words that is masked.
+    poisson_lambda: float = 3.0  # Mean length of a span in words, of a Poisson distribution.
+    random_token_prob: float = 0.0  # Fraction of the mask tokens that become a random token.
 
     def __post_init__(self) -> None:
         self.check_fraction("noise_density")
@@ -48,7 +48,7 @@ class InfillingAndPermutationOptions(
 ):
     """Options of text infilling and of sentence permutation."""
 
-    permute_sentences: float = 1.0  # fraction of the sentences of a text that change places
+    permute_sentences: float = 1.0  # Fraction of the sentences of a text that change places.
 
     def __post_init__(self) -> None:
         super().__post_init__()

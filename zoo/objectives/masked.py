@@ -32,19 +32,19 @@ MASKED_LM = "masked-lm"  # the loss term
 class MaskedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of masking."""
 
-    # unit of selection: single ``tokens``, whole ``words``, up to three consecutive words
+    # Unit of selection: single ``tokens``, whole ``words``, up to three consecutive words
     # (``ngrams``), or ``spans`` of up to ten words that are masked, replaced or kept together; see
-    # ``zoo.objectives.examples.masking``
+    # ``zoo.objectives.examples.masking``.
     mask_strategy: MaskStrategy = "tokens"
-    # number of selected tokens, as a fraction of a row's tokens; see
-    # ``zoo.objectives.examples.masking.mask_budget``
+    # Number of selected tokens, as a fraction of a row's tokens; see
+    # ``zoo.objectives.examples.masking.mask_budget``.
     mask_prob: float = 0.15
-    mask_token_prob: float = 0.8  # fraction of the selected tokens that becomes the mask token
-    # fraction of the selected tokens that becomes a random token; the rest is unchanged
+    mask_token_prob: float = 0.8  # Fraction of the selected tokens that becomes the mask token.
+    # Fraction of the selected tokens that becomes a random token; the rest is unchanged.
     random_token_prob: float = 0.1
-    # tokens are selected with a probability proportional to their count in the data to the power of
+    # Tokens are selected with a probability proportional to their count in the data to the power of
     # minus this; 0 for equal probabilities (Lample and Conneau 2019, arXiv:1901.07291, section 3.2;
-    # only for the strategy ``tokens``)
+    # only for the strategy ``tokens``).
     mask_smoothing: float = 0.0
     # ``dynamic``, other masks each time a row is used; or ``static``, the same ones each time.
     # Departure from both papers: Devlin et al. mask a corpus ten times.

@@ -36,22 +36,22 @@ class ReplacedOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_f
 
     mask_token_prob: float = 0.85
     random_token_prob: float = 0.0
-    # hidden size of the generator, as a fraction of the discriminator's
+    # Hidden size of the generator, as a fraction of the discriminator's.
     generator_width_ratio: float = 0.25
-    # number of layers of the generator, as a fraction of the discriminator's
+    # Number of layers of the generator, as a fraction of the discriminator's.
     generator_depth_ratio: float = 1.0
-    # weight of the discriminator's loss; the generator's has weight 1
+    # Weight of the discriminator's loss; the generator's has weight 1.
     discriminator_weight: float = 50.0
-    # input embeddings of the discriminator: ``tied`` to the generator's, ``gradient-disentangled``
-    # (see ``zoo.objectives.losses.embedding_sharing``), or ``none`` for separate tables
+    # Input embeddings of the discriminator: ``tied`` to the generator's, ``gradient-disentangled``
+    # (see ``zoo.objectives.losses.embedding_sharing``), or ``none`` for separate tables.
     embedding_sharing: EmbeddingSharing = "tied"
-    # fraction of the steps, the first ones, in which only the generator is trained; the
+    # Fraction of the steps, the first ones, in which only the generator is trained; the
     # discriminator then starts from its weights (section 3.2 of the paper, "two-stage"; there, the
     # generator is not trained any further). The loss of the discriminator is 0 until then. The
-    # generator must have the discriminator's sizes
+    # generator must have the discriminator's sizes.
     generator_fraction: float = 0.0
-    # what the generator's logits are divided by before sampling (configure_pretraining.py). Above
-    # 1, samples are more random, and easier to detect
+    # What the generator's logits are divided by before sampling (configure_pretraining.py). Above
+    # 1, samples are more random, and easier to detect.
     temperature: float = 1.0
 
     def __post_init__(self) -> None:

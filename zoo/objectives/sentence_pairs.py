@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 class PairOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of masking and of pairs."""
 
-    # number of times that pairs are made of the corpus, with other split points and random segments
-    # each time; an epoch has all of them
+    # Number of times that pairs are made of the corpus, with other split points and random segments
+    # each time; an epoch has all of them.
     dupe_factor: int = 1
 
     def __post_init__(self) -> None:
@@ -92,10 +92,10 @@ class SentencePairs(MaskedLanguageModelling):
 
     head: ClassVar[str] = "pretraining"
     options_type: ClassVar[type[Options]] = PairOptions
-    term: ClassVar[str]  # name of the loss term
-    make_pairs: ClassVar[PairGenerator]  # function that makes the pairs of a split
-    swap: ClassVar[bool]  # swap half of the pairs when a row is used, and set their label to 1
-    min_documents: ClassVar[int] = 1  # smallest number of documents
+    term: ClassVar[str]  # Name of the loss term.
+    make_pairs: ClassVar[PairGenerator]  # Function that makes the pairs of a split.
+    swap: ClassVar[bool]  # Swap half of the pairs when a row is used, and set their label to 1.
+    min_documents: ClassVar[int] = 1  # Smallest number of documents.
 
     @property
     @override

@@ -27,10 +27,10 @@ SEQ2SEQ_LM = "seq2seq-lm"  # the loss term
 class Seq2SeqOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of sequence-to-sequence objectives."""
 
-    # concatenate the documents in random order before they are cut into texts, so that a text may
+    # Concatenate the documents in random order before they are cut into texts, so that a text may
     # go on in an unrelated document, without a mark between them, as the released code does
     # (``reduce_concat_tokens`` in preprocessors.py). Otherwise, each text is of one document, and
-    # texts that share a row do not attend to each other
+    # texts that share a row do not attend to each other.
     concat_documents: bool = True
 
 

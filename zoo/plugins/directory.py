@@ -20,7 +20,7 @@ class KnownPlugin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     distribution: str
     summary: str
     model_types: tuple[str, ...] = ()
-    source: str  # package, URL, or directory in the source of zoo
+    source: str  # Package, URL, or directory in the source of zoo.
 
     @property
     def install_command(self) -> str:

@@ -25,11 +25,11 @@ ALWAYS = (FORMATS, LOGGERS)
 class PluginInfo:
     """An installed plugin, not necessarily imported."""
 
-    name: str  # name of the entry point
+    name: str  # Name of the entry point.
     distribution: str
-    version: str  # version of the distribution
-    module: str  # value of the entry point, a module
-    api: int = API  # version of the plugin API that it is written for
+    version: str  # Version of the distribution.
+    module: str  # Value of the entry point, a module.
+    api: int = API  # Version of the plugin API that it is written for.
 
     @property
     def built_in(self) -> bool:
@@ -49,7 +49,7 @@ def all_entry_points() -> dict[str, list[PluginInfo]]:
     # and stops at the first that fails to import.
     #
     # Built-in ones are first. A distribution may have an entry point for several versions of the
-    # plugin API; the one for this version counts
+    # plugin API; the one for this version counts.
     plugins: dict[str, list[PluginInfo]] = {}
     for points in installed_entry_points():
         for name, (module, api) in points.plugins().items():

@@ -43,10 +43,10 @@ class NamedObject(NamedTuple):
 
     kind: str
     name: str
-    target: str  # ``module:attribute``
-    plugin_name: str  # name of the plugin that it belongs to, the first of its distribution
+    target: str  # ``module:attribute``.
+    plugin_name: str  # Name of the plugin that it belongs to, the first of its distribution.
     distribution: str
-    version: str  # version of the distribution
+    version: str  # Version of the distribution.
 
     @property
     def noun(self) -> str:

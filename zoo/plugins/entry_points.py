@@ -21,7 +21,7 @@ _VERSION = re.compile(r"^Version: *(\S+)", re.MULTILINE)
 class EntryPoints(NamedTuple):  # a dataclass would take as long to import as all of this module
     """Entry points of one distribution."""
 
-    distribution: str  # normalized name of the distribution, such as ``zoo-mine``
+    distribution: str  # Normalized name of the distribution, such as ``zoo-mine``.
     version: str
     groups: Mapping[str, Mapping[str, str]]
 

@@ -25,17 +25,19 @@ class Change:
     """A distribution that an installation adds or replaces."""
 
     name: str
-    version: str  # its version; empty if the installer does not tell
-    url: str  # where its files are from; empty if the installer does not tell
-    replaces: str | None  # version that is installed now; ``None`` if there is none
+    version: str  # Its version; empty if the installer does not tell.
+    url: str  # Where its files are from; empty if the installer does not tell.
+    replaces: str | None  # Version that is installed now; ``None`` if there is none.
 
 
 def installer() -> list[str]:
     """Return the environment's installer: uv if it created the environment, else pip."""
     settings = Path(sys.prefix, "pyvenv.cfg")
-    by_uv = settings.is_file() and re.search(r"(?m)^uv\s*=", settings.read_text("utf-8"))
+    is_made_by_uv = False
+    if settings.is_file():
+        is_made_by_uv = re.search(r"(?m)^uv\s*=", settings.read_text("utf-8")) is not None
     uv = shutil.which("uv")
-    if by_uv and uv:
+    if is_made_by_uv and uv:
         return [uv, "pip"]
     try:
         metadata.version("pip")
@@ -64,7 +66,7 @@ def plan_install(specs: Sequence[str], *, upgrade: bool = False) -> list[Change]
             raise UsageError(
                 f"{spec} does not exist", "give a directory, a wheel, a name or git+URL"
             )
-        # an installer waits for a FIFO
+        # An installer would wait for a FIFO.
         if path.exists() and not path.is_file() and not path.is_dir():
             raise UsageError(f"{spec} is neither a regular file nor a directory")
         project = any(Path(spec, name).is_file() for name in ("pyproject.toml", "setup.py"))
@@ -73,37 +75,60 @@ def plan_install(specs: Sequence[str], *, upgrade: bool = False) -> list[Change]
                 f"{spec} is a name in the package index, and a directory here",
                 f"./{spec} is the directory; install from the index in another directory",
             )
-    changes = [change for step in _steps(specs, upgrade) for change in _changes(step)]
-    return list({_canonical(change.name): change for change in changes}.values())
+    changes: dict[str, Change] = {}
+    for step in _steps(specs, upgrade):
+        for change in _changes(step):
+            changes[_canonical(change.name)] = change
+    return list(changes.values())
 
 
 def _steps(specs: Sequence[str], upgrade: bool) -> list[list[str]]:
     """Return the options and requirements of each run of the installer."""
     if not upgrade:
         return [[*specs]]
-    names = [name for spec in specs if (name := _name_of(spec))]
-    newest = [f"--upgrade-package={name}" for name in names] if uses_uv(installer()) else None
-    steps = [[*(["--upgrade"] if newest is None else newest), *specs]]
-    again = [spec for spec in specs if _name_of(spec) is None or "@" in spec]
-    return [*steps, [*_again(), *again]] if again else steps
+    options = ["--upgrade"]
+    if uses_uv(installer()):
+        options = [f"--upgrade-package={name}" for name in _names_in(specs)]
+    steps = [[*options, *specs]]
+    # An installer keeps a distribution from a path or a URL whose version is installed.
+    reinstalled = [spec for spec in specs if _name_of(spec) is None or "@" in spec]
+    if reinstalled:
+        steps.append([*_reinstall_options(), *reinstalled])
+    return steps
 
 
-def _again() -> list[str]:
+def _reinstall_options() -> list[str]:
     """Return the options that reinstall distributions without their dependencies."""
-    return ["--reinstall" if uses_uv(installer()) else "--force-reinstall", "--no-deps"]
+    if uses_uv(installer()):
+        return ["--reinstall", "--no-deps"]
+    return ["--force-reinstall", "--no-deps"]
 
 
 def _name_of(spec: str) -> str | None:
     """Return the name in a requirement; ``None`` for a path or a URL."""
     match = _SPEC_WITH_NAME.fullmatch(spec)
-    return match[1] if match and not Path(spec).is_file() else None
+    if match is None or Path(spec).is_file():
+        return None
+    return match[1]
+
+
+def _names_in(specs: Sequence[str]) -> list[str]:
+    """Return the names in those requirements that have one."""
+    names = []
+    for spec in specs:
+        name = _name_of(spec)
+        if name is not None:
+            names.append(name)
+    return names
 
 
 def distributions_of(specs: Sequence[str]) -> list[str]:
     """Return the names of the distributions that requirements ask for, installed or not."""
+    names = _names_in(specs)
     unnamed = [spec for spec in specs if _name_of(spec) is None]
-    resolved = [change.name for change in _changes([*_again(), *unnamed])] if unnamed else []
-    return [*filter(None, map(_name_of, specs)), *resolved]
+    if unnamed:
+        names += [change.name for change in _changes([*_reinstall_options(), *unnamed])]
+    return names
 
 
 def _changes(arguments: Sequence[str]) -> list[Change]:
@@ -114,56 +139,60 @@ def _changes(arguments: Sequence[str]) -> list[Change]:
         return _parse_uv(_run([*command, "install", *target, *arguments]).stderr)
     options = ["--dry-run", "--quiet", "--disable-pip-version-check", "--report", "-"]
     report = json.loads(_run([*command, "install", *options, *arguments]).stdout)
-    return [
-        Change(
-            item["metadata"]["name"],
-            item["metadata"]["version"],
-            item["download_info"]["url"],
-            _installed_version(item["metadata"]["name"]),
-        )
-        for item in report["install"]
-    ]
+    changes = []
+    for item in report["install"]:
+        name = item["metadata"]["name"]
+        version = item["metadata"]["version"]
+        url = item["download_info"]["url"]
+        changes.append(Change(name, version, url, _installed_version(name)))
+    return changes
 
 
 def _parse_uv(text: str) -> list[Change]:
     """Return the additions of uv's list of changes."""
-    lines = [match.groups(default="") for match in _UV_LINE.finditer(text)]
-    return [
-        Change(
-            name,
-            # a wheel's file name has the version (PEP 427)
-            version or (url.rpartition("/")[2].split("-")[1] if url.endswith(".whl") else ""),
-            url or source,
-            _installed_version(name),
-        )
-        for sign, name, version, url, source in lines
-        if sign == "+"
-    ]
+    changes = []
+    for match in _UV_LINE.finditer(text):
+        sign, name, version, url, source = match.groups(default="")
+        if sign != "+":
+            continue
+        if not version and url.endswith(".whl"):
+            file_name = url.rpartition("/")[2]
+            version = file_name.split("-")[1]  # As PEP 427 defines the names of wheels.
+        changes.append(Change(name, version, url or source, _installed_version(name)))
+    return changes
 
 
 def install(specs: Sequence[str], *, upgrade: bool = False) -> None:
     """Install requirements; ``plan_install`` takes the same arguments."""
     command = installer()
-    quiet = [] if uses_uv(command) else ["--quiet", "--disable-pip-version-check"]
+    options = _target(command)
+    if not uses_uv(command):
+        options += ["--quiet", "--disable-pip-version-check"]
     for step in _steps(specs, upgrade):
-        _run([*command, "install", *_target(command), *quiet, *step])
+        _run([*command, "install", *options, *step])
 
 
 def uninstall(distribution: str) -> None:
     """Uninstall a distribution."""
     command = installer()
-    yes = [] if uses_uv(command) else ["--yes", "--quiet", "--disable-pip-version-check"]
-    _run([*command, "uninstall", *_target(command), *yes, distribution])
+    options = _target(command)
+    if not uses_uv(command):
+        options += ["--yes", "--quiet", "--disable-pip-version-check"]
+    _run([*command, "uninstall", *options, distribution])
 
 
 def plugins_of(distributions: Sequence[str]) -> list[PluginInfo]:
     """Return the plugins of distributions, including distributions installed since the start."""
-    invalidate_caches()  # the installer ran in another process
+    invalidate_caches()  # The installer ran in another process.
     installed_entry_points.cache_clear()
     all_entry_points.cache_clear()
     names = {_canonical(name) for name in distributions}
-    plugins = [plugin for rivals in all_entry_points().values() for plugin in rivals]
-    return [plugin for plugin in plugins if _canonical(plugin.distribution) in names]
+    plugins = []
+    for rivals in all_entry_points().values():
+        for plugin in rivals:
+            if _canonical(plugin.distribution) in names:
+                plugins.append(plugin)
+    return plugins
 
 
 def distribution_of(name: str) -> str:
@@ -183,8 +212,10 @@ def distribution_of(name: str) -> str:
 
 def require_plugins(changes: Sequence[Change], specs: Sequence[str]) -> list[PluginInfo]:
     """Return the plugins that an installation brought, or that were installed already."""
-    named = [name for spec in specs if (name := _name_of(spec))]
-    names = [change.name for change in changes] + named if changes else distributions_of(specs)
+    if changes:
+        names = [change.name for change in changes] + _names_in(specs)
+    else:
+        names = distributions_of(specs)
     plugins = [plugin for plugin in plugins_of(names) if not plugin.built_in]
     if not plugins and not changes:
         raise UsageError(f"{', '.join(names)} is installed already, and has no plugin")
@@ -214,22 +245,27 @@ def _canonical(name: str) -> str:
 
 
 def _run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
-    done = subprocess.run(
+    process = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
-    if done.returncode:
+    if process.returncode:
         name = "uv pip" if uses_uv(command) else "pip"
         verb = next(part for part in command if part in ("install", "uninstall"))
-        raise SourceError(f"{name} {verb} failed: {_reason(done.stderr)}")
-    return done
+        raise SourceError(f"{name} {verb} failed: {_reason(process.stderr)}")
+    return process
 
 
 def _reason(stderr: str) -> str:
     """Return the last error of an installer, and its cause in the build or in git."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith("error:")]
-    # pip says no more than "Exception:" above a traceback, which ends with the error
-    errors = [line for line in errors if not line.endswith("Exception:")] or lines[-1:]
+    # pip says no more than "Exception:" above a traceback, which ends with the error.
+    errors = [line for line in errors if not line.endswith("Exception:")]
+    if not errors:
+        errors = lines[-1:]
     causes = [line for line in lines if line not in errors and _CAUSE.search(line)]
     reason = re.sub("(?i)^error: *", "", " ".join(errors[-1:]))
-    return f"{reason} ({causes[-1].removeprefix('cause: ')})" if causes else reason
+    if not causes:
+        return reason
+    cause = causes[-1].removeprefix("cause: ")
+    return f"{reason} ({cause})"

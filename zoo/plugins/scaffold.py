@@ -17,10 +17,10 @@ class TemplateKind:
     """Parts of the shared files that differ between templates."""
 
     description: str
-    base: str  # base class of the family, ``module:class``
-    heads: str  # function of that module that returns the heads
-    head: str  # head of the example in the registry
-    parameters: int  # number of parameters of the size ``base`` with that head
+    base: str  # Base class of the family, ``module:class``.
+    heads: str  # Function of that module that returns the heads.
+    head: str  # Head of the example in the registry.
+    parameters: int  # Number of parameters of the size ``base`` with that head.
 
     @property
     def imports(self) -> str:
@@ -65,10 +65,10 @@ _PREFIX = re.compile(r"[A-Z][A-Za-z0-9]*")
 class PluginNames:
     """Names of a new plugin."""
 
-    # name of the family and of the entry point, and the ``model_type`` of its checkpoints, such as
-    # ``my-model``
+    # Name of the family and of the entry point, and the ``model_type`` of its checkpoints, such as
+    # ``my-model``.
     name: str
-    prefix: str | None = None  # prefix of the names of classes; ``None`` for the words of the name
+    prefix: str | None = None  # Prefix of the names of classes; ``None`` for the words of the name.
 
     @property
     def module(self) -> str:

@@ -17,9 +17,9 @@ from zoo.plugins.entry_points import SETTINGS
 class PluginSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Contents of the file."""
 
-    # names of the plugins that may be loaded; ``None`` for all that are installed
+    # Names of the plugins that may be loaded; ``None`` for all that are installed.
     enabled: tuple[str, ...] | None = None
-    disabled: tuple[str, ...] = ()  # names of plugins that are not loaded
+    disabled: tuple[str, ...] = ()  # Names of plugins that are not loaded.
 
     def allows(self, name: str) -> bool:
         """Return whether the plugin may be loaded."""

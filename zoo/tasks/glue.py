@@ -24,8 +24,8 @@ class TaskScore:
     """Result of a task."""
 
     task: str
-    metrics: dict[str, float]  # name -> value; the mean over the evaluation files
-    score: float  # mean of the metrics, times 100
+    metrics: dict[str, float]  # Name -> value; the mean over the evaluation files.
+    score: float  # Mean of the metrics, times 100.
 
 
 def glue_models(directory: Path) -> dict[str, Path]:
@@ -49,9 +49,9 @@ def glue_models(directory: Path) -> dict[str, Path]:
 class _Form:
     """Evaluation of a model on a task, with its options."""
 
-    evaluation: str  # name of the evaluation
+    evaluation: str  # Name of the evaluation.
     columns: dict[str, Any]
-    prefix: str = ""  # text before the path of a file
+    prefix: str = ""  # Text before the path of a file.
     # Metric of the task -> its name in results, where they differ.
     metrics: Mapping[str, str] = field(default_factory=dict)
 

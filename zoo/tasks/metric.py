@@ -21,12 +21,12 @@ TABLES = (".tsv", ".csv", ".jsonl", ".ndjson", ".json", ".parquet")
 class TaskMetric:
     """The metric of a task on a table."""
 
-    checkpoint: "Checkpoint"  # the model, for its tokenizer and labels
+    checkpoint: "Checkpoint"  # The model, for its tokenizer and labels.
     evaluation: str
-    file: Path  # the table
-    # options of the evaluation that name columns
+    file: Path  # The table.
+    # Options of the evaluation that name columns.
     columns: Mapping[str, str] = field(default_factory=dict)
-    measured: bool = False  # what there is to say about the table has been said
+    measured: bool = False  # What there is to say about the table has been said.
 
     def measure(self, session: "Session", limit: int | None = None) -> tuple[str, float]:
         """Return name and value of the metric."""

@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 class RunSetup(ABC):
     """Model configuration, objective and data of a run, without devices; base of all kinds."""
 
-    command: ClassVar[str]  # command that starts and resumes such runs
+    command: ClassVar[str]  # Command that starts and resumes such runs.
     config: RunConfig
     family: Family
-    model_config: Config  # configuration of the model, adapted to the data
-    objective: TrainingObjective  # what is learned
-    loggers: Sequence[type[Logger]]  # classes of the run's loggers
-    # pretrained weights that the run starts from; ``None`` for new weights
+    model_config: Config  # Configuration of the model, adapted to the data.
+    objective: TrainingObjective  # What is learned.
+    loggers: Sequence[type[Logger]]  # Classes of the run's loggers.
+    # Pretrained weights that the run starts from; ``None`` for new weights.
     init: PretrainedInit | None = None
-    # function that is called in place of the objective's ``collate``, with it and the examples;
-    # ``None`` for none
+    # Function that is called in place of the objective's ``collate``, with it and the examples;
+    # ``None`` for none.
     collate_wrapper: CollateWrapper | None = None
 
     @property

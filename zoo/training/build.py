@@ -110,12 +110,12 @@ def open_trainer(
 class PreparedRun:
     """The parts of a trainer, before the model is wrapped for several devices."""
 
-    loss_module: LossModule  # the model and its objective, on the device
-    train_dataloader: BatchLoader  # micro-batches of this process by step
-    eval_batches: Sequence[Batch]  # held-out micro-batches of this process
-    # last intact checkpoint of a run that is resumed, else ``None``
+    loss_module: LossModule  # The model and its objective, on the device.
+    train_dataloader: BatchLoader  # Micro-batches of this process by step.
+    eval_batches: Sequence[Batch]  # Held-out micro-batches of this process.
+    # Last intact checkpoint of a run that is resumed, else ``None``.
     checkpoint: SavedCheckpoint | None
-    # record of the pretrained weights that the run started from, or ``None``
+    # Record of the pretrained weights that the run started from, or ``None``.
     pretrained: InitRecord | None
     parent: ParentRecord | None
 

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 class ResumeCheck:
     """Result of ``check_resume``."""
 
-    steps: int  # number of steps of the run
-    kills: tuple[int, ...]  # number of lines of the log at each kill
-    tensors: int  # number of tensors of the last checkpoint that were compared
-    log_bytes: int  # length of both logs
+    steps: int  # Number of steps of the run.
+    kills: tuple[int, ...]  # Number of lines of the log at each kill.
+    tensors: int  # Number of tensors of the last checkpoint that were compared.
+    log_bytes: int  # Length of both logs.
 
 
 def check_resume(values: Mapping[str, Any], *, kills: int = 2, device: str | None) -> ResumeCheck:
@@ -169,11 +169,11 @@ def _compare_tensors(checkpoint: Path, resumed_checkpoint: Path) -> int:
 class AccumulationCheck:
     """Result of ``check_grad_accumulation``."""
 
-    rows: int  # number of rows of the batch
-    # rows per micro-batch -> largest difference of a gradient, relative to the largest value of the
-    # same parameter's gradient
+    rows: int  # Number of rows of the batch.
+    # Rows per micro-batch -> largest difference of a gradient, relative to the largest value of the
+    # same parameter's gradient.
     max_differences: dict[int, float]
-    worst_parameter: str  # parameter with the largest difference
+    worst_parameter: str  # Parameter with the largest difference.
 
 
 TOLERANCE = 1e-6

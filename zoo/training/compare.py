@@ -20,11 +20,11 @@ SEED_PREFIX = "seed-"
 class RunGroup:
     """Runs that only differ in their seeds."""
 
-    name: str  # name of the runs' directory, or of the runs
-    # settings that differ from the first group's, if it is of the same family
+    name: str  # Name of the runs' directory, or of the runs.
+    # Settings that differ from the first group's, if it is of the same family.
     changes: Sequence[str]
-    paths: Sequence[Path]  # directories of the runs
-    histories: Sequence[RunHistory]  # their settings and logs
+    paths: Sequence[Path]  # Directories of the runs.
+    histories: Sequence[RunHistory]  # Their settings and logs.
 
     @cached_property
     def summary(self) -> dict[str, tuple[float, float, float]]:

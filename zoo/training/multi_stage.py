@@ -30,15 +30,15 @@ MODEL = "model"
 class StagesRecord(JsonStruct):
     """``stages.json``: the stages of a run."""
 
-    stages: list[str]  # names of the stages in order, and of their directories
-    settings: dict[str, Any]  # settings of the run, from which those of each stage follow
-    working_directory: str = ""  # see ``RunManifest``
+    stages: list[str]  # Names of the stages in order, and of their directories.
+    settings: dict[str, Any]  # Settings of the run, from which those of each stage follow.
+    working_directory: str = ""  # See ``RunManifest``.
 
 
 class MultiStageRun(Run):
     """A run, or one for each of several stages, which the subclasses define."""
 
-    record_type: ClassVar[type[StagesRecord]] = StagesRecord  # type of ``stages.json``
+    record_type: ClassVar[type[StagesRecord]] = StagesRecord  # Type of ``stages.json``.
 
     def stages(self) -> StagesRecord | None:
         """Return the stages of a new run; by default ``None``, for a run without stages."""

@@ -80,22 +80,22 @@ class RunPaths(NamedTuple):
 class Run:
     """A run of training; the subclasses say what is trained on what."""
 
-    command: ClassVar[str]  # command that starts and resumes such runs
-    # (settings, overriding settings, ``offline``) -> configuration
+    command: ClassVar[str]  # Command that starts and resumes such runs.
+    # (settings, overriding settings, ``offline``) -> configuration.
     build_config: ClassVar[Callable[..., RunConfig]]
     # Configuration -> setup, with the keyword arguments ``offline``, ``check_contents`` (verify the
     # contents of data files, not only digests) and ``resumed`` (directory and manifest of a run
     # that has begun, or ``None``).
     build_setup: ClassVar[Callable[..., RunSetup]]
 
-    settings: Mapping[str, Any]  # settings of a file, or only the model
+    settings: Mapping[str, Any]  # Settings of a file, or only the model.
     dist: DistContext
-    output: Path | None = None  # directory of a new run; ``None`` for the next free default
-    overrides: Mapping[str, Any] = field(default_factory=dict)  # settings that override them
-    offline: bool = False  # make no network connection
-    force: bool = False  # move an earlier run in ``output`` out of the way
-    max_time: float | None = None  # seconds of training, after which the run stops
-    file: Path | None = None  # file that ``settings`` are from, for messages
+    output: Path | None = None  # Directory of a new run; ``None`` for the next free default.
+    overrides: Mapping[str, Any] = field(default_factory=dict)  # Settings that override them.
+    offline: bool = False  # Make no network connection.
+    force: bool = False  # Move an earlier run in ``output`` out of the way.
+    max_time: float | None = None  # Seconds of training, after which the run stops.
+    file: Path | None = None  # File that ``settings`` are from, for messages.
 
     @property
     def given(self) -> ConfigDict:

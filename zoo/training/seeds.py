@@ -22,9 +22,9 @@ SEEDS = "seeds.json"
 class SeedRecord(JsonStruct):
     """``seeds.json``: the runs of a directory."""
 
-    seeds: list[int]  # seeds of the runs, in the order in which they are trained
-    settings: dict[str, Any]  # settings that all runs share but for the seed
-    working_directory: str = ""  # see ``RunManifest``
+    seeds: list[int]  # Seeds of the runs, in the order in which they are trained.
+    settings: dict[str, Any]  # Settings that all runs share but for the seed.
+    working_directory: str = ""  # See ``RunManifest``.
 
 
 def is_seed_directory(path: Path) -> bool:

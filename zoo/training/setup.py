@@ -45,11 +45,11 @@ class PretrainSetup(RunSetup):
 
     command: ClassVar[str] = "pretrain"
     config: TrainConfig
-    corpus: "Corpus"  # the tokenized corpus
+    corpus: "Corpus"  # The tokenized corpus.
     objective: Objective
-    # the objective with the shorter rows of a sequence-length warm-up
+    # The objective with the shorter rows of a sequence-length warm-up.
     warmup_objective: Objective | None = None
-    first_config: Any = None  # configuration of the model in these rows, if it differs
+    first_config: Any = None  # Configuration of the model in these rows, if it differs.
 
     @property
     @override

@@ -19,25 +19,27 @@ class EmbeddingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields
     # ``margin-mse``, ``kl-div``, or a plugin's; by default ``cosent`` with a column of labels, and
     # ``multiple-negatives`` without. In a run, an ``EmbeddingLoss`` takes the place of the name.
     loss: Any = None
-    pooling: PoolingMode | None = None  # of the vectors of tokens; by default the mean
-    normalize: bool | None = None  # scale embeddings to unit length
-    # modules after the backbone, such as pooling and Dense, in place of ``pooling``, ``normalize``
-    # and ``include_prompt``; see ``zoo.sentence_models.modules``
+    # Pooling of the vectors of tokens; by default the mean.
+    pooling: PoolingMode | None = None
+    normalize: bool | None = None  # Scale embeddings to unit length.
+    # Modules after the backbone, such as pooling and Dense, in place of ``pooling``, ``normalize``
+    # and ``include_prompt``; see ``zoo.sentence_models.modules``.
     modules: tuple[AnyModule, ...] = ()
-    lowercase: bool | None = None  # lower-case the texts
-    include_prompt: bool | None = None  # pool the tokens of a prompt, as by default
-    prompts: dict[str, str] | None = None  # name -> text that precedes texts
-    default_prompt_name: str | None = None  # prompt of texts for which none is chosen
-    # in evaluations and of the model; losses compare by cosines or distances
+    lowercase: bool | None = None  # Lower-case the texts.
+    include_prompt: bool | None = None  # Pool the tokens of a prompt, as by default.
+    prompts: dict[str, str] | None = None  # Name -> text that precedes texts.
+    default_prompt_name: str | None = None  # Prompt of texts for which none is chosen.
+    # Similarity of evaluations and of the model; losses compare by cosines or distances.
     similarity_fn_name: SimilarityFunction | None = None
-    # leading dimensions in evaluations and of the model; losses read all
+    # Number of leading dimensions in evaluations and of the model; losses read all.
     truncate_dim: int | None = None
-    # numbers of leading dimensions; the loss is computed at each, after scaling to unit
-    # length; the losses are added (Kusupati et al. 2022, arXiv:2205.13147)
+    # Numbers of leading dimensions; the loss is computed at each, after scaling to unit
+    # length; the losses are added (Kusupati et al. 2022, arXiv:2205.13147).
     matryoshka: tuple[int, ...] | None = None
-    matryoshka_weights: tuple[float, ...] | None = None  # of these losses; by default 1 each
-    # rows of a column that are embedded at once, and again in the backward pass, so that memory
-    # does not grow with the batch (Gao et al. 2021, arXiv:2101.06983); by default all
+    # Weights of the losses of ``matryoshka``; by default 1 each.
+    matryoshka_weights: tuple[float, ...] | None = None
+    # Rows of a column that are embedded at once, and again in the backward pass, so that memory
+    # does not grow with the batch (Gao et al. 2021, arXiv:2101.06983); by default all.
     mini_batch_size: int | None = None
 
     def __post_init__(self) -> None:

@@ -17,9 +17,9 @@ TABLES = (".tsv", ".csv")
 class Completion:
     """A text whose end is predicted from its beginning."""
 
-    prompt: str | None  # ``None`` for a document, whose tokens are all predicted
-    text: str  # the rest
-    location: str  # file and line, or number of the document, for messages
+    prompt: str | None  # ``None`` for a document, whose tokens are all predicted.
+    text: str  # The rest.
+    location: str  # File and line, or number of the document, for messages.
 
     @property
     def hash(self) -> float:

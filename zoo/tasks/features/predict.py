@@ -31,7 +31,7 @@ class ExtractFeatures(BatchTask):
     name: ClassVar[str] = "features"
     output_keys: ClassVar[tuple[str, ...]] = ("tokens", "offsets", "layers")
     pairs: ClassVar[bool] = True
-    chunk_size: int = 128  # the states of all layers of a chunk are in memory at once
+    chunk_size: int = 128  # The states of all layers of a chunk are in memory at once.
 
     @classmethod
     @override

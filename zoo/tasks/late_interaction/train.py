@@ -49,12 +49,12 @@ class LateOptions(EmbeddingOptions, frozen=True, kw_only=True, forbid_unknown_fi
     dimension: int = 128  # Dimensions of the vectors of tokens, for a model that has none.
     query_length: int | None = None  # Tokens that queries are truncated to.
     document_length: int | None = None  # Tokens that documents are truncated to.
-    # mask tokens after queries, up to a length, which are compared as well; a ``null`` that is
-    # given turns off the checkpoint's
+    # Mask tokens after queries, up to a length, which are compared as well; a ``null`` that is
+    # given turns off the checkpoint's.
     query_expansion: QueryExpansion | None = None
-    # tokens of documents that are not compared, such as punctuation, in place of the checkpoint's
+    # Tokens of documents that are not compared, such as punctuation, in place of the checkpoint's.
     skiplist_words: tuple[str, ...] | None = None
-    # file -> its keys that mark the layout of PyLate, in which such a model is written again
+    # File -> its keys that mark the layout of PyLate, in which such a model is written again.
     extra: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:

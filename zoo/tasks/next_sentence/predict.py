@@ -19,7 +19,7 @@ class SentencePair(BatchTask):
     output_keys: ClassVar[tuple[str, ...]] = ("label", "score", "scores")
     pairs: ClassVar[bool] = True
     keys: ClassVar[RecordKeys] = RecordKeys(None)
-    labels: ClassVar[tuple[str, str]]  # of the classes 0 and 1
+    labels: ClassVar[tuple[str, str]]  # Labels of the classes 0 and 1.
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

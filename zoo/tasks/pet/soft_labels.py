@@ -40,8 +40,8 @@ RECORD = "soft-labels.json"
 class SoftLabelsRecord(JsonStruct):
     """``soft-labels.json``: how the labels were made."""
 
-    weights: dict[str, float]  # model -> weight of its scores
-    models: dict[str, dict[str, str]]  # model -> digests of its files
+    weights: dict[str, float]  # Model -> weight of its scores.
+    models: dict[str, dict[str, str]]  # Model -> digests of its files.
     temperature: float
     texts: int
 

@@ -64,51 +64,61 @@ class PetStages(TaskStages):
 
     @override
     def names(self, settings: Mapping[str, Any]) -> list[str]:
-        numbers = range(1, 1 + len(settings["task_args"]["template"]))
-        repetitions = range(1, 1 + settings["task_args"]["repetitions"])
-        return [*(f"pattern-{n}-{k}" for n in numbers for k in repetitions), CLASSIFIER]
+        options = settings["task_args"]
+        names = []
+        for pattern in range(1, 1 + len(options["template"])):
+            for repetition in range(1, 1 + options["repetitions"]):
+                names.append(f"pattern-{pattern}-{repetition}")
+        return [*names, CLASSIFIER]
 
     @override
     def settings(self, path: Path | None, settings: Mapping[str, Any], stage: str) -> ConfigDict:
         options = settings["task_args"]
         if stage == CLASSIFIER:
             data = {key: value for key, value in settings["data"].items() if key != "unlabelled"}
-            result = {**settings, "data": data, "task_args": {**options, "stage": stage}}
-            return result if path is None else deep_merge(result, self.files(path, stage))
-        _, pattern, repetition = stage.split("-")
+            classifier = {**settings, "data": data, "task_args": {**options, "stage": stage}}
+            if path is None:
+                return classifier
+            return deep_merge(classifier, self.files(path, stage))
+        pattern, repetition = _pattern_and_repetition(stage)
         shared = {name: settings[name] for name in SHARED if name in settings}
-        own: Mapping[str, Any] = options.get("patterns") or {}
-        steps = own.get("max_steps") or PROMPT.defaults["max_steps"]
-        # the last weights count: few labels leave none to select a checkpoint by
-        length = {} if "num_train_epochs" in own else {"max_steps": steps, "eval_steps": steps}
-        return deep_merge(
-            shared,
-            {"data": settings["data"], **length},
-            own,
-            {
-                "task": PROMPT.name,
-                "seed": settings.get("seed", 0) + int(repetition) - 1,
-                "task_args": {
-                    "template": [options["template"][int(pattern) - 1]],
-                    "label_words": options["label_words"],
-                },
+        pattern_settings: Mapping[str, Any] = options.get("patterns") or {}
+        defaults = {"data": settings["data"]}
+        if "num_train_epochs" not in pattern_settings:
+            # The last weights count: few labels leave none to select a checkpoint by.
+            steps = pattern_settings.get("max_steps") or PROMPT.defaults["max_steps"]
+            defaults |= {"max_steps": steps, "eval_steps": steps}
+        prompt = {
+            "task": PROMPT.name,
+            "seed": settings.get("seed", 0) + repetition - 1,
+            "task_args": {
+                "template": [options["template"][pattern - 1]],
+                "label_words": options["label_words"],
             },
-        )
+        }
+        return deep_merge(shared, defaults, pattern_settings, prompt)
 
     @override
     def files(self, path: Path, stage: str) -> ConfigDict:
-        return {"data": {"train": [str(path / FOLDER / TRAIN)]}} if stage == CLASSIFIER else {}
+        if stage != CLASSIFIER:
+            return {}
+        return {"data": {"train": [str(path / FOLDER / TRAIN)]}}
 
     @override
     def prepare(self, path: Path, settings: Mapping[str, Any], stage: str, device: str) -> None:
         if stage != CLASSIFIER or (path / FOLDER).is_dir():
             return
         options = settings["task_args"]
-        models = {name: path / name / "model" for name in self.names(settings)[:-1]}
         templates: Sequence[str] = options["template"]
-        write_soft_labels(
-            path / FOLDER,
-            {n: (model, templates[int(n.split("-")[1]) - 1]) for n, model in models.items()},
-            settings,
-            device,
-        )
+        models: dict[str, tuple[Path, str]] = {}
+        for name in self.names(settings):
+            if name != CLASSIFIER:
+                pattern, _ = _pattern_and_repetition(name)
+                models[name] = (path / name / "model", templates[pattern - 1])
+        write_soft_labels(path / FOLDER, models, settings, device)
+
+
+def _pattern_and_repetition(stage: str) -> tuple[int, int]:
+    """Return the numbers, from 1, in the name of a stage that trains a pattern."""
+    _, pattern, repetition = stage.split("-")
+    return int(pattern), int(repetition)

@@ -50,7 +50,7 @@ class VariedEvaluation(Evaluation):
     """
 
     templates: Sequence[str]
-    words: list[dict[str, str]]  # label -> word, for each choice of words
+    words: list[dict[str, str]]  # Label -> word, for each choice of words.
 
     def __init__(
         self,

@@ -28,10 +28,10 @@ class PromptFitter:
     """Cuts texts so that their prompts fit."""
 
     template: PromptTemplate
-    before: str  # text before each prompt, the examples
-    words: Sequence[str]  # words of the label; each has to fit
+    before: str  # Text before each prompt, the examples.
+    words: Sequence[str]  # Words of the label; each has to fit.
     tokenizer: "TextTokenizer"
-    limit: int | None  # number of tokens of the model, or ``None``
+    limit: int | None  # Number of tokens of the model, or ``None``.
 
     def prompts(self, texts: FittedTexts) -> list[Prompt]:
         """Return the prompts of a record, one for each word."""

@@ -36,11 +36,11 @@ SENTINEL = "<extra_id_0>"  # the token that stands for a span that is left out
 class WordRow(NamedTuple):
     """A row of the model's input, and some tokens of a word that it predicts."""
 
-    source: tuple[int, ...]  # tokens that the encoder of an encoder-decoder reads
+    source: tuple[int, ...]  # Tokens that the encoder of an encoder-decoder reads.
     ids: tuple[int, ...]
     type_ids: tuple[int, ...]
-    positions: tuple[int, ...]  # positions of the logits
-    labels: tuple[int, ...]  # the tokens of the word
+    positions: tuple[int, ...]  # Positions of the logits.
+    labels: tuple[int, ...]  # The tokens of the word.
 
 
 class WordScorer(ABC):

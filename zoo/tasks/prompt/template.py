@@ -24,7 +24,7 @@ class Prompt:
     """A template with texts in its slots."""
 
     text: str
-    spans: Mapping[str, tuple[int, int]]  # slot -> start and end in ``text``, in characters
+    spans: Mapping[str, tuple[int, int]]  # Slot -> start and end in ``text``, in characters.
 
     def before(self, slot: str) -> str:
         """Return the part before a slot; all of it without that slot."""
@@ -38,7 +38,7 @@ class Prompt:
 class PromptTemplate:
     """A text with slots ``{text}``, ``{text_pair}`` and ``{label}``, each at most once."""
 
-    source: str  # the text as it was given
+    source: str  # The text as it was given.
     # Texts, and the slot that follows each; ``None`` at the end.
     parts: tuple[tuple[str, str | None], ...]
 

@@ -299,8 +299,8 @@ def unlabelled_weight(context: TaskContext) -> float:
 class PromptRows(TokenizedRows):
     """Prompts of labelled texts, each with a random unlabelled one that has masked tokens."""
 
-    texts: "Sequence[NDArray[np.int64]]" = ()  # tokens of the unlabelled prompts
-    ordinary: Sequence[int] = ()  # tokens that are not special
+    texts: "Sequence[NDArray[np.int64]]" = ()  # Tokens of the unlabelled prompts.
+    ordinary: Sequence[int] = ()  # Tokens that are not special.
     mask_id: int = 0
 
     @override

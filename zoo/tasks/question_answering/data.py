@@ -27,7 +27,7 @@ class AnswerSpan(msgspec.Struct, frozen=True):
     """An answer, as SQuAD stores it."""
 
     text: str
-    answer_start: int  # position in the context, in characters from 0
+    answer_start: int  # Position in the context, in characters from 0.
 
     @property
     def end(self) -> int:
@@ -41,8 +41,8 @@ class QuestionSample:
 
     question: str
     context: str
-    answers: tuple[AnswerSpan, ...]  # empty if the context has none
-    location: str  # file, line and id, for messages
+    answers: tuple[AnswerSpan, ...]  # Empty if the context has none.
+    location: str  # File, line and id, for messages.
 
     @property
     def hash(self) -> float:

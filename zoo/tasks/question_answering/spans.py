@@ -42,18 +42,18 @@ class AnswerWindow(Protocol):
 class Span(NamedTuple):
     """A span of tokens."""
 
-    start: int  # position of the first token
-    end: int  # position of the last token
-    score: float  # product of the probabilities of start and end
+    start: int  # Position of the first token.
+    end: int  # Position of the last token.
+    score: float  # Product of the probabilities of start and end.
 
 
 class WindowSpans(NamedTuple):
     """The best spans of a window."""
 
-    part: range  # positions of the window's part of the context, in the pair
-    spans: list[Span]  # spans by their positions in the pair, the best first
-    no_answer: float  # probability that the token for no answer is both the first and the last
-    null_logit: float | None = None  # logit of no answer, for a head that has one
+    part: range  # Positions of the window's part of the context, in the pair.
+    spans: list[Span]  # Spans by their positions in the pair, the best first.
+    no_answer: float  # Probability that the token for no answer is both the first and the last.
+    null_logit: float | None = None  # Logit of no answer, for a head that has one.
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class Candidates:
     # Distinct spans of the context, the best first, with the keys ``answer``, ``score``, ``start``
     # and ``end`` (characters); empty if the context has no tokens.
     answers: list[dict[str, Any]]
-    no_answer: float  # score of no answer, the lowest of all windows
-    null_logit: float | None = None  # lowest logit of no answer, for a head that has one
+    no_answer: float  # Score of no answer, the lowest of all windows.
+    null_logit: float | None = None  # Lowest logit of no answer, for a head that has one.
 
     @property
     def null_score(self) -> float:
@@ -111,9 +111,9 @@ class SpanSearch:
     arXiv:1704.00051, section 3.2).
     """
 
-    no_answer_id: int | None  # the token that stands for no answer; ``None`` for none
-    max_answer_len: int  # largest number of tokens of an answer
-    top_k: int = 1  # number of answers to return
+    no_answer_id: int | None  # The token that stands for no answer; ``None`` for none.
+    max_answer_len: int  # Largest number of tokens of an answer.
+    top_k: int = 1  # Number of answers to return.
 
     def __post_init__(self) -> None:
         if self.top_k < 1 or self.max_answer_len < 1:

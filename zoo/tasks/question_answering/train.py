@@ -95,24 +95,24 @@ class QuestionOptions(Options, frozen=True, kw_only=True):
 class QuestionWindow(NamedTuple):
     """A row of the data."""
 
-    sample: int  # index of the question
-    window: int  # index among the windows of the question
-    ids: "NDArray[np.int32]"  # token ids, (tokens,), int32
-    type_ids: "NDArray[np.int8]"  # token types, (tokens,), int8
-    target: tuple[int, int]  # positions of the first and the last token of the answer
-    first: int  # position of the first token of the context
-    # first token of this part of the context in the pair, and the number of tokens
+    sample: int  # Index of the question.
+    window: int  # Index among the windows of the question.
+    ids: "NDArray[np.int32]"  # Token ids, (tokens,), int32.
+    type_ids: "NDArray[np.int8]"  # Token types, (tokens,), int8.
+    target: tuple[int, int]  # Positions of the first and the last token of the answer.
+    first: int  # Position of the first token of the context.
+    # First token of this part of the context in the pair, and the number of tokens.
     part: tuple[int, int]
-    no_answer: int  # position of the token that stands for no answer, or ``NO_POSITION``
+    no_answer: int  # Position of the token that stands for no answer, or ``NO_POSITION``.
 
 
 class RowWindow(NamedTuple):
     """What the search for answers reads of a row's window; see ``Window``."""
 
     tokens: int
-    first: int  # position of the first token of the context
-    part: range  # positions of the tokens of the context in the pair
-    no_answer: int  # position of the token that stands for no answer, or ``NO_POSITION``
+    first: int  # Position of the first token of the context.
+    part: range  # Positions of the tokens of the context in the pair.
+    no_answer: int  # Position of the token that stands for no answer, or ``NO_POSITION``.
 
     def no_answer_position(self, _: int | None) -> int | None:
         """Return the position of the token that stands for no answer."""

@@ -17,11 +17,11 @@ from zoo.tasks.seq2seq.text_forms import TextForm
 class TextToText:
     """A source text and its target."""
 
-    source: str  # with its prefix
+    source: str  # The source with its prefix.
     target: str
-    dataset: str  # name of the data set, empty for none
-    location: str  # file and line, for messages
-    number: float = math.nan  # the label, if the target is that number rounded; else NaN
+    dataset: str  # Name of the data set, empty for none.
+    location: str  # File and line, for messages.
+    number: float = math.nan  # The label, if the target is that number rounded; else NaN.
 
     @property
     def hash(self) -> float:

@@ -21,14 +21,14 @@ STEPS = 5  # values of numbers as targets from one whole number to the next
 class TextForm:
     """Format of a row of a table as a source text and a target text."""
 
-    columns: Columns  # texts in their order in the source, and the label
-    prefix: str = ""  # text before the first text
-    pair_prefix: str = ""  # text between the two texts of a pair, after a space
+    columns: Columns  # Texts in their order in the source, and the label.
+    prefix: str = ""  # Text before the first text.
+    pair_prefix: str = ""  # Text between the two texts of a pair, after a space.
     # Label -> its word; without words, a label is the target itself.
     words: Mapping[str, str] = field(default_factory=dict)
     # Whether labels are numbers, which become multiples of 0.2 with one decimal.
     rounded: bool = False
-    metrics: tuple[str, ...] = ()  # metrics in addition to ``exact_match``
+    metrics: tuple[str, ...] = ()  # Metrics in addition to ``exact_match``.
 
     @property
     def default_metric(self) -> str | None:

@@ -94,17 +94,17 @@ ENCODER_INPUTS = ("input_ids", "attention_mask")
 class Seq2SeqTaskOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of sequence-to-sequence tasks."""
 
-    max_target_len: int | None = None  # tokens; by default ``max_seq_len``
-    generate: bool = True  # targets in evaluations, which otherwise only have the loss
-    num_beams: int | None = None  # by default the model's setting
-    max_new_tokens: int | None = None  # default: the model's, or the longest target's length
-    # weight of the loss that a target is the most likely of all targets, for its length
+    max_target_len: int | None = None  # Tokens of a target; by default ``max_seq_len``.
+    generate: bool = True  # Generate targets in evaluations, which otherwise only have the loss.
+    num_beams: int | None = None  # Number of beams; by default the model's setting.
+    max_new_tokens: int | None = None  # Default: the model's, or the longest target's length.
+    # Weight of the loss that a target is the most likely of all targets, for its length.
     mc_loss: float = 0.0
-    # weight of the loss that the tokens of the other targets are unlikely
+    # Weight of the loss that the tokens of the other targets are unlikely.
     unlikely_loss: float = 0.0
-    label_smoothing_factor: float = 0.0  # weight of the uniform distribution in training targets
-    src_lang: str | None = None  # language of the sources; by default the tokenizer's
-    # language of the targets; by default that of the settings of generation, or of the sources
+    label_smoothing_factor: float = 0.0  # Weight of the uniform distribution in training targets.
+    src_lang: str | None = None  # Language of the sources; by default the tokenizer's.
+    # Language of the targets; by default that of the settings of generation, or of the sources.
     tgt_lang: str | None = None
 
     def __post_init__(self) -> None:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 class Pairs(NamedTuple):
     """Pairs of texts, by their indices."""
 
-    first: "NDArray[np.int64]"  # (pairs,)
-    second: "NDArray[np.int64]"  # (pairs,)
-    similar: "NDArray[np.float32]"  # 1 for texts of one label, 0 for others, (pairs,)
+    first: "NDArray[np.int64]"  # (pairs,).
+    second: "NDArray[np.int64]"  # (pairs,).
+    similar: "NDArray[np.float32]"  # 1 for texts of one label, 0 for others, (pairs,).
 
 
 def contrastive_pairs(labels: "NDArray[np.integer[Any]]", iterations: int, seed: int) -> Pairs:

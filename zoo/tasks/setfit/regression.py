@@ -14,8 +14,8 @@ STEPS = 2000  # of L-BFGS at most; some dozens are enough
 class LinearClassifier(NamedTuple):
     """Logits of classes: ``vectors @ weight.T + bias``."""
 
-    weight: "NDArray[np.float64]"  # (classes, dimensions)
-    bias: "NDArray[np.float64]"  # (classes,)
+    weight: "NDArray[np.float64]"  # (classes, dimensions).
+    bias: "NDArray[np.float64]"  # (classes,).
 
     def logits(self, vectors: "NDArray[Any]") -> "NDArray[np.float64]":
         """Return the logits, (rows, classes)."""

@@ -42,8 +42,8 @@ class WordsSample:
 
     words: tuple[str, ...]
     labels: tuple[str, ...]
-    location: str  # file and line, for messages
-    lines: Sequence[int] = ()  # line of each word, where each has one
+    location: str  # File and line, for messages.
+    lines: Sequence[int] = ()  # Line of each word, where each has one.
 
     @property
     def hash(self) -> float:

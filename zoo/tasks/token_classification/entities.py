@@ -19,19 +19,19 @@ AGGREGATES: tuple[Aggregate, ...] = ("none", "simple", "first", "average", "max"
 class TokenProbs(NamedTuple):
     """Probabilities of the labels of a token or a word."""
 
-    probs: "Floats"  # probability of each label, (labels,)
-    start: int  # first character
-    end: int  # character after the last one
-    continues: bool = False  # whether the token continues the word of the one before it
+    probs: "Floats"  # Probability of each label, (labels,).
+    start: int  # First character.
+    end: int  # Character after the last one.
+    continues: bool = False  # Whether the token continues the word of the one before it.
 
 
 class Labelled(NamedTuple):
     """A token or a word with its most likely label."""
 
     label: str
-    score: float  # probability of the label
-    start: int  # first character
-    end: int  # character after the last one
+    score: float  # Probability of the label.
+    start: int  # First character.
+    end: int  # Character after the last one.
 
 
 def entities(

@@ -20,14 +20,15 @@ MANIFEST = "run.json"
 class RunHistory:
     """Contents of a run's directory; missing files are empty."""
 
-    config: Record  # contents of ``config.yaml``
+    config: Record  # Contents of ``config.yaml``.
     config_text: str
-    manifest: Record  # contents of ``run.json``
-    train: list[Record]  # training records of ``metrics.jsonl``
-    validation: list[Record]  # evaluation records of ``metrics.jsonl``
-    performance: list[Record]  # records of ``performance.jsonl``, by step
-    seconds: float  # duration of the run, over all its processes
-    mistakes: Mistakes | None = None  # of the best evaluation; ``None`` without ``mistakes.json``
+    manifest: Record  # Contents of ``run.json``.
+    train: list[Record]  # Training records of ``metrics.jsonl``.
+    validation: list[Record]  # Evaluation records of ``metrics.jsonl``.
+    performance: list[Record]  # Records of ``performance.jsonl``, by step.
+    seconds: float  # Duration of the run, over all its processes.
+    # Mistakes of the best evaluation; ``None`` without ``mistakes.json``.
+    mistakes: Mistakes | None = None
     scores: ScoresRecord | None = (
         None  # scores of a distilled model; ``None`` without ``scores.json``
     )

@@ -17,42 +17,42 @@ class Speed(JsonStruct, kw_only=True):
     """Speed of a model on a backend."""
 
     backend: str
-    device: str  # device it ran on
-    dtype: str  # dtype of the computation
-    latency: float  # median seconds of a batch of one row
-    tokens_per_second: float  # tokens per second in the median batch of ``Scores.batch_size`` rows
+    device: str  # Device it ran on.
+    dtype: str  # Dtype of the computation.
+    latency: float  # Median seconds of a batch of one row.
+    tokens_per_second: float  # Tokens per second in the median batch of ``Scores.batch_size`` rows.
 
 
 class ModelScore(JsonStruct, kw_only=True):
     """ScoresRecord of one model."""
 
     reference: str
-    files: dict[str, str]  # BLAKE3 of its files of weights
-    # name -> value on the held-out data; none for a model without the head
+    files: dict[str, str]  # BLAKE3 of its files of weights.
+    # Name -> value on the held-out data; none for a model without the head.
     metrics: dict[str, float] = msgspec.field(default_factory=dict)
-    agreement: float | None = None  # share of the predictions that equal the first teacher's
-    # mean KL divergence of the model from the first teacher, in nats per prediction
+    agreement: float | None = None  # Share of the predictions that equal the first teacher's.
+    # Mean KL divergence of the model from the first teacher, in nats per prediction.
     kl: float | None = None
     parameters: int
-    bytes: int  # size of the files of weights
-    speed: list[Speed] = msgspec.field(default_factory=list)  # speed by backend
+    bytes: int  # Size of the files of weights.
+    speed: list[Speed] = msgspec.field(default_factory=list)  # Speed by backend.
 
 
 class ScoresRecord(JsonStruct, kw_only=True):
     """``scores.json``."""
 
-    zoo: str  # version of the package that measured
-    data: str  # what the metrics are measured on
+    zoo: str  # Version of the package that measured.
+    data: str  # What the metrics are measured on.
     rows: int
-    # metric whose retention is ``retention``; ``None`` where none can be compared
+    # Metric whose retention is ``retention``; ``None`` where none can be compared.
     metric: str | None = None
-    # what the student keeps of the first teacher's quality, see ``retained``
+    # What the student keeps of the first teacher's quality, see ``retained``.
     retention: float | None = None
     student: ModelScore
-    teachers: list[ModelScore]  # scores of the teachers, in the order of the settings
-    seq_len: int  # tokens per row of the measurements of speed
-    batch_size: int  # rows of the measurements of throughput
-    threads: int  # CPU threads
+    teachers: list[ModelScore]  # Scores of the teachers, in the order of the settings.
+    seq_len: int  # Tokens per row of the measurements of speed.
+    batch_size: int  # Rows of the measurements of throughput.
+    threads: int  # CPU threads.
 
 
 def read_scores(run: Path) -> ScoresRecord | None:

@@ -45,21 +45,21 @@ Tensors = dict[str, torch.Tensor]
 class CheckpointMeta(JsonStruct):
     """``state.json``."""
 
-    step: int  # number of optimizer steps done
-    tokens: int = 0  # number of tokens trained on
-    metrics_position: int = 0  # length of ``metrics.jsonl`` in bytes
-    metrics_digest: str = ""  # BLAKE3 of ``metrics.jsonl`` up to that length
-    # best value of an evaluation so far, by default the lowest loss, and its step
+    step: int  # Number of optimizer steps done.
+    tokens: int = 0  # Number of tokens trained on.
+    metrics_position: int = 0  # Length of ``metrics.jsonl`` in bytes.
+    metrics_digest: str = ""  # BLAKE3 of ``metrics.jsonl`` up to that length.
+    # Best value of an evaluation so far, by default the lowest loss, and its step.
     best: tuple[float, int] | None = None
-    settings: str = ""  # digest of the run's configuration, see ``settings_digest``
-    # whether the optimizer's state was ``saved``; ``dropped`` when the run ended, or ``reset`` to
-    # begin with a new one
+    settings: str = ""  # Digest of the run's configuration, see ``settings_digest``.
+    # Whether the optimizer's state was ``saved``; ``dropped`` when the run ended, or ``reset`` to
+    # begin with a new one.
     optimizer: Literal["saved", "dropped", "reset"] = "saved"
-    optimizer_began: int = 0  # step at which that state began: 0 unless it was reset
-    # digests of the other files of the directory
+    optimizer_began: int = 0  # Step at which that state began: 0 unless it was reset.
+    # Digests of the other files of the directory.
     files: dict[str, FileDigest] = msgspec.field(default_factory=dict)
     # BLAKE3 of this file, see ``zoo.io.digests.self_digest``. This and the other digests are empty
-    # in checkpoints of earlier versions
+    # in checkpoints of earlier versions.
     digest: str = ""
 
 

@@ -45,10 +45,10 @@ MAX_TIME: Final = "max_time"
 class FinalRecord(JsonStruct):
     """``final.json``: the final models of a run, written when training ends."""
 
-    # name of a model's directory -> digests of its files, without the manifest
+    # Name of a model's directory -> digests of its files, without the manifest.
     models: dict[str, dict[str, FileDigest]]
-    digest: str  # BLAKE3 of this file, see ``zoo.io.digests.self_digest``
-    # why the run stopped before its last step, and where; it can be resumed
+    digest: str  # BLAKE3 of this file, see ``zoo.io.digests.self_digest``.
+    # Why the run stopped before its last step, and where; it can be resumed.
     stopped_by: Literal["max_time"] | None = None
     step: int | None = None
 

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 class ModelRecord(JsonStruct):
     """The pretrained checkpoint of one model."""
 
-    reference: str  # reference to the checkpoint, as in the configuration
+    reference: str  # Reference to the checkpoint, as in the configuration.
     head: str
     files: dict[str, FileDigest]
-    # repository and commit from which the checkpoint was converted, or ``None``
+    # Repository and commit from which the checkpoint was converted, or ``None``.
     source: SourceRecord | None = None
-    # licence of the checkpoint, or of the pretrained one that it was trained from
+    # Licence of the checkpoint, or of the pretrained one that it was trained from.
     licence: str | None = None
-    # names of the checkpoint's tensors that the objective does not use
+    # Names of the checkpoint's tensors that the objective does not use.
     unused: list[str] = msgspec.field(default_factory=list)
 
     @classmethod
@@ -57,14 +57,14 @@ class InitRecord(JsonStruct):
     """Pretrained weights of a run in ``run.json``, so that a resume needs no checkpoint."""
 
     config: dict[str, Any]
-    # special tokens of the model's tokenizer, whose file is in the run's directory; ``None`` if the
-    # model has no tokenizer
+    # Special tokens of the model's tokenizer, whose file is in the run's directory; ``None`` if the
+    # model has no tokenizer.
     tokenizer: TokenizerInfo | None = None
-    # settings of generation of the model, see ``ModelFile.generation``
+    # Settings of generation of the model, see ``ModelFile.generation``.
     generation: dict[str, Any] = msgspec.field(default_factory=dict)
-    # name of the model, such as ``generator`` -> its checkpoint
+    # Name of the model, such as ``generator`` -> its checkpoint.
     models: dict[str, ModelRecord] = msgspec.field(default_factory=dict)
-    # names of the parameters that were initialized randomly
+    # Names of the parameters that were initialized randomly.
     new_parameters: list[str] = msgspec.field(default_factory=list)
 
 
@@ -82,11 +82,12 @@ class PretrainedInit:
 
     config: Config
     tokenizer: "ExistingTokenizer | None"
-    init_config: InitConfig  # ``init_from`` of the run's configuration
-    # name of the model -> its checkpoint; empty if the run is resumed
+    init_config: InitConfig  # ``init_from`` of the run's configuration.
+    # Name of the model -> its checkpoint; empty if the run is resumed.
     checkpoints: Mapping[str, Checkpoint] = field(default_factory=dict)
-    record: InitRecord | None = None  # record in ``run.json``, if the run is resumed; else ``None``
-    # settings of generation of the model, see ``ModelFile.generation``
+    # Record in ``run.json``, if the run is resumed; else ``None``.
+    record: InitRecord | None = None
+    # Settings of generation of the model, see ``ModelFile.generation``.
     generation: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod

@@ -27,7 +27,7 @@ class SavedCheckpoint:
     """A checkpoint of a run whose files were compared with their digests."""
 
     path: Path
-    meta: CheckpointMeta  # contents of ``state.json``
+    meta: CheckpointMeta  # Contents of ``state.json``.
 
 
 def last_intact_checkpoint(

@@ -20,43 +20,43 @@ class ParentRecord(JsonStruct, kw_only=True):
     """The run that another one continues."""
 
     path: str
-    digest: str  # BLAKE3 of its ``run.json``
-    step: int  # step at which it is continued
-    rows: int  # rows of the training data that it had read, of the length of that step
-    optimizer_reset: bool = False  # whether the state of the optimizer was left behind
+    digest: str  # BLAKE3 of its ``run.json``.
+    step: int  # Step at which it is continued.
+    rows: int  # Rows of the training data that it had read, of the length of that step.
+    optimizer_reset: bool = False  # Whether the state of the optimizer was left behind.
 
 
 class RunManifest(JsonStruct, kw_only=True):
     """``run.json``: the manifest of a run."""
 
-    zoo: str  # version of the package that started the run
-    kind: str = "pretrain"  # command of the run, such as ``pretrain``
-    command: list[str]  # command line
-    # directory in which the run began, to which relative paths of its settings and of ``command``
-    # are relative; empty in runs of earlier versions
+    zoo: str  # Version of the package that started the run.
+    kind: str = "pretrain"  # Command of the run, such as ``pretrain``.
+    command: list[str]  # Command line.
+    # Directory in which the run began, to which relative paths of its settings and of ``command``
+    # are relative; empty in runs of earlier versions.
     working_directory: str = ""
-    corpus: str = ""  # directory of the corpus; empty for a run on tables
-    # BLAKE3 of the corpus's manifest, which has the digests of all its files
+    corpus: str = ""  # Directory of the corpus; empty for a run on tables.
+    # BLAKE3 of the corpus's manifest, which has the digests of all its files.
     corpus_digest: str = ""
     # BLAKE3 of what the corpus holds, whatever its sources are called; empty in runs of earlier
-    # versions
+    # versions.
     corpus_contents: str = ""
-    # files, columns and labels of a run on tables; ``None`` for a corpus
+    # Files, columns and labels of a run on tables; ``None`` for a corpus.
     data: dict[str, Any] | None = None
-    # special tokens of the tokenizer in the run's directory, of a run on tables
+    # Special tokens of the tokenizer in the run's directory, of a run on tables.
     tokenizer: TokenizerInfo | None = None
-    # references of the teachers of a distillation, and digests of their files
+    # References of the teachers of a distillation, and digests of their files.
     teachers: list[dict[str, Any]] | None = None
-    parameters: int  # number of trained parameters
-    environment: dict[str, str]  # versions and devices
-    settings: dict[str, Any] | None = None  # configuration of the run, as in ``config.yaml``
-    # pretrained weights that the run started from; ``None`` for new weights
+    parameters: int  # Number of trained parameters.
+    environment: dict[str, str]  # Versions and devices.
+    settings: dict[str, Any] | None = None  # Configuration of the run, as in ``config.yaml``.
+    # Pretrained weights that the run started from; ``None`` for new weights.
     init_from: InitRecord | None = None
     parent: ParentRecord | None = None
-    # digests of the files that never change: ``config.yaml`` and a tokenizer
+    # Digests of the files that never change: ``config.yaml`` and a tokenizer.
     files: dict[str, FileDigest] = msgspec.field(default_factory=dict)
     # BLAKE3 of this file, see ``zoo.io.digests.self_digest``. This and ``files`` are empty in runs
-    # of earlier versions
+    # of earlier versions.
     digest: str = ""
 
 

@@ -71,7 +71,7 @@ class MarginDivergence(EmbeddingLoss):
     measure: ClassVar[Measure] = MARGINS
     compares_any: ClassVar[bool] = True
 
-    temperature: float = 1.0  # Of the probabilities.
+    temperature: float = 1.0  # Temperature of the probabilities.
 
     def __post_init__(self) -> None:
         if not self.temperature > 0:

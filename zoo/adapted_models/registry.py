@@ -9,22 +9,22 @@ from zoo.adapted_models.base import AdapterMethod
 from zoo.errors import UsageError, did_you_mean
 from zoo.plugins.catalog import Catalog
 
-METHOD = "method"  # key of the method's name among its settings
+METHOD = "method"  # The key of the method's name among its settings.
 ADAPTERS: Catalog[AdapterMethod] = Catalog(
     "adapters",
     "zoo.adapted_models.base:AdapterMethod",
     {
         "lora": "zoo.adapters.lora:LoRA",
-        "dora": "zoo.adapters.dora:DoRA",
+        "dora": "zoo.adapters.lora:DoRA",
         "ia3": "zoo.adapters.ia3:IA3",
         "prompt": "zoo.adapters.prompt:PromptTuning",
         "prefix": "zoo.adapters.prefix:PrefixTuning",
-        "houlsby": "zoo.adapters.houlsby:Houlsby",
-        "pfeiffer": "zoo.adapters.pfeiffer:Pfeiffer",
-        "parallel": "zoo.adapters.parallel:Parallel",
+        "houlsby": "zoo.adapters.bottleneck:Houlsby",
+        "pfeiffer": "zoo.adapters.bottleneck:Pfeiffer",
+        "parallel": "zoo.adapters.bottleneck:Parallel",
     },
 )
-# names of settings in peft -> here
+# Names of settings in peft -> names here.
 PEFT_NAMES = {"r": "rank", "lora_alpha": "alpha", "lora_dropout": "dropout"}
 
 
@@ -38,14 +38,15 @@ def parse_adapter(settings: Mapping[str, Any]) -> AdapterMethod:
             f"--adapter names one of {', '.join(ADAPTERS.names())}",
         )
     method = ADAPTERS.find(name)
-    known = [field.encode_name for field in msgspec.structs.fields(method)]
+    setting_names = [field.encode_name for field in msgspec.structs.fields(method)]
     for key in values:
-        if key not in known:
-            meant = PEFT_NAMES.get(key)
-            hint = f"did you mean {meant}?" if meant in known else did_you_mean(key, known)
+        if key not in setting_names:
+            hint = did_you_mean(key, setting_names)
+            if PEFT_NAMES.get(key) in setting_names:
+                hint = f"did you mean {PEFT_NAMES[key]}?"
             raise UsageError(
                 f"the adapter {name} has no setting {key!r}",
-                hint or f"it has {', '.join(known)}",
+                hint or f"it has {', '.join(setting_names)}",
             )
     try:
         return msgspec.convert(values, method)

@@ -10,14 +10,11 @@ from torch import Tensor
 
 from zoo.adapted_models.base import AdapterMethod
 from zoo.adapted_models.targets import AdaptableModel
-from zoo.adapters.bottleneck import ATTENTION, BottleneckMethod
-from zoo.adapters.houlsby import Houlsby
-from zoo.adapters.parallel import Parallel
+from zoo.adapters.bottleneck import ATTENTION, BottleneckMethod, Houlsby, Parallel, Pfeiffer
 from zoo.adapters.peft.config import check_types, read_method
 from zoo.adapters.peft.layout import ENDINGS, PREFIX
 from zoo.adapters.peft.prompts import prefix_owner
 from zoo.adapters.peft.read import map_updates
-from zoo.adapters.pfeiffer import Pfeiffer
 from zoo.adapters.prefix import PrefixTuning
 from zoo.adapters.source_adapter import (
     SourceAdapter,

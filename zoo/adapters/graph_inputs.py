@@ -24,35 +24,41 @@ from zoo.io.paths import safe_join
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-FOLDER = "adapters"  # of an export: a directory for each adapter
+FOLDER = "adapters"  # An export has a directory for each adapter in it.
 
 
 def check_adapters(
-    adapters: Sequence[Checkpoint], *, dtype: str, generates: bool, others: Mapping[str, Any]
+    checkpoints: Sequence[Checkpoint],
+    *,
+    dtype: str,
+    generates: bool,
+    other_options: Mapping[str, Any],
 ) -> AdapterInputs:
-    """Return the inputs of the graph, after checking that all adapters fit them."""
-    # others: options that such a graph does not have -> their values
-    chosen = []
-    for checkpoint in adapters:
+    """Return the inputs of the graph, after checking that all adapters fit them.
+
+    Args:
+        checkpoints: models with an adapter.
+        dtype: the dtype that was asked for.
+        generates: whether the graph generates text.
+        other_options: options that such a graph does not have -> their values.
+    """
+    adapters = []
+    for checkpoint in checkpoints:
         if not isinstance(checkpoint, AdaptedCheckpoint) or len(checkpoint.adapters) != 1:
             raise UsageError("--adapter-inputs is of models with an adapter", "give --adapter DIR")
-        chosen.append(checkpoint.adapters[0])
-    first, *more = chosen
-    inputs = AdapterInputs.from_adapter(first, adapter_record(first))
-    for adapter in more:
+        adapters.append(checkpoint.adapters[0])
+    first_adapter = adapters[0]
+    inputs = AdapterInputs.from_adapter(first_adapter, adapter_record(first_adapter))
+    for adapter in adapters[1:]:
         difference = inputs.difference(AdapterInputs.from_adapter(adapter, adapter_record(adapter)))
         if difference is not None:
             raise UsageError(
-                f"one graph does not take both {first.path} and {adapter.path}: {difference}",
+                f"one graph does not take both {first_adapter.path} and {adapter.path}: "
+                f"{difference}",
                 "export them one by one",
             )
-    files = [adapter.tokenizer_file for adapter in adapters]
-    if len({file.read_bytes() for file in files if file.is_file()}) > 1:
-        raise UsageError(
-            "one graph reads texts with one tokenizer, and the adapters have different ones",
-            "export them one by one",
-        )
-    names = adapter_names(adapters)
+    _require_one_tokenizer(checkpoints)
+    names = adapter_names(checkpoints)
     if len(set(names)) < len(names):
         raise UsageError(
             f"two adapters are called {max(names, key=names.count)}", "rename a directory"
@@ -66,10 +72,23 @@ def check_adapters(
             "a graph that generates has no inputs for an adapter",
             "add --no-cache, or leave --adapter-inputs out",
         )
-    for option, value in others.items():
+    for option, value in other_options.items():
         if value:
             raise UsageError(f"--adapter-inputs and {option} make different graphs", "give one")
     return inputs
+
+
+def _require_one_tokenizer(checkpoints: Sequence[Checkpoint]) -> None:
+    """Check that all models read texts with the same tokenizer."""
+    tokenizers = set()
+    for checkpoint in checkpoints:
+        if checkpoint.tokenizer_file.is_file():
+            tokenizers.add(checkpoint.tokenizer_file.read_bytes())
+    if len(tokenizers) > 1:
+        raise UsageError(
+            "one graph reads texts with one tokenizer, and the adapters have different ones",
+            "export them one by one",
+        )
 
 
 def adapter_names(adapters: Sequence[Checkpoint]) -> list[str]:
@@ -90,7 +109,8 @@ def write_adapters(adapters: Sequence[Checkpoint], export: Path) -> None:
     """Copy adapters into an export."""
     for name, adapter in zip(adapter_names(adapters), adapters, strict=True):
         target = export / FOLDER / name
-        for file in (*adapter.manifest.files, MANIFEST):  # of modules of sentence encoders as well
+        # The files of modules of sentence encoders are among them.
+        for file in (*adapter.manifest.files, MANIFEST):
             copy = safe_join(target, file, str(adapter.path / MANIFEST))
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(adapter.path / file, copy)
@@ -99,15 +119,15 @@ def write_adapters(adapters: Sequence[Checkpoint], export: Path) -> None:
 def as_inputs(model: "ir.Model", names: Sequence[str]) -> "dict[str, ir.Value]":
     """Make tensors of a graph inputs without a value, in place."""
     graph = model.graph
-    found = {}
+    inputs = {}
     for name in names:
         value = graph.initializers.pop(name, None)
         if value is None:
             raise UsageError(f"the graph does not read {name} of the adapter")
         value.const_value = None
-        found[name] = value
+        inputs[name] = value
         graph.inputs.append(value)
-    return found
+    return inputs
 
 
 def set_defaults(

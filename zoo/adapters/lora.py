@@ -1,4 +1,4 @@
-"""LoRA (Hu et al. 2021, arXiv:2106.09685)."""
+"""LoRA (Hu et al. 2021, arXiv:2106.09685) and DoRA (Liu et al. 2024, arXiv:2402.09353)."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from zoo.adapted_models.targets import AdaptableModel
-    from zoo.nn.adapters import LoRAAdapter
+    from zoo.nn.adapters import DoRAAdapter, LoRAAdapter
 
 
 class LoRA(AdapterMethod, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,7 +43,10 @@ class LoRA(AdapterMethod, frozen=True, kw_only=True, forbid_unknown_fields=True)
     @property
     def scaling(self) -> float:
         """Factor of the updates."""
-        return self.alpha / (self.rank**0.5 if self.use_rslora else self.rank)
+        divisor: float = self.rank
+        if self.use_rslora:
+            divisor = self.rank**0.5
+        return self.alpha / divisor
 
     def layer_type(self) -> "type[LoRAAdapter]":
         """Return the class of the layers."""
@@ -66,3 +69,15 @@ class LoRA(AdapterMethod, frozen=True, kw_only=True, forbid_unknown_fields=True)
                 site.rows, size, width, rank=self.rank, scaling=self.scaling, dropout=self.dropout
             )
             attach_adapter(model.get_submodule(site.module), layer)
+
+
+class DoRA(LoRA, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Low-rank updates of the directions of rows, and learned lengths of rows."""
+
+    name: ClassVar[str] = "dora"
+
+    @override
+    def layer_type(self) -> "type[DoRAAdapter]":
+        from zoo.nn.adapters import DoRAAdapter
+
+        return DoRAAdapter

@@ -70,10 +70,10 @@ class PrefixTuning(VirtualTokens, frozen=True, kw_only=True, forbid_unknown_fiel
         from zoo.nn.adapters.prefix import PrefixEncoder, attach_prefix, prefix_layers
 
         self.resolved(adaptable)
-        found = prefix_layers(model)
-        if found is None:
+        layers = prefix_layers(model)
+        if layers is None:
             raise UsageError("the model has a prefix already", "give only one --adapter of these")
-        attentions = found[1]
+        attentions = layers[1]
         heads = attentions[0].head_counts[1]
         size = attentions[0].heads[1]
         inner = (self.encoder_hidden_size or heads * size) if self.prefix_projection else None

@@ -9,9 +9,8 @@ import msgspec
 from zoo.adapted_models.base import AdapterMethod
 from zoo.adapted_models.targets import WEIGHT, AdaptableModel, list_names, matches
 from zoo.adapted_models.virtual_tokens import VirtualTokens
-from zoo.adapters.dora import DoRA
 from zoo.adapters.ia3 import IA3
-from zoo.adapters.lora import LoRA
+from zoo.adapters.lora import DoRA, LoRA
 from zoo.adapters.peft import prompts
 from zoo.adapters.peft.layout import PEFT_CONFIG, TASK_TYPES
 from zoo.checkpoint import Checkpoint

@@ -109,8 +109,8 @@ def _adapter_inputs(
 ) -> "AdapterInputs":
     """Return the inputs of a graph that takes adapters."""
     generates = checkpoint.head.has_cache and options.cache is not False
-    others = {"--pooled": options.pooled, "quantized copies": plan}
-    return check_adapters(adapters, dtype=dtype, generates=generates, others=others)
+    other_options = {"--pooled": options.pooled, "quantized copies": plan}
+    return check_adapters(adapters, dtype=dtype, generates=generates, other_options=other_options)
 
 
 def add_variants(

@@ -68,10 +68,10 @@ def pool_texts(hidden: "Tensor", batch: "Mapping[str, Tensor]") -> "Tensor":
 class ModelOutput:
     """The outputs of a student or a teacher for one batch."""
 
-    model: Any  # computes logits at further positions
-    objective: TrainingObjective  # the objective that ran the model
+    model: Any  # Computes logits at further positions.
+    objective: TrainingObjective  # The objective that ran the model.
     outputs: Outputs
-    captured: "Captured"  # the layers that losses compare
+    captured: "Captured"  # The layers that losses compare.
     batch: "Mapping[str, Tensor]" = field(default_factory=dict)
 
     def reordered(self, order: "Tensor") -> Self:
@@ -125,20 +125,30 @@ class ModelOutput:
 
 @dataclass(frozen=True)
 class TeacherLogits:
-    """Logits of a teacher, as a loss compares them."""
+    """Logits of a teacher, as a loss compares them.
 
-    term: str  # loss term of the student's objective that they belong to
-    everywhere: bool  # at all tokens of text, instead of the predicted positions
-    # Temperature at which the loss needs no more than the largest logits and the probability of
-    # all other classes; ``None`` if it needs all logits.
+    Attributes:
+        term: loss term of the student's objective that they belong to.
+        everywhere: whether they are compared at all tokens of text, instead of the predicted
+            positions.
+        temperature: temperature at which the loss needs no more than the largest logits and the
+            probability of all other classes; ``None`` if it needs all logits.
+    """
+
+    term: str
+    everywhere: bool
     temperature: float | None = None
 
 
 @dataclass(frozen=True)
 class HeadEmbeddings:
-    """Embeddings that the head of a sentence encoder returns."""
+    """Embeddings that the head of a sentence encoder returns.
 
-    term: str  # loss term of the student's objective that they belong to
+    Attributes:
+        term: loss term of the student's objective that they belong to.
+    """
+
+    term: str
 
     def embeddings(self, output: ModelOutput) -> "Tensor":
         """Return the embedding of each text, (texts, width)."""

@@ -29,7 +29,7 @@ class LayerGroup(nn.Module):
 
     def __init__(self, layers: Sequence[nn.Module]) -> None:
         super().__init__()
-        self._group = tuple(layers)  # a tuple keeps them out of the student's parameters
+        self._group = tuple(layers)  # A tuple keeps them out of the student's parameters.
 
     def forward(self, hidden: "Tensor", *context: Any) -> "Tensor":
         """Return the output of the last layer; takes the arguments of a layer."""
@@ -39,13 +39,14 @@ class LayerGroup(nn.Module):
 
 
 class ModuleReplacing(Distillation):
-    """The student's objective, computed by a mix of layers of both models."""
+    """The student's objective, computed by a mix of layers of both models.
 
-    # Each layer of the student stands for a group of successive layers of the teacher. In each
-    # training step, a layer replaces its group with a probability that rises to 1; from then on,
-    # only the student runs. As in the released code (run_glue.py), only the student's layers are
-    # trained, and layers that were not drawn in a step get gradients of zero. Unlike the released
-    # code, the teacher's layers run without dropout, and one draw counts for a whole step.
+    Each layer of the student stands for a group of successive layers of the teacher. In each
+    training step, a layer replaces its group with a probability that rises to 1; from then on,
+    only the student runs. As in the released code (run_glue.py), only the student's layers are
+    trained, and layers that were not drawn in a step get gradients of zero. Unlike the released
+    code, the teacher's layers run without dropout, and one draw counts for a whole step.
+    """
 
     def __init__(self, *args: Any, replacement: Replacement, seed: int) -> None:
         super().__init__(*args)
@@ -85,7 +86,7 @@ class ModuleReplacing(Distillation):
         if outputs.module.training:
             main = self.base.models_to_save(outputs.module.student)["model"].module
             name = next(iter(output.sums))
-            # gives a gradient to layers that were not drawn
+            # Layers that were not drawn get a gradient by it.
             output.sums[name] = output.sums[name] + zero_of(main.get_submodule(LAYERS))
         return output
 
@@ -100,19 +101,22 @@ def mixed_layers(
 ) -> Iterator[None]:
     """Replace the student's layers that are not drawn by groups of the teacher's layers."""
     teacher.model.to(device)
-    before: Any = student.get_submodule(LAYERS)
-    others: Any = teacher.model.get_submodule(LAYERS)
-    size = len(others) // len(before)
-    drawn = objective.replaced(step, len(before))
-    mixed = [
-        layer if drawn[k] else LayerGroup(others[k * size : (k + 1) * size])
-        for k, layer in enumerate(before)
-    ]
-    setattr(student, LAYERS, nn.ModuleList(mixed))
+    student_layers: Any = student.get_submodule(LAYERS)
+    teacher_layers: Any = teacher.model.get_submodule(LAYERS)
+    size = len(teacher_layers) // len(student_layers)
+    is_drawn = objective.replaced(step, len(student_layers))
+    mixed = nn.ModuleList()
+    for number, layer in enumerate(student_layers):
+        if is_drawn[number]:
+            mixed.append(layer)
+        else:
+            group = teacher_layers[number * size : (number + 1) * size]
+            mixed.append(LayerGroup(group))
+    setattr(student, LAYERS, mixed)
     try:
         yield
     finally:
-        setattr(student, LAYERS, before)
+        setattr(student, LAYERS, student_layers)
 
 
 def require_replaceable(family: Family, student: nn.Module, teacher: Teacher) -> None:
@@ -132,7 +136,7 @@ def require_replaceable(family: Family, student: nn.Module, teacher: Teacher) ->
     for model in (student, teacher.model):
         is_stack = hasattr(model, LAYERS) and not hasattr(model, "decoder")
         layers = layers_in_order(model) if is_stack else []
-        # a layer that runs several times is only one child
+        # A layer that runs several times is only one child.
         if not is_stack or layers != list(model.get_submodule(LAYERS).children()):
             raise UsageError("the models are not plain stacks of layers", "choose another recipe")
         sizes.append(len(layers))

@@ -42,9 +42,9 @@ class DistillSetup(RunSetup):
 
     command: ClassVar[str] = "distill"
     config: DistillTextConfig | DistillTaskConfig
-    base: RunSetup  # of the student's run: pretraining or fine-tuning
+    base: RunSetup  # Setup of the student's run: pretraining or fine-tuning.
     objective: Distillation
-    announce: bool  # log what users should know about weights
+    announce: bool  # Whether to log what users should know about weights.
 
     @property
     @override
@@ -61,8 +61,8 @@ class DistillSetup(RunSetup):
         info = teacher.model.tokenizer
         if info is None:
             return generation_with(self.tokenizer, None, teacher.model.generation)
-        before = ExistingTokenizer(teacher.tokenizer_file.read_bytes(), info)
-        return generation_with(self.tokenizer, before, teacher.model.generation)
+        teacher_tokenizer = ExistingTokenizer(teacher.tokenizer_file.read_bytes(), info)
+        return generation_with(self.tokenizer, teacher_tokenizer, teacher.model.generation)
 
     @override
     def train_dataloader(self, dist: DistContext, *, completed_steps: int = 0) -> BatchLoader:
@@ -93,10 +93,10 @@ class DistillSetup(RunSetup):
     @override
     def require_same_data(self, run: Path, record: RunManifest) -> None:
         self.base.require_same_data(run, record)
-        for before, now in zip(record.teachers or [], self._teachers(), strict=True):
-            if before["files"] != now["files"]:
+        for recorded, teacher in zip(record.teachers or [], self._teachers(), strict=True):
+            if recorded["files"] != teacher["files"]:
                 raise UsageError(
-                    f"the teacher {now['reference']} is not the one that {run} began with",
+                    f"the teacher {teacher['reference']} is not the one that {run} began with",
                     "put it back as it was, or begin another run",
                 )
 
@@ -144,9 +144,12 @@ class DistillSetup(RunSetup):
             )
             self.objective.after_load(model, models, ("model",))
             if self.announce:
-                modules = ", ".join(dict.fromkeys(name.rpartition(".")[0] for name in new))
-                rest = f"; new weights: {modules}" if new else ", its head included"
-                LOG.info("the student starts with weights of %s%s", distillation.teachers[0], rest)
+                addition = ", its head included"
+                if new:
+                    modules = dict.fromkeys(name.rpartition(".")[0] for name in new)
+                    addition = f"; new weights: {', '.join(modules)}"
+                reference = distillation.teachers[0]
+                LOG.info("the student starts with weights of %s%s", reference, addition)
         freeze(main, distillation.freeze, trained=student)
         for any_teacher in self.objective.teachers:
             any_teacher.open()
@@ -174,17 +177,19 @@ class DistillSetup(RunSetup):
 
 
 def freeze(model: nn.Module, names: Sequence[str], *, trained: nn.Module) -> None:
-    """Exclude modules of ``model`` from training."""
-    # ``trained`` is the module whose parameters are optimized: it has the parameters of ``model``,
-    # or parameters from which they are computed.
+    """Exclude modules of ``model`` from training.
+
+    ``trained`` is the module whose parameters are optimized: it has the parameters of ``model``,
+    or parameters from which they are computed.
+    """
     parameters = {id(parameter) for parameter in trained.parameters()}
     for name in names:
         try:
             module = model.get_submodule(name)
         except AttributeError:
-            known = ", ".join(child for child, _ in model.named_children())
+            names = ", ".join(child for child, _ in model.named_children())
             raise UsageError(
-                f"distillation.freeze: the student has no module {name!r}", f"it has {known}"
+                f"distillation.freeze: the student has no module {name!r}", f"it has {names}"
             ) from None
         if any(id(parameter) not in parameters for parameter in module.parameters()):
             raise UsageError(
@@ -236,7 +241,7 @@ def distill_setup(
             "greater_is_better": objective.greater_is_better,
         }
         base = replace(base, config=msgspec.structs.replace(base.config, **changes))
-        base = replace(base, packs_rows=False)  # losses compare layers of both models by token
+        base = replace(base, packs_rows=False)  # Losses compare layers of both models by token.
     return DistillSetup(
         config=base.config,  # type: ignore[arg-type]
         family=base.family,

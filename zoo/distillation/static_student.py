@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from zoo.exporting.targets.static.vectors import Pool
 
 LOG = logging.getLogger("zoo")
-FOLDER = "static"  # of the student, in the directory of a run
+FOLDER = "static"  # The student's folder in the directory of a run.
 
 
 def write_static_student(
@@ -50,7 +50,7 @@ def write_static_student(
     LOG.info("extracting vectors of tokens from %s", reference)
     session = TorchSession(checkpoint, dtype="float32", device=device)
     with scratch_directory() as scratch:
-        made = distil(
+        student = distil(
             checkpoint,
             session,
             scratch,
@@ -59,16 +59,16 @@ def write_static_student(
             sif_coefficient=extraction.sif_coefficient,
             pool=pool_of(checkpoint),
         )
-        update_manifest(made.path, lambda _: made.manifest)
+        update_manifest(student.path, lambda _: student.manifest)
         with atomic_directory(path / FOLDER) as staging:
-            shutil.copytree(made.path, staging, dirs_exist_ok=True)
+            shutil.copytree(student.path, staging, dirs_exist_ok=True)
 
 
 def pool_of(checkpoint: Checkpoint) -> "Pool":
     """Return the modules of a sentence encoder without its last normalization."""
     pooling = checkpoint.model.pooling or Pooling()
     steps = list(pooling.steps)
-    while isinstance(steps[-1], NormalizeModule):  # lengths tell how much a token matters
+    while isinstance(steps[-1], NormalizeModule):  # Lengths tell how much a token matters.
         steps.pop()
     pooling = msgspec.structs.replace(pooling, modules=tuple(steps), truncate_dim=None)
     weights = checkpoint.module_weights() if checkpoint.model.pooling else {}

@@ -22,17 +22,26 @@ if TYPE_CHECKING:
 DEPTHS = ("num_layers", "num_decoder_layers", "decoder_layers", "lstm_layers")
 SEGMENTS = "type_vocab_size"
 SIZES = ("hidden_size", "num_heads", "embedding_size", "intermediate_size")
-KEPT = ("labels", "problem", "vocab_size")  # follow from the data and the tokenizer
+# Fields that follow from the data and the tokenizer.
+DATA_FIELDS = ("labels", "problem", "vocab_size")
 
 
 @dataclass(frozen=True)
 class Student:
-    """The student that a command names."""
+    """The student that a command names.
+
+    Attributes:
+        family: its family.
+        size: the size whose recipe is used; for a pretrained student, the most similar one.
+        reference: reference to a pretrained student; ``None`` for new weights.
+        changes: fields that differ from the size, or from the pretrained student.
+        config: its configuration.
+    """
 
     family: Family
-    size: str  # its recipe is used; for a pretrained student, the most similar size
-    reference: str | None  # to a pretrained student; ``None`` for new weights
-    changes: ConfigDict  # fields that differ from the size, or from the pretrained student
+    size: str
+    reference: str | None
+    changes: ConfigDict
     config: Any
 
 
@@ -51,10 +60,10 @@ def named_student(
         checkpoint = resolve_checkpoint(name, offline=offline)
         return checkpoint.family, checkpoint.config
     except UsageError as error:
-        known = [*all_families(), *teacher.family.sizes()]
+        names = [*all_families(), *teacher.family.sizes()]
         raise UsageError(
             f"{name!r} is not a family, a size of {teacher.family.name} or a model",
-            did_you_mean(name, known) or error.hint or "",
+            did_you_mean(name, names) or error.hint or "",
         ) from error
 
 
@@ -89,7 +98,7 @@ def find_student(
         return Student(family, size, name, fields, config)
     base = msgspec.to_builtins(sizes[size])
     changes = {k: v for k, v in msgspec.to_builtins(config).items() if base.get(k) != v}
-    changes = {k: v for k, v in changes.items() if k not in KEPT}
+    changes = {k: v for k, v in changes.items() if k not in DATA_FIELDS}
     return Student(family, size, None, changes, _with_fields(family, sizes[size], changes))
 
 
@@ -105,13 +114,13 @@ def _with_fields(family: Family, config: Config, fields: ConfigDict) -> Any:
 def derived_config(family: Family, teacher: Config, depth: float, fields: ConfigDict) -> Any:
     """Return the teacher's configuration with its number of layers multiplied by ``depth``."""
     base = msgspec.to_builtins(config_of_size(family, "tiny"))
-    known = msgspec.to_builtins(teacher)
-    shared = {
-        name: known[name]
-        for name in base
-        if known.get(name) is not None and _fits(family, base, name, known[name])
-    }
-    if not shared.get(SEGMENTS):  # 0 is not a size: the teacher reads no token types
+    teacher_fields = msgspec.to_builtins(teacher)
+    shared: ConfigDict = {}
+    for name in base:
+        value = teacher_fields.get(name)
+        if value is not None and _fits(family, base, name, value):
+            shared[name] = value
+    if not shared.get(SEGMENTS):  # 0 is not a size: the teacher reads no token types.
         shared.pop(SEGMENTS, None)
     for name in DEPTHS:
         if isinstance(shared.get(name), int):
@@ -124,5 +133,5 @@ def _fits(family: Family, base: ConfigDict, name: str, value: Any) -> bool:
     try:
         msgspec.convert({**base, name: value}, family.config_type)
     except (msgspec.ValidationError, ValueError):
-        return name in SIZES  # a combination of sizes may be valid
+        return name in SIZES  # A combination of sizes may be valid.
     return True

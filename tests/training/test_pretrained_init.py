@@ -162,8 +162,9 @@ def test_missing_weights_are_errors_unless_named_as_new(
 ) -> None:
     source = hub_checkpoint("BertForMaskedLM")
     needed = r"has no pooler, head\.next_sentence, which masked-lm\+next-sentence needs"
-    with pytest.raises(UsageError, match=f"{needed}; --objective masked-lm needs less"):
+    with pytest.raises(UsageError, match=f"{needed}; use --objective masked-lm, or --set"):
         started(tmp_path / "run", source, text)
+    assert started(tmp_path / "simpler", source, text, objective="masked-lm", max_steps=1)
     assert not (tmp_path / "run").exists()
     names = ["pooler", "head.next_sentence"]
     run = started(tmp_path / "run", source, text, init_from={"new_modules": names}, max_steps=1)
@@ -173,6 +174,21 @@ def test_missing_weights_are_errors_unless_named_as_new(
         started(tmp_path / "other", source, text, init_from={"new_modules": [*names, "head.dense"]})
     with pytest.raises(UsageError, match="has no head, which masked-lm needs"):
         run_of(hub_checkpoint("BertModel", "bare"), text, objective="masked-lm")
+
+
+def test_missing_weights_are_found_before_a_corpus_is_built(
+    hub_checkpoint: Make, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The only advice is one that works: masked-lm needs the head, too."""
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
+    source = hub_checkpoint("BertModel", "bare")
+    needed = r"has no head, which masked-lm\+next-sentence needs; --set init_from"
+    with pytest.raises(UsageError, match=needed) as error:
+        started(tmp_path / "run", source, text)
+    assert "--objective" not in error.value.hint
+    assert not (tmp_path / "home" / "corpora").exists()
+    names = ["head"]
+    assert started(tmp_path / "run", source, text, init_from={"new_modules": names}, max_steps=1)
 
 
 def test_unused_weights_are_recorded(hub_checkpoint: Make, text: str, tmp_path: Path) -> None:

@@ -30,8 +30,10 @@ from zoo.training.distributed.context import DistContext
 from zoo.training.fit_model import adapt_model_config, check_memory
 from zoo.training.logging.selection import select_loggers
 from zoo.training.state.known_tokens import require_known_tokens
+from zoo.training.state.load_weights import missing_modules, missing_modules_error
 from zoo.training.state.pretrained import PretrainedInit
 from zoo.training.state.run_manifest import RunManifest
+from zoo.weights.names import inside
 
 if TYPE_CHECKING:
     from zoo.data.corpus import Corpus
@@ -161,6 +163,8 @@ def pretrain_setup(
     init = _pretrained_init(config, family, resumed, offline=offline)
     base_config = family.sizes()[config.size] if init is None else init.config
     objective_class = objective_type(family, base_config, config.objective)
+    if init is not None:
+        _require_modules(init, objective_class, family)
     corpus = open_corpus(config, family, init, offline=offline)
     require_intact(corpus, file_blake3, contents=check_contents)
     if init is not None:
@@ -210,6 +214,35 @@ def _pretrained_init(
     if config.adapter is not None:
         return PretrainedInit.reopen(manifest.init_from, init_from, family, offline=offline)
     return PretrainedInit.from_run(run, manifest.init_from, init_from, family)
+
+
+def _require_modules(
+    init: PretrainedInit, objective_class: type[Objective], family: Family
+) -> None:
+    """Check that the pretrained model has the modules of the objective, before anything is built.
+
+    An objective that trains several models checks them when their weights are loaded.
+    """
+    has_one_model = objective_class.models_to_save is Objective.models_to_save
+    if not has_one_model or "model" not in init.checkpoints:
+        return
+    checkpoint = init.checkpoints["model"]
+    allowed = init.init_config.new_modules
+
+    def remaining_modules(head: str) -> list[str]:
+        modules = missing_modules(checkpoint, head)
+        return [name for name in modules if not any(inside(name, part) for part in allowed)]
+
+    modules = remaining_modules(objective_class.head)
+    if not modules:
+        return
+    error = missing_modules_error(init.init_config.model, modules, objective_class.name, allowed)
+    simpler_objective, plus, _ = objective_class.name.partition("+")
+    if plus:
+        simpler_class = objective_type(family, checkpoint.config, simpler_objective)
+        if not remaining_modules(simpler_class.head):
+            error.hint = f"use --objective {simpler_objective}, or {error.hint}"
+    raise error
 
 
 def _warmup_objective(

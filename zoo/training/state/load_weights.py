@@ -51,18 +51,38 @@ class MissingWeights:
                 remaining_names.append(name)
         parts = self.modules(remaining_names)
         if parts:
-            new_modules = ",".join([*allowed, *parts])
-            hint = f"--set init_from.new_modules=[{new_modules}] begins with new weights there"
-            simpler_objective, plus, _ = objective.partition("+")
-            if plus:
-                hint = f"--objective {simpler_objective} needs less; {hint}"
-            raise UsageError(
-                f"{reference} has no {', '.join(parts)}, which {objective} needs", hint
-            )
+            raise missing_modules_error(reference, parts, objective, allowed)
 
     def modules(self, names: Sequence[str]) -> list[str]:
         """Return the outermost modules around parameters from which nothing was loaded."""
         return outermost_parts(names, self._loaded_names)
+
+
+def missing_modules_error(
+    reference: str, modules: Sequence[str], objective: str, allowed: Sequence[str]
+) -> UsageError:
+    """Return the error for modules that an objective trains and a checkpoint lacks."""
+    new_modules = ",".join([*allowed, *modules])
+    return UsageError(
+        f"{reference} has no {', '.join(modules)}, which {objective} needs",
+        f"--set init_from.new_modules=[{new_modules}] begins with new weights there",
+    )
+
+
+def missing_modules(checkpoint: Checkpoint, head: str) -> list[str]:
+    """Return the modules of the checkpoint's model with a head that the checkpoint lacks.
+
+    Only the names of tensors are read.
+    """
+    needed_names = checkpoint.family.weights(checkpoint.config, head).targets().values()
+    with checkpoint.open_weights() as reader:
+        stored_names = set(reader.tensors)
+    loaded_names = set()
+    for source, target in checkpoint.sources_in(checkpoint.config, head).items():
+        if source in stored_names:
+            loaded_names.add(target)
+    missing_names = [name for name in needed_names if name not in loaded_names]
+    return outermost_parts(missing_names, loaded_names)
 
 
 def config_differences(expected: Config, actual: Config) -> Iterator[str]:

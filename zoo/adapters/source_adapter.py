@@ -46,10 +46,10 @@ class AdapterReport:
 
     path: Path
     method: str
-    tensors: int  # number of tensors of the adapter
-    head: list[str]  # modules of the Hub's library that were trained as a whole
+    tensors: int  # Number of tensors of the adapter.
+    head: list[str]  # Modules of the Hub's library that were trained as a whole.
     base: str
-    # file with weights or labels that was not read -> the reason
+    # File with weights or labels that was not read -> the reason.
     unread_files: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -58,7 +58,9 @@ class AdapterReport:
 
     def lines(self) -> list[str]:
         """Return the report for a person."""
-        head = f", and of the head: {', '.join(self.head)}" if self.head else ""
+        head = ""
+        if self.head:
+            head = f", and of the head: {', '.join(self.head)}"
         return [
             f"{self.method} adapter of {self.base}: {self.tensors} tensors{head}",
             *(f"not read: {name}: {reason}" for name, reason in self.unread_files.items()),

@@ -128,10 +128,10 @@ def require_supported(file: Path, names: Iterable[str]) -> None:
 
 def by_hub_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return tensors by their names in the base, without peft's prefix."""
-    return {
-        name.removeprefix(PREFIX).removeprefix(prompts.PREFIX): tensor
-        for name, tensor in tensors.items()
-    }
+    hub_tensors = {}
+    for name, tensor in tensors.items():
+        hub_tensors[name.removeprefix(PREFIX).removeprefix(prompts.PREFIX)] = tensor
+    return hub_tensors
 
 
 def require_tied(
@@ -195,34 +195,33 @@ def with_head_labels(
     config = base.config
     if not family.heads()[head].has_labels:
         return config
-    if labels is None and is_named_file(source / CONFIG):  # written by ``zoo convert --to hub``
-        described = family.from_hub(read_json(source / CONFIG), str(source / CONFIG)).config
-        return msgspec.structs.replace(
-            config, labels=described.labels, problem=getattr(described, "problem", None)
-        )
     if labels is not None:
         return msgspec.structs.replace(config, labels=tuple(labels))
+    if is_named_file(source / CONFIG):  # ``zoo convert --to hub`` writes it.
+        file_config = family.from_hub(read_json(source / CONFIG), str(source / CONFIG)).config
+        return msgspec.structs.replace(
+            config, labels=file_config.labels, problem=getattr(file_config, "problem", None)
+        )
     shapes = {name: tuple(tensor.shape) for name, tensor in by_hub_names(tensors).items()}
     counts = dict.fromkeys((len(config.labels), *(shape[0] for shape in shapes.values())))
     for count in counts:
         if size_problem("number of labels", count, MAX_CONFIG_LABELS, least=1):
-            continue  # another tensor's rows
+            continue  # These are the rows of another tensor.
         names = config.labels
         if count != len(names):
             names = tuple(f"LABEL_{number}" for number in range(count))
         candidate = msgspec.structs.replace(config, labels=names)
-        if fits(family.weights(candidate, head), shapes):
+        if has_shapes(family.weights(candidate, head), shapes):
             return candidate
     return config
 
 
-def fits(weights: WeightMap, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+def has_shapes(weights: WeightMap, shapes: Mapping[str, tuple[int, ...]]) -> bool:
     """Return whether tensors that were trained as a whole have the shapes of the rules."""
-    expected_shapes = {
-        weights.written(source): shape
-        for entry in weights.entries()
-        for source, shape in zip(entry.sources, entry.source_shapes, strict=True)
-    }
+    expected_shapes = {}
+    for entry in weights.entries():
+        for source, source_shape in zip(entry.sources, entry.source_shapes, strict=True):
+            expected_shapes[weights.written(source)] = source_shape
     for name, shape in shapes.items():
         if name in expected_shapes and expected_shapes[name] != shape:
             return False
@@ -265,12 +264,11 @@ def map_updates(
         The tensors of updates by our names; name of a module -> whether (IA)^3 scales its inputs;
         and the other tensors by the Hub's names.
     """
-    places = {
-        weights.written(part.name): (site, number, part.name)
-        for site in adaptable.sites
-        for number, part in site.parts.items()
-        if part.in_hub
-    }
+    places = {}  # Name of a module of peft -> its linear map, the part of it, and its name there.
+    for site in adaptable.sites:
+        for number, part in site.parts.items():
+            if part.in_hub:
+                places[weights.written(part.name)] = (site, number, part.name)
     updates = dict[str, Tensor]()
     modules = dict[str, bool]()
     hub_tensors = dict[str, Tensor]()

@@ -1,4 +1,4 @@
-"""Adapters of peft for the heads that ``test_peft.py`` leaves out, each with one family."""
+"""Adapters of peft for the heads that ``test_read.py`` leaves out, each with one family."""
 
 from pathlib import Path
 from typing import Any

@@ -90,7 +90,7 @@ class ModernBertEncoder(Encoder):
             mask = window._replace(reach=None)
         near = AttentionInputs(window, self.local_rotary(positions.queries))
         full = AttentionInputs(mask, self.global_rotary(positions.queries))
-        return [full if kind == FULL else near for kind in self.layer_types]
+        return [full if layer_type == FULL else near for layer_type in self.layer_types]
 
 
 class PredictionHead(nn.Module):

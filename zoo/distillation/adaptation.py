@@ -71,7 +71,7 @@ def _require_suitable_data(recipe: DistillationRecipe, task: str | None) -> None
 
 def _problem_type(task: str) -> str | None:
     """Return the problem type of a task, which may be one of GLUE's."""
-    task_name = glue_task(task).kind if task.startswith(PREFIX) else task
+    task_name = glue_task(task).task if task.startswith(PREFIX) else task
     problem: str | None = training_task(task_name).problem
     return problem
 

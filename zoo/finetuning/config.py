@@ -150,4 +150,4 @@ def _glue_settings(requested: ConfigDict) -> ConfigDict:
         "metric_for_best_model": task.metrics[0],
         "data": {**columns, "eval": list(map(str, dev))},
     }
-    return deep_merge(defaults, requested, {"task": task.kind, "data": {"train": [str(train)]}})
+    return deep_merge(defaults, requested, {"task": task.task, "data": {"train": [str(train)]}})

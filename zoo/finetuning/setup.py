@@ -148,12 +148,16 @@ class FineTuneSetup(RunSetup):
     @override
     def data_log(self) -> dict[str, Any] | None:
         """The numbers of skipped rows, if there are any."""
-        return {"skipped": self.data["skipped"]} if "skipped" in self.data else None
+        if "skipped" not in self.data:
+            return None
+        return {"skipped": self.data["skipped"]}
 
     @override
     def manifest_fields(self) -> dict[str, Any]:
-        tokenizer = self.run_tokenizer
-        return {"data": self.data, "tokenizer": None if tokenizer is None else tokenizer.info}
+        info = None
+        if self.run_tokenizer is not None:
+            info = self.run_tokenizer.info
+        return {"data": self.data, "tokenizer": info}
 
     @override
     def require_same_data(self, run: Path, record: RunManifest) -> None:
@@ -198,7 +202,9 @@ class FineTuneSetup(RunSetup):
     @override
     def run_files(self) -> dict[str, bytes]:
         """The tokenizer, which may have been trained for the run."""
-        return {} if self.run_tokenizer is None else {TOKENIZER: self.run_tokenizer.json}
+        if self.run_tokenizer is None:
+            return {}
+        return {TOKENIZER: self.run_tokenizer.json}
 
     @override
     def replaced_parameters(self, model: nn.Module) -> Iterable[Tensor]:
@@ -342,7 +348,7 @@ class SplitProblems:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+    def __exit__(self, error_type: object, error: BaseException | None, traceback: object) -> None:
         if error is None or isinstance(error, UsageError):
             self.require_none()
 
@@ -457,11 +463,14 @@ def _announce(
     """Log sizes, labels and truncated texts, with the number of tokens that the model can read."""
     train_rows, eval_rows = (split.rows for split in splits)
     labels = objective.labels
+    label_names = ""
+    if labels:
+        label_names = f", labels {', '.join(labels[:8])}"
     LOG.info(
         "%s samples, %s to evaluate%s; %s steps",
         f"{len(train_rows):,}",
         f"{len(eval_rows):,}",
-        f", labels {', '.join(labels[:8])}" if labels else "",
+        label_names,
         f"{config.max_steps:,}",
     )
     for review, purpose in zip(reviews, ("to train on", "to evaluate"), strict=True):
@@ -525,7 +534,8 @@ def _data_record(
 
 
 def _digests(paths: Sequence[str]) -> Mapping[str, Any]:
-    digests: dict[str, FileDigest] = {
-        str(file): hash_file(file) for file in (expand_paths(paths) if paths else ())
-    }
+    digests: dict[str, FileDigest] = {}
+    if paths:
+        for file in expand_paths(paths):
+            digests[str(file)] = hash_file(file)
     return msgspec.to_builtins(digests)  # type: ignore[no-any-return]

@@ -127,16 +127,16 @@ class CausalBackbone(Encoder):
         else:
             mask = self.documents_mask(document_ids, x, causal=True)
         inputs = self.attention_inputs(x, mask, Positions(position_ids, keys))
-        before: list[Tensor] = []
+        block_inputs: list[Tensor] = []
         for number, (index, (layer_mask, rotation)) in enumerate(
             zip(self.order, inputs, strict=True)
         ):
-            self.keep_for_mix(before, x)
+            self.keep_for_mix(block_inputs, x)
             layer_cache = cache.layers[number] if cache else None
             x = self.layers[index](
                 x, layer_mask, layer_cache, *(() if rotation is None else (rotation,))
             )
-        return self.mix_layers(before, self.apply_final_norm(x))
+        return self.mix_layers(block_inputs, self.apply_final_norm(x))
 
 
 class CausalLM(GenerationMixin, CausalBackbone):

@@ -237,15 +237,15 @@ class Encoder(HeadMixin):
         if position_ids is None:
             position_ids = torch.arange(x.shape[1], device=x.device)[None]
         segments = attention_mask if document_ids is None else document_ids
-        places = Positions(position_ids, position_ids, segments)
-        inputs = self.attention_inputs(x, mask, places)
+        inputs = self.attention_inputs(x, mask, Positions(position_ids, position_ids, segments))
         block_inputs: list[Tensor] = []
         steps = zip(self.order, inputs, strict=True)
         for number, (index, (layer_mask, rotation)) in enumerate(steps, start=1):
             self.keep_for_mix(block_inputs, x)
             cache_and_rotation = () if rotation is None else (None, rotation)
-            selects = positions is not None and number == len(self.order)
-            selection = {"positions": positions} if selects else {}
+            selection = {}
+            if positions is not None and number == len(self.order):
+                selection = {"positions": positions}
             x = self.layers[index](x, layer_mask, *cache_and_rotation, **selection)
         return self.mix_layers(block_inputs, self.apply_final_norm(x))
 
@@ -261,7 +261,9 @@ class Encoder(HeadMixin):
             before: the inputs of all blocks, (batch, tokens, hidden) each, if there is a mix.
             last: the output of the last block, after the final norm if there is one.
         """
-        mixed: Tensor = last if self.mix is None else self.mix([*before, last])
+        if self.mix is None:
+            return last
+        mixed: Tensor = self.mix([*before, last])
         return mixed
 
     def documents_mask(

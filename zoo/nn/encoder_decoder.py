@@ -201,18 +201,31 @@ def make_decoder_blocks(
     cross: Callable[[], nn.Module] | None = None,
     **changes: Any,
 ) -> list[PostNormBlock]:
-    """Return the blocks of the decoder of a configuration."""
-    # ``attention`` maps the index of a block to its self-attention, by default causal
-    # ``SelfAttention``; ``cross`` returns the attention to the source, by default
-    # ``CrossAttention``.
+    """Return the blocks of the decoder of a configuration.
+
+    Args:
+        config: configuration of the model.
+        block_type: makes a block.
+        attention: maps the index of a block to its self-attention; by default causal
+            ``SelfAttention``.
+        cross: returns the attention to the source; by default ``CrossAttention``.
+        changes: arguments of ``make_blocks`` that differ from the configuration.
+    """
     heads = config.decoder_attention_heads
+
+    def causal_attention(index: int) -> nn.Module:
+        return make_self_attention(config, causal=True, num_heads=heads)
+
+    def make_block(self_attention: nn.Module, **args: Any) -> PostNormDecoderBlock:
+        if cross is not None:
+            return block_type(self_attention, cross(), **args)
+        cross_attention = make_cross_attention(config, num_heads=heads)
+        return block_type(self_attention, cross_attention, **args)
+
     return make_blocks(
         config,
-        lambda own, **args: block_type(
-            own, cross() if cross else make_cross_attention(config, num_heads=heads), **args
-        ),
-        attention=attention
-        or (lambda index: make_self_attention(config, causal=True, num_heads=heads)),
+        make_block,
+        attention=attention or causal_attention,
         count=config.decoder_layers,
         **{"intermediate_size": config.decoder_ffn_dim, **changes},
     )
@@ -262,7 +275,9 @@ class Decoder(nn.Module):
         # ``x`` are embeddings of the tokens that are not in the cache.
         for index, (layer, (mask, rotation)) in enumerate(zip(self.layers, inputs, strict=True)):
             layer_cache = cache.layers[index] if cache else None
-            arguments = (mask, layer_cache, *(() if rotation is None else (rotation,)))
+            arguments: tuple[Any, ...] = (mask, layer_cache)
+            if rotation is not None:
+                arguments = (mask, layer_cache, rotation)
             keys_and_values = source if isinstance(source, Tensor) else source[index]
             x = layer(x, arguments, keys_and_values, cross_mask)
         return x if self.final_norm is None else self.final_norm(x)
@@ -496,9 +511,10 @@ class Seq2SeqFactory(CausalModelFactory):
     @override
     def backbone_args(self) -> dict[str, Any]:
         config = self.config
+        block_type = PreNormBlock if self.pre_norm else PostNormBlock
         return {
             "embeddings": self.embeddings(),
-            "layers": make_blocks(config, PreNormBlock if self.pre_norm else PostNormBlock),
+            "layers": make_blocks(config, block_type),
             "final_norm": self.norm_after_blocks(),
             "decoder": self.decoder(),
             "decoder_start_token_id": config.decoder_start_token_id,
@@ -508,11 +524,13 @@ class Seq2SeqFactory(CausalModelFactory):
     def decoder(self) -> Decoder:
         """Return the decoder."""
         block_type = PreNormDecoderBlock if self.pre_norm else PostNormDecoderBlock
-        own_tokens = {} if not self.config.tie_embeddings else {"vocab_size": 0}
+        changes = {}
+        if self.config.tie_embeddings:
+            changes["vocab_size"] = 0  # The target reads the table of the source.
         return Decoder(
             make_decoder_blocks(self.config, block_type),
             self.norm_after_blocks(),
-            self.embeddings(TargetEmbeddings, **own_tokens),
+            self.embeddings(TargetEmbeddings, **changes),
         )
 
     def embeddings(self, embeddings_type: type[Embeddings] = Embeddings, **changes: Any) -> Any:

@@ -53,20 +53,20 @@ def parse_options(
     options_type: type[Options],
     values: Mapping[str, Any],
     name: str,
-    kind: str = "objective",
+    noun: str = "objective",
 ) -> Options:
     """Convert options of an objective or task to their type."""
     option_names = [field.encode_name for field in msgspec.structs.fields(options_type)]
     for option in values:
         if option not in option_names:
             raise UsageError(
-                f"the {kind} {name} has no option {option!r}",
+                f"the {noun} {name} has no option {option!r}",
                 did_you_mean(option, option_names) or f"it has {', '.join(option_names) or 'none'}",
             )
     for field in msgspec.structs.fields(options_type):
         value = values.get(field.encode_name)
-        check_choice(value, field.type, f"the {kind} {name}: {field.encode_name}")
+        check_choice(value, field.type, f"the {noun} {name}: {field.encode_name}")
     try:
         return msgspec.convert(dict(values), options_type)
     except (msgspec.ValidationError, ValueError) as error:
-        raise UsageError(f"the {kind} {name}: {error}") from error
+        raise UsageError(f"the {noun} {name}: {error}") from error

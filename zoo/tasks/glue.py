@@ -81,7 +81,7 @@ def evaluate_glue(
             form = _Form(GENERATED, {}, f"{PREFIX}{name}=", {"accuracy": "exact_match"})
         else:
             columns = {"text": task.text, "pair": task.pair, "label": task.label}
-            form = _Form(task.kind, columns)
+            form = _Form(task.task, columns)
         evaluation = make_evaluation(
             form.evaluation, checkpoint, session, limit=limit, **form.columns
         )

@@ -27,7 +27,7 @@ class GlueTask:
     words: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def kind(self) -> str:
+    def task(self) -> str:
         """Name of the task of ``zoo.finetuning`` and ``zoo.evaluation``."""
         return "regression" if "pearson" in self.metrics else "text-classification"
 

@@ -96,7 +96,7 @@ def glue_form(name: str) -> TextForm:
         prefix=f"{short_name} {text_key}: ",
         pair_prefix=pair_prefix,
         words=task.words,
-        rounded=task.kind == "regression",
+        rounded=task.task == "regression",
         metrics=tuple(metric for metric in task.metrics if metric != "accuracy"),
     )
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.conformance.tiny_model import TOLERANCE, TinyModel, largest_difference, require
-from zoo.exporting.graph.parts import NEW, with_cache
+from zoo.exporting.graph.parts import NUM_NEW_TOKENS, with_cache
 from zoo.families.onnx import LOGITS, OnnxSpec
 from zoo.families.random_inputs import random_inputs
 from zoo.inference.generation.decoder import SessionDecoder, pad
@@ -39,7 +39,7 @@ class GenerationChecks(TinyModel):
         for part in (*(part.first_run for part in parts if part.first_run), *parts):
             outputs = self.run(part.module, part.example)
             require(list(outputs) == list(part.spec.outputs), f"{part.file}: {list(outputs)}")
-        expected = self.run(model, inputs)[LOGITS][:, -NEW:]
+        expected = self.run(model, inputs)[LOGITS][:, -NUM_NEW_TOKENS:]
         difference = largest_difference(outputs[LOGITS], expected)
         require(difference <= TOLERANCE, f"logits with a cache differ by {difference:.1e}")
 

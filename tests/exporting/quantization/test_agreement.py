@@ -9,7 +9,7 @@ from tests.exporting.conftest import with_tokenizer
 from tests.exporting.making import export_onnx
 from tests.inference.making import make_checkpoint
 from zoo.errors import UsageError
-from zoo.exporting.quantization.agreement import MOST_TEXTS, read_texts, why_no_texts
+from zoo.exporting.quantization.agreement import MAX_TEXTS, read_texts, why_no_texts
 from zoo.exporting.quantization.quantize import Quantization
 from zoo.exporting.quantization.variants import QuantizationPlan
 from zoo.plugins import get_family
@@ -19,12 +19,12 @@ from zoo.plugins import get_family
 def texts(tmp_path: Path) -> Path:
     """A file with blank lines before its texts."""
     file = tmp_path / "texts.txt"
-    file.write_text("\n" * (MOST_TEXTS + 44) + "\n \n".join(f"text {n}" for n in range(300)))
+    file.write_text("\n" * (MAX_TEXTS + 44) + "\n \n".join(f"text {n}" for n in range(300)))
     return file
 
 
 def test_blank_lines_do_not_count(texts: Path) -> None:
-    assert read_texts(texts) == [f"text {number}" for number in range(MOST_TEXTS)]
+    assert read_texts(texts) == [f"text {number}" for number in range(MAX_TEXTS)]
 
 
 @pytest.mark.parametrize(

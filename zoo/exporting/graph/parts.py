@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -33,12 +32,14 @@ from zoo.overrides import override
 
 T = TypeVar("T")
 
-OWN = ("key", "value")
-TARGET = ("decoder.key", "decoder.value")
-SOURCE = ("encoder.key", "encoder.value")
+# Names of a layer's keys and values: of self-attention without and with an encoder, and of
+# cross-attention.
+SELF_ATTENTION = ("key", "value")
+DECODER_SELF_ATTENTION = ("decoder.key", "decoder.value")
+CROSS_ATTENTION = ("encoder.key", "encoder.value")
 MASK = "attention_mask"
 HIDDEN = "last_hidden_state"
-NEW = 3  # number of new tokens in the traced batch, after those in the cache
+NUM_NEW_TOKENS = 3  # in the traced batch, after those in the cache
 
 
 class GraphToTrace(NamedTuple):
@@ -54,9 +55,10 @@ class GraphToTrace(NamedTuple):
 
 
 class TracedLayerCache(LayerCache):
-    """Keys and values of one layer, concatenated with new ones instead of written in place."""
+    """Keys and values of one layer, concatenated with new ones instead of written in place.
 
-    # A traced graph cannot write to a preallocated buffer that it returns with a dynamic size.
+    A traced graph cannot write to a preallocated buffer that it returns with a dynamic size.
+    """
 
     def __init__(self, keys: Tensor, values: Tensor) -> None:
         super().__init__()
@@ -77,10 +79,10 @@ class TracedLayerCache(LayerCache):
 class DecoderWithPast(nn.Module):
     """A decoder with its key-value cache as inputs and outputs."""
 
-    def __init__(self, model: GenerationMixin, kinds: Sequence[str]) -> None:
+    def __init__(self, model: GenerationMixin, names: Sequence[str]) -> None:
         super().__init__()
         self.model = model
-        self.kinds = kinds
+        self.names = names  # of the keys and values of a layer
 
     def forward(
         self,
@@ -89,10 +91,16 @@ class DecoderWithPast(nn.Module):
         past_key_values: list[Tensor],
         num_logits_to_keep: Tensor,
     ) -> dict[str, Tensor]:
-        """Return the logits of new tokens and the extended cache."""
-        # input_ids: the new tokens, (batch, tokens), int64; attention_mask: of cached and new
-        # tokens, (batch, all tokens), int64; for an encoder-decoder, of the source
-        size = len(self.kinds)
+        """Return the logits of new tokens and the extended cache.
+
+        Args:
+            input_ids: the new tokens, (batch, tokens), int64.
+            attention_mask: mask of cached and new tokens, (batch, all tokens), int64; for an
+                encoder-decoder, of the source.
+            past_key_values: keys and values of all layers, (batch, heads, tokens, size).
+            num_logits_to_keep: number of last tokens to score.
+        """
+        size = len(self.names)
         layers = [past_key_values[at : at + size] for at in range(0, len(past_key_values), size)]
         caches = [TracedLayerCache(keys, values) for keys, values, *_ in layers]
         cache = KeyValueCache(0)
@@ -101,7 +109,8 @@ class DecoderWithPast(nn.Module):
         state = self.model.state_type(cache, attention_mask, memory)
         hidden = self.model.forward_with_cache(input_ids, state)
         scores = self.model.scores(last_tokens(hidden, num_logits_to_keep))
-        return {LOGITS: scores, **_named(PRESENT, self.kinds[:2], [kv.pair for kv in caches])}
+        present = [layer_cache.pair for layer_cache in caches]
+        return {LOGITS: scores, **_by_name(PRESENT, self.names[:2], present)}
 
 
 class Seq2SeqDecoderWithPast(DecoderWithPast):
@@ -141,19 +150,30 @@ class CrossAttentionCache(nn.Module):
 
     def forward(self, encoder_hidden_states: Tensor) -> dict[str, Tensor]:
         """Return keys and values for the encoder's output, (batch, tokens, hidden)."""
-        return _named(PRESENT, SOURCE, self.model.cross_attention_cache(encoder_hidden_states))
+        return _by_name(
+            PRESENT, CROSS_ATTENTION, self.model.cross_attention_cache(encoder_hidden_states)
+        )
 
 
 def with_cache(
     model: GenerationMixin, spec: OnnxSpec, example: Mapping[str, Tensor]
 ) -> list[GraphToTrace]:
-    """Return the modules to trace for generation with a key-value cache; ``spec`` has none."""
-    # A decoder-only model is one graph, whose inputs are new tokens and the keys and values of the
-    # earlier tokens, and whose outputs are logits and the keys and values of all tokens. The
-    # numbers of new and of earlier tokens are dynamic; there may be no earlier ones. An
-    # encoder-decoder is two graphs: the encoder returns its last hidden state, from which the
-    # decoder computes keys and values of cross-attention in its first run; see
-    # ``zoo.exporting.graph.cache_branch``.
+    """Return the modules to trace for generation with a key-value cache.
+
+    A decoder-only model is one graph, whose inputs are new tokens and the keys and values of the
+    earlier tokens, and whose outputs are logits and the keys and values of all tokens. The numbers
+    of new and of earlier tokens are dynamic; there may be no earlier ones. An encoder-decoder is
+    two graphs: the encoder returns its last hidden state, from which the decoder computes keys and
+    values of cross-attention in its first run; see ``zoo.exporting.graph.cache_branch``.
+
+    Args:
+        model: the model.
+        spec: inputs and outputs of its graph without a cache.
+        example: inputs of the traced batch.
+
+    Raises:
+        UsageError: the model has a prompt, which a graph that generates cannot read.
+    """
     if prompt_of(model) is not None:
         raise UsageError(
             "a graph that generates has no place for the prompt of an adapter, which is read once",
@@ -163,24 +183,28 @@ def with_cache(
     mask = example["attention_mask"]
     target = example.get("decoder_input_ids")
     if target is None:
-        past = ids.shape[1] - NEW
-        state = _read(model, {"input_ids": ids, "attention_mask": mask[:, :past]}, ids[:, :past])
+        past = ids.shape[1] - NUM_NEW_TOKENS
+        state = _fill_cache(
+            model, {"input_ids": ids, "attention_mask": mask[:, :past]}, ids[:, :past]
+        )
         axes: dict[str, Axes] = {"input_ids": ("batch", "tokens"), MASK: ("batch", "all_tokens")}
-        known = {"input_ids": ids[:, past:], MASK: mask}
-        return [_part(GRAPH, DecoderWithPast(model, OWN), state, spec, axes, known)]
+        new_tokens = {"input_ids": ids[:, past:], MASK: mask}
+        module = DecoderWithPast(model, SELF_ATTENTION)
+        return [_decoder_graph(GRAPH, module, state, spec, axes, new_tokens)]
     assert isinstance(model, Seq2SeqGenerationMixin), "a model with a target has an encoder"
-    past = target.shape[1] - NEW
-    state = _read(model, example, target[:, :past])
+    past = target.shape[1] - NUM_NEW_TOKENS
+    state = _fill_cache(model, example, target[:, :past])
     axes = {"input_ids": ("batch", spec.outputs[LOGITS][1]), SOURCE_MASK: ("batch", "tokens")}
-    known = {"input_ids": target[:, past:], SOURCE_MASK: mask}
+    new_tokens = {"input_ids": target[:, past:], SOURCE_MASK: mask}
     encoder, first_run = _encoder(model, state, spec, {"input_ids": ids, MASK: mask})
-    decoder = _part(
-        DECODER, Seq2SeqDecoderWithPast(model, TARGET + SOURCE), state, spec, axes, known
-    )
+    module = Seq2SeqDecoderWithPast(model, DECODER_SELF_ATTENTION + CROSS_ATTENTION)
+    decoder = _decoder_graph(DECODER, module, state, spec, axes, new_tokens)
     return [encoder, decoder._replace(first_run=first_run)]
 
 
-def _read(model: GenerationMixin, inputs: Mapping[str, Tensor], tokens: Tensor) -> DecodeState:
+def _fill_cache(
+    model: GenerationMixin, inputs: Mapping[str, Tensor], tokens: Tensor
+) -> DecodeState:
     with torch.no_grad():
         state = model.init_state(inputs, 0)
         model.forward_with_cache(tokens, state)
@@ -199,7 +223,9 @@ def _encoder(
     )
     keys_and_values = [[_axes(t, "tokens") for t in pair] for pair in state.cross_attention_cache]
     cross = replace(
-        spec, inputs={SOURCE_HIDDEN: axes}, outputs=_named(PRESENT, SOURCE, keys_and_values)
+        spec,
+        inputs={SOURCE_HIDDEN: axes},
+        outputs=_by_name(PRESENT, CROSS_ATTENTION, keys_and_values),
     )
     return (
         GraphToTrace(ENCODER, EncoderGraph(model), example, encoder),
@@ -207,43 +233,53 @@ def _encoder(
     )
 
 
-def _part(
+def _decoder_graph(
     file: str,
     module: DecoderWithPast,
     state: DecodeState,
     spec: OnnxSpec,
     axes: Mapping[str, Axes],
-    known: Mapping[str, Tensor],
+    new_tokens: Mapping[str, Tensor],
 ) -> GraphToTrace:
-    updated = [[layer.keys.clone(), layer.values.clone()] for layer in state.cache.layers]
-    held = [
-        [*pair, *more]
-        for pair, more in zip_longest(updated, state.cross_attention_cache, fillvalue=())
-    ]
+    """Return the graph of a decoder, whose cache holds the tokens of a state.
+
+    Args:
+        file: name of the graph.
+        module: the decoder.
+        state: state with the earlier tokens of the traced batch.
+        spec: inputs and outputs without a cache.
+        axes: axes of the inputs that are not of the cache.
+        new_tokens: new tokens of the traced batch, and the mask.
+    """
     tokens = str(spec.outputs[LOGITS][1])
-    axis_names = [PAST_TOKENS, PAST_TOKENS, "tokens", "tokens"]
-    past = [[_axes(*pair) for pair in zip(layer, axis_names, strict=False)] for layer in held]
-    returned = [
-        [_axes(tensor, axis_sum(PAST_TOKENS, tokens)) for tensor in pair] for pair in updated
-    ]
-    longest = spec.limits.get(tokens)
-    limits = {} if longest is None else {PAST_TOKENS: longest, "all_tokens": longest}
+    all_tokens = axis_sum(PAST_TOKENS, tokens)
+    past: list[Tensor] = []
+    past_axes: list[list[Axes]] = []
+    present_axes: list[list[Axes]] = []
+    for number, layer in enumerate(state.cache.layers):
+        cross_attention: Sequence[Tensor] = ()
+        if state.cross_attention_cache:
+            cross_attention = state.cross_attention_cache[number]
+        own = [layer.keys.clone(), layer.values.clone()]
+        past += [*own, *cross_attention]
+        layer_axes = [_axes(tensor, PAST_TOKENS) for tensor in own]
+        layer_axes += [_axes(tensor, "tokens") for tensor in cross_attention]
+        past_axes.append(layer_axes)
+        present_axes.append([_axes(tensor, all_tokens) for tensor in own])
+    limits = dict(spec.limits)
+    if tokens in spec.limits:
+        limits[PAST_TOKENS] = spec.limits[tokens]
+        limits["all_tokens"] = spec.limits[tokens]
+    logits_axes = ("batch", SCORED_TOKENS, *spec.outputs[LOGITS][2:])
     return GraphToTrace(
         file,
         module,
-        {
-            **known,
-            PAST: [tensor for layer in held for tensor in layer],
-            NUM_LOGITS: torch.tensor(ALL_LOGITS),
-        },
+        {**new_tokens, PAST: past, NUM_LOGITS: torch.tensor(ALL_LOGITS)},
         replace(
             spec,
-            inputs={**axes, **_named(PAST, module.kinds, past), NUM_LOGITS: ()},
-            outputs={
-                LOGITS: ("batch", SCORED_TOKENS, *spec.outputs[LOGITS][2:]),
-                **_named(PRESENT, module.kinds[:2], returned),
-            },
-            limits={**spec.limits, **limits},
+            inputs={**axes, **_by_name(PAST, module.names, past_axes), NUM_LOGITS: ()},
+            outputs={LOGITS: logits_axes, **_by_name(PRESENT, module.names[:2], present_axes)},
+            limits=limits,
         ),
     )
 
@@ -253,10 +289,10 @@ def _axes(tensor: Tensor, tokens: str) -> Axes:
     return ("batch", tensor.shape[1], tokens, tensor.shape[3])
 
 
-def _named(word: str, kinds: Sequence[str], layers: Iterable[Iterable[T]]) -> dict[str, T]:
+def _by_name(prefix: str, names: Sequence[str], layers: Iterable[Iterable[T]]) -> dict[str, T]:
     """Return name -> value for the values of all layers; names are ``present.0.key`` and so on."""
-    return {
-        f"{word}.{number}.{kind}": value
-        for number, layer in enumerate(layers)
-        for kind, value in zip(kinds, layer, strict=True)
-    }
+    values: dict[str, T] = {}
+    for number, layer in enumerate(layers):
+        for name, value in zip(names, layer, strict=True):
+            values[f"{prefix}.{number}.{name}"] = value
+    return values

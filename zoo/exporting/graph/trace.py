@@ -37,52 +37,64 @@ def trace(
         VerificationError: the exporter fails.
     """
     _check_outputs(model, example, spec)
-    all_axes = (axis for axes in spec.inputs.values() for axis in axes)
-    dims = {
-        axis: torch.export.Dim(axis, min=int(axis != PAST_TOKENS), max=spec.limits.get(axis))
-        for axis in dict.fromkeys(axis for axis in all_axes if isinstance(axis, str))
-    }
-    shapes = {
-        name: {position: dims[axis] for position, axis in enumerate(axes) if isinstance(axis, str)}
-        for name, axes in spec.inputs.items()
-    }
-    order = [name for name in inspect.signature(model.forward).parameters if name in example]
-    # the inputs of the graph that belong to each parameter of the module, in order
-    flat = {
-        name: [name]
-        if isinstance(example[name], Tensor)
-        else [part for part in spec.inputs if part.startswith(f"{name}.")]
-        for name in order
-    }
+    shapes = _dynamic_shapes(spec)
+    arguments: dict[str, Tensor | list[Tensor]] = {}
+    dynamic_shapes: dict[str, Any] = {}
+    input_names: list[str] = []  # in the order of the module's parameters
+    for name in inspect.signature(model.forward).parameters:
+        if name not in example:
+            continue
+        arguments[name] = example[name]
+        if isinstance(example[name], Tensor):
+            names = [name]
+        else:
+            names = [part for part in spec.inputs if part.startswith(f"{name}.")]
+        input_names += names
+        if name in spec.inputs:
+            dynamic_shapes[name] = shapes[name]
+        else:
+            dynamic_shapes[name] = [shapes[part] for part in names]
     try:
         with silence():
             program = torch.onnx.export(
                 model,
                 (),
-                kwargs={name: example[name] for name in order},
-                input_names=[name for names in flat.values() for name in names],
+                kwargs=arguments,
+                input_names=input_names,
                 output_names=list(spec.outputs),
                 opset_version=opset,
-                dynamic_shapes={
-                    name: [shapes[part] for part in names]
-                    if name not in spec.inputs
-                    else shapes[name]
-                    for name, names in flat.items()
-                },
+                dynamic_shapes=dynamic_shapes,
                 dynamo=True,
                 optimize=optimize,
                 verbose=False,
             )
     except torch.onnx.OnnxExporterError as error:
-        cause: BaseException = error  # the innermost names the reason
-        while cause.__cause__ is not None:
+        cause: BaseException = error
+        while cause.__cause__ is not None:  # the innermost error names the reason
             cause = cause.__cause__
-        line = next((line.strip() for line in str(cause).splitlines() if line.strip()), "")
+        lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+        reason = lines[0] if lines else ""
         raise VerificationError(
-            f"the model cannot be exported: {type(cause).__name__}: {line}"
+            f"the model cannot be exported: {type(cause).__name__}: {reason}"
         ) from error
     assert program is not None, "the exporter returns a program where dynamo=True"
     return program
+
+
+def _dynamic_shapes(spec: OnnxSpec) -> dict[str, dict[int, Any]]:
+    """Return the dynamic axes of each input by their positions; equal names have equal sizes."""
+    dims: dict[str, Any] = {}
+    shapes: dict[str, dict[int, Any]] = {}
+    for name, axes in spec.inputs.items():
+        shapes[name] = {}
+        for position, axis in enumerate(axes):
+            if not isinstance(axis, str):
+                continue
+            if axis not in dims:
+                smallest = 0 if axis == PAST_TOKENS else 1
+                dims[axis] = torch.export.Dim(axis, min=smallest, max=spec.limits.get(axis))
+            shapes[name][position] = dims[axis]
+    return shapes
 
 
 def _check_outputs(model: nn.Module, example: Example, spec: OnnxSpec) -> None:
@@ -106,7 +118,7 @@ def _check_outputs(model: nn.Module, example: Example, spec: OnnxSpec) -> None:
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
     """Suppress the output, log records and warnings of a library."""
-    before: Any = logging.root.manager.disable
+    previous_level: Any = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
         with (
@@ -117,4 +129,4 @@ def silence() -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(before)
+        logging.disable(previous_level)

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -39,11 +38,11 @@ Arrays = Mapping[str, NDArray[Any]]
 Run = Callable[[Arrays], dict[str, NDArray[Any]]]
 TARGET = "decoder_input_ids"
 TEXTS_PER_BOOK = 4
-MOST_TEXTS = 256
-MOST_TOKENS = 128
-MASK_EVERY = 7  # tokens, of masked language models: about 15 %
+MAX_TEXTS = 256
+MAX_TOKENS = 128  # of a text
+# One token in seven is masked for masked language models, about 15 %.
+MASK_EVERY = 7
 NO_TARGET = -1
-PAIRED = 1  # a text is compared with the one that follows it, by cross-encoders
 
 
 @dataclass(frozen=True)
@@ -76,40 +75,37 @@ class Summary:
 def read_texts(file: Path | None) -> list[str]:
     """Return the first lines of a file that are not blank, or a sample of the package's books."""
     if file is None:
-        chosen = []
+        sample: list[str] = []
         for book in sorted(SAMPLE.glob("*.txt")):
             lines = [line for line in book.read_text("utf-8").splitlines() if 80 < len(line) < 500]
-            chosen += lines[:: max(1, len(lines) // TEXTS_PER_BOOK)][:TEXTS_PER_BOOK]
-        return chosen
+            step = max(1, len(lines) // TEXTS_PER_BOOK)
+            sample += lines[::step][:TEXTS_PER_BOOK]
+        return sample
     if not file.exists():
         raise UsageError(f"cannot read {file}: there is no such file")
     open_regular(file).close()  # a pipe could not be read several times
     records = read_records((), str(file), kind="text")
     texts = (record.text for record in records if record.text.strip())
-    first = list(islice(texts, MOST_TEXTS))
-    if not first:
+    first_texts = list(islice(texts, MAX_TEXTS))
+    if not first_texts:
         raise UsageError(f"{file} has no texts", "give a file with one text a line")
-    return first
+    return first_texts
 
 
 def make_samples(checkpoint: Checkpoint, texts: Sequence[str]) -> list[TextBatch]:
     """Return batches of texts, or of random tokens for models without a tokenizer."""
-    spec = checkpoint.onnx_spec
-    longest = min(MOST_TOKENS, spec.limits.get("tokens", MOST_TOKENS))
     if why_no_texts(checkpoint) is not None:
-        samples = []
-        for seed, tokens in enumerate(batches(spec.limits.get("tokens", UNLIMITED), (0, 0))):
-            drawn = random_inputs(spec, checkpoint.config, tokens, seed=seed)
-            arrays = {name: tensor.numpy() for name, tensor in drawn.items()}
-            mask = arrays.get("attention_mask", next(iter(arrays.values())) * 0 + 1)
-            samples.append(TextBatch(arrays, mask.reshape(len(tokens), -1) == 1))
-        return samples
+        return _random_samples(checkpoint)
+    spec = checkpoint.onnx_spec
+    max_tokens = min(MAX_TOKENS, spec.limits.get("tokens", MAX_TOKENS))
     tokenizer = load_text_tokenizer(checkpoint)
-    if checkpoint.model.score_activation is not None:  # a cross-encoder reads pairs
-        pairs = [*zip(texts, [*texts[PAIRED:], *texts[:PAIRED]], strict=True)]
-        encoded = tokenizer.encode(pairs, max_tokens=longest, offsets=False)
+    if checkpoint.model.score_activation is not None:
+        # A cross-encoder reads pairs: each text and the one that follows it.
+        next_texts = [*texts[1:], *texts[:1]]
+        pairs = list(zip(texts, next_texts, strict=True))
+        encoded = tokenizer.encode(pairs, max_tokens=max_tokens, offsets=False)
     else:
-        encoded = tokenizer.encode(texts, max_tokens=longest, offsets=False)
+        encoded = tokenizer.encode(texts, max_tokens=max_tokens, offsets=False)
     lengths = [len(text.ids) for text in encoded]
     names = list(spec.inputs)
     pad = getattr(checkpoint.config, "pad_token_id", None) or 0
@@ -117,6 +113,20 @@ def make_samples(checkpoint: Checkpoint, texts: Sequence[str]) -> list[TextBatch
     for rows in plan_batches(lengths):
         inputs, mask = collate([encoded[row] for row in rows], names, pad)
         samples.append(_with_targets(checkpoint, spec, inputs, mask))
+    return samples
+
+
+def _random_samples(checkpoint: Checkpoint) -> list[TextBatch]:
+    """Return batches of random tokens of several shapes."""
+    spec = checkpoint.onnx_spec
+    samples = []
+    for seed, lengths in enumerate(batches(spec.limits.get("tokens", UNLIMITED), (0, 0))):
+        inputs = random_inputs(spec, checkpoint.config, lengths, seed=seed)
+        arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
+        mask = arrays.get("attention_mask")
+        if mask is None:
+            mask = np.ones_like(next(iter(arrays.values())))
+        samples.append(TextBatch(arrays, mask.reshape(len(lengths), -1) == 1))
     return samples
 
 
@@ -152,7 +162,9 @@ def _with_targets(
         targets = np.where(hidden, ids, NO_TARGET)
         arrays[next(iter(arrays))] = np.where(hidden, token, ids)
     complete = with_defaults(arrays, spec)
-    return TextBatch(complete, mask, targets if (targets != NO_TARGET).any() else None)
+    if (targets == NO_TARGET).all():
+        return TextBatch(complete, mask)
+    return TextBatch(complete, mask, targets)
 
 
 def summaries(
@@ -164,13 +176,13 @@ def summaries(
 ) -> list[Summary]:
     """Run a graph on texts, and return what is compared of its outputs."""
     single = LOGITS in spec.outputs and spec.outputs[LOGITS][-1] == 1
-    found = []
+    results = []
     with progress("comparing", unit="texts") as advance:
         for sample in samples:
             outputs = run(sample.inputs)
-            found.append(_summary(outputs, sample, pooling, weights, single=single))
+            results.append(_summary(outputs, sample, pooling, weights, single=single))
             advance(len(sample.mask))
-    return found
+    return results
 
 
 def agreement(
@@ -182,12 +194,14 @@ def agreement(
     """Return the agreement of two graphs on the same texts; ``expected`` is that in float32."""
     if not all(summary.finite for summary in expected):
         raise NonFiniteError("the graph in float32 returned NaN or infinity for a text")
-    pairs = list(zip(expected, actual, strict=True))
-    norm = partial(np.linalg.norm, axis=1)
-    products = [(a.vectors * b.vectors).sum(1) for a, b in pairs]
-    norms = [np.maximum(norm(a.vectors) * norm(b.vectors), 1e-30) for a, b in pairs]
+    products = []
+    norms = []
+    for first, second in zip(expected, actual, strict=True):
+        products.append((first.vectors * second.vectors).sum(1))
+        lengths = np.linalg.norm(first.vectors, axis=1) * np.linalg.norm(second.vectors, axis=1)
+        norms.append(np.maximum(lengths, 1e-30))
     cosines = np.concatenate(products) / np.concatenate(norms)
-    # the last of them is the measure
+    # The last of the values is the measure.
     values: dict[str, Any] = {
         "lowest_cosine": float(cosines.min()),
         "cosine": float(cosines.mean()),
@@ -195,36 +209,33 @@ def agreement(
     if any(summary.scores.size for summary in expected):
         values["correlation"] = correlations(_scores(expected), _scores(actual))["pearson"]
     elif any("logits" in name for name in spec.outputs):
-        values["argmax"] = accuracy(
-            *(np.concatenate([summary.argmax for summary in side]) for side in (expected, actual))
-        )
-    if checkpoint is not None and (kind := ranks_by(checkpoint)) is not None:
-        ranking = rank_correlation(expected, actual, kind)
-        if ranking is not None:
-            finite = all(summary.finite for summary in actual)
-            drop = at_least_0(1 - ranking) if finite else math.inf
-            return Agreement(
-                texts=len(cosines), measure="ranking", drop=drop, ranking=ranking, **values
-            )
-    losses = [
-        -float(np.concatenate([summary.log_probs for summary in side]).mean())
-        for side in (expected, actual)
-        if any(summary.log_probs.size for summary in side)
-    ]
-    finite = all(summary.finite for summary in actual)
-    if not losses:
-        measure = list(values)[-1]
-        drop = at_least_0(1 - values[measure]) if finite else math.inf
-        return Agreement(texts=len(cosines), measure=measure, drop=drop, **values)
-    before, after = losses
-    return Agreement(
-        texts=len(cosines),
-        measure="perplexity",
-        drop=at_least_0(finite_perplexity(after - before) - 1) if finite else math.inf,
-        perplexity=finite_perplexity(after),
-        reference=finite_perplexity(before),
-        **values,
-    )
+        expected_argmax = np.concatenate([summary.argmax for summary in expected])
+        actual_argmax = np.concatenate([summary.argmax for summary in actual])
+        values["argmax"] = accuracy(expected_argmax, actual_argmax)
+    measure = list(values)[-1]
+    drop = at_least_0(1 - values[measure])
+    similarity = None if checkpoint is None else ranks_by(checkpoint)
+    ranking = None if similarity is None else rank_correlation(expected, actual, similarity)
+    reference_loss = _mean_loss(expected)
+    loss = _mean_loss(actual)
+    if ranking is not None:
+        measure = "ranking"
+        drop = at_least_0(1 - ranking)
+        values["ranking"] = ranking
+    elif loss is not None and reference_loss is not None:
+        measure = "perplexity"
+        drop = at_least_0(finite_perplexity(loss - reference_loss) - 1)
+        values["perplexity"] = finite_perplexity(loss)
+        values["reference"] = finite_perplexity(reference_loss)
+    if not all(summary.finite for summary in actual):
+        drop = math.inf
+    return Agreement(texts=len(cosines), measure=measure, drop=drop, **values)
+
+
+def _mean_loss(results: Sequence[Summary]) -> float | None:
+    """Return the mean negative log-probability of all targets; ``None`` without targets."""
+    log_probs = np.concatenate([summary.log_probs for summary in results])
+    return -float(log_probs.mean()) if log_probs.size else None
 
 
 def require_different_scores(expected: Sequence[Summary]) -> None:
@@ -253,44 +264,71 @@ def ranks_by(checkpoint: Checkpoint) -> SimilarityFunction | Literal["score"] | 
 
 
 def rank_correlation(
-    expected: Sequence[Summary], actual: Sequence[Summary], kind: str
+    expected: Sequence[Summary], actual: Sequence[Summary], similarity: str
 ) -> float | None:
-    """Return how alike two graphs rank texts: Spearman's correlation, the mean over queries."""
-    # Each text is a query among all others; cross-encoders rank pairs. A query whose texts are all
-    # equal for ``expected`` does not count; without others, ``None`` is returned.
-    if kind == "score":
-        rows = [(_scores(expected), _scores(actual))]
+    """Return how alike two graphs rank texts: Spearman's correlation, the mean over queries.
+
+    Each text is a query among all others; cross-encoders rank pairs. A query whose texts are all
+    equal for ``expected`` does not count.
+
+    Args:
+        expected: results of the graph in float32.
+        actual: results of the other graph.
+        similarity: name of a similarity of embeddings, or ``score`` for a cross-encoder.
+
+    Returns:
+        the mean correlation; ``None`` if no query counts.
+    """
+    rows: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
+    if similarity == "score":
+        rows.append((_scores(expected), _scores(actual)))
     else:
-        similarities = [_similarities(side, kind) for side in (expected, actual)]
-        pairs = enumerate(zip(*similarities, strict=True))
-        rows = [(np.delete(a, query), np.delete(b, query)) for query, (a, b) in pairs]
-    ranked = [(a, b) for a, b in rows if len(a) and (a != a[0]).any()]
-    # equal scores of ``actual`` have no rank correlation: its graph ranks nothing
-    found = [0.0 if math.isnan(value := spearman(a, b)) else value for a, b in ranked]
-    return float(np.mean(found)) if found else None
+        expected_rows = _similarities(expected, similarity)
+        actual_rows = _similarities(actual, similarity)
+        for query in range(len(expected_rows)):
+            rows.append(
+                (np.delete(expected_rows[query], query), np.delete(actual_rows[query], query))
+            )
+    correlation_values = []
+    for expected_row, actual_row in rows:
+        if not len(expected_row) or (expected_row == expected_row[0]).all():
+            continue
+        value = spearman(expected_row, actual_row)
+        # Equal scores of ``actual`` have no rank correlation: its graph ranks nothing.
+        correlation_values.append(0.0 if math.isnan(value) else value)
+    return float(np.mean(correlation_values)) if correlation_values else None
 
 
 def embedding_summary(vectors: NDArray[Any], mask: NDArray[np.bool_]) -> Summary:
     """Return what is compared of embeddings of texts, (rows, size), or of tokens, with a mask."""
-    exact = vectors.astype(np.float64)
-    none = np.empty(0)
-    tokens = (
-        tuple(row[own] for row, own in zip(exact, mask, strict=True)) if exact.ndim == 3 else ()
+    rows = vectors.astype(np.float64)
+    token_vectors: tuple[NDArray[np.float64], ...] = ()
+    if rows.ndim == 3:
+        texts = zip(rows, mask, strict=True)
+        token_vectors = tuple(text[is_token] for text, is_token in texts)
+    if token_vectors:
+        rows = np.stack([text.mean(0) for text in token_vectors])
+    nothing = np.empty(0)  # embeddings have no logits
+    return Summary(
+        rows,
+        nothing.astype(np.int64),
+        nothing,
+        nothing,
+        finite=bool(np.isfinite(rows).all()),
+        token_vectors=token_vectors,
     )
-    rows = np.stack([text.mean(0) for text in tokens]) if tokens else exact
-    finite = bool(np.isfinite(rows).all())
-    return Summary(rows, none.astype(np.int64), none, none, finite=finite, token_vectors=tokens)
 
 
 def embedding_agreement(
-    expected: Sequence[Summary], actual: Sequence[Summary], kind: SimilarityFunction
+    expected: Sequence[Summary], actual: Sequence[Summary], similarity: SimilarityFunction
 ) -> Agreement:
     """Return how alike two graphs rank texts by their embeddings; a lower cosine counts as well."""
-    first, second = (np.concatenate([s.vectors for s in side]) for side in (expected, actual))
+    first = np.concatenate([summary.vectors for summary in expected])
+    second = np.concatenate([summary.vectors for summary in actual])
     norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
     cosines = (first * second).sum(1) / np.maximum(norms, 1e-30)
     cosine = float(cosines.mean())
-    ranking = rank_correlation(expected, actual, kind)
+    ranking = rank_correlation(expected, actual, similarity)
     finite = all(summary.finite for summary in actual)
     lowest = cosine if ranking is None else min(ranking, cosine)
     return Agreement(
@@ -303,11 +341,11 @@ def embedding_agreement(
     )
 
 
-def _similarities(summaries: Sequence[Summary], kind: str) -> NDArray[np.float64]:
+def _similarities(summaries: Sequence[Summary], similarity: str) -> NDArray[np.float64]:
     """Return the similarity of all pairs of texts, (texts, texts)."""
-    if kind not in LATE_INTERACTION:
+    if similarity not in LATE_INTERACTION:
         vectors = np.concatenate([summary.vectors for summary in summaries])
-        return similarity_matrix(vectors, vectors, kind)  # type: ignore[arg-type]
+        return similarity_matrix(vectors, vectors, similarity)  # type: ignore[arg-type]
     texts = [text for summary in summaries for text in summary.token_vectors]
     starts = np.cumsum([0, *(len(text) for text in texts[:-1])])
     tokens = np.concatenate(texts)
@@ -325,7 +363,10 @@ def _summary(
     name = next(iter(outputs))
     first = outputs[name].astype(np.float32, copy=False)
     by_token = first.shape[:2] == sample.mask.shape
-    rows = first.reshape(*sample.mask.shape, -1) if by_token else first.reshape(len(first), -1)
+    if by_token:
+        rows = first.reshape(*sample.mask.shape, -1)
+    else:
+        rows = first.reshape(len(first), -1)
     vectors = rows
     token_vectors = tuple[NDArray[np.float64], ...]()
     if by_token and pooling is not None and pooling.output == name:
@@ -336,28 +377,34 @@ def _summary(
         if SENTENCE_VECTOR in features.values:
             vectors = features.values[SENTENCE_VECTOR][:, : pooling.truncate_dim]
         else:
-            compared = zip(features.values[TOKENS], features.mask, strict=True)
-            token_vectors = tuple(row[mask].astype(np.float64) for row, mask in compared)
+            texts = zip(features.values[TOKENS], features.mask, strict=True)
+            token_vectors = tuple(row[mask].astype(np.float64) for row, mask in texts)
             vectors = np.stack([text.mean(0) for text in token_vectors])
     elif by_token:
         vectors = pool(rows, sample.mask, Pooling())
-    scores = (rows[sample.mask] if by_token else rows).ravel() if single else np.empty(0)
+    scores: NDArray[Any] = np.empty(0)
+    if single:
+        scores = rows[sample.mask].ravel() if by_token else rows.ravel()
     log_probs = np.empty(0)
     if sample.targets is not None:
-        kept = sample.targets != NO_TARGET
-        targets = sample.targets[kept]
-        log_probs = log_softmax(first[kept])[np.arange(len(targets)), targets]
+        has_target = sample.targets != NO_TARGET
+        targets = sample.targets[has_target]
+        log_probs = log_softmax(first[has_target])[np.arange(len(targets)), targets]
     return Summary(
         vectors.astype(np.float64),
         np.concatenate([_argmax(array, sample.mask) for array in outputs.values()]),
         scores.astype(np.float64),
         log_probs,
-        finite=all(
-            np.isfinite(array[sample.mask] if array.shape[:2] == sample.mask.shape else array).all()
-            for array in outputs.values()
-        ),
+        finite=all(_is_finite(array, sample.mask) for array in outputs.values()),
         token_vectors=token_vectors,
     )
+
+
+def _is_finite(array: NDArray[Any], mask: NDArray[np.bool_]) -> bool:
+    """Return whether an output is finite; padding does not count."""
+    if array.shape[:2] == mask.shape:
+        array = array[mask]
+    return bool(np.isfinite(array).all())
 
 
 def _argmax(array: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -17,8 +17,8 @@ from zoo.io.scratch import scratch_directory
 
 Inputs = Mapping[str, NDArray[Any]]
 BLOCK_SIZES = (32, 64, 128)
-TABLE = ".int8"  # ends the name of a table
-SMALLEST_TABLE = 1 << 10  # elements; smaller ones save nothing
+TABLE_SUFFIX = ".int8"  # of the name of a table
+MIN_TABLE_SIZE = 1 << 10  # number of elements; smaller tables save nothing
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class Quantization:
 
 def quantizable(graph: Path) -> list[str]:
     """Return the names of products with constant weights and of embeddings, in order."""
-    nodes = _nodes(load_folded(graph).graph)
-    return [
-        str(node.name)
-        for node in nodes
-        if (node.op_type == "MatMul" and _weights(node.inputs[1]) is not None) or _is_table(node)
-    ]
+    names = []
+    for node in _nodes(load_folded(graph).graph):
+        is_product = node.op_type == "MatMul" and _weights(node.inputs[1]) is not None
+        if is_product or _is_table(node):
+            names.append(str(node.name))
+    return names
 
 
 def _nodes(graph: ir.Graph) -> Iterator[ir.Node]:
@@ -66,11 +66,21 @@ def quantize(
     calibration: Iterable[Inputs] = (),
     external: bool = False,
 ) -> None:
-    """Write a copy of a graph in float32 with the weights of ``nodes`` quantized."""
-    # Products are quantized by ``onnxruntime.quantization``. Its embeddings have one scale for the
-    # whole table; here each row has its own, which keeps vectors of rare tokens and costs four
-    # bytes a row. All int8 graphs consist of standard operators; int4 products are
-    # ``com.microsoft.MatMulNBits``.
+    """Write a copy of a graph in float32 with the weights of some nodes quantized.
+
+    Products are quantized by ``onnxruntime.quantization``. Its embeddings have one scale for the
+    whole table; here each row has its own, which keeps vectors of rare tokens and costs four bytes
+    a row. All int8 graphs consist of standard operators; int4 products are
+    ``com.microsoft.MatMulNBits``.
+
+    Args:
+        source: the graph in float32.
+        target: file to write.
+        method: how weights are quantized.
+        nodes: names of the products and embeddings to quantize; see ``quantizable``.
+        calibration: inputs for static scales.
+        external: whether the weights get a file of their own.
+    """
     with scratch_directory() as scratch, silence():
         prepared = scratch / "prepared.onnx"
         quantized = scratch / "quantized.onnx"
@@ -80,13 +90,14 @@ def quantize(
             weights = node.inputs[1] if node.op_type == "Gemm" else None
             if weights is not None and weights.is_initializer():
                 _split_gemm(model.graph, node)
-        chosen = [node for node in _nodes(model.graph) if node.name in nodes]
-        for node in chosen:
+        products: list[str] = []
+        for node in [node for node in _nodes(model.graph) if node.name in nodes]:
+            if node.op_type == "MatMul":
+                products.append(str(node.name))
             if _is_table(node):
                 _quantize_table(model.graph, node)
             else:
                 _fold_transpose(model.graph, node)
-        products = [str(node.name) for node in chosen if node.op_type == "MatMul"]
         _drop_unused(model)  # calibration warns of tables that their int8 rows replaced
         ir.save(model, prepared, external_data=f"{prepared.name}_data")
         if products:
@@ -99,7 +110,8 @@ def quantize(
         _move_into_branches(result.graph)
         _share_tables(result.graph)
         _drop_unused(result)
-        ir.save(result, target, external_data=target.with_suffix(DATA).name if external else None)
+        external_data = target.with_suffix(DATA).name if external else None
+        ir.save(result, target, external_data=external_data)
 
 
 def _quantize_products(
@@ -142,9 +154,11 @@ def _quantize_blocks(source: Path, target: Path, block_size: int, nodes: list[st
 
     names = {str(node.name) for node in ir.load(source).graph.all_nodes()}
     model = onnx.load(source)
-    # with accuracy level 4, activations are rounded to int8, which CPUs multiply fastest
     quantizer = MatMulNBitsQuantizer(
-        model, block_size=block_size, accuracy_level=4, nodes_to_exclude=[*(names - {*nodes})]
+        model,
+        block_size=block_size,
+        accuracy_level=4,  # activations are rounded to int8, which CPUs multiply fastest
+        nodes_to_exclude=list(names.difference(nodes)),
     )
     quantizer.process()
     quantizer.model.save_model_to_file(str(target), True)
@@ -171,7 +185,7 @@ def _is_table(node: ir.Node) -> bool:
     if values is None or values.dtype != ir.DataType.FLOAT or len(values.shape) != 2:
         return False
     by_row = "axis" not in node.attributes or node.attributes["axis"].as_int() == 0
-    return by_row and values.size >= SMALLEST_TABLE
+    return by_row and values.size >= MIN_TABLE_SIZE
 
 
 def _weights(value: ir.Value | None) -> ir.Value | None:
@@ -188,10 +202,12 @@ def _weights(value: ir.Value | None) -> ir.Value | None:
 
 
 def _split_gemm(graph: ir.Graph, node: ir.Node) -> None:
-    """Replace a linear map of (rows, size) by a product and a sum, both in float32."""
-    # Such are poolers and classifiers, of one row a text: small, and not in the vectors by which
-    # graphs are compared. ``quantize_dynamic`` also replaces them, but then rejects weights that it
-    # transposed and that are not square
+    """Replace a linear map of (rows, size) by a product and a sum, both in float32.
+
+    Poolers and classifiers are such maps, of one row a text: small, and not in the vectors by which
+    graphs are compared. ``quantize_dynamic`` also replaces them, but then rejects weights that it
+    transposed and that are not square.
+    """
     features, weights, *bias = node.inputs
     assert weights is not None and weights.const_value is not None, "maps of constants are split"
     values = weights.const_value.numpy()
@@ -239,7 +255,9 @@ def _quantize_table(graph: ir.Graph, node: ir.Node) -> None:
     scales = np.maximum(np.abs(values).max(1, keepdims=True), np.finfo(np.float32).tiny) / 127
     rows = np.rint(values / scales).astype(np.int8)
     name = str(node.name)
-    row = ir.node("Gather", [_constant(graph, f"{name}{TABLE}", rows), ids], name=f"{name}.row")
+    row = ir.node(
+        "Gather", [_constant(graph, f"{name}{TABLE_SUFFIX}", rows), ids], name=f"{name}.row"
+    )
     scale = ir.node("Gather", [_constant(graph, f"{name}.scale", scales), ids], name=f"{name}.by")
     cast = ir.node(
         "Cast", row.outputs, attributes={"to": int(ir.DataType.FLOAT)}, name=f"{name}.float"
@@ -274,26 +292,32 @@ def _drop_zero_points(graph: ir.Graph) -> None:
 
 
 def _move_into_branches(graph: ir.Graph) -> None:
-    """Move what only one branch reads into it: scales of activations, and constants."""
-    # ``quantize_dynamic`` leaves them outside, where scales are computed in each run, also in those
-    # that take another branch; and of constants outside ONNX Runtime does not make the unsigned
-    # weights that are exact on CPUs without VNNI, see ``zoo.inference.ort.saturation``
+    """Move what only one branch reads into it: scales of activations, and constants.
+
+    ``quantize_dynamic`` leaves them outside, where scales are computed in each run, also in those
+    that take another branch. ONNX Runtime makes the unsigned weights that are exact on CPUs without
+    VNNI only of constants inside; see ``zoo.inference.ort.saturation``.
+    """
     for node in list(graph):
-        if node.op_type == "DynamicQuantizeLinear" and (
-            branch := _only_reader(graph, node.outputs)
-        ):
+        if node.op_type != "DynamicQuantizeLinear":
+            continue
+        branch = _only_reader(graph, node.outputs)
+        if branch is not None:
             graph.remove(node)
             branch.insert_before(branch[0], node)
     for name, value in list(graph.initializers.items()):
-        if branch := _only_reader(graph, [value]):
+        branch = _only_reader(graph, [value])
+        if branch is not None:
             branch.register_initializer(graph.initializers.pop(name))
 
 
 def _share_tables(graph: ir.Graph) -> None:
-    """Let products read their weights from the int8 table that these are the transpose of."""
-    # The rows of the table and the columns of the product have the same scales and integers. ONNX
-    # Runtime transposes the table once, when it loads the graph; sessions of zoo limit the size
-    tables = [value for name, value in graph.initializers.items() if name.endswith(TABLE)]
+    """Let products read their weights from the int8 table whose transpose they are.
+
+    The rows of the table and the columns of the product have the same scales and integers. ONNX
+    Runtime transposes the table once, when it loads the graph; sessions of zoo limit the size.
+    """
+    tables = [value for name, value in graph.initializers.items() if name.endswith(TABLE_SUFFIX)]
     for node in list(graph):
         weights = node.inputs[1] if node.op_type == "MatMulInteger" else None
         table = next((table for table in tables if _is_transpose(weights, table)), None)

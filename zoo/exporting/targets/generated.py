@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
     from zoo.inference.session import Session
 
-ROWS = 8
-NEW_TOKENS = 16
-BEAMS = 4
-# tokens of a prompt
-SHORTEST = 3
-LONGEST = 48
+MAX_ROWS = 8
+MAX_NEW_TOKENS = 16
+NUM_BEAMS = 4
+# Tokens of a prompt or source.
+MIN_TOKENS = 3
+MAX_TOKENS = 48
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,9 @@ class GeneratedSequences:
             return cls(checkpoint, rows, ends, {})
         inputs = _inputs(checkpoint, rows)
         searches = _searches(checkpoint, rows)
-        sequences = {
-            name: generate(model, inputs, settings, eos_token_ids=ends)
-            for name, settings in searches.items()
-        }
+        sequences = {}
+        for name, settings in searches.items():
+            sequences[name] = generate(model, inputs, settings, eos_token_ids=ends)
         return cls(checkpoint, rows, ends, sequences)
 
     def compare(self, session: "Session", tolerance: float | None) -> GenerationAgreement:
@@ -64,13 +63,15 @@ class GeneratedSequences:
         searches = _searches(self.checkpoint, self.rows)
         for name, expected in self.sequences.items():
             actual = generate(decoder, inputs, searches[name], eos_token_ids=self.ends)
-            triples = list(zip(self.rows, expected, actual, strict=True))
-            different = [triple for triple in triples if triple[1] != triple[2]]
-            equal[name] = len(triples) - len(different)
-            if tolerance is not None:
-                greedy = searches[name].num_beams == 1
-                for row, ours, theirs in different:
-                    self._require_tie(session, row, ours, theirs, tolerance, greedy=greedy)
+            greedy = searches[name].num_beams == 1
+            equal[name] = 0
+            for row, tokens, runtime_tokens in zip(self.rows, expected, actual, strict=True):
+                if tokens == runtime_tokens:
+                    equal[name] += 1
+                elif tolerance is not None:
+                    self._require_tie(
+                        session, row, tokens, runtime_tokens, tolerance, greedy=greedy
+                    )
         return GenerationAgreement(texts=len(self.rows), equal=equal)
 
     def _require_tie(
@@ -84,19 +85,20 @@ class GeneratedSequences:
         greedy: bool,
     ) -> None:
         """Check that two sequences are equally likely, as far as rounding is."""
-        # the logits of the runtime were compared with torch's before
-        logits = [self._logits(session, row, sequence) for sequence in (expected, actual)]
-        likely = [
-            log_softmax(values)[np.arange(len(sequence)), sequence]
-            for values, sequence in zip(logits, (expected, actual), strict=True)
-        ]
+        # The logits of the runtime were compared with torch's before.
+        expected_logits = self._logits(session, row, expected)
+        actual_logits = self._logits(session, row, actual)
+        expected_log_probs = log_softmax(expected_logits)[np.arange(len(expected)), expected]
+        actual_log_probs = log_softmax(actual_logits)[np.arange(len(actual)), actual]
         if greedy:
-            pairs = enumerate(zip(expected, actual, strict=False))
-            at = next(place for place, pair in pairs if len({*pair}) > 1)
-            loss = abs(float(likely[0][at] - likely[1][at]))
+            position = 0  # of the first token that differs
+            while expected[position] == actual[position]:
+                position += 1
+            loss = abs(float(expected_log_probs[position] - actual_log_probs[position]))
         else:
-            loss = float(likely[0].mean() - likely[1].mean())
-        accepted = 2 * tolerance * max(float(np.abs(values).max()) for values in logits)
+            loss = float(expected_log_probs.mean() - actual_log_probs.mean())
+        largest = max(float(np.abs(expected_logits).max()), float(np.abs(actual_logits).max()))
+        accepted = 2 * tolerance * largest
         if loss > accepted:
             raise VerificationError(
                 f"{session.backend} generates other tokens than torch, which are less likely by "
@@ -111,48 +113,52 @@ class GeneratedSequences:
             config: Any = self.checkpoint.config
             target = np.array([[config.decoder_start_token_id, *sequence[:-1]]])
             return session.run({"input_ids": ids, TARGET: target})[LOGITS][0].astype(np.float64)
-        whole = np.array([[*row, *sequence[:-1]]])
-        return session.run({"input_ids": whole})[LOGITS][0, len(row) - 1 :].astype(np.float64)
+        text = np.array([[*row, *sequence[:-1]]])
+        return session.run({"input_ids": text})[LOGITS][0, len(row) - 1 :].astype(np.float64)
 
 
 def _rows(checkpoint: Checkpoint, samples: Sequence[TextBatch]) -> list[list[int]]:
     """Return the tokens of the shortest rows; prompts leave room for new tokens."""
     spec = checkpoint.onnx_spec
-    room = spec.limits.get("tokens", 2 * LONGEST)
-    longest = min(LONGEST, room if TARGET in spec.inputs else room // 2)
-    found = [
-        row[kept[: len(row)]].tolist()
-        for sample in samples
-        for row, kept in zip(sample.inputs["input_ids"], sample.mask, strict=True)
-    ]
-    return sorted((row for row in found if SHORTEST <= len(row) <= longest), key=len)[:ROWS]
+    max_tokens = spec.limits.get("tokens", 2 * MAX_TOKENS)
+    if TARGET not in spec.inputs:
+        max_tokens //= 2
+    max_tokens = min(MAX_TOKENS, max_tokens)
+    rows: list[list[int]] = []
+    for sample in samples:
+        for ids, mask in zip(sample.inputs["input_ids"], sample.mask, strict=True):
+            row = ids[mask[: len(ids)]].tolist()
+            if MIN_TOKENS <= len(row) <= max_tokens:
+                rows.append(row)
+    return sorted(rows, key=len)[:MAX_ROWS]
 
 
 def _searches(checkpoint: Checkpoint, rows: Sequence[list[int]]) -> dict[str, GenerationConfig]:
     spec = checkpoint.onnx_spec
-    limits = [NEW_TOKENS, spec.limits.get(DECODER_TOKENS, NEW_TOKENS)]
+    max_new_tokens = min(MAX_NEW_TOKENS, spec.limits.get(DECODER_TOKENS, MAX_NEW_TOKENS))
     if TARGET not in spec.inputs:
-        limits.append(spec.limits.get("tokens", NEW_TOKENS + LONGEST) - max(map(len, rows)))
-    most = min(limits)
+        max_tokens = spec.limits.get("tokens", MAX_NEW_TOKENS + MAX_TOKENS)
+        max_new_tokens = min(max_new_tokens, max_tokens - max(map(len, rows)))
+    beam_search = GenerationConfig(
+        max_new_tokens=max_new_tokens, num_beams=NUM_BEAMS, early_stopping=True
+    )
     return {
-        "greedily": GenerationConfig(max_new_tokens=most),
-        f"with {BEAMS} beams": GenerationConfig(
-            max_new_tokens=most, num_beams=BEAMS, early_stopping=True
-        ),
+        "greedily": GenerationConfig(max_new_tokens=max_new_tokens),
+        f"with {NUM_BEAMS} beams": beam_search,
     }
 
 
 def _ends(checkpoint: Checkpoint) -> list[int]:
     """Return the end-of-sequence token."""
     config: Any = checkpoint.config
-    known = [*token_ids(checkpoint.model.generation.get("eos_token_id"))]
-    known.append(getattr(config, "eos_token_id", config.vocab_size))
+    candidates = [*token_ids(checkpoint.model.generation.get("eos_token_id"))]
+    candidates.append(getattr(config, "eos_token_id", config.vocab_size))
     if why_no_texts(checkpoint) is None:
-        known += token_ids(load_text_tokenizer(checkpoint).role_id("eos"))
-    return [token for token in known if token < config.vocab_size][:1]
+        candidates += token_ids(load_text_tokenizer(checkpoint).role_id("eos"))
+    return [token for token in candidates if token < config.vocab_size][:1]
 
 
 def _inputs(checkpoint: Checkpoint, rows: Sequence[list[int]]) -> "dict[str, Tensor]":
     side = "right" if TARGET in checkpoint.onnx_spec.inputs else "left"
-    fill = getattr(checkpoint.config, "pad_token_id", None) or 0
-    return pad(rows, side=side, pad_id=fill, device="cpu")
+    pad_id = getattr(checkpoint.config, "pad_token_id", None) or 0
+    return pad(rows, side=side, pad_id=pad_id, device="cpu")

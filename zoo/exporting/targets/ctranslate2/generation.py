@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from zoo.checkpoint.generation_config import GenerationConfig
     from zoo.inference.generation.processors import Processor
 
-# settings that its search does not have, or not with the same result, and their neutral values
-REFUSED: Mapping[str, Any] = {
+# Settings that its search does not have, or not with the same result, and their neutral values.
+REFUSED_SETTINGS: Mapping[str, Any] = {
     "repetition_penalty": 1.0,
     "encoder_repetition_penalty": 1.0,
     "encoder_no_repeat_ngram_size": 0,
@@ -25,24 +25,24 @@ REFUSED: Mapping[str, Any] = {
     "begin_suppress_tokens": None,
     "exponential_decay_length_penalty": None,
 }
-ALMOST_0 = 1e-9  # a length penalty of 0 makes it end a search earlier
-INSTEAD = "leave it out, or use --backend cpu with the model that it was exported from"
+ALMOST_0 = 1e-9  # A length penalty of 0 makes it end a search earlier.
+REMEDY = "leave it out, or use --backend cpu with the model that it was exported from"
 
 
 @dataclass(frozen=True)
 class GenerationRow:
     """A row to generate for, as token ids."""
 
-    source: list[int]  # of an encoder-decoder, else the prompt
-    prefix: list[int]  # first tokens of the decoder that are given; of a decoder none
+    source: list[int]  # the source of an encoder-decoder, or the prompt of a decoder
+    prefix: list[int]  # first tokens of the target; empty for a decoder
 
 
 @dataclass(frozen=True)
-class Length:
+class LengthLimits:
     """Limits on the number of new tokens of a row."""
 
-    most: int
-    least: int
+    max_new_tokens: int
+    min_new_tokens: int
 
 
 class CTranslate2Search(ABC):
@@ -62,13 +62,13 @@ class CTranslate2Search(ABC):
 
     @abstractmethod
     def run(
-        self, rows: Sequence[GenerationRow], length: Length, arguments: Mapping[str, Any]
+        self, rows: Sequence[GenerationRow], length: LengthLimits, arguments: Mapping[str, Any]
     ) -> list[list[tuple[list[int], float]]]:
         """Return the best sequences of each row, and their scores if the arguments ask for them."""
 
     @abstractmethod
     def steps(
-        self, row: GenerationRow, length: Length, arguments: Mapping[str, Any]
+        self, row: GenerationRow, length: LengthLimits, arguments: Mapping[str, Any]
     ) -> Iterator[int]:
         """Yield the tokens of a row as they are found, by greedy search."""
 
@@ -83,17 +83,23 @@ class CTranslate2Search(ABC):
         """Return the new tokens of each row; see ``SequenceGenerator``."""
         arguments = self._arguments(settings, eos_token_ids, logits_processor)
         rows = self.rows(inputs, settings)
-        groups: dict[tuple[Length, int], list[int]] = {}
+        groups: dict[tuple[LengthLimits, int], list[int]] = {}
         for place, (row, limit) in enumerate(zip(rows, limits, strict=True)):
             length = self._length(row, limit, settings, eos_token_ids)
-            # beams of prompts of several lengths cannot end at once
-            alike = len(row.source) if self.counts_prompt and settings.num_beams > 1 else 0
-            groups.setdefault((length, alike), []).append(place)
-        found: dict[int, list[list[int]]] = {}
+            # Beams of prompts of several lengths cannot end at once.
+            prompt_length = 0
+            if self.counts_prompt and settings.num_beams > 1:
+                prompt_length = len(row.source)
+            groups.setdefault((length, prompt_length), []).append(place)
+        sequences: dict[int, list[list[int]]] = {}
         for (length, _), places in groups.items():
-            chosen = [rows[place] for place in places]
-            found |= zip(places, self._best(chosen, length, settings, arguments), strict=True)
-        return [sequence for place in range(len(rows)) for sequence in found[place]]
+            group = [rows[place] for place in places]
+            best = self._best(group, length, settings, arguments)
+            sequences.update(zip(places, best, strict=True))
+        results: list[list[int]] = []
+        for place in range(len(rows)):
+            results += sequences[place]
+        return results
 
     def stream_tokens(
         self,
@@ -108,93 +114,109 @@ class CTranslate2Search(ABC):
         (row,) = self.rows(inputs, settings)
         (limit,) = limits
         length = self._length(row, limit, settings, eos_token_ids)
-        last = forced_last(settings)
+        last_token = forced_last_token(settings)
         ended = False
-        if length.most > 0:
+        if length.max_new_tokens > 0:
             for token in self.steps(row, length, arguments):
                 ended = token in eos_token_ids
                 yield token
-        if last is not None and not ended:
-            yield last
+        if last_token is not None and not ended:
+            yield last_token
 
     def _best(
         self,
         rows: Sequence[GenerationRow],
-        length: Length,
+        length: LengthLimits,
         settings: "GenerationConfig",
         arguments: Mapping[str, Any],
     ) -> list[list[list[int]]]:
         """Return the best sequences of each row, as many as the settings ask for."""
         count = settings.num_return_sequences
-        last = forced_last(settings)
-        if length.most < 1:  # the only token is forced
-            assert last is not None, "there is room for a token"
-            return [[[last]] + [[]] * (count - 1) for _ in rows]
-        # a beam search that is cut scores its sequences with the forced token
-        several = settings.num_beams if last is not None and settings.num_beams > 1 else count
-        more: dict[str, Any] = {}
+        last_token = forced_last_token(settings)
+        if length.max_new_tokens < 1:  # the only token is forced
+            assert last_token is not None, "there is room for a token"
+            return [[[last_token]] + [[]] * (count - 1) for _ in rows]
+        beam_arguments: dict[str, Any] = {}
         if settings.num_beams > 1:
-            more = {"num_hypotheses": several, "return_scores": several > 1}
+            # A beam search that is cut scores its sequences with the forced token.
+            num_hypotheses = count if last_token is None else settings.num_beams
+            beam_arguments = {
+                "num_hypotheses": num_hypotheses,
+                "return_scores": num_hypotheses > 1,
+            }
             if settings.early_stopping is not True:
-                more["patience"] = float(length.most + 1)  # all sequences up to the longest
+                # All sequences up to the longest are searched.
+                beam_arguments["patience"] = float(length.max_new_tokens + 1)
         ends = arguments["end_token"]
         results = []
-        for found in self.run(rows, length, {**arguments, **more}):
-            if last is not None:
-                found = [_ended(*one, last, ends, settings.length_penalty) for one in found]
-                found = sorted(found, key=lambda one: -one[1])  # stable
-            sequences = [tokens for tokens, _ in found[:count]]
+        for hypotheses in self.run(rows, length, {**arguments, **beam_arguments}):
+            if last_token is not None:
+                penalty = settings.length_penalty
+                hypotheses = [
+                    _with_last_token(tokens, score, last_token, ends, penalty)
+                    for tokens, score in hypotheses
+                ]
+                hypotheses.sort(key=lambda hypothesis: -hypothesis[1])  # stable
+            sequences = [tokens for tokens, _ in hypotheses[:count]]
             results.append(sequences + [[]] * (count - len(sequences)))
         return results
 
     def _length(
         self, row: GenerationRow, limit: int, settings: "GenerationConfig", ends: Sequence[int]
-    ) -> Length:
+    ) -> LengthLimits:
         """Return the limits for a row; a forced last token is not searched for."""
-        most = limit if forced_last(settings) is None else limit - 1
-        before = 1 if row.prefix or not self.counts_prompt else len(row.source)
-        least = settings.min_new_tokens or max(0, settings.min_length - before)
-        return Length(most, min(most, least) if ends else 0)
+        max_new_tokens = limit if forced_last_token(settings) is None else limit - 1
+        if not ends:
+            return LengthLimits(max_new_tokens, 0)
+        is_prompt = self.counts_prompt and not row.prefix
+        previous_tokens = len(row.source) if is_prompt else 1
+        min_new_tokens = settings.min_new_tokens
+        if not min_new_tokens:
+            min_new_tokens = max(0, settings.min_length - previous_tokens)
+        return LengthLimits(max_new_tokens, min(max_new_tokens, min_new_tokens))
 
     def _arguments(
         self, settings: "GenerationConfig", ends: Sequence[int], custom: "Sequence[Processor]"
     ) -> dict[str, Any]:
-        """Return arguments of CTranslate2, or raise an error for a setting that it does not have.
+        """Return arguments of CTranslate2, without limits on the length.
 
-        Limits on the length are not among them.
+        Raises:
+            UsageError: CTranslate2 does not have a setting.
         """
         beams = settings.num_beams
         if settings.samples:
-            raise UsageError("CTranslate2 samples with other random numbers", INSTEAD)
+            raise UsageError("CTranslate2 samples with other random numbers", REMEDY)
         if custom:
-            raise UsageError("CTranslate2 takes no logits processors", INSTEAD)
-        for name, neutral in REFUSED.items():
-            if getattr(settings, name) not in (neutral, ()):
-                raise UsageError(
-                    f"CTranslate2 does not generate with {name} {getattr(settings, name)}", INSTEAD
-                )
+            raise UsageError("CTranslate2 takes no logits processors", REMEDY)
+        for name, neutral in REFUSED_SETTINGS.items():
+            value = getattr(settings, name)
+            if value not in (neutral, ()):
+                raise UsageError(f"CTranslate2 does not generate with {name} {value}", REMEDY)
         if self.counts_prompt and settings.no_repeat_ngram_size:
             raise UsageError(
                 "CTranslate2 does not count the n-grams of a prompt, as no_repeat_ngram_size does",
-                INSTEAD,
+                REMEDY,
             )
         if beams > 1 and len(ends) > 1:
             raise UsageError(
-                "CTranslate2 searches with beams for one end-of-sequence token", INSTEAD
+                "CTranslate2 searches with beams for one end-of-sequence token", REMEDY
             )
-        forced_last(settings)
+        forced_last_token(settings)
         single = [(end,) for end in ends]
         words = [list(word) for word in settings.bad_words_ids or () if tuple(word) not in single]
         words += [[token] for token in settings.suppress_tokens or ()]
         if self.counts_prompt and [word for word in words if len(word) > 1]:
             raise UsageError(
-                "CTranslate2 does not read the prompt for the words of bad_words_ids", INSTEAD
+                "CTranslate2 does not read the prompt for the words of bad_words_ids", REMEDY
             )
         if beams > 1:
             _warn_of_beams(settings, rules=bool(words))
+        length_penalty = 1.0
+        if beams > 1:
+            length_penalty = settings.length_penalty or ALMOST_0
         return {
             "beam_size": beams,
-            "length_penalty": (settings.length_penalty or ALMOST_0) if beams > 1 else 1.0,
+            "length_penalty": length_penalty,
             "no_repeat_ngram_size": settings.no_repeat_ngram_size,
             "suppress_sequences": [self._vocabulary.words(word) for word in words],
             "end_token": list(ends),
@@ -220,7 +242,7 @@ def _warn_of_beams(settings: "GenerationConfig", *, rules: bool) -> None:
         )
 
 
-def forced_last(settings: "GenerationConfig") -> int | None:
+def forced_last_token(settings: "GenerationConfig") -> int | None:
     """Return the token that the last possible one has to be; ``None`` for any."""
     from zoo.checkpoint.generation_config import token_ids
 
@@ -230,7 +252,7 @@ def forced_last(settings: "GenerationConfig") -> int | None:
     return tokens[0] if tokens else None
 
 
-def _ended(
+def _with_last_token(
     tokens: list[int], score: float, last: int, ends: Sequence[int], penalty: float
 ) -> tuple[list[int], float]:
     """Return a sequence that ends in a forced token, which is certain, and its score."""
@@ -247,7 +269,7 @@ def unpadded(inputs: "Mapping[str, Tensor]") -> list[list[int]]:
     mask = inputs.get("attention_mask")
     if mask is None:
         return [list(map(int, row)) for row in ids]
-    return [row[kept.bool()].tolist() for row, kept in zip(ids, mask, strict=True)]
+    return [row[row_mask.bool()].tolist() for row, row_mask in zip(ids, mask, strict=True)]
 
 
 class TextVocabulary:
@@ -295,7 +317,7 @@ class TextVocabulary:
             raise UsageError(
                 f"a target begins with {words[0]!r}, and the model for CTranslate2 with "
                 f"{self.start!r}",
-                INSTEAD,
+                REMEDY,
             )
         return words[1:]
 
@@ -315,17 +337,18 @@ class TranslatorSearch(CTranslate2Search):
     ) -> list[GenerationRow]:
         sources = unpadded(inputs)
         starts = inputs.get("decoder_input_ids")
-        first = settings.forced_bos_token_id
+        first_token = settings.forced_bos_token_id
         rows = []
         for place, source in enumerate(sources):
-            start = [self._start] if starts is None else starts[place].tolist()
-            forced = [first] if first is not None and len(start) == 1 else []
-            rows.append(GenerationRow(source, [*start, *forced]))
+            prefix = [self._start] if starts is None else starts[place].tolist()
+            if first_token is not None and len(prefix) == 1:
+                prefix.append(first_token)
+            rows.append(GenerationRow(source, prefix))
         return rows
 
     @override
     def run(
-        self, rows: Sequence[GenerationRow], length: Length, arguments: Mapping[str, Any]
+        self, rows: Sequence[GenerationRow], length: LengthLimits, arguments: Mapping[str, Any]
     ) -> list[list[tuple[list[int], float]]]:
         results = self._model.translate_batch(
             [self._vocabulary.source(row.source) for row in rows],
@@ -334,31 +357,28 @@ class TranslatorSearch(CTranslate2Search):
             **self._limits(length),
             **arguments,
         )
-        return [
-            [
-                (self._vocabulary.ids(tokens), score)
-                for tokens, score in zip(r.hypotheses, r.scores or [0.0], strict=True)
-            ]
-            for r in results
-        ]
+        hypotheses = []
+        for result in results:
+            scores = result.scores or [0.0]
+            sequences = [self._vocabulary.ids(tokens) for tokens in result.hypotheses]
+            hypotheses.append(list(zip(sequences, scores, strict=True)))
+        return hypotheses
 
     @override
     def steps(
-        self, row: GenerationRow, length: Length, arguments: Mapping[str, Any]
+        self, row: GenerationRow, length: LengthLimits, arguments: Mapping[str, Any]
     ) -> Iterator[int]:
         source = self._vocabulary.source(row.source)
         prefix = self._vocabulary.target(row.prefix)
         for step in self._model.generate_tokens(
-            source, prefix, **self._limits(length), **_of_steps(arguments)
+            source, prefix, **self._limits(length), **_step_arguments(arguments)
         ):
             yield step.token_id
 
-    def _limits(self, length: Length) -> dict[str, int]:
-        most = length.most
-        least = length.least
+    def _limits(self, length: LengthLimits) -> dict[str, int]:
         return {
-            "max_decoding_length": most,
-            "min_decoding_length": least,
+            "max_decoding_length": length.max_new_tokens,
+            "min_decoding_length": length.min_new_tokens,
             "max_input_length": 0,
         }
 
@@ -373,37 +393,43 @@ class GeneratorSearch(CTranslate2Search):
         self, inputs: "Mapping[str, Tensor]", settings: "GenerationConfig"
     ) -> list[GenerationRow]:
         rows = [GenerationRow(ids, []) for ids in unpadded(inputs)]
-        if settings.forced_bos_token_id is not None and [r for r in rows if len(r.source) == 1]:
-            raise UsageError("CTranslate2 does not force the token after a prompt of one", INSTEAD)
+        has_short_prompt = any(len(row.source) == 1 for row in rows)
+        if settings.forced_bos_token_id is not None and has_short_prompt:
+            raise UsageError("CTranslate2 does not force the token after a prompt of one", REMEDY)
         return rows
 
     @override
     def run(
-        self, rows: Sequence[GenerationRow], length: Length, arguments: Mapping[str, Any]
+        self, rows: Sequence[GenerationRow], length: LengthLimits, arguments: Mapping[str, Any]
     ) -> list[list[tuple[list[int], float]]]:
         results = self._model.generate_batch(
             [self._vocabulary.words(row.source) for row in rows],
-            max_length=length.most,
-            min_length=length.least,
+            max_length=length.max_new_tokens,
+            min_length=length.min_new_tokens,
             include_prompt_in_result=False,
             return_end_token=True,
             **arguments,
         )
-        return [list(zip(r.sequences_ids, r.scores or [0.0], strict=True)) for r in results]
+        hypotheses = []
+        for result in results:
+            scores = result.scores or [0.0]
+            hypotheses.append(list(zip(result.sequences_ids, scores, strict=True)))
+        return hypotheses
 
     @override
     def steps(
-        self, row: GenerationRow, length: Length, arguments: Mapping[str, Any]
+        self, row: GenerationRow, length: LengthLimits, arguments: Mapping[str, Any]
     ) -> Iterator[int]:
         for step in self._model.generate_tokens(
             self._vocabulary.words(row.source),
-            max_length=length.most,
-            min_length=length.least,
-            **_of_steps(arguments),
+            max_length=length.max_new_tokens,
+            min_length=length.min_new_tokens,
+            **_step_arguments(arguments),
         ):
             yield step.token_id
 
 
-def _of_steps(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _step_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that a search token by token takes."""
-    return {n: v for n, v in arguments.items() if n not in ("beam_size", "length_penalty")}
+    beam_arguments = ("beam_size", "length_penalty")
+    return {name: value for name, value in arguments.items() if name not in beam_arguments}

@@ -34,12 +34,12 @@ INSTALL = (
 
 
 class LlamaProgram(NamedTuple):
-    """What runs llama.cpp: a script of this folder, and words before and after its name."""
+    """What runs llama.cpp: an interpreter, a script of this folder, and arguments of the script."""
 
     package: str
-    before: tuple[str, ...]
+    interpreter: tuple[str, ...]
     script: str
-    after: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
 
 
 def llama_problem() -> str | None:
@@ -53,8 +53,9 @@ def llama_problem() -> str | None:
 
 def program() -> LlamaProgram | None:
     """Return what runs llama.cpp here; ``None`` if nothing is installed."""
-    if shutil.which("node") is not None and (found := library()) is not None:
-        return LlamaProgram(NODE, ("node",), "llama.mjs", (str(found),))
+    module = library()
+    if module is not None and shutil.which("node") is not None:
+        return LlamaProgram(NODE, ("node",), "llama.mjs", (str(module),))
     if importlib.util.find_spec("llama_cpp") is not None:
         # -P: modules in the folder of the script have short names
         return LlamaProgram(PYTHON, (sys.executable, "-P"), "binding.py")
@@ -63,20 +64,23 @@ def program() -> LlamaProgram | None:
 
 def llama_version() -> dict[str, str]:
     """Return the package that runs llama.cpp -> its version; empty if there is none."""
-    found = program()
-    if found is None:
+    installed = program()
+    if installed is None:
         return {}
-    version = package_version(found.package)
-    if found.package == NODE:
-        described = Path(found.after[0]).parents[1] / "package.json"
+    version = package_version(installed.package)
+    if installed.package == NODE:
+        package_file = Path(installed.arguments[0]).parents[1] / "package.json"
         with suppress(OSError, ValueError, KeyError, TypeError):
-            version = str(json.loads(described.read_text("utf-8"))["version"])
-    return {found.package: version or "unknown"}
+            version = str(json.loads(package_file.read_text("utf-8"))["version"])
+    return {installed.package: version or "unknown"}
 
 
 def library() -> Path | None:
     """Return the module of node-llama-cpp, as Node.js would find it, or in ``$ZOO_HOME``."""
-    return next((path for folder in _folders() if (path := folder / MODULE).is_file()), None)
+    for folder in _folders():
+        if (folder / MODULE).is_file():
+            return folder / MODULE
+    return None
 
 
 def _folders() -> Iterator[Path]:
@@ -123,12 +127,12 @@ class Llama:
             "embeds": embeds,
         }
         self._errors = scratch_file()
-        found = program()
-        assert found is not None, "the runtime is installed"
-        given = str(file), json.dumps(settings, allow_nan=False)
-        with resources.as_file(resources.files(__package__) / found.script) as script:
+        installed = program()
+        assert installed is not None, "the runtime is installed"
+        arguments = [*installed.arguments, str(file), json.dumps(settings, allow_nan=False)]
+        with resources.as_file(resources.files(__package__) / installed.script) as script:
             self._process = subprocess.Popen(
-                [*found.before, str(script), *found.after, *given],
+                [*installed.interpreter, str(script), *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
@@ -139,8 +143,8 @@ class Llama:
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of texts, with those that llama.cpp adds."""
-        cut: list[list[int]] = self._ask({"texts": list(texts)})
-        return cut
+        ids: list[list[int]] = self._ask({"texts": list(texts)})
+        return ids
 
     def run(
         self, rows: Sequence[Sequence[int]], wanted: Literal["embedding", "logits"]
@@ -187,9 +191,10 @@ class Llama:
         self._process.kill()
         self._process.wait()
         self._errors.seek(0)
-        said = self._errors.read().decode("utf-8", "replace").strip().splitlines()
-        shown = [text for text in said if not text.lstrip().startswith("throw ")]  # of Node.js
-        reasons = [text for text in shown if "rror" in text or "failed" in text] or shown
+        lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()
+        # Node.js shows the statement that throws.
+        lines = [line for line in lines if not line.lstrip().startswith("throw ")]
+        reasons = [line for line in lines if "rror" in line or "failed" in line] or lines
         reason = reasons[0].strip() if reasons else "its process ended"
         raise VerificationError(
             f"{self._file}: llama.cpp refuses it: {reason:.300}", "export it again"

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from zoo.families.base import Family
     from zoo.inference.session import Session
 
-KINDS = {"float32": np.float32, "float16": np.float16}
+DTYPES = {"float32": np.float32, "float16": np.float16}
 
 
 class StaticVectors(WrittenModel[ExportReport]):
@@ -92,15 +92,16 @@ def distil(
     vocabulary = vocabulary_of(tokenizer, info.special.get("pad"))
     vectors = static_vectors(teacher, vocabulary, dim, sif_coefficient, pool)
     family = static_family()
-    shape: dict[str, Any] = dict(zip(("vocab_size", "hidden_size"), vectors.shape, strict=True))
+    vocab_size, hidden_size = vectors.shape
+    shape: dict[str, Any] = {"vocab_size": vocab_size, "hidden_size": hidden_size}
     config = family.config_type(**shape)
     name = next(iter(family.weights(config, "none").entries())).sources[0]
     hub = scratch / "hub"
     hub.mkdir()
     with np.errstate(over="ignore"):
-        stored = np.ascontiguousarray(vectors, KINDS[precision])
-    require_finite({"a vector": stored}, f"--dtype {precision}", "choose float32")
-    save_file({name: stored}, hub / WEIGHTS)
+        table = np.ascontiguousarray(vectors, DTYPES[precision])
+    require_finite({"a vector": table}, f"--dtype {precision}", "choose float32")
+    save_file({name: table}, hub / WEIGHTS)
     keys = {
         "model_type": family.model_types[0],
         "apply_pca": dim,
@@ -110,34 +111,34 @@ def distil(
     files = {
         CONFIG: encode_json(keys),
         TOKENIZER: encode_json(vocabulary.definition),
-        **hub_pooling_files(_POOLING, vectors.shape[1], family.sentence_module),
+        **hub_pooling_files(_POOLING, hidden_size, family.sentence_module),
     }
     for file, content in files.items():
         (hub / file).parent.mkdir(exist_ok=True)
         (hub / file).write_bytes(content)
     convert(CheckpointDir(hub, str(hub)), scratch / "model")
-    return _described(load_checkpoint(scratch / "model"), checkpoint)
+    return _with_source(load_checkpoint(scratch / "model"), checkpoint)
 
 
-# neither prompts nor modules of the encoder, whose vectors of texts these are not
+# The vectors of texts are not the encoder's, so that its prompts and modules do not apply.
 _POOLING = Pooling(normalize=True)
 
 
 def static_family() -> "Family":
     """Return the family of static embeddings."""
-    found = [family for family in iter_families() if family.sentence_module == STATIC]
-    if not found:
-        raise UsageError("no installed family has static embeddings", "see `zoo plugins`")
-    return found[0]
+    for family in iter_families():
+        if family.sentence_module == STATIC:
+            return family
+    raise UsageError("no installed family has static embeddings", "see `zoo plugins`")
 
 
-def _described(made: Checkpoint, teacher: Checkpoint) -> Checkpoint:
+def _with_source(static: Checkpoint, teacher: Checkpoint) -> Checkpoint:
     """Return a checkpoint with the source and the licence of its teacher."""
-    assert made.manifest.source is not None, "it was converted"
-    before = teacher.manifest.source
+    assert static.manifest.source is not None, "it was converted"
+    teacher_source = teacher.manifest.source or SourceRecord(reference=str(teacher.path))
     source = msgspec.structs.replace(
-        before or SourceRecord(reference=str(teacher.path)),
-        extra_config=made.manifest.source.extra_config,
+        teacher_source,
+        extra_config=static.manifest.source.extra_config,
     )
     changes: dict[str, Any] = {"source": source, "licence": teacher.manifest.licence}
-    return replace(made, manifest=msgspec.structs.replace(made.manifest, **changes))
+    return replace(static, manifest=msgspec.structs.replace(static.manifest, **changes))

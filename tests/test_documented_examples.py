@@ -30,6 +30,7 @@ PAGES = (
     *("README.md", "docs/getting-started.md", "docs/api.md", "docs/pretraining.md"),
     *("docs/sentence-models.md", *GUIDES),
 )
+DATABASES = "docs/guides/vector-databases.md"  # its programs need databases
 PASTED = ("README.md", "docs/api.md")  # pages whose programs run as they are, in any directory
 FLOAT = re.compile(r"-?\d+\.\d+(?:e[-+]\d+)?|\d+e[-+]\d+|\d+\.(?=[ \]])")
 LARGEST = re.compile(r"(?<=largest magnitude, in )\w+")  # differs the most by a rounding error
@@ -114,7 +115,9 @@ LONG = re.compile(r"onnx|zoo (pretrain|corpus|bench|export)|runs/|books-bert|int
 # Programs of pages whose commands come first, which write the models that are loaded.
 PYTHON = [
     block
-    for block in dict.fromkeys(blocks("python", [page for page in PAGES if page not in PASTED]))
+    for block in dict.fromkeys(
+        blocks("python", [page for page in PAGES if page not in (*PASTED, DATABASES)])
+    )
     if "\nprint(" in block
 ]
 PASTED_PYTHON = [code for page in PASTED for code in blocks("python", [page])]
@@ -258,6 +261,14 @@ def test_a_command_prints_what_its_page_shows(examples: Examples, command: str) 
     ],
 )
 def test_a_program_prints_what_its_page_shows(examples: Examples, code: str) -> None:
+    assert_same_output(shown_output(code), examples.python(code))
+
+
+@pytest.mark.parametrize("code", blocks("python", [DATABASES]))
+def test_a_database_searches_the_vectors(examples: Examples, code: str) -> None:
+    for module in re.findall(r"(?m)^import (duckdb|faiss|lancedb)$", code):
+        pytest.importorskip(module)
+    examples.write_inputs(["articles.parquet"])
     assert_same_output(shown_output(code), examples.python(code))
 
 

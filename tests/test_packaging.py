@@ -170,7 +170,7 @@ def test_a_table_becomes_vectors_in_a_fresh_environment(
     table = pyarrow.parquet.read_table(tmp_path / "vectors.parquet").to_pydict()
     np.testing.assert_array_equal(np.array(table["embedding"], np.float32), vectors)
     assert table["id"] == [str(k) for k in range(5000)]
-    assert table["text"][4321] == f'a "{4321 % 7}" b,\nc 4321'
+    assert table["Review"][4321] == f'a "{4321 % 7}" b,\nc 4321'
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "a model",
         "home",

@@ -16,7 +16,9 @@ import pyarrow.parquet
 import pytest
 
 import zoo
+from tests.checkpoints import Make
 from tests.inference.conftest import Small
+from tests.tasks.reranker.making import both, late, sparse
 from tests.warm import zoo as command
 from zoo.api import Model
 from zoo.errors import UsageError, VerificationError
@@ -75,7 +77,8 @@ def test_every_format_has_the_vectors_and_the_other_columns(
             np.testing.assert_array_equal(array, expected)
             continue
         found = rows(path)
-        assert [row["text"] for row in found] == texts
+        assert list(found[0])[:4] == ["id", "review", "note", "embedding"]
+        assert [row["review"] for row in found] == texts
         assert [(str(row["id"]), row["note"]) for row in found] == [
             (str(k), f'a, "b"\n{k}') for k in range(40)
         ]
@@ -83,7 +86,7 @@ def test_every_format_has_the_vectors_and_the_other_columns(
         parsed = [json.loads(v) if isinstance(v, str) else v for v in vectors]
         np.testing.assert_array_equal(np.array(parsed, np.float32), expected)
     schema = pyarrow.parquet.read_schema(tmp_path / "out.parquet")
-    assert schema.field("embedding").type == pyarrow.list_(pyarrow.float32())
+    assert schema.field("embedding").type == pyarrow.list_(pyarrow.float32(), 32)
 
 
 def test_the_command_writes_what_the_function_does(
@@ -140,6 +143,19 @@ def test_embeddings_are_cut_normalized_and_quantized(model: Model) -> None:
         for v, w in zip(codes.astype(np.float64), full, strict=True)
     ]
     assert min(cosines) > 0.999
+
+
+def test_vectors_of_tokens_and_weights_of_words_in_parquet(
+    hub_checkpoint: Make, table: Path, tmp_path: Path
+) -> None:
+    """Tokens have lists of vectors of a fixed size, and sparse embeddings a weight for a word."""
+    for make, name in ((late, "late"), (sparse, "sparse")):
+        model, _ = both(make(hub_checkpoint), tmp_path / name)
+        model.run_table("embed", table, tmp_path / f"{name}.parquet", text="review")
+    vectors = pyarrow.parquet.read_table(tmp_path / "late.parquet")["embedding"]
+    assert vectors.type == pyarrow.list_(pyarrow.list_(pyarrow.float32(), 8))
+    weights = pyarrow.parquet.read_table(tmp_path / "sparse.parquet")["embedding"]
+    assert pyarrow.types.is_struct(weights.type)
 
 
 def test_rows_of_integers_have_their_scale(model: Model, table: Path, tmp_path: Path) -> None:
@@ -345,7 +361,7 @@ def test_formulas_of_the_input_are_safe_in_a_spreadsheet(model: Model, tmp_path:
 
 def test_force_begins_again(model: Model, table: Path, interrupted: Path) -> None:
     assert model.run_table("embed", table, interrupted, text="note", force=True) == 40
-    assert next(row["text"] for row in rows(interrupted)) == 'a, "b"\n0'
+    assert next(row["note"] for row in rows(interrupted)) == 'a, "b"\n0'
     with pytest.raises(UsageError, match="exists"):
         model.run_table("embed", table, interrupted, text="note")
 

@@ -195,10 +195,10 @@ class Task(ABC):
     ) -> Iterator[dict[str, Any]]:
         """Yield the result of each record, in order.
 
-        A result has the texts of the record (``text``, and ``text_pair`` if there is one; some
-        tasks have other keys), its other keys, the keys of the task, and ``truncated``, the number
-        of tokens cut, if it is not zero. If any text was truncated, a ``TaskWarning`` at the end
-        reports the totals.
+        A result has the texts of the record, its other keys, the keys of the task, and
+        ``truncated``, the number of tokens cut, if it is not zero. Texts have the names of their
+        columns; texts without names are ``text`` and ``text_pair``, and some tasks have other keys.
+        If any text was truncated, a ``TaskWarning`` at the end reports the totals.
 
         Args:
             records: the records, read one chunk ahead.
@@ -231,7 +231,7 @@ class Task(ABC):
         self, item: EncodedExample, added: dict[str, Any], *, arrays: bool
     ) -> dict[str, Any]:
         values = added if arrays else self.to_json(added)
-        result = {**self.keys.texts(item.record), **item.record.extra, **values}
+        result = {**self.keys.columns(item.record), **values}
         truncated = self.truncated(item)
         if truncated:
             result["truncated"] = truncated

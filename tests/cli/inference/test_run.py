@@ -233,10 +233,13 @@ def test_a_table_is_read_by_its_columns(hub_checkpoint: Make, tmp_path: Path) ->
     path.write_text('sentence,label,id\n"a b, c",x,1\nd e,y,2\n')
     done = zoo("run", "classify", source, "--input", path)
     found = results(done)
-    assert [(result["text"], result["id"]) for result in found] == [("a b, c", "1"), ("d e", "2")]
+    assert [(result["sentence"], result["id"]) for result in found] == [
+        ("a b, c", "1"),
+        ("d e", "2"),
+    ]
     assert "keys of their own called label" in done.stderr
     for result in found:
-        check_classify(result, source)
+        check_classify({**result, "text": result["sentence"]}, source)
     stdin = path.read_text()
     piped = zoo("run", "classify", source, "-", "--format", "csv", "--text", "2", stdin=stdin)
     assert [result["text"] for result in results(piped)] == ["label", "x", "y"]  # no header

@@ -3,6 +3,7 @@
 import csv
 import datetime
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -123,9 +124,30 @@ def test_columns_of_results_are_left_out_with_a_warning(
         tmp_path / "a.csv", ["s", "text", "label", "id"], ["a", "b", "c", "7"], ["d"] * 4
     )
     first, second = records(source, text="s", reserved=["label"])
-    assert (first.text, first.extra, second.extra) == ("a", {"id": "7"}, {"id": "d"})
+    assert (first.text, first.extra) == ("a", {"text": "b", "id": "7"})
+    assert second.extra == {"text": "d", "id": "d"}
     (warning,) = {record.getMessage() for record in caplog.records}
-    assert "keys of their own called text, label" in warning
+    assert "keys of their own called label, and" in warning
+
+
+def test_columns_keep_their_names_and_order(tmp_path: Path) -> None:
+    """In tables and in JSON lines; a name that results have is that of the task."""
+    header = ["id", "body", "note", "answer"]
+    source = table(tmp_path / "a.csv", header, ["1", "a b", "n", "c d"])
+    lines = tmp_path / "a.jsonl"
+    lines.write_text(json.dumps(dict(zip(header, ["1", "a b", "n", "c d"], strict=True))) + "\n")
+    for path in (source, str(lines)):
+        keys = RecordKeys()
+        (single,) = records(path, text="body")
+        assert list(keys.columns(single).items()) == [
+            ("id", "1"), ("body", "a b"), ("note", "n"), ("answer", "c d")
+        ]  # fmt: skip
+        (pair,) = records(path, text="answer", pair="body", reserved=["answer"])
+        assert list(keys.columns(pair)) == ["id", "body", "note", "text"]
+        assert (pair.text, pair.pair) == ("c d", "a b")
+    headerless = table(tmp_path / "b.tsv", ["1", "a b", "n"])
+    (numbered,) = records(headerless, text="2")
+    assert list(RecordKeys().columns(numbered).items()) == [("1", "1"), ("text", "a b"), ("3", "n")]
 
 
 def test_choices_are_in_lists_or_columns(tmp_path: Path) -> None:

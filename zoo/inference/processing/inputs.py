@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Literal, get_args
+from typing import Any, BinaryIO, Literal, get_args
 
 from zoo.data.readers.tables import suffix_of
 from zoo.errors import UsageError, VerificationError, did_you_mean
@@ -148,10 +148,7 @@ def _read(
                     validate_text(_decode(line, location), location), location=location
                 )
             elif line.strip():
-                record = _parse(line, location, names, columns)
-                if names is not keys:
-                    _refuse_clashes(record, keys)
-                yield record
+                yield _parse(line, location, names, keys, columns)
 
 
 def _lines(name: str, file: BinaryIO) -> Iterator[bytes]:
@@ -170,16 +167,6 @@ def _lines(name: str, file: BinaryIO) -> Iterator[bytes]:
         yield line
 
 
-def _refuse_clashes(record: TextExample, keys: RecordKeys) -> None:
-    """Check that no other key of a record is one of its texts in the results."""
-    for key in keys.texts(record):
-        if key in record.extra:
-            raise UsageError(
-                f"{record.location} has another key {key!r}, which results have for the text",
-                "rename or remove it",
-            )
-
-
 def _decode(line: bytes, location: str) -> str:
     try:
         return line.removesuffix(b"\n").removesuffix(b"\r").decode()
@@ -190,21 +177,52 @@ def _decode(line: bytes, location: str) -> str:
         ) from None
 
 
-def _parse(line: bytes, location: str, keys: RecordKeys, columns: InputColumns) -> TextExample:
+def _parse(
+    line: bytes, location: str, names: RecordKeys, keys: RecordKeys, columns: InputColumns
+) -> TextExample:
+    """Return the record of a line of JSON.
+
+    Args:
+        line: the line.
+        location: its name for messages.
+        names: keys of the texts in the line.
+        keys: keys of the task's texts in results, if the results have a key of the same name.
+        columns: the columns to read.
+    """
     _decode(line, location)
     try:
         value = parse_json(line.rstrip(), location)
     except VerificationError as error:
-        raise UsageError(error.what, f"{keys.example}; --format text reads lines") from None
+        raise UsageError(error.what, f"{names.example}; --format text reads lines") from None
     if not isinstance(value, dict):
-        raise UsageError(f"{location} is not a JSON object", keys.example)
-    if (missing := keys.missing(value)) is not None:
+        raise UsageError(f"{location} is not a JSON object", names.example)
+    if (missing := names.missing(value)) is not None:
         raise UsageError(f"{location} has no {missing}", _remedy(missing, list(value), columns))
-    names = keys.names(value)
-    text, *pair = (validate_text(value.pop(name), f"{location}: {name}") for name in names)
-    if keys.text in names:
-        value.pop(keys.pair[1], None)  # null
-    return TextExample(text, pair[0] if pair else None, value, location)
+    text_names = names.names(value)
+    texts = [validate_text(value[name], f"{location}: {name}") for name in text_names]
+    if len(texts) == 1:
+        value.pop(names.pair[1], None)  # null
+    defaults = keys.pair
+    if len(texts) == 1 and keys.text is not None:
+        defaults = (keys.text, keys.pair[1])
+    text_keys: dict[str, str] = {}
+    for name, default in zip(text_names, defaults, strict=False):
+        text_keys[name] = columns.result_key(name, default)
+    extra: dict[str, Any] = {}
+    result_columns: dict[str, Any] = {}
+    for name, item in value.items():
+        if name in text_keys:
+            result_columns[text_keys[name]] = item
+            continue
+        if name in text_keys.values():
+            raise UsageError(
+                f"{location} has another key {name!r}, which results have for the text",
+                "rename or remove it",
+            )
+        extra[name] = item
+        result_columns[name] = item
+    pair = texts[1] if len(texts) > 1 else None
+    return TextExample(texts[0], pair, extra, location, result_columns)
 
 
 def _remedy(missing: str, present: Sequence[str], columns: InputColumns) -> str:

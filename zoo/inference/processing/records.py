@@ -49,6 +49,15 @@ class RecordKeys:
             return {self.text or self.pair[0]: record.text}
         return dict(zip(self.pair, (record.text, record.pair), strict=True))
 
+    def columns(self, record: "TextExample") -> dict[str, Any]:
+        """Return what results repeat of a record: its texts and its other keys.
+
+        They have the names and the order of the record's table.
+        """
+        if record.columns is None:
+            return {**self.texts(record), **record.extra}
+        return {**record.columns, **record.extra}
+
 
 @dataclass(frozen=True, slots=True)
 class TextExample:
@@ -59,6 +68,8 @@ class TextExample:
     # other keys of a JSON line, copied to the output
     extra: Mapping[str, Any] = field(default_factory=dict)
     location: str = "a text"  # name for messages, such as ``notes.jsonl:12``
+    # texts and other keys as the input has them, in its order; ``None`` for texts without names
+    columns: Mapping[str, Any] | None = None
 
 
 def as_records(texts: Iterable[str | tuple[str, str]]) -> Iterator[TextExample]:

@@ -3,7 +3,7 @@
 import logging
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -54,6 +54,10 @@ class InputColumns:
     def headerless(self, keys: RecordKeys) -> ColumnNames:
         """Return the columns of a table without names."""
         return ColumnNames(self.text or keys.pair[0], self.pair)
+
+    def result_key(self, name: str, default: str) -> str:
+        """Return the key in results for a column of texts: its name, unless results have it."""
+        return default if name in self.reserved else name
 
     def find(self, path: Path, present: Sequence[str], keys: RecordKeys) -> ColumnNames:
         """Return the columns to read."""
@@ -121,12 +125,11 @@ def read_table_records(
         if columns.text is None or not is_number(columns.text):
             present = column_names(path, suffix)
         names = columns.find(path, present, keys) if present else columns.headerless(keys)
-        reserved_keys = {*keys.pair, *columns.reserved}
-        if keys.text:
-            reserved_keys.add(keys.text)
+        text_keys = _text_keys(names, keys, columns, has_header=bool(present))
+        reserved_keys = {*columns.reserved, *(text_keys.values() - text_keys.keys())}
         has_warned = False
         for row in read_rows(path, names.all, others=True, suffix=suffix):
-            record, omitted_columns = _record(row, names, columns, reserved_keys)
+            record, omitted_columns = _record(row, names, columns, text_keys, reserved_keys)
             if omitted_columns and not has_warned:
                 has_warned = True
                 LOG.warning(
@@ -152,38 +155,65 @@ def spooled_records(
         try:
             for record in records:
                 location = record.location.replace(str(path), name)
-                yield TextExample(record.text, record.pair, record.extra, location)
+                yield replace(record, location=location)
         except UsageError as error:
             raise UsageError(error.what.replace(str(path), name), error.hint) from error
 
 
+def _text_keys(
+    names: ColumnNames, keys: RecordKeys, columns: InputColumns, *, has_header: bool
+) -> dict[str, str]:
+    """Return column -> key in results of the columns of texts."""
+    defaults = keys.pair
+    if names.pair is None and keys.text is not None:
+        defaults = (keys.text, keys.pair[1])
+    text_keys = {}
+    for name, default in zip((names.text, names.pair), defaults, strict=True):
+        if name is not None:
+            # The columns of a table without a header have numbers and no names.
+            text_keys[name] = columns.result_key(name, default) if has_header else default
+    return text_keys
+
+
 def _record(
-    row: Row, names: ColumnNames, columns: InputColumns, reserved_keys: Collection[str]
+    row: Row,
+    names: ColumnNames,
+    columns: InputColumns,
+    text_keys: Mapping[str, str],
+    reserved_keys: Collection[str],
 ) -> tuple[TextExample, list[str]]:
     """Return the record of a row, and the names of columns that it cannot have."""
     location = row.location
     values = row.values
-    text_columns = set(names.all)
-    extra: dict[str, Any] = {}
-    omitted_columns = []
-    for name, value in values.items():
-        if name in text_columns:
-            continue
-        if name in reserved_keys:
-            omitted_columns.append(name)
-        else:
-            extra[name] = value
-    extra |= columns.extra(values, names, location)
 
-    def text(name: str) -> str:
+    def read_text(name: str) -> str:
         return validate_text(row.text(name), f"{location}: {name}")
 
+    text = read_text(names.text)
     pair = None
     if names.pair is not None and values[names.pair] is not None:
-        pair = text(names.pair)
-    # Dates, decimals and bytes of Parquet become text.
-    extra = msgspec.to_builtins(extra, enc_hook=plain_text)
-    return TextExample(text(names.text), pair, extra, location), omitted_columns
+        pair = read_text(names.pair)
+    task_values = columns.extra(values, names, location)
+    extra: dict[str, Any] = {}
+    result_columns: dict[str, Any] = {}
+    omitted_columns = []
+    for name, value in values.items():
+        if name == names.text:
+            result_columns[text_keys[name]] = text
+        elif name == names.pair:
+            if pair is not None:
+                result_columns[text_keys[name]] = pair
+        elif name in names.others:
+            if name in task_values:
+                result_columns[name] = task_values[name]
+        elif name in reserved_keys:
+            omitted_columns.append(name)
+        else:
+            # Dates, decimals and bytes of Parquet become text.
+            extra[name] = msgspec.to_builtins(value, enc_hook=plain_text)
+            result_columns[name] = extra[name]
+    extra |= task_values
+    return TextExample(text, pair, extra, location, result_columns), omitted_columns
 
 
 def _unclear(path: Path, present: Sequence[str], options: str) -> UsageError:

@@ -4,10 +4,13 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from zoo.errors import SourceError
 from zoo.io.json import dump_json
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 ROWS_AT_ONCE = 4096  # of a row group
 
@@ -41,6 +44,32 @@ def write_parquet(
                 for name, column_type in types.items()
             ]
             writer.write_table(pyarrow.table(columns, schema=schema))
+
+
+def vector_type(pyarrow: Any, lines: BinaryIO, name: str, empty: "NDArray[Any]") -> Any:
+    """Return the type of a column of vectors: lists of a fixed size, which databases search.
+
+    Late interaction has a list of such vectors for each text. Without a type, such as for the
+    weights of words, it is ``None``.
+
+    Args:
+        pyarrow: the module.
+        lines: rows of JSON lines.
+        name: the column.
+        empty: the vectors of no texts, (0, dimensions).
+    """
+    number_type = pyarrow.from_numpy_dtype(empty.dtype)
+    lines.seek(0)
+    for line in lines:
+        value = json.loads(line).get(name)
+        if not isinstance(value, list):
+            return None
+        if not value:  # A text without tokens.
+            continue
+        if isinstance(value[0], list):
+            return pyarrow.list_(pyarrow.list_(number_type, len(value[0])))
+        return pyarrow.list_(number_type, len(value))
+    return pyarrow.list_(number_type, *empty.shape[1:])
 
 
 def _column_types(

@@ -27,7 +27,7 @@ from zoo.io.output.atomic import atomic_write
 from zoo.io.output.full_disks import NO_ROOM, close_quietly, writing
 from zoo.io.output.inside import open_inside
 from zoo.io.output.overwrite import check_file
-from zoo.io.output.parquet import require_pyarrow, write_parquet
+from zoo.io.output.parquet import require_pyarrow, vector_type, write_parquet
 from zoo.io.output.staging import parent_directories, staged_path
 from zoo.io.output.tables import (
     DELIMITERS,
@@ -457,8 +457,9 @@ def _write_parquet(
     fixed_types = {}
     if vector_key is not None and no_vectors is not None:
         pyarrow: Any = require_pyarrow(path)
-        item_type = pyarrow.from_numpy_dtype(no_vectors.dtype)
-        fixed_types[vector_key] = pyarrow.list_(item_type)
+        column_type = vector_type(pyarrow, file, vector_key, no_vectors)
+        if column_type is not None:
+            fixed_types[vector_key] = column_type
     with staged_path(path) as staging:
         with staging.open("xb") as target:
             write_parquet(path, file, target, fixed_types)

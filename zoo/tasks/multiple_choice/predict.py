@@ -15,6 +15,8 @@ from zoo.tasks.multiple_choice.data import CHOICES, ChoiceInput, choice_texts
 
 AXES = "batch choices"  # axes of the output with the scores
 
+QUESTION = "question"  # key of the questions
+
 
 class Choose(BatchTask):
     """Choice of one of several texts for a context, by a model that scores them.
@@ -31,7 +33,7 @@ class Choose(BatchTask):
     name: ClassVar[str] = "choose"
     output_keys: ClassVar[tuple[str, ...]] = ("label", "choice", "score", "scores")
     pairs: ClassVar[bool] = True
-    keys: ClassVar[RecordKeys] = RecordKeys("context", ("context", "question"))
+    keys: ClassVar[RecordKeys] = RecordKeys("context", ("context", QUESTION))
     chunk_size: int = 256
 
     @classmethod
@@ -123,4 +125,8 @@ def with_choices(
         if question is not None and record.pair is not None:
             raise UsageError(f"{record.location} has a question of its own", "leave out --question")
         extra = {**record.extra, CHOICES: list(choices)} if choices else record.extra
-        yield replace(record, pair=record.pair if question is None else question, extra=extra)
+        columns = record.columns
+        if question is not None and columns is not None:
+            columns = {**columns, QUESTION: question}
+        pair = record.pair if question is None else question
+        yield replace(record, pair=pair, extra=extra, columns=columns)

@@ -100,7 +100,7 @@ class Search(Task):
             texts = []
             for item, added in self.document_task.stream(self._documents()):
                 vectors.add(added["embedding"])
-                texts.append({"text": item.record.text, **item.record.extra})
+                texts.append(self.document_task.keys.columns(item.record))
             if not texts:
                 raise UsageError("the corpus has no texts", "give a file with texts to --corpus")
             source = iter(records)

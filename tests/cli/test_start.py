@@ -43,7 +43,7 @@ def test_help_of_a_command_imports_nothing_heavy(command: str) -> None:
 def test_help_of_distillation_lists_the_losses_without_torch() -> None:
     loaded = modules_after("distill", "--help")
     assert {f"zoo.distillation.losses.{name}" for name in ("kl", "relations")} < loaded
-    assert not loaded & {*HEAVY} - {"numpy"}
+    assert not loaded & set(HEAVY)
 
 
 # each of these takes a second or more to import
@@ -105,7 +105,7 @@ def test_a_conversion_imports_the_plugin_of_its_family_alone() -> None:
 def test_a_recipe_is_printed_without_torch(recipe: str) -> None:
     loaded = modules_after("distill", "--recipe", recipe, "--print-recipe")
     assert "zoo.distillation.losses.base" in loaded
-    assert not loaded & {"torch", "onnxruntime", "transformers"}
+    assert not loaded & {"torch", "numpy", "onnxruntime", "transformers"}
 
 
 @pytest.mark.parametrize("group", [(), ("run",), ("corpus",)])

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 
-import numpy as np
-
 from zoo.errors import UsageError
 from zoo.families.distillation import LayerMap
 
@@ -67,11 +65,14 @@ TABLES: Mapping[str, Mapping[int, Mapping[int, tuple[int, ...]]]] = {
 
 
 def _teacher_layers(layers: str, student: int, teacher: int) -> Iterator[int]:
-    if listed := TABLES.get(layers, {}).get(teacher, {}).get(student):
-        yield from listed
+    table = TABLES.get(layers, {}).get(teacher, {})
+    if student in table:
+        yield from table[student]
     elif layers == "first":
         yield from range(student)
     elif layers in ("spread", "seq2seq"):  # 12 layers to 6: 0, 2, 4, 7, 9, 11
+        import numpy as np
+
         yield from np.linspace(0, teacher - 1, student).round().astype(int).tolist()
     else:
         groups = [(number + 1) * teacher // student - 1 for number in range(student)]

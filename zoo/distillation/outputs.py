@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from zoo.objectives.base import Outputs, TrainingObjective
-
 if TYPE_CHECKING:
     from torch import Tensor
 
     from zoo.nn.capture import Captured
     from zoo.nn.kernels.row_chunks import Logits
+    from zoo.objectives.base import Outputs, TrainingObjective
 
 
 def real_tokens(batch: "Mapping[str, Tensor]", ids: str = "input_ids") -> "Tensor":
@@ -69,8 +68,8 @@ class ModelOutput:
     """The outputs of a student or a teacher for one batch."""
 
     model: Any  # Computes logits at further positions.
-    objective: TrainingObjective  # The objective that ran the model.
-    outputs: Outputs
+    objective: "TrainingObjective"  # The objective that ran the model.
+    outputs: "Outputs"
     captured: "Captured"  # The layers that losses compare.
     batch: "Mapping[str, Tensor]" = field(default_factory=dict)
 

@@ -4,11 +4,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from zoo.distillation.losses.base import AttentionScoresLoss
 from zoo.distillation.outputs import real_tokens
-from zoo.objectives.base import Batch
 from zoo.overrides import override
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from zoo.objectives.base import Batch
 
 
 class AttentionKL(AttentionScoresLoss):
@@ -18,7 +19,7 @@ class AttentionKL(AttentionScoresLoss):
     summary: ClassVar[str] = "divergence of attention probabilities"
 
     @override
-    def count(self, batch: Batch) -> int:
+    def count(self, batch: "Batch") -> int:
         # Queries times heads, in one layer.
         return int(real_tokens(batch.tensors).sum()) * self.student.heads
 

@@ -3,11 +3,12 @@
 from typing import TYPE_CHECKING, ClassVar
 
 from zoo.distillation.losses.base import AttentionScoresLoss, squared_error
-from zoo.objectives.base import Batch
 from zoo.overrides import override
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from zoo.objectives.base import Batch
 
 
 class AttentionMSE(AttentionScoresLoss):
@@ -17,7 +18,7 @@ class AttentionMSE(AttentionScoresLoss):
     summary: ClassVar[str] = "squared differences of attention scores"
 
     @override
-    def count(self, batch: Batch) -> int:
+    def count(self, batch: "Batch") -> int:
         # Pairs of tokens times heads, in one layer.
         return int(self.allowed(batch.tensors).sum()) * self.student.heads
 

@@ -24,7 +24,6 @@ from zoo.distillation.outputs import (
 )
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.distillation import LayerMap
-from zoo.objectives.base import Batch, Objective, TrainingObjective
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
     from zoo.distillation.logits import Target
     from zoo.nn.kernels.row_chunks import Logits
+    from zoo.objectives.base import Batch, Objective, TrainingObjective
 
 Side = Literal["student", "teacher"]
 Layers = dict[str, set[int]]  # Argument of ``capture`` -> indices of layers.
@@ -136,7 +136,7 @@ class DistillationLoss(ABC):
     term_name: str
     weight: float
     settings: LossSettings
-    objective: TrainingObjective
+    objective: "TrainingObjective"
     student: ModelShape
     teachers: Sequence[ModelShape]
 
@@ -156,7 +156,7 @@ class DistillationLoss(ABC):
     def build(
         cls,
         term: Term,
-        objective: TrainingObjective,
+        objective: "TrainingObjective",
         student: ModelShape,
         teachers: Sequence[ModelShape],
     ) -> list[Self]:
@@ -203,7 +203,7 @@ class DistillationLoss(ABC):
         return None
 
     @abstractmethod
-    def count(self, batch: Batch) -> int:
+    def count(self, batch: "Batch") -> int:
         """Return the number by which the sum over a batch is divided."""
 
     @abstractmethod
@@ -302,7 +302,7 @@ class LogitsLoss(DistillationLoss):
     def build(
         cls,
         term: Term,
-        objective: TrainingObjective,
+        objective: "TrainingObjective",
         student: ModelShape,
         teachers: Sequence[ModelShape],
     ) -> list[Self]:
@@ -334,7 +334,7 @@ class LogitsLoss(DistillationLoss):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.settings.positions == "all" and not isinstance(self.objective, Objective):
+        if self.settings.positions == "all" and self.text_objective is None:
             raise UsageError(
                 f"terms.{self.term_name}.positions is 'all', and is of text: "
                 f"{self.objective.name} has no other positions",
@@ -351,9 +351,9 @@ class LogitsLoss(DistillationLoss):
 
     def _require_all_words(self) -> None:
         """Check that the objective predicts all words, not a sample."""
-        if not isinstance(self.objective, Objective):
+        if self.text_objective is None:
             return
-        if getattr(self.objective.options, "num_sampled", None):
+        if getattr(self.text_objective.options, "num_sampled", None):
             raise UsageError(
                 "logits of sampled words cannot be compared",
                 "--set objective_args.num_sampled=null predicts all words",
@@ -381,9 +381,16 @@ class LogitsLoss(DistillationLoss):
         return self.settings.logits_of
 
     @property
+    def text_objective(self) -> "Objective | None":
+        """The student's objective on text; ``None`` for a task on labelled data."""
+        from zoo.objectives.base import Objective
+
+        return self.objective if isinstance(self.objective, Objective) else None
+
+    @property
     def everywhere(self) -> bool:
         """``True`` to compare all tokens of text where the objective only scores some."""
-        if not isinstance(self.objective, Objective) or self.objective.scores_all_tokens:
+        if self.text_objective is None or self.text_objective.scores_all_tokens:
             return False
         return self.settings.positions == "all"
 
@@ -397,7 +404,7 @@ class LogitsLoss(DistillationLoss):
         return {"hidden": {-1}} if self.everywhere else {}
 
     @override
-    def count(self, batch: Batch) -> int:
+    def count(self, batch: "Batch") -> int:
         if self.everywhere:
             rows = int(real_tokens(batch.tensors).sum())
         else:
@@ -487,7 +494,7 @@ class HiddenLoss(LayerLoss):
         return real_tokens(batch)
 
     @override
-    def count(self, batch: Batch) -> int:
+    def count(self, batch: "Batch") -> int:
         return int(self.tokens(batch.tensors).sum())  # Of one layer: layers are summed.
 
     @override
@@ -596,12 +603,12 @@ class TextEmbeddingLoss(DistillationLoss):
     def new_projection(self) -> "nn.Module | None":
         return self.linear_map(self.settings.projection)
 
-    def num_texts(self, batch: Batch) -> int:
+    def num_texts(self, batch: "Batch") -> int:
         """Return the number of texts of a batch."""
         return int(first_tokens(batch.tensors).sum())
 
     @override
-    def count(self, batch: Batch) -> int:
+    def count(self, batch: "Batch") -> int:
         texts = self.num_texts(batch)
         if self.settings.reduction == "elements":
             return texts * self.teachers[0].hidden_size

@@ -1,13 +1,15 @@
 """Squared differences of the embeddings that sentence encoders return."""
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from zoo.distillation.losses.base import TextEmbeddingLoss
 from zoo.distillation.outputs import HeadEmbeddings
 from zoo.errors import UsageError
 from zoo.families.distillation import SENTENCES
-from zoo.objectives.base import Batch
 from zoo.overrides import override
+
+if TYPE_CHECKING:
+    from zoo.objectives.base import Batch
 
 
 class EmbeddingMSE(TextEmbeddingLoss):
@@ -32,5 +34,5 @@ class EmbeddingMSE(TextEmbeddingLoss):
         return HeadEmbeddings(self.objective.name)
 
     @override
-    def num_texts(self, batch: Batch) -> int:
+    def num_texts(self, batch: "Batch") -> int:
         return batch.rows

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, ClassVar
 from zoo.distillation.losses.base import squared_error
 from zoo.distillation.losses.hidden_mse import HiddenMSE
 from zoo.distillation.outputs import first_tokens
-from zoo.objectives.base import Batch
 from zoo.overrides import override
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from zoo.objectives.base import Batch
 
 
 class FirstTokenMSE(HiddenMSE):
@@ -24,7 +25,7 @@ class FirstTokenMSE(HiddenMSE):
         return first_tokens(batch)
 
     @override
-    def count(self, batch: Batch) -> int:
+    def count(self, batch: "Batch") -> int:
         # A mean over layers, as in the released code.
         return super().count(batch) * len(self.pairs)
 

@@ -9,11 +9,12 @@ from zoo.distillation.losses.base import (
     Reduction,
     squared_error,
 )
-from zoo.objectives.base import Batch
 from zoo.overrides import override
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from zoo.objectives.base import Batch
 
 
 class HiddenErrorSettings(HiddenSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,7 +33,7 @@ class HiddenMSE(HiddenLoss):
     settings: HiddenErrorSettings
 
     @override
-    def count(self, batch: Batch) -> int:
+    def count(self, batch: "Batch") -> int:
         tokens = super().count(batch)
         if self.settings.reduction == "elements":
             return tokens * self.teachers[0].hidden_size

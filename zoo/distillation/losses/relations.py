@@ -9,11 +9,12 @@ import msgspec
 from zoo.distillation.losses.base import AttentionLoss, LayerSettings, LossSettings
 from zoo.distillation.outputs import ModelOutput, real_tokens
 from zoo.errors import UsageError
-from zoo.objectives.base import Batch
 from zoo.overrides import override
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+    from zoo.objectives.base import Batch
 
 VECTORS = ("queries", "keys", "values")
 
@@ -71,7 +72,7 @@ class Relations(AttentionLoss):
                 )
 
     @override
-    def count(self, batch: Batch) -> int:
+    def count(self, batch: "Batch") -> int:
         # Queries times relation heads, in one layer and for one kind of relation.
         return int(real_tokens(batch.tensors).sum()) * self.heads
 

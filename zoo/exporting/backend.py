@@ -29,22 +29,22 @@ def open_target(
     needs: "Collection[Need]" = (),
 ) -> "Session":
     """Open an export in its runtime, or export weights to a runtime on first use."""
-    stored = checkpoint.export_target
-    if stored is None:
+    export_target = checkpoint.export_target
+    if export_target is None:
         target = _target_of_weights(checkpoint, backend)
         dtype = dtype and target.check_precision(dtype)  # one export for all spellings
         target.require_held(checkpoint)
     else:
-        target = find_target(stored)
-        if backend not in ("auto", stored):
+        target = find_target(export_target)
+        if backend not in ("auto", export_target):
             raise UsageError(
                 f"{checkpoint.name} holds a model for {target.title}, not for {backend}",
-                f"use --backend {stored}, or the model that it was exported from",
+                f"use --backend {export_target}, or the model that it was exported from",
             )
     _check_cpu(target, device)
     _require_runnable(target, checkpoint, needs)
     _require_runtime(target)
-    if stored is None:
+    if export_target is None:
         from zoo.exporting.cache import cached_export
 
         checkpoint = cached_export(checkpoint, target, dtype)
@@ -70,8 +70,8 @@ def open_target(
         check_file(checkpoint, name)
     session = target.open(checkpoint, checkpoint.path, info.dtype, threads)
     session.tolerance = target.precisions[info.dtype].tolerance
-    listed = checkpoint.manifest.files
-    session.stored_bytes = sum(listed[name].bytes for name in info.files)
+    file_records = checkpoint.manifest.files
+    session.stored_bytes = sum(file_records[name].bytes for name in info.files)
     return session
 
 
@@ -99,18 +99,16 @@ def _check_cpu(target: ExportTarget, device: str | None) -> None:
 
 def tasks_of(checkpoint: "Checkpoint") -> list[str]:
     """Return the tasks of an export that its runtime runs."""
-    stored = checkpoint.export_target
-    if stored in (None, ONNX) or stored not in target_names():
+    export_target = checkpoint.export_target
+    if export_target in (None, ONNX) or export_target not in target_names():
         return list(checkpoint.tasks)
-    target = find_target(stored)
-    kinds = {
-        name: load_part(find_tasks(name, "predict")[0], "predict") for name in checkpoint.tasks
-    }
-    return [
-        name
-        for name, kind in kinds.items()
-        if _unable(target, checkpoint, kind.needs(checkpoint, {})) is None
-    ]
+    target = find_target(export_target)
+    tasks = []
+    for name in checkpoint.tasks:
+        task_class = load_part(find_tasks(name, "predict")[0], "predict")
+        if _unable(target, checkpoint, task_class.needs(checkpoint, {})) is None:
+            tasks.append(name)
+    return tasks
 
 
 def _require_runnable(

@@ -56,13 +56,13 @@ def write_hub_files(
     """Write configuration, tokenizer and pooling in the Hub's layout, and the manifest."""
     manifest = checkpoint.manifest
     family = checkpoint.family
-    known = unreadable_elsewhere(checkpoint) is None
+    architecture = None
+    if unreadable_elsewhere(checkpoint) is None:
+        architecture = family.architecture(checkpoint.config, checkpoint.head_name)
     files = checkpoint_side_files(
         checkpoint,
         dtype=dtype,
-        architecture=family.architecture(checkpoint.config, checkpoint.head_name)
-        if known
-        else None,
+        architecture=architecture,
         more=more,
     )
     files[MODEL_CARD] = card

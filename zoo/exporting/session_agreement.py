@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 TEXTS = 32
 FLOATS = ("float64", "float32", "float16", "bfloat16")
-# of quantized models that ``--backend auto`` may choose
+# The loss of quantized models that ``--backend auto`` may choose.
 MAX_DROP = 0.01
 LOWEST_COSINE = 0.99
 ACCEPTED = (

@@ -27,8 +27,8 @@ def check_weights(checkpoint: Checkpoint) -> dict[str, FileDigest]:
             )
         with checkpoint.open_weights():  # raises a specific error for a damaged file
             digests[path.name] = hash_file(path)
-        known = checkpoint.manifest.files.get(path.name)
-        if digests[path.name].blake3 != (known.blake3 if known else None):
+        record = checkpoint.manifest.files.get(path.name)
+        if record is None or digests[path.name].blake3 != record.blake3:
             raise VerificationError(
                 f"{path} is not the file that {checkpoint.path / MANIFEST} describes",
                 "convert it again",

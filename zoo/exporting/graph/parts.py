@@ -49,8 +49,8 @@ class GraphToTrace(NamedTuple):
     module: nn.Module
     example: Example  # inputs of the traced batch; see ``trace``
     spec: OnnxSpec  # names and axes of inputs and outputs
-    # of a decoder after an encoder, what computes the keys and values of cross-attention in its
-    # first run
+    # What computes the keys and values of cross-attention in the first run of a decoder that
+    # follows an encoder.
     first_run: "GraphToTrace | None" = None
 
 

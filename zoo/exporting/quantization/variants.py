@@ -43,7 +43,7 @@ MAX_DROP = 0.01
 # texts and labelled samples by which layers are ordered, in batches and in number
 QUICK_BATCHES = 4
 QUICK_SAMPLES = 256
-# of models that no file of texts is for
+# What to do without a file of texts, for models that read none.
 REMEDY = {
     "--calibration": "--int8 without static computes the scales in each run",
     "--eval": "leave it out, and rows of random tokens are compared",

@@ -226,16 +226,16 @@ class ExportTarget(ABC):
         """
         from zoo.conversion.dtypes import NAMES
 
-        known = list(self.precisions)
+        names = list(self.precisions)
         if name is None:
-            return known[0]
+            return names[0]
         folded = name.lower()
         folded = DTYPE_NAMES.get(NAMES.get(folded, folded.upper()), folded)  # f16 is float16
         folded = self.precision_synonyms.get(folded, folded)
-        if folded not in known:
+        if folded not in names:
             raise UsageError(
                 f"{self.title} has no precision {name!r}",
-                did_you_mean(name, known) or f"give {', '.join(known)}",
+                did_you_mean(name, names) or f"give {', '.join(names)}",
             )
         return folded
 

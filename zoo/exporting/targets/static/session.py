@@ -26,10 +26,10 @@ class StaticSession(TargetSession):
         path = folder / WEIGHTS
         with SafetensorsReader([path]) as reader:
             name, *others = expected
-            found = {key: info.shape for key, info in reader.tensors.items()}
-            if others or found != expected:
+            shapes = {key: info.shape for key, info in reader.tensors.items()}
+            if others or shapes != expected:
                 raise VerificationError(
-                    f"{path} holds {first_names(list(found))}, and not the one table of vectors",
+                    f"{path} holds {first_names(list(shapes))}, and not the one table of vectors",
                     "export it again",
                 )
             self._table = np.array(reader.read(name))

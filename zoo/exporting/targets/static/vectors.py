@@ -31,20 +31,20 @@ def token_vectors(
     session: "Session", vocabulary: "StaticVocabulary", pool: "Pool" = mean
 ) -> "Vectors":
     """Return the pooled output of an encoder for each token with special ones, (tokens, width)."""
-    before = vocabulary.prefix
-    after = vocabulary.suffix
-    length = len(before) + 1 + len(after)
+    prefix = vocabulary.prefix
+    suffix = vocabulary.suffix
+    length = len(prefix) + 1 + len(suffix)
     rows = max(1, MAX_BATCH_TOKENS // length)
-    found = []
+    outputs = []
     with progress("reading tokens", len(vocabulary.ids), unit="tokens") as advance:
         for start in range(0, len(vocabulary.ids), rows):
             part = vocabulary.ids[start : start + rows]
-            ids = np.array([[*before, number, *after] for number in part], np.int64)
+            ids = np.array([[*prefix, number, *suffix] for number in part], np.int64)
             values = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
             inputs = {name: values.get(name, np.zeros_like(ids)) for name in session.inputs}
-            found.append(pool(session.run(inputs, (HIDDEN,))[HIDDEN]))
+            outputs.append(pool(session.run(inputs, (HIDDEN,))[HIDDEN]))
             advance(len(part))
-    vectors = np.concatenate(found).astype(np.float64)
+    vectors = np.concatenate(outputs).astype(np.float64)
     if broken := int((~np.isfinite(vectors).all(1)).sum()):
         raise VerificationError(
             f"the encoder returns values that are not finite for {broken} of {len(vectors)} tokens",

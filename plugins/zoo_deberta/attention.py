@@ -64,9 +64,8 @@ class Projections(nn.Linear):
         super().__init__(hidden_size, 3 * hidden_size, bias=key_bias)
         self.adapter: LinearAdapter | None = None
         if not key_bias:
-            self.query_bias, self.value_bias = (
-                nn.Parameter(self.weight.new_zeros(hidden_size)) for _ in range(2)
-            )
+            self.query_bias = nn.Parameter(self.weight.new_zeros(hidden_size))
+            self.value_bias = nn.Parameter(self.weight.new_zeros(hidden_size))
 
     def part(self, x: Tensor, first: int, last: int) -> Tensor:
         """Project to the parts from ``first`` to ``last`` of query (0), key (1) and value (2).
@@ -127,10 +126,15 @@ class DisentangledAttention(nn.Module):
             positions = self.cached_positions.part(slice(None), x.shape[1])
         else:
             positions = self.positions(context.table, context.rows)
-        at_once = torch.is_grad_enabled() or torch.compiler.is_exporting() or not x.is_cpu
-        at_once = at_once or is_capturing_attention()  # it records one call of the kernel
-        attend = self._attend if at_once else self._attend_in_groups
-        return self.out(attend(qkv, positions, context.mask).flatten(-2))  # type: ignore[no-any-return]
+        has_groups = x.is_cpu and not torch.is_grad_enabled()
+        # An exported graph and captured attention have one call of the kernel.
+        if has_groups:
+            has_groups = not (torch.compiler.is_exporting() or is_capturing_attention())
+        if has_groups:
+            attended = self._attend_in_groups(qkv, positions, context.mask)
+        else:
+            attended = self._attend(qkv, positions, context.mask)
+        return self.out(attended.flatten(-2))  # type: ignore[no-any-return]
 
     def positions(self, table: Tensor | None, rows: Tensor | None) -> RelativePositions:
         """Return the projected table; for the arguments, see ``Context``."""
@@ -167,10 +171,9 @@ class DisentangledAttention(nn.Module):
         if positions.keys is not None:
             bias = _sum(bias, relative_shift(q, positions.keys).transpose(0, 1))
         if positions.queries is not None:
-            # a line of scores for each key over all queries: transposed, (queries, keys)
-            bias = _sum(
-                bias, relative_shift(k, positions.queries).transpose(-1, -2).transpose(0, 1)
-            )
+            # The shift returns a line of scores for each key over all queries.
+            scores = relative_shift(k, positions.queries).transpose(-1, -2)
+            bias = _sum(bias, scores.transpose(0, 1))
         q, k, v = (part.transpose(0, 1) for part in (q, k, v))
         dropout = self.dropout if self.training else 0.0
         mixed = attend(q, k, v, bias, dropout=dropout, scale=self.scale)

@@ -84,17 +84,16 @@ def hook_lines() -> Iterator[str]:
 def python_lines() -> Iterator[str]:
     """Yield a line for each name that the table of Python names lists one by one."""
     import zoo
-    from zoo.api.evaluation import evaluate
     from zoo.contrib import lm_eval, mteb
-    from zoo.distillation.function import distill
     from zoo.nn.capture import capture
     from zoo.overrides import override
     from zoo.testing import FamilyTests, ReferenceTests
 
     yield from (f"zoo.{name}" for name in zoo.__all__)
-    yield f"zoo.load{signature(zoo.load)}"
-    yield f"zoo.distill{signature(distill)}"
-    yield f"zoo.evaluate{signature(evaluate)}"
+    for name in zoo.__all__:
+        value = getattr(zoo, name)
+        if inspect.isfunction(value):
+            yield f"zoo.{name}{signature(value)}"
     yield from class_lines("zoo.Model", zoo.Model)
     yield from error_lines()
     yield f"zoo.nn.capture.capture{signature(capture)}"

@@ -14,9 +14,15 @@ import pytest
 
 from tests.checkpoints import Make, hub_checkpoint
 from tests.interfaces import ROOT, commands
+from zoo.api.settings import (
+    DISTILL_SETTINGS,
+    FINETUNE_SETTINGS,
+    PRETRAIN_SETTINGS,
+    distill_settings,
+)
 from zoo.cli import cli
 from zoo.cli.training import distill, finetune, pretrain
-from zoo.cli.training.options import SETTINGS, overrides_from_options
+from zoo.cli.training.options import overrides_from_options, python_options
 from zoo.data.readers.glue import GLUE
 from zoo.distillation.config.build import STATIC, distill_config, requested_recipe
 from zoo.errors import UsageError
@@ -102,7 +108,7 @@ def test_a_command_in_running_text_parses(line: str) -> None:
 
 def pretrain_settings(context: click.Context, make: Make) -> None:
     """Check the settings, without those of a pretrained model."""
-    overrides = overrides_from_options(context, SETTINGS, context.params)
+    overrides = overrides_from_options(PRETRAIN_SETTINGS, context.params)
     if overrides.pop("init_from", None):
         overrides.pop("objective_args", None)
     family = context.params["family_or_file"] or FAMILY  # or that of the pretrained model
@@ -111,7 +117,7 @@ def pretrain_settings(context: click.Context, make: Make) -> None:
 
 def finetune_settings(context: click.Context, make: Make) -> None:
     """Check the settings, with random weights of the model's family."""
-    overrides = overrides_from_options(context, finetune.SETTINGS, context.params)
+    overrides = overrides_from_options(FINETUNE_SETTINGS, context.params)
     model, known = context.params["model"], entries()
     family = known[model].family if model in known else model
     family = FAMILY if "/" in family else family  # the model of a run
@@ -121,10 +127,10 @@ def finetune_settings(context: click.Context, make: Make) -> None:
     parse_options(task.options_type, config.task_args, task.name, "task")
 
 
-def distill_settings(context: click.Context, make: Make) -> None:
+def distillation_settings(context: click.Context, make: Make) -> None:
     """Check the settings, with tiny teachers."""
-    settings = distill.setting_paths(context.params, {})
-    overrides = overrides_from_options(context, settings, context.params)
+    settings = distill_settings(python_options(context.params), {})
+    overrides = overrides_from_options(settings, context.params)
     kind = "BertForSequenceClassification" if "task" in overrides else "BertForMaskedLM"
     if overrides["student"]["name"] == STATIC:
         kind = "BertModel"
@@ -140,7 +146,7 @@ def distill_settings(context: click.Context, make: Make) -> None:
 CHECKS = {
     pretrain.command: pretrain_settings,
     finetune.command: finetune_settings,
-    distill.command: distill_settings,
+    distill.command: distillation_settings,
 }
 
 
@@ -168,8 +174,8 @@ def flat(settings: dict[str, Any], path: str = "") -> dict[str, Any]:
 def test_the_settings_of_a_run_exist(line: str, glue: None, hub_checkpoint: Make) -> None:
     context = parse(line)
     if context.params["continue_from"] is not None:
-        settings = {**SETTINGS, **finetune.SETTINGS, **distill.SETTINGS}
-        given = overrides_from_options(context, settings, context.params)
+        settings = {**PRETRAIN_SETTINGS, **FINETUNE_SETTINGS, **DISTILL_SETTINGS}
+        given = overrides_from_options(settings, context.params)
         assert sorted(flat(given).keys() - CHANGEABLE_SETTINGS - {"num_train_epochs"}) == []
     elif context.params["resume"] is None and ".yaml" not in line:
         CHECKS[context.command](context, hub_checkpoint)

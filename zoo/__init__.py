@@ -1,8 +1,10 @@
 """A plugin-based model zoo and conversion CLI for pretrained language models.
 
-``import zoo`` is cheap: nothing heavy is imported until a model is loaded.
+``import zoo`` is cheap: nothing heavy is imported until a model is loaded. The functions have the
+names, options and errors of the commands: ``zoo.convert`` is ``zoo convert``.
 """
 
+import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -10,30 +12,53 @@ from zoo.version import __version__
 
 if TYPE_CHECKING:
     from zoo.api import Model, load
+    from zoo.api.conversion import convert, push, retokenize, verify
     from zoo.api.evaluation import evaluate
-    from zoo.distillation.function import distill
+    from zoo.api.exporting import export
+    from zoo.api.inspection import look
+    from zoo.api.training import distill, finetune, pretrain
 
-__all__ = ["Model", "__version__", "distill", "evaluate", "load"]
+__all__ = [
+    "Model",
+    "__version__",
+    "convert",
+    "distill",
+    "evaluate",
+    "export",
+    "finetune",
+    "load",
+    "look",
+    "pretrain",
+    "push",
+    "retokenize",
+    "verify",
+]
 
 # Libraries send telemetry unless told otherwise, ONNX Runtime from its import on: set before any of
 # them is imported, and inherited by every process that is started from here.
 for _variable in ("DO_NOT_TRACK", "HF_HUB_DISABLE_TELEMETRY", "ORT_DISABLE_TELEMETRY"):
     os.environ.setdefault(_variable, "1")
 
+# Public name -> the module that defines it, which is imported when the name is used.
+_MODULES = {
+    "Model": "zoo.api",
+    "convert": "zoo.api.conversion",
+    "distill": "zoo.api.training",
+    "evaluate": "zoo.api.evaluation",
+    "export": "zoo.api.exporting",
+    "finetune": "zoo.api.training",
+    "load": "zoo.api",
+    "look": "zoo.api.inspection",
+    "pretrain": "zoo.api.training",
+    "push": "zoo.api.conversion",
+    "retokenize": "zoo.api.conversion",
+    "verify": "zoo.api.conversion",
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name in ("Model", "load"):
-        import zoo.api
-
-        return getattr(zoo.api, name)
-    if name == "distill":
-        from zoo.distillation.function import distill
-
-        return distill
-    if name == "evaluate":
-        from zoo.api.evaluation import evaluate
-
-        return evaluate
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'zoo' has no attribute {name!r}")
 
 

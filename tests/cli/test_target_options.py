@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from zoo.cli.target_options import configured_target, target_options
+from zoo.api.exporting import configured_target
+from zoo.cli.target_options import target_options
 from zoo.errors import UsageError
 from zoo.exporting.targets.onnx import Onnx
 from zoo.exporting.targets.onnx.options import OnnxOptions

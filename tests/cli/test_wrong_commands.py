@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from tools.wrong_commands import MISTAKES, answer, prepare, problems
+from zoo.api.settings import check_settings
 from zoo.cli import _run, cli
-from zoo.cli.preflight import check_settings
 from zoo.errors import UsageError, ZooError
 from zoo.training.config.finetune import FineTuneConfig
 from zoo.training.config.overrides import check_keys, parse_override

@@ -286,16 +286,17 @@ def test_one_run_of_several_seeds_is_continued(tmp_path: Path) -> None:
     seeds = tmp_path / "seeds"
     train_seeds(PretrainRun(tree("gpt", max_steps=2), HERE, seeds), 2)
     done = CliRunner().invoke(pretrain, ["--continue-from", str(seeds), "--max-steps", "4"])
-    assert done.exit_code == 2
-    assert "has runs of several seeds; name one, as" in done.output
+    assert isinstance(done.exception, UsageError)
+    assert "has runs of several seeds; name one, as" in str(done.exception)
     for more, message in (
         (["--seeds", "2"], "leave --seeds out"),
         (["--resume", str(seeds / "seed-0")], "leave --resume out"),
     ):
         done = CliRunner().invoke(pretrain, ["--continue-from", str(seeds / "seed-0"), *more])
-        assert done.exit_code == 2 and message in done.output
+        assert isinstance(done.exception, UsageError) and message in str(done.exception)
     done = CliRunner().invoke(pretrain, ["gpt", "--reset-optimizer"])
-    assert done.exit_code == 2 and "is for --continue-from RUN" in done.output
+    assert isinstance(done.exception, UsageError)
+    assert "is for --continue-from RUN" in str(done.exception)
     child = tmp_path / "child"
     done = CliRunner().invoke(
         pretrain,

@@ -120,16 +120,18 @@ def test_settings_that_cannot_be_used_leave_nothing(tmp_path: Path) -> None:
 
 def test_a_resume_with_other_settings_is_refused(runs: Path) -> None:
     done = CliRunner().invoke(pretrain, ["--resume", str(runs), "--max-steps", "3"])
-    assert done.exit_code == 2
-    assert "uses the settings of its runs" in done.output
+    assert isinstance(done.exception, UsageError)
+    assert "uses the settings of its runs" in str(done.exception)
 
 
 def test_a_resume_takes_no_other_directory_and_no_seeds(runs: Path, tmp_path: Path) -> None:
     run = runs / "seed-5"
     done = CliRunner().invoke(pretrain, ["--resume", str(run), "-o", str(tmp_path / "other")])
-    assert done.exit_code == 2 and "continues in that directory; leave -o out" in done.output
+    assert isinstance(done.exception, UsageError)
+    assert "continues in that directory; leave -o out" in str(done.exception)
     done = CliRunner().invoke(pretrain, ["--resume", str(run), "--seeds", "2"])
-    assert done.exit_code == 2 and "is a single run; leave --seeds out" in done.output
+    assert isinstance(done.exception, UsageError)
+    assert "is a single run; leave --seeds out" in str(done.exception)
 
 
 def test_what_is_no_run_is_named(tmp_path: Path) -> None:

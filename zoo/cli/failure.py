@@ -12,6 +12,7 @@ from zoo.cli import output
 from zoo.errors import SourceError, UsageError, ZooError
 from zoo.io.numbers import int_from_environment
 from zoo.io.output.full_disks import remedy
+from zoo.training.distributed.reporting import state
 
 INTERRUPTED = 130
 # A launcher ends the processes of a run within this time, if one has failed.
@@ -29,15 +30,6 @@ _NO_MEMORY = (
     "can't start new thread",
     "failed to map segment from shared object",
 )
-
-
-class ProcessState:
-    """ProcessState of this process."""
-
-    has_process_group = False  # Whether it has joined the processes of a run.
-
-
-state = ProcessState()
 
 
 def report(error: BaseException, arguments: Sequence[str]) -> int:

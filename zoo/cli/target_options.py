@@ -1,11 +1,10 @@
 """Options of ``zoo export`` that export targets declare."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 from msgspec import inspect
 
 from zoo.cli.parameter_types import FiniteRange, IntegerRange, LocalPath
@@ -105,25 +104,6 @@ def _spelled(value: Any) -> str:
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-def configured_target(name: str, values: Mapping[str, Any]) -> "ExportTarget":
-    """Return a target with the options that were given; the value of the others is ``None``."""
-    target = target_class(name)
-    names = target.options_type.__struct_fields__
-    settings = {option: value for option, value in values.items() if value is not None}
-    for option in settings:
-        if option not in names:
-            raise UsageError(f"{_flag(option)} is not an option of --to {name}", "leave it out")
-    try:
-        # Each value has the type of its field already: the option converted it. Strict, so that a
-        # value of another type, such as "null" for a number, is an error and no default.
-        options = msgspec.convert(settings, target.options_type)
-    except msgspec.ValidationError as error:
-        reason, _, place = str(error).partition(" - at `$.")
-        subject = f"{_flag(place.removesuffix('`'))}: " if place else f"--to {name}: "
-        raise UsageError(f"{subject}{reason}", f"see `zoo export --to {name} --help`") from error
-    return target(options)
 
 
 class ExportCommand(click.Command):

@@ -103,12 +103,6 @@ def add_options(function: Any, options: Sequence[TaskOption]) -> Any:
     return function
 
 
-def task_settings(task: str | None) -> dict[str, str]:
-    """Return option -> setting of what built-in tasks declare for fine-tuning, and a plugin's."""
-    options = [*declared_options("train"), *declared_options("train", _tasks_of(task, "train"))]
-    return {option.name: option.setting for option in options}
-
-
 def _tasks_of(task: str | None, part: Part) -> list[TaskSpec]:
     """Return the tasks of a name; none if it is unknown, which the settings report."""
     from zoo.errors import UsageError

@@ -65,6 +65,16 @@ class Retokenized:
     before: int  # size of the old vocabulary
     examples: Mapping[str, list[str]]  # where rows come from -> some tokens
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return sizes and counts, for ``--json``."""
+        return {
+            "path": str(self.path),
+            "vocab_size": self.plan.size,
+            "vocab_size_before": self.before,
+            "rows": self.plan.counts,
+            "tensors": list(self.tensors),
+        }
+
 
 def retokenize(
     checkpoint: Checkpoint,

@@ -35,7 +35,6 @@ Two texts are compared, such as a word with two meanings:
 @click.argument("texts", nargs=-1, required=True, metavar="TEXT [TEXT]")
 @click.option(
     "--text-target",
-    "target",
     metavar="TEXT",
     help="Text that the decoder of an encoder-decoder reads.  [default: what it generates]",
 )
@@ -58,7 +57,6 @@ def command(
     ref: str,
     texts: tuple[str, ...],
     output: Path | None,
-    force: bool,
     as_json: bool,
     text_is_text: bool,
     **options: Any,
@@ -69,40 +67,16 @@ def command(
     what each layer predicts through the model's head, and the mix of layers where the model has
     one. It is one file without network access. --json prints all numbers exactly instead.
     """
-    from zoo.conversion.cache import resolve_checkpoint
-    from zoo.errors import UsageError
-    from zoo.io.output.atomic import atomic_write
-    from zoo.io.output.full_disks import writing
-    from zoo.io.output.overwrite import check_file
+    from zoo.api.inspection import look
 
     if not text_is_text:
         refuse_file_name(texts, '"$(cat FILE)"')
-    if len(texts) > 2:
-        raise UsageError(f"{len(texts)} texts are given", "give one, or two to compare")
     target = output or (None if as_json else Path(PAGE))
-    if target is not None:
-        check_file(target, force=force)
-    checkpoint = resolve_checkpoint(
-        ref, **{key: options.pop(key) for key in ("revision", "offline", "lock")}
-    )
-    from zoo.checkpoint import load_text_tokenizer
-    from zoo.inference.torch_session import TorchSession
-    from zoo.inspection.inspection import Inspector
-    from zoo.inspection.page import render
-
-    session = TorchSession(checkpoint, device=options["device"])
-    inspector = Inspector(
-        checkpoint,
-        session,
-        load_text_tokenizer(checkpoint),
-        max_tokens=options["max_seq_len"],
-        top_k=options["top_k"],
-    )
-    look = inspector.look(ref, texts, options["target"])
-    if target is not None:
-        with writing(target):
-            atomic_write(target, render(look).encode())
+    view = look(ref, texts, output=target, **options)
     if as_json:
-        result({**look.to_json(), **({"page": str(target)} if target else {})}, (), as_json=True)
+        value = view.to_json()
+        if target is not None:
+            value["page"] = str(target)
+        result(value, (), as_json=True)
     else:
         line(f"page: {target}")

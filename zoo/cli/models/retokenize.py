@@ -65,6 +65,7 @@ def command(
     tokenizer: str,
     train: tuple[str, ...],
     output: Path,
+    no_keep: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -73,18 +74,12 @@ def command(
     Tokens that both vocabularies have keep their rows of embeddings, by what they spell, and every
     row is accounted for. The result is a model; train it further with zoo pretrain --init-from.
     """
-    from zoo.conversion.cache import resolve_checkpoint
-    from zoo.io.output.overwrite import check_target
-    from zoo.retokenization.retokenize import RECORD, retokenize
-    from zoo.retokenization.tokenizer import new_tokenizer
+    from zoo.api.conversion import retokenize
+    from zoo.retokenization.retokenize import RECORD
 
-    hub = {name: options.pop(name) for name in ("revision", "offline", "lock")}
-    options["keep"] = not options.pop("no_keep")
-    new = {name: options.pop(name) for name in ("vocab_size", "lowercase")}
-    check_target(output, force=options["force"], sources=[])  # before anything is computed
-    checkpoint = resolve_checkpoint(ref, **hub)
-    made = new_tokenizer(checkpoint, tokenizer, train, **new, offline=hub["offline"])
-    done = retokenize(checkpoint, made.tokenizer, output, sources=made.sources, **options)
+    done = retokenize(
+        ref, tokenizer=tokenizer, train=train, output=output, keep=not no_keep, **options
+    )
     counts = done.plan.counts
     rows = [
         (kind, f"{count:,}", MEANINGS[kind], " ".join(done.examples[kind]))
@@ -96,11 +91,4 @@ def command(
         *table(rows, ("rows", "number", "values", "such as")),
         f"wrote {output}; {output / RECORD} lists the rows",
     ]
-    value = {
-        "path": str(output),
-        "vocab_size": done.plan.size,
-        "vocab_size_before": done.before,
-        "rows": counts,
-        "tensors": list(done.tensors),
-    }
-    result(value, lines, as_json=as_json)
+    result(done.to_dict(), lines, as_json=as_json)

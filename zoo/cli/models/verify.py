@@ -1,11 +1,14 @@
 """The command ``zoo verify``."""
 
-from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
 from zoo.cli.options import common_options, reference_argument
 from zoo.cli.output import line, result
+
+if TYPE_CHECKING:
+    from zoo.io.digests.checks import Check
 
 
 @click.command(
@@ -26,29 +29,12 @@ def command(ref: str, no_parity: bool, as_json: bool) -> None:
     If transformers is installed, outputs are compared with it layer by layer, and the first layer
     that differs is named.
     """
-    from pathlib import Path
+    from zoo.api.conversion import verify
 
-    from zoo.conformance.verify import verify
-    from zoo.errors import VerificationError
-    from zoo.hub.reference import resolve
-
-    path = Path(ref).expanduser()
-    if not path.is_dir():
-        resolved = resolve(ref)
-        path = resolved.path or resolved.stored
-    checks = []
-    for check in verify(path, reference=not no_parity):
-        checks.append(check)
+    def show(check: "Check") -> None:
         if not as_json:
             line(f"{check.name:<13} {check.outcome:<8} {check.detail}", indent=" " * 23)
-    failed = [check for check in checks if check.outcome == "failed"]
-    if as_json and not failed:
-        value = {"path": str(path), "ok": True, "checks": [asdict(check) for check in checks]}
-        result(value, (), as_json=True)
-    if failed:
-        names = ", ".join(check.name for check in failed)
-        raise VerificationError(
-            f"{path}: failed: {names}: {failed[0].detail}"
-            if as_json
-            else f"{path}: failed: {names}"
-        )
+
+    verification = verify(ref, parity=not no_parity, on_check=show)
+    if as_json:
+        result(verification.to_dict(), (), as_json=True)

@@ -4,13 +4,11 @@ from typing import Any
 
 import click
 
+from zoo.api.settings import PRETRAIN_SETTINGS, config_file, pretrain_values
 from zoo.cli.options import common_options, offline_option
 from zoo.cli.output import result
 from zoo.cli.training.options import (
-    SETTINGS,
     config_argument,
-    config_file,
-    config_values,
     overrides_from_options,
     run_options,
 )
@@ -44,8 +42,8 @@ def command(
 
     with prefix_errors(config_file(family_or_file)):
         config = pretrain_config(
-            config_values(family_or_file),
-            overrides_from_options(ctx, SETTINGS, options),
+            pretrain_values(family_or_file),
+            overrides_from_options(PRETRAIN_SETTINGS, options),
             offline=offline,
         )
     check = check_grad_accumulation(config, offline=offline)

@@ -4,13 +4,11 @@ from typing import Any
 
 import click
 
+from zoo.api.settings import PRETRAIN_SETTINGS, config_file, pretrain_values
 from zoo.cli.options import common_options, count_option, shared_option
 from zoo.cli.output import result
 from zoo.cli.training.options import (
-    SETTINGS,
     config_argument,
-    config_file,
-    config_values,
     overrides_from_options,
     run_options,
 )
@@ -53,11 +51,11 @@ def command(
     from zoo.training.config.overrides import deep_merge
     from zoo.training.config.schema import prefix_errors, pretrain_config
 
-    changes = overrides_from_options(ctx, SETTINGS, options)
+    changes = overrides_from_options(PRETRAIN_SETTINGS, options)
     steps = changes.get("max_steps", STEPS)
     often = {"max_steps": steps, "save_steps": max(1, steps // 4), "logging_steps": 1}
     with prefix_errors(config_file(family_or_file)):
-        config = pretrain_config(config_values(family_or_file), deep_merge(changes, often))
+        config = pretrain_config(pretrain_values(family_or_file), deep_merge(changes, often))
     check = check_resume(msgspec.to_builtins(config), kills=kills, device=device)
     at = " and ".join(f"{lines} lines" for lines in check.kills)
     line = (

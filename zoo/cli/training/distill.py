@@ -1,7 +1,5 @@
 """The command ``zoo distill``."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,46 +8,20 @@ from zoo.cli import output
 from zoo.cli.completion import OBJECTIVE, PRESET, RECIPE
 from zoo.cli.options import common_options, count_option, shared_option
 from zoo.cli.parameter_types import PATH, REFERENCE, FiniteRange, PathText
-from zoo.cli.preflight import check_settings
 from zoo.cli.training.options import (
-    SHARED_SETTINGS,
-    config_file,
     data_option,
     label_option,
-    overrides_from_options,
     pair_option,
+    python_options,
     skip_invalid_option,
     text_option,
     training_options,
 )
-from zoo.cli.training.runs import processes, run_arguments, runs_options, train
+from zoo.cli.training.runs import print_training, reporting_once, runs_options
 from zoo.overrides import override
 
 if TYPE_CHECKING:
-    from zoo.training.logging.scores import ScoresRecord
-
-# Option -> path of the setting.
-SETTINGS = SHARED_SETTINGS | {
-    "teacher": "distillation.teachers",
-    "student": "student.name",
-    "recipe": "distillation.recipe",
-    "train": "data.paths",
-    "eval_data": "data.eval_paths",
-    "objective": "objective",
-    "task": "task",
-    "text": "data.text",
-    "pair": "data.pair",
-    "label": "data.label",
-    "skip_invalid": "data.skip_invalid",
-    "preset": "preset",
-    "align": "distillation.align",
-    "teacher_backend": "distillation.teacher_backend",
-    "cache_teacher": "distillation.cache_teacher",
-    "global_batch_tokens": "global_batch_tokens",
-}
-# Options whose settings differ if there is a task.
-LABELLED = {"train": "data.train", "eval_data": "data.eval"}
-TABLES = (".csv", ".tsv")  # Endings of files that are not read as text.
+    from zoo.api.training import Training
 
 
 class DistillCommand(click.Command):
@@ -149,39 +121,40 @@ The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists 
 @runs_options
 @common_options
 @click.pass_context
-def command(ctx: click.Context, /, file: str | None, **options: Any) -> None:
+def command(
+    ctx: click.Context,
+    /,
+    file: str | None,
+    print_recipe: bool,
+    no_score: bool,
+    min_retention: float | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Distil a student from one or several teachers; an interrupted run resumes bit for bit.
 
     The output has the layout of zoo pretrain; every command accepts its model/ directory.
     """
-    if options["print_recipe"]:
-        _print_recipe(options["recipe"], as_json=options["as_json"])
+    if print_recipe:
+        _print_recipe(options["recipe"], as_json=as_json)
         return
-    has_run = options["resume"] or options["continue_from"]
-    if file is None and not options["teacher"] and not has_run:
-        raise click.UsageError("name a teacher and a student, or give --resume RUN", ctx)
-    if options["no_score"] and (options["min_retention"] is not None or options["score_backend"]):
-        raise click.UsageError("--no-score leaves nothing to measure or to require", ctx)
-    values = settings_file(ctx, file)
-    overrides = overrides_from_options(ctx, setting_paths(options, values), options)
-    check_settings("distill", values, overrides, config_file(file))
-    from zoo.distillation.runs import DistillRun
+    from zoo.api.training import check_scoring, distill
+    from zoo.errors import VerificationError
 
-    with processes(options) as dist:
-        run = DistillRun(
-            values,
-            dist,
-            overrides=overrides,
-            **run_arguments(options),
-            file=config_file(file),
-        )
-        paths, runs = train(ctx, run, options)
-    if not dist.is_main_process:
+    check_scoring(
+        score=not no_score, min_retention=min_retention, score_backend=options["score_backend"]
+    )
+    with reporting_once():
+        training = distill(score=not no_score, file=file, **python_options(options))
+    print_training(training, _score_lines(training), as_json=as_json)
+    if min_retention is None:
         return
-    if runs:
-        _finish_seeds(ctx, runs, options, overrides)
-    else:
-        _finish_run(ctx, paths, options, overrides)
+    try:
+        # This follows the scores, which a failure does not hide.
+        training.require_retention(min_retention)
+    except VerificationError as error:
+        output.fail(error.what, error.hint, error.exit_code, ())
+        ctx.exit(error.exit_code)
 
 
 def _print_recipe(name: str | None, *, as_json: bool) -> None:
@@ -194,129 +167,16 @@ def _print_recipe(name: str | None, *, as_json: bool) -> None:
     output.result(values, text.splitlines(), as_json=as_json, is_file=True)
 
 
-def setting_paths(options: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, str]:
-    """Return option -> path of the setting: data is text, or labelled with a task."""
-    from zoo.errors import UsageError
-    from zoo.training.config.overrides import read_config_file
-    from zoo.training.state.run_manifest import SETTINGS as RECORD
-
-    names = set(values)
-    run = options["resume"] or options["continue_from"]
-    if run and (run / RECORD).is_file():
-        names.update(read_config_file(run / RECORD))
-    for assignment in options["assignments"]:
-        names.add(assignment.partition("=")[0].strip())
-    if options["task"] is not None or "task" in names:
-        return {**SETTINGS, **LABELLED}
-    for path in (*options["train"], *options["eval_data"]):
-        if Path(path).suffix.lower() in TABLES:
-            raise UsageError(f"{path} is a table of labelled data", "name its task with --task")
-    return SETTINGS
-
-
-def _finish_run(
-    ctx: click.Context,
-    paths: Mapping[str, str],
-    options: dict[str, Any],
-    overrides: dict[str, Any],
-) -> None:
-    """Score a run, and print its paths and scores."""
+def _score_lines(training: "Training") -> list[str]:
+    """Return the table of scores: of a run, or the median and range over seeds."""
     from zoo.training.logging.scores import score_header, score_rows
 
-    value: dict[str, Any] = dict(paths)
-    lines = [f"{name}: {path}" for name, path in paths.items()]
-    scores = _score([Path(paths["run"])], options, overrides)
-    for score in scores:
-        value["scores"] = _as_json(score)
-        lines += ["", *output.table(score_rows(score), score_header(score))]
-    output.result(value, lines, as_json=options["as_json"])
-    _require_retention(ctx, scores, options["min_retention"])
-
-
-def _finish_seeds(
-    ctx: click.Context,
-    directories: Sequence[Path],
-    options: dict[str, Any],
-    overrides: dict[str, Any],
-) -> None:
-    """Score the runs of several seeds, and print median and range."""
-    from zoo.distillation.runs import DistillRun
-    from zoo.distillation.scoring.seeds import summarize_seeds
-    from zoo.finetuning.runs import MODEL, SUMMARY
-
-    path = directories[0].parent
-    runs = [DistillRun.last_stage(run) for run in directories]
-    scores = _score(runs, options, overrides)
-    summary = summarize_seeds(path, runs, scores)
-    paths = {"runs": path, "model": path / MODEL, "summary": path / SUMMARY}
-    value: dict[str, Any] = {name: str(place) for name, place in paths.items()}
-    lines = [f"{name}: {place}" for name, place in paths.items()]
-    if not scores:
-        output.result(value, lines, as_json=options["as_json"])
-        return
-    value["scores"] = {}
-    for run, score in zip(runs, scores, strict=True):
-        value["scores"][str(run.relative_to(path))] = _as_json(score)
-    rows = []
-    for name, spread in summary.items():
-        rows.append((name, *(f"{number:.4f}" for number in spread.values())))
-    lines += ["", *output.table(rows, ("", "median", "lowest", "highest"))]
-    output.result(value, lines, as_json=options["as_json"])
-    by_retention = sorted(scores, key=lambda score: score.retention or 0)
-    median_score = by_retention[(len(scores) - 1) // 2]
-    _require_retention(ctx, [median_score], options["min_retention"])
-
-
-def _score(
-    runs: Sequence[Path], options: dict[str, Any], overrides: dict[str, Any]
-) -> "list[ScoresRecord]":
-    """Return the scores of runs; none with ``--no-score``."""
-    from zoo.distillation.scoring.score import score_run
-
-    if options["no_score"]:
+    if training.scores is not None:
+        scores = training.scores
+        return ["", *output.table(score_rows(scores), score_header(scores))]
+    if not training.spreads:
         return []
-    return [
-        score_run(
-            run,
-            device=options["device"],
-            backends=options["score_backend"],
-            offline=options["offline"],
-            given=overrides,
-        )
-        for run in runs
-    ]
-
-
-def _require_retention(
-    ctx: click.Context, scores: "Sequence[ScoresRecord]", least: float | None
-) -> None:
-    """Exit with code 3 if a student keeps less than ``--min-retention``."""
-    from zoo.distillation.scoring.score import require_retention
-    from zoo.errors import VerificationError
-
-    if least is None:
-        return
-    try:
-        for score in scores:
-            require_retention(score, least)
-    except VerificationError as error:
-        output.fail(error.what, error.hint, error.exit_code, ())
-        ctx.exit(error.exit_code)
-
-
-def _as_json(scores: "ScoresRecord") -> Any:
-    import msgspec
-
-    return msgspec.to_builtins(scores)
-
-
-def settings_file(ctx: click.Context, file: str | None) -> dict[str, Any]:
-    """Return the settings of a file, or none."""
-    from zoo.training.config.overrides import read_config_file
-
-    if file is None:
-        return {}
-    path: Path | None = config_file(file)
-    if path is None:
-        raise click.UsageError(f"{file} is not a YAML file", ctx)
-    return read_config_file(path)
+    rows = []
+    for name, values in training.spreads.items():
+        rows.append((name, *(f"{value:.4f}" for value in values.values())))
+    return ["", *output.table(rows, ("", "median", "lowest", "highest"))]

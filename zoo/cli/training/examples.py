@@ -4,17 +4,16 @@ from typing import Any
 
 import click
 
+from zoo.api.settings import PRETRAIN_SETTINGS, check_settings, config_file, pretrain_values
 from zoo.cli.completion import OBJECTIVE
-from zoo.cli.options import common_options, count_option, offline_option, seed_option, shared_option
+from zoo.cli.options import common_options, count_option, offline_option, shared_option
 from zoo.cli.output import line, result
 from zoo.cli.parameter_types import REFERENCE, IntegerRange
 from zoo.cli.training.options import (
-    SETTINGS,
     config_argument,
-    config_file,
-    config_values,
     data_option,
     overrides_from_options,
+    seed_setting_option,
     text_of_table_option,
 )
 
@@ -41,7 +40,7 @@ Examples, with one of `zoo families` as FAMILY:
 )
 @shared_option("max_seq_len", "Largest number of tokens of a row.", type=IntegerRange(1))
 @shared_option("assignments", multiple=True)
-@seed_option
+@seed_setting_option
 @count_option("--count", "Number of examples.", default=3)
 @offline_option
 @common_options
@@ -63,10 +62,9 @@ def command(
     """
     if family_or_file is None:
         raise click.UsageError("name a family", ctx)
-    settings = config_values(family_or_file)
-    shown = {name: SETTINGS[name] for name in SHOWN}
-    overrides = overrides_from_options(ctx, shown, options)
-    from zoo.cli.preflight import check_settings
+    settings = pretrain_values(family_or_file)
+    shown = {name: PRETRAIN_SETTINGS[name] for name in SHOWN}
+    overrides = overrides_from_options(shown, options)
     from zoo.inspection.examples import show_examples
     from zoo.training.config.schema import pretrain_config
     from zoo.training.setup import pretrain_setup

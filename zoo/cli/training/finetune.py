@@ -7,42 +7,18 @@ import click
 from zoo.cli.completion import PRESET
 from zoo.cli.options import common_options, count_option, shared_option
 from zoo.cli.parameter_types import REFERENCE
-from zoo.cli.preflight import check_settings
-from zoo.cli.task_options import (
-    TaskCommand,
-    table_of_tasks,
-    task_options,
-    task_settings,
-)
+from zoo.cli.task_options import TaskCommand, table_of_tasks, task_options
 from zoo.cli.training.options import (
-    SHARED_SETTINGS,
     adapter_option,
-    config_file,
     data_option,
     label_option,
-    overrides_from_options,
     pair_option,
+    python_options,
     skip_invalid_option,
     text_option,
     training_options,
 )
-from zoo.cli.training.runs import print_paths, processes, run_arguments, runs_options, train
-
-# option -> path of the setting
-SETTINGS = SHARED_SETTINGS | {
-    "task": "task",
-    "train": "data.train",
-    "eval_data": "data.eval",
-    "text": "data.text",
-    "pair": "data.pair",
-    "label": "data.label",
-    "skip_invalid": "data.skip_invalid",
-    "preset": "preset",
-    "adapter": "adapter.method",
-    "freeze": "freeze_layers",
-    "tokenizer": "tokenizer",
-    "size": "size",
-}
+from zoo.cli.training.runs import print_training, reporting_once, runs_options
 
 
 @click.command(
@@ -106,48 +82,14 @@ is held out. RUN/config.yaml lists all settings; --set changes any of them.""",
 @training_options
 @runs_options
 @common_options
-@click.pass_context
-def command(ctx: click.Context, /, model: str | None, **options: Any) -> None:
+def command(model: str | None, as_json: bool, **options: Any) -> None:
     """Fine-tune a model on labelled data; an interrupted run resumes bit for bit.
 
     The output has the layout of zoo pretrain. The best checkpoint becomes the final model,
     which every command accepts.
     """
-    if model is None and not (options["resume"] or options["continue_from"]):
-        raise click.UsageError("name a model or a family, or give --resume RUN", ctx)
-    values = model_values(model)
-    settings = SETTINGS | task_settings(options["task"])
-    overrides = overrides_from_options(ctx, settings, options)
-    check_settings("finetune", values, overrides, config_file(model))
-    from zoo.finetuning.runs import SUMMARY, FineTuneRun, select_median_run
+    from zoo.api.training import finetune
 
-    with processes(options) as dist:
-        run = FineTuneRun(
-            values,
-            dist,
-            overrides=overrides,
-            **run_arguments(options),
-            file=config_file(model),
-        )
-        paths, runs = train(ctx, run, options)
-    if not dist.is_main_process:
-        return
-    if runs:
-        directory = runs[0].parent
-        paths["model"] = str(select_median_run(directory, runs))
-        paths["summary"] = str(directory / SUMMARY)
-    print_paths(paths, as_json=options["as_json"])
-
-
-def model_values(model: str | None) -> dict[str, Any]:
-    """Return the settings of a file, of a family with random weights, or of a reference."""
-    from zoo.plugins import all_families
-    from zoo.training.config.overrides import read_config_file
-
-    if model is None:
-        return {}
-    if (file := config_file(model)) is not None:
-        return read_config_file(file)
-    if model in all_families():
-        return {"family": model}
-    return {"init_from": {"model": model}}
+    with reporting_once():
+        training = finetune(model, **python_options(options))
+    print_training(training, as_json=as_json)

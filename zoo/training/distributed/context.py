@@ -15,23 +15,13 @@ from torch.distributed.rendezvous import rendezvous
 from zoo.errors import Interrupted, ZooError
 from zoo.io.numbers import int_from_environment
 from zoo.nn.devices import resolve_device
+from zoo.training.distributed.reporting import ReportedElsewhere, state
 
 T = TypeVar("T")
 ERROR_KEY = "zoo/error"  # The store's key of the main process's error.
 ANSWERS_KEY = "zoo/heard"  # The store's key of the number of processes that read it.
 PEER_MESSAGE = "another process of the run ended"
 ANSWER_SECONDS = 2.0  # Time in which other processes notice that the main process has ended.
-
-
-class ReportedElsewhere(Exception):
-    """The end of a process by an error that the main process reports."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(str(error))
-        if isinstance(error, ZooError):
-            self.exit_code = error.exit_code
-        else:
-            self.exit_code = Interrupted.exit_code
 
 
 @dataclass(frozen=True)
@@ -80,6 +70,7 @@ class DistContext:
         if threads is not None:
             torch.set_num_threads(threads)
         dist = cls.initialize(device)
+        state.has_process_group = True
         try:
             yield dist
         except (ZooError, KeyboardInterrupt, RuntimeError) as error:

@@ -1,0 +1,122 @@
+"""Arguments of the functions of ``zoo``: references, paths, choices and ranges of numbers."""
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, get_args, get_origin
+
+from zoo.errors import UsageError, did_you_mean
+from zoo.io.limits import MAX_THREADS
+from zoo.io.local import require_local
+
+Parameters = ParamSpec("Parameters")
+Returned = TypeVar("Returned")
+
+AnyPath = str | PathLike[str]
+AnyPaths = AnyPath | Sequence[AnyPath]
+Backend = Literal["auto", "cpu", "cuda", "onnx", "openvino", "ctranslate2", "gguf"]
+
+
+class Range(NamedTuple):
+    """Range of a number, with its ends unless it is open."""
+
+    minimum: float
+    maximum: float | None = None
+    is_open: bool = False  # whether the minimum itself is excluded
+
+
+# Parameter -> its range, in all functions that have it. The options of commands have the same.
+RANGES = {
+    "batch_size": Range(1),
+    "epochs": Range(0, is_open=True),
+    "freeze": Range(0),
+    "global_batch_tokens": Range(1),
+    "learning_rate": Range(0, is_open=True),
+    "limit": Range(1),
+    "max_batch_tokens": Range(1),
+    "max_drop": Range(0, 1),
+    "max_seq_len": Range(1),
+    "max_steps": Range(1),
+    "min_retention": Range(0, is_open=True),
+    "seeds": Range(1),
+    "threads": Range(1, MAX_THREADS),
+    "top_k": Range(1),
+    "vocab_size": Range(1),
+}
+
+
+def checked(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
+    """Check choices and ranges of the arguments before a function is called.
+
+    A parameter that is annotated with a ``Literal`` takes its values, and one of ``RANGES`` takes
+    numbers of its range. The function then raises ``UsageError`` for others.
+    """
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*arguments: Parameters.args, **options: Parameters.kwargs) -> Returned:
+        values = signature.bind(*arguments, **options).arguments
+        for name, value in values.items():
+            if value is None or isinstance(value, bool):
+                continue
+            choices = literal_values(signature.parameters[name].annotation)
+            if choices:
+                several = [value] if isinstance(value, str) else value
+                for choice in several:
+                    require_choice(name, choice, choices)
+            if name in RANGES:
+                require_range(name, value, RANGES[name])
+        return function(*arguments, **options)
+
+    return call
+
+
+def literal_values(annotation: Any) -> list[str]:
+    """Return the values of the literals in an annotation; none if it takes any text."""
+    if get_origin(annotation) is Literal:
+        return [value for value in get_args(annotation) if isinstance(value, str)]
+    if annotation is str:
+        return []
+    values = []
+    for part in get_args(annotation):
+        if part is str:
+            return []
+        values += literal_values(part)
+    return list(dict.fromkeys(values))
+
+
+def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    """Check that an argument is one of several texts."""
+    if value not in choices:
+        hint = did_you_mean(str(value), list(choices)) or f"it takes {', '.join(choices)}"
+        raise UsageError(f"{name} is {value!r}", hint)
+
+
+def require_range(name: str, value: Any, limits: Range) -> None:
+    """Check that an argument is a number of a range."""
+    if not isinstance(value, int | float):
+        raise UsageError(f"{name} is {value!r}", "it takes a number")
+    is_low = value <= limits.minimum if limits.is_open else value < limits.minimum
+    is_high = limits.maximum is not None and value > limits.maximum
+    if not is_low and not is_high and value == value:  # NaN differs from itself.
+        return
+    bounds = f"{'more than' if limits.is_open else 'at least'} {limits.minimum:g}"
+    if limits.maximum is not None:
+        bounds += f" and at most {limits.maximum:g}"
+    raise UsageError(f"{name} is {value}", f"it takes a number that is {bounds}")
+
+
+def as_reference(ref: AnyPath) -> str:
+    """Return a reference to a model as text; a URL is refused."""
+    require_local(ref, "model")
+    return fspath(ref)
+
+
+def as_path(path: AnyPath | None, use: Literal["file", "output"]) -> Path | None:
+    """Return a path, or ``None``; a URL is refused."""
+    if path is None:
+        return None
+    require_local(path, use)
+    return Path(path)

@@ -1,0 +1,781 @@
+"""``zoo.pretrain``, ``zoo.finetune`` and ``zoo.distill``."""
+
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from zoo.api.arguments import AnyPath, AnyPaths, as_path, as_reference, checked
+from zoo.api.settings import (
+    FINETUNE_SETTINGS,
+    PRETRAIN_SETTINGS,
+    check_places,
+    check_settings,
+    collect_settings,
+    config_file,
+    distill_settings,
+    distill_values,
+    duration,
+    finetune_values,
+    pretrain_values,
+    task_settings,
+)
+from zoo.errors import UsageError, did_you_mean
+from zoo.io.paths import as_paths
+from zoo.io.progress import enable_progress
+
+if TYPE_CHECKING:
+    from zoo.training.distributed.context import DistContext
+    from zoo.training.logging.scores import ScoresRecord
+    from zoo.training.run import Run
+
+Alignment = Literal["tokens", "text"]
+TeacherBackend = Literal["auto", "cpu", "cuda", "onnx"]
+ScoreBackend = Literal["cpu", "cuda", "onnx"]
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Training:
+    """Result of ``zoo.pretrain``, ``zoo.finetune`` and ``zoo.distill``.
+
+    Attributes:
+        paths: name -> directory or file, as the command prints them.
+        runs: directories of the runs over several seeds; empty of a single run.
+        scores: scores of a student and its teachers; ``None`` if they were not measured.
+        seed_scores: directory of a run -> its scores, of a distillation over several seeds.
+        spreads: score -> median, lowest and highest value over the seeds.
+    """
+
+    paths: Mapping[str, Path]
+    runs: tuple[Path, ...] = ()
+    scores: "ScoresRecord | None" = None
+    seed_scores: "Mapping[str, ScoresRecord]" = field(default_factory=dict)
+    spreads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    @property
+    def run(self) -> Path:
+        """Directory of the run, or of the runs over several seeds."""
+        return self.paths["runs" if self.runs else "run"]
+
+    @property
+    def model(self) -> Path:
+        """Directory of the final model, for ``zoo.load``; of several seeds, of the median run.
+
+        Raises:
+            UsageError: runs of pretraining over several seeds have no median.
+        """
+        return self._path("model", "each of `runs` has a model")
+
+    @property
+    def report(self) -> Path:
+        """The report of a single run, an HTML file.
+
+        Raises:
+            UsageError: there are several runs.
+        """
+        return self._path("report", "each of `runs` has a report")
+
+    def _path(self, name: str, hint: str) -> Path:
+        if name not in self.paths:
+            raise UsageError(f"{self.run} has no {name} of its own", hint)
+        return self.paths[name]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the command prints with ``--json``."""
+        import msgspec
+
+        values: dict[str, Any] = {name: str(path) for name, path in self.paths.items()}
+        if self.scores is not None:
+            values["scores"] = msgspec.to_builtins(self.scores)
+        elif self.seed_scores:
+            values["scores"] = msgspec.to_builtins(dict(self.seed_scores))
+        return values
+
+    def require_retention(self, least: float) -> None:
+        """Check that a student keeps a fraction of its teacher's quality; the median of seeds.
+
+        Raises:
+            VerificationError: it keeps less, or this was not measured.
+        """
+        from zoo.distillation.scoring.score import require_retention
+
+        if self.scores is not None:
+            require_retention(self.scores, least)
+        elif self.seed_scores:
+            ranking = sorted(self.seed_scores.values(), key=lambda score: score.retention or 0)
+            require_retention(ranking[(len(ranking) - 1) // 2], least)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Options of a run that are not settings."""
+
+    seeds: int | None
+    resume: Path | None
+    continue_from: Path | None
+    reset_optimizer: bool
+    device: str | None
+    threads: int | None
+    offline: bool
+    output: Path | None
+    force: bool
+    max_time: float | None
+
+
+def _run_options(
+    *,
+    seeds: int | None,
+    resume: AnyPath | None,
+    continue_from: AnyPath | None,
+    reset_optimizer: bool,
+    device: str | None,
+    threads: int | None,
+    offline: bool,
+    output: AnyPath | None,
+    force: bool,
+    max_time: str | float | None,
+) -> RunOptions:
+    return RunOptions(
+        seeds,
+        as_path(resume, "file"),
+        as_path(continue_from, "file"),
+        reset_optimizer,
+        device,
+        threads,
+        offline,
+        as_path(output, "output"),
+        force,
+        duration(max_time),
+    )
+
+
+@checked
+def pretrain(
+    family_or_file: AnyPath | None = None,
+    *,
+    size: str | None = None,
+    objective: str | None = None,
+    init_from: AnyPath | None = None,
+    adapter: str | None = None,
+    train: AnyPaths = (),
+    eval: AnyPaths = (),
+    text: str | None = None,
+    tokenizer: AnyPath | None = None,
+    global_batch_tokens: int | None = None,
+    learning_rate: float | None = None,
+    max_steps: int | None = None,
+    batch_size: int | None = None,
+    max_seq_len: int | None = None,
+    report_to: str | Sequence[str] = (),
+    settings: Settings | None = None,
+    seed: int | None = None,
+    epochs: float | None = None,
+    max_time: str | float | None = None,
+    seeds: int | None = None,
+    resume: AnyPath | None = None,
+    continue_from: AnyPath | None = None,
+    reset_optimizer: bool = False,
+    device: str | None = None,
+    fsdp: bool | None = None,
+    keep_optimizer: bool | None = None,
+    threads: int | None = None,
+    offline: bool = False,
+    output: AnyPath | None = None,
+    force: bool = False,
+) -> Training:
+    """Pretrain a model on raw text; ``zoo pretrain`` does the same.
+
+    An interrupted run resumes bit for bit.
+
+    Args:
+        family_or_file: family, or a YAML file of settings.
+        size: model size, one of the family's.
+        objective: objective of pretraining, such as ``masked-lm``; by default the family's.
+        init_from: checkpoint to initialise the weights from.
+        adapter: train an adapter of this method, and keep the model as it is.
+        train: files or directories of text, or a built corpus; by default the corpus of the
+            package.
+        eval: held-out text.
+        text: column of the text in a table, or its key in JSON lines.
+        tokenizer: model whose tokenizer is used, or ``train`` to train one.
+        global_batch_tokens: number of tokens per optimizer step.
+        learning_rate: highest learning rate, which the schedule multiplies.
+        max_steps: number of optimizer steps.
+        batch_size: number of rows per optimizer step.
+        max_seq_len: largest number of tokens of a row.
+        report_to: loggers: ``tensorboard``, ``wandb``, ``mlflow``, or plugins'.
+        settings: further settings, nested or by names with dots, such as
+            ``{"optimizer.max_grad_norm": 0.5}``; ``config.yaml`` of a run lists all.
+        seed: random seed; by default 0.
+        epochs: number of passes over the training data.
+        max_time: time of training, in seconds or as ``90s``, ``3m`` or ``1h30m``.
+        seeds: train this number of runs, with seeds from ``seed`` on.
+        resume: directory of a run to resume.
+        continue_from: directory of a run; a new one begins with its last checkpoint.
+        reset_optimizer: then, begin with a new state of the optimizer.
+        device: device, such as ``cpu``; by default CUDA if available.
+        fsdp: shard weights and optimizer state over processes.
+        keep_optimizer: keep the optimizer's state at the end, for ``continue_from``.
+        threads: number of CPU threads.
+        offline: open no connection.
+        output: directory of the run; by default a new one in ``runs``.
+        force: move an earlier run in this directory to ``DIR.old-1``.
+
+    Returns:
+        ``run``, ``model`` and ``report``, or ``runs`` over several seeds.
+
+    Raises:
+        UsageError: a setting or an argument is unknown or wrong, or the directory exists.
+        SourceError: a model or file is missing.
+        VerificationError: a file is damaged, or a loss is not finite.
+        Interrupted: a signal came; ``resume`` continues.
+
+    Example:
+        >>> training = zoo.pretrain("family", train="books/", max_steps=1000)  # doctest: +SKIP
+        >>> model = zoo.load(training.model)  # doctest: +SKIP
+    """
+    if family_or_file is None and not (init_from or resume or continue_from):
+        raise UsageError(
+            "no family is named",
+            "name a family to pretrain, or give --init-from REF or --resume RUN",
+        )
+    run_options = _run_options(
+        seeds=seeds,
+        resume=resume,
+        continue_from=continue_from,
+        reset_optimizer=reset_optimizer,
+        device=device,
+        threads=threads,
+        offline=offline,
+        output=output,
+        force=force,
+        max_time=max_time,
+    )
+    options = {
+        "size": size,
+        "objective": objective,
+        "init_from": None if init_from is None else as_reference(init_from),
+        "adapter": adapter,
+        "train": tuple(as_paths(train)),
+        "eval": tuple(as_paths(eval)),
+        "text": text,
+        "tokenizer": None if tokenizer is None else as_reference(tokenizer),
+        "global_batch_tokens": global_batch_tokens,
+        "learning_rate": learning_rate,
+        "max_steps": max_steps,
+        "batch_size": batch_size,
+        "max_seq_len": max_seq_len,
+        "report_to": _as_tuple(report_to),
+        "seed": seed,
+        "epochs": epochs,
+        "fsdp": fsdp,
+        "keep_optimizer": keep_optimizer,
+    }
+    subject = None if family_or_file is None else as_reference(family_or_file)
+    _check_places("pretrain", options, run_options)
+    values = pretrain_values(subject)
+    overrides = collect_settings(PRETRAIN_SETTINGS, options, settings)
+    file = config_file(subject)
+    check_settings("pretrain", values, overrides, file)
+    from zoo.training.run import PretrainRun
+
+    training, _ = _train(PretrainRun, values, overrides, file, run_options)
+    return training
+
+
+@checked
+def finetune(
+    model: AnyPath | None = None,
+    *,
+    task: str | None = None,
+    train: AnyPaths = (),
+    eval: AnyPaths = (),
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
+    skip_invalid: bool | None = None,
+    preset: str | None = None,
+    adapter: str | None = None,
+    freeze: int | None = None,
+    size: str | None = None,
+    tokenizer: AnyPath | None = None,
+    learning_rate: float | None = None,
+    max_steps: int | None = None,
+    batch_size: int | None = None,
+    max_seq_len: int | None = None,
+    report_to: str | Sequence[str] = (),
+    settings: Settings | None = None,
+    seed: int | None = None,
+    epochs: float | None = None,
+    max_time: str | float | None = None,
+    seeds: int | None = None,
+    resume: AnyPath | None = None,
+    continue_from: AnyPath | None = None,
+    reset_optimizer: bool = False,
+    device: str | None = None,
+    fsdp: bool | None = None,
+    keep_optimizer: bool | None = None,
+    threads: int | None = None,
+    offline: bool = False,
+    output: AnyPath | None = None,
+    force: bool = False,
+    **options: Any,
+) -> Training:
+    """Fine-tune a model on labelled data; ``zoo finetune`` does the same.
+
+    The best checkpoint becomes the final model. An interrupted run resumes bit for bit.
+
+    Args:
+        model: reference to a model, a family for random weights, or a YAML file of settings.
+        task: what to learn, such as ``text-classification``; ``zoo finetune --help`` lists tasks.
+        train: training data, ``FILE`` or ``NAME=FILE``.
+        eval: evaluation data; by default a tenth of the training data.
+        text: column of the text.
+        pair: column of the second text.
+        label: column of the label.
+        skip_invalid: leave out rows that cannot be used, and count them.
+        preset: defaults: ``paper``, ``stable``, or the family's others.
+        adapter: train an adapter of this method, and keep the model as it is.
+        freeze: train neither the embeddings nor this number of the lowest layers.
+        size: size of a model with random weights.
+        tokenizer: model whose tokenizer a model with random weights uses; by default one is
+            trained.
+        learning_rate: highest learning rate, which the schedule multiplies.
+        max_steps: number of optimizer steps.
+        batch_size: number of rows per optimizer step.
+        max_seq_len: largest number of tokens of a row.
+        report_to: loggers: ``tensorboard``, ``wandb``, ``mlflow``, or plugins'.
+        settings: further settings, nested or by names with dots, such as
+            ``{"optimizer.max_grad_norm": 0.5}``; ``config.yaml`` of a run lists all.
+        seed: random seed; by default 0.
+        epochs: number of passes over the training data.
+        max_time: time of training, in seconds or as ``90s``, ``3m`` or ``1h30m``.
+        seeds: train this number of runs, with seeds from ``seed`` on.
+        resume: directory of a run to resume.
+        continue_from: directory of a run; a new one begins with its last checkpoint.
+        reset_optimizer: then, begin with a new state of the optimizer.
+        device: device, such as ``cpu``; by default CUDA if available.
+        fsdp: shard weights and optimizer state over processes.
+        keep_optimizer: keep the optimizer's state at the end, for ``continue_from``.
+        threads: number of CPU threads.
+        offline: open no connection.
+        output: directory of the run; by default a new one in ``runs``.
+        force: move an earlier run in this directory to ``DIR.old-1``.
+        **options: options of the task, with underscores, such as ``template`` or ``doc_stride``.
+
+    Returns:
+        ``run``, ``model`` and ``report``; over several seeds ``runs``, and the ``model`` of the
+        median run.
+
+    Raises:
+        UsageError: a setting or an argument is unknown or wrong, or the directory exists.
+        SourceError: a model or file is missing.
+        VerificationError: a file is damaged, or a loss is not finite.
+        Interrupted: a signal came; ``resume`` continues.
+
+    Example:
+        >>> training = zoo.finetune(  # doctest: +SKIP
+        ...     "runs/books/model", task="text-classification", train="t.tsv", text="s"
+        ... )
+        >>> zoo.load(training.model).classify(["A fine film."])  # doctest: +SKIP
+    """
+    if model is None and not (resume or continue_from):
+        raise UsageError(
+            "there is nothing to fine-tune", "name a model or a family, or give --resume RUN"
+        )
+    run_options = _run_options(
+        seeds=seeds,
+        resume=resume,
+        continue_from=continue_from,
+        reset_optimizer=reset_optimizer,
+        device=device,
+        threads=threads,
+        offline=offline,
+        output=output,
+        force=force,
+        max_time=max_time,
+    )
+    shared_options = {
+        "task": task,
+        "train": tuple(as_paths(train)),
+        "eval": tuple(as_paths(eval)),
+        "text": text,
+        "pair": pair,
+        "label": label,
+        "skip_invalid": skip_invalid,
+        "preset": preset,
+        "adapter": adapter,
+        "freeze": freeze,
+        "size": size,
+        "tokenizer": None if tokenizer is None else as_reference(tokenizer),
+        "learning_rate": learning_rate,
+        "max_steps": max_steps,
+        "batch_size": batch_size,
+        "max_seq_len": max_seq_len,
+        "report_to": _as_tuple(report_to),
+        "seed": seed,
+        "epochs": epochs,
+        "fsdp": fsdp,
+        "keep_optimizer": keep_optimizer,
+    }
+    subject = None if model is None else as_reference(model)
+    paths = FINETUNE_SETTINGS | task_settings(task)
+    for name in options:
+        if name not in paths:
+            hint = did_you_mean(name, list(paths)) or "`settings` takes any setting"
+            raise UsageError(f"{task or 'fine-tuning'} has no option {name!r}", hint)
+    _check_places("finetune", shared_options, run_options)
+    values = finetune_values(subject)
+    overrides = collect_settings(paths, {**shared_options, **options}, settings)
+    file = config_file(subject)
+    check_settings("finetune", values, overrides, file)
+    from zoo.finetuning.runs import SUMMARY, FineTuneRun, select_median_run
+
+    training, dist = _train(FineTuneRun, values, overrides, file, run_options)
+    if not training.runs or not dist.is_main_process:
+        return training
+    directory = training.run
+    median_paths = {
+        "model": select_median_run(directory, training.runs),
+        "summary": directory / SUMMARY,
+    }
+    return replace(training, paths={**training.paths, **median_paths})
+
+
+@checked
+def distill(
+    teacher: AnyPaths = (),
+    student: AnyPath | None = None,
+    *,
+    file: AnyPath | None = None,
+    recipe: AnyPath | None = None,
+    train: AnyPaths = (),
+    eval: AnyPaths = (),
+    objective: str | None = None,
+    task: str | None = None,
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
+    skip_invalid: bool | None = None,
+    preset: str | None = None,
+    align: Alignment | None = None,
+    teacher_backend: TeacherBackend | None = None,
+    cache_teacher: AnyPath | None = None,
+    global_batch_tokens: int | None = None,
+    learning_rate: float | None = None,
+    max_steps: int | None = None,
+    batch_size: int | None = None,
+    max_seq_len: int | None = None,
+    report_to: str | Sequence[str] = (),
+    settings: Settings | None = None,
+    seed: int | None = None,
+    score: bool = True,
+    score_backend: ScoreBackend | Sequence[ScoreBackend] = (),
+    min_retention: float | None = None,
+    epochs: float | None = None,
+    max_time: str | float | None = None,
+    seeds: int | None = None,
+    resume: AnyPath | None = None,
+    continue_from: AnyPath | None = None,
+    reset_optimizer: bool = False,
+    device: str | None = None,
+    fsdp: bool | None = None,
+    keep_optimizer: bool | None = None,
+    threads: int | None = None,
+    offline: bool = False,
+    output: AnyPath | None = None,
+    force: bool = False,
+) -> Training:
+    """Distil a student from one or several teachers; ``zoo distill`` does the same.
+
+    Args:
+        teacher: reference to the teacher, or several.
+        student: a family, whose student has half of the teacher's layers; a size of the teacher's
+            family; a reference to a model; or ``static``.
+        file: YAML file of settings.
+        recipe: name of a recipe, or a YAML file; by default the family's.
+        train: files or directories of text, or a built corpus; tables with ``task``; by default
+            the corpus of the package.
+        eval: held-out data.
+        objective: objective of the student on text.
+        task: task on labelled data, such as ``text-classification``.
+        text: column of the text, of labelled data.
+        pair: column of the second text.
+        label: column of the label.
+        skip_invalid: leave out rows that cannot be used, and count them.
+        preset: settings of the task, see ``zoo.finetune``.
+        align: align by ``tokens`` (same tokenizer) or by ``text`` embeddings; by default tokens.
+        teacher_backend: where the teachers run; by default where the student does.
+        cache_teacher: directory in which the teacher's outputs are kept, and read again.
+        global_batch_tokens: number of tokens per optimizer step, on text.
+        learning_rate: highest learning rate, which the schedule multiplies.
+        max_steps: number of optimizer steps.
+        batch_size: number of rows per optimizer step.
+        max_seq_len: largest number of tokens of a row.
+        report_to: loggers: ``tensorboard``, ``wandb``, ``mlflow``, or plugins'.
+        settings: further settings, nested or by names with dots, such as
+            ``{"student.num_layers": 3}``; ``config.yaml`` of a run lists all.
+        seed: random seed; by default 0.
+        score: compare the student with its teachers.
+        score_backend: backend whose speed is measured, or several.
+        min_retention: least fraction of the teacher's quality that the student has to keep.
+        epochs: number of passes over the training data.
+        max_time: time of training, in seconds or as ``90s``, ``3m`` or ``1h30m``.
+        seeds: train this number of runs, with seeds from ``seed`` on.
+        resume: directory of a run to resume.
+        continue_from: directory of a run; a new one begins with its last checkpoint.
+        reset_optimizer: then, begin with a new state of the optimizer.
+        device: device, by default CUDA if available.
+        fsdp: shard weights and optimizer state over processes.
+        keep_optimizer: keep the optimizer's state at the end, for ``continue_from``.
+        threads: number of CPU threads.
+        offline: open no connection.
+        output: directory of the run, by default a new one in ``runs``.
+        force: move an earlier run in this directory to ``DIR.old-1``.
+
+    Returns:
+        ``run``, ``model`` and ``scores``; over several seeds ``runs``, ``seed_scores``, and the
+        ``model`` of the median run.
+
+    Raises:
+        UsageError: a setting, recipe, student or teacher is unknown or wrong.
+        SourceError: a model or file is missing.
+        VerificationError: a file is damaged, a loss is not finite, or the student keeps less than
+            ``min_retention``; its run remains.
+        Interrupted: a signal came; ``resume`` continues.
+
+    Example:
+        >>> result = zoo.distill("runs/books/model", "tiny", train="books/")  # doctest: +SKIP
+        >>> result.scores.retention  # doctest: +SKIP
+        0.953
+        >>> student = zoo.load(result.model)  # doctest: +SKIP
+    """
+    teachers = tuple(as_paths(teacher))
+    if file is None and not teachers and not (resume or continue_from):
+        raise UsageError(
+            "no teacher is named", "name a teacher and a student, or give --resume RUN"
+        )
+    backends = _as_tuple(score_backend)
+    check_scoring(score=score, min_retention=min_retention, score_backend=backends)
+    run_options = _run_options(
+        seeds=seeds,
+        resume=resume,
+        continue_from=continue_from,
+        reset_optimizer=reset_optimizer,
+        device=device,
+        threads=threads,
+        offline=offline,
+        output=output,
+        force=force,
+        max_time=max_time,
+    )
+    options = {
+        "teacher": teachers,
+        "student": None if student is None else as_reference(student),
+        "recipe": None if recipe is None else str(as_path(recipe, "file")),
+        "train": tuple(as_paths(train)),
+        "eval": tuple(as_paths(eval)),
+        "objective": objective,
+        "task": task,
+        "text": text,
+        "pair": pair,
+        "label": label,
+        "skip_invalid": skip_invalid,
+        "preset": preset,
+        "align": align,
+        "teacher_backend": teacher_backend,
+        "cache_teacher": None if cache_teacher is None else str(as_path(cache_teacher, "output")),
+        "global_batch_tokens": global_batch_tokens,
+        "learning_rate": learning_rate,
+        "max_steps": max_steps,
+        "batch_size": batch_size,
+        "max_seq_len": max_seq_len,
+        "report_to": _as_tuple(report_to),
+        "seed": seed,
+        "epochs": epochs,
+        "fsdp": fsdp,
+        "keep_optimizer": keep_optimizer,
+    }
+    subject = None if file is None else as_reference(file)
+    _check_places("distill", options, run_options)
+    values = distill_values(subject)
+    paths = distill_settings(
+        {
+            **options,
+            "resume": run_options.resume,
+            "continue_from": run_options.continue_from,
+            "settings": settings,
+        },
+        values,
+    )
+    overrides = collect_settings(paths, options, settings)
+    check_settings("distill", values, overrides, config_file(subject))
+    from zoo.distillation.runs import DistillRun
+
+    training, dist = _train(DistillRun, values, overrides, config_file(subject), run_options)
+    if dist.is_main_process:
+        training = _scored(training, overrides, run_options, backends, score=score)
+        if min_retention is not None:
+            training.require_retention(min_retention)
+    return training
+
+
+def check_scoring(
+    *, score: bool, min_retention: float | None, score_backend: Sequence[str]
+) -> None:
+    """Check that a student is scored if something is required of its scores."""
+    if not score and (min_retention is not None or score_backend):
+        raise UsageError("--no-score leaves nothing to measure or to require", "leave it out")
+
+
+def _scored(
+    training: Training,
+    overrides: Settings,
+    run_options: RunOptions,
+    backends: Sequence[str],
+    *,
+    score: bool,
+) -> Training:
+    """Return the result of a distillation with scores; of several seeds also the median run."""
+    from zoo.distillation.runs import DistillRun
+    from zoo.distillation.scoring.score import score_run
+    from zoo.distillation.scoring.seeds import summarize_seeds
+    from zoo.finetuning.runs import MODEL, SUMMARY
+
+    runs = [training.run]
+    if training.runs:
+        runs = [DistillRun.last_stage(run) for run in training.runs]
+    scores = []
+    if score:
+        for run in runs:
+            run_score = score_run(
+                run,
+                device=run_options.device,
+                backends=backends,
+                offline=run_options.offline,
+                given=overrides,
+            )
+            scores.append(run_score)
+    if not training.runs:
+        return replace(training, scores=scores[0] if scores else None)
+    directory = training.run
+    spreads = summarize_seeds(directory, runs, scores)
+    seed_scores = {}
+    if scores:
+        names = [str(run.relative_to(directory)) for run in runs]
+        seed_scores = dict(zip(names, scores, strict=True))
+    return replace(
+        training,
+        paths={**training.paths, "model": directory / MODEL, "summary": directory / SUMMARY},
+        seed_scores=seed_scores,
+        spreads=spreads,
+    )
+
+
+def _as_tuple(values: str | Sequence[str]) -> tuple[str, ...]:
+    return (values,) if isinstance(values, str) else tuple(values)
+
+
+def _check_places(command: str, options: Mapping[str, Any], run_options: RunOptions) -> None:
+    check_places(
+        command,
+        [*options["train"], *options["eval"]],
+        run_options.output,
+        force=run_options.force,
+        resume=run_options.resume,
+        continue_from=run_options.continue_from,
+    )
+
+
+def _train(
+    run_class: "type[Run]",
+    values: Settings,
+    overrides: Settings,
+    file: Path | None,
+    options: RunOptions,
+) -> "tuple[Training, DistContext]":
+    """Train a run, or several over seeds, on all processes."""
+    with _processes(options.device, options.threads) as dist:
+        run = run_class(
+            values,
+            dist,
+            overrides=overrides,
+            output=options.output,
+            offline=options.offline,
+            force=options.force,
+            max_time=options.max_time,
+            file=file,
+        )
+        return _start(run, options), dist
+
+
+@contextmanager
+def _processes(device: str | None, threads: int | None) -> "Iterator[DistContext]":
+    """Yield rank and device; of several processes, only the main one speaks."""
+    import torch
+
+    from zoo.training.distributed.context import DistContext
+
+    initial_threads = torch.get_num_threads()
+    try:
+        with DistContext.opened(device, threads) as dist:
+            if not dist.is_main_process:
+                logging.getLogger("zoo").setLevel(logging.CRITICAL)
+                warnings.simplefilter("ignore")
+                enable_progress(False)
+            yield dist
+    finally:
+        if threads is not None:
+            torch.set_num_threads(initial_threads)
+
+
+def _start(run: "Run", options: RunOptions) -> Training:
+    """Start, resume or continue a run, or one with each of several seeds."""
+    from zoo.training.seeds import is_seed_directory, resume_seeds, train_seeds
+
+    resume = options.resume
+    if options.continue_from is not None:
+        return _continue(run, options.continue_from, options)
+    if options.reset_optimizer:
+        raise UsageError("--reset-optimizer is for --continue-from RUN", "leave it out")
+    if resume is None:
+        if options.seeds is None:
+            return _single(*run.start())
+        return _several(train_seeds(run, options.seeds))
+    if run.force:
+        raise UsageError("--force is for new runs", "leave it out with --resume")
+    if run.output not in (None, resume):
+        raise UsageError(f"--resume {resume} continues in that directory", "leave -o out")
+    if is_seed_directory(resume):
+        if options.seeds is not None or run.given:
+            raise UsageError(
+                f"--resume {resume} uses the settings of its runs", "leave other options out"
+            )
+        return _several(resume_seeds(run, resume))
+    if options.seeds is not None:
+        raise UsageError(f"{resume} is a single run", "leave --seeds out")
+    return _single(*run.resume(resume))
+
+
+def _continue(run: "Run", parent: Path, options: RunOptions) -> Training:
+    from zoo.training.seeds import is_seed_directory, seed_directories
+
+    for flag, value in (("--resume", options.resume), ("--seeds", options.seeds)):
+        if value is not None:
+            raise UsageError("--continue-from continues one run", f"leave {flag} out")
+    if is_seed_directory(parent):
+        first_run = seed_directories(parent)[0]
+        raise UsageError(f"{parent} has runs of several seeds", f"name one, as {first_run}")
+    return _single(*run.continue_from(parent, reset_optimizer=options.reset_optimizer))
+
+
+def _single(run: Path, model: Path) -> Training:
+    return Training({"run": run, "model": model, "report": run / "report.html"})
+
+
+def _several(runs: Sequence[Path]) -> Training:
+    return Training({"runs": runs[0].parent}, tuple(runs))

@@ -85,6 +85,13 @@ def in_processes(
     return _run(arguments, environments, module=module)
 
 
+def run_pytest(
+    *arguments: object, cwd: Path, **environment: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run the tests of another project."""
+    return _run(arguments, [environment], folder=cwd, module="pytest")
+
+
 def zoo_with_signal(sent: Signal, *arguments: object) -> "subprocess.CompletedProcess[str]":
     """Run the command line, and send it a signal."""
     return _run(arguments, [{}], sent=sent)
@@ -261,7 +268,7 @@ def _become(order: dict[str, Any], environment: Mapping[str, str]) -> None:
         os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND), number)
     code = 0
     try:
-        importlib.import_module(order["module"]).main(order["arguments"])
+        code = int(importlib.import_module(order["module"]).main(order["arguments"]) or 0)
     except SystemExit as ended:
         code = int(ended.code or 0)
     atexit._run_exitfuncs()

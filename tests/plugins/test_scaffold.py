@@ -3,7 +3,6 @@
 import ast
 import json
 import math
-import os
 import re
 import subprocess
 import sys
@@ -78,6 +77,10 @@ class Project:
         value: dict[str, Any] = json.loads(done.stdout)
         return value
 
+    def run_tests(self) -> "subprocess.CompletedProcess[str]":
+        options = ("-q", "-p", "no:cacheprovider")
+        return warm.run_pytest(*options, "tests", cwd=self.path, **self.environment)
+
 
 @pytest.fixture(
     params=[pytest.param(k, marks=() if k == "encoder" else pytest.mark.long) for k in KINDS]
@@ -95,14 +98,7 @@ def test_project_passes_the_quick_checks(project: Project) -> None:
 
 @pytest.mark.long
 def test_project_passes_its_tests(project: Project) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
-        cwd=project.path,
-        env={**os.environ, **project.environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = project.run_tests()
     assert done.returncode == 0, done.stdout + done.stderr
     assert "passed" in done.stdout.splitlines()[-1]
 
@@ -146,14 +142,7 @@ def test_a_project_without_a_family_passes_its_checks_and_tests(part: Project) -
     assert plugin["health"] == "ok"
     group = "distillation_losses" if part.kind == "loss" else f"{part.kind}s"
     assert plugin["provides"] == {group: ["mine"]}
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
-        cwd=part.path,
-        env={**os.environ, **part.environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = part.run_tests()
     assert done.returncode == 0, done.stdout + done.stderr
 
 

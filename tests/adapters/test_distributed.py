@@ -15,7 +15,8 @@ LONG = pytest.mark.long
 CASES = [  # family, task, method, and whether FSDP is used
     ("gpt", "causal-lm", "lora", True),
     pytest.param("gpt", "causal-lm", "prompt", False, marks=LONG),
-    ("t5", "seq2seq", "ia3", True),
+    # the first case shows FSDP, and the next one an encoder-decoder
+    pytest.param("t5", "seq2seq", "ia3", True, marks=LONG),
     ("bart", "seq2seq", "prefix", False),
     pytest.param("albert", CLASSIFICATION, "houlsby", True, marks=LONG),
     pytest.param("albert", CLASSIFICATION, "parallel", False, marks=LONG),

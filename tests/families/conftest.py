@@ -79,6 +79,8 @@ def _repeats(name: str, kit: str | None, params: dict[str, Any]) -> bool:
         return kit in SAME_INPUTS
     if name == "test_resume":  # a property of the loop, which tests/training shows
         return kit is not None and kit not in WITH_ALL_HEADS
+    if name == "test_dropout_rates" and head in OTHER_LABELS:  # they share the modules of a head
+        return kit != "TestBert"
     if name in OF_BACKBONES and kit is not None and head in OTHER_LABELS:
         return kit not in WITH_ALL_HEADS
     if name == "test_settings_equal_the_reference" and head is not None:

@@ -45,7 +45,12 @@ NEWER = (
 
 
 @pytest.mark.parametrize(
-    "cases", [pytest.param(8, id="few"), pytest.param(50, id="fifty", marks=pytest.mark.long)]
+    "cases",
+    [
+        pytest.param(4, id="few"),
+        pytest.param(8, id="eight", marks=pytest.mark.long),
+        pytest.param(50, id="fifty", marks=pytest.mark.long),
+    ],
 )
 def test_damaged_and_hostile_files_are_read_or_refused(cases: int, tmp_path: Path) -> None:
     planned = [(name, number) for number in range(cases) for name in NEWER]

@@ -203,7 +203,10 @@ def distill_values(file: str | None) -> dict[str, Any]:
         return {}
     path = config_file(file)
     if path is None:
-        raise UsageError(f"{file} is not a YAML file", "give a file of settings, such as run.yaml")
+        raise UsageError(
+            f"{file} is not a YAML file",
+            f"give a model as --teacher {file}, a text as --train {file}",
+        )
     return read_config_file(path)
 
 

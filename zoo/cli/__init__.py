@@ -174,6 +174,10 @@ class Program(LazyGroup):
         else:
             _, command, command_args = super().resolve_command(ctx, args)
         if command is not None and not ctx.resilient_parsing:
+            if not isinstance(command, click.Group):
+                from zoo.cli.file_lists import repeat_file_options
+
+                command_args = repeat_file_options(command, command_args)
             refuse_repeated_options(ctx, name, command, command_args)
         return name, command, command_args
 

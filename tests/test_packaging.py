@@ -176,6 +176,7 @@ def test_a_table_becomes_vectors_in_a_fresh_environment(
         "home",
         "my reviews.csv",
         "vectors.npy",
+        "vectors.npy.json",
         "vectors.parquet",
     ]
 

@@ -82,6 +82,11 @@ class AdaptedCheckpoint(Checkpoint):
 
     @property
     @override
+    def file_digests(self) -> bytes:
+        return b"".join(part.file_digests for part in (self.base, *self.adapters))
+
+    @property
+    @override
     def tokenizer_file(self) -> Path:
         if has_own_tokenizer(self.adapters[-1]):
             return super().tokenizer_file

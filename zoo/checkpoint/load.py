@@ -24,7 +24,7 @@ from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.families.base import EMBEDDING, Family, Head
 from zoo.families.config import Config
 from zoo.io.digests.verified import require_blake3
-from zoo.io.json import read_json_record
+from zoo.io.json import encode_json, read_json_record
 from zoo.io.paths import safe_join
 from zoo.io.tensors.safetensors import SafetensorsReader
 from zoo.plugins import get_family
@@ -95,6 +95,15 @@ class Checkpoint:
     def tokenizer_file(self) -> Path:
         """Path of ``tokenizer.json``, if there is one."""
         return self.path / TOKENIZER
+
+    @property
+    def file_digests(self) -> bytes:
+        """Names and digests of the model's files; two conversions of one model have the same."""
+        digests = {}
+        for name, digest in self.manifest.files.items():
+            if not name.endswith(".md"):  # Pages compute nothing.
+                digests[name] = digest.blake3
+        return encode_json(dict(sorted(digests.items())))
 
     @property
     def identity(self) -> bytes:

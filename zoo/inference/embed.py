@@ -11,6 +11,7 @@ from zoo.inference.processing.numbers import short_floats
 from zoo.inference.processing.records import TextExample, validate_text
 from zoo.inference.task import BatchTask, EncodedExample, EncodedTexts, warn_user
 from zoo.inference.task_checks import token_limits
+from zoo.inference.vector_record import make_record
 from zoo.overrides import override
 from zoo.sentence_models.modules import TOKENS
 from zoo.sentence_models.numpy_modules import (
@@ -240,6 +241,23 @@ class Embed(BatchTask):
         if not rows:
             return self.no_vectors()
         return np.stack(rows)
+
+    @override
+    def vector_record(self, rows: int) -> bytes | None:
+        if self.is_multi_vector or self.is_sparse:
+            return None
+        _, dimension = self.no_vectors().shape
+        record = make_record(
+            self.checkpoint,
+            prompt=self.prompt,
+            pooling=[type(step).__name__ for step in self.pooling.steps],
+            similarity=self.pooling.similarity_fn_name,
+            dimension=dimension,
+            normalized=self.normalizes,
+            dtype=self.output_dtype or str(self.no_vectors().dtype),
+            rows=rows,
+        )
+        return record.encode()
 
     @override
     def no_vectors(self) -> "NDArray[Any]":

@@ -271,6 +271,10 @@ class Task(ABC):
                 f"{cut_tokens} tokens in all were left out"
             )
 
+    def vector_record(self, rows: int) -> bytes | None:
+        """Return what a file of a number of vectors records about itself, as JSON, if anything."""
+        return None
+
     def no_vectors(self) -> "NDArray[Any]":
         """Return the array of the vectors of no texts, (0, dimensions), if there are vectors."""
         raise NotImplementedError

@@ -14,7 +14,8 @@ from zoo.errors import UsageError, did_you_mean
 from zoo.inference.processing.inputs import Kind, read_records, require_first
 from zoo.io.digests.files import hash_file
 from zoo.io.json import dump_json
-from zoo.io.output.resumable import ARRAY, check_output, resumable_output
+from zoo.io.output.resumable import check_output, resumable_output
+from zoo.io.output.vectors import ARRAY
 from zoo.io.progress import progress_of_chunks
 from zoo.plugins.tasks import find_tasks, load_part
 
@@ -171,6 +172,7 @@ def write_results(
                 vector_key=task.vector_key,
                 no_vectors=no_vectors,
                 excel_safe=excel_safe,
+                vector_record=task.vector_record,
             )
         )
         count = stack.enter_context(progress_of_chunks(task.name, sources))

@@ -1,7 +1,7 @@
 """Exact search for the most similar vectors, in blocks of the corpus."""
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from zoo.errors import UsageError
 from zoo.inference.processing.similarity import similarity_matrix
@@ -18,6 +18,18 @@ if TYPE_CHECKING:
 FIRST_BLOCK = 512
 BLOCK = 8192
 QUERIES = 256  # queries that are compared at once
+
+
+class VectorRows(Protocol):
+    """Vectors that are read in blocks: an array, or what decodes rows of a file."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of vectors, and of dimensions."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: slice, /) -> Any: ...
 
 
 class BestScores:
@@ -94,7 +106,7 @@ def semantic_search(
 
 
 def search_vectors(
-    queries: "Floats", corpus: "Floats", top_k: int, similarity: SimilarityFunction
+    queries: "Floats", corpus: VectorRows, top_k: int, similarity: SimilarityFunction
 ) -> Iterator[BestScores]:
     """Yield the best vectors of each block of queries; see ``semantic_search``.
 

@@ -29,14 +29,18 @@ def require_pyarrow(path: Path) -> Any:
 
 
 def write_parquet(
-    path: Path, lines: BinaryIO, target: BinaryIO, fixed_types: Mapping[str, Any] | None = None
+    path: Path,
+    lines: BinaryIO,
+    target: BinaryIO,
+    fixed_types: Mapping[str, Any] | None = None,
+    metadata: Mapping[bytes, bytes] | None = None,
 ) -> None:
     """Write rows of JSON lines to an open file; ``path`` is its name in messages."""
     # A column that Parquet has no type for is text: values of several types, integers over 64 bits,
     # and numbers that would lose digits are JSON. ``fixed_types`` are types of some columns.
     pyarrow: Any = require_pyarrow(path)
     types, mixed = _column_types(pyarrow, lines, fixed_types or {})
-    schema = pyarrow.schema(list(types.items()))
+    schema = pyarrow.schema(list(types.items()), metadata=metadata)
     with pyarrow.parquet.ParquetWriter(target, schema) as writer:
         for rows in _row_groups(lines):
             columns = [

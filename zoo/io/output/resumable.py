@@ -8,7 +8,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -37,6 +37,7 @@ from zoo.io.output.tables import (
     json_row,
     require_cells,
 )
+from zoo.io.output.vectors import ARRAY, METADATA_KEY, record_of
 from zoo.overrides import override
 from zoo.version import __version__
 
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LOG = logging.getLogger("zoo")
-ARRAY = ".npy"
 BEGIN_AGAIN = "begin again with --force"
 READ_BYTES = 1 << 20
 SECONDS = 1.0  # between two records of the progress
@@ -78,6 +78,7 @@ def check_output(
     if path.suffix.lower() == ARRAY:
         require_cells(path, excel_safe=excel_safe)
         check_file(path, force=force, sources=sources)
+        check_file(record_of(path), force=force, sources=sources)
     else:
         check_table(path, force=force, sources=sources, excel_safe=excel_safe)
     part = part_of(path)
@@ -216,9 +217,11 @@ def resumable_output(
     vector_key: str | None = None,
     no_vectors: "NDArray[Any] | None" = None,
     excel_safe: bool = False,
+    vector_record: Callable[[int], bytes | None] | None = None,
 ) -> Iterator[ResumableOutput]:
     """Yield the output, with the rows that an interrupted command has written."""
     # settings: what the rows depend on; ``None`` if that is unknown, and nothing is kept
+    # vector_record: returns what a file of so many vectors records about itself
     # The file appears when the block ends without an error. The part of an interrupted command is
     # kept; after any other error nothing is left.
     sources = list(sources)
@@ -239,11 +242,20 @@ def resumable_output(
             output.finish()
             with writing(path):
                 check_file(path, force=force, sources=sources)
+                content = None
+                if vector_record is not None:
+                    content = vector_record(output.rows)
                 if path.suffix.lower() == PARQUET:
-                    _write_parquet(path, file, vector_key, no_vectors)
+                    _write_parquet(path, file, vector_key, no_vectors, content)
                     part.unlink()
                 else:
+                    # Without a record, the array is of unknown origin: never of another one.
+                    record_path = record_of(path)
+                    if path.suffix.lower() == ARRAY:
+                        record_path.unlink(missing_ok=True)
                     os.replace(part, path)
+                    if path.suffix.lower() == ARRAY and content is not None:
+                        atomic_write(record_path, content)
                 _record_of(part).unlink(missing_ok=True)
         except BaseException as error:
             cause = error.__cause__
@@ -452,9 +464,16 @@ def _lines(file: BinaryIO, size: int) -> Iterator[str]:
 
 
 def _write_parquet(
-    path: Path, file: BinaryIO, vector_key: str | None, no_vectors: "NDArray[Any] | None"
+    path: Path,
+    file: BinaryIO,
+    vector_key: str | None,
+    no_vectors: "NDArray[Any] | None",
+    vector_record: bytes | None,
 ) -> None:
     fixed_types = {}
+    metadata = None
+    if vector_record is not None:
+        metadata = {METADATA_KEY: vector_record}
     if vector_key is not None and no_vectors is not None:
         pyarrow: Any = require_pyarrow(path)
         column_type = vector_type(pyarrow, file, vector_key, no_vectors)
@@ -462,7 +481,7 @@ def _write_parquet(
             fixed_types[vector_key] = column_type
     with staged_path(path) as staging:
         with staging.open("xb") as target:
-            write_parquet(path, file, target, fixed_types)
+            write_parquet(path, file, target, fixed_types, metadata)
             target.flush()
             os.fsync(target.fileno())
         os.replace(staging, path)

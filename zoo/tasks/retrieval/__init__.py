@@ -11,9 +11,12 @@ Examples:
   zoo run search REF --corpus texts.jsonl "a question" "another question"
   zoo run search REF --corpus articles.csv --corpus-text body \\
       --queries questions.csv --query-text question
+  zoo run embed REF --input articles.csv --text body -o articles.parquet
+  zoo run search REF --index articles.parquet "a question"
 
 Each result has the best texts of the corpus, best first: "corpus_id" is the number of the text in
-its file. The search compares all texts. The vectors of the corpus are in a temporary file."""
+its file. The search compares all texts. The vectors of the corpus are in a temporary file; --index
+reads vectors that zoo run embed stored."""
 
 TASKS = (
     TaskSpec(
@@ -24,6 +27,13 @@ TASKS = (
         run_options=(
             TaskOption("corpus", "File of the texts to search.", Path, metavar="FILE"),
             CORPUS_TEXT,
+            TaskOption(
+                "index",
+                "Vectors of the texts, which zoo run embed wrote: .npy, .parquet or a folder. "
+                "Texts of .npy may be named with --corpus.",
+                Path,
+                metavar="PATH",
+            ),
             TaskOption("top_k", "Number of texts for each query.", int, minimum=1, default=10),
             *QUERY_PROMPTS,
             *CORPUS_PROMPTS,

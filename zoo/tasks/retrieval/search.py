@@ -1,27 +1,54 @@
 """The task search: the texts of a corpus that are most similar to a query."""
 
 import itertools
-from collections.abc import Iterable, Iterator
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from zoo.errors import UsageError
 from zoo.inference.embed import Embed
 from zoo.inference.processing.inputs import read_records, require_first
-from zoo.inference.processing.records import TextExample, as_records
-from zoo.inference.processing.search import QUERIES
+from zoo.inference.processing.records import RecordKeys, TextExample, as_records
+from zoo.inference.processing.search import QUERIES, search_vectors
 from zoo.inference.processing.table_records import InputColumns
 from zoo.inference.task import EncodedExample, Task
+from zoo.inference.vector_record import require_same_model, require_same_prompt
+from zoo.io.output.vectors import ARRAY
 from zoo.overrides import override
 from zoo.sentence_models.pooling import Pooling
 from zoo.tasks.options import CORPUS_TEXT, QUERY_TEXT
+from zoo.tasks.retrieval.index import VectorIndex, find_index_files, open_index
 from zoo.tasks.retrieval.scoring import require_ranker
-from zoo.tasks.retrieval.vectors import CorpusVectors, corpus_vectors
+from zoo.tasks.retrieval.vectors import corpus_vectors
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from zoo.checkpoint import Checkpoint
     from zoo.inference.processing.search import BestScores
+
+    Floats = NDArray[np.floating[Any]]
+
+LOG = logging.getLogger("zoo")
+
+
+class SearchedCorpus(NamedTuple):
+    """What queries are compared with.
+
+    Attributes:
+        search: yields the best texts of each block of queries, given their embeddings and a number
+            of texts.
+        texts: columns of each text; empty if they are not known.
+        query_task: embeds the queries.
+    """
+
+    search: "Callable[[list[Floats], int], Iterator[BestScores]]"
+    texts: Sequence[Mapping[str, Any]]
+    query_task: Embed
 
 
 class Search(Task):
@@ -31,7 +58,7 @@ class Search(Task):
     queries. Results have the key ``results``: for each of the best texts ``corpus_id``, its
     number in the corpus from 0, ``score``, ``text``, and the other keys of its record. Memory
     depends neither on the number of queries nor on the size of vectors, which are in a temporary
-    file.
+    file. Vectors of an index take the place of a corpus; see ``open_index``.
     """
 
     name: ClassVar[str] = "search"
@@ -55,9 +82,12 @@ class Search(Task):
         cls, records: Iterator[TextExample], options: dict[str, Any]
     ) -> tuple[Iterator[TextExample], dict[str, Any]]:
         corpus = options["corpus"]
-        if corpus is None:
+        index = options["index"]
+        if corpus is None and index is None:
             raise no_corpus()
-        if str(corpus) != "-":
+        if index is not None:
+            require_index(Path(index), corpus)
+        if corpus is not None and str(corpus) != "-":
             require_first(read_corpus(corpus, options["corpus_text"]))
         return records, options
 
@@ -66,6 +96,7 @@ class Search(Task):
         *args: Any,
         corpus: "Path | str | Iterable[str] | None" = None,
         corpus_text: str | None = None,
+        index: "Path | str | None" = None,
         top_k: int = 10,
         prompt_name: str | None = None,
         prompt: str | None = None,
@@ -74,16 +105,24 @@ class Search(Task):
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        if corpus is None:
+        if corpus is None and index is None:
             raise no_corpus()
         if top_k < 1:
             raise UsageError(f"{top_k} results are not possible", "give 1 or more")
         self.corpus = corpus
         self.corpus_text = corpus_text
+        self.index = None if index is None else Path(index)
+        if self.index is not None:
+            require_index(self.index, corpus)
         self.top_k = top_k
         parts = (self.checkpoint, self.session, self.tokenizer)
         options.pop("tokenizer", None)
-        self.query_task = Embed(*parts, role="query", prompt_name=prompt_name, prompt=prompt)
+        self.query_options: dict[str, Any] = {
+            "role": "query",
+            "prompt_name": prompt_name,
+            "prompt": prompt,
+        }
+        self.query_task = Embed(*parts, **self.query_options)
         self.document_task = Embed(
             *parts,
             **options,
@@ -96,22 +135,87 @@ class Search(Task):
     def run_chunks(
         self, records: Iterable[TextExample], *, arrays: bool = False, start: int = 0
     ) -> Iterator[Iterator[dict[str, Any]]]:
-        with corpus_vectors(self.checkpoint.model.pooling or Pooling()) as vectors:
+        with self._open_corpus() as corpus:
+            source = iter(records)
+            while True:
+                chunk = list(itertools.islice(source, QUERIES))
+                if not chunk:
+                    return
+                yield self._answered(chunk, corpus, arrays=arrays)
+
+    @contextmanager
+    def _open_corpus(self) -> Iterator["SearchedCorpus"]:
+        """Yield the vectors of the corpus or of the index, and the columns of its texts."""
+        if self.index is not None:
+            with self._open_index(self.index) as corpus:
+                yield corpus
+            return
+        with corpus_vectors(self.pooling) as vectors:
             texts = []
             for item, added in self.document_task.stream(self._documents()):
                 vectors.add(added["embedding"])
                 texts.append(self.document_task.keys.columns(item.record))
             if not texts:
                 raise UsageError("the corpus has no texts", "give a file with texts to --corpus")
-            source = iter(records)
-            while True:
-                chunk = list(itertools.islice(source, QUERIES))
-                if not chunk:
-                    return
-                yield self._answered(chunk, vectors, texts, arrays=arrays)
+            yield SearchedCorpus(vectors.search, texts, self.query_task)
+
+    @contextmanager
+    def _open_index(self, path: Path) -> Iterator["SearchedCorpus"]:
+        """Yield the vectors of an index, after checking that they fit the model."""
+        if self.query_task.is_multi_vector or self.query_task.is_sparse:
+            raise UsageError(
+                f"{self.checkpoint.name} does not have one vector a text, which an index holds",
+                "give the texts with --corpus",
+            )
+        texts = []
+        if self.corpus is not None:
+            texts = [RecordKeys().columns(record) for record in self._documents()]
+        similarity = self.pooling.similarity_fn_name
+        with open_index(path, texts, similarity) as index:
+            query_task = self._fitting_task(path, index)
+
+            def search(queries: "list[Floats]", top_k: int) -> "Iterator[BestScores]":
+                import numpy as np
+
+                return search_vectors(np.stack(queries), index.vectors, top_k, similarity)
+
+            yield SearchedCorpus(search, index.texts, query_task)
+
+    def _fitting_task(self, path: Path, index: VectorIndex) -> Embed:
+        """Return the task that embeds queries as the texts of an index were embedded."""
+        (_, dimension) = index.vectors.shape
+        record = index.record
+        if record is None:
+            LOG.warning(
+                "warning: %s does not say which model made it: its vectors are taken for those "
+                "of %s",
+                path,
+                self.checkpoint.name,
+            )
+            _, model_dimension = self.query_task.no_vectors().shape
+            if dimension != model_dimension:
+                raise UsageError(
+                    f"{path} has vectors of {dimension} numbers, and {self.checkpoint.name} of "
+                    f"{model_dimension}",
+                    "give the model that embedded the texts",
+                )
+            return self.query_task
+        require_same_model(path, record, self.checkpoint)
+        require_same_prompt(path, record, self.document_task.prompt)
+        parts = (self.checkpoint, self.session, self.tokenizer)
+        dim = None
+        if dimension != self.query_task.no_vectors().shape[1]:
+            dim = dimension
+        return Embed(*parts, **self.query_options, dim=dim, normalize=record.normalized)
+
+    @property
+    def pooling(self) -> Pooling:
+        """Pooling of the checkpoint."""
+        return self.checkpoint.model.pooling or Pooling()
 
     def _documents(self) -> Iterator[TextExample]:
         """Return the records of the corpus."""
+        assert self.corpus is not None, "checked by the caller"
         if isinstance(self.corpus, str | Path):
             return read_corpus(self.corpus, self.corpus_text)
         return as_records(self.corpus)
@@ -119,8 +223,7 @@ class Search(Task):
     def _answered(
         self,
         chunk: list[TextExample],
-        vectors: CorpusVectors,
-        texts: list[dict[str, Any]],
+        corpus: "SearchedCorpus",
         *,
         arrays: bool,
     ) -> Iterator[dict[str, Any]]:
@@ -128,13 +231,18 @@ class Search(Task):
         for record in chunk:
             self.validate(record)
         plain = [TextExample(record.text, location=record.location) for record in chunk]
-        embedded = list(self.query_task.stream(plain))
-        best: list[BestScores] = list(
-            vectors.search([added["embedding"] for _, added in embedded], self.top_k)
-        )
-        rows = (row for part in best for row in part.results())
+        embedded = list(corpus.query_task.stream(plain))
+        queries = [added["embedding"] for _, added in embedded]
+        rows = []
+        for best in corpus.search(queries, self.top_k):
+            rows += best.results()
         for record, (item, _), row in zip(chunk, embedded, rows, strict=True):
-            results = [{**texts[match["corpus_id"]], **match} for match in row]
+            results = []
+            for match in row:
+                columns = {}
+                if corpus.texts:
+                    columns = corpus.texts[match["corpus_id"]]
+                results.append({**columns, **match})
             yield self._joined(item._replace(record=record), {"results": results}, arrays=arrays)
 
     @override
@@ -154,4 +262,13 @@ def read_corpus(path: Path | str, text: str | None) -> Iterator[TextExample]:
 
 def no_corpus() -> UsageError:
     """Return the error for a search without texts."""
-    return UsageError("search needs texts to search", "give --corpus FILE")
+    return UsageError("search needs texts to search", "give --corpus FILE, or --index FILE")
+
+
+def require_index(path: Path, corpus: object) -> None:
+    """Check the files of an index, and that a corpus is given only if they have no texts."""
+    first_file = find_index_files(path)[0]
+    if corpus is not None and first_file.suffix.lower() != ARRAY:
+        raise UsageError(
+            f"{path} has its own texts, and --corpus names others", "leave --corpus out"
+        )

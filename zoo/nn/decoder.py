@@ -11,46 +11,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from zoo.nn.encoder import Classifier, Encoder, mask_value, padding_mask
+from zoo.nn.attention.masks import causal_mask as causal_mask
+from zoo.nn.encoder import Classifier, Encoder
 from zoo.nn.encoder_factory import ModelFactory, PoolerAndHead
 from zoo.nn.generation import DecodeState, GenerationMixin
 from zoo.nn.heads import VocabularyProjection, gather_rows
 from zoo.nn.kv_cache import KeyValueCache
 from zoo.nn.positions import Positions
 from zoo.overrides import override
-
-
-def causal_mask(
-    attention_mask: Tensor | None,
-    *,
-    queries: int,
-    past: int,
-    like: Tensor,
-    explicit: bool = False,
-) -> Tensor | None:
-    """Return a mask that excludes padding and the keys that follow a query.
-
-    Args:
-        attention_mask: (batch, past + queries): 1 for tokens, 0 for padding; ``None`` for all 1.
-        queries: number of query tokens.
-        past: number of earlier tokens, whose keys are cached.
-        like: a tensor with the dtype and device of the attention scores.
-        explicit: also return a mask for several queries without padding and past.
-
-    Returns:
-        (batch or 1, 1, queries or 1, past + queries), added to the attention scores; ``None``
-        where no mask is needed: without padding, a single query attends to all keys, and without
-        a past, the attention kernel computes causal attention itself.
-    """
-    if queries == 1:
-        return padding_mask(attention_mask, like.dtype)
-    if attention_mask is None and past == 0 and not explicit:
-        return None
-    keys = torch.arange(past + queries, device=like.device)
-    masked = (keys > keys[past:, None])[None, None]  # (1, 1, queries, keys): later keys
-    if attention_mask is not None:
-        masked = masked | (attention_mask == 0)[:, None, None, :]
-    return masked.to(like.dtype) * mask_value(like.dtype)
 
 
 def position_ids_from_mask(

@@ -299,6 +299,11 @@ class Encoder(HeadMixin):
         """
         return [AttentionInputs(mask)] * len(self.order)
 
+    @property
+    def has_default_attention_inputs(self) -> bool:
+        """Whether no subclass overrides ``attention_inputs``: attention reads no positions."""
+        return type(self).attention_inputs is Encoder.attention_inputs
+
     def apply_final_norm(self, x: Tensor) -> Tensor:
         """Normalize the output of the last block, if there is a final norm."""
         return x if self.final_norm is None else self.final_norm(x)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from zoo.nn.decoder import CausalModelFactory, causal_mask
+from zoo.nn.attention.masks import causal_mask
+from zoo.nn.decoder import CausalModelFactory
 from zoo.nn.encoder import Encoder, packed_mask, padding_mask
 from zoo.nn.encoder_factory import (
     PoolerAndHead,
@@ -406,6 +407,11 @@ class EncoderDecoder(Encoder):
         For the arguments, see ``attention_inputs``, which does this for the encoder.
         """
         return [AttentionInputs(mask)] * len(self.decoder.layers)
+
+    @property
+    def has_default_decoder_attention_inputs(self) -> bool:
+        """Whether no subclass overrides ``decoder_attention_inputs``."""
+        return type(self).decoder_attention_inputs is EncoderDecoder.decoder_attention_inputs
 
 
 class Seq2SeqLM(Seq2SeqGenerationMixin, EncoderDecoder):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from zoo.nn.packed_attention import DocumentOffsets
 
 if TYPE_CHECKING:
-    from zoo.nn.kernels.local_attention import LocalBlocks
+    from zoo.nn.local_blocks import LocalBlocks
 
 
 @dataclass(frozen=True)

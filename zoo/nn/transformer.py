@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from zoo.nn.kernels.local_attention import LocalBlocks
     from zoo.nn.kv_cache import LayerCache
+    from zoo.nn.local_blocks import LocalBlocks
     from zoo.nn.positions import Rotation
 
 

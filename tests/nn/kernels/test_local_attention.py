@@ -11,8 +11,9 @@ from torch.overrides import TorchFunctionMode
 from zoo.nn.attention.masks import padding_mask
 from zoo.nn.capture import capture
 from zoo.nn.kernels.attention import attend
-from zoo.nn.kernels.local_attention import LocalBlocks, local_attention
+from zoo.nn.kernels.local_attention import local_attention
 from zoo.nn.kernels.packed_attention import masks_only
+from zoo.nn.local_blocks import LocalBlocks
 from zoo.nn.packed_attention import DocumentOffsets, one_segment_a_row
 from zoo.nn.positions import Positions
 from zoo.plugins import get_family
@@ -63,7 +64,7 @@ def test_outputs_and_gradients_of_blocks_equal_those_of_a_mask(
 ) -> None:
     q, k, v = inputs = operands()
     segments = None if SEGMENTS[name] is None else torch.tensor(SEGMENTS[name])
-    blocks = LocalBlocks.of(segments, q[:, 0], reach, size=size)
+    blocks = LocalBlocks.from_segments(segments, q[:, 0], reach, size=size)
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed(segments, reach))
     assert_equal(attend(q, k, v, blocks), expected, inputs)
 
@@ -84,7 +85,7 @@ def test_dropped_weights_are_in_the_window() -> None:
     """In training on a CPU, with its own kernel: weights have the mean that they have without."""
     values = torch.eye(TOKENS).expand(1, 64, TOKENS, TOKENS)
     q = torch.zeros(1, 64, TOKENS, 4, requires_grad=True)
-    blocks = LocalBlocks.of(None, q[:, 0], 3, size=8)
+    blocks = LocalBlocks.from_segments(None, q[:, 0], 3, size=8)
     weights = attend(q, q, values, blocks, dropout=0.5).mean(1)[0]
     near = allowed(None, 3)[0, 0].float()
     assert weights[near == 0].abs().max() == 0

@@ -10,9 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.nn.decoder import causal_mask
-from zoo.nn.encoder import Encoder
-from zoo.nn.encoder_decoder import EncoderDecoder
+from zoo.nn.attention.masks import causal_mask
 from zoo.nn.packed_attention import DocumentOffsets
 from zoo.nn.stacks import Stack, stacks
 from zoo.nn.transformer import SelfAttention
@@ -152,11 +150,10 @@ def counts_distances(model: nn.Module) -> bool:
 def _reads_no_positions(model: nn.Module, owner: Any) -> bool:
     if hasattr(owner, "prefix_length"):
         return True
-    model_class: Any = type(model)
+    backbone: Any = model
     if owner is model:
-        return bool(model_class.attention_inputs is Encoder.attention_inputs)
-    inherits = model_class.decoder_attention_inputs is EncoderDecoder.decoder_attention_inputs
-    return inherits and owner.embeddings is not None
+        return bool(backbone.has_default_attention_inputs)
+    return backbone.has_default_decoder_attention_inputs and owner.embeddings is not None
 
 
 def has_prefix(model: nn.Module) -> bool:

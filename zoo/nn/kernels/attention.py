@@ -13,8 +13,8 @@ from zoo.nn.kernels.attention_blocks import (
     row_blocks,
 )
 from zoo.nn.kernels.dropout import dropout as drop
-from zoo.nn.kernels.local_attention import LocalBlocks
 from zoo.nn.kernels.packed_attention import attend_documents
+from zoo.nn.local_blocks import LocalBlocks
 from zoo.nn.packed_attention import DocumentOffsets
 
 # to which attention in half precision without dropout is trained by single products

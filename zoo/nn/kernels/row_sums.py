@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from zoo.nn.dtypes import at_least_float32
-from zoo.nn.heads import VocabularyProjection
 from zoo.nn.kernels.onednn_linear import linear
 from zoo.nn.kernels.row_chunks import (
     Logits,
@@ -16,6 +15,7 @@ from zoo.nn.kernels.row_chunks import (
     chunks,
     logits_of_rows,
 )
+from zoo.nn.kernels.vocabulary_projection import VocabularyProjection
 
 RowLoss = Callable[..., tuple[Tensor, Tensor]]
 

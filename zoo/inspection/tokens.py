@@ -4,7 +4,7 @@ from zoo.tokenizers import TextTokenizer
 
 
 def text_tokenizer(ref: str, *, offline: bool = False) -> TextTokenizer:
-    """Return the tokenizer of a model reference; weights on the Hub are not downloaded.
+    """Return the tokenizer of a model or a corpus; weights on the Hub are not downloaded.
 
     Raises:
         ZooError: the reference is unknown, or its model has no tokenizer.
@@ -13,11 +13,16 @@ def text_tokenizer(ref: str, *, offline: bool = False) -> TextTokenizer:
 
     from zoo.checkpoint import is_checkpoint, load_text_tokenizer
     from zoo.conversion.cache import resolve_checkpoint
+    from zoo.data.readers.documents import CORPUS_MANIFEST
     from zoo.data.tokenizer import load_tokenizer
     from zoo.hub.reference import resolve
 
     reference = resolve(ref)
-    if reference.path is not None or is_checkpoint(reference.stored):
+    is_corpus = reference.path is not None and (reference.path / CORPUS_MANIFEST).is_file()
+    if is_corpus:
+        tokenizer_file = load_tokenizer(ref)
+    elif reference.path is not None or is_checkpoint(reference.stored):
         return load_text_tokenizer(resolve_checkpoint(ref, offline=offline))
-    tokenizer_file = load_tokenizer(ref, offline=offline)
+    else:
+        tokenizer_file = load_tokenizer(ref, offline=offline)
     return TextTokenizer(Tokenizer.from_buffer(tokenizer_file.json), tokenizer_file.info)

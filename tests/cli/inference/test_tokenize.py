@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from tokenizers import Tokenizer
 from transformers import AutoTokenizer, BertTokenizer
 
 from tests.checkpoints import Make, byte_level_roberta
@@ -45,3 +46,17 @@ def test_a_text_of_standard_input(hub_checkpoint: Make) -> None:
     model = hub_checkpoint("BertModel")
     named, piped = zoo("tokenize", model, TEXT), zoo("tokenize", model, "-", stdin=f"{TEXT}\n")
     assert piped.returncode == 0 and piped.stdout == named.stdout
+
+
+def test_the_tokenizer_of_a_corpus(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("the cat sat on the mat\n" * 50)
+    arguments = ("--tokenizer", "train", "--family", "bert", "--vocab-size", 60)
+    separator = ("--document-separator", "line")
+    built = zoo("corpus", "build", text, "-o", tmp_path / "corpus", *arguments, *separator)
+    assert built.returncode == 0, built.stderr
+    done = zoo("tokenize", tmp_path / "corpus", "the cat [MASK]", "--json")
+    assert done.returncode == 0, done.stderr
+    (model,) = json.loads(done.stdout)["models"]
+    reference = Tokenizer.from_file(str(tmp_path / "corpus/tokenizer.json"))
+    assert model["ids"] == reference.encode("the cat [MASK]").ids

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from zoo.api.evaluation import evaluate
     from zoo.api.exporting import export
     from zoo.api.inspection import look
+    from zoo.api.running import run
     from zoo.api.training import distill, finetune, pretrain
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "pretrain",
     "push",
     "retokenize",
+    "run",
     "verify",
 ]
 
@@ -52,6 +54,7 @@ _MODULES = {
     "pretrain": "zoo.api.training",
     "push": "zoo.api.conversion",
     "retokenize": "zoo.api.conversion",
+    "run": "zoo.api.running",
     "verify": "zoo.api.conversion",
 }
 

@@ -139,3 +139,62 @@ def test_look(model: Path, tmp_path: Path) -> None:
             zoo.look(model, wrong)
     with pytest.raises(UsageError, match="exists"):
         zoo.look(model, texts, output=page)
+
+
+def test_run(model: Path, tmp_path: Path) -> None:
+    texts = ["a [MASK] c", "b [MASK]"]
+    results = zoo.run("fill-mask", model, texts, top_k=2)
+    assert results.to_dict() == printed("run", "fill-mask", model, *texts, "--top-k", 2)
+    assert len(results) == 2 and results[1]["text"] == "b [MASK]"
+    assert [row["text"] for row in zoo.run("fill-mask", model, texts[0])] == texts[:1]
+    table = tmp_path / "t.csv"
+    table.write_text("n,body\n1,a b\n2,c\n")
+    written = zoo.run("features", model, input=table, text="body", output=tmp_path / "one.jsonl")
+    other = tmp_path / "two.jsonl"
+    value = printed("run", "features", model, "--input", table, "--text", "body", "-o", other)
+    assert written.to_dict() == value | {"output": str(tmp_path / "one.jsonl")}
+    assert (tmp_path / "one.jsonl").read_bytes() == other.read_bytes()
+    cases: list[tuple[dict[str, Any], tuple[object, ...]]] = [
+        ({"texts": ["a"], "input": table}, ("a", "--input", table)),
+        ({"texts": []}, ()),
+    ]
+    for arguments, words in cases:
+        with pytest.raises(UsageError) as refusal:
+            zoo.run("features", model, **arguments)
+        assert str(refusal.value) == str(raised("run", "features", model, *words))
+    for wrong, message in (
+        ({"topk": 2}, "has no option 'topk'"),
+        ({"resume": True}, "--resume is for --output FILE"),
+        ({"texts": ["-"]}, "stands for standard input"),
+    ):
+        arguments = {"texts": texts, **wrong}
+        with pytest.raises(UsageError, match=message):
+            zoo.run("fill-mask", model, **arguments)
+
+
+def test_evaluate_writes_the_files_of_the_command(model: Path, tmp_path: Path) -> None:
+    text = tmp_path / "book.txt"
+    text.write_text("a b c d\nb c a\n" * 8)
+    paths: dict[str, Any] = {"predictions": tmp_path / "p.jsonl", "report": tmp_path / "r.html"}
+    task = "pseudo-perplexity"
+    result = zoo.evaluate(model, task=task, eval=text, limit=4, **paths)
+    again = ("--predictions", paths["predictions"], "--report", paths["report"], "--force")
+    written = {name: path.read_bytes() for name, path in paths.items()}
+    expected = printed("eval", model, "--task", task, "--eval", text, "--limit", 4, *again)
+    assert dict(result.metrics) == expected["metrics"] and expected["recorded"]
+    assert {name: path.read_bytes() for name, path in paths.items()} == written
+    manifest = json.loads((model / "zoo.json").read_text())
+    assert [entry["task"] for entry in manifest["evaluations"]] == [task]
+    with pytest.raises(UsageError, match="exists"):
+        zoo.evaluate(model, task=task, eval=text, **paths)
+    cases: list[tuple[dict[str, Any], tuple[object, ...]]] = [
+        ({}, ()),
+        ({"task": task, "excel_safe": True}, ("--task", task, "--excel-safe")),
+        ({"task": task, "shots": 3}, ("--task", task, "--shots", 3)),
+        ({"suite": "glue", "revision": "x"}, ("--suite", "glue", "--revision", "x")),
+        ({"suite": "glue", "report": "r.html"}, ("--suite", "glue", "--report", "r.html")),
+    ]
+    for arguments, words in cases:
+        with pytest.raises(UsageError) as refusal:
+            zoo.evaluate(model, eval=text, **arguments)
+        assert str(refusal.value) == str(raised("eval", model, "--eval", text, *words))

@@ -14,17 +14,20 @@ import zoo
 from zoo.api.arguments import RANGES, Range, literal_values
 from zoo.cli import cli
 from zoo.cli.task_options import declared_options
+from zoo.plugins.tasks import find_task
 
 # Function -> its command.
 COMMANDS = {
     "convert": "convert",
     "distill": "distill",
+    "evaluate": "eval",
     "export": "export",
     "finetune": "finetune",
     "look": "look",
     "pretrain": "pretrain",
     "push": "push",
     "retokenize": "retokenize",
+    "run": "run",
     "verify": "verify",
 }
 # Options of all commands, which say what is printed.
@@ -33,12 +36,15 @@ PRINTED = {"as_json", "verbose", "quiet"}
 ONLY_COMMAND = {
     "distill": {"print_recipe"},
     "export": {"onnx"},  # the same as ``to="onnx"``
+    "run": {"text_is_text"},
     "look": {"text_is_text"},  # A text that names a file is likely a mistake only there.
 }
 # Function -> parameters without an option: calls, and options of plugins.
 ONLY_FUNCTION = {
+    "evaluate": {"on_prediction", "options"},
     "export": {"options"},
     "finetune": {"options"},
+    "run": {"task", "options"},
     "verify": {"on_check"},
 }
 REQUIRED = inspect.Parameter.empty
@@ -50,7 +56,10 @@ def function(name: str) -> Callable[..., Any]:
 
 
 def command(name: str) -> click.Command:
-    found = cli.get_command(click.Context(cli), COMMANDS[name])
+    context = click.Context(cli)
+    found = cli.get_command(context, COMMANDS[name])
+    if isinstance(found, click.Group):  # of tasks, whose options ``run`` takes by name
+        found = found.get_command(context, "features")
     assert found is not None
     return found
 
@@ -70,7 +79,7 @@ def default(parameter: click.Parameter) -> Any:
     """Return the default that an option has in Python."""
     if parameter.required:
         return REQUIRED
-    if isinstance(parameter, click.Option) and parameter.multiple:
+    if (isinstance(parameter, click.Option) and parameter.multiple) or parameter.nargs == -1:
         return ()
     value = parameter.default
     if not isinstance(value, str | int | float):  # click marks an option without a default.
@@ -80,12 +89,24 @@ def default(parameter: click.Parameter) -> Any:
     return value
 
 
+def task_options(name: str) -> set[str]:
+    """Return the options of tasks, which a function takes by name."""
+    if name == "finetune":
+        return {option.name for option in declared_options("train")}
+    if name == "evaluate":
+        return {option.name for option in declared_options("evaluate")}
+    if name == "run":
+        return {option.name for option in find_task("features", "predict").run_options}
+    return set()
+
+
 def parameters(name: str) -> dict[str, click.Parameter]:
     """Return the parameters of a command by their names in Python."""
     skipped = PRINTED | ONLY_COMMAND.get(name, set())
-    if name == "finetune":
-        skipped |= {option.name for option in declared_options("train")}
+    skipped |= task_options(name)
     options = {python_name(p): p for p in command(name).params if p.name not in skipped}
+    if name == "evaluate":
+        options["model"] = options.pop("ref")  # It may also be a loaded model.
     options.pop("set", None)  # Settings are a mapping in Python; see the test of them.
     return options
 
@@ -116,6 +137,10 @@ def test_all_but_what_a_command_reads_first_is_given_by_name(name: str) -> None:
     arguments = {p.name for p in command(name).params if isinstance(p, click.Argument)}
     if name == "distill":
         arguments = {"teacher", "student"}
+    elif name == "evaluate":
+        arguments = {"model"}
+    elif name == "run":
+        arguments |= {"task"}
     for parameter in inspect.signature(function(name)).parameters.values():
         if parameter.name in arguments:
             assert parameter.kind is parameter.POSITIONAL_OR_KEYWORD

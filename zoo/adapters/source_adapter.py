@@ -56,6 +56,13 @@ class AdapterReport:
         """Return the report for JSON."""
         return {**vars(self), "path": str(self.path)}
 
+    def _repr_html_(self) -> str:
+        """Return the report as a table, for notebooks."""
+        from zoo.report.cells import fields_cell
+
+        fields = {"base": self.base, "tensors": self.tensors, "path": self.path}
+        return fields_cell(f"{self.method} adapter", fields)
+
     def lines(self) -> list[str]:
         """Return the report for a person."""
         head = ""

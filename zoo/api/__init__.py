@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from zoo.api.inspection import LookPage
     from zoo.checkpoint import Checkpoint
     from zoo.inference import Session
     from zoo.inference.embed import Role
@@ -99,9 +100,33 @@ class Model:
         self.session = session
 
     def __repr__(self) -> str:
-        """Return name, head, backend, device and dtype."""
-        backend = f"{self.session.backend} on {self.session.device}, {self.session.dtype}"
-        return f"<zoo model {self.checkpoint.path.name}: {self.checkpoint.head_name}, {backend}>"
+        """Return name, family, head, size, backend, device and dtype."""
+        facts = self._facts()
+        title = facts.pop("model")
+        return f"<zoo model {title}: {', '.join(facts.values())}>"
+
+    def _repr_html_(self) -> str:
+        """Return the same as a table, for notebooks."""
+        from zoo.report.cells import fields_cell
+
+        facts = self._facts()
+        return fields_cell(facts.pop("model"), facts)
+
+    def _facts(self) -> dict[str, str]:
+        """Return what the model is, in words."""
+        checkpoint = self.checkpoint
+        facts = {
+            "model": checkpoint.path.name,
+            "family": checkpoint.family.name,
+            "head": f"head {checkpoint.head_name}",
+        }
+        if layers := getattr(checkpoint.config, "num_layers", None):
+            width = getattr(checkpoint.config, "hidden_size", None)
+            facts["layers"] = f"{layers} layers" if width is None else f"{layers} layers of {width}"
+        facts["parameters"] = f"{checkpoint.weights.parameters():,} parameters"
+        facts["backend"] = f"{self.session.backend} on {self.session.device}"
+        facts["dtype"] = self.session.dtype
+        return facts
 
     @cached_property
     def tokenizer(self) -> "TextTokenizer":
@@ -116,7 +141,7 @@ class Model:
 
     def embed(
         self,
-        texts: Iterable[str],
+        texts: str | Iterable[str],
         *,
         prompt_name: str | None = None,
         prompt: str | None = None,
@@ -127,7 +152,7 @@ class Model:
         """Return sentence embeddings, pooled and normalized as the checkpoint specifies.
 
         Args:
-            texts: the texts; an empty one is embedded as its special tokens are.
+            texts: the texts, or one; an empty one is embedded as its special tokens are.
             prompt_name: name of a prompt of the model, such as ``query``, that precedes each text;
                 by default its default prompt, if it has one.
             prompt: text that precedes each text, in place of a prompt of the model; empty for none.
@@ -138,7 +163,8 @@ class Model:
                 embedding is 127, which keeps cosines. By default the dtype of the computation.
 
         Returns:
-            (texts, dimensions), float32 (float64 where the session computes in float64).
+            (texts, dimensions), or (dimensions,) for one text; float32 (float64 where the session
+            computes in float64).
 
         Raises:
             UsageError: the model has no prompt of that name, or both are given; or ``dim`` is
@@ -162,6 +188,9 @@ class Model:
             normalize=normalize,
             output_dtype=output_dtype,
         )
+        if isinstance(texts, str):
+            vector: NDArray[Any] = task.vectors(as_records([texts]))[0]
+            return vector
         return task.vectors(as_records(texts))
 
     def encode(
@@ -764,6 +793,48 @@ class Model:
         kind = Seq2SeqGeneration if Seq2SeqGeneration.name in tasks else Generate
         task = kind(self.checkpoint, self.session, tokenizer=self.tokenizer, **settings)
         return task.stream_text(next(as_records([text])))
+
+    def look(
+        self,
+        texts: str | Sequence[str],
+        *,
+        text_target: str | None = None,
+        max_seq_len: int | None = None,
+        top_k: int = 5,
+    ) -> "LookPage":
+        """Return what the layers compute for one or two texts; a notebook shows it as a page.
+
+        The model runs in torch, also where its session is of another backend.
+
+        Args:
+            texts: a text, or two to compare.
+            text_target: text that the decoder of an encoder-decoder reads; by default what it
+                generates.
+            max_seq_len: length in tokens at which texts are cut; by default 64.
+            top_k: number of predictions to keep for each position.
+
+        Returns:
+            tokens, hidden states, attention and predictions of each text; ``to_html`` is the page.
+
+        Raises:
+            UsageError: there are no texts or more than two.
+
+        Example:
+            >>> look = model.look("a cat")  # doctest: +SKIP
+            >>> look.texts[0].stacks[0].tokens  # doctest: +SKIP
+            ['[CLS]', 'a', 'cat', '[SEP]']
+        """
+        from zoo.api.inspection import look_at
+
+        return look_at(
+            self.checkpoint,
+            self.tokenizer,
+            self.session,
+            texts,
+            text_target=text_target,
+            max_seq_len=max_seq_len,
+            top_k=top_k,
+        )
 
     def run(
         self, task: str, texts: Iterable[str | tuple[str, str]], **options: Any

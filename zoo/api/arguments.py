@@ -16,7 +16,7 @@ Returned = TypeVar("Returned")
 
 AnyPath = str | PathLike[str]
 AnyPaths = AnyPath | Sequence[AnyPath]
-Backend = Literal["auto", "cpu", "cuda", "onnx", "openvino", "ctranslate2", "gguf"]
+TORCH_BACKENDS = ("auto", "cpu", "cuda")  # backends besides the export targets
 
 
 class Range(NamedTuple):
@@ -92,6 +92,13 @@ def require_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     if value not in choices:
         hint = did_you_mean(str(value), list(choices)) or f"it takes {', '.join(choices)}"
         raise UsageError(f"{name} is {value!r}", hint)
+
+
+def require_backend(name: str) -> None:
+    """Check the name of a backend, which may be a plugin's export target."""
+    from zoo.exporting.targets import target_names
+
+    require_choice("backend", name, [*TORCH_BACKENDS, *target_names()])
 
 
 def require_range(name: str, value: Any, limits: Range) -> None:

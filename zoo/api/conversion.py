@@ -237,6 +237,13 @@ class Verification:
     path: Path
     checks: "tuple[Check, ...]"
 
+    def _repr_html_(self) -> str:
+        """Return the checks as a table, for notebooks."""
+        from zoo.report.cells import table_cell
+
+        rows = [(check.name, check.outcome, check.detail) for check in self.checks]
+        return table_cell(str(self.path), ("check", "outcome", ""), rows)
+
     def to_dict(self) -> dict[str, Any]:
         """Return what ``zoo verify --json`` prints."""
         return {
@@ -384,6 +391,14 @@ class Upload:
     is_private: bool  # whether a new repository is private
     plan: "UploadPlan"
     commit: str | None  # address of the commit; ``None`` if nothing was sent
+
+    def _repr_html_(self) -> str:
+        """Return the files as a table, for notebooks."""
+        from zoo.report.cells import table_cell
+
+        rows = [(name, file.bytes) for name, file in self.plan.files.items()]
+        title = f"{self.repo}: {self.commit or 'nothing was sent'}"
+        return table_cell(title, ("file", "bytes"), rows)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``zoo push --json`` prints."""

@@ -1,58 +1,90 @@
 """``zoo.evaluate``: the command ``zoo eval`` as a function."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from os import PathLike, fspath
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from zoo.api import Backend, Model
+from zoo.api import Model
+from zoo.api.arguments import AnyPath, AnyPaths, as_path, as_reference, checked, require_backend
 from zoo.errors import UsageError, did_you_mean
 from zoo.io.paths import as_paths
-from zoo.plugins.tasks import evaluation_task
+from zoo.plugins.tasks import evaluation_task, find_task, public_tasks
 
 if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
     from zoo.evaluation.base import Evaluation, Result
+    from zoo.inference import Session
 
+LOG = logging.getLogger("zoo")
+Suite = Literal["glue"]
+OnPrediction = Callable[[Mapping[str, Any]], None]
 LOADED = ("backend", "device", "dtype", "threads", "revision", "adapter")  # only for references
+# The files of ``figures``.
+CONFUSION_FILE = "confusion.svg"
+RELIABILITY_FILE = "reliability.svg"
 
 
+@checked
 def evaluate(
     model: str | PathLike[str] | Model,
     *,
-    task: str,
-    eval: str | PathLike[str] | Sequence[str | PathLike[str]],
-    backend: Backend = "auto",
+    eval: AnyPaths,
+    task: str | None = None,
+    suite: Suite | None = None,
+    adapter: AnyPaths = (),
+    limit: int | None = None,
+    predictions: AnyPath | None = None,
+    report: AnyPath | None = None,
+    force: bool = False,
+    excel_safe: bool = False,
+    record: bool = True,
+    backend: str = "auto",
     device: str | None = None,
     dtype: str | None = None,
     threads: int | None = None,
     revision: str | None = None,
     offline: bool = False,
-    adapter: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
-    on_prediction: Callable[[Mapping[str, Any]], None] | None = None,
+    lock: AnyPath | None = None,
+    on_prediction: OnPrediction | None = None,
     **options: Any,
 ) -> "Result":
-    """Evaluate a model, and return the numbers of ``zoo eval``; nothing is recorded.
+    """Evaluate a model; ``zoo eval`` does the same.
 
     Args:
         model: a model, or its reference as for ``zoo.load``.
+        eval: files, directories or patterns of the data.
         task: name of the evaluation, such as ``text-classification``; ``zoo eval --help`` lists
             them.
-        eval: files, directories or patterns of the data.
+        suite: ``glue`` in place of a task; ``model`` is then a directory of models or runs with
+            the names of its tasks.
+        adapter: see ``zoo.load``.
+        limit: number of examples; by default all.
+        predictions: file for each sample with its label and prediction: ``.jsonl``, ``.csv``,
+            ``.tsv`` or ``.parquet``.
+        report: file for a page with charts and the worst predictions: ``.html``.
+        force: replace these files.
+        excel_safe: in CSV and TSV, precede by ``'`` what a spreadsheet would compute.
+        record: write the result into the manifest of the model, if ``model`` is its directory.
         backend: see ``zoo.load``; ``auto`` is the fastest that ``zoo bench`` measured here.
         device: see ``zoo.load``.
         dtype: see ``zoo.load``.
         threads: see ``zoo.load``.
         revision: see ``zoo.load``.
         offline: see ``zoo.load``.
-        adapter: see ``zoo.load``.
+        lock: file that pins revisions and digests; by default ``zoo.lock``, if it exists.
         on_prediction: called with each sample and its prediction, in the order of the samples: the
-            rows of ``zoo eval --predictions``.
+            rows of ``predictions``.
         **options: options of ``zoo eval`` for the task, with underscores: ``text``, ``pair``,
-            ``label``, ``limit``, ``seed``, ...
+            ``label``, ``seed``, ...
 
     Returns:
         ``metrics``, name -> number, and ``details``, such as intervals and scores of each label.
+        Of a suite, the metric is the average, and the details have the tasks.
 
     Raises:
         UsageError: the task or an option is unknown, the model does not support it, or a file does
@@ -68,47 +100,322 @@ def evaluate(
         >>> result.metrics["accuracy"], result.details["intervals"]["accuracy"]  # doctest: +SKIP
         (0.913, (0.894, 0.931))
     """
-    kind: type[Evaluation] = evaluation_task(task)
-    files = [Path(path) for path in as_paths(eval)]
-    _require_known(kind, options)
-    options = {**kind.split_names(files, options)[1], **options}
-    compute: dict[str, Any] = {"device": device, "dtype": dtype, "threads": threads}
-    if isinstance(model, Model):
-        values = {
-            **compute,
+    require_backend(backend)
+    evaluation = EvaluationCall(
+        model,
+        eval=eval,
+        task=task,
+        suite=suite,
+        predictions=predictions,
+        report=report,
+        force=force,
+        excel_safe=excel_safe,
+        record=record,
+        compute={"backend": backend, "device": device, "dtype": dtype, "threads": threads},
+        source={
+            "adapter": as_paths(adapter),
             "revision": revision,
-            "backend": None if backend == "auto" else backend,
-            "adapter": adapter or None,
+            "offline": offline,
+            "lock": as_path(lock, "file"),
+        },
+        options={"limit": limit, **options},
+    )
+    result = evaluation.measure(on_prediction)
+    evaluation.write(result)
+    return result
+
+
+class EvaluationCall:
+    """A call of ``evaluate``: it measures, and then writes figures and the report.
+
+    The command prints the result in between, since the disk of the files may be full.
+
+    Args:
+        model: see ``evaluate``, as the other arguments.
+        compute: backend, device, dtype and threads.
+        source: adapter, revision, offline and lock.
+        options: options of the task.
+    """
+
+    def __init__(
+        self,
+        model: str | PathLike[str] | Model,
+        *,
+        eval: AnyPaths,
+        task: str | None,
+        suite: str | None,
+        predictions: AnyPath | None,
+        report: AnyPath | None,
+        force: bool,
+        excel_safe: bool,
+        record: bool,
+        compute: Mapping[str, Any],
+        source: Mapping[str, Any],
+        options: Mapping[str, Any],
+    ) -> None:
+        self._model = model
+        self._compute = dict(compute)
+        self._source = dict(source)
+        self._record = record
+        self.recorded = False
+        self.suite = suite
+        if isinstance(model, Model):
+            self.reference = str(model.checkpoint.path)
+        else:
+            self.reference = as_reference(model)
+        self.data = [Path(path) for path in as_paths(eval)]
+        self.options = {name: value for name, value in options.items() if value not in (None, ())}
+        self._require_suitable(task)
+        predictions_path = as_path(predictions, "output")
+        report_path = as_path(report, "output")
+        if suite is not None:
+            outputs = {"--predictions": predictions, "--report": report, "--excel-safe": excel_safe}
+            for flag, setting in outputs.items():
+                if setting:
+                    raise UsageError(f"{suite} has several tasks", f"leave {flag} out")
+            return
+        assert task is not None, "there is either a task or a suite"
+        self._figures = self.options.pop("figures", None)
+        self.spec = find_task(task, "evaluate")
+        self.task = self.spec.name
+        self._evaluation: type[Evaluation] = evaluation_task(self.task)
+        _require_known(self._evaluation, self.options)
+        self._files, options_of_names = self._evaluation.split_names(self.data, self.options)
+        self.options = {**options_of_names, **self.options}
+        if excel_safe and predictions is None:
+            raise UsageError("--excel-safe is for --predictions FILE", "leave it out")
+        self._output = _Output(
+            predictions_path, report_path, self._files, force=force, excel_safe=excel_safe
+        )
+
+    def _require_suitable(self, task: str | None) -> None:
+        """Check that a task or a suite is given, and the options belong to it."""
+        if (task is None) == (self.suite is None):
+            raise UsageError("give either --task or --suite", "see `zoo eval --help`")
+        allowed_names = set[str]()
+        if task is not None:
+            allowed_names = {option.name for option in find_task(task, "evaluate").eval_options}
+        for spec in public_tasks("evaluate"):
+            for option in spec.eval_options:
+                if option.name in self.options and option.name not in allowed_names:
+                    flag = option.flags
+                    raise UsageError(
+                        f"{task or self.suite} has no option {flag}", f"leave {flag} out"
+                    )
+        if self.suite is None:
+            return
+        for name in ("revision", "lock"):
+            if self._source[name] is not None:
+                raise UsageError(
+                    f"--suite {self.suite} evaluates directories", f"leave --{name} out"
+                )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What was evaluated, on which data, and how."""
+        return {
+            "reference": self.reference,
+            "task": self.task,
+            "data": [str(path) for path in self.data],
+            **self.options,
         }
-        if given_twice := [name for name in LOADED if values[name] is not None]:
-            raise UsageError(f"a loaded model already has its {given_twice[0]}", "leave it out")
-    else:
+
+    def to_dict(self, result: "Result") -> dict[str, Any]:
+        """Return what ``zoo eval --json`` prints."""
+        if self.suite is not None:
+            return {**result.details, **result.metrics}
+        return {
+            **self.settings,
+            "metrics": dict(result.metrics),
+            **result.details,
+            "recorded": self.recorded,
+        }
+
+    def measure(self, on_prediction: OnPrediction | None = None) -> "Result":
+        """Evaluate the model, and record the result."""
+        from zoo.data.readers.documents import expand_paths
+        from zoo.evaluation.record import evaluation_record, record_evaluation
+        from zoo.io.progress import progress_of_files
+
+        if self.suite is not None:
+            return self._measure_glue()
+        checkpoint, session = self._open_model()
+        evaluation = self._evaluation(checkpoint, session, **self.options)
+        reading = progress_of_files("evaluating", expand_paths(list(self._files)))
+        with reading, self._output.collecting(evaluation, on_prediction) as collect:
+            result = evaluation.evaluate(self._files, on_prediction=collect)
+        metrics = dict(result.metrics)
+        for name in self.spec.metrics:
+            if name in metrics:  # The metric that models are compared by comes first.
+                metrics = {name: metrics[name], **metrics}
+                break
+        result = replace(result, metrics=metrics)
+        if self.recorded:
+            entry = evaluation_record(self.task, self._files, self.options, session, result)
+            record_evaluation(checkpoint.path, entry)
+        return result
+
+    def _open_model(self) -> "tuple[Checkpoint, Session]":
+        """Return the checkpoint and the session, and decide whether the result is recorded."""
+        from zoo.checkpoint.digests import check_manifest
         from zoo.conversion.cache import resolve_adapted
+        from zoo.evaluation.record import is_recordable
         from zoo.exporting.session import open_session
 
-        checkpoint = resolve_adapted(
-            fspath(model), as_paths(adapter), revision=revision, offline=offline
+        if isinstance(self._model, Model):
+            values = {**self._compute, **self._source}
+            for name in LOADED:
+                if values[name] not in (None, "auto", []):
+                    raise UsageError(f"a loaded model already has its {name}", "leave it out")
+            self._evaluation.require_supported(self._model.checkpoint)
+            return self._model.checkpoint, self._model.session
+        source = dict(self._source)
+        checkpoint = resolve_adapted(self.reference, source.pop("adapter"), **source)
+        self._evaluation.require_supported(checkpoint)  # before loading the weights
+        self.recorded = self._record and is_recordable(self.reference, checkpoint)
+        if self.recorded:
+            check_manifest(checkpoint.path)
+        elif self._record:
+            LOG.info(
+                "the result is not recorded: %s is not the directory of a converted model",
+                self.reference,
+            )
+        session = open_session(
+            checkpoint, **self._compute, fastest=True, needs=self._evaluation.needs
         )
-        kind.require_supported(checkpoint)  # before loading the weights
-        compute = {**compute, "backend": backend}
-        session = open_session(checkpoint, **compute, fastest=True, needs=kind.needs)
-        model = Model(checkpoint, session)
-    evaluation = kind(model.checkpoint, model.session, **options)
-    return evaluation.evaluate(files, on_prediction=on_prediction)
+        return checkpoint, session
+
+    def _measure_glue(self) -> "Result":
+        """Evaluate the models of GLUE's tasks."""
+        from zoo.conversion.cache import resolve_checkpoint
+        from zoo.data.readers.glue import GLUE
+        from zoo.evaluation.base import Result
+        from zoo.exporting.session import open_session
+        from zoo.tasks.glue import evaluate_glue, glue_models
+
+        if len(self.data) != 1:
+            raise UsageError("--suite glue reads one directory", "name the one of GLUE by --eval")
+
+        def open_model(path: Path) -> tuple[Any, Any]:
+            checkpoint = resolve_checkpoint(str(path))
+            return checkpoint, open_session(checkpoint, **self._compute, fastest=True)
+
+        scores = evaluate_glue(
+            glue_models(Path(self.reference)),
+            self.data[0],
+            open_model,
+            limit=self.options.get("limit"),
+            record=self._record,
+        )
+        average = sum(score.score for score in scores) / len(scores)
+        tasks = {score.task: {**score.metrics, "score": score.score} for score in scores}
+        missing = [name for name in GLUE if name not in tasks]
+        details = {"suite": "glue", "tasks": tasks, "missing": missing}
+        return Result({"average": average}, details)
+
+    def write(self, result: "Result") -> None:
+        """Write the figures and the report."""
+        if self.suite is not None:
+            return
+        if self._figures is not None:
+            from zoo.report.figures import plot_confusion, plot_reliability
+
+            folder = Path(self._figures)
+            plot_confusion(folder / CONFUSION_FILE, result.details["confusion"])
+            plot_reliability(folder / RELIABILITY_FILE, result.details["reliability"])
+        self._output.finish(self.settings, result)
 
 
-def _require_known(kind: "type[Evaluation]", options: dict[str, Any]) -> None:
+class _Output:
+    """The files of predictions and of the report; either may be ``None``."""
+
+    def __init__(
+        self,
+        predictions: Path | None,
+        report: Path | None,
+        files: Sequence[Path],
+        *,
+        force: bool,
+        excel_safe: bool,
+    ) -> None:
+        from zoo.data.readers.documents import expand_paths
+        from zoo.io.output.overwrite import check_file
+        from zoo.io.output.tables import check_table
+
+        self.predictions = predictions
+        self.report = report
+        if predictions is None and report is None:
+            return
+        self._options: dict[str, Any] = {"force": force, "sources": expand_paths(list(files))}
+        self._excel_safe = excel_safe
+        # Both are checked before anything is computed.
+        if predictions is not None:
+            check_table(predictions, **self._options, excel_safe=excel_safe)
+        if report is not None:
+            if report.suffix.lower() not in (".html", ".htm"):
+                raise UsageError(f"{report}: a report is HTML", "end the name in .html")
+            check_file(report, **self._options)
+
+    @contextmanager
+    def collecting(
+        self, evaluation: "Evaluation", on_prediction: OnPrediction | None
+    ) -> "Iterator[OnPrediction | None]":
+        """Yield the function that gets predictions, or ``None``."""
+        from zoo.evaluation.mistakes import MistakeCollector
+        from zoo.io.output.tables import table_writer
+
+        self._collector = MistakeCollector(evaluation.mistake, evaluation.class_labels)
+        sinks: list[OnPrediction] = [] if on_prediction is None else [on_prediction]
+        if self.report is not None:
+            sinks.append(self._collector.add)
+        with ExitStack() as stack:
+            if self.predictions is not None:
+                writer = table_writer(
+                    self.predictions, **self._options, excel_safe=self._excel_safe
+                )
+                sinks.append(stack.enter_context(writer))
+
+            def collect(row: Mapping[str, Any]) -> None:
+                for sink in sinks:
+                    sink(row)
+
+            yield collect if sinks else None
+
+    def finish(self, settings: Mapping[str, Any], result: "Result") -> None:
+        """Write the report."""
+        from zoo.io.output.atomic import atomic_write
+        from zoo.io.output.full_disks import writing
+        from zoo.io.yaml import dump_yaml
+        from zoo.report.evaluation import evaluation_page
+
+        if self.report is None:
+            return
+        files = ", ".join(Path(path).name for path in settings["data"])
+        lead = f"{settings['task']} on {files}"
+        page = evaluation_page(
+            settings["reference"],
+            lead,
+            result.metrics,
+            result.details,
+            self._collector.mistakes(),
+            dump_yaml(dict(settings)),
+        )
+        with writing(self.report):
+            atomic_write(self.report, page)
+
+
+def _require_known(evaluation: "type[Evaluation]", options: Mapping[str, Any]) -> None:
     """Check that an evaluation has options of these names."""
-    known = [
-        parameter.name
-        for base in kind.__mro__
-        if base is not object and "__init__" in vars(base)
-        for parameter in inspect.signature(vars(base)["__init__"]).parameters.values()
-        if parameter.kind is parameter.KEYWORD_ONLY
-    ]
+    names = []
+    for base in evaluation.__mro__:
+        if base is object or "__init__" not in vars(base):
+            continue
+        for parameter in inspect.signature(vars(base)["__init__"]).parameters.values():
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                names.append(parameter.name)
     for name in options:
-        if name not in known:
+        if name not in names:
             raise UsageError(
-                f"{kind.name} has no option {name!r}",
-                did_you_mean(name, known) or f"it has {', '.join(sorted(set(known)))}",
+                f"{evaluation.name} has no option {name!r}",
+                did_you_mean(name, names) or f"it has {', '.join(sorted(set(names)))}",
             )

@@ -25,6 +25,26 @@ class Export:
     path: Path
     report: "ExportReport"
 
+    def _repr_html_(self) -> str:
+        """Return the files and the difference from torch as a table, for notebooks."""
+        from zoo.report.cells import fields_cell
+
+        report = self.report
+        fields: dict[str, object] = {
+            "runtime": report.title,
+            "precision": report.dtype,
+            "files": ", ".join(report.files),
+            "bytes": report.bytes,
+            "path": self.path,
+        }
+        if report.max_rel is not None:
+            fields["largest difference from torch"] = report.max_rel
+        if report.agreement is not None:
+            fields["on text"] = report.agreement.line()
+        if report.unverified is not None:
+            fields["not compared with torch"] = report.unverified
+        return fields_cell("", fields)
+
     def to_dict(self) -> dict[str, Any]:
         """Return what ``zoo export --json`` prints."""
         return self.report.to_dict()

@@ -1,16 +1,55 @@
 """``zoo.look``."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from zoo.api.arguments import AnyPath, as_path, as_reference, checked
+from zoo.api.arguments import RANGES, AnyPath, as_path, as_reference, checked, require_range
 from zoo.errors import UsageError
 
 if TYPE_CHECKING:
-    from zoo.inspection.inspection import Look
+    from zoo.checkpoint import Checkpoint
+    from zoo.inference import Session
+    from zoo.inspection.inspection import Look, TextView
+    from zoo.tokenizers import TextTokenizer
 
 TOP_K = 5
+
+
+class LookPage:
+    """What the layers of a model compute for one or two texts, which a notebook shows as a page.
+
+    Args:
+        look: the values.
+
+    Attributes:
+        look: model, family, head, and the mixes of layers.
+        texts: tokens, hidden states, attention and predictions of each text.
+    """
+
+    def __init__(self, look: "Look") -> None:
+        self.look = look
+        self.texts: list[TextView] = look.texts
+
+    def __repr__(self) -> str:
+        """Return the model and the texts."""
+        texts = ", ".join(repr(view.text) for view in self.texts)
+        return f"<look of {self.look.model} at {texts}>"
+
+    def to_html(self) -> str:
+        """Return the page, which needs no network."""
+        from zoo.inspection.page import render
+
+        return render(self.look)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all numbers exactly, as ``zoo look --json`` prints them."""
+        return self.look.to_json()
+
+    def _repr_html_(self) -> str:
+        """Return the page in a frame, for notebooks."""
+        from zoo.report.cells import page_cell
+
+        return page_cell(f"look of {self.look.model}", self.to_html())
 
 
 @checked
@@ -27,7 +66,7 @@ def look(
     revision: str | None = None,
     offline: bool = False,
     lock: AnyPath | None = None,
-) -> "Look":
+) -> LookPage:
     """Return what the layers of a model compute for one or two texts, as ``zoo look`` does.
 
     A notebook shows the page with attention, similarity and predictions. ``to_html`` returns it,
@@ -65,7 +104,7 @@ def look(
 
     reference = as_reference(ref)
     path = as_path(output, "output")
-    text_list = list_of_texts(texts)
+    list_of_texts(texts)  # before a model is loaded
     if path is not None:
         check_file(path, force=force)
     checkpoint = resolve_checkpoint(
@@ -73,20 +112,48 @@ def look(
     )
     from zoo.checkpoint import load_text_tokenizer
     from zoo.inference.torch_session import TorchSession
-    from zoo.inspection.inspection import Inspector
+    from zoo.io.output.atomic import atomic_write
+    from zoo.io.output.full_disks import writing
 
-    session = TorchSession(checkpoint, device=device)
-    inspector = Inspector(
+    page = look_at(
         checkpoint,
-        session,
         load_text_tokenizer(checkpoint),
-        max_tokens=max_seq_len,
+        TorchSession(checkpoint, device=device),
+        texts,
+        name=reference,
+        text_target=text_target,
+        max_seq_len=max_seq_len,
         top_k=top_k,
     )
-    result = inspector.look(reference, text_list, text_target)
     if path is not None:
-        write_page(result, path)
-    return result
+        with writing(path):
+            atomic_write(path, page.to_html().encode())
+    return page
+
+
+def look_at(
+    checkpoint: "Checkpoint",
+    tokenizer: "TextTokenizer",
+    session: "Session",
+    texts: str | Sequence[str],
+    *,
+    name: str | None = None,
+    text_target: str | None = None,
+    max_seq_len: int | None = None,
+    top_k: int = TOP_K,
+) -> LookPage:
+    """Return what the layers of a loaded model compute; ``name`` is its name on the page."""
+    from zoo.inference.torch_session import TorchSession
+    from zoo.inspection.inspection import Inspector
+
+    text_list = list_of_texts(texts)
+    require_range("top_k", top_k, RANGES["top_k"])
+    if max_seq_len is not None:
+        require_range("max_seq_len", max_seq_len, RANGES["max_seq_len"])
+    if not isinstance(session, TorchSession):
+        session = TorchSession(checkpoint)
+    inspector = Inspector(checkpoint, session, tokenizer, max_tokens=max_seq_len, top_k=top_k)
+    return LookPage(inspector.look(name or checkpoint.path.name, text_list, text_target))
 
 
 def list_of_texts(texts: str | Sequence[str]) -> list[str]:
@@ -95,13 +162,3 @@ def list_of_texts(texts: str | Sequence[str]) -> list[str]:
     if not 1 <= len(text_list) <= 2:
         raise UsageError(f"{len(text_list)} texts are given", "give one, or two to compare")
     return text_list
-
-
-def write_page(look: "Look", path: Path) -> None:
-    """Write the page of a look to a file."""
-    from zoo.inspection.page import render
-    from zoo.io.output.atomic import atomic_write
-    from zoo.io.output.full_disks import writing
-
-    with writing(path):
-        atomic_write(path, render(look).encode())

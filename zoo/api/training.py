@@ -84,6 +84,17 @@ class Training:
             raise UsageError(f"{self.run} has no {name} of its own", hint)
         return self.paths[name]
 
+    def _repr_html_(self) -> str:
+        """Return the report of the run, or paths and scores of several runs, for notebooks."""
+        from zoo.report.cells import fields_cell, page_cell
+
+        if not self.runs and self.report.is_file():
+            return page_cell(f"run {self.run}", self.report.read_text("utf-8"))
+        fields: dict[str, object] = dict(self.paths)
+        for name, spread in self.spreads.items():
+            fields[f"{name}, median"] = spread["median"]
+        return fields_cell("", fields)
+
     def to_dict(self) -> dict[str, Any]:
         """Return what the command prints with ``--json``."""
         import msgspec

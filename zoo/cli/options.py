@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from zoo.api.arguments import TORCH_BACKENDS
 from zoo.cli import output
 from zoo.cli.completion import SHARED_TYPES
 from zoo.cli.output import only_results
@@ -21,7 +22,6 @@ from zoo.exporting.targets import target_names
 from zoo.overrides import override
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-TORCH_BACKENDS = ("auto", "cpu", "cuda")  # backends besides the export targets
 
 
 class TargetNameOption(click.Option):

@@ -222,6 +222,21 @@ class ConversionReport:
             "path": str(self.path) if self.path else None,
         }
 
+    def _repr_html_(self) -> str:
+        """Return what became of the tensors as a table, for notebooks."""
+        from zoo.report.cells import fields_cell
+
+        fields: dict[str, object] = {
+            "family": self.family,
+            "head": self.head,
+            "parameters": self.parameters,
+            "tensors": f"{self.mapped} of {self.source_tensors}, read from {self.format}",
+        }
+        if self.path is not None:
+            fields["round trip"] = self.rebuilt()
+            fields["path"] = self.path
+        return fields_cell(self.reference, fields)
+
     def lines(self) -> Iterator[str]:
         """Yield the lines of the report for a terminal."""
         mapping = self.mapping

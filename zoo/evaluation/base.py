@@ -43,6 +43,20 @@ class Result:
     metrics: Mapping[str, float]
     details: Mapping[str, Any] = field(default_factory=dict)
 
+    def _repr_html_(self) -> str:
+        """Return the metrics and their intervals as a table, for notebooks."""
+        from zoo.report.cells import table_cell
+
+        intervals = self.details.get("intervals", {})
+        rows = []
+        for name, value in self.metrics.items():
+            row: list[object] = [name, value]
+            if intervals:
+                row.append(" to ".join(f"{end:.4f}" for end in intervals.get(name, ())))
+            rows.append(row)
+        header = ["metric", "value", "95 % interval"]
+        return table_cell("", header if intervals else header[:2], rows)
+
 
 class RestartableIterable(Iterable[Item]):
     """The first items of files, which every iteration reads again instead of keeping them."""

@@ -65,6 +65,16 @@ class Retokenized:
     before: int  # size of the old vocabulary
     examples: Mapping[str, list[str]]  # where rows come from -> some tokens
 
+    def _repr_html_(self) -> str:
+        """Return the number of rows and some tokens of each origin, for notebooks."""
+        from zoo.report.cells import table_cell
+
+        rows = []
+        for origin, count in self.plan.counts.items():
+            rows.append((origin, count, " ".join(self.examples[origin])))
+        title = f"{self.plan.size:,} tokens, {self.before:,} before"
+        return table_cell(title, ("rows", "number", "such as"), rows)
+
     def to_dict(self) -> dict[str, Any]:
         """Return sizes and counts, for ``--json``."""
         return {

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from zoo.errors import UsageError
+from zoo.io.page_text import html_text
 from zoo.io.untrusted import rust_parsing
 from zoo.tokenizers.info import TokenizerInfo
 from zoo.tokenizers.languages import Language, in_language, language_of, languages_of
@@ -49,6 +50,25 @@ class Encoded:
         self._cuts = (*cuts, slice(length - ending, length))
         self.ids: list[int] = _without(encoding.ids, self._cuts)
         self.truncated = length - ending - len(self.ids)
+
+    def __repr__(self) -> str:
+        """Return the tokens."""
+        return f"<{self.n:,} tokens: {' '.join(self.tokens)}>"
+
+    def _repr_html_(self) -> str:
+        """Return a table of tokens, ids and offsets, for notebooks."""
+        rows = []
+        for position, (token, number) in enumerate(zip(self.tokens, self.ids, strict=True)):
+            cells = [token, str(number)]
+            if self._located:
+                start, end = self.offsets[position]
+                cells.append(f"{start} to {end}")
+            rows.append("".join(f"<td>{html_text(cell)}</td>" for cell in cells))
+        title = f"{self.n:,} tokens"
+        if self.truncated:
+            title += f", {self.truncated:,} more cut"
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        return f"<table><caption>{title}</caption><tbody>{body}</tbody></table>"
 
     @property
     def n(self) -> int:
@@ -108,6 +128,14 @@ class TextTokenizer:
         self.info = info
         self.name = name
         tokenizer.encode_special_tokens = info.split_special_tokens
+
+    def __repr__(self) -> str:
+        """Return the algorithm, the size of the vocabulary and the longest text."""
+        limit = "texts of any length"
+        if self.max_tokens is not None:
+            limit = f"texts of up to {self.max_tokens:,} tokens"
+        algorithm = type(self._tokenizer.model).__name__
+        return f"<{algorithm} tokenizer of {self._tokenizer.get_vocab_size():,} tokens, {limit}>"
 
     def encode(
         self,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from zoo.api.arguments import TORCH_BACKENDS
 from zoo.cli.options import (
-    TORCH_BACKENDS,
     common_options,
     count_option,
     hub_options,

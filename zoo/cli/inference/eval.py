@@ -1,8 +1,6 @@
 """The command ``zoo eval``."""
 
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,23 +17,13 @@ from zoo.cli.options import (
 )
 from zoo.cli.output import note, result, table
 from zoo.cli.parameter_types import InputFile, OutputFile
-from zoo.cli.task_options import (
-    TaskCommand,
-    declared_options,
-    table_of_tasks,
-    task_options,
-)
-from zoo.plugins.tasks import evaluation_task, find_task
+from zoo.cli.task_options import TaskCommand, table_of_tasks, task_options
 
 if TYPE_CHECKING:
-    from zoo.evaluation.base import Evaluation, Result
+    from zoo.evaluation.base import Result
 
-LOG = logging.getLogger("zoo")
 MAX_ROWS = 20  # Labels or prompts that are printed.
 LINE_WIDTH = 80
-# The files of --figures.
-CONFUSION_FILE = "confusion.svg"
-RELIABILITY_FILE = "reliability.svg"
 
 
 @click.command(
@@ -103,12 +91,8 @@ def command(
     task: str | None,
     suite: str | None,
     eval_data: tuple[str, ...],
-    revision: str | None,
-    offline: bool,
-    lock: Path | None,
     as_json: bool,
     no_record: bool,
-    adapter: tuple[str, ...],
     predictions: Path | None,
     report: Path | None,
     force: bool,
@@ -120,182 +104,33 @@ def command(
     The result is written into the manifest of the model's directory, and is in the model card. A
     name of the store, the registry or the Hub keeps its manifest.
     """
-    from dataclasses import replace
+    from zoo.api.evaluation import EvaluationCall
 
-    from zoo.checkpoint.digests import check_manifest
-    from zoo.conversion.cache import resolve_adapted
-    from zoo.data.readers.documents import expand_paths
-    from zoo.errors import UsageError
-    from zoo.evaluation.record import evaluation_record, is_recordable, record_evaluation
-    from zoo.exporting.session import open_session
-    from zoo.io.progress import progress_of_files
-
+    source = {name: options.pop(name) for name in ("adapter", "revision", "offline", "lock")}
     compute = {name: options.pop(name) for name in ("backend", "device", "dtype", "threads")}
-    requested = {name: value for name, value in options.items() if value not in (None, ())}
-    _check_options(task, suite, {**requested, "revision": revision, "lock": lock})
-    record = not no_record
-    data = tuple(map(Path, eval_data))
-    if task is None:
-        outputs = {"--predictions": predictions, "--report": report, "--excel-safe": excel_safe}
-        for flag, setting in outputs.items():
-            if setting:
-                raise UsageError(f"{suite} has several tasks", f"leave {flag} out")
-        _print_glue(Path(ref), data, compute, options["limit"], record=record, as_json=as_json)
-        return
-    figures = Path(requested.pop("figures")) if "figures" in requested else None
-    spec = find_task(task, "evaluate")
-    task = spec.name
-    evaluation = evaluation_task(task)
-    files, options_of_names = evaluation.split_names(data, requested)
-    requested = {**options_of_names, **requested}
-    if excel_safe and predictions is None:
-        raise UsageError("--excel-safe is for --predictions FILE", "leave it out")
-    output = _Output(predictions, report, files, force=force, excel_safe=excel_safe)
-    checkpoint = resolve_adapted(ref, adapter, revision=revision, offline=offline, lock=lock)
-    evaluation.require_supported(checkpoint)  # before loading the weights
-    if record and not is_recordable(ref, checkpoint):
-        LOG.info("the result is not recorded: %s is not the directory of a converted model", ref)
-        record = False
-    elif record:
-        check_manifest(checkpoint.path)
-    session = open_session(checkpoint, **compute, fastest=True, needs=evaluation.needs)
-    task_evaluation = evaluation(checkpoint, session, **requested)
-    reading = progress_of_files("evaluating", expand_paths(list(files)))
-    with reading, output.collecting(task_evaluation) as on_prediction:
-        measured = task_evaluation.evaluate(data, on_prediction=on_prediction)
-    metrics = dict(measured.metrics)
-    for name in spec.metrics:
-        if name in metrics:  # The metric that models are compared by comes first.
-            metrics = {name: metrics[name], **metrics}
-            break
-    measured = replace(measured, metrics=metrics)
-    if record:
-        entry = evaluation_record(task, files, requested, session, measured)
-        record_evaluation(checkpoint.path, entry)
-    settings = {
-        "reference": ref,
-        "task": task,
-        "data": [str(path) for path in data],
-        **requested,
-    }
-    value = {
-        **settings,
-        "metrics": dict(measured.metrics),
-        **measured.details,
-        "recorded": record,
-    }
+    evaluation = EvaluationCall(
+        ref,
+        eval=eval_data,
+        task=task,
+        suite=suite,
+        predictions=predictions,
+        report=report,
+        force=force,
+        excel_safe=excel_safe,
+        record=not no_record,
+        compute=compute,
+        source=source,
+        options=options,
+    )
+    measured = evaluation.measure()
+    lines = _lines(measured) if suite is None else _glue_lines(measured)
     # The result comes first: the disk of the files may be full.
-    result(value, _lines(measured), as_json=as_json)
-    if figures is not None:
-        _draw(figures, measured)
-    output.finish(settings, measured)
-
-
-class _Output:
-    """The files of predictions and of the report; either may be ``None``."""
-
-    def __init__(
-        self,
-        predictions: Path | None,
-        report: Path | None,
-        files: Sequence[Path],
-        *,
-        force: bool,
-        excel_safe: bool,
-    ) -> None:
-        from zoo.data.readers.documents import expand_paths
-        from zoo.errors import UsageError
-        from zoo.io.output.overwrite import check_file
-        from zoo.io.output.tables import check_table
-
-        self.predictions = predictions
-        self.report = report
-        if predictions is None and report is None:
-            return
-        self._options: dict[str, Any] = {"force": force, "sources": expand_paths(list(files))}
-        self._excel_safe = excel_safe
-        # Both are checked before anything is computed.
-        if predictions is not None:
-            check_table(predictions, **self._options, excel_safe=excel_safe)
-        if report is not None:
-            if report.suffix.lower() not in (".html", ".htm"):
-                raise UsageError(f"{report}: a report is HTML", "end the name in .html")
-            check_file(report, **self._options)
-
-    @contextmanager
-    def collecting(
-        self, evaluation: "Evaluation"
-    ) -> "Iterator[Callable[[Mapping[str, Any]], None] | None]":
-        """Yield the function that gets predictions, or ``None``."""
-        from zoo.evaluation.mistakes import MistakeCollector
-        from zoo.io.output.tables import table_writer
-
-        self._collector = MistakeCollector(evaluation.mistake, evaluation.class_labels)
-        sinks: list[Callable[[Mapping[str, Any]], None]] = []
-        if self.report is not None:
-            sinks.append(self._collector.add)
-        with ExitStack() as stack:
-            if self.predictions is not None:
-                writer = table_writer(
-                    self.predictions, **self._options, excel_safe=self._excel_safe
-                )
-                sinks.append(stack.enter_context(writer))
-
-            def on_prediction(row: Mapping[str, Any]) -> None:
-                for sink in sinks:
-                    sink(row)
-
-            yield on_prediction if sinks else None
-
-    def finish(self, settings: Mapping[str, Any], measured: "Result") -> None:
-        """Write the report, and note where the files are."""
-        from zoo.io.output.atomic import atomic_write
-        from zoo.io.output.full_disks import writing
-        from zoo.io.yaml import dump_yaml
-        from zoo.report.evaluation import evaluation_page
-
-        if self.predictions is not None:
-            note(f"predictions: {self.predictions}")
-        if self.report is None:
-            return
-        files = ", ".join(Path(path).name for path in settings["data"])
-        lead = f"{settings['task']} on {files}"
-        page = evaluation_page(
-            settings["reference"],
-            lead,
-            measured.metrics,
-            measured.details,
-            self._collector.mistakes(),
-            dump_yaml(dict(settings)),
-        )
-        with writing(self.report):
-            atomic_write(self.report, page)
-        note(f"report: {self.report}")
-
-
-def _check_options(task: str | None, suite: str | None, requested: Mapping[str, Any]) -> None:
-    """Check that a task or a suite is given, and the options that are requested belong to it."""
-    from zoo.errors import UsageError
-
-    if (task is None) == (suite is None):
-        raise UsageError("give either --task or --suite", "see `zoo eval --help`")
-    allowed_names = set[str]()
-    if task is not None:
-        allowed_names = {option.name for option in find_task(task, "evaluate").eval_options}
-    for option in declared_options("evaluate"):
-        if option.name in requested and option.name not in allowed_names:
-            flag = option.flags
-            raise UsageError(f"{task or suite} has no option {flag}", f"leave {flag} out")
-    for name in ("revision", "lock"):
-        if suite is not None and requested[name] is not None:
-            raise UsageError(f"--suite {suite} evaluates directories", f"leave --{name} out")
-
-
-def _draw(folder: Path, measured: "Result") -> None:
-    from zoo.report.figures import plot_confusion, plot_reliability
-
-    plot_confusion(folder / CONFUSION_FILE, measured.details["confusion"])
-    plot_reliability(folder / RELIABILITY_FILE, measured.details["reliability"])
+    result(evaluation.to_dict(measured), lines, as_json=as_json)
+    evaluation.write(measured)
+    if predictions is not None:
+        note(f"predictions: {predictions}")
+    if report is not None:
+        note(f"report: {report}")
 
 
 def _lines(measured: "Result") -> Iterator[str]:
@@ -375,44 +210,17 @@ def _prompts(prompts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield from table(rows, (*columns, "95 % interval"))
 
 
-def _print_glue(
-    models: Path,
-    data: tuple[Path, ...],
-    compute: Mapping[str, Any],
-    limit: int | None,
-    *,
-    record: bool,
-    as_json: bool,
-) -> None:
-    """Evaluate the models of GLUE's tasks, and print their scores and the average."""
-    from zoo.conversion.cache import resolve_checkpoint
-    from zoo.data.readers.glue import GLUE
-    from zoo.errors import UsageError
-    from zoo.exporting.session import open_session
-    from zoo.tasks.glue import evaluate_glue, glue_models
-
-    if len(data) != 1:
-        raise UsageError("--suite glue reads one directory", "name the one of GLUE by --eval")
-
-    def open_model(path: Path) -> tuple[Any, Any]:
-        checkpoint = resolve_checkpoint(str(path))
-        return checkpoint, open_session(checkpoint, **compute, fastest=True)
-
-    scores = evaluate_glue(glue_models(models), data[0], open_model, limit=limit, record=record)
-    average = sum(score.score for score in scores) / len(scores)
-    tasks = {}
+def _glue_lines(measured: "Result") -> list[str]:
+    """Return the table of GLUE's tasks, and the average."""
+    tasks = measured.details["tasks"]
     rows = []
-    for score in scores:
-        tasks[score.task] = {**score.metrics, "score": score.score}
-        rows.append((score.task, ", ".join(score.metrics), f"{score.score:.1f}"))
-    rows.append((f"average of {len(scores)} of {len(GLUE)}", "", f"{average:.1f}"))
-    value = {
-        "suite": "glue",
-        "tasks": tasks,
-        "average": average,
-        "missing": [name for name in GLUE if name not in tasks],
-    }
-    result(value, table(rows, ("task", "metrics", "score")), as_json=as_json)
+    for name, numbers in tasks.items():
+        metrics = [metric for metric in numbers if metric != "score"]
+        rows.append((name, ", ".join(metrics), f"{numbers['score']:.1f}"))
+    number_of_tasks = len(tasks) + len(measured.details["missing"])
+    average = f"{measured.metrics['average']:.1f}"
+    rows.append((f"average of {len(tasks)} of {number_of_tasks}", "", average))
+    return table(rows, ("task", "metrics", "score"))
 
 
 def _format(value: float) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from zoo.api.running import open_task
 from zoo.cli import output
 from zoo.cli.options import (
     adapter_option,
@@ -24,8 +25,6 @@ from zoo.plugins.tasks import built_in_tasks, commands, completed_names, find_ta
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from zoo.inference.task import Task
-    from zoo.tasks.table import TaskInput
 
 EPILOG = """\b
 Examples:
@@ -108,7 +107,7 @@ def task_command(name: str) -> click.Command:
 
             source = "-" if texts == ("-",) else options["source"]
             require_output(name, target, **output_options, source=source)
-            task, arguments = _prepare(name, ref, texts, options, digests=True)
+            task, arguments = open_task(name, ref, texts, options, digests=True)
             rows = write_results(task, arguments, target, **output_options)
             value = {"task": verb, "output": str(target), "rows": rows}
             output.result(value, [f"wrote {target}, {rows:,} rows"], as_json=as_json)
@@ -117,7 +116,7 @@ def task_command(name: str) -> click.Command:
         if stream:
             _stream(name, ref, texts, as_json, options)
             return
-        task, arguments = _prepare(name, ref, texts, options)
+        task, arguments = open_task(name, ref, texts, options)
         results = _with_progress(task.run(arguments.records))
         if as_json:
             output.json_line({"task": verb, "results": list(results)})
@@ -213,34 +212,12 @@ def _stream(
 
     if as_json:
         raise UsageError("--stream and --json exclude each other", "leave one out")
-    task, task_input = _prepare(name, ref, texts, options)
+    task, task_input = open_task(name, ref, texts, options)
     text_task: Any = task
     for row_id, record in enumerate(task_input.records):
         for piece in text_task.stream_text(record, row_id):
             output.piece(piece)
         output.line("")
-
-
-def _prepare(
-    name: str, ref: str, texts: tuple[str, ...], options: dict[str, Any], *, digests: bool = False
-) -> "tuple[Task, TaskInput]":
-    """Open the input and the model of a task."""
-    from zoo.conversion.cache import resolve_adapted
-    from zoo.exporting.session import open_session
-    from zoo.tasks import make_task
-    from zoo.tasks.table import open_input
-
-    checkpoint_options = {key: options.pop(key) for key in ("revision", "offline", "lock")}
-    compute = {key: options.pop(key) for key in ("backend", "device", "dtype", "threads")}
-    adapters = options.pop("adapter")
-    columns = {key: options.pop(key) for key in ("source", "kind", "text", "pair")}
-    task_input = open_input(name, texts, **columns, options=options, digests=digests)
-    task_class: type[Task] = load_part(find_tasks(name, "predict")[0], "predict")
-    checkpoint = resolve_adapted(ref, adapters, **checkpoint_options)
-    task_class.require_head(checkpoint)  # Loading the weights is slow: check this before.
-    needs = task_class.needs(checkpoint, task_input.options)
-    session = open_session(checkpoint, **compute, fastest=True, needs=needs)
-    return make_task(name, checkpoint, session, **task_input.options), task_input
 
 
 command = Tasks(

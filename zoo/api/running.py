@@ -1,0 +1,231 @@
+"""``zoo.run``."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from zoo.api.arguments import AnyPath, AnyPaths, as_path, as_reference, checked, require_backend
+from zoo.errors import UsageError
+from zoo.io.paths import as_paths
+from zoo.plugins.tasks import find_tasks, load_part
+
+if TYPE_CHECKING:
+    from zoo.inference.task import Task
+    from zoo.tasks.table import TaskInput
+
+InputFormat = Literal["auto", "text", "jsonl", "csv", "tsv", "parquet"]
+Text = str | tuple[str, str]
+
+
+@dataclass(frozen=True)
+class TaskResults(Sequence[dict[str, Any]]):
+    """Results of ``zoo.run``, one for each text; or the file that has them.
+
+    Attributes:
+        task: verb of the task.
+        results: keys and values of each text; empty if they were written to a file.
+        output: the file, or ``None``.
+        rows: number of results.
+    """
+
+    task: str
+    results: tuple[dict[str, Any], ...]
+    output: Path | None
+    rows: int
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.results[index]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.results)
+
+    def _repr_html_(self) -> str:
+        """Return the results as a table, for notebooks."""
+        from zoo.report.cells import fields_cell, table_cell
+
+        if self.output is not None:
+            return fields_cell(self.task, {"output": self.output, "rows": self.rows})
+        header = list(dict.fromkeys(key for result in self.results for key in result))
+        rows = []
+        for result in self.results:
+            rows.append([result.get(key, "") for key in header])
+        return table_cell(self.task, header, rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what ``zoo run --json`` prints."""
+        if self.output is not None:
+            return {"task": self.task, "output": str(self.output), "rows": self.rows}
+        return {"task": self.task, "results": list(self.results)}
+
+
+@checked
+def run(
+    task: str,
+    ref: AnyPath,
+    texts: str | Iterable[Text] = (),
+    *,
+    input: AnyPath | None = None,
+    format: InputFormat = "auto",
+    text: str | None = None,
+    pair: str | None = None,
+    output: AnyPath | None = None,
+    resume: bool = False,
+    force: bool = False,
+    excel_safe: bool = False,
+    max_seq_len: int | None = None,
+    max_batch_tokens: int | None = None,
+    batch_size: int | None = None,
+    adapter: AnyPaths = (),
+    backend: str = "auto",
+    device: str | None = None,
+    dtype: str | None = None,
+    threads: int | None = None,
+    revision: str | None = None,
+    offline: bool = False,
+    lock: AnyPath | None = None,
+    **options: Any,
+) -> TaskResults:
+    """Run a task on texts or on a file; ``zoo run`` does the same.
+
+    ``zoo.load`` is better for several calls, since it loads the model once.
+
+    Args:
+        task: name, verb or synonym of the task, such as ``embed``.
+        ref: the model, see ``zoo.load``.
+        texts: a text, or several, or pairs of texts.
+        input: file of texts, one a line, JSON lines, CSV, TSV or Parquet, in place of ``texts``.
+        format: format of the file; ``auto`` looks at the ending and the first line.
+        text: column, or key, of the text.
+        pair: column, or key, of the second text.
+        output: file to write: ``.jsonl``, ``.csv``, ``.tsv``, ``.parquet``, or vectors as
+            ``.npy``; by default the results are returned.
+        resume: continue an interrupted output.
+        force: replace the output.
+        excel_safe: in CSV and TSV, precede by ``'`` what a spreadsheet would compute.
+        max_seq_len: length that texts are truncated to.
+        max_batch_tokens: largest number of tokens per batch, with padding.
+        batch_size: largest number of texts per batch; by default as many as are fastest.
+        adapter: directory of an adapter to apply, or several.
+        backend: where the model runs; ``auto`` is the fastest that ``zoo bench`` measured here.
+        device: device, such as ``cuda:1``.
+        dtype: dtype of the computation.
+        threads: number of CPU threads.
+        revision: branch, tag or commit of a Hub repository.
+        offline: open no connection.
+        lock: file that pins revisions and digests; by default ``zoo.lock``, if it exists.
+        **options: options of the task, with underscores, such as ``top_k``.
+
+    Returns:
+        a sequence with the result of each text; or ``output`` and ``rows``.
+
+    Raises:
+        UsageError: the task or an option is unknown, the head does not support it, or the output
+            exists.
+        SourceError: the model or the file is not available.
+        VerificationError: a file is damaged, or an interrupted output was changed.
+
+    Example:
+        >>> zoo.run("fill-mask", "runs/books/model", "A [MASK] sat.", top_k=1)[0]  # doctest: +SKIP
+        {'text': 'A [MASK] sat.', 'masks': [{'position': 2, 'predictions':
+        [{'token': 'cat', 'score': 0.41}]}]}
+    """
+    from zoo.tasks.table import require_output, run_options, write_results
+
+    require_backend(backend)
+    target = as_path(output, "output")
+    source = None if input is None else str(as_path(input, "file"))
+    task_options = run_options(task, options)
+    task_options |= {
+        "max_seq_len": max_seq_len,
+        "max_batch_tokens": max_batch_tokens,
+        "batch_size": batch_size,
+    }
+    text_list = list_of_texts(task, texts)
+    if target is None:
+        for flag, value in (("resume", resume), ("force", force), ("excel-safe", excel_safe)):
+            if value:
+                raise UsageError(f"--{flag} is for --output FILE", "leave it out")
+    else:
+        require_output(
+            task, target, resume=resume, force=force, excel_safe=excel_safe, source=source
+        )
+    runner, task_input = open_task(
+        task,
+        as_reference(ref),
+        text_list,
+        {
+            **task_options,
+            "source": source,
+            "kind": format,
+            "text": text,
+            "pair": pair,
+            "adapter": as_paths(adapter),
+            "backend": backend,
+            "device": device,
+            "dtype": dtype,
+            "threads": threads,
+            "revision": revision,
+            "offline": offline,
+            "lock": as_path(lock, "file"),
+        },
+        digests=target is not None,
+    )
+    verb = find_tasks(task, "predict")[0].command
+    if target is not None:
+        rows = write_results(
+            runner, task_input, target, resume=resume, force=force, excel_safe=excel_safe
+        )
+        return TaskResults(verb, (), target, rows)
+    results = tuple(runner.run(task_input.records))
+    return TaskResults(verb, results, None, len(results))
+
+
+def list_of_texts(task: str, texts: str | Iterable[Text]) -> list[Any]:
+    """Return texts as a list; for a task on pairs, the texts of all pairs one after another."""
+    text_list: list[Any] = [texts] if isinstance(texts, str) else list(texts)
+    if text_list == ["-"]:
+        raise UsageError('the text "-" stands for standard input', "name a file as `input`")
+    task_class: type[Task] = load_part(find_tasks(task, "predict")[0], "predict")
+    if task_class.keys.text is not None:
+        return text_list
+    flat_texts: list[Any] = []
+    for item in text_list:
+        if isinstance(item, tuple):
+            flat_texts += item
+        else:
+            flat_texts.append(item)
+    return flat_texts
+
+
+def open_task(
+    name: str, ref: str, texts: Sequence[str], options: dict[str, Any], *, digests: bool = False
+) -> "tuple[Task, TaskInput]":
+    """Open the input and the model of a task.
+
+    Args:
+        name: name, verb or synonym of the task.
+        ref: reference to the model.
+        texts: the texts; empty for a file.
+        options: options of the task, of the model and of the input; they are removed one by one.
+        digests: take the digest of the input, which a resumed output compares.
+    """
+    from zoo.conversion.cache import resolve_adapted
+    from zoo.exporting.session import open_session
+    from zoo.tasks import make_task
+    from zoo.tasks.table import open_input
+
+    checkpoint_options = {key: options.pop(key) for key in ("revision", "offline", "lock")}
+    compute = {key: options.pop(key) for key in ("backend", "device", "dtype", "threads")}
+    adapters = options.pop("adapter")
+    columns = {key: options.pop(key) for key in ("source", "kind", "text", "pair")}
+    task_input = open_input(name, texts, **columns, options=options, digests=digests)
+    task_class: type[Task] = load_part(find_tasks(name, "predict")[0], "predict")
+    checkpoint = resolve_adapted(ref, adapters, **checkpoint_options)
+    task_class.require_head(checkpoint)  # Loading the weights is slow: check this before.
+    needs = task_class.needs(checkpoint, task_input.options)
+    session = open_session(checkpoint, **compute, fastest=True, needs=needs)
+    return make_task(name, checkpoint, session, **task_input.options), task_input

@@ -12,9 +12,9 @@ from torch.nn import functional as F
 from benchmarks._trainer import trainer_speed
 from zoo.conformance.hf_reference import reference_model
 from zoo.objectives.base import Objective
+from zoo.training.callbacks.logs import flops_per_token
 from zoo.training.config.schema import pretrain_config
 from zoo.training.distributed.context import DistContext
-from zoo.training.logging.callback import flops_per_token
 from zoo.training.loss_module import LossModule
 from zoo.training.setup import PretrainSetup, pretrain_setup, train_dataloader
 from zoo.training.state.state_dict import unique_state_dict

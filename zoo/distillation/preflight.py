@@ -21,15 +21,13 @@ from zoo.finetuning.task import LABELS
 from zoo.objectives.losses.cross_entropy import IGNORED
 from zoo.overrides import override
 from zoo.training.base import RunSetup
-from zoo.training.callbacks import Callback
 from zoo.training.logging.report import format_duration
 from zoo.training.setup import PretrainSetup
-from zoo.training.trainer import autocast
+from zoo.training.trainer import Callback, Trainer, autocast
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from zoo.training.trainer import Trainer
 
 LOG = logging.getLogger("zoo")
 FEWEST = 40  # micro-batches of a run that is worth a measurement
@@ -54,7 +52,7 @@ class Preflight(Callback):
         self._steps: StepTimes | None = None
 
     @override
-    def on_train_begin(self, trainer: "Trainer") -> None:
+    def on_train_begin(self, trainer: Trainer) -> None:
         if not trainer.dist.is_main_process:
             return
         if self.announce:
@@ -72,12 +70,12 @@ class Preflight(Callback):
             self._log(trainer, seconds, "by one micro-batch")
 
     @override
-    def on_step_begin(self, trainer: "Trainer") -> None:
+    def on_step_begin(self, trainer: Trainer) -> None:
         if self._steps is not None:
             self._steps.begin()
 
     @override
-    def on_step_end(self, trainer: "Trainer") -> None:
+    def on_step_end(self, trainer: Trainer) -> None:
         """Log the expected time of the remaining steps once enough were timed."""
         if self._steps is None:
             return
@@ -93,7 +91,7 @@ class Preflight(Callback):
             self._log(trainer, seconds * remaining, source)
         self._steps = None
 
-    def _log(self, trainer: "Trainer", seconds: float, source: str) -> None:
+    def _log(self, trainer: Trainer, seconds: float, source: str) -> None:
         LOG.info(
             "%s steps%s take about %s on %s, %s",
             f"{trainer.config.max_steps - trainer.step:,}",
@@ -132,13 +130,13 @@ class StepTimes:
         return sum(cache.added for cache in self._caches) > self._added
 
 
-def micro_batches_left(trainer: "Trainer") -> int:
+def micro_batches_left(trainer: Trainer) -> int:
     """Return the number of micro-batches that this process has yet to run."""
     steps = trainer.config.max_steps - trainer.step
     return trainer.train_dataloader.micro_batch_count(trainer.step) * steps
 
 
-def expected_seconds(trainer: "Trainer", objective: Distillation) -> float | None:
+def expected_seconds(trainer: Trainer, objective: Distillation) -> float | None:
     """Return the expected seconds of the remaining steps, from one micro-batch of the next step."""
     # The estimate comes from timing one micro-batch. If the model is compiled or sharded, or the
     # teacher's outputs are cached, it comes from the first steps instead.
@@ -159,7 +157,7 @@ def expected_seconds(trainer: "Trainer", objective: Distillation) -> float | Non
 
 
 def _time_pass(
-    trainer: "Trainer", tensors: Mapping[str, Tensor], counts: Mapping[str, float]
+    trainer: Trainer, tensors: Mapping[str, Tensor], counts: Mapping[str, float]
 ) -> float:
     """Time a forward and backward pass, in seconds, without accumulating gradients."""
     module = trainer.loss_module.train()
@@ -190,7 +188,7 @@ def warn_about_new_weights(teacher: Teacher) -> None:
         )
 
 
-def warn_about_loss(teacher: Teacher, base: RunSetup, trainer: "Trainer") -> None:
+def warn_about_loss(teacher: Teacher, base: RunSetup, trainer: Trainer) -> None:
     """Warn about a teacher that predicts held-out data no better than label frequencies do."""
     # Such a teacher has random weights, or was trained for only a few steps.
     frequencies = label_frequencies(base)

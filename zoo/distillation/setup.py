@@ -25,13 +25,13 @@ from zoo.finetuning.setup import FineTuneSetup, finetune_setup
 from zoo.objectives.base import Batch
 from zoo.overrides import override
 from zoo.training.base import RunSetup
-from zoo.training.callbacks import Callback
 from zoo.training.config.distill import DistillTaskConfig, DistillTextConfig
 from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
 from zoo.training.setup import pretrain_setup
 from zoo.training.state.pretrained import InitRecord, generation_with
 from zoo.training.state.run_manifest import RunManifest
+from zoo.training.trainer import Callback
 
 LOG = logging.getLogger("zoo")
 

@@ -12,7 +12,6 @@ from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_write
 from zoo.overrides import override
 from zoo.report.mistakes import MISTAKES
-from zoo.training.callbacks import Callback
 from zoo.training.dataloader import LazyBatches
 from zoo.training.state.checkpoints import (
     DISK_FULL_HINT,
@@ -23,10 +22,10 @@ from zoo.training.state.checkpoints import (
 )
 from zoo.training.state.recovery import SavedCheckpoint
 from zoo.training.state.state_dict import load_trainer_state_dict
+from zoo.training.trainer import Callback, Trainer
 
 if TYPE_CHECKING:
     from zoo.finetuning.objective import FineTuning
-    from zoo.training.trainer import Trainer
 
 
 class EarlyStopping(Callback):
@@ -39,16 +38,16 @@ class EarlyStopping(Callback):
         self.patience = patience
 
     @override
-    def on_train_begin(self, trainer: "Trainer") -> None:
+    def on_train_begin(self, trainer: Trainer) -> None:
         """A run that had stopped ends at once."""
         self._update(trainer)
 
     @override
-    def on_log(self, trainer: "Trainer", record: Mapping[str, Any]) -> None:
+    def on_log(self, trainer: Trainer, record: Mapping[str, Any]) -> None:
         if record["split"] == "validation":
             self._update(trainer)
 
-    def _update(self, trainer: "Trainer") -> None:
+    def _update(self, trainer: Trainer) -> None:
         every = trainer.config.eval_steps
         if trainer.best is not None:
             without = trainer.step // every - trainer.best[1] // every
@@ -64,7 +63,7 @@ class RecordMistakes(Callback):
         self.samples = samples
 
     @override
-    def on_log(self, trainer: "Trainer", record: Mapping[str, Any]) -> None:
+    def on_log(self, trainer: Trainer, record: Mapping[str, Any]) -> None:
         is_best = trainer.best is not None and trainer.best[1] == trainer.step
         batches = trainer.eval_batches
         if record["split"] != "validation" or not is_best or not isinstance(batches, LazyBatches):
@@ -94,7 +93,7 @@ class LoadBestModel(Callback):
         self.run = run
 
     @override
-    def on_train_end(self, trainer: "Trainer") -> None:
+    def on_train_end(self, trainer: Trainer) -> None:
         if trainer.best is None or trainer.best[1] == trainer.step:
             return
         path = list_checkpoints(self.run)[trainer.best[1]]

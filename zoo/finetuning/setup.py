@@ -33,7 +33,6 @@ from zoo.overrides import override
 from zoo.plugins import get_family
 from zoo.plugins.tasks import training_task
 from zoo.training.base import RunSetup
-from zoo.training.callbacks import Callback
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
 from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
@@ -42,6 +41,7 @@ from zoo.training.logging.selection import select_loggers
 from zoo.training.state.load_weights import loaded_parameters
 from zoo.training.state.pretrained import InitRecord
 from zoo.training.state.run_manifest import RunManifest
+from zoo.training.trainer import Callback
 
 LOG = logging.getLogger("zoo")
 Reviews = tuple[DataReview, DataReview]  # The training data's and the evaluation data's.

@@ -21,7 +21,7 @@ from zoo.training.state.run_manifest import RunManifest
 
 if TYPE_CHECKING:
     from zoo.data.tokenizer import ExistingTokenizer
-    from zoo.training.callbacks import Callback
+    from zoo.training.trainer import Callback
 
 
 @dataclass(frozen=True, kw_only=True)

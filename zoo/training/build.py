@@ -15,18 +15,18 @@ from zoo.nn.layers.skip_init import PartlyInitialized, build_without_init
 from zoo.objectives.base import Batch
 from zoo.training.adapter import add_adapter
 from zoo.training.base import RunSetup
+from zoo.training.callbacks.checkpoints import CheckpointCallback
+from zoo.training.callbacks.logs import LoggingCallback
 from zoo.training.config.run_config import RunConfig
 from zoo.training.dataloader import BatchLoader
 from zoo.training.devices.deterministic import deterministic_algorithms
+from zoo.training.directory import set_aside, write_directory
 from zoo.training.distributed.context import DistContext
 from zoo.training.graceful_shutdown import StopSignal, handle_signals
-from zoo.training.logging.callback import LoggingCallback
 from zoo.training.logging.jsonl import PERFORMANCE_FILE
 from zoo.training.logging.throughput import Throughput
 from zoo.training.loss_module import LossModule
-from zoo.training.state.callback import CheckpointCallback
 from zoo.training.state.checkpoints import list_checkpoints, load_tensors, remove_partial
-from zoo.training.state.directory import set_aside, write_directory
 from zoo.training.state.final_model import check_writable, model_file, was_stopped
 from zoo.training.state.location import resume_command
 from zoo.training.state.lock import locked

@@ -16,8 +16,8 @@ from zoo.overrides import override
 from zoo.training.config.overrides import ConfigDict
 from zoo.training.config.run_config import RunConfig
 from zoo.training.config.schema import prefix_errors
+from zoo.training.directory import set_aside
 from zoo.training.run import Run, RunPaths
-from zoo.training.state.directory import set_aside
 from zoo.training.state.final_model import is_finished, was_stopped
 from zoo.training.state.location import initial_directory, resume_command, resumed_by
 from zoo.training.state.run_manifest import MANIFEST

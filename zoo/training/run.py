@@ -34,17 +34,17 @@ from zoo.training.continuation import (
     copy_state,
     rows_read,
 )
-from zoo.training.distributed.context import DistContext
-from zoo.training.logging.jsonl import PERFORMANCE_FILE
-from zoo.training.optim.lr_scheduler import lr_multiplier
-from zoo.training.setup import pretrain_setup
-from zoo.training.state.directory import (
+from zoo.training.directory import (
     check_set_aside,
     new_directory,
     run_files,
     run_manifest,
     set_aside,
 )
+from zoo.training.distributed.context import DistContext
+from zoo.training.logging.jsonl import PERFORMANCE_FILE
+from zoo.training.optim.lr_scheduler import lr_multiplier
+from zoo.training.setup import pretrain_setup
 from zoo.training.state.location import (
     Locations,
     data_locations,

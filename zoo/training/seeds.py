@@ -10,8 +10,8 @@ from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.staging import discard_unused, remove_stale_staging
 from zoo.training.compare import SEED_PREFIX
 from zoo.training.config.schema import prefix_errors
+from zoo.training.directory import set_aside
 from zoo.training.run import Run
-from zoo.training.state.directory import set_aside
 from zoo.training.state.final_model import is_finished
 from zoo.training.state.location import initial_directory, resume_command, resumed_by
 

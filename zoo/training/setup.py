@@ -38,7 +38,7 @@ from zoo.weights.names import inside
 if TYPE_CHECKING:
     from zoo.data.corpus import Corpus
     from zoo.data.tokenizer import ExistingTokenizer
-    from zoo.training.callbacks import Callback
+    from zoo.training.trainer import Callback
 
 
 @dataclass(frozen=True, kw_only=True)

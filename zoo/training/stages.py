@@ -8,8 +8,7 @@ from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.recipe import SeqLenWarmup
 from zoo.overrides import override
-from zoo.training.callbacks import Callback
-from zoo.training.trainer import Trainer
+from zoo.training.trainer import Callback, Trainer
 
 
 class StageCallback(Callback):

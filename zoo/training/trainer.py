@@ -14,7 +14,6 @@ from zoo.errors import Interrupted, VerificationError
 from zoo.nn.kernels.embedding import recycle_gradients
 from zoo.nn.kernels.onednn_linear import is_faster, use_onednn
 from zoo.objectives.base import Batch, LossOutput
-from zoo.training.callbacks import Callback
 from zoo.training.config.run_config import RunConfig
 from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
@@ -24,11 +23,36 @@ from zoo.training.logging.aggregate import MetricSums, Predictions
 from zoo.training.loss_module import LossModule, require_terms
 from zoo.training.nonfinite import all_finite, find_nonfinite
 from zoo.training.optim.ema import EMA
-from zoo.training.optim.lr_scheduler import learning_rate
+from zoo.training.optim.lr_scheduler import lr_multiplier
 from zoo.training.optim.optimizers import clip_grad_norm, optimizer_method
 from zoo.training.optim.param_groups import parameter_groups
 
 RecurrentState = dict[str, torch.Tensor]
+
+
+class Callback:
+    """Base class of the trainer's callbacks; every method does nothing by default."""
+
+    def on_train_begin(self, trainer: "Trainer") -> None:
+        """Called once, before the first step of this process."""
+
+    def on_step_begin(self, trainer: "Trainer") -> None:
+        """Called before the batch of a step is loaded."""
+
+    def on_step_end(self, trainer: "Trainer") -> None:
+        """Called after the weights were updated, before logging, evaluation and saving."""
+
+    def on_log(self, trainer: "Trainer", record: Mapping[str, Any]) -> None:
+        """Called with a record of a logging step or an evaluation, see ``Logger.log``."""
+
+    def on_save(self, trainer: "Trainer") -> None:
+        """Called when a checkpoint is due."""
+
+    def on_train_end(self, trainer: "Trainer") -> None:
+        """Called once, after the last step of the run."""
+
+    def on_close(self, trainer: "Trainer") -> None:
+        """Called when the process stops training, also after an error."""
 
 
 class Trainer:
@@ -267,6 +291,15 @@ class Trainer:
     def _call(self, event: str) -> None:
         for callback in self.callbacks:
             getattr(callback, event)(self)
+
+
+def learning_rate(config: RunConfig, step: int) -> float:
+    """Return the learning rate of an update of a run."""
+    warmup = getattr(config, "seq_len_warmup", None)
+    rate = config.optimizer.learning_rate
+    if step < config.seq_len_warmup_steps and warmup is not None:
+        rate = rate if warmup.learning_rate is None else warmup.learning_rate
+    return rate * lr_multiplier(config.lr_scheduler, step, config.max_steps)
 
 
 def autocast(config: RunConfig, device: torch.device) -> Any:

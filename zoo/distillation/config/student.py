@@ -12,9 +12,9 @@ from zoo.families.distillation import DistillationRecipe
 from zoo.io.local import require_local
 from zoo.plugins import all_families, get_family
 from zoo.plugins.attribution import config_of_size
+from zoo.training.config.init_checkpoint import config_similarity
 from zoo.training.config.overrides import ConfigDict, with_location
 from zoo.training.fit_model import require_fields
-from zoo.training.state.pretrained import config_similarity
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -24,12 +24,9 @@ from zoo.objectives.base import TrainingObjective
 from zoo.objectives.masked import MASKED_LM
 from zoo.overrides import override
 from zoo.training.base import RunSetup
-from zoo.training.callbacks import Callback
 from zoo.training.config.distill import DistillationConfig
 from zoo.training.config.run_config import RunConfig
-
-if TYPE_CHECKING:
-    from zoo.training.trainer import Trainer
+from zoo.training.trainer import Callback, Trainer
 
 CAUSAL_LM = "causal-lm"
 SHAPELESS = {"top_k": 0, "classes": 0, "temperatures": []}  # of outputs other than logits
@@ -43,11 +40,11 @@ class CacheCallback(Callback):
         self.cache = cache
 
     @override
-    def on_save(self, trainer: "Trainer") -> None:
+    def on_save(self, trainer: Trainer) -> None:
         self.cache.flush()
 
     @override
-    def on_close(self, trainer: "Trainer") -> None:
+    def on_close(self, trainer: Trainer) -> None:
         self.cache.close()
 
 

@@ -14,6 +14,11 @@ from zoo.errors import SourceError, UsageError
 from zoo.families.recipe import OptimizerConfig, Recipe
 from zoo.io.limits import MAX_ROW_TOKENS, MAX_RUN_NUMBER
 from zoo.training.config.checks import check_run_numbers
+from zoo.training.config.init_checkpoint import (
+    config_differences,
+    config_similarity,
+    resolve_init_checkpoint,
+)
 from zoo.training.config.overrides import (
     ConfigDict,
     check_keys,
@@ -355,9 +360,6 @@ def prefix_errors(file: Path | None) -> Iterator[None]:
 
 def _size_of_pretrained(family: "Family", requested: ConfigDict, *, offline: bool) -> str:
     """Return the size of the family that is most similar to the pretrained model."""
-    from zoo.training.state.load_weights import config_differences
-    from zoo.training.state.pretrained import config_similarity, resolve_init_checkpoint
-
     init_from = _converted(requested["init_from"], InitConfig, "settings: init_from")
     config = resolve_init_checkpoint(init_from.model, family, offline=offline).config
     sizes = family.sizes()

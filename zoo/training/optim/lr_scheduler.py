@@ -2,23 +2,10 @@
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from zoo.families.recipe import LRSchedulerConfig
 
-if TYPE_CHECKING:
-    from zoo.training.config.run_config import RunConfig
-
 Shape = Callable[[LRSchedulerConfig, int, int], float]  # of the update and the number of updates
-
-
-def learning_rate(config: "RunConfig", step: int) -> float:
-    """Return the learning rate of an update of a run."""
-    warmup = getattr(config, "seq_len_warmup", None)
-    rate = config.optimizer.learning_rate
-    if step < config.seq_len_warmup_steps and warmup is not None:
-        rate = rate if warmup.learning_rate is None else warmup.learning_rate
-    return rate * lr_multiplier(config.lr_scheduler, step, config.max_steps)
 
 
 def lr_multiplier(schedule: LRSchedulerConfig, step: int, total: int) -> float:

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from zoo.checkpoint import MANIFEST, Checkpoint
 from zoo.errors import SourceError, UsageError
-from zoo.families.config import Config
 from zoo.objectives.base import TrainedModel
+from zoo.training.config.init_checkpoint import config_differences
 from zoo.weights.names import inside, outermost_parts
 
 
@@ -83,20 +83,6 @@ def missing_modules(checkpoint: Checkpoint, head: str) -> list[str]:
             loaded_names.add(target)
     missing_names = [name for name in needed_names if name not in loaded_names]
     return outermost_parts(missing_names, loaded_names)
-
-
-def config_differences(expected: Config, actual: Config) -> Iterator[str]:
-    """Yield a message for each integer field in which two configurations differ.
-
-    The vocabulary size and token ids are not compared.
-    """
-    for name in expected.__struct_fields__:
-        if name == "vocab_size" or name.endswith("_token_id"):
-            continue
-        expected_value = getattr(expected, name)
-        actual_value = getattr(actual, name)
-        if type(expected_value) is int and expected_value != actual_value:
-            yield f"{name} is {actual_value}, not {expected_value}"
 
 
 def loaded_parameters(

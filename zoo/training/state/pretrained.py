@@ -16,6 +16,7 @@ from zoo.io.digests.files import FileDigest
 from zoo.io.json import JsonStruct
 from zoo.objectives.base import TrainingObjective
 from zoo.tokenizers.info import TokenizerInfo
+from zoo.training.config.init_checkpoint import resolve_init_checkpoint
 from zoo.training.config.schema import InitConfig
 from zoo.training.state.load_weights import MissingWeights, copy_weights, loaded_parameters
 
@@ -195,32 +196,6 @@ def generation_with(
     else:
         keeps_ids = tokenizer.keeps_ids_of(previous_tokenizer)
     return generation if keeps_ids else {}
-
-
-def resolve_init_checkpoint(reference: str, family: "Family", *, offline: bool) -> Checkpoint:
-    """Return the checkpoint of a reference, converted first if necessary."""
-    from zoo.adapted_models.checkpoint import AdaptedCheckpoint, whole_model_hint
-    from zoo.checkpoint import check_tokenizer
-    from zoo.conversion.cache import resolve_checkpoint
-
-    checkpoint = resolve_checkpoint(reference, offline=offline)
-    if isinstance(checkpoint, AdaptedCheckpoint):
-        raise UsageError(
-            f"{reference} is an adapter, and training starts from a whole model",
-            whole_model_hint(checkpoint),
-        )
-    check_tokenizer(checkpoint)
-    if checkpoint.family.name != family.name:
-        raise UsageError(
-            f"{reference} is of the family {checkpoint.family.name}, not {family.name}",
-            f"`zoo pretrain {checkpoint.family.name} --init-from {reference}`",
-        )
-    return checkpoint
-
-
-def config_similarity(first: Config, second: Config) -> int:
-    """Return the number of fields in which two configurations of a family are equal."""
-    return sum(getattr(first, name) == getattr(second, name) for name in first.__struct_fields__)
 
 
 def _read_tokenizer(path: Path, info: TokenizerInfo | None) -> "ExistingTokenizer | None":

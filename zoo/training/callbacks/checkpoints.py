@@ -10,9 +10,8 @@ from zoo.errors import VerificationError
 from zoo.io.digests.files import FileDigest
 from zoo.overrides import override
 from zoo.training.adapter import adapter_record, has_tokenizer_of_base
-from zoo.training.callbacks import Callback
+from zoo.training.callbacks.logs import LoggingCallback
 from zoo.training.distributed.parallelize import full_tensor
-from zoo.training.logging.callback import LoggingCallback
 from zoo.training.state.checkpoints import (
     OPTIMIZER,
     CheckpointMeta,
@@ -36,12 +35,12 @@ from zoo.training.state.state_dict import (
     trainer_state_dict,
     unique_state_dict,
 )
+from zoo.training.trainer import Callback, Trainer
 
 if TYPE_CHECKING:
     from zoo.objectives.base import TrainedModel
     from zoo.training.base import RunSetup
     from zoo.training.config.run_config import RunConfig
-    from zoo.training.trainer import Trainer
 
 
 class CheckpointCallback(Callback):
@@ -62,7 +61,7 @@ class CheckpointCallback(Callback):
         self.resumed = resumed
 
     @override
-    def on_train_begin(self, trainer: "Trainer") -> None:
+    def on_train_begin(self, trainer: Trainer) -> None:
         resumed = self.resumed
         if resumed is None or resumed.meta.optimizer != "dropped" or _has_ended(trainer):
             return
@@ -73,7 +72,7 @@ class CheckpointCallback(Callback):
         )
 
     @override
-    def on_save(self, trainer: "Trainer") -> None:
+    def on_save(self, trainer: Trainer) -> None:
         """Save a checkpoint, and remove old ones."""
         meta = CheckpointMeta(
             step=trainer.step,
@@ -92,13 +91,13 @@ class CheckpointCallback(Callback):
         save_checkpoint(self.run, meta, state, trainer.dist)
         self._prune(trainer)
 
-    def _prune(self, trainer: "Trainer") -> None:
+    def _prune(self, trainer: Trainer) -> None:
         if trainer.dist.is_main_process:
             best_step = None if trainer.best is None else trainer.best[1]
             prune_checkpoints(self.run, keep=trainer.config.save_total_limit, best=best_step)
 
     @override
-    def on_train_end(self, trainer: "Trainer") -> None:
+    def on_train_end(self, trainer: Trainer) -> None:
         """Write the final models, with the averaged weights if there is an EMA."""
         self._prune(trainer)  # A process that was killed after it saved the last step did not.
         if trainer.ema is not None:
@@ -118,7 +117,7 @@ class CheckpointCallback(Callback):
             if trainer.stopped_at is None and not trainer.config.keep_optimizer:
                 drop_optimizer_states(self.run)
 
-    def _training_record(self, trainer: "Trainer") -> dict[str, Any]:
+    def _training_record(self, trainer: Trainer) -> dict[str, Any]:
         """Return the record of the training in the manifest of a final model."""
         record: dict[str, Any] = {
             "command": shlex.join(read_manifest(self.run).command),
@@ -179,5 +178,5 @@ def _settings_of_card(config: "RunConfig") -> dict[str, Any]:
     return settings
 
 
-def _has_ended(trainer: "Trainer") -> bool:
+def _has_ended(trainer: Trainer) -> bool:
     return trainer.step == trainer.config.max_steps or trainer.should_stop

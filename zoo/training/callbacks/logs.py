@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -13,7 +13,6 @@ from zoo.hub.files import map_os_errors
 from zoo.nn.kernels.packed_attention import masks_only
 from zoo.overrides import override
 from zoo.plugins.logger import Logger
-from zoo.training.callbacks import Callback
 from zoo.training.config.schema import TrainConfig
 from zoo.training.logging.jsonl import JsonlLogger
 from zoo.training.logging.progress import TrainingProgress
@@ -21,9 +20,7 @@ from zoo.training.logging.report import write_report
 from zoo.training.logging.selection import note_missing_default
 from zoo.training.logging.throughput import Throughput, training_flops
 from zoo.training.state.checkpoints import DISK_FULL_HINT
-
-if TYPE_CHECKING:
-    from zoo.training.trainer import Trainer
+from zoo.training.trainer import Callback, Trainer
 
 LOG = logging.getLogger("zoo")
 REPORT_INTERVAL = 60.0  # Seconds between reports. Each is rendered from the full log.
@@ -53,7 +50,7 @@ class LoggingCallback(Callback):
         self._stage = ""
 
     @override
-    def on_train_begin(self, trainer: "Trainer") -> None:
+    def on_train_begin(self, trainer: Trainer) -> None:
         self._first_step = trainer.step
         with map_os_errors(self.run, DISK_FULL_HINT):
             for logger_type in self._types:
@@ -77,7 +74,7 @@ class LoggingCallback(Callback):
         self._exit.enter_context(self._progress.shown())
 
     @override
-    def on_step_begin(self, trainer: "Trainer") -> None:
+    def on_step_begin(self, trainer: Trainer) -> None:
         if trainer.step in (self._first_step, trainer.config.seq_len_warmup_steps):
             self.throughput.reset(flops_per_token(trainer))
         stage = describe_stage(trainer)
@@ -88,7 +85,7 @@ class LoggingCallback(Callback):
         self.throughput.resume()
 
     @override
-    def on_step_end(self, trainer: "Trainer") -> None:
+    def on_step_end(self, trainer: Trainer) -> None:
         self.throughput.step(trainer.tokens - self._tokens)
         config = trainer.config
         if trainer.step % config.logging_steps and trainer.step < config.max_steps:
@@ -99,7 +96,7 @@ class LoggingCallback(Callback):
             )
 
     @override
-    def on_log(self, trainer: "Trainer", record: Mapping[str, Any]) -> None:
+    def on_log(self, trainer: Trainer, record: Mapping[str, Any]) -> None:
         performance: dict[str, Any] = {}
         if record["split"] == "train":
             performance = self.throughput.record(record["step"])
@@ -111,13 +108,13 @@ class LoggingCallback(Callback):
         self._progress.log(record, performance)
 
     @override
-    def on_save(self, trainer: "Trainer") -> None:
+    def on_save(self, trainer: Trainer) -> None:
         """Render the report, unless the last one is recent."""
         if time.monotonic() - self._report_time > REPORT_INTERVAL:
             self._write_report()
 
     @override
-    def on_close(self, trainer: "Trainer") -> None:
+    def on_close(self, trainer: Trainer) -> None:
         try:
             if self._loggers:
                 self._write_report()
@@ -130,7 +127,7 @@ class LoggingCallback(Callback):
         self._report_time = time.monotonic()
 
 
-def describe_stage(trainer: "Trainer") -> str:
+def describe_stage(trainer: Trainer) -> str:
     """Return what is special about a step, in a run whose stages differ; else an empty text."""
     config = trainer.config
     step = trainer.step
@@ -146,7 +143,7 @@ def describe_stage(trainer: "Trainer") -> str:
     return ", ".join(parts)
 
 
-def flops_per_token(trainer: "Trainer") -> float | None:
+def flops_per_token(trainer: Trainer) -> float | None:
     """Return the FLOPs per token of this step's first row on CUDA; ``None`` on a CPU."""
     if trainer.dist.device.type != "cuda":
         return None

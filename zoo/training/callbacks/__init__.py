@@ -1,0 +1,1 @@
+"""The callbacks that all runs have: checkpoints and logs."""

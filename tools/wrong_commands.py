@@ -39,6 +39,11 @@ MISTAKES: dict[str, tuple[int, str]] = {
         2,
         "there is no setting lr; did you mean optimizer.learning_rate",
     ),
+    "finetune bert --train table.tsv": (
+        2,
+        "no task is named; these fit bert and table.tsv: --task text-classification",
+    ),
+    "eval bert-base-uncased --eval text.txt": (2, "no task is named; .*: --task perplexity"),
     "pretrain brt": (2, "no family is called 'brt'.*bert"),
     "pretrain bert --size huge": (2, "bert has no size 'huge'"),
     "pretrain bert --set batch=8": (2, "no setting batch; did you mean batch_size"),

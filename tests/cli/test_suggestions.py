@@ -69,8 +69,9 @@ def test_help_of_eval_begins_with_the_options_of_the_task(task: str) -> None:
     own_section, _, common_section = text.partition("\nOptions:\n")
     flags = [option.flags for option in declared_options("evaluate", [find_task(task, "evaluate")])]
     assert f"Options of {task}:" in own_section
-    assert flags and all(f"  {flag} " in own_section for flag in flags)
-    assert not any(f"  {flag} " in common_section for flag in flags)
+    assert flags
+    assert [flag for flag in flags if f"  {flag} " not in own_section] == []
+    assert [flag for flag in flags if f"  {flag} " in common_section] == []
     assert "--backend" in common_section
 
 

@@ -27,8 +27,8 @@ def test_a_mistake_is_answered_before_heavy_imports(command: str, tmp_path: Path
     ]
 
 
-def test_there_are_twenty() -> None:
-    assert len(MISTAKES) == 20
+def test_there_are_enough() -> None:
+    assert len(MISTAKES) >= 20
 
 
 @pytest.mark.parametrize(

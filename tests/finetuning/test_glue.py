@@ -138,7 +138,7 @@ def test_errors_are_one_line(data: Path, tmp_path: Path) -> None:
             2,
             "--suite glue evaluates directories; leave --revision out",
         ),
-        ("eval", str(tmp_path), "--eval", str(data)): (2, "give either --task or --suite"),
+        ("eval", str(tmp_path), "--eval", str(data)): (2, "no task is named"),
     }
     for command, (code, message) in cases.items():
         done = warm.zoo(*command)

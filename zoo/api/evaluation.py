@@ -190,8 +190,14 @@ class EvaluationCall:
 
     def _require_suitable(self, task: str | None) -> None:
         """Check that a task or a suite is given, and the options belong to it."""
-        if (task is None) == (self.suite is None):
-            raise UsageError("give either --task or --suite", "see `zoo eval --help`")
+        if task is None and self.suite is None:
+            from zoo.api.fitting_tasks import missing_task
+
+            named_options = {name: self.options[name] for name in self.options if name != "limit"}
+            files = [str(path) for path in self.data]
+            raise missing_task("evaluate", self.reference, files, named_options)
+        if task is not None and self.suite is not None:
+            raise UsageError("--task and --suite exclude each other", "give one")
         allowed_names = set[str]()
         if task is not None:
             allowed_names = {option.name for option in find_task(task, "evaluate").eval_options}

@@ -235,12 +235,18 @@ def check_places(
 
 
 def check_settings(
-    command: str, values: Mapping[str, Any], overrides: Mapping[str, Any], file: Path | None
+    command: str,
+    values: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+    file: Path | None,
+    *,
+    resuming: bool = False,
 ) -> None:
     """Check the names of the settings of a run, its family, size and task.
 
     Args:
         file: file that ``values`` are from, or ``None``.
+        resuming: whether a run is resumed or continued, which has a task.
     """
     from zoo.training.config.overrides import check_tables, deep_merge
     from zoo.training.config.schema import prefix_errors
@@ -250,6 +256,19 @@ def check_settings(
         settings = deep_merge(values, overrides)
         _check_keys(command, settings)
         _check_names(settings)
+        if command == "finetune" and "task" not in settings and not resuming:
+            raise _missing_task(settings)
+
+
+def _missing_task(settings: Mapping[str, Any]) -> UsageError:
+    """Return the error of fine-tuning without a task."""
+    from zoo.api.fitting_tasks import missing_task
+
+    model = settings.get("family") or settings.get("init_from", {}).get("model")
+    data = settings.get("data", {})
+    columns = {name: data.get(name) for name in ("text", "pair", "label")}
+    columns["negative"] = data.get("negatives")
+    return missing_task("train", model, data.get("train", ()), columns)
 
 
 def _check_keys(command: str, settings: Mapping[str, Any]) -> None:

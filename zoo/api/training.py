@@ -443,7 +443,8 @@ def finetune(
     values = finetune_values(subject)
     overrides = collect_settings(paths, {**shared_options, **options}, settings)
     file = config_file(subject)
-    check_settings("finetune", values, overrides, file)
+    resuming = run_options.resume is not None or run_options.continue_from is not None
+    check_settings("finetune", values, overrides, file, resuming=resuming)
     from zoo.finetuning.runs import SUMMARY, FineTuneRun, select_median_run
 
     training, dist = _train(FineTuneRun, values, overrides, file, run_options)

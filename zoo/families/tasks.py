@@ -5,10 +5,13 @@ evaluate the task, which are imported when they are used.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Part = Literal["predict", "train", "evaluate"]
+# What the values of a column are: a text, a list of texts, a number, a class (a text or a number),
+# or anything.
+ColumnValues = Literal["text", "texts", "number", "class", "any"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,28 @@ class TaskOption:
     def flags(self) -> str:
         """The option as it is declared, such as ``--top-k``."""
         return self.flag or f"--{self.name.replace('_', '-')}"
+
+
+@dataclass(frozen=True)
+class TaskColumn:
+    """A column of the tables that a task is trained and evaluated on.
+
+    Attributes:
+        name: default name; empty if only an option names the column.
+        values: what the values are.
+        required: whether each table has the column.
+        aliases: further default names.
+    """
+
+    name: str = ""
+    values: ColumnValues = "text"
+    required: bool = True
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def default_names(self) -> tuple[str, ...]:
+        """The names under which the column is recognized without an option."""
+        return (self.name, *self.aliases) if self.name else ()
 
 
 @dataclass(frozen=True)
@@ -95,6 +120,12 @@ class TaskSpec:
         text_flag: another name of ``--text`` of ``zoo run``, such as ``--query-text``.
         train_options: options of ``zoo finetune``, each with its setting.
         settings: further settings of fine-tuning that not every task reads.
+        columns: option -> column of the tables that the task is trained and evaluated on; a column
+            without an option has a name of its own. Empty if the task reads no table.
+        file_patterns: names of files, or of files in a directory, that the task reads and that are
+            not such tables, such as ``*.json``.
+        eval_columns: columns for evaluations that read different tables than training, and only
+            tables.
         eval_options: options of ``zoo eval``.
         metrics: metrics by which models of the task are compared, as by ``zoo export --eval``; the
             first that an evaluation has is used. Empty if none is.
@@ -123,6 +154,9 @@ class TaskSpec:
     text_flag: str = ""
     train_options: tuple[TaskOption, ...] = ()
     settings: tuple[str, ...] = ()
+    columns: Mapping[str, TaskColumn] = field(default_factory=dict)
+    file_patterns: tuple[str, ...] = ()
+    eval_columns: Mapping[str, TaskColumn] = field(default_factory=dict)
     eval_options: tuple[TaskOption, ...] = ()
     metrics: tuple[str, ...] = ()
     model_fields: tuple[ModelField, ...] = ()

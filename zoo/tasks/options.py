@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from zoo.families.tasks import TaskOption
+from zoo.families.tasks import TaskColumn, TaskOption
 
 TEXT = TaskOption("text", "Column of the text.  [default: text]", metavar="COL")
 PAIR = TaskOption("pair", "Column of the second text.", metavar="COL")
@@ -58,6 +58,19 @@ EVAL_NEGATIVES = TaskOption(
     metavar="COL",
     multiple=True,
 )
+# Columns of tables: texts or pairs with a label, texts that belong together, and documents.
+LABEL_COLUMNS = {
+    "text": TaskColumn("text"),
+    "pair": TaskColumn(required=False),
+    "label": TaskColumn("label", "class"),
+}
+PAIR_COLUMNS = {
+    "text": TaskColumn("text"),
+    "pair": TaskColumn(),
+    "label": TaskColumn("label", "number", required=False),
+}
+TEXT_COLUMNS = {"text": TaskColumn("text")}
+DOCUMENT_FILES = ("*.txt", "*.txt.gz", "*.txt.zst")  # of plain text
 LABELLED = (SEED, TEXT, LABEL, SKIP_INVALID)  # of evaluations on tables with labels
 PROMPTS = (
     TaskOption(

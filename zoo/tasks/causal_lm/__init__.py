@@ -1,7 +1,7 @@
 """Continuation of texts, and completion of prompts."""
 
-from zoo.families.tasks import TaskSpec
-from zoo.tasks.options import GENERATION, LABELLED
+from zoo.families.tasks import TaskColumn, TaskSpec
+from zoo.tasks.options import DOCUMENT_FILES, GENERATION, LABELLED
 
 TASKS = (
     TaskSpec(
@@ -14,6 +14,9 @@ TASKS = (
         train="zoo.tasks.causal_lm.train:CAUSAL_LM",
         evaluate="zoo.tasks.causal_lm.evaluate:Completions",
         run_options=GENERATION,
+        columns={"text": TaskColumn("text"), "label": TaskColumn(required=False)},
+        eval_columns={"text": TaskColumn("text"), "label": TaskColumn("label")},
+        file_patterns=DOCUMENT_FILES,
         eval_options=LABELLED,
         pipeline_tag="text-generation",
     ),

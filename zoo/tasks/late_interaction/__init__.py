@@ -1,7 +1,7 @@
 """A vector for each token of a text, as ColBERT compares them."""
 
 from zoo.families.tasks import TaskSpec
-from zoo.tasks.options import EVAL_NEGATIVES, LABELLED, NEGATIVES, PAIR
+from zoo.tasks.options import EVAL_NEGATIVES, LABELLED, NEGATIVES, PAIR, PAIR_COLUMNS
 
 TASKS = (
     TaskSpec(
@@ -11,6 +11,7 @@ TASKS = (
         heads=("none",),
         train="zoo.tasks.late_interaction.train:LATE_INTERACTION",
         train_options=(NEGATIVES,),
+        columns=PAIR_COLUMNS,
         # the model decides how texts are compared
         evaluate="zoo.tasks.sentence_embedding.evaluate:SentenceEmbeddingEvaluation",
         eval_options=(*LABELLED, PAIR, EVAL_NEGATIVES),

@@ -1,7 +1,7 @@
 """Log-likelihoods of texts: scores, perplexities, and comparisons of minimal pairs."""
 
-from zoo.families.tasks import TaskOption, TaskSpec
-from zoo.tasks.options import SKIP_INVALID
+from zoo.families.tasks import TaskColumn, TaskOption, TaskSpec
+from zoo.tasks.options import DOCUMENT_FILES, SKIP_INVALID, TEXT_COLUMNS
 
 EXAMPLES = """\b
 Examples:
@@ -26,6 +26,8 @@ TASKS = (
     TaskSpec(
         "perplexity",
         "Predict each token from those before it.",
+        columns=TEXT_COLUMNS,
+        file_patterns=DOCUMENT_FILES,
         evaluate="zoo.tasks.likelihood.perplexity:Perplexity",
         eval_options=(
             TaskOption(
@@ -40,11 +42,14 @@ TASKS = (
     TaskSpec(
         "pseudo-perplexity",
         "Predict each token from all others.",
+        columns=TEXT_COLUMNS,
+        file_patterns=DOCUMENT_FILES,
         evaluate="zoo.tasks.likelihood.perplexity:PseudoPerplexity",
     ),
     TaskSpec(
         "minimal-pairs",
         "Prefer the acceptable of two sentences.",
+        columns={name: TaskColumn(name) for name in ("paradigm", "good", "bad")},
         evaluate="zoo.tasks.likelihood.minimal_pairs:MinimalPairs",
         eval_options=(SKIP_INVALID,),
     ),

@@ -1,8 +1,9 @@
 """Choice of one of several texts for a context."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from zoo.families.tasks import SmokeTest, TaskOption, TaskSpec
+from zoo.families.tasks import SmokeTest, TaskColumn, TaskOption, TaskSpec
 from zoo.tasks.options import LABELLED, MAX_SEQ_LEN, PAIR
 
 EXAMPLES = """\b
@@ -22,6 +23,17 @@ COLUMNS = TaskOption(
     multiple=True,
     setting="data.choices",
 )
+
+# Default column -> names in published tables (SWAG, HellaSwag, RACE, ARC), which stand in for
+# a missing one.
+ALIASES: Mapping[str, tuple[str, ...]] = {
+    "context": ("ctx", "article", "sent1"),
+    "question": ("start", "sent2"),
+    "choices": ("endings", "options"),
+    "label": ("answer", "answerKey"),
+}
+# The first of several columns of one choice each.
+FIRST_CHOICES = ("ending0", "ending1", "choice0", "choice1", "option0", "option1")
 
 
 def _smoke_row(number: int, word: str, good: bool, other: str) -> dict[str, Any]:
@@ -61,6 +73,12 @@ TASKS = (
         ),
         train_options=(COLUMNS,),
         eval_options=(*LABELLED, PAIR, MAX_SEQ_LEN, COLUMNS),
+        columns={
+            "text": TaskColumn("context", aliases=ALIASES["context"]),
+            "pair": TaskColumn(required=False),
+            "choices": TaskColumn("choices", "any", aliases=(*ALIASES["choices"], *FIRST_CHOICES)),
+            "label": TaskColumn("label", "class", aliases=ALIASES["label"]),
+        },
         metrics=("accuracy",),
         pipeline_tag="multiple-choice",
         tokenizer_call='["A text."] * 2, ["One.", "Another."], padding=True',

@@ -15,15 +15,9 @@ from zoo.data.readers.tables import Row, column_names, parse_cell, read_rows, re
 from zoo.inference.processing.records import RecordKeys
 from zoo.inference.processing.table_records import ColumnNames, InputColumns
 from zoo.overrides import override
+from zoo.tasks.multiple_choice import ALIASES
 
 CHOICES = "choices"  # key of a record
-# Default column -> names in published tables, which replace it where it is missing.
-ALIASES: Mapping[str, tuple[str, ...]] = {
-    "context": ("ctx", "article", "sent1"),
-    "question": ("start", "sent2"),
-    "choices": ("endings", "options"),
-    "label": ("answer", "answerKey"),
-}
 NUMBERED = re.compile(r"(?:ending|choice|option)([0-9]+)")  # columns of one choice each
 BLANK = re.compile(r"_+")  # the place of the choice in a question
 

@@ -1,7 +1,7 @@
 """Labels with an order, such as stars or grades, of texts or pairs of texts."""
 
 from zoo.families.tasks import TaskSpec
-from zoo.tasks.options import DOC_STRIDE, LABELLED, MAX_SEQ_LEN, PAIR
+from zoo.tasks.options import DOC_STRIDE, LABEL_COLUMNS, LABELLED, MAX_SEQ_LEN, PAIR
 from zoo.tasks.text_classification import RUN_OPTIONS
 
 TASKS = (
@@ -16,6 +16,7 @@ TASKS = (
         run_options=RUN_OPTIONS,
         train_options=(DOC_STRIDE,),
         settings=("data.labels",),
+        columns=LABEL_COLUMNS,
         eval_options=(*LABELLED, PAIR, MAX_SEQ_LEN, DOC_STRIDE),
         metrics=("quadratic_kappa",),
     ),

@@ -1,7 +1,7 @@
 """Pairs of texts that belong together or not, by a threshold of their score."""
 
-from zoo.families.tasks import TaskSpec
-from zoo.tasks.options import DIM, LABELLED, PAIR
+from zoo.families.tasks import TaskColumn, TaskSpec
+from zoo.tasks.options import DIM, LABEL_COLUMNS, LABELLED, PAIR
 
 TASKS = (
     TaskSpec(
@@ -9,6 +9,7 @@ TASKS = (
         "Tell whether two texts belong together, by a threshold of their score.",
         evaluate="zoo.tasks.pair_classification.evaluate:PairClassificationEvaluation",
         eval_options=(*LABELLED, PAIR, DIM),
+        columns={**LABEL_COLUMNS, "pair": TaskColumn()},
         metrics=("average_precision",),
     ),
 )

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from zoo.families.tasks import TaskOption, TaskSpec
-from zoo.tasks.options import LABELLED, MAX_SEQ_LEN, PAIR
+from zoo.tasks.options import LABEL_COLUMNS, LABELLED, MAX_SEQ_LEN, PAIR
 
 SCORINGS = ("likelihood", "normalized", "generate")
 SEPARATOR = "\n\n"  # between examples
@@ -84,6 +84,7 @@ TASKS = (
         heads=("masked-lm",),
         train="zoo.tasks.prompt.train:PROMPT",
         train_options=TRAIN_OPTIONS,
+        columns=LABEL_COLUMNS,
         predict="zoo.tasks.prompt.predict:Prompting",
         evaluate="zoo.tasks.prompt.evaluate:PromptEvaluation",
         run_options=(

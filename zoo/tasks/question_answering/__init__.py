@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from zoo.families.tasks import SmokeTest, TaskOption, TaskSpec
+from zoo.families.tasks import SmokeTest, TaskColumn, TaskOption, TaskSpec
 from zoo.tasks.options import DOC_STRIDE, LABELLED, MAX_SEQ_LEN, PAIR
 
 EXAMPLES = """\b
@@ -80,6 +80,12 @@ TASKS = (
                 metavar="X",
             ),
         ),
+        columns={
+            "text": TaskColumn("question"),
+            "pair": TaskColumn("context"),
+            "label": TaskColumn("answers", "any"),
+        },
+        file_patterns=("*.json", "*.json.gz"),
         metrics=("f1",),
         pipeline_tag="question-answering",
         tokenizer_call='"A question?", "A text."',

@@ -1,13 +1,15 @@
 """Detection of tokens that were replaced."""
 
 from zoo.families.tasks import TaskOption, TaskSpec
-from zoo.tasks.options import MAX_SEQ_LEN, SEED
+from zoo.tasks.options import DOCUMENT_FILES, MAX_SEQ_LEN, SEED, TEXT_COLUMNS
 
 TASKS = (
     TaskSpec(
         "replaced-tokens",
         "Detect tokens that were replaced.",
         heads=("replaced-token-detection",),
+        columns=TEXT_COLUMNS,
+        file_patterns=DOCUMENT_FILES,
         evaluate="zoo.tasks.replaced_tokens.evaluate:ReplacedTokens",
         eval_options=(
             MAX_SEQ_LEN,

@@ -10,6 +10,7 @@ from zoo.tasks.options import (
     EVAL_NEGATIVES,
     LABELLED,
     PAIR,
+    PAIR_COLUMNS,
     QUERY_PROMPTS,
 )
 
@@ -41,6 +42,7 @@ TASKS = (
         evaluate="zoo.tasks.reranker.evaluate:RerankerEvaluation",
         train_options=(replace(EVAL_NEGATIVES, setting="data.negatives"),),
         eval_options=(*LABELLED, PAIR, EVAL_NEGATIVES, *QUERY_PROMPTS, *CORPUS_PROMPTS, DIM),
+        columns=PAIR_COLUMNS,
         metrics=("ndcg_at_10",),
     ),
 )

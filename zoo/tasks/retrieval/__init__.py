@@ -41,6 +41,7 @@ TASKS = (
         input_flag="--queries",
         text_flag=QUERY_TEXT.flags,
         examples=EXAMPLES,
+        file_patterns=("queries.jsonl",),
         evaluate="zoo.tasks.retrieval.evaluate:RetrievalEvaluation",
         eval_options=(
             TaskOption(

@@ -7,6 +7,7 @@ from zoo.tasks.options import (
     LABELLED,
     NEGATIVES,
     PAIR,
+    PAIR_COLUMNS,
     PROMPTS,
     VECTORS,
 )
@@ -32,6 +33,7 @@ TASKS = (
         evaluate="zoo.tasks.sentence_embedding.evaluate:SentenceEmbeddingEvaluation",
         run_options=(*PROMPTS, *VECTORS),
         train_options=(NEGATIVES,),
+        columns=PAIR_COLUMNS,
         settings=("data.labels", "data.eval_score"),
         eval_options=(
             *LABELLED,

@@ -1,7 +1,7 @@
 """Generation of a target text for a source text: translation, summarization, text to text."""
 
-from zoo.families.tasks import TaskOption, TaskSpec
-from zoo.tasks.options import GENERATION, LABELLED, PAIR
+from zoo.families.tasks import TaskColumn, TaskOption, TaskSpec
+from zoo.tasks.options import GENERATION, LABEL_COLUMNS, LABELLED, PAIR
 
 PREFIX = TaskOption(
     "prefix", "Text before each source of seq2seq.", metavar="TEXT", setting="data.prefix"
@@ -37,6 +37,7 @@ TASKS = (
         run_options=(*GENERATION, SRC_LANG, TGT_LANG),
         train_options=(PREFIX, PAIR_PREFIX, SRC_LANG, TGT_LANG),
         settings=("data.mixing_limit",),
+        columns={**LABEL_COLUMNS, "label": TaskColumn("label")},
         eval_options=(
             *LABELLED,
             PAIR,

@@ -1,7 +1,7 @@
 """Weights of the vocabulary's words for texts, most of them zero, as SPLADE learns them."""
 
 from zoo.families.tasks import TaskSpec
-from zoo.tasks.options import EVAL_NEGATIVES, LABELLED, NEGATIVES, PAIR
+from zoo.tasks.options import EVAL_NEGATIVES, LABELLED, NEGATIVES, PAIR, PAIR_COLUMNS
 
 TASKS = (
     TaskSpec(
@@ -11,6 +11,7 @@ TASKS = (
         heads=("masked-lm",),
         train="zoo.tasks.sparse_embedding.train:SPARSE_EMBEDDING",
         train_options=(NEGATIVES,),
+        columns=PAIR_COLUMNS,
         # the model decides how texts are compared
         evaluate="zoo.tasks.sentence_embedding.evaluate:SentenceEmbeddingEvaluation",
         eval_options=(*LABELLED, PAIR, EVAL_NEGATIVES),

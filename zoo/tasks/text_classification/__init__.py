@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from zoo.families.tasks import ModelField, SmokeTest, TaskOption, TaskSpec
-from zoo.tasks.options import DOC_STRIDE, LABELLED, MAX_SEQ_LEN, PAIR, WINDOWS
+from zoo.families.tasks import ModelField, SmokeTest, TaskColumn, TaskOption, TaskSpec
+from zoo.tasks.options import DOC_STRIDE, LABEL_COLUMNS, LABELLED, MAX_SEQ_LEN, PAIR, WINDOWS
 
 RUN_OPTIONS = (WINDOWS,)
 EVAL_OPTIONS = (*LABELLED, PAIR, MAX_SEQ_LEN, DOC_STRIDE)
@@ -50,6 +50,7 @@ TASKS = (
         train="zoo.tasks.text_classification.train:TEXT_CLASSIFICATION",
         evaluate="zoo.tasks.text_classification.evaluate:TextClassificationEvaluation",
         settings=("data.labels", "class_weights"),
+        columns=LABEL_COLUMNS,
         eval_options=(*EVAL_OPTIONS, FIGURES),
         metrics=("accuracy",),
         verb_summary="Classify texts, pairs of texts, or tokens.",
@@ -61,6 +62,7 @@ TASKS = (
         "Predict a number for a text or a pair of texts.",
         train="zoo.tasks.text_classification.train:REGRESSION",
         evaluate="zoo.tasks.text_classification.evaluate:RegressionEvaluation",
+        columns={**LABEL_COLUMNS, "label": TaskColumn("label", "number")},
         eval_options=EVAL_OPTIONS,
         metrics=("pearson",),
         **_SHARED,
@@ -72,6 +74,7 @@ TASKS = (
         train="zoo.tasks.text_classification.train:MULTI_LABEL",
         evaluate="zoo.tasks.text_classification.evaluate:MultiLabelEvaluation",
         settings=("data.labels", "data.label_separator"),
+        columns={**LABEL_COLUMNS, "label": TaskColumn("label", "any")},
         eval_options=(*EVAL_OPTIONS, SEPARATOR),
         metrics=("f1_micro",),
         **_SHARED,

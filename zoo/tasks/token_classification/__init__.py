@@ -1,6 +1,6 @@
 """A label for each word: entities, parts of speech."""
 
-from zoo.families.tasks import ModelField, TaskOption, TaskSpec
+from zoo.families.tasks import ModelField, TaskColumn, TaskOption, TaskSpec
 from zoo.tasks.options import DOC_STRIDE, LABELLED, MAX_SEQ_LEN, WINDOWS
 
 TASKS = (
@@ -25,6 +25,8 @@ TASKS = (
         ),
         train_options=(DOC_STRIDE,),
         settings=("data.labels", "class_weights"),
+        columns={"text": TaskColumn("text", "texts"), "label": TaskColumn("label", "texts")},
+        file_patterns=("*.conllu", "*.conll"),
         eval_options=(*LABELLED, MAX_SEQ_LEN, DOC_STRIDE),
         metrics=("f1", "accuracy"),  # of entities, else of words
         model_fields=(

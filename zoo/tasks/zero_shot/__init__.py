@@ -1,6 +1,6 @@
 """Classification by labels in words, without training, by a model of natural language inference."""
 
-from zoo.families.tasks import TaskOption, TaskSpec
+from zoo.families.tasks import TaskColumn, TaskOption, TaskSpec
 from zoo.tasks.options import LABELLED, MAX_SEQ_LEN
 from zoo.tasks.prompt import VARIED
 
@@ -42,6 +42,7 @@ TASKS = (
                 default=False,
             ),
         ),
+        columns={"text": TaskColumn("text"), "label": TaskColumn("label", "class")},
         eval_options=(*LABELLED, MAX_SEQ_LEN, *VARIED),
         examples=EXAMPLES,
     ),

@@ -1,10 +1,12 @@
 """Hooks of MkDocs: the pages that are generated, and links that lead out of ``docs``.
 
-``index.md`` is the README, ``commands.md`` the help of every command, and ``python.md`` the
-signatures and docstrings of the public Python names. They exist in the built site only.
+``index.md`` is the README, ``commands.md`` the help of every command, ``python.md`` the
+signatures and docstrings of the public Python names, and ``notebooks/`` has the notebooks of
+``examples/notebooks`` with their outputs. They exist in the built site only.
 """
 
 import inspect
+import json
 import posixpath
 import re
 from collections.abc import Iterator
@@ -17,23 +19,32 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
+NOTEBOOKS = ROOT / "examples" / "notebooks"
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^):#]+)(#[^)]*)?\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
     pages = {"index.md": index(), "commands.md": command_pages(), "python.md": python_page()}
+    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+        pages[f"notebooks/{path.stem}.md"] = notebook_page(path)
     for name, content in pages.items():
         files.append(File.generated(config, name, content=content))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Replace links to files outside of ``docs`` by their text; the site does not have them."""
+    """Replace links to files outside of ``docs`` by their text; the site does not have them.
+
+    It has the notebooks, as pages.
+    """
     folder = posixpath.dirname(page.file.src_uri)
 
     def replace(link: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(folder, link[2]))
+        if target.startswith("../examples/notebooks/"):
+            page_path = f"notebooks/{posixpath.basename(target).removesuffix('.ipynb')}.md"
+            return f"[{link[1]}]({posixpath.relpath(page_path, folder or '.')})"
         return link[1] if target.startswith("..") else link[0]
 
     return LINK.sub(replace, markdown)
@@ -49,6 +60,26 @@ def index() -> str:
         return f"[{link[1]}]({moved}{link[3] or ''})"
 
     return LINK.sub(move, text).replace("](docs/figures/", "](figures/")
+
+
+def notebook_page(path: Path) -> str:
+    """Return a notebook as a page: its text, its code, and what the code prints or returns."""
+    parts = []
+    for cell in json.loads(path.read_text("utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source.replace(".ipynb)", ".md)"))
+            continue
+        parts.append(f"```python\n{source}\n```")
+        for output in cell["outputs"]:
+            # HTML is what the package makes, with all values escaped.
+            data = output.get("data", {})
+            if "text/html" in data:
+                parts.append(f"<div>{''.join(data['text/html'])}</div>")
+                continue
+            text = "".join(output.get("text") or data["text/plain"]).rstrip()
+            parts.append(f"```text\n{text}\n```")
+    return "\n\n".join(parts) + "\n"
 
 
 def command_pages() -> str:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from zoo.io.files import open_regular
 from zoo.io.progress import (
     Phase,
     enable_progress,
+    in_notebook,
     progress,
     progress_of_chunks,
     progress_of_files,
@@ -177,3 +179,39 @@ def test_what_is_read_ahead_counts_once_its_chunk_is_done(
         assert len(counted) == 1 and 60_000 <= counted[0] < 100_000
         assert [*passed] == []
     assert sum(counted) == 100_000
+
+
+CELLS = """
+import time
+import zoo.io.progress as module
+module.DELAY_SECONDS = module.REFRESH_SECONDS = 0.01
+assert module.in_notebook()
+with module.progress("<reading>", 4, unit="rows") as advance:
+    advance(3)
+    time.sleep(0.3)
+"""
+
+
+def test_a_notebook_shows_a_bar_and_removes_it() -> None:
+    import nbclient
+    import nbformat
+
+    pages = []
+
+    class Client(nbclient.NotebookClient):  # type: ignore[misc]
+        def process_message(self, message: Any, *arguments: Any) -> Any:
+            if message["msg_type"] in ("display_data", "update_display_data"):
+                pages.append(message["content"]["data"]["text/html"])
+            return super().process_message(message, *arguments)
+
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELLS)])
+    Client(notebook, timeout=120, kernel_name="python3").execute()
+    assert len(pages) > 2 and pages[-1] == ""
+    for page in pages[1:-1]:
+        assert page.startswith(
+            '<progress value="3" max="4"></progress> &lt;reading&gt;  3 of 4 rows'
+        )
+
+
+def test_outside_of_a_notebook_there_is_no_cell() -> None:
+    assert not in_notebook()

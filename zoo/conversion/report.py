@@ -222,6 +222,11 @@ class ConversionReport:
             "path": str(self.path) if self.path else None,
         }
 
+    def __repr__(self) -> str:
+        """Return family, head, size and directory."""
+        what = f"{self.family}, head {self.head}, {self.parameters:,} parameters"
+        return f"<conversion of {self.reference}: {what}, to {self.path or 'nothing: a dry run'}>"
+
     def _repr_html_(self) -> str:
         """Return what became of the tensors as a table, for notebooks."""
         from zoo.report.cells import fields_cell

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from zoo.io.files import count_reads
+from zoo.io.page_text import html_text
 from zoo.io.terminal import escape_controls
 
 LOG = logging.getLogger("zoo")
@@ -40,15 +41,19 @@ def progress(
 ) -> Iterator[Advance]:
     """Show the progress of a phase of any size, and yield a function that advances it.
 
-    On a terminal it is a bar, and elsewhere a line every half minute. A phase that takes less
-    than two seconds shows nothing.
+    On a terminal and in a notebook it is a bar, and elsewhere a line every half minute. A phase
+    that takes less than two seconds shows nothing.
     """
     phase = Phase(escape_controls(label), total, "bytes" if bytes_ else unit)
     if not _enabled:
         yield phase.advance
         return
     end = threading.Event()
-    show = _show_bar if shows_progress() else _log_lines
+    show = _log_lines
+    if shows_progress():
+        show = _show_bar
+    elif in_notebook():
+        show = _show_cell
     watcher = threading.Thread(target=show, args=(phase, end), name="progress", daemon=True)
     watcher.start()
     try:
@@ -137,6 +142,14 @@ class Phase:
             return f"{count}, {speed}, {_duration(seconds)}"
         return f"{count}, {speed}, {_duration((self.total - done) / rate)} left"
 
+    def html(self) -> str:
+        """Return a bar with the figures as HTML."""
+        position = ""
+        if self.total is not None:
+            position = f' value="{min(self.done, self.total)}" max="{self.total}"'
+        text = html_text(f"{self.label}  {self.figures()}")
+        return f"<progress{position}></progress> {text}"
+
 
 BYTE_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (0, "bytes"))
 
@@ -152,6 +165,30 @@ def _duration(seconds: float) -> str:
 def _log_lines(phase: Phase, end: threading.Event) -> None:
     while not end.wait(LINE_SECONDS):
         LOG.info("%s: %s", phase.label, phase.figures())
+
+
+def in_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook."""
+    if "IPython" not in sys.modules:
+        return False
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    return getattr(shell, "kernel", None) is not None
+
+
+def _show_cell(phase: Phase, end: threading.Event) -> None:
+    """Show a bar below the cell of a notebook, and remove it at the end."""
+    if end.wait(DELAY_SECONDS):
+        return
+    from IPython.display import HTML, display
+
+    handle = display(HTML(phase.html()), display_id=True)
+    try:
+        while not end.wait(REFRESH_SECONDS):
+            handle.update(HTML(phase.html()))
+    finally:
+        handle.update(HTML(""))
 
 
 def _show_bar(phase: Phase, end: threading.Event) -> None:

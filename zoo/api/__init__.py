@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from zoo.tokenizers import TextTokenizer
 
 Backend = Literal["auto", "cpu", "cuda", "onnx", "openvino", "ctranslate2", "gguf"]
-VectorType = Literal["float32", "float16", "int8"]
+VectorType = Literal["float32", "float16", "int8", "binary"]
 Scoring = Literal["likelihood", "normalized", "generate"]
 
 

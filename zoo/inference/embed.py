@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from zoo.tokenizers.tokenizer import Text
 
 Role = Literal["query", "document"]
-DTYPES = ("float32", "float16", "int8")  # dtypes of embeddings in results
+BINARY = "binary"  # signs, packed into bytes
+DTYPES = ("float32", "float16", "int8", BINARY)  # dtypes of embeddings in results
 
 
 class Embed(BatchTask):
@@ -94,6 +95,11 @@ class Embed(BatchTask):
             raise UsageError(
                 f"{self.checkpoint.name} has {outputs}, which are not cut at a dimension",
                 "leave the dimension out",
+            )
+        if output_dtype == BINARY and (self.is_multi_vector or self.is_sparse):
+            raise UsageError(
+                f"{self.checkpoint.name} does not have one vector a text, whose signs are written",
+                "give another --output-dtype",
             )
         self.skipped = self.pooling.skipped_tokens(self.tokenizer)
 
@@ -176,6 +182,10 @@ class Embed(BatchTask):
             codes, scales = quantize(vectors)
             pairs = zip(codes, scales, strict=True)
             return [{"embedding": code, "embedding_scale": scale} for code, scale in pairs]
+        if self.output_dtype == BINARY:
+            import numpy as np
+
+            return [{"embedding": bits} for bits in np.packbits(vectors > 0, axis=1)]
         if self.output_dtype == "float16":
             require_half(vectors, items)
         vectors = vectors.astype(self.output_dtype or vectors.dtype, copy=False)
@@ -246,28 +256,34 @@ class Embed(BatchTask):
     def vector_record(self, rows: int) -> bytes | None:
         if self.is_multi_vector or self.is_sparse:
             return None
-        _, dimension = self.no_vectors().shape
         record = make_record(
             self.checkpoint,
             prompt=self.prompt,
             pooling=[type(step).__name__ for step in self.pooling.steps],
             similarity=self.pooling.similarity_fn_name,
-            dimension=dimension,
+            dimension=self.size,
             normalized=self.normalizes,
             dtype=self.output_dtype or str(self.no_vectors().dtype),
             rows=rows,
         )
         return record.encode()
 
+    @property
+    def size(self) -> int:
+        """Number of dimensions of an embedding."""
+        size = self.pooling.dimension(self.pooling.input_width(self.checkpoint.config))
+        return min(self.dim or size, size)
+
     @override
     def no_vectors(self) -> "NDArray[Any]":
         import numpy as np
 
-        size = self.pooling.dimension(self.pooling.input_width(self.checkpoint.config))
         dtype = self.output_dtype
+        if dtype == BINARY:
+            return np.empty((0, -(-self.size // 8)), np.uint8)
         if not dtype:
             dtype = "float64" if self.session.dtype == "float64" else "float32"
-        return np.empty((0, min(self.dim or size, size)), dtype)
+        return np.empty((0, self.size), dtype)
 
 
 class ExpandedQuery(Encoded):

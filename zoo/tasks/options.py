@@ -119,8 +119,9 @@ VECTORS = (
     TaskOption(
         "output_dtype",
         "Dtype of the embeddings; int8 scales each one's largest number to 127, which keeps "
-        "cosines.  [default: the dtype of the computation]",
-        choices=("float32", "float16", "int8"),
+        "cosines, and binary packs the signs of eight numbers into a byte.  [default: the dtype "
+        "of the computation]",
+        choices=("float32", "float16", "int8", "binary"),
     ),
 )
 GENERATION = (

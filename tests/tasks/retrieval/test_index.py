@@ -215,3 +215,45 @@ def test_the_command(model: Model, articles: Path) -> None:
     done = warm.zoo(*searched, "--corpus", articles)
     assert done.returncode == 2
     assert "v.npy has 30 vectors, and --corpus 1 texts" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("ending", [".npy", ".parquet"])
+def test_binary_vectors_are_those_of_the_library(model: Model, articles: Path, ending: str) -> None:
+    """Their bytes, and the scores of a query in float32 with signs."""
+    from sentence_transformers.util import quantize_embeddings
+
+    index = embedded(model, articles, f"bits{ending}", output_dtype="binary")
+    expected = quantize_embeddings(model.embed(TEXTS), "ubinary")
+    if ending == ".npy":
+        np.testing.assert_array_equal(np.load(index), expected)
+    signs = np.unpackbits(expected, axis=1).astype(np.float64) * 2 - 1
+    queries = model.embed(QUERIES).astype(np.float64)
+    lengths = np.linalg.norm(queries, axis=1, keepdims=True) * np.sqrt(signs.shape[1])
+    cosines = -np.sort(-(queries @ signs.T / lengths), axis=1)[:, :5]
+    found = [[hit["score"] for hit in row] for row in answers(model, index)]
+    np.testing.assert_allclose(found, cosines, atol=1e-5)
+
+
+def test_an_approximate_search_reports_its_recall(
+    model: Model, articles: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("faiss")
+    index = embedded(model, articles, "v.parquet")
+    expected = reference(model.embed(QUERIES), model.embed(TEXTS))
+    for method in ("hnsw", "int8", "binary"):
+        with caplog.at_level("INFO", "zoo"):
+            found = answers(model, index, method=method, rescore_multiplier=6)
+        # Six times five are all texts, so that every method finds what the library does.
+        assert_hits(found, expected)
+        assert f"{method} search: recall 1.000 of the best 5 texts" in caplog.text
+
+
+def test_an_approximate_search_needs_an_index_and_faiss(
+    model: Model, articles: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError, match="searches stored vectors, and there are none; write them"):
+        model.run("search", QUERIES, corpus=TEXTS, method="hnsw")
+    index = embedded(model, articles, "v.npy")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ZooError, match=r"faiss-cpu, which is not installed; pip install faiss-cpu"):
+        answers(model, index, method="hnsw")

@@ -34,6 +34,21 @@ TASKS = (
                 Path,
                 metavar="PATH",
             ),
+            TaskOption(
+                "method",
+                "Search of an index: exact, or by faiss-cpu: hnsw, a graph, or int8 or binary, "
+                "smaller vectors whose best texts are scored again.",
+                flag="--search-method",
+                choices=("exact", "hnsw", "int8", "binary"),
+                default="exact",
+            ),
+            TaskOption(
+                "rescore_multiplier",
+                "Texts that int8 and binary score again for each result.",
+                int,
+                minimum=1,
+                default=4,
+            ),
             TaskOption("top_k", "Number of texts for each query.", int, minimum=1, default=10),
             *QUERY_PROMPTS,
             *CORPUS_PROMPTS,

@@ -18,9 +18,16 @@ from zoo.inference.task import EncodedExample, Task
 from zoo.inference.vector_record import require_same_model, require_same_prompt
 from zoo.io.output.vectors import ARRAY
 from zoo.overrides import override
-from zoo.sentence_models.pooling import Pooling
+from zoo.sentence_models.pooling import Pooling, SimilarityFunction
 from zoo.tasks.options import CORPUS_TEXT, QUERY_TEXT
-from zoo.tasks.retrieval.index import VectorIndex, find_index_files, open_index
+from zoo.tasks.retrieval.approximate import (
+    RECALL_QUERIES,
+    RESCORE_MULTIPLIER,
+    ApproximateSearch,
+    SearchMethod,
+    require_faiss,
+)
+from zoo.tasks.retrieval.index import StoredVectors, VectorIndex, find_index_files, open_index
 from zoo.tasks.retrieval.scoring import require_ranker
 from zoo.tasks.retrieval.vectors import corpus_vectors
 
@@ -32,6 +39,7 @@ if TYPE_CHECKING:
     from zoo.inference.processing.search import BestScores
 
     Floats = NDArray[np.floating[Any]]
+    SearchFunction = Callable[[list[Floats], int], Iterator[BestScores]]
 
 LOG = logging.getLogger("zoo")
 
@@ -46,7 +54,7 @@ class SearchedCorpus(NamedTuple):
         query_task: embeds the queries.
     """
 
-    search: "Callable[[list[Floats], int], Iterator[BestScores]]"
+    search: "SearchFunction"
     texts: Sequence[Mapping[str, Any]]
     query_task: Embed
 
@@ -87,6 +95,7 @@ class Search(Task):
             raise no_corpus()
         if index is not None:
             require_index(Path(index), corpus)
+        require_method(options["method"], index)
         if corpus is not None and str(corpus) != "-":
             require_first(read_corpus(corpus, options["corpus_text"]))
         return records, options
@@ -97,6 +106,8 @@ class Search(Task):
         corpus: "Path | str | Iterable[str] | None" = None,
         corpus_text: str | None = None,
         index: "Path | str | None" = None,
+        method: SearchMethod = "exact",
+        rescore_multiplier: int = RESCORE_MULTIPLIER,
         top_k: int = 10,
         prompt_name: str | None = None,
         prompt: str | None = None,
@@ -114,6 +125,9 @@ class Search(Task):
         self.index = None if index is None else Path(index)
         if self.index is not None:
             require_index(self.index, corpus)
+        require_method(method, self.index)
+        self.method = method
+        self.rescore_multiplier = rescore_multiplier
         self.top_k = top_k
         parts = (self.checkpoint, self.session, self.tokenizer)
         options.pop("tokenizer", None)
@@ -173,12 +187,12 @@ class Search(Task):
         similarity = self.pooling.similarity_fn_name
         with open_index(path, texts, similarity) as index:
             query_task = self._fitting_task(path, index)
-
-            def search(queries: "list[Floats]", top_k: int) -> "Iterator[BestScores]":
-                import numpy as np
-
-                return search_vectors(np.stack(queries), index.vectors, top_k, similarity)
-
+            search = exact_search(index.vectors, similarity)
+            if self.method != "exact":
+                approximate = ApproximateSearch(
+                    index.vectors, similarity, self.method, self.rescore_multiplier
+                )
+                search = approximate_search(approximate)
             yield SearchedCorpus(search, index.texts, query_task)
 
     def _fitting_task(self, path: Path, index: VectorIndex) -> Embed:
@@ -192,11 +206,10 @@ class Search(Task):
                 path,
                 self.checkpoint.name,
             )
-            _, model_dimension = self.query_task.no_vectors().shape
-            if dimension != model_dimension:
+            if dimension != self.query_task.size:
                 raise UsageError(
                     f"{path} has vectors of {dimension} numbers, and {self.checkpoint.name} of "
-                    f"{model_dimension}",
+                    f"{self.query_task.size}",
                     "give the model that embedded the texts",
                 )
             return self.query_task
@@ -204,7 +217,7 @@ class Search(Task):
         require_same_prompt(path, record, self.document_task.prompt)
         parts = (self.checkpoint, self.session, self.tokenizer)
         dim = None
-        if dimension != self.query_task.no_vectors().shape[1]:
+        if dimension != self.query_task.size:
             dim = dimension
         return Embed(*parts, **self.query_options, dim=dim, normalize=record.normalized)
 
@@ -250,6 +263,56 @@ class Search(Task):
         self, items: list[EncodedExample]
     ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
         raise NotImplementedError("queries are answered by run_chunks")
+
+
+def exact_search(vectors: StoredVectors, similarity: SimilarityFunction) -> "SearchFunction":
+    """Return a function that compares queries with all vectors."""
+
+    def search(queries: "list[Floats]", top_k: int) -> "Iterator[BestScores]":
+        import numpy as np
+
+        return search_vectors(np.stack(queries), vectors, top_k, similarity)
+
+    return search
+
+
+def approximate_search(index: ApproximateSearch) -> "SearchFunction":
+    """Return a function that searches an index of FAISS.
+
+    It also answers some of the first queries exactly, and reports how much of that was found.
+    """
+    has_measured = False
+
+    def search(queries: "list[Floats]", top_k: int) -> "Iterator[BestScores]":
+        nonlocal has_measured
+        import numpy as np
+
+        if not has_measured:
+            has_measured = True
+            sample = np.stack(queries[:RECALL_QUERIES])
+            recall = index.recall(sample, index.search(sample, top_k))
+            LOG.info(
+                "%s search: recall %.3f of the best %s texts of exact search, over %s queries",
+                index.method,
+                recall,
+                min(top_k, len(index.vectors)),
+                len(sample),
+            )
+        yield index.search(np.stack(queries), top_k)
+
+    return search
+
+
+def require_method(method: str, index: object) -> None:
+    """Check that vectors are stored for an approximate search, and that FAISS is installed."""
+    if method == "exact":
+        return
+    if index is None:
+        raise UsageError(
+            f"--search-method {method} searches stored vectors, and there are none",
+            "write them with zoo run embed --output, and give --index FILE",
+        )
+    require_faiss()
 
 
 def read_corpus(path: Path | str, text: str | None) -> Iterator[TextExample]:

@@ -13,9 +13,9 @@ from tests.training.runs import small
 from zoo.data.rng import generator
 from zoo.errors import UsageError
 from zoo.families.random_inputs import random_inputs, randomize_weights
+from zoo.nn import row_chunks
 from zoo.nn.encoder import mask_value, packed_mask
 from zoo.nn.heads import VocabularyProjection
-from zoo.nn.kernels import row_chunks
 from zoo.nn.kernels.attention import attend
 from zoo.nn.kernels.packed_attention import masks_only, supports_offsets
 from zoo.nn.packed_attention import DocumentOffsets

@@ -11,8 +11,8 @@ from torch import Tensor
 from tests.training.cases import cases, dry
 from tests.training.runs import assert_same, cut, run_training, small
 from zoo.data.rng import generator
+from zoo.nn import row_chunks
 from zoo.nn.heads import VocabularyProjection
-from zoo.nn.kernels import row_chunks
 from zoo.training.distributed.context import DistContext
 from zoo.training.run import PretrainRun
 from zoo.training.setup import pretrain_setup

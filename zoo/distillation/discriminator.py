@@ -15,7 +15,7 @@ from zoo.distillation.teachers.teacher import Teacher
 from zoo.errors import UsageError
 from zoo.families.distillation import DistillationRecipe
 from zoo.nn.dtypes import at_least_float32
-from zoo.nn.kernels.row_chunks import Logits
+from zoo.nn.row_chunks import Logits
 from zoo.objectives.base import LossOutput, Outputs, TrainingObjective
 from zoo.objectives.masked import MASKED_LM, MaskedLanguageModelling, model_inputs
 from zoo.objectives.replaced_token_detection import (

@@ -29,8 +29,8 @@ from zoo.distillation.logits import (
     pad_columns,
     softened,
 )
-from zoo.nn.kernels.row_chunks import Logits
-from zoo.nn.kernels.row_sums import sum_over_rows
+from zoo.nn.row_chunks import Logits
+from zoo.nn.row_sums import sum_over_rows
 
 
 def kl_divergence(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.nn.kernels.row_chunks import Logits, all_logits, chunks, logits_of_rows
+from zoo.nn.row_chunks import Logits, all_logits, chunks, logits_of_rows
 
 # above it, probabilities differ by so little that float32 rounds the differences to a few digits
 HIGHEST_FLOAT32_TEMPERATURE = 10.0

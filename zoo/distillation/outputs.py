@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from zoo.nn.capture import Captured
-    from zoo.nn.kernels.row_chunks import Logits
+    from zoo.nn.row_chunks import Logits
     from zoo.objectives.base import Outputs, TrainingObjective
 
 

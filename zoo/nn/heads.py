@@ -1,14 +1,14 @@
 """Heads of models: poolers, classifiers and language-model heads, and what models share of them."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.nn.kernels.int8_linear import int8_linear, pack_int8
+from zoo.nn.kernels.onednn_linear import linear
 from zoo.nn.kernels.small_batch_linear import optimize_for_inference, small_batch_linear
-from zoo.nn.kernels.vocabulary_projection import VocabularyProjection as VocabularyProjection
 from zoo.nn.layers.activations import activation
 from zoo.nn.layers.dropout import Dropout
 
@@ -115,6 +115,18 @@ class DenseHead(nn.Module):
         """Map (..., hidden) to (..., outputs)."""
         inner = self.act(self.dense(self.dropout(hidden)))
         return self.out(self.inner_dropout(inner))  # type: ignore[no-any-return]
+
+
+class VocabularyProjection(NamedTuple):
+    """The last step of a language-model head, whose result is the logits."""
+
+    hidden: Tensor  # (..., width).
+    weight: Tensor  # The output embeddings, (vocabulary, width).
+    bias: Tensor | None = None  # (vocabulary,), or ``None``.
+
+    def logits(self) -> Tensor:
+        """Return the logits, (..., vocabulary)."""
+        return linear(self.hidden, self.weight, self.bias)
 
 
 class MLMHead(nn.Module):

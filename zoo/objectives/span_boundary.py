@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from zoo.nn.dtypes import at_least_float32
 from zoo.nn.heads import VocabularyProjection
-from zoo.nn.kernels.row_chunks import fits_at_once
 from zoo.nn.layers.init import init_weights
+from zoo.nn.row_chunks import fits_at_once
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs, TrainedModel
 from zoo.objectives.examples.masking import MaskStrategy, label_runs
 from zoo.objectives.examples.packing import PackedRow

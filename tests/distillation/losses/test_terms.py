@@ -20,8 +20,8 @@ from zoo.distillation.losses.first_token_mse import FirstTokenMSE
 from zoo.distillation.losses.hidden_cosine import HiddenCosine
 from zoo.distillation.losses.hidden_mse import HiddenMSE
 from zoo.distillation.losses.relations import relation_scores
+from zoo.nn import row_chunks
 from zoo.nn.heads import VocabularyProjection
-from zoo.nn.kernels import row_chunks
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ from torch import Tensor
 from tests.distillation.losses.making import DOUBLE, kl_by_hand
 from zoo.distillation.divergences import kl_divergence
 from zoo.distillation.logits import top_logits
+from zoo.nn import row_chunks
 from zoo.nn.heads import VocabularyProjection
-from zoo.nn.kernels import row_chunks
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,7 @@ from zoo.nn.adapters import (
 from zoo.nn.heads import VocabularyProjection
 from zoo.nn.kernels import onednn_linear
 from zoo.nn.kernels.onednn_linear import is_faster, linear, use_onednn
-from zoo.nn.kernels.row_sums import sum_over_rows
+from zoo.nn.row_sums import sum_over_rows
 from zoo.objectives.losses.cross_entropy import cross_entropy_of_rows
 from zoo.training.logging.throughput import training_flops
 

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from zoo.nn import row_chunks
 from zoo.nn.heads import VocabularyProjection
-from zoo.nn.kernels import row_chunks
 from zoo.objectives.losses.cross_entropy import IGNORED, summed_cross_entropy
 from zoo.objectives.losses.predictions import cross_entropy_sum
 

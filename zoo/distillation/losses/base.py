@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from zoo.distillation.logits import Target
-    from zoo.nn.kernels.row_chunks import Logits
+    from zoo.nn.row_chunks import Logits
     from zoo.objectives.base import Batch, Objective, TrainingObjective
 
 Side = Literal["student", "teacher"]

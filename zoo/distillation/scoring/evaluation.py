@@ -20,8 +20,8 @@ from zoo.distillation.teachers.teacher import Teacher, run_model
 from zoo.errors import NonFiniteError
 from zoo.finetuning.objective import FineTuning
 from zoo.metrics.ranks import spearman
-from zoo.nn.kernels.row_chunks import Logits, chunked_logits
 from zoo.nn.layers.skip_init import build_without_init
+from zoo.nn.row_chunks import Logits, chunked_logits
 from zoo.objectives.base import LossOutput, TrainingObjective
 from zoo.training.distributed.context import DistContext
 from zoo.training.logging.aggregate import MetricSums, Predictions

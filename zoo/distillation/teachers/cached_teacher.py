@@ -17,7 +17,7 @@ from zoo.distillation.teachers.teacher import Teacher, teacher_batch
 from zoo.distillation.teachers.teacher_cache import KEY_BYTES, TeacherCache
 from zoo.errors import VerificationError
 from zoo.nn.capture import Captured
-from zoo.nn.kernels.row_chunks import Logits
+from zoo.nn.row_chunks import Logits
 from zoo.objectives.base import Outputs
 from zoo.objectives.losses.cross_entropy import IGNORED
 from zoo.overrides import override

@@ -20,7 +20,7 @@ from zoo.inference.load_model import load_model
 from zoo.io.digests.files import FileDigest
 from zoo.nn.capture import Captured, LayerOutputs, capture
 from zoo.nn.heads import VocabularyProjection
-from zoo.nn.kernels.row_chunks import Logits
+from zoo.nn.row_chunks import Logits
 from zoo.objectives.base import TrainingObjective
 from zoo.objectives.masked import model_inputs
 from zoo.overrides import override

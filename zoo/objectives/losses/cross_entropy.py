@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.nn.kernels.row_chunks import Logits
-from zoo.nn.kernels.row_sums import sum_over_rows
+from zoo.nn.row_chunks import Logits
+from zoo.nn.row_sums import sum_over_rows
 
 IGNORED = -100  # label of a position that does not count, as in ``torch.nn.functional``
 

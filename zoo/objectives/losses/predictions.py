@@ -60,7 +60,7 @@ def predict(model: Any, hidden: "Tensor") -> "Tensor | VocabularyProjection":
             be held at once, ``project`` and ``vocab_size``, like ``MaskedLM``.
         hidden: hidden states of the last layer, (n, hidden).
     """
-    from zoo.nn.kernels.row_chunks import fits_at_once
+    from zoo.nn.row_chunks import fits_at_once
 
     if hasattr(model, "project") and not fits_at_once(len(hidden), model.vocab_size):
         projection: VocabularyProjection = model.project(hidden)
@@ -86,7 +86,7 @@ def cross_entropy_sum(
     """
     from functools import partial
 
-    from zoo.nn.kernels.row_sums import sum_over_rows
+    from zoo.nn.row_sums import sum_over_rows
     from zoo.objectives.losses.cross_entropy import IGNORED, cross_entropy_of_rows
 
     loss = partial(cross_entropy_of_rows, label_smoothing=label_smoothing)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from zoo.errors import UsageError
 from zoo.nn.heads import VocabularyProjection
 from zoo.nn.kernels.onednn_linear import linear
-from zoo.nn.kernels.row_chunks import fits_at_once
+from zoo.nn.row_chunks import fits_at_once
 from zoo.objectives.options import Options
 
 

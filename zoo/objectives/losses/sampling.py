@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from zoo.nn.heads import VocabularyProjection
-from zoo.nn.kernels.row_chunks import chunked_logits
+from zoo.nn.row_chunks import chunked_logits
 
 
 def sample_from_logits(logits: Tensor, uniforms: Tensor, temperature: float = 1.0) -> Tensor:

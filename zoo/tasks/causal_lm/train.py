@@ -27,7 +27,7 @@ from zoo.inference.completions import CompletionTokenizer, CompletionTokens
 from zoo.inference.results import Prediction, ResultContext, TaskResults
 from zoo.metrics.likelihood import finite_perplexity
 from zoo.nn.adapters.prompt import with_prompt, without_prompt
-from zoo.nn.kernels.row_chunks import select_rows
+from zoo.nn.row_chunks import select_rows
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.objectives.losses.cross_entropy import IGNORED, summed_cross_entropy
 from zoo.objectives.losses.predictions import cross_entropy_sum, predict_at

@@ -7,15 +7,15 @@ import torch
 from torch import Tensor
 
 from zoo.nn.dtypes import at_least_float32
+from zoo.nn.heads import VocabularyProjection
 from zoo.nn.kernels.onednn_linear import linear
-from zoo.nn.kernels.row_chunks import (
+from zoo.nn.row_chunks import (
     Logits,
     all_logits,
     cache_chunks,
     chunks,
     logits_of_rows,
 )
-from zoo.nn.kernels.vocabulary_projection import VocabularyProjection
 
 RowLoss = Callable[..., tuple[Tensor, Tensor]]
 

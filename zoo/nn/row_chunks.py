@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from zoo.nn.kernels.vocabulary_projection import VocabularyProjection
+from zoo.nn.heads import VocabularyProjection
 
 Logits = Tensor | VocabularyProjection
 

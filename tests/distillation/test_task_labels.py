@@ -14,9 +14,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tests.finetuning.making import HERE, settings, texts, write_table
-from tests.objectives import test_replaced_token_detection as detection
-from tests.objectives import test_span_boundary as boundary
-from tests.objectives.making import corpus, made
+from tests.objectives import detection
+from tests.objectives.making import corpus, made, span_boundary
 from tests.tasks.question_answering.making import questions_about_letters
 from tests.tasks.sentence_embedding.making import wide
 from zoo.data.rng import generator
@@ -180,7 +179,7 @@ def test_windows_without_an_answer_have_no_label(tmp_path: Path) -> None:
 @pytest.mark.parametrize("term", [MASKED_LM, SPAN_BOUNDARY])
 def test_both_losses_of_span_boundaries_have_labels(term: str) -> None:
     family = get_family("bert")
-    objective = boundary.objective()
+    objective = span_boundary()
     model: Any = objective.model(family, objective.config).double().eval()
     randomize_weights(model)
     batch = objective.collate(made(objective, corpus())[:4])

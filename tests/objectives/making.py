@@ -12,6 +12,7 @@ from zoo.data.rng import generator
 from zoo.objectives.base import Example
 from zoo.objectives.masked import MaskedLanguageModelling
 from zoo.objectives.sentence_pairs import NextSentence, PairOptions, SentencePairs
+from zoo.objectives.span_boundary import SpanBoundary
 from zoo.plugins import get_family
 
 
@@ -56,3 +57,7 @@ def one_a_row(rows: list[Example]) -> list[Example]:
 def objective(kind: type[SentencePairs], length: int = 32, **options: Any) -> SentencePairs:
     family = "bert" if kind is NextSentence else "albert"
     return kind(WORDS, small(family), length, PairOptions(**options))
+
+
+def span_boundary(family: str = "bert") -> SpanBoundary:
+    return SpanBoundary(WORDS, small(family), 40)

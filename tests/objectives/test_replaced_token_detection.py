@@ -12,19 +12,17 @@ from torch import Tensor, nn
 
 from tests.families.parity import random_model
 from tests.objectives.apart import assert_apart
-from tests.objectives.words import vocabulary
+from tests.objectives.detection import ELECTRA, SMALL, WORDS, drawn_rows, make_model, objective
 from tests.training.runs import run_training
 from zoo.checkpoint import load_checkpoint
 from zoo.conformance.hf_reference import reference_model
 from zoo.conversion import convert
-from zoo.data.rng import generator
 from zoo.errors import UsageError
 from zoo.families.random_inputs import randomize_weights
 from zoo.hub.source import CheckpointDir
 from zoo.inference import load_session
 from zoo.objectives import objective_type
-from zoo.objectives.base import Batch, Example
-from zoo.objectives.examples.packing import pack, without_special_tokens
+from zoo.objectives.base import Batch
 from zoo.objectives.replaced_token_detection import (
     REPLACED_TOKEN,
     ReplacedOptions,
@@ -33,49 +31,9 @@ from zoo.objectives.replaced_token_detection import (
     generator_config,
 )
 from zoo.plugins import get_family
-from zoo_electra.config import SIZES, ElectraConfig
+from zoo_electra.config import SIZES
 
 MASKED = "masked-lm"
-ELECTRA = get_family("electra")
-SMALL = ElectraConfig(
-    vocab_size=200,
-    embedding_size=24,
-    hidden_size=48,
-    num_layers=2,
-    num_heads=4,
-    intermediate_size=80,
-    max_positions=40,
-    dropout=0.0,
-    attention_dropout=0.0,
-)
-ROLES = {"pad": "[PAD]", "mask": "[MASK]", "unk": "[UNK]"}
-WORDS = vocabulary(roles=ROLES, sentinels=0, words=[f"w{n}" for n in range(150)], size=200)
-LENGTH = 32
-FEW = slice(3, 8)  # the ids of texts, favoured by the generator: some samples are correct
-
-
-def objective(config: Any = SMALL, **options: Any) -> ReplacedTokenDetection:
-    return ReplacedTokenDetection(WORDS, config, LENGTH, ReplacedOptions(**options))
-
-
-def drawn_rows(task: ReplacedTokenDetection, count: int = 6) -> list[Example]:
-    """Return masked rows of one text each, of several lengths."""
-    rng = np.random.default_rng(1)
-    texts = [
-        without_special_tokens(rng.integers(FEW.start, FEW.stop, size=LENGTH - 3 * (n % 3)))
-        for n in range(count)
-    ]
-    packed = [pack([text], length=LENGTH, pad=0) for text in texts]
-    return [task.mask_row(row, generator(0, "masks", n)) for n, row in enumerate(packed)]
-
-
-def make_model(task: ReplacedTokenDetection, family: Any = ELECTRA) -> Any:
-    torch.manual_seed(0)
-    pair: Any = task.model(family, task.config).double().eval()
-    for parameter in pair.parameters():
-        parameter.data.mul_(3)  # larger than at initialization, for larger effects
-    pair.generator.head.bias.data[FEW] += 5.0
-    return pair
 
 
 # Sampling

@@ -10,18 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.families.parity import random_model
-from tests.objectives.making import corpus, made, small
-from tests.objectives.pieces import SIZE, WORDS, packed, rows
+from tests.objectives.making import corpus, made, span_boundary
+from tests.objectives.pieces import SIZE, packed, rows
 from zoo.data.rng import generator
 from zoo.families.random_inputs import randomize_weights
 from zoo.objectives.examples.packing import PackedRow
 from zoo.objectives.masked import MASKED_LM
-from zoo.objectives.span_boundary import SPAN_BOUNDARY, SpanBoundary, find_boundaries
+from zoo.objectives.span_boundary import SPAN_BOUNDARY, find_boundaries
 from zoo.plugins import get_family
-
-
-def objective(family: str = "bert") -> SpanBoundary:
-    return SpanBoundary(WORDS, small(family), 40)
 
 
 def test_a_hand_worked_row() -> None:
@@ -45,7 +41,7 @@ def test_tokens_after_the_twentieth_are_not_predicted() -> None:
 @settings(deadline=None, max_examples=60)
 @given(row=rows, seed=st.integers(0, 2**32))
 def test_boundaries_are_seen_and_of_the_same_text(row: PackedRow, seed: int) -> None:
-    task = objective().mask_row(row, generator(seed))
+    task = span_boundary().mask_row(row, generator(seed))
     hidden = set(task.positions["label_positions"][1].tolist())
     labels, offsets = task.values["span_labels"], task.values["span_offsets"]
     left, right = task.positions["lefts"][1], task.positions["rights"][1]
@@ -72,7 +68,7 @@ def norm(x: Any, weight: Any, bias: Any, eps: float) -> Any:
 @pytest.mark.parametrize("name", ["bert", "albert", "distilbert"])
 def test_the_loss_equals_the_formulas_of_the_paper(name: str) -> None:
     """Section 3.2: h0 = [left; right; position], h1, h2, and the cross-entropy over the tokens."""
-    family, task = get_family(name), objective(name)
+    family, task = get_family(name), span_boundary(name)
     model: Any = task.model(family, task.config).double().eval()
     randomize_weights(model)
     batch = task.collate(made(task, corpus())[:8])
@@ -99,7 +95,7 @@ def test_the_loss_equals_the_formulas_of_the_paper(name: str) -> None:
 
 
 def test_the_final_model_has_no_boundary_head() -> None:
-    task, bert = objective(), get_family("bert")
+    task, bert = span_boundary(), get_family("bert")
     model: Any = task.model(bert, task.config)
     network = task.models_to_save(model)["model"]
     plain = random_model(bert, task.config, "masked-lm")

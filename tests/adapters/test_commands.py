@@ -63,7 +63,9 @@ def test_an_adapter_is_applied_to_its_base(method: str, adapted: Adapted, tmp_pa
     "method",
     [  # one of three bottlenecks
         *(pytest.param(name, marks=pytest.mark.long) for name in ("houlsby", "pfeiffer")),
-        *("parallel", "prompt", "prefix"),
+        # rows before those of the text, as prefix has them in each layer
+        pytest.param("prompt", marks=pytest.mark.long),
+        *("parallel", "prefix"),
     ],
 )
 def test_an_adapter_that_is_no_change_of_weights(
@@ -300,26 +302,42 @@ def test_several_adapters_add_up(adapted: Adapted, tmp_path: Path) -> None:
         load_model(resolve_adapted(str(base), [task, tmp_path / "language"]))
 
 
-def test_graphs_are_kept_for_all_adapters_together(adapted: Adapted, tmp_path: Path) -> None:
-    """A model with the same last adapter and another first one has a graph of its own."""
-    base, task = adapted("pfeiffer")
+def extract_two_adapters(base: Path, folder: Path) -> list[Path]:
+    """Write adapters of low rank that change the same weights differently; return their paths."""
     checkpoint = load_checkpoint(base)
-    found = []
+    adapters = []
     for number in range(2):
         tuned = load_model(checkpoint)
         with torch.no_grad():
             tuned.get_parameter("layers.0.ffn.up.weight").add_(0.1 + number)
-        names = tmp_path / f"tuned-{number}", tmp_path / f"first-{number}"
-        store(names[0], tuned, checkpoint.family, checkpoint.config, checkpoint.head_name)
-        zoo("adapter", "extract", base, names[0], "--rank", 1, "-o", names[1])
-        arguments = (base, "--adapter", names[1], "--adapter", task)
+        path = folder / f"tuned-{number}"
+        adapter = folder / f"first-{number}"
+        store(path, tuned, checkpoint.family, checkpoint.config, checkpoint.head_name)
+        zoo("adapter", "extract", base, path, "--rank", 1, "-o", adapter)
+        adapters.append(adapter)
+    return adapters
+
+
+def test_speeds_are_kept_for_all_adapters_together(adapted: Adapted, tmp_path: Path) -> None:
+    """A model with the same last adapter and another first one is another model."""
+    base, task = adapted("pfeiffer")
+    adapters = extract_two_adapters(base, tmp_path)
+    both = [resolve_adapted(str(base), [adapter, task]) for adapter in adapters]
+    save_speeds(both[0], None, {"cpu": 1.0, "onnx": 2.0})
+    assert (fastest_backend(both[0]), fastest_backend(both[1])) == ("onnx", None)
+
+
+# Graphs have the names of the speeds in the cache, which the test above compares.
+@pytest.mark.long
+def test_graphs_are_kept_for_all_adapters_together(adapted: Adapted, tmp_path: Path) -> None:
+    base, task = adapted("pfeiffer")
+    found = []
+    for adapter in extract_two_adapters(base, tmp_path):
+        arguments = (base, "--adapter", adapter, "--adapter", task)
         expected = [score for row in scores(*arguments) for score in row]
         found.append([score for row in scores(*arguments, "--backend", "onnx") for score in row])
         assert found[-1] == pytest.approx(expected, abs=1e-6)
     assert found[0] != pytest.approx(found[1], abs=1e-4)
-    both = [resolve_adapted(str(base), [tmp_path / f"first-{k}", task]) for k in range(2)]
-    save_speeds(both[0], None, {"cpu": 1.0, "onnx": 2.0})
-    assert (fastest_backend(both[0]), fastest_backend(both[1])) == ("onnx", None)
 
 
 def test_an_adapter_of_another_base_is_refused(adapted: Adapted, tmp_path: Path) -> None:

@@ -32,9 +32,9 @@ WORDS = ("a word b", "a term b")
 NAMES = ("words", "terms", "plain")
 METHODS = [
     pytest.param("lora", marks=pytest.mark.long),  # dora is lora with a length of each row
-    *("dora", "pfeiffer", "prefix"),
-    # factors of features, and rows of embeddings, are simpler inputs than these
-    *(pytest.param(method, marks=pytest.mark.long) for method in ("ia3", "prompt")),
+    *("dora", "prefix"),
+    # factors of features, matrices and rows of embeddings are simpler inputs than these
+    *(pytest.param(method, marks=pytest.mark.long) for method in ("ia3", "pfeiffer", "prompt")),
 ]
 
 
@@ -124,8 +124,8 @@ def test_a_graph_that_generates_has_no_adapter_inputs(hub_checkpoint: Make, tmp_
     assert (tmp_path / "x" / "adapters" / "adapter" / "adapter.safetensors").exists()
 
 
-def test_adapters_of_one_graph_read_one_tokenizer(trained: Trained, tmp_path: Path) -> None:
-    """Three adapters have the same tensors, and tokenizers with different words or none."""
+def adapters_with_tokenizers(trained: Trained, tmp_path: Path) -> Path:
+    """Write adapters with different words or none; return their base."""
     trained("BertForSequenceClassification", task_type="SEQ_CLS", spare=5)
     base, theirs = tmp_path / "base", tmp_path / "theirs"
     zoo("convert", theirs, "--base", base, "-o", tmp_path / "words")
@@ -136,12 +136,24 @@ def test_adapters_of_one_graph_read_one_tokenizer(trained: Trained, tmp_path: Pa
         file.unlink()
     zoo("convert", theirs, "--base", base, "-o", tmp_path / "plain")
     assert [(tmp_path / name / "tokenizer.json").exists() for name in NAMES] == [True, True, False]
+    return base
+
+
+def test_adapters_of_one_graph_read_one_tokenizer(trained: Trained, tmp_path: Path) -> None:
+    base = adapters_with_tokenizers(trained, tmp_path)
     for first, second in itertools.combinations(NAMES, 2):
         adapters = ["--adapter", tmp_path / first, "--adapter", tmp_path / second]
         options = ["--adapter-inputs", "-o", tmp_path / "graph"]
         kind, message = error_of(["export", base, *adapters, *options])
         assert kind is UsageError and "tokenizer" in message
         assert not (tmp_path / "graph").exists()
+
+
+# test_a_graph_serves_several_adapters has graphs, and adapters with words are in peft/.
+@pytest.mark.long
+def test_a_graph_reads_the_tokenizer_of_its_adapter(trained: Trained, tmp_path: Path) -> None:
+    """Three adapters have the same tensors, and tokenizers with different words or none."""
+    base = adapters_with_tokenizers(trained, tmp_path)
     expected = {
         name: flat(scores(base, "--adapter", tmp_path / name, texts=WORDS)) for name in NAMES
     }

@@ -33,7 +33,7 @@ DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 
 
 MECHANISMS = [  # others scale as they do, or have adapters in more places
-    pytest.param(method, marks=pytest.mark.long if method in ("ia3", "houlsby", "parallel") else [])
+    pytest.param(method, marks=() if method in ("lora", "pfeiffer", "prefix") else pytest.mark.long)
     for method in ADAPTERS.built_in
 ]
 

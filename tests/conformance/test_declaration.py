@@ -22,7 +22,11 @@ IN_OTHER_HOOK = "def {}():\n    import torch.version\n    return []\n"
     [
         ("import torch.version\n", "zoo_mine imports torch when it is declared"),
         pytest.param(IN_HOOK, "zoo_mine imports torch when it is declared", marks=pytest.mark.long),
-        (IN_OTHER_HOOK.format("zoo_loggers"), "zoo_mine imports torch when it is declared"),
+        pytest.param(
+            IN_OTHER_HOOK.format("zoo_loggers"),
+            "zoo_mine imports torch when it is declared",
+            marks=pytest.mark.long,
+        ),
         pytest.param(
             IN_OTHER_HOOK.format("zoo_checkpoints"),
             "zoo_mine imports torch when it is declared",

@@ -224,8 +224,16 @@ def findings(family: Any, monkeypatch: pytest.MonkeyPatch, *names: str) -> list[
     return [f.text for f in kit.check_family(family, full=True) if not f.skipped]
 
 
-# test_encoder_decoder_faults.py plants them as well, and gets the same explanations
-REPEATED = ("query and key", "positions", "order of norms")
+# The explanations of the first three are tested in test_encoder_decoder_faults.py, and leaks in
+# test_objective_checks.py. The others have a cause that another mistake here has as well.
+REPEATED = (
+    "query and key",
+    "positions",
+    "order of norms",
+    "leak",
+    "activation that is the default",
+    "scale of the whole width",
+)
 
 
 @pytest.mark.parametrize(
@@ -246,6 +254,8 @@ def test_forgotten_ties_are_named(check: str, load: Any, monkeypatch: pytest.Mon
     assert "head.decoder.weight" in problem and "declare a `TiedAlias`" in problem
 
 
+# The checks of every family of the project show that they pass a sound one.
+@pytest.mark.long
 def test_a_sound_plugin_has_no_problems(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     trains = [name for name, check in kit.CHECKS.items() if check.trains]
     names = kit.CHECKS.keys() - {*trains, "dropout_rates", "golden_file"}
@@ -271,10 +281,12 @@ RUN = ("--max-steps", 1, "--set=eval_sequences=1", "--device", "cpu", "-o")
     ("changes", "options", "message"),
     [
         (FORGOTTEN_TIES, (), TWO_TABLES),
-        (
+        # The command refuses both in one way; test_a_mistake_is_named has the check of this one.
+        pytest.param(
             [(LOSS_TERM.file, LOSS_TERM.old, LOSS_TERM.new)],
             ("--objective", "first-tokens"),
             "has loss_weights for first-tokens, and its loss returns masked-lm",
+            marks=pytest.mark.long,
         ),
     ],
 )
@@ -319,10 +331,10 @@ def two_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of a version of the plugin in which the ties were forgotten."""
     folder = tmp_path_factory.mktemp("two_tables")
     site = str(plant(folder / "site", ()))
-    untied = ("--set", "config.tie_embeddings=false")
-    done = zoo("pretrain", "xlm", *untied, *RUN, folder / "run", PYTHONPATH=site)
+    save_tiny("XLM", folder / "hub", tie_word_embeddings=False)
+    model = folder / "model"
+    done = zoo("convert", folder / "hub", "-o", model, PYTHONPATH=site)
     assert done.returncode == 0, done.stderr
-    model = folder / "run" / "model"
     config = json.loads((model / "config.json").read_text("utf-8"))
     config["config"]["tie_embeddings"] = True
     (model / "config.json").write_text(json.dumps(config), encoding="utf-8")

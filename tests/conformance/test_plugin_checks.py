@@ -31,6 +31,8 @@ def check(site: Path) -> tuple[int, str, list[str]]:
     return done.returncode, mine["health"], mine.get("problems", [])
 
 
+# The checks of every family of the project show that they pass a sound one.
+@pytest.mark.long
 def test_a_sound_plugin(tmp_path: Path) -> None:
     files = {"more.py": "print('hello')\n", "test_mine.py": "1 / 0\n"}
     assert check(lay_out(tmp_path, files, first=FEW_HEADS)) == (0, "ok", [])

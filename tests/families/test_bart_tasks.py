@@ -51,6 +51,8 @@ def options() -> list[str]:
     return [f"--{name.replace('_', '-')}={value}" for name, value in values.items()]
 
 
+# Each step has tests of its own: runs, the search, the conversion, and graphs with a cache.
+@pytest.mark.long
 def test_summaries_are_those_of_the_reference_and_of_the_graph(folder: Path) -> None:
     inputs = ["a b c d e f", "j i h g a b c d", "c"]
     ours = zoo(folder, "run", "seq2seq", "run/model", *inputs, *options())["results"]
@@ -101,9 +103,9 @@ def test_a_decoder_is_shrunk(folder: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "head", ["none", pytest.param("sequence-classification", marks=pytest.mark.long)]
-)
+# BERT has such heads, and T5 the graphs of two stacks.
+@pytest.mark.long
+@pytest.mark.parametrize("head", ["none", "sequence-classification"])
 def test_heads_without_a_cache_are_exported(head: str, tmp_path: Path) -> None:
     """The gate compares the graph with torch at lengths that were not traced."""
     family = get_family("bart")

@@ -97,6 +97,8 @@ def test_a_checkpoint_is_verified(plugin: Installed) -> None:
     assert set(checks.values()) == {"ok"}
 
 
+# test_pretrained_model_equals_the_reference has the outputs of this family.
+@pytest.mark.long
 def test_fill_mask_equals_the_reference(plugin: Installed, reference: Any) -> None:
     expected = [logits(reference, plugin, text) for text in TEXTS]
     plugin.zoo("export", "ours", "--onnx", "-o", "graph")

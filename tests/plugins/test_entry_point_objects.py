@@ -188,7 +188,11 @@ def __getattr__(name):
     ("source", "message"),
     [
         (TASK.format("mine", "Run", "Train"), ""),
-        (TASK.format("mine", "Nowhere", "Train"), "task mine: AttributeError: Nowhere"),
+        pytest.param(
+            TASK.format("mine", "Nowhere", "Train"),
+            "task mine: AttributeError: Nowhere",
+            marks=pytest.mark.long,
+        ),
         (TASK.format("mine", "Run", "Run"), "task mine: zoo_odd:Run is not a FineTuningTask"),
         pytest.param(
             TASK.format("yours", "Run", "Train"),

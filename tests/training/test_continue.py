@@ -79,6 +79,8 @@ def test_a_longer_run_is_that_of_all_steps(
     assert_same(tmp_path / "whole", child, ignore=PARENT)
 
 
+# Its two parts, resuming and continuing, are compared one by one in other tests.
+@pytest.mark.long
 def test_an_interrupted_run_and_a_child_are_continued(parent: Path, tmp_path: Path) -> None:
     first = tmp_path / "first"
     shutil.copytree(parent, first)

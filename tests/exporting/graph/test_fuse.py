@@ -48,6 +48,8 @@ def test_fused_operators_of_families(name: str, expected: dict[str, int]) -> Non
     assert dict(total) == expected
 
 
+# The outputs do not change with it, and it is the trace of one more family.
+@pytest.mark.long
 def test_layers_share_a_mask_of_local_attention() -> None:
     """It has no dimension of heads, and distances are not stored as numbers."""
     (model,) = traced("modernbert")
@@ -60,7 +62,8 @@ def test_layers_share_a_mask_of_local_attention() -> None:
 
 
 @pytest.mark.parametrize(
-    ("activation", "operator"), [("gelu", "BiasGelu"), ("gelu_new", "FastGelu")]
+    ("activation", "operator"),
+    [("gelu", "BiasGelu"), pytest.param("gelu_new", "FastGelu", marks=LONG)],
 )
 def test_onnxruntime_fuses_activations_of_plain_graphs(
     activation: str, operator: str, tmp_path: Path

@@ -74,8 +74,12 @@ SHAPES = [  # numbers of tokens; negative ones count from the longest
 ]
 
 
+# test_quantize.py has the int8 graph of a GPT.
+NAMES = ("deberta", pytest.param("gpt", marks=pytest.mark.long), "t5")
+
+
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_fused_and_int8_graphs_at_the_edges(
     exported: Callable[[str], Exported], name: str, shape: tuple[int, ...]
 ) -> None:

@@ -274,7 +274,8 @@ def test_openvino_stores_rows_of_8_bits(encoder: Checkpoint, tmp_path: Path) -> 
 
 
 MIXED = [
-    pytest.param("openvino", "int8", marks=()),
+    # The search is that of ONNX, which tests/exporting/quantization has.
+    pytest.param("openvino", "int8", marks=pytest.mark.long),
     pytest.param("gguf", "q4_0", marks=needs_llama),
 ]
 
@@ -307,6 +308,8 @@ def test_one_precision_for_all_layers_is_said(encoder: Checkpoint, tmp_path: Pat
         export_model(find_target("ctranslate2"), encoder, tmp_path / "export", settings)
 
 
+# The metric of a task is measured for all targets as test_quantize.py does for ONNX.
+@pytest.mark.long
 def test_labelled_data_decide(tmp_path: Path) -> None:
     classifier = with_tokenizer(tmp_path / "classifier", "sequence-classification")
     table, output = tmp_path / "table.tsv", tmp_path / "export"
@@ -337,7 +340,7 @@ def test_openvino_has_the_threads_of_the_environment(
         pytest.param("masked-lm", "float32", marks=pytest.mark.long),
         ("masked-lm", "float16"),
         pytest.param("sequence-classification", "float32", marks=pytest.mark.long),
-        ("multiple-choice", "float32"),
+        pytest.param("multiple-choice", "float32", marks=pytest.mark.long),
     ],
 )
 def test_openvino_holds_heads(head: str, dtype: str, tmp_path: Path) -> None:

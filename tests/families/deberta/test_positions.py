@@ -67,6 +67,8 @@ def test_optimized_model_can_be_trained() -> None:
     assert (hidden - before).abs().max() <= 1e-9 < (hidden - stale).abs().max()
 
 
+# tests/exporting has the graph of this model.
+@pytest.mark.long
 def test_optimized_model_can_be_traced() -> None:
     model: Any = random_model(DEBERTA, THIRD, "none")
     inputs = random_inputs(DEBERTA.onnx(THIRD, "none"), THIRD, (9, 4))

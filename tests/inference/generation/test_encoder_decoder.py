@@ -16,11 +16,12 @@ from zoo.inference.generation.decoder import SessionDecoder, pad
 from zoo.inference.generation.generate import generate, stream
 
 PAD, START = 0, 0
-SEARCHES: list[dict[str, Any]] = [
+SEARCHES: list[Any] = [
     {},
     {"min_new_tokens": 9},
-    {"num_beams": 2},
-    {"num_beams": 4},
+    # Beams with the settings below have these steps as well.
+    pytest.param({"num_beams": 2}, marks=pytest.mark.long),
+    pytest.param({"num_beams": 4}, marks=pytest.mark.long),
     {"num_beams": 4, "early_stopping": True, "length_penalty": 0.5},
     {"num_beams": 5, "early_stopping": "never", "length_penalty": 2.0},
 ]

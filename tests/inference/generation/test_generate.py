@@ -74,19 +74,24 @@ def test_greedy_equals_the_reference(pair: MakePair, norm: str) -> None:
     assert [row for row in ours if row[-1] == END] and [row for row in ours if len(row) == 30]
 
 
+SIMILAR_BEAMS: list[dict[str, Any]] = [  # one of two settings that another case has together
+    {"early_stopping": "never"},
+    {"length_penalty": 0.0},
+    {"length_penalty": 2.0},
+    {"length_penalty": -1.0},
+    {"num_beams": 2},
+]
+
+
 @pytest.mark.parametrize(
     "options",
     [
         {},
         {"early_stopping": True},
-        {"early_stopping": "never"},
-        {"length_penalty": 0.0},
-        {"length_penalty": 2.0},
-        {"length_penalty": -1.0},
         {"length_penalty": 2.0, "early_stopping": "never"},
         {"length_penalty": -1.0, "early_stopping": "never"},
         {"min_new_tokens": 6},
-        {"num_beams": 2},
+        *(pytest.param(options, marks=pytest.mark.long) for options in SIMILAR_BEAMS),
         {"num_beams": 7, "early_stopping": True, "length_penalty": 0.5},
     ],
     ids=str,

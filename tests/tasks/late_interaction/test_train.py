@@ -56,7 +56,10 @@ def library_encoder(source: Path, **settings: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("loss", "mini"),
-    [("multiple-negatives", None), ("multiple-negatives", 3), ("margin-mse", 3), ("kl-div", None)],
+    [
+        pytest.param("multiple-negatives", None, marks=pytest.mark.long),
+        *(("multiple-negatives", 3), ("margin-mse", 3), ("kl-div", None)),
+    ],
 )
 def test_the_loss_is_that_of_the_library(
     pretrained: Pretrained, tmp_path: Path, loss: str, mini: int | None

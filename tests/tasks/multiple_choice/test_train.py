@@ -215,10 +215,11 @@ LIKE_BERT = ("albert", "distilbert", "electra", "roberta")
 @pytest.mark.parametrize(
     "family",
     [
-        "deberta",
         "gpt",
-        "modernbert",
-        *(pytest.param(name, marks=pytest.mark.long) for name in LIKE_BERT),
+        *(
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ("deberta", "modernbert", *LIKE_BERT)
+        ),
     ],
 )
 def test_families_learn_from_random_weights(tmp_path: Path, family: str) -> None:

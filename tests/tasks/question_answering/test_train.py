@@ -153,7 +153,7 @@ def test_a_metric_of_questions_that_are_not_there(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("unanswerable", [False, True])
+@pytest.mark.parametrize("unanswerable", [pytest.param(False, marks=pytest.mark.long), True])
 def test_metrics_are_those_of_the_evaluation(
     pretrained: Pretrained, tmp_path: Path, unanswerable: bool
 ) -> None:
@@ -231,9 +231,8 @@ LIKE_BERT = ("albert", "distilbert", "electra", "roberta")
 @pytest.mark.parametrize(
     "family",
     [
-        "deberta",
         "modernbert",
-        *(pytest.param(name, marks=pytest.mark.long) for name in LIKE_BERT),
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("deberta", *LIKE_BERT)),
     ],
 )
 def test_families_learn_from_random_weights(tmp_path: Path, family: str) -> None:

@@ -103,10 +103,10 @@ def forbid_files() -> None:
     _limit(resource.RLIMIT_NOFILE, 0)
 
 
-def _limit(kind: int, value: int) -> None:
-    hard = resource.getrlimit(kind)[1]
+def _limit(resource_number: int, value: int) -> None:
+    hard = resource.getrlimit(resource_number)[1]
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    resource.setrlimit(kind, (value, value))
+    resource.setrlimit(resource_number, (value, value))
 
 
 def serve(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:

@@ -132,7 +132,7 @@ class StringArray(HeaderArray):
 class StoredTensor(NamedTuple):
     """A tensor of a file."""
 
-    kind: int  # number of its type
+    type_number: int  # number of its type
     shape: tuple[int, ...]
     offset: int  # of its data in the file
     nbytes: int
@@ -173,18 +173,20 @@ class GgufReader(TensorReader):
                 self.metadata, self._stored = header.read()
             except UnicodeDecodeError as error:
                 raise _damaged(path, f"a string of its header is not UTF-8: {error}") from error
-        kinds = {tensor.kind for tensor in self._stored.values()}
-        self.quantized = tuple(QUANTIZED[kind][0].lower() for kind in sorted(kinds - PLAIN.keys()))
+        type_numbers = {tensor.type_number for tensor in self._stored.values()}
+        self.quantized = tuple(
+            QUANTIZED[type_number][0].lower() for type_number in sorted(type_numbers - PLAIN.keys())
+        )
         self._file = DataFile(path, self._size)
         self.tensors: Mapping[str, TensorInfo] = {
-            name: TensorInfo(PLAIN.get(tensor.kind, "F32"), tensor.shape)
+            name: TensorInfo(PLAIN.get(tensor.type_number, "F32"), tensor.shape)
             for name, tensor in self._stored.items()
         }
 
     @override
     def read(self, name: str) -> "NDArray[np.generic[Any]]":
         tensor = self._stored[name]
-        if tensor.kind in PLAIN:
+        if tensor.type_number in PLAIN:
             values = self._plain(name).read()
             values.flags.writeable = False
             return values
@@ -192,11 +194,11 @@ class GgufReader(TensorReader):
 
     @override
     def lazy(self, name: str) -> "Array":
-        return self._plain(name) if self._stored[name].kind in PLAIN else self.read(name)
+        return self._plain(name) if self._stored[name].type_number in PLAIN else self.read(name)
 
     def _plain(self, name: str) -> FileArray:
         tensor = self._stored[name]
-        dtype = STORAGE[PLAIN[tensor.kind]]
+        dtype = STORAGE[PLAIN[tensor.type_number]]
         return FileArray.stored(self._file, dtype, tensor.shape, tensor.offset)
 
     def _dequantize(self, tensor: StoredTensor) -> "NDArray[np.generic[Any]]":
@@ -209,7 +211,7 @@ class GgufReader(TensorReader):
                 f"{self.path} holds quantized tensors, which the package gguf reads: {error}",
                 "pip install gguf",
             ) from error
-        name, block, size = QUANTIZED[tensor.kind]
+        name, block, size = QUANTIZED[tensor.type_number]
         if name not in gguf.GGMLQuantizationType.__members__:
             raise UsageError(
                 f"{self.path} holds tensors of the type {name}, which this version of the package "
@@ -271,28 +273,28 @@ class _Header:
         if not 1 <= axes <= MAX_AXES:
             raise _damaged(self._path, f"{name!r:.100} has {axes} axes")
         shape = tuple(reversed([self._number("Q") for _ in range(axes)]))
-        kind = self._number("I")
+        type_number = self._number("I")
         offset = self._number("Q")
-        if kind not in PLAIN and kind not in QUANTIZED:
+        if type_number not in PLAIN and type_number not in QUANTIZED:
             raise VerificationError(
-                f"{self._path}: {name!r:.100} is of the type {UNREAD.get(kind, kind)}, "
-                "which is not read",
+                f"{self._path}: {name!r:.100} is of the type "
+                f"{UNREAD.get(type_number, type_number)}, which is not read",
                 "convert the model that the file was made from",
             )
         if not is_sound_shape(TensorInfo("F64", shape)) or 0 in shape:
             raise _damaged(self._path, f"{name!r:.100} has the shape {shape}")
-        return name, kind, shape, offset
+        return name, type_number, shape, offset
 
     def _locate(
         self, entries: Sequence[tuple[str, int, tuple[int, ...], int]], start: int
     ) -> dict[str, StoredTensor]:
         """Return the tensors by name; they lie within the file, and none overlaps another."""
         tensors: dict[str, StoredTensor] = {}
-        for name, kind, shape, offset in entries:
+        for name, type_number, shape, offset in entries:
             if name in tensors:
                 raise _damaged(self._path, f"{name!r:.100} is listed twice")
-            nbytes = self._nbytes(name, kind, shape)
-            tensors[name] = StoredTensor(kind, shape, start + offset, nbytes)
+            nbytes = self._nbytes(name, type_number, shape)
+            tensors[name] = StoredTensor(type_number, shape, start + offset, nbytes)
         end = start
         for name, tensor in sorted(tensors.items(), key=lambda item: item[1].offset):
             if tensor.offset < end:
@@ -302,40 +304,40 @@ class _Header:
                 raise _damaged(self._path, f"{name!r:.100} ends behind the file")
         return tensors
 
-    def _nbytes(self, name: str, kind: int, shape: tuple[int, ...]) -> int:
-        if kind in PLAIN:
-            return TensorInfo(PLAIN[kind], shape).nbytes
-        type_name, block, size = QUANTIZED[kind]
+    def _nbytes(self, name: str, type_number: int, shape: tuple[int, ...]) -> int:
+        if type_number in PLAIN:
+            return TensorInfo(PLAIN[type_number], shape).nbytes
+        type_name, block, size = QUANTIZED[type_number]
         if shape[-1] % block:
             raise _damaged(self._path, f"{name!r:.100} has rows of {shape[-1]}, in {type_name}")
         return math.prod(shape) // block * size
 
-    def _value(self, kind: int) -> Any:
-        if kind in SCALARS:
-            return self._number(SCALARS[kind])
-        if kind == STRING:
+    def _value(self, type_number: int) -> Any:
+        if type_number in SCALARS:
+            return self._number(SCALARS[type_number])
+        if type_number == STRING:
             return self._string()
-        if kind == ARRAY:
+        if type_number == ARRAY:
             return self._array(self._number("I"), self._number("Q"))
-        raise _damaged(self._path, f"its header has a value of the type {kind}")
+        raise _damaged(self._path, f"its header has a value of the type {type_number}")
 
-    def _array(self, kind: int, count: int) -> HeaderArray:
-        if kind in SCALARS:
-            item_bytes = struct.calcsize(SCALARS[kind])
+    def _array(self, type_number: int, count: int) -> HeaderArray:
+        if type_number in SCALARS:
+            item_bytes = struct.calcsize(SCALARS[type_number])
             limit = MAX_GGUF_HEADER_BYTES
         else:
             item_bytes = LENGTH_BYTES  # The least size of a string.
             limit = MAX_GGUF_STRINGS
         room = self._bytes_left // item_bytes
         check_size(self._path, "length of an array of its header", count, limit, room=room)
-        if kind in SCALARS:
+        if type_number in SCALARS:
             content = bytearray(count * item_bytes)
             self._bytes_left -= len(content)
             if self._file.readinto(content) != len(content):  # type: ignore[attr-defined]
                 raise _damaged(self._path, "it ends in its header")
-            return NumberArray(SCALARS[kind], content)
-        if kind != STRING and count:
-            raise _damaged(self._path, f"its header has an array of the type {kind}")
+            return NumberArray(SCALARS[type_number], content)
+        if type_number != STRING and count:
+            raise _damaged(self._path, f"its header has an array of the type {type_number}")
         joined = bytearray()
         ends = array("Q")
         for _ in range(count):

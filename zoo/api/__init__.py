@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.inference import Session
     from zoo.inference.embed import Role
-    from zoo.inference.processing.inputs import Kind
+    from zoo.inference.processing.inputs import InputFormat
     from zoo.inference.task import Task
     from zoo.tasks.token_classification.entities import Aggregate
     from zoo.tokenizers import TextTokenizer
@@ -866,7 +866,7 @@ class Model:
         *,
         text: str | None = None,
         pair: str | None = None,
-        format: "Kind" = "auto",
+        format: "InputFormat" = "auto",
         resume: bool = False,
         force: bool = False,
         excel_safe: bool = False,
@@ -913,7 +913,7 @@ class Model:
         given = open_input(
             task,
             source=source,
-            kind=format,
+            file_format=format,
             text=text,
             pair=pair,
             options=run_options(task, options),

@@ -160,7 +160,7 @@ def run(
         {
             **task_options,
             "source": source,
-            "kind": format,
+            "file_format": format,
             "text": text,
             "pair": pair,
             "adapter": as_paths(adapter),
@@ -221,7 +221,7 @@ def open_task(
     checkpoint_options = {key: options.pop(key) for key in ("revision", "offline", "lock")}
     compute = {key: options.pop(key) for key in ("backend", "device", "dtype", "threads")}
     adapters = options.pop("adapter")
-    columns = {key: options.pop(key) for key in ("source", "kind", "text", "pair")}
+    columns = {key: options.pop(key) for key in ("source", "file_format", "text", "pair")}
     task_input = open_input(name, texts, **columns, options=options, digests=digests)
     task_class: type[Task] = load_part(find_tasks(name, "predict")[0], "predict")
     checkpoint = resolve_adapted(ref, adapters, **checkpoint_options)

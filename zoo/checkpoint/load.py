@@ -145,10 +145,10 @@ class Checkpoint:
             )
         return target
 
-    def read_part(self, field: str, kind: type[Record]) -> Record:
+    def read_part(self, field: str, record_type: type[Record]) -> Record:
         """Return an untyped field of the manifest, such as ``account``, as a record of a type."""
         try:
-            return msgspec.convert(getattr(self.manifest, field) or {}, kind)
+            return msgspec.convert(getattr(self.manifest, field) or {}, record_type)
         except msgspec.ValidationError as error:
             hint = "export it again" if field == "export" else "convert or train it again"
             raise VerificationError(f"{self.path / MANIFEST}: {field}: {error}", hint) from error

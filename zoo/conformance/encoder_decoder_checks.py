@@ -48,8 +48,8 @@ class EncoderDecoderChecks(WeightChecks, GenerationChecks):
             require(declared == expected, message)
         # of a ``config.json`` without a start token
         hub = {k: v for k, v in self.family.to_hub(self.config).items() if k != START}
-        kind = reference_class(self.family, self.config, head).config_class
-        expected = getattr(kind(**hub), START, None)
+        config_class = reference_class(self.family, self.config, head).config_class
+        expected = getattr(config_class(**hub), START, None)
         default = getattr(self.family.from_hub(hub).config, START, None)
         message = f"{START} is {default} by default, and {expected} in the reference"
         require(expected is None or default == expected, message)

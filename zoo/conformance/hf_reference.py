@@ -65,11 +65,11 @@ def build_reference(
     """Return the reference's model with tensors of the Hub's layout and a Hub configuration."""
     from zoo.nn.layers.skip_init import SkipInit
 
-    kind = reference_class(family, config, head)
+    model_class = reference_class(family, config, head)
     dtype = next(iter(weights.values())).dtype
-    model_config = _make_config(kind, hub)
-    with _silent(), SkipInit(), report_reference_errors(kind.__name__):
-        model, loading = kind.from_pretrained(
+    model_config = _make_config(model_class, hub)
+    with _silent(), SkipInit(), report_reference_errors(model_class.__name__):
+        model, loading = model_class.from_pretrained(
             None,
             config=model_config,
             state_dict=dict(weights),
@@ -77,24 +77,26 @@ def build_reference(
             attn_implementation="eager",  # the plain formula, not the kernel that ours calls
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # they are part of the information, which is checked
-            **_parts(kind, family.onnx(config, head).outputs),
+            **_parts(model_class, family.onnx(config, head).outputs),
         )
     wrong = {problem: names for problem, names in loading.items() if names}
     if wrong:
-        raise VerificationError(f"{kind.__name__} of {REFERENCE} does not fit the rules: {wrong}")
+        raise VerificationError(
+            f"{model_class.__name__} of {REFERENCE} does not fit the rules: {wrong}"
+        )
     for name, parameter in model.named_parameters():
         if parameter.dtype is not dtype:  # its class chooses the dtype itself
             parameter.data = weights[name]
     return model.eval()  # type: ignore[no-any-return]
 
 
-def reference_config(family: Family, config: Any, kind: Any) -> Any:
+def reference_config(family: Family, config: Any, model_class: Any) -> Any:
     """Return a configuration of the reference library's, for a class that it has.
 
     Raises:
         VerificationError: it refuses the keys that the family writes.
     """
-    return _make_config(kind, family.to_hub(config))
+    return _make_config(model_class, family.to_hub(config))
 
 
 @contextlib.contextmanager
@@ -113,20 +115,21 @@ def _silent() -> Iterator[None]:
             settings.enable_progress_bar()
 
 
-def _make_config(kind: Any, hub: Mapping[str, Any]) -> Any:
+def _make_config(model_class: Any, hub: Mapping[str, Any]) -> Any:
     try:
-        return kind.config_class(**hub)
+        return model_class.config_class(**hub)
     except Exception as error:
         message = " ".join(f"{type(error).__name__}: {error}".split())
         raise VerificationError(
-            f"{kind.config_class.__name__} of {REFERENCE} refuses the configuration: {message}",
+            f"{model_class.config_class.__name__} of {REFERENCE} refuses the configuration: "
+            f"{message}",
             "`to_hub` of the family has to write what its class reads",
         ) from error
 
 
-def _parts(kind: type, outputs: Collection[str]) -> dict[str, bool]:
+def _parts(model_class: type, outputs: Collection[str]) -> dict[str, bool]:
     """Return the argument that gives the reference's backbone a pooler, if it takes one."""
-    known = inspect.signature(kind).parameters
+    known = inspect.signature(model_class).parameters
     return {"add_pooling_layer": "pooler_output" in outputs} if "add_pooling_layer" in known else {}
 
 
@@ -187,11 +190,11 @@ def reference_tensors(family: Family, config: Any, head: str) -> "dict[str, Tens
 
     from zoo.io.tensors.formats import TensorInfo
 
-    kind = reference_class(family, config, head)
-    parts = _parts(kind, family.onnx(config, head).outputs)
-    model_config = reference_config(family, config, kind)
-    with torch.device("meta"), report_reference_errors(kind.__name__):
-        model = kind(model_config, **parts)
+    model_class = reference_class(family, config, head)
+    parts = _parts(model_class, family.onnx(config, head).outputs)
+    model_config = reference_config(family, config, model_class)
+    with torch.device("meta"), report_reference_errors(model_class.__name__):
+        model = model_class(model_config, **parts)
     state = saved_state(model)
     return {name: TensorInfo("F32", tuple(t.shape)) for name, t in state.items()}
 
@@ -208,21 +211,21 @@ def reference_constants(family: Family, config: Any, head: str) -> "dict[str, Te
 
 def reference_state(family: Family, config: Any, head: str) -> "Mapping[str, Tensor]":
     """Return the initial tensors of a new model of the reference library, as it saves them."""
-    kind = reference_class(family, config, head)
-    parts = _parts(kind, family.onnx(config, head).outputs)
-    model_config = reference_config(family, config, kind)
-    with report_reference_errors(kind.__name__):
-        return saved_state(kind(model_config, **parts))
+    model_class = reference_class(family, config, head)
+    parts = _parts(model_class, family.onnx(config, head).outputs)
+    model_config = reference_config(family, config, model_class)
+    with report_reference_errors(model_class.__name__):
+        return saved_state(model_class(model_config, **parts))
 
 
 def reference_start(family: Family, config: Any, head: str) -> int | None:
     """Return the first token that the reference's decoder reads; ``None`` if it takes no labels."""
     import torch
 
-    kind = reference_class(family, config, head)
-    model_config = reference_config(family, config, kind)
-    with torch.random.fork_rng(devices=[]), report_reference_errors(kind.__name__):
-        model = kind(model_config).eval()
+    model_class = reference_class(family, config, head)
+    model_config = reference_config(family, config, model_class)
+    with torch.random.fork_rng(devices=[]), report_reference_errors(model_class.__name__):
+        model = model_class(model_config).eval()
     if not hasattr(model, "prepare_decoder_input_ids_from_labels"):
         return None
     read: list[Tensor] = []
@@ -235,7 +238,7 @@ def reference_start(family: Family, config: Any, head: str) -> int | None:
     source = torch.full((1, 4), 3)
     labels = torch.full((1, 3), 4)
     try:
-        with torch.no_grad(), report_reference_errors(kind.__name__):
+        with torch.no_grad(), report_reference_errors(model_class.__name__):
             model(input_ids=source, labels=labels)
     finally:
         hook.remove()

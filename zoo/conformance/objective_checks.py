@@ -143,8 +143,8 @@ def _smoke_objective(family: Family, config: Any) -> tuple[Objective, Split]:
 
 def _like(first: Objective, family: Family, name: str) -> Objective:
     """Return an objective with default options for the tokenizer and model of another one."""
-    kind = objective_type(family, first.config, name)
-    return kind(first.vocabulary, first.config, first.length)
+    objective_class = objective_type(family, first.config, name)
+    return objective_class(first.vocabulary, first.config, first.length)
 
 
 def require_no_leak(family: Family, objective: Objective, split: Split) -> dict[str, int]:

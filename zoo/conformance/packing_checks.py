@@ -56,9 +56,9 @@ class PackingChecks(TinyModel):
             objective = self.family.recipe("tiny").objective
         except UsageError:  # no recipe
             return None
-        kind = objective_type(self.family, self.config, objective)
+        objective_class = objective_type(self.family, self.config, objective)
         # rows of a stateful objective are not documents
-        return None if kind.stateful else kind.head
+        return None if objective_class.stateful else objective_class.head
 
     def _compare_pairs(self, hidden: Callable[..., tuple[Tensor, Tensor]]) -> None:
         """Compare the sources and the targets of an encoder-decoder."""

@@ -51,17 +51,17 @@ class TokenizerChecks(TinyModel):
         # returns them.
         reference = reference_tokenizer_class(self.family, self.config)
         names = frozenset(reference.vocab_files_names.values()) - {TOKENIZER_JSON}
-        kind = KINDS.get(names, "")
-        if kind not in self.family.new_tokenizers:
+        tokenizer_type = KINDS.get(names, "")
+        if tokenizer_type not in self.family.new_tokenizers:
             raise NotApplicable(
                 f"{reference.__name__} of the reference reads {TOKENIZER_JSON}, or files of a kind "
                 f"that {self.family.name} does not train"
             )
         directory.mkdir(parents=True, exist_ok=True)
-        if kind == "unigram":
+        if tokenizer_type == "unigram":
             expected = self._write_piece_model(directory, reference, min(names))
         else:
-            self._train_tokenizer(directory, kind)
+            self._train_tokenizer(directory, tokenizer_type)
             expected = reference.from_pretrained(directory)
         files = SourceFiles(directory)
         tokenizer = self.family.tokenizer(files)
@@ -89,12 +89,12 @@ class TokenizerChecks(TinyModel):
                     f"{type(expected).__name__} of the reference",
                 )
 
-    def _train_tokenizer(self, directory: Path, kind: str) -> None:
+    def _train_tokenizer(self, directory: Path, tokenizer_type: str) -> None:
         """Train a tokenizer, and write its files as they are published."""
         self._write_config(directory)
-        spec = self.family.new_tokenizers[kind]
+        spec = self.family.new_tokenizers[tokenizer_type]
         roles = self.family.special_tokens or DEFAULTS
-        train(kind, spec, lambda: [_lines()], directory, size=SIZE, unknown=roles["unk"])
+        train(tokenizer_type, spec, lambda: [_lines()], directory, size=SIZE, unknown=roles["unk"])
 
     def _write_piece_model(self, directory: Path, reference: Any, name: str) -> Any:
         """Write a SentencePiece model as it is published; return the reference's tokenizer."""

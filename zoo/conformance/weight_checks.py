@@ -84,13 +84,15 @@ class WeightChecks(TinyModel):
     def check_reference_defaults(self) -> None:
         """Check that the keys of the reference library's configuration are known, and defaults."""
         self._require_reference("none")
-        kind = reference_class(self.family, self.config, "none").config_class
-        translated = self.family.from_hub(kind().to_dict())
+        config_class = reference_class(self.family, self.config, "none").config_class
+        translated = self.family.from_hub(config_class().to_dict())
         require(not translated.unknown, f"unknown keys: {', '.join(translated.unknown)}")
         default: Any = self.family.config_type
         expected = asdict(translated.config)
         defaults = asdict(default())
-        read = asdict(self.family.from_hub(kind(**self.family.to_hub(default())).to_dict()).config)
+        read = asdict(
+            self.family.from_hub(config_class(**self.family.to_hub(default())).to_dict()).config
+        )
         # ``None`` may stand for the value of another field, as the reference reads it
         defaults |= {name: read[name] for name, value in defaults.items() if value is None}
         differing = [

@@ -161,10 +161,10 @@ def register() -> None:
     Raises:
         UsageError: lm-evaluation-harness is not installed.
     """
-    kind = harness_class()
+    harness_type = harness_class()
     from lm_eval.api.registry import register_model
 
-    register_model(NAME)(kind)
+    register_model(NAME)(harness_type)
 
 
 if __name__ == "__main__":

@@ -163,13 +163,13 @@ def check_keys(
     return {key: value for key, value in config.items() if keys[key].treatment in extra_treatments}
 
 
-def read_module(kind: str, config: Mapping[str, Any], origin: str, vectors: str) -> AnyModule:
+def read_module(class_name: str, config: Mapping[str, Any], origin: str, vectors: str) -> AnyModule:
     """Return a module from its ``config.json``."""
-    check_keys(config, MODULE_KEYS[kind], origin, {})
+    check_keys(config, MODULE_KEYS[class_name], origin, {})
     values = {key: value for key, value in config.items() if value is not None}
-    fields = _READERS[kind](values, origin, vectors)
+    fields = _READERS[class_name](values, origin, vectors)
     try:
-        module: AnyModule = msgspec.convert({"type": kind, **fields}, AnyModule)
+        module: AnyModule = msgspec.convert({"type": class_name, **fields}, AnyModule)
     except msgspec.ValidationError as error:
         raise VerificationError(f"{origin}: {error}") from error
     return module

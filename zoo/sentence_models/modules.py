@@ -34,7 +34,7 @@ class SentenceModule(JsonStruct):
     # tokens, width), and the attention mask; pooling sets ``sentence_embedding``, (texts, width). A
     # module with weights has them in the file ``model.safetensors`` of its folder.
 
-    kind: ClassVar[str]  # name of the class in sentence-transformers
+    class_name: ClassVar[str]  # name of the class in sentence-transformers
 
     def tensors(self) -> Shapes:
         """Return the names and shapes of the weights."""
@@ -48,20 +48,20 @@ class SentenceModule(JsonStruct):
 class PoolingModule(SentenceModule, tag="Pooling", tag_field="type"):
     """Pooling of tokens to a sentence embedding; the embeddings of several modes are joined."""
 
-    kind: ClassVar[str] = "Pooling"
+    class_name: ClassVar[str] = "Pooling"
     modes: tuple[PoolingMode, ...] = ("mean",)
     include_prompt: bool = True  # whether the tokens of a prompt are pooled
 
     def apply_to(self, features: Features) -> Features:
         """See ``SentenceModule``."""
-        width = require_feature(features, TOKENS, self.kind, per_token=True).width
+        width = require_feature(features, TOKENS, self.class_name, per_token=True).width
         return {SENTENCE_VECTOR: Feature(len(self.modes) * width, per_token=False)}
 
 
 class DenseModule(SentenceModule, tag="Dense", tag_field="type"):
     """A linear map, then an activation function."""
 
-    kind: ClassVar[str] = "Dense"
+    class_name: ClassVar[str] = "Dense"
     in_features: int
     out_features: int
     bias: bool = True
@@ -83,7 +83,7 @@ class DenseModule(SentenceModule, tag="Dense", tag_field="type"):
 
     def apply_to(self, features: Features) -> Features:
         """See ``SentenceModule``."""
-        feature = require_feature(features, self.module_input_name, self.kind)
+        feature = require_feature(features, self.module_input_name, self.class_name)
         require_width(feature, self.in_features, "Dense", "in_features")
         return {self.module_output_name: Feature(self.out_features, feature.per_token)}
 
@@ -91,7 +91,7 @@ class DenseModule(SentenceModule, tag="Dense", tag_field="type"):
 class NormalizeModule(SentenceModule, tag="Normalize", tag_field="type"):
     """Scaling to unit length; a feature that no module set is left out."""
 
-    kind: ClassVar[str] = "Normalize"
+    class_name: ClassVar[str] = "Normalize"
     module_input_name: str = SENTENCE_VECTOR
     module_output_name: str = SENTENCE_VECTOR
 
@@ -106,7 +106,7 @@ class NormalizeModule(SentenceModule, tag="Normalize", tag_field="type"):
 class LayerNormModule(SentenceModule, tag="LayerNorm", tag_field="type"):
     """Layer normalization of the sentence embedding."""
 
-    kind: ClassVar[str] = "LayerNorm"
+    class_name: ClassVar[str] = "LayerNorm"
     dimension: int
 
     def tensors(self) -> Shapes:
@@ -115,20 +115,20 @@ class LayerNormModule(SentenceModule, tag="LayerNorm", tag_field="type"):
 
     def apply_to(self, features: Features) -> Features:
         """See ``SentenceModule``."""
-        feature = require_feature(features, SENTENCE_VECTOR, self.kind)
-        require_width(feature, self.dimension, self.kind, "dimension")
+        feature = require_feature(features, SENTENCE_VECTOR, self.class_name)
+        require_width(feature, self.dimension, self.class_name, "dimension")
         return {}
 
 
 class DropoutModule(SentenceModule, tag="Dropout", tag_field="type"):
     """Dropout of the sentence embedding, in training."""
 
-    kind: ClassVar[str] = "Dropout"
+    class_name: ClassVar[str] = "Dropout"
     dropout: float = 0.2
 
     def apply_to(self, features: Features) -> Features:
         """See ``SentenceModule``."""
-        require_feature(features, SENTENCE_VECTOR, self.kind)
+        require_feature(features, SENTENCE_VECTOR, self.class_name)
         return {}
 
 
@@ -138,20 +138,20 @@ class SpladePoolingModule(SentenceModule, tag="SpladePooling", tag_field="type")
     # Formal et al. 2021, arXiv:2107.05720 (``sum``) and arXiv:2109.10086 (``max``). ``log1p_relu``
     # takes the logarithm twice (arXiv:2504.14839).
 
-    kind: ClassVar[str] = "SpladePooling"
+    class_name: ClassVar[str] = "SpladePooling"
     pooling_strategy: Literal["max", "sum"] = "max"
     activation_function: Literal["relu", "log1p_relu"] = "relu"
 
     def apply_to(self, features: Features) -> Features:
         """See ``SentenceModule``."""
-        width = require_feature(features, TOKENS, self.kind, per_token=True).width
+        width = require_feature(features, TOKENS, self.class_name, per_token=True).width
         return {SENTENCE_VECTOR: Feature(width, per_token=False)}
 
 
 class MaskModule(SentenceModule, tag="MultiVectorMask", tag_field="type"):
     """Selection of the tokens that later modules and late interaction read."""
 
-    kind: ClassVar[str] = "MultiVectorMask"
+    class_name: ClassVar[str] = "MultiVectorMask"
     skiplist_words: tuple[str, ...] = ()  # tokens that are left out, if the vocabulary has them
     skiplist_tasks: tuple[str, ...] = ("document",)  # of ``query`` and ``document``
     # the only tokens of documents that are kept; ``None`` for all
@@ -195,7 +195,7 @@ def final_features(
 
 def module_folder(number: int, module: SentenceModule) -> str:
     """Return the folder of a module; its number in the list counts the backbone as 0."""
-    return f"{number}_{module.kind}"
+    return f"{number}_{module.class_name}"
 
 
 def weighted_modules(modules: Sequence[AnyModule]) -> dict[str, Shapes]:
@@ -209,25 +209,26 @@ def weighted_modules(modules: Sequence[AnyModule]) -> dict[str, Shapes]:
 
 
 def require_feature(
-    features: Features, name: str, kind: str, *, per_token: bool | None = None
+    features: Features, name: str, class_name: str, *, per_token: bool | None = None
 ) -> Feature:
     """Return a feature that a module reads."""
     hint = "list the module that sets it first"
     feature = features.get(name)
     if feature is None:
-        raise VerificationError(f"{kind} reads {name}, which no module before it sets", hint)
+        raise VerificationError(f"{class_name} reads {name}, which no module before it sets", hint)
     if per_token is not None and feature.per_token != per_token:
         raise VerificationError(
-            f"{kind} reads {name} of tokens, and a module before it sets the one of texts", hint
+            f"{class_name} reads {name} of tokens, and a module before it sets the one of texts",
+            hint,
         )
     return feature
 
 
-def require_width(feature: Feature, width: int, kind: str, key: str) -> None:
+def require_width(feature: Feature, width: int, class_name: str, key: str) -> None:
     """Check the width of what a module reads."""
     if feature.width not in (UNKNOWN, width):
         raise VerificationError(
-            f"{key} of {kind} is {width}, but what it reads has a width of {feature.width}",
+            f"{key} of {class_name} is {width}, but what it reads has a width of {feature.width}",
             "the modules are of different models: fetch the model again",
         )
 

@@ -177,7 +177,7 @@ class Pooling(JsonStruct):
             elif isinstance(step, DenseModule):
                 parts.append(f"dense {step.out_features}")
             else:
-                parts.append(words.get(step.kind, step.kind.lower()))
+                parts.append(words.get(step.class_name, step.class_name.lower()))
         return ", ".join(parts) or "none"
 
     def prompt(self, name: str | None = None) -> str:

@@ -56,14 +56,14 @@ POOLING_FILES: tuple[str, ...] = (
     MODULES,
     ANY_SENTENCE,
     SETTINGS,
-    *(f"[0-9]*_{kind}/config.json" for kind in MODULE_KEYS),
+    *(f"[0-9]*_{class_name}/config.json" for class_name in MODULE_KEYS),
     "artifact.metadata",  # of Stanford's ColBERT
 )
 # weights of modules, the preferred file of a folder first
 MODULE_FILES = tuple(
-    f"[0-9]*_{kind}/{name}"
+    f"[0-9]*_{class_name}/{name}"
     for name in (MODULE_WEIGHTS, "pytorch_model.bin")
-    for kind in ("Dense", "LayerNorm")
+    for class_name in ("Dense", "LayerNorm")
 )
 
 PACKAGE = "sentence_transformers"
@@ -222,7 +222,9 @@ def read_pooling(files: SourceFiles) -> Pooling | None:
         extra[SETTINGS]["model_type"] = settings["model_type"]
     if "transformer_task" in sentence:
         extra[SENTENCE]["transformer_task"] = sentence["transformer_task"]
-    steps = tuple(_step(files, kind, path, options["model_type"]) for kind, path in modules)
+    steps = tuple(
+        _step(files, class_name, path, options["model_type"]) for class_name, path in modules
+    )
     _check_steps(steps, options["model_type"], files)
     pooling = Pooling(
         max_tokens=count(sentence, "max_seq_length", origin),
@@ -252,11 +254,13 @@ def _read_static(
             f"{origin}: {STATIC} in a {options['model_type']} is not implemented",
             "only in a SentenceTransformer",
         )
-    steps = tuple(_step(files, kind, path, options["model_type"]) for kind, path in modules)
+    steps = tuple(
+        _step(files, class_name, path, options["model_type"]) for class_name, path in modules
+    )
     for step in steps:
         if read_by(step) == TOKENS:
             raise VerificationError(
-                f"{origin}: {step.kind} reads {TOKENS}, which {STATIC} does not set",
+                f"{origin}: {step.class_name} reads {TOKENS}, which {STATIC} does not set",
                 "leave the module out",
             )
     if "model_type" in settings:
@@ -301,7 +305,10 @@ def module_folders(files: SourceFiles) -> dict[str, str]:
     (backbone, _), *modules = _modules(files)
     # The pooling of a static encoder is a module of its own in our layout.
     first_number = 2 if backbone == STATIC else 1
-    return {f"{number}_{kind}": path for number, (kind, path) in enumerate(modules, first_number)}
+    return {
+        f"{number}_{class_name}": path
+        for number, (class_name, path) in enumerate(modules, first_number)
+    }
 
 
 def backbone_folder(files: SourceFiles) -> str:
@@ -343,23 +350,23 @@ def _sentence(files: SourceFiles, folder: str) -> tuple[str, dict[str, Any]]:
     return name, files.json_if_any(name)
 
 
-def _step(files: SourceFiles, kind: str, folder: str, model_type: EncoderType) -> AnyModule:
+def _step(files: SourceFiles, class_name: str, folder: str, model_type: EncoderType) -> AnyModule:
     """Return a module after the backbone."""
-    if kind not in MODULE_KEYS:
+    if class_name not in MODULE_KEYS:
         raise VerificationError(
-            f"{files.path(MODULES)}: {_described(kind)} is not implemented",
+            f"{files.path(MODULES)}: {_described(class_name)} is not implemented",
             f"after the first module, only {', '.join(MODULE_KEYS)} are",
         )
     name = f"{folder}/config.json"
-    config = files.json_if_any(name) if kind == "Normalize" else files.json(name)
+    config = files.json_if_any(name) if class_name == "Normalize" else files.json(name)
     vectors = TOKENS if model_type == "MultiVectorEncoder" else SENTENCE_VECTOR
-    return read_module(kind, config, str(files.path(name)), vectors)
+    return read_module(class_name, config, str(files.path(name)), vectors)
 
 
-def _described(kind: str) -> str:
+def _described(class_name: str) -> str:
     """Return the name of a module, with what it does if that is known."""
-    reason = REFUSED_MODULES.get(kind)
-    return f"{kind:.100}" if reason is None else f"{kind} ({reason})"
+    reason = REFUSED_MODULES.get(class_name)
+    return f"{class_name:.100}" if reason is None else f"{class_name} ({reason})"
 
 
 def _check_steps(steps: tuple[AnyModule, ...], model_type: EncoderType, files: SourceFiles) -> None:
@@ -372,7 +379,7 @@ def _check_steps(steps: tuple[AnyModule, ...], model_type: EncoderType, files: S
     if model_type != "MultiVectorEncoder":
         sentence_vector = features.get(SENTENCE_VECTOR)
         if sentence_vector is None or sentence_vector.per_token:
-            kinds = ", ".join(step.kind for step in steps) or "no module"
+            kinds = ", ".join(step.class_name for step in steps) or "no module"
             raise VerificationError(
                 f"{origin}: {kinds} after the first module: nothing makes a vector of a text",
                 "a module such as Pooling does",
@@ -391,7 +398,7 @@ def _expansion(config: Mapping[str, Any], origin: str) -> QueryExpansion | None:
 
 def module_kinds(files: SourceFiles) -> tuple[str, ...]:
     """Return the kind of each module, in order."""
-    return tuple(kind for kind, _ in _modules(files))
+    return tuple(class_name for class_name, _ in _modules(files))
 
 
 def _check(
@@ -425,10 +432,10 @@ def hub_pooling_files(
         features |= steps[0].apply_to(features)
         steps = steps[1:]
         folders = ["", *folders[2:]]
-    kinds = [backbone, *(step.kind for step in steps)]
+    kinds = [backbone, *(step.class_name for step in steps)]
     modules = []
-    for index, (kind, folder) in enumerate(zip(kinds, folders, strict=True)):
-        module_class = f"{PACKAGES[kind]}.{kind}"
+    for index, (class_name, folder) in enumerate(zip(kinds, folders, strict=True)):
+        module_class = f"{PACKAGES[class_name]}.{class_name}"
         modules.append({"idx": index, "name": str(index), "path": folder, "type": module_class})
     files = {MODULES: encode_hub_json(modules)}
     for folder, step in zip(folders[1:], steps, strict=True):
@@ -484,15 +491,15 @@ def _modules(files: SourceFiles) -> list[tuple[str, str]]:
     check_size(origin, "number of modules", len(content), MAX_MODULES)
     modules = []
     for module in content:
-        kind = module.get("type")
+        class_name = module.get("type")
         folder = module.get("path")
-        if not isinstance(kind, str) or not isinstance(folder, str):
+        if not isinstance(class_name, str) or not isinstance(folder, str):
             raise VerificationError(f"{origin}: {module!r:.100} has no type and path")
         _check(module, MODULES_KEYS, origin)
-        package, _, name = kind.rpartition(".")
+        package, _, name = class_name.rpartition(".")
         if package.split(".")[0] == PACKAGE:
-            kind = name
-        modules.append((kind, folder))
+            class_name = name
+        modules.append((class_name, folder))
     return modules
 
 

@@ -11,7 +11,7 @@ import msgspec
 from blake3 import blake3
 
 from zoo.errors import UsageError, did_you_mean
-from zoo.inference.processing.inputs import Kind, read_records, require_first
+from zoo.inference.processing.inputs import InputFormat, read_records, require_first
 from zoo.io.digests.files import hash_file
 from zoo.io.json import dump_json
 from zoo.io.output.resumable import check_output, resumable_output
@@ -60,7 +60,7 @@ def open_input(
     texts: Sequence[str] = (),
     source: str | None = None,
     *,
-    kind: Kind = "auto",
+    file_format: InputFormat = "auto",
     text: str | None = None,
     pair: str | None = None,
     options: Mapping[str, Any],
@@ -82,7 +82,9 @@ def open_input(
     # Tasks of older plugins do not have this option.
     if arguments.get("batch_size") is None:
         arguments.pop("batch_size", None)
-    records = read_records(texts, source, kind=kind, keys=first_class.keys, columns=columns)
+    records = read_records(
+        texts, source, file_format=file_format, keys=first_class.keys, columns=columns
+    )
     is_piped = "-" in (source, *texts[:1]) and len(texts) < 2
     if not is_piped:
         records = require_first(records)
@@ -104,7 +106,7 @@ def open_input(
         settings = {
             "task": specs[0].command,
             "input": digest,
-            "format": kind,
+            "format": file_format,
             "columns": [text, pair],
             "options": msgspec.to_builtins(set_options, enc_hook=str),
         }

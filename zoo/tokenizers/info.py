@@ -147,17 +147,17 @@ def _has_token_types(settings: TokenizerFilesConfig, tokenizer: "Tokenizer") -> 
 def check_template(tokenizer: "Tokenizer", vocab_size: int, types: int | None, origin: str) -> None:
     """Check that ids and types of the template of special tokens have rows in their tables."""
     ends = definition_of(tokenizer.post_processor)
-    for token, number, kind in () if ends is None else _template_tokens(ends):
+    for token, number, token_type in () if ends is None else _template_tokens(ends):
         if number >= vocab_size:
             raise VerificationError(
                 f"{origin}: the template puts {token!r} with the id {number} around texts, and the "
                 f"table of tokens (vocab_size) has {vocab_size} rows",
                 "tokenizer and weights belong to different checkpoints: give another --tokenizer",
             )
-        if types is not None and kind >= types:
+        if types is not None and token_type >= types:
             raise VerificationError(
-                f"{origin}: the template gives {token!r} the token type {kind}, and the table of "
-                f"types (type_vocab_size) has {types} rows",
+                f"{origin}: the template gives {token!r} the token type {token_type}, and the "
+                f"table of types (type_vocab_size) has {types} rows",
                 "correct post_processor in tokenizer.json, or give another --tokenizer",
             )
 
@@ -169,8 +169,8 @@ def _template_tokens(processor: Mapping[str, Any]) -> Iterator[tuple[str, int, i
             for part in processor["processors"]:
                 yield from _template_tokens(part)
         case "BertProcessing" | "RobertaProcessing":
-            kind = int(processor["type"] == "BertProcessing")  # of the second text
-            yield from ((*processor[role], kind) for role in ("cls", "sep"))
+            token_type = int(processor["type"] == "BertProcessing")  # of the second text
+            yield from ((*processor[role], token_type) for role in ("cls", "sep"))
         case "TemplateProcessing":
             ids = {token: item["ids"] for token, item in processor["special_tokens"].items()}
             for piece in (*processor["single"], *processor["pair"]):

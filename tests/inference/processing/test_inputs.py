@@ -8,7 +8,7 @@ import pytest
 
 from tests.processes import run_limited
 from zoo.errors import UsageError
-from zoo.inference.processing.inputs import Kind, read_records
+from zoo.inference.processing.inputs import InputFormat, read_records
 from zoo.inference.processing.records import as_records
 from zoo.inference.processing.table_records import InputColumns
 from zoo.io.limits import MAX_INPUT_LINE_BYTES, MAX_TEXT_CHARACTERS
@@ -20,8 +20,8 @@ def file(tmp_path: Path, name: str, content: bytes) -> str:
     return str(path)
 
 
-def texts(source: str, kind: Kind = "auto") -> list[str]:
-    return [record.text for record in read_records(source=source, kind=kind)]
+def texts(source: str, file_format: InputFormat = "auto") -> list[str]:
+    return [record.text for record in read_records(source=source, file_format=file_format)]
 
 
 def test_every_line_of_a_text_file_is_a_text(tmp_path: Path) -> None:

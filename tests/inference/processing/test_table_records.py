@@ -13,7 +13,7 @@ import pytest
 
 from zoo.data.readers.labelled import Columns, read_samples
 from zoo.errors import UsageError
-from zoo.inference.processing.inputs import Kind, read_records
+from zoo.inference.processing.inputs import InputFormat, read_records
 from zoo.inference.processing.records import RecordKeys, TextExample
 from zoo.inference.processing.table_records import LOG, InputColumns
 from zoo.tasks.multiple_choice.data import ChoiceInput
@@ -33,10 +33,10 @@ def table(path: Path, header: list[str], *rows: list[str]) -> str:
     return str(path)
 
 
-def records(source: str, *, kind: Kind = "auto", **options: Any) -> list[TextExample]:
+def records(source: str, *, file_format: InputFormat = "auto", **options: Any) -> list[TextExample]:
     columns = {k: options.pop(k) for k in ("text", "pair", "choices", "reserved") if k in options}
     read = options.pop("columns", InputColumns)(**columns)
-    return list(read_records(source=source, kind=kind, columns=read, **options))
+    return list(read_records(source=source, file_format=file_format, columns=read, **options))
 
 
 def test_texts_are_those_that_fine_tuning_reads(tmp_path: Path) -> None:
@@ -49,10 +49,12 @@ def test_texts_are_those_that_fine_tuning_reads(tmp_path: Path) -> None:
     assert [(r.text, r.location) for r in found] == [(s.text, s.location) for s in samples]
 
 
-@pytest.mark.parametrize("kind", ["csv", "tsv", "parquet"])
-def test_formats_are_alike_in_files_and_standard_input(kind: Kind, tmp_path: Path) -> None:
-    path = tmp_path / f"a.{kind}"
-    if kind == "parquet":
+@pytest.mark.parametrize("file_format", ["csv", "tsv", "parquet"])
+def test_formats_are_alike_in_files_and_standard_input(
+    file_format: InputFormat, tmp_path: Path
+) -> None:
+    path = tmp_path / f"a.{file_format}"
+    if file_format == "parquet":
         pyarrow.parquet.write_table(pyarrow.table({"id": ["1", "2"], "text": ["a b", "c"]}), path)
     else:
         table(path, ["id", "text"], ["1", "a b"], ["2", "c"])
@@ -60,9 +62,9 @@ def test_formats_are_alike_in_files_and_standard_input(kind: Kind, tmp_path: Pat
     assert [(r.text, r.extra) for r in records(str(path))] == expected
     copy = tmp_path / "copy.dat"
     copy.write_bytes(path.read_bytes())
-    assert [(r.text, r.extra) for r in records(str(copy), kind=kind)] == expected
+    assert [(r.text, r.extra) for r in records(str(copy), file_format=file_format)] == expected
     stdin = io.BytesIO(path.read_bytes())
-    found = records("-", kind=kind, stdin=stdin)
+    found = records("-", file_format=file_format, stdin=stdin)
     assert [(r.text, r.extra) for r in found] == expected
     assert found[0].location.startswith("standard input")
 

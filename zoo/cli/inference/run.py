@@ -138,7 +138,7 @@ def task_command(name: str) -> click.Command:
         shared_option("source", "Read texts from a file.", synonyms=input_synonyms, type=PATH),
         click.option(
             "--format",
-            "kind",
+            "file_format",
             type=click.Choice(["auto", "text", "jsonl", "csv", "tsv", "parquet"]),
             default="auto",
             show_default=True,

@@ -24,9 +24,9 @@ def command(shell: str) -> None:
     """Print the shell completion script."""
     from zoo.cli import cli
 
-    kind = get_completion_class(shell)
-    assert kind is not None, "click knows the three shells"
-    click.echo(kind(cli, {}, "zoo", VARIABLE).source())
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None, "click knows the three shells"
+    click.echo(completion_class(cli, {}, "zoo", VARIABLE).source())
 
 
 def complete(program: click.Command, instruction: str) -> int:
@@ -34,10 +34,10 @@ def complete(program: click.Command, instruction: str) -> int:
     # A shell calls this while the user types: nothing else is printed, and an error completes
     # nothing, unless ``ZOO_DEBUG=1`` is set.
     shell, _, action = instruction.partition("_")
-    kind = get_completion_class(shell)
-    if kind is None or action not in ("source", "complete"):
+    completion_class = get_completion_class(shell)
+    if completion_class is None or action not in ("source", "complete"):
         return 1
-    completer = kind(program, {}, "zoo", VARIABLE)
+    completer = completion_class(program, {}, "zoo", VARIABLE)
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             text = completer.source() if action == "source" else completer.complete()

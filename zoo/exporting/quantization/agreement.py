@@ -84,7 +84,7 @@ def read_texts(file: Path | None) -> list[str]:
     if not file.exists():
         raise UsageError(f"cannot read {file}: there is no such file")
     open_regular(file).close()  # a pipe could not be read several times
-    records = read_records((), str(file), kind="text")
+    records = read_records((), str(file), file_format="text")
     texts = (record.text for record in records if record.text.strip())
     first_texts = list(islice(texts, MAX_TEXTS))
     if not first_texts:

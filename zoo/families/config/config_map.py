@@ -82,13 +82,13 @@ class ConfigMap:
     supplied: Mapping[str, Any] = field(default_factory=dict)
 
     def from_hub(
-        self, hub: Mapping[str, Any], kind: type[Config], location: str = "config.json"
+        self, hub: Mapping[str, Any], config_class: type[Config], location: str = "config.json"
     ) -> TranslatedConfig:
         """Translate a Hub configuration.
 
         Args:
             hub: the parsed ``config.json``.
-            kind: the family's configuration class.
+            config_class: the family's configuration class.
             location: name of the file, for messages.
 
         Raises:
@@ -97,8 +97,8 @@ class ConfigMap:
         """
         file_config = {**self.supplied, **self._flatten(hub, location)}
         hub = self._replace_aliases(file_config, location)
-        self._check_keys(hub, kind, location)
-        config = self._make_config(hub, kind, location)
+        self._check_keys(hub, config_class, location)
+        config = self._make_config(hub, config_class, location)
         for key, name in self.follows.items():
             value = getattr(config, name)
             if hub.get(key, value) != value:
@@ -121,10 +121,12 @@ class ConfigMap:
             num_labels = None
         return TranslatedConfig(config, extra, unknown_keys, doubt=doubt, num_labels=num_labels)
 
-    def _check_keys(self, hub: Mapping[str, Any], kind: type[Config], location: str) -> None:
+    def _check_keys(
+        self, hub: Mapping[str, Any], config_class: type[Config], location: str
+    ) -> None:
         """Check that no mandatory key is missing, and that all values are implemented."""
         required_fields = set[str]()
-        for struct_field in msgspec.structs.fields(kind):
+        for struct_field in msgspec.structs.fields(config_class):
             if struct_field.required and struct_field.name not in self.implied:
                 required_fields.add(struct_field.name)
         for key, name in self.keys.items():
@@ -146,7 +148,9 @@ class ConfigMap:
                     "key would compute something else",
                 )
 
-    def _make_config(self, hub: Mapping[str, Any], kind: type[Config], location: str) -> Config:
+    def _make_config(
+        self, hub: Mapping[str, Any], config_class: type[Config], location: str
+    ) -> Config:
         """Return the family's configuration for checked keys."""
         values = dict(self.implied)
         for key, name in self.keys.items():
@@ -155,9 +159,9 @@ class ConfigMap:
             value = hub[key]
             if key in self.values:
                 value = self.values[key][value]
-            values[name] = _convert_value(kind, name, value, f"{location}: {key}")
+            values[name] = _convert_value(config_class, name, value, f"{location}: {key}")
         try:
-            return kind(**values, **_labels(hub, location))
+            return config_class(**values, **_labels(hub, location))
         except (ValueError, TypeError, msgspec.ValidationError) as error:
             raise VerificationError(f"{location}: {error}") from error
 

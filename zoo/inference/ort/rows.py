@@ -27,11 +27,13 @@ class RowSelector:
         indices = ort_value(rows)
         selected = {}
         for name, value in values.items():
-            kind = value.element_type()
-            if kind not in self._sessions:
-                self._sessions[kind] = create_session(gather_graph(kind), self._device)
+            element_type = value.element_type()
+            if element_type not in self._sessions:
+                self._sessions[element_type] = create_session(
+                    gather_graph(element_type), self._device
+                )
             inputs = {"values": value, "rows": indices}
-            outputs = run_values(self._sessions[kind], inputs, ["selected"], self._device)
+            outputs = run_values(self._sessions[element_type], inputs, ["selected"], self._device)
             selected[name] = outputs["selected"]
         return selected
 

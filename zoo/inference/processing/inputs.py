@@ -27,8 +27,8 @@ from zoo.io.json import parse_json
 from zoo.io.limits import MAX_INPUT_LINE_BYTES
 from zoo.io.local import require_local
 
-Kind = Literal["auto", "text", "jsonl", "csv", "tsv", "parquet"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+InputFormat = Literal["auto", "text", "jsonl", "csv", "tsv", "parquet"]
+KINDS: tuple[InputFormat, ...] = get_args(InputFormat)
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 BOM = b"\xef\xbb\xbf"
 DEFAULT_KEYS = RecordKeys()
@@ -51,7 +51,7 @@ def read_records(
     texts: Sequence[str] = (),
     source: str | None = None,
     *,
-    kind: Kind = "auto",
+    file_format: InputFormat = "auto",
     stdin: BinaryIO | None = None,
     keys: RecordKeys = DEFAULT_KEYS,
     columns: InputColumns = DEFAULT_COLUMNS,
@@ -87,17 +87,17 @@ def read_records(
             "there is no text to work on", "give texts, or --input FILE, or - for standard input"
         )
     name, path = ("standard input", None) if source == "-" else (source, Path(source))
-    if kind == "auto" and path is not None:
-        kinds: dict[str, Kind] = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+    if file_format == "auto" and path is not None:
+        kinds: dict[str, InputFormat] = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
         is_json = path.name.lower().endswith(JSON_SUFFIXES)
-        kind = "jsonl" if is_json else kinds.get(suffix_of(path), "auto")
+        file_format = "jsonl" if is_json else kinds.get(suffix_of(path), "auto")
     table = (keys, columns)
-    if kind in SUFFIXES and path is not None and path.is_file():
-        return read_table_records(path, kind, *table)
+    if file_format in SUFFIXES and path is not None and path.is_file():
+        return read_table_records(path, file_format, *table)
     file = (stdin or sys.stdin.buffer) if path is None else _open(path)
-    if kind in SUFFIXES:
-        return spooled_records(file, name, kind, *table)
-    return _read(name, file, kind, keys, columns)
+    if file_format in SUFFIXES:
+        return spooled_records(file, name, file_format, *table)
+    return _read(name, file, file_format, keys, columns)
 
 
 def require_first(records: Iterator[TextExample]) -> Iterator[TextExample]:
@@ -116,29 +116,29 @@ def _open(path: Path) -> BinaryIO:
 
 
 def _read(
-    name: str, file: BinaryIO, kind: Kind, keys: RecordKeys, columns: InputColumns
+    name: str, file: BinaryIO, file_format: InputFormat, keys: RecordKeys, columns: InputColumns
 ) -> Iterator[TextExample]:
     """Yield the records of lines of text or JSON."""
     names = keys.renamed(columns.text, columns.pair)
     with file:
         lines = _lines(name, file)
-        if kind == "auto":
+        if file_format == "auto":
             head: list[bytes] = []
             for line in lines:
                 head.append(line)
                 if line.strip() or len(head) > BLANK_LINES:
                     break
-            kind = "jsonl" if head and JSON_BEGINS.match(head[-1]) else "text"
+            file_format = "jsonl" if head and JSON_BEGINS.match(head[-1]) else "text"
             lines = itertools.chain(head, lines)
-        if kind == "text" and (columns.text is not None or columns.pair is not None):
+        if file_format == "text" and (columns.text is not None or columns.pair is not None):
             raise UsageError(
                 f"{name} holds plain text, which has no columns", "give --format, or no column"
             )
         for number, line in enumerate(lines, 1):
             location = f"{name}:{number}"
-            if kind == "text" and keys.text is None:
+            if file_format == "text" and keys.text is None:
                 raise UsageError(f"{name} holds plain text, and pairs are needed", keys.example)
-            if kind == "text":
+            if file_format == "text":
                 if b"\0" in line:
                     raise UsageError(
                         f"{name} is a binary file: there is a zero byte in it",

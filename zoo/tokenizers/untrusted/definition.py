@@ -196,11 +196,11 @@ def _growth(step: Mapping[str, Any], path: Path) -> int:
 def _shortest_match(pattern: Any, path: Path) -> int:
     """Check a search text or regular expression; return the length of its shortest match."""
     if isinstance(pattern, dict) and len(pattern) == 1:
-        ((kind, text),) = pattern.items()
-        if kind == "String" and isinstance(text, str) and text:
+        ((piece_type, text),) = pattern.items()
+        if piece_type == "String" and isinstance(text, str) and text:
             check_token(text, path)
             return len(text)
-        if kind == "Regex" and isinstance(text, str):
+        if piece_type == "Regex" and isinstance(text, str):
             return check_pattern(text, path).shortest
     raise VerificationError(f"{path}: {pattern!r:.100} is not a pattern to look for")
 
@@ -271,11 +271,13 @@ def _check_template(step: Mapping[str, Any], path: Path) -> int:
             raise VerificationError(f"{path}: {name} of post_processor is not a list")
         check_size(path, f"length of {name} of post_processor", len(pieces), MAX_TEMPLATE_TOKENS)
         parsed = [_template_piece(piece, path) for piece in pieces]
-        if sorted(text for kind, text in parsed if kind == "Sequence") != texts:
+        if sorted(text for piece_type, text in parsed if piece_type == "Sequence") != texts:
             raise VerificationError(
                 f"{path}: {name} of post_processor does not have each text once"
             )
-        most = max(most, sum(sizes.get(text, 1) for kind, text in parsed if kind != "Sequence"))
+        most = max(
+            most, sum(sizes.get(text, 1) for piece_type, text in parsed if piece_type != "Sequence")
+        )
     return most
 
 
@@ -295,12 +297,12 @@ def _special_ids(value: Any, path: Path) -> int:
 
 
 def _template_piece(piece: Any, path: Path) -> tuple[str, str]:
-    """Return kind and name of one piece of a template."""
+    """Return piece_type and name of one piece of a template."""
     if isinstance(piece, dict) and len(piece) == 1:
-        ((kind, value),) = piece.items()
-        if kind in ("Sequence", "SpecialToken") and isinstance(value, dict):
+        ((piece_type, value),) = piece.items()
+        if piece_type in ("Sequence", "SpecialToken") and isinstance(value, dict):
             name = value.get("id")
             type_id = value.get("type_id")
             if isinstance(name, str) and type(type_id) is int and 0 <= type_id < 1 << 31:
-                return kind, name
+                return piece_type, name
     raise VerificationError(f"{path}: {piece!r:.100} in post_processor is not part of a template")

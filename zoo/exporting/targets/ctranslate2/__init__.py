@@ -66,13 +66,13 @@ class CTranslate2(ExportTarget):
     def usage(self, checkpoint: "Checkpoint") -> list[str]:
         if checkpoint.model.tokenizer is None:
             return []
-        kind = "Encoder"
+        class_name = "Encoder"
         result = "forward_batch([tokens]).last_hidden_state"
         if "decoder_input_ids" in checkpoint.onnx_spec.inputs:
-            kind = "Translator"
+            class_name = "Translator"
             result = "translate_batch([tokens], max_decoding_length=20)[0].hypotheses[0]"
         elif checkpoint.head.has_cache:
-            kind = "Generator"
+            class_name = "Generator"
             result = "generate_batch([tokens], max_length=20)[0].sequences[0]"
         return [
             "",
@@ -84,7 +84,7 @@ class CTranslate2(ExportTarget):
             "",
             'tokenizer = Tokenizer.from_file("DIR/tokenizer.json")',
             "tokenizer.no_padding()  # some files pad each text, and the runtime has no mask",
-            f'model = ctranslate2.{kind}("DIR/{self.folder}")',
+            f'model = ctranslate2.{class_name}("DIR/{self.folder}")',
             'tokens = tokenizer.encode("A text.").tokens',
             f"print(model.{result})",
             "```",

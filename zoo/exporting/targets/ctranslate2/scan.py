@@ -75,13 +75,13 @@ def _scalars(file: Path, source: BinaryIO) -> "Iterator[tuple[str, NDArray[Any] 
         name = source.read(_read(source, "<H")).removesuffix(b"\0").decode()
         axes = _read(source, "<B")
         source.seek(axes * struct.calcsize("<I"), 1)
-        kind = _read(source, "<B")
+        type_number = _read(source, "<B")
         length = _read(source, "<I")
         check_size(file, f"length of {name:.100}", length, size, room=size - source.tell())
         content = source.read(min(length, MAX_SCALAR_BYTES))
         source.seek(length - len(content), 1)
         if axes == 0:
-            yield name, _number(kind, content, length)
+            yield name, _number(type_number, content, length)
 
 
 def _read(source: BinaryIO, layout: str) -> int:
@@ -89,8 +89,8 @@ def _read(source: BinaryIO, layout: str) -> int:
     return int(number)
 
 
-def _number(kind: int, content: bytes, length: int) -> "NDArray[Any] | None":
-    if kind >= len(TYPES) or TYPES[kind] == "bfloat16":
+def _number(type_number: int, content: bytes, length: int) -> "NDArray[Any] | None":
+    if type_number >= len(TYPES) or TYPES[type_number] == "bfloat16":
         return None
-    dtype = np.dtype(TYPES[kind])
+    dtype = np.dtype(TYPES[type_number])
     return np.frombuffer(content, dtype)[0] if length == dtype.itemsize else None

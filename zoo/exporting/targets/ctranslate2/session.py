@@ -36,16 +36,18 @@ def open_model(
     checkpoint: Checkpoint, folder: Path, precision: str, threads: int | None
 ) -> "CTranslate2Session":
     """Open a model with the class of its architecture."""
-    kind: type[CTranslate2Session] = EncoderSession
+    session_class: type[CTranslate2Session] = EncoderSession
     if checkpoint.head.has_cache:
-        kind = TranslatorSession if TARGET in checkpoint.onnx_spec.inputs else GeneratorSession
-    return kind(checkpoint, folder, precision, threads)
+        session_class = GeneratorSession
+        if TARGET in checkpoint.onnx_spec.inputs:
+            session_class = TranslatorSession
+    return session_class(checkpoint, folder, precision, threads)
 
 
 class CTranslate2Session(TargetSession):
     """A model in CTranslate2."""
 
-    kind: ClassVar[Any]  # class of CTranslate2
+    runtime_class: ClassVar[Any]  # The class of CTranslate2.
 
     def __init__(
         self, checkpoint: Checkpoint, folder: Path, precision: str, threads: int | None
@@ -54,7 +56,7 @@ class CTranslate2Session(TargetSession):
         self._folder = folder
         check_settings(folder, checkpoint)
         with failures(f"{folder}: CTranslate2 {ctranslate2.__version__} refuses it"):
-            self._model = self.kind(
+            self._model = self.runtime_class(
                 str(folder),
                 device="cpu",
                 compute_type=COMPUTE[precision],
@@ -74,7 +76,7 @@ class CTranslate2Session(TargetSession):
 class EncoderSession(CTranslate2Session):
     """An encoder."""
 
-    kind = ctranslate2.Encoder
+    runtime_class = ctranslate2.Encoder
 
     @override
     def compute(
@@ -92,7 +94,7 @@ class EncoderSession(CTranslate2Session):
 class GeneratorSession(CTranslate2Session):
     """A language model."""
 
-    kind = ctranslate2.Generator
+    runtime_class = ctranslate2.Generator
 
     @override
     def compute(
@@ -111,7 +113,7 @@ class GeneratorSession(CTranslate2Session):
 class TranslatorSession(CTranslate2Session):
     """An encoder-decoder, whose logits are those of a search that is forced to find a target."""
 
-    kind = ctranslate2.Translator
+    runtime_class = ctranslate2.Translator
     min_tokens = 3  # fewer may be special tokens only, see ``Vocabulary.source``
 
     @override

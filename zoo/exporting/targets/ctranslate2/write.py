@@ -57,22 +57,22 @@ def _encoder(settings: dict[str, Any]) -> Any:
 
 
 def _decoder(settings: dict[str, Any]) -> Any:
-    kind = partial(transformer_spec.TransformerDecoderSpec, with_encoder_attention=False)
-    (stack,) = _stacks(settings, kind)
+    spec_class = partial(transformer_spec.TransformerDecoderSpec, with_encoder_attention=False)
+    (stack,) = _stacks(settings, spec_class)
     return transformer_spec.TransformerDecoderModelSpec(stack)
 
 
 def _encoder_decoder(settings: dict[str, Any]) -> Any:
     settings.pop("decoder_start", None)
     scale = settings.pop("scale_outputs", None)
-    kinds = transformer_spec.TransformerEncoderSpec, transformer_spec.TransformerDecoderSpec
-    encoder, decoder = _stacks(settings, *kinds)
+    spec_classes = transformer_spec.TransformerEncoderSpec, transformer_spec.TransformerDecoderSpec
+    encoder, decoder = _stacks(settings, *spec_classes)
     if scale is not None:
         decoder.scale_outputs = scale
     return transformer_spec.TransformerSpec(encoder, decoder)
 
 
-def _stacks(settings: dict[str, Any], *kinds: Callable[..., Any]) -> list[Any]:
+def _stacks(settings: dict[str, Any], *spec_classes: Callable[..., Any]) -> list[Any]:
     """Return a stack of each kind; of several, layers and heads are a number for each."""
     del settings["layer_norm_epsilon"]
     activation = common_spec.Activation[settings.pop("activation")]
@@ -81,11 +81,11 @@ def _stacks(settings: dict[str, Any], *kinds: Callable[..., Any]) -> list[Any]:
     distance = settings.pop("relative_attention_max_distance", None)
     sizes = {name: settings.pop(name) for name in ("num_layers", "num_heads")}
     stacks = []
-    for place, kind in enumerate(kinds):
-        own = {name: size[place] if len(kinds) > 1 else size for name, size in sizes.items()}
-        if kind is transformer_spec.TransformerEncoderSpec:
+    for place, spec_class in enumerate(spec_classes):
+        own = {name: size[place] if len(spec_classes) > 1 else size for name, size in sizes.items()}
+        if spec_class is transformer_spec.TransformerEncoderSpec:
             own["embeddings_merge"] = common_spec.EmbeddingsMerge.ADD
-        stack = kind(**own, **settings, activation=activation)
+        stack = spec_class(**own, **settings, activation=activation)
         stack.scale_embeddings = embeddings_scale
         for layer in stack.layer:
             attentions = [layer.self_attention, getattr(layer, "attention", None)]

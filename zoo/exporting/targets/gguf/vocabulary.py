@@ -39,11 +39,11 @@ def load_described(checkpoint: Checkpoint) -> "tuple[Tokenizer, dict[str, Any]]"
         )
     tokenizer = load(SourceFiles(checkpoint.tokenizer_file.parent))
     definition: dict[str, Any] = json.loads(tokenizer.to_str())
-    kind = definition["model"]["type"]
-    if kind not in MODELS:
+    model_type = definition["model"]["type"]
+    if model_type not in MODELS:
         raise UsageError(
-            f"{checkpoint.name} has a tokenizer of the kind {kind}, which zoo does not write to "
-            "GGUF",
+            f"{checkpoint.name} has a tokenizer of the kind {model_type}, which zoo does not "
+            "write to GGUF",
             "--to onnx and --to openvino leave texts to the tokenizer",
         )
     return tokenizer, definition
@@ -52,20 +52,20 @@ def load_described(checkpoint: Checkpoint) -> "tuple[Tokenizer, dict[str, Any]]"
 def add_vocabulary(writer: Any, checkpoint: Checkpoint, keys: Mapping[str, str]) -> None:
     """Write the tokens, their kinds, the special ones, and the family's keys of the tokenizer."""
     tokenizer, definition = load_described(checkpoint)
-    kind = definition["model"]["type"]
+    model_type = definition["model"]["type"]
     rows = checkpoint.config.vocab_size
-    pre = keys.get("pre", "default") if kind == "BPE" else "default"
-    writer.add_string(MODEL, MODELS[kind])
+    pre = keys.get("pre", "default") if model_type == "BPE" else "default"
+    writer.add_string(MODEL, MODELS[model_type])
     writer.add_string(f"{PREFIX}pre", pre)
     tokens, kinds = _table(tokenizer, rows)
-    if kind == "WordPiece":
+    if model_type == "WordPiece":
         prefix = definition["model"]["continuing_subword_prefix"]
         for row, token in enumerate(tokens):
             # words have a mark in front, in place of one within words
             if kinds[row] in (TokenKind.NORMAL, TokenKind.UNUSED):
                 inner = token.startswith(prefix)
                 tokens[row] = token.removeprefix(prefix) if inner else SPACE + token
-    elif kind == "BPE":
+    elif model_type == "BPE":
         merges = definition["model"]["merges"]
         writer.add_token_merges([m if isinstance(m, str) else " ".join(m) for m in merges])
     else:
@@ -75,7 +75,7 @@ def add_vocabulary(writer: Any, checkpoint: Checkpoint, keys: Mapping[str, str])
     writer.add_token_types(kinds)
     special = checkpoint.model.tokenizer.special if checkpoint.model.tokenizer else {}
     ids = {role: tokenizer.token_to_id(token) for role, token in special.items()}
-    if kind != "WordPiece":  # which always has both
+    if model_type != "WordPiece":  # which always has both
         writer.add_add_bos_token("bos" in (ends := _ends(tokenizer)))
         writer.add_add_eos_token("eos" in ends)
     for role, number in {**ids, **_ends(tokenizer)}.items():

@@ -42,7 +42,7 @@ def write_gguf(
     model = checkpoint.family.runtime_model("gguf", config, checkpoint.head_name)
     assert isinstance(model, RuntimeModel), "the target holds the model"
     tensors = runtime_tensors(checkpoint, model)
-    kind, file_type = TYPES[precision]
+    quantized_type, file_type = TYPES[precision]
     writer = gguf.GGUFWriter(file, model.architecture)
     source = checkpoint.manifest.source
     repo = source.repo if source and source.repo else "model"
@@ -65,7 +65,7 @@ def write_gguf(
         types = tensors.get("token_types.weight")  # without the tensor, all tokens are of one type
         writer.add_token_type_count(1 if types is None else len(types))
     for name, array in tensors.items():
-        chosen = HIGHER.get(kind, Type.Q8_0) if name in kept else kind
+        chosen = HIGHER.get(quantized_type, Type.Q8_0) if name in kept else quantized_type
         stored = tensor_type(name, array.shape, chosen)
         values = np.ascontiguousarray(array, np.float32)
         if stored == Type.F16:
@@ -89,12 +89,12 @@ class MixedPrecisionGguf(MixedPrecisionModel[str]):
         self._precision = precision
         model = checkpoint.family.runtime_model("gguf", checkpoint.config, checkpoint.head_name)
         assert isinstance(model, RuntimeModel), "the target holds the model"
-        kind, _ = TYPES[precision]
+        quantized_type, _ = TYPES[precision]
         self.layers = [
             name
             for entry in model.weights.entries()
             for name, shape in zip(entry.sources, entry.source_shapes, strict=True)
-            if tensor_type(name, shape, kind) == kind
+            if tensor_type(name, shape, quantized_type) == quantized_type
         ]
 
     @override
@@ -103,12 +103,12 @@ class MixedPrecisionGguf(MixedPrecisionModel[str]):
         write_gguf(self._checkpoint, directory / self._file, self._precision, kept)
 
 
-def tensor_type(name: str, shape: tuple[int, ...], kind: Type) -> Type:
+def tensor_type(name: str, shape: tuple[int, ...], quantized_type: Type) -> Type:
     """Return the type in which a tensor is stored; vectors are in float32."""
     if len(shape) < 2 or name.endswith(FLOAT32) or not name.endswith("weight"):
         return Type.F32
-    block, _ = gguf.GGML_QUANT_SIZES[kind]
-    return kind if shape[-1] % block == 0 else Type.F16
+    block, _ = gguf.GGML_QUANT_SIZES[quantized_type]
+    return quantized_type if shape[-1] % block == 0 else Type.F16
 
 
 def _add(writer: Any, key: str, value: Any) -> None:

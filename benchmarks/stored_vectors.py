@@ -71,9 +71,22 @@ def recall(found: "NDArray[Any]", expected: "NDArray[Any]") -> float:
     return float(np.mean(shares))
 
 
-def measure(
-    folder: Path, model: Any, texts: list[str], queries: "Floats", counts: list[int]
-) -> None:
+def write_vectors(path: Path, vectors: "Floats", dtype: str) -> None:
+    """Write an array as ``zoo run embed --output-dtype`` does."""
+    import numpy as np
+
+    from zoo.inference.embed import quantize
+
+    if dtype == "int8":
+        codes, _ = quantize(vectors)
+        np.save(path, codes)
+    elif dtype == "binary":
+        np.save(path, np.packbits(vectors > 0, axis=1))
+    else:
+        np.save(path, vectors.astype(dtype))
+
+
+def measure(folder: Path, embeddings: "Floats", queries: "Floats", counts: list[int]) -> None:
     """Print the table."""
     import numpy as np
 
@@ -81,13 +94,11 @@ def measure(
     from zoo.tasks.retrieval.approximate import ApproximateSearch, SearchMethod
     from zoo.tasks.retrieval.index import open_index
 
-    source = folder / "texts.txt"
-    source.write_text("\n".join(texts) + "\n", "utf-8")
     print(f"{'stored as':10}{'search':20}{'bytes/text':>11}{'recall@10':>11}{'ms/query':>10}")
     expected: Any = None
     for dtype in ("float32", "float16", "int8", "binary"):
         path = folder / f"{dtype}.npy"
-        model.run_table("embed", source, path, output_dtype=dtype)
+        write_vectors(path, embeddings, dtype)
         with open_index(path, [], "cosine") as index:
             vectors = index.vectors
 
@@ -140,7 +151,8 @@ def main() -> None:
     print(machine(arguments.threads), versions("numpy", "torch", "faiss-cpu"))
     print(f"{len(corpus):,} texts, {len(sentences):,} queries, {arguments.model}")
     with tempfile.TemporaryDirectory() as folder:
-        measure(Path(folder), model, corpus, model.encode_query(sentences), arguments.multipliers)
+        queries = model.encode_query(sentences)
+        measure(Path(folder), model.encode_document(corpus), queries, arguments.multipliers)
 
 
 if __name__ == "__main__":

@@ -88,6 +88,7 @@ def test_retokenize(model: Path, tmp_path: Path) -> None:
     options = ("--tokenizer", "train", "--train", texts, "--vocab-size", 40, "--no-keep")
     expected = printed("retokenize", model, *options, "--seed", 3, "-o", names[1])
     assert result.to_dict() == expected | {"path": str(names[0])}
+    assert "composed" in result._repr_html_()
     weights = [(path / "model.safetensors").read_bytes() for path in names]
     assert weights[0] == weights[1]
 
@@ -98,6 +99,7 @@ def test_push_lists_files_and_sends_none(source: Path, model: Path, tmp_path: Pa
     upload = zoo.push(directory, "organisation/name", licence="mit")
     expected = printed("push", directory, "organisation/name", "--licence", "mit")
     assert upload.to_dict() == expected
+    assert "nothing was sent" in upload._repr_html_()
     assert upload.commit is None and "model.safetensors" in upload.plan.files
     with pytest.raises(UsageError) as refusal:
         zoo.push(model, "name")
@@ -109,6 +111,7 @@ def test_export(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     exported = zoo.export(model, head="none", int8=True, max_drop=1.0)
     assert exported.path == Path("ours-onnx")
     options = ("--head", "none", "--int8", "--max-drop", 1.0)
+    assert "<td style=" in exported._repr_html_() and "ours-onnx" in exported._repr_html_()
     expected = printed("export", model, *options, "-o", "other")
     assert exported.to_dict() == expected
     cases: list[tuple[dict[str, Any], tuple[object, ...]]] = [

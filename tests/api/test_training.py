@@ -1,6 +1,8 @@
 """``zoo.pretrain`` and ``zoo.finetune`` do and refuse what the commands do and refuse."""
 
 import json
+import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,8 @@ def test_pretraining_is_the_same_to_the_bit(tmp_path: Path) -> None:
     }
     assert (training.model / WEIGHTS).read_bytes() == (other / "model" / WEIGHTS).read_bytes()
     assert training.report.is_file() and training.run == one and training.runs == ()
+    (page,) = re.findall(r'srcdoc="([^"]*)"', training._repr_html_())
+    assert unescape(page) == training.report.read_text("utf-8")
     again = zoo.pretrain(resume=one)
     assert again.paths == training.paths
 

@@ -69,9 +69,8 @@ def model_card(
         plan.config,
         plan.head,
         task,
-        pooling is not None,
+        pooling,
         mask_token,
-        "SentenceTransformer" if pooling is None else pooling.model_type,
     )
     repo, _ = _origin(opened)
     name = card_name(opened.family.name, task, repo)

@@ -2,19 +2,23 @@
 
 # tests/conversion/test_usage.py runs them.
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from zoo.families.base import GENERATING, Family, Head
 from zoo.families.config import Config
 from zoo.families.tasks import TaskSpec
 from zoo.hub.upload.plan import PLACEHOLDER as REPO
 from zoo.io.page_text import markdown_block, shell_line
+from zoo.sentence_models.pooling import DOCUMENT, QUERY, Pooling
 
 # Text that a shell takes as it is between double quotes.
 _IN_QUOTES = re.compile(r"[\w <>\[\]|.,:/-]*")
 TEXTS = ("A text.", "Another text.")
+QUESTION = "A question?"
 PIPELINES = {  # tag of the Hub -> what a pipeline of transformers takes
     "text-classification": '"A text."',
     "token-classification": '"A text."',
@@ -32,10 +36,15 @@ class UsedModel:
     config: Config  # its configuration
     head_name: str
     task: TaskSpec | None  # task of the head, if any
-    pooled: bool  # whether it is a sentence encoder
+    pooling: Pooling | None = None  # of a sentence encoder
     mask_token: str | None = None  # the mask token of its tokenizer, if any
-    # class of sentence-transformers that opens a sentence encoder
-    encoder: str = "SentenceTransformer"
+    # numbers of leading dimensions that embeddings may be cut at, the largest first
+    dims: tuple[int, ...] = ()
+
+    @property
+    def pooled(self) -> bool:
+        """Whether it is a sentence encoder."""
+        return self.pooling is not None
 
     @property
     def head(self) -> Head:
@@ -52,24 +61,64 @@ class UsedModel:
         return self.task.pipeline_tag or None
 
 
+class Snippet(NamedTuple):
+    """A program, and the lines that run a model in it."""
+
+    program: str
+    language: str
+    lines: list[str]  # empty for a program that cannot run the model
+
+
 def usage(model: UsedModel) -> Iterator[str]:
     """Yield the lines of a section: a heading and a snippet for each program."""
-    programs = []
+    snippets = []
     if model.family.weight_format == "safetensors":  # Both other programs read only this format.
-        if model.pooled:
-            programs.append(("sentence-transformers", "python", _sentence_transformers(model)))
+        if model.pooling is not None:
+            lines = sentence_transformers(model, model.pooling)
+            snippets.append(Snippet("sentence-transformers", "python", lines))
         else:
-            programs.append(("transformers", "python", _transformers(model)))
-    programs.append(("zoo", "console", zoo_snippet(model)))
+            snippets.append(Snippet("transformers", "python", _transformers(model)))
+    snippets.append(Snippet("zoo", "console", zoo_snippet(model)))
     yield ""
     yield "## Usage"
-    for program, language, lines in programs:
-        if lines:
-            yield from ("", f"With {program}:", "", *markdown_block(language, lines))
+    yield from snippet_lines(snippets)
 
 
-def zoo_snippet(model: UsedModel, reference: str = REPO) -> list[str]:
-    """Return the first example of the task's declaration, or one for texts."""
+def snippet_lines(snippets: Iterable[Snippet]) -> Iterator[str]:
+    """Yield the lines of a card that show snippets."""
+    for snippet in snippets:
+        if snippet.lines:
+            yield from ("", f"With {snippet.program}:", "")
+            yield from markdown_block(snippet.language, snippet.lines)
+
+
+def example_texts(pooling: Pooling) -> list[str]:
+    """Return texts with the prompts that a sentence encoder expects before them."""
+    query_prompt = pooling.query_prompt()
+    document_prompt = pooling.document_prompt()
+    if query_prompt or document_prompt:
+        return [query_prompt + QUESTION, document_prompt + TEXTS[0]]
+    return [pooling.prompt() + text for text in TEXTS]
+
+
+def code_list(texts: Iterable[str]) -> str:
+    """Return texts as a list of Python or JavaScript, which write strings like JSON."""
+    return json.dumps(list(texts), ensure_ascii=False)
+
+
+def zoo_snippet(model: UsedModel, reference: str = REPO, options: str = "") -> list[str]:
+    """Return the first example of the task's declaration, or one for texts.
+
+    Args:
+        model: the model.
+        reference: what stands for the model in a shell.
+        options: options of ``zoo run``, such as ``--dtype int8``.
+    """
+    if options:
+        reference = f"{reference} {options}"
+    pooling = model.pooling
+    if pooling is not None and "embed" in model.head.tasks:
+        return _embed_commands(model, pooling, reference)
     task = model.task
     if task is None or task.command not in model.head.tasks:
         return []
@@ -84,14 +133,78 @@ def zoo_snippet(model: UsedModel, reference: str = REPO) -> list[str]:
     return [f"$ {f'{start}{argument}'.replace('REF', reference, 1)}"]
 
 
-def _sentence_transformers(model: UsedModel) -> list[str]:
-    return [
-        f"from sentence_transformers import {model.encoder}",
-        "",
-        f'model = {model.encoder}("{REPO}")',
-        f"embeddings = model.encode({list(TEXTS)!r})".replace("'", '"'),
-        "print(model.similarity(embeddings, embeddings))",
-    ]
+def _embed_commands(model: UsedModel, pooling: Pooling, reference: str) -> list[str]:
+    """Return commands for texts, or for queries and documents, and for shorter embeddings."""
+    start = f"$ zoo run embed {reference}"
+    texts = " ".join(f'"{text}"' for text in TEXTS)
+    commands = []
+    for text, names in ((QUESTION, QUERY), (TEXTS[0], DOCUMENT)):
+        name = _prompt_name(pooling, names)
+        if name is not None:
+            commands.append(f'{start} --prompt {shell_line([name])} "{text}"')
+    if not commands:
+        commands.append(f"{start} {texts}")
+    if model.dims:
+        commands.append(f"{start} --dim {model.dims[-1]} {texts}")
+    return commands
+
+
+def _prompt_name(pooling: Pooling, names: Iterable[str]) -> str | None:
+    """Return the first name whose prompt has a text; ``None`` if there is none."""
+    for name in names:
+        if pooling.prompts.get(name):
+            return name
+    return None
+
+
+def sentence_transformers(
+    model: UsedModel, pooling: Pooling, arguments: Iterable[str] = ()
+) -> list[str]:
+    """Return a snippet that encodes texts with the class for the model.
+
+    Args:
+        model: the model.
+        pooling: its pooling.
+        arguments: further arguments of the class, as Python.
+    """
+    name = pooling.model_type
+    lines = [f"from sentence_transformers import {name}", ""]
+    call = f'model = {name}("{REPO}")'
+    arguments = list(arguments)
+    if arguments:
+        lines += [f"model = {name}(", f'    "{REPO}",']
+        lines += [f"    {argument}," for argument in arguments]
+        lines.append(")")
+    else:
+        lines.append(call)
+    if pooling.query_prompt() or pooling.document_prompt() or name == "MultiVectorEncoder":
+        # The library also writes an empty prompt ``document``, which would hide ``passage``.
+        document = _prompt_name(pooling, DOCUMENT)
+        prompt = "" if document in (None, "document") else f', prompt_name="{document}"'
+        lines += [
+            f"queries = model.encode_query({code_list([QUESTION])})",
+            f"documents = model.encode_document({code_list(TEXTS)}{prompt})",
+            "print(model.similarity(queries, documents))",
+        ]
+    else:
+        lines += [
+            f"embeddings = model.encode({code_list(TEXTS)})",
+            "print(model.similarity(embeddings, embeddings))",
+        ]
+    if model.dims:
+        lines += [
+            "",
+            f"# Embeddings may be cut at {_sizes(model.dims)} dimensions.",
+            f"short = model.encode({code_list(TEXTS)}, truncate_dim={model.dims[-1]}, "
+            "normalize_embeddings=True)",
+            "print(model.similarity(short, short))",
+        ]
+    return lines
+
+
+def _sizes(dims: Iterable[int]) -> str:
+    *first, last = map(str, dims)
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def _transformers(model: UsedModel) -> list[str]:

@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from zoo.conversion.model_card import card_name, pipeline_tag, table_lines, task_of_head
-from zoo.conversion.usage import UsedModel, zoo_snippet
+from zoo.conversion.usage import Snippet, UsedModel, snippet_lines, zoo_snippet
 from zoo.hub.upload.plan import LICENCE_ID, PLACEHOLDER
 from zoo.io.numbers import format_bytes
 from zoo.io.page_text import (
     hub_link,
     is_hub_repo,
-    markdown_block,
     markdown_front,
     markdown_text,
 )
@@ -33,6 +32,7 @@ class CardFacts:
     heading: str  # heading of the table
     rows: list[tuple[str, str]]  # rows of the table
     usage: list[str]  # lines that show how the runtime's own program runs the model
+    options: str = ""  # options of ``zoo run``, such as ``--dtype int8``
 
 
 def export_card(checkpoint: "Checkpoint", report: "ExportReport", facts: CardFacts) -> bytes:
@@ -47,7 +47,7 @@ def export_card(checkpoint: "Checkpoint", report: "ExportReport", facts: CardFac
         f"{facts.contents}{source_link(checkpoint)}: family {checkpoint.family.name}, head "
         f"{checkpoint.head_name}. plm-zoo {__version__} exported it, {compared}.",
         *table_lines(f"## {facts.heading}", facts.rows),
-        *zoo_usage(checkpoint),
+        *zoo_usage(checkpoint, facts.options),
         *facts.usage,
     ]
     return ("\n".join(lines) + "\n").encode()
@@ -106,19 +106,24 @@ def card_head(checkpoint: "Checkpoint", library: str, title: str, *, quantized: 
     ]
 
 
-def zoo_usage(checkpoint: "Checkpoint") -> list[str]:
+def zoo_usage(checkpoint: "Checkpoint", options: str = "") -> list[str]:
     """Return the section of a card on running an export with zoo."""
+    lines = zoo_snippet(used_model(checkpoint), options=options)
+    lines = lines or [f"$ zoo info {PLACEHOLDER}"]
+    return ["", "## Usage", *snippet_lines([Snippet("zoo", "console", lines)])]
+
+
+def used_model(checkpoint: "Checkpoint") -> UsedModel:
+    """Return what snippets need to know of an exported model."""
     info = checkpoint.model.tokenizer
-    model = UsedModel(
+    return UsedModel(
         checkpoint.family,
         checkpoint.config,
         checkpoint.head_name,
         _task(checkpoint),
-        checkpoint.model.pooling is not None,
+        checkpoint.model.pooling,
         info.special.get("mask") if info else None,
     )
-    lines = zoo_snippet(model) or [f"$ zoo info {PLACEHOLDER}"]
-    return ["", "## Usage", "", "With zoo:", "", *markdown_block("console", lines)]
 
 
 def source_link(checkpoint: "Checkpoint") -> str:

@@ -312,11 +312,11 @@ def _run_command(checkpoint: "Checkpoint") -> str:
         checkpoint.config,
         checkpoint.head_name,
         task,
-        pooled=checkpoint.model.pooling is not None,
+        pooling=checkpoint.model.pooling,
         mask_token=info.special.get("mask") if info else None,
     )
     snippet = zoo_snippet(model, shlex.quote(str(checkpoint.path)))
-    return " ".join(snippet).removeprefix("$ ") or "zoo run --help"
+    return snippet[0].removeprefix("$ ") if snippet else "zoo run --help"
 
 
 def _text(value: Any) -> str:

@@ -3,20 +3,19 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from zoo.exporting.card import CardFacts, model_tag
-from zoo.hub.upload.plan import PLACEHOLDER
+from zoo.conversion.usage import snippet_lines
+from zoo.exporting.card import CardFacts, used_model
+from zoo.exporting.targets.onnx.snippets import (
+    ShownGraph,
+    onnx_snippets,
+    other_precisions,
+    run_options,
+)
 from zoo.io.numbers import format_bytes
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.exporting.graph.report import OnnxReport
-
-# dtype of a graph -> its name in Transformers.js
-TRANSFORMERS_JS = {"float32": "fp32", "float16": "fp16", "int8": "q8", "int4": "q4"}
-# pipelines of Transformers.js that are called otherwise than the tag of the model
-PIPELINES = {"sentence-similarity": "feature-extraction"}
-# pipelines that take a text
-ONE_TEXT = ("text-classification", "token-classification", "feature-extraction", "text-generation")
 
 
 def onnx_facts(checkpoint: "Checkpoint", report: "OnnxReport") -> CardFacts:
@@ -29,6 +28,7 @@ def onnx_facts(checkpoint: "Checkpoint", report: "OnnxReport") -> CardFacts:
         heading="Graphs",
         rows=list(graph_rows(report)),
         usage=list(usage_lines(checkpoint, report)),
+        options=run_options(report),
     )
 
 
@@ -56,19 +56,12 @@ def graph_rows(report: "OnnxReport") -> Iterator[tuple[str, str]]:
 
 
 def usage_lines(checkpoint: "Checkpoint", report: "OnnxReport") -> Iterator[str]:
-    """Yield the lines on Transformers.js."""
-    dtypes = [*([report.dtype] if report.graphs else []), *report.quantized]
-    tag = model_tag(checkpoint)
-    if tag is not None and report.unreadable_elsewhere is None:
-        pipeline = PIPELINES.get(tag, tag)
-        dtype = TRANSFORMERS_JS[dtypes[0]]
-        yield from ("", "With Transformers.js:", "", "```js")
-        yield 'import { pipeline } from "@huggingface/transformers";'
-        yield ""
-        options = f'{{ dtype: "{dtype}" }}'
-        yield f'const model = await pipeline("{pipeline}", "{PLACEHOLDER}", {options});'
-        if pipeline in ONE_TEXT:
-            yield 'console.log(await model("A text."));'
-        yield "```"
+    """Yield the lines on programs other than zoo."""
     if report.unreadable_elsewhere is not None:
         yield from ("", f"For zoo and ONNX Runtime only: {report.unreadable_elsewhere}.")
+        return
+    graph = ShownGraph.from_report(checkpoint, used_model(checkpoint), report)
+    yield from snippet_lines(onnx_snippets(graph))
+    sentence = other_precisions(report)
+    if sentence is not None:
+        yield from ("", sentence)

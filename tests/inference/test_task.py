@@ -18,6 +18,7 @@ from zoo.errors import UsageError, VerificationError
 from zoo.inference.embed import Embed
 from zoo.inference.processing.inputs import read_records
 from zoo.inference.processing.records import TextExample, as_records
+from zoo.inference.task import CHUNK_CHARACTERS_PER_TOKEN
 from zoo.inference.torch_session import TorchSession
 from zoo.plugins.tasks import commands
 from zoo.tasks import make_task
@@ -28,7 +29,7 @@ def test_json_records_keep_their_keys(encoder: Model) -> None:
     lines = b'{"id": "x", "text": "one", "tags": [1, {"a": null}]}\n{"text": "two", "n": 1.5}\n'
     task = Embed(encoder.checkpoint, encoder.session)
     first, second = task.run(read_records(["-"], stdin=io.BytesIO(lines)))
-    assert list(first) == ["text", "id", "tags", "embedding"]
+    assert list(first) == ["id", "text", "tags", "embedding"]
     assert (first["id"], first["tags"]) == ("x", [1, {"a": None}])
     assert (second["text"], second["n"], len(second["embedding"])) == ("two", 1.5, 384)
     json.dumps([first, second], allow_nan=False)
@@ -60,6 +61,30 @@ def test_input_is_read_a_window_ahead_and_no_further(
     assert taken == 8
     next(results)
     assert taken == 16
+
+
+def test_long_texts_are_returned_after_a_few_batches(encoder: Model) -> None:
+    """A chunk ends by characters, and progress is reported for each of its batches."""
+    task = Embed(encoder.checkpoint, encoder.session, max_batch_tokens=128)
+    texts = ["a river runs past the old mill " * 8 for _ in range(100)]
+    taken = 0
+
+    def counted() -> Iterator[str]:
+        nonlocal taken
+        for text in texts:
+            taken += 1
+            yield text
+
+    reports: list[int] = []
+    task.on_progress = reports.append
+    results = task.run(as_records(counted()))
+    next(results)
+    assert taken * len(texts[0]) < 128 * CHUNK_CHARACTERS_PER_TOKEN + 2 * len(texts[0])
+    assert len(reports) > 4
+    assert sum(reports) == taken
+    assert max(reports) <= 4
+    assert len(list(results)) == 99
+    assert sum(reports) == 100
 
 
 def test_a_text_is_tokenized_once_without_offsets(

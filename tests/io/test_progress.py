@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from zoo.data.readers.tables import read_rows
+from zoo.errors import UsageError
 from zoo.io import progress as module
 from zoo.io.files import open_regular
 from zoo.io.progress import (
@@ -20,7 +21,6 @@ from zoo.io.progress import (
     enable_progress,
     in_notebook,
     progress,
-    progress_of_chunks,
     progress_of_files,
 )
 
@@ -32,7 +32,7 @@ from zoo.io.progress import progress
 
 prepare()
 module.DELAY_SECONDS, module.REFRESH_SECONDS = 0.0, 0.01
-with progress("outer", 4, unit="steps") as outer:
+with progress("outer", unit="steps", items=lambda: range(4)) as outer:
     outer(1)
     with progress("inner", None) as inner:
         inner(12345)
@@ -74,6 +74,7 @@ def test_without_a_terminal_there_is_a_line_at_intervals(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LINE_SECONDS", 0.1)
+    monkeypatch.setattr(module, "FIRST_LINE_SECONDS", 0.1)
     caplog.set_level(logging.INFO, "zoo")
     with progress("reading", 2000, unit="texts") as advance:
         advance(500)
@@ -158,27 +159,39 @@ def test_reading_is_counted_in_bytes_of_the_files(
     assert sum(counted) <= 2 * size, "no longer counted"
 
 
-def test_what_is_read_ahead_counts_once_its_chunk_is_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_items_are_counted_while_the_phase_runs(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"x" * 100_000)
-    counted: list[int] = []
-    monkeypatch.setattr(Phase, "advance", lambda self, amount: counted.append(amount))
+    for name in ("DELAY_SECONDS", "FIRST_LINE_SECONDS", "REFRESH_SECONDS"):
+        monkeypatch.setattr(module, name, 0.05)
+    caplog.set_level(logging.INFO, "zoo")
+    with progress("running", unit="texts", done=100, items=lambda: range(900)) as advance:
+        time.sleep(0.2)
+        assert caplog.records == [], "nothing is done yet"
+        advance(50)
+        time.sleep(0.2)
+    line = caplog.records[0].getMessage()
+    assert line.startswith("running: 150 of 900 texts, "), line
+    rate = float(line.split(", ")[1].removesuffix("/s").replace(",", ""))
+    assert 50 / 0.5 < rate < 50 / 0.2, "of the rows of this process"
+    assert line.endswith(" left")
 
-    def chunks() -> Iterator[bytes]:
-        with open_regular(path) as file:
-            while part := file.read(60_000):
-                yield part
 
-    with progress_of_chunks("reading", [path]) as count:
-        passed = count(chunks())
-        next(passed)
-        assert counted == []
-        next(passed)
-        assert len(counted) == 1 and 60_000 <= counted[0] < 100_000
-        assert [*passed] == []
-    assert sum(counted) == 100_000
+def test_items_that_cannot_be_read_leave_the_total_unknown(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DELAY_SECONDS", "FIRST_LINE_SECONDS"):
+        monkeypatch.setattr(module, name, 0.05)
+    caplog.set_level(logging.INFO, "zoo")
+
+    def items() -> Iterator[int]:
+        yield 1
+        raise UsageError("row 2 is not a text")
+
+    with progress("running", unit="texts", items=items) as advance:
+        advance(50)
+        time.sleep(0.2)
+    assert caplog.records[0].getMessage().startswith("running: 50 texts, ")
 
 
 CELLS = """

@@ -2,7 +2,7 @@
 
 A task reads its input in chunks: the texts of a chunk are tokenized together, sorted by length, run
 in batches of bounded size, and returned in input order. Memory is therefore bounded for any length
-of input; results appear when a chunk is full or the input ends.
+of input; results appear when a chunk is full or the input ends, which takes seconds.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import itertools
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from zoo.errors import NonFiniteError, UsageError
@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from zoo.tokenizers.tokenizer import Text
 
     Floats = NDArray[np.floating[Any]]
+
+
+# Characters of a chunk for each token of a batch. A chunk has about 16 batches of English text, for
+# which padding and calls cost at most 4 % more than for chunks of 2,048 texts of any length.
+CHUNK_CHARACTERS_PER_TOKEN = 64
 
 
 class TaskWarning(UserWarning):
@@ -106,8 +111,12 @@ class Task(ABC):
     vector_key: ClassVar[str | None] = None
     pairs: ClassVar[bool] = False  # whether records may have a second text
     keys: ClassVar[RecordKeys] = RecordKeys()  # keys of the texts in JSON lines and in results
-    chunk_size: int = 2048  # number of texts that are tokenized and sorted together
+    # Largest number of texts that are tokenized and sorted together; long texts are fewer.
+    chunk_size: int = 2048
     max_batch_tokens: int = MAX_BATCH_TOKENS
+    # Gets the number of inputs whose results have been computed since the last call.
+    on_progress: "Callable[[int], None] | None" = None
+    _reported = 0  # number of inputs of the chunk that ``on_progress`` has got
 
     def __init__(
         self,
@@ -255,7 +264,9 @@ class Task(ABC):
             chunk: list[EncodedExample],
         ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
             nonlocal cut_texts, cut_tokens
-            for item, added in self.run_chunk(chunk):
+            self._reported = 0
+            for number, (item, added) in enumerate(self.run_chunk(chunk), 1):
+                self.report_progress(number)
                 truncated = self.truncated(item)
                 if truncated > 0:
                     cut_texts += 1
@@ -274,6 +285,12 @@ class Task(ABC):
     def vector_record(self, rows: int) -> bytes | None:
         """Return what a file of a number of vectors records about itself, as JSON, if anything."""
         return None
+
+    def report_progress(self, count: int) -> None:
+        """Report how many inputs of a chunk have been computed, in whatever order."""
+        if count > self._reported and self.on_progress is not None:
+            self.on_progress(count - self._reported)
+            self._reported = count
 
     def no_vectors(self) -> "NDArray[Any]":
         """Return the array of the vectors of no texts, (0, dimensions), if there are vectors."""
@@ -310,11 +327,13 @@ class Task(ABC):
 
     def _next(self, source: Iterator[TextExample]) -> Iterator[TextExample]:
         """Yield the records of a chunk, which ends early if the texts are long."""
+        max_characters = CHUNK_CHARACTERS_PER_TOKEN * self.max_batch_tokens
+        max_characters = min(max_characters, MAX_TEXT_CHARACTERS)
         characters = 0
         for record in itertools.islice(source, self.chunk_size):
             yield record
             characters += len(record.text) + len(record.pair or "")
-            if characters > MAX_TEXT_CHARACTERS:
+            if characters > max_characters:
                 return
 
     def tokenize(self, records: list[TextExample], first_row: int) -> list[EncodedExample]:
@@ -404,11 +423,14 @@ class BatchTask(Task):
         costs = [self.cost(row) for row in rows]
         # A session that does not take one of the model's inputs has to say so.
         names = list(self.checkpoint.onnx_spec.inputs)
+        rows_done = 0
         for indices in plan_batches(costs, self.max_batch_tokens, batch_size=self.batch_size):
             members = [rows[k] for k in indices]
             batch = collate([row.encoded for row in members], names, self.tokenizer.pad_id)
             with self.name_model_in_errors():
                 results |= zip(indices, self.compute(members, batch), strict=True)
+            rows_done += len(indices)
+            self.report_progress(len(items) * rows_done // len(rows))
         start = 0
         for item, count in zip(items, counts, strict=True):
             yield item, self.merge(item, [results.pop(start + k) for k in range(count)])

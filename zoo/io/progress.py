@@ -7,19 +7,20 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from zoo.errors import ZooError
 from zoo.io.files import count_reads
 from zoo.io.page_text import html_text
 from zoo.io.terminal import escape_controls
 
 LOG = logging.getLogger("zoo")
-DELAY_SECONDS = 2.0  # The time until the bar of a phase is shown.
+DELAY_SECONDS = 2.0  # The time until the bar of a phase is shown, and its items are counted.
+FIRST_LINE_SECONDS = 5.0  # The time until the first line of a phase without a terminal.
 LINE_SECONDS = 30.0  # The time between two lines without a terminal.
 REFRESH_SECONDS = 0.2
 
 Advance = Callable[[int], None]
-Item = TypeVar("Item")
 
 _enabled = True
 
@@ -37,14 +38,30 @@ def shows_progress() -> bool:
 
 @contextlib.contextmanager
 def progress(
-    label: str, total: int | None = None, *, unit: str = "", bytes_: bool = False
+    label: str,
+    total: int | None = None,
+    *,
+    unit: str = "",
+    bytes_: bool = False,
+    done: int = 0,
+    items: Callable[[], Iterable[object]] | None = None,
 ) -> Iterator[Advance]:
     """Show the progress of a phase of any size, and yield a function that advances it.
 
-    On a terminal and in a notebook it is a bar, and elsewhere a line every half minute. A phase
-    that takes less than two seconds shows nothing.
+    On a terminal and in a notebook it is a bar. Elsewhere it is a line once something is done,
+    after five seconds at the earliest, and then a line every half minute. A phase that takes less
+    than two seconds shows nothing.
+
+    Args:
+        label: what is done; one name for the same phase of different commands.
+        total: how much there is to do; ``None`` if that is unknown.
+        unit: what is counted.
+        bytes_: whether bytes are counted.
+        done: how much an earlier process has done.
+        items: yields all there is to do, once more: a phase that takes longer counts it meanwhile,
+            for the total and the time left.
     """
-    phase = Phase(escape_controls(label), total, "bytes" if bytes_ else unit)
+    phase = Phase(escape_controls(label), total, "bytes" if bytes_ else unit, done)
     if not _enabled:
         yield phase.advance
         return
@@ -56,11 +73,18 @@ def progress(
         show = _show_cell
     watcher = threading.Thread(target=show, args=(phase, end), name="progress", daemon=True)
     watcher.start()
+    counter = None
+    if items is not None and total is None:
+        arguments = (phase, items, end)
+        counter = threading.Thread(target=_count, args=arguments, name="count", daemon=True)
+        counter.start()
     try:
         yield phase.advance
     finally:
         end.set()
         watcher.join()
+        if counter is not None:
+            counter.join()
 
 
 @contextlib.contextmanager
@@ -71,42 +95,15 @@ def progress_of_files(label: str, files: Iterable[Path]) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def progress_of_chunks(
-    label: str, files: Iterable[Path]
-) -> Iterator[Callable[[Iterable[Item]], Iterator[Item]]]:
-    """Yield a function that passes on the chunks of files; their bytes count once they are done.
-
-    A chunk is done when the next one is asked for: reading ahead is not progress.
-    """
-    sizes = {str(path): path.stat().st_size for path in files if path.is_file()}
-    bytes_read = 0
-
-    def add(count: int) -> None:
-        nonlocal bytes_read
-        bytes_read += count
-
-    with progress(label, sum(sizes.values()), bytes_=True) as advance, count_reads(sizes, add):
-
-        def pass_on(chunks: Iterable[Item]) -> Iterator[Item]:
-            nonlocal bytes_read
-            for chunk in chunks:
-                chunk_bytes = bytes_read
-                bytes_read = 0
-                yield chunk
-                advance(chunk_bytes)
-
-        yield pass_on
-
-
 class Phase:
     """A phase, and how much of it is done: a label, a total if it is known, and a unit."""
 
-    def __init__(self, label: str, total: int | None, unit: str) -> None:
+    def __init__(self, label: str, total: int | None, unit: str, done: int = 0) -> None:
         self.label = label
         self.total = total or None
         self.unit = unit
-        self.done = 0
+        self.done = done
+        self.first = done  # What an earlier process has done, which says nothing about the rate.
         self._began = time.monotonic()
 
     def advance(self, amount: int) -> None:
@@ -117,9 +114,9 @@ class Phase:
         """Return count, rate and time left, or the time so far if the total is unknown."""
         seconds = time.monotonic() - self._began
         done = self.done if self.total is None else min(self.done, self.total)
-        if not done:
+        if done <= self.first:
             return _duration(seconds)
-        rate = done / seconds
+        rate = (done - self.first) / seconds
         if self.unit == "bytes":
             scale, unit = next(pair for pair in BYTE_UNITS if max(done, self.total or 0) >= pair[0])
             count = f"{done / scale:,.1f}"
@@ -162,7 +159,30 @@ def _duration(seconds: float) -> str:
     return f"{minutes}:{seconds:02}"
 
 
+def _count(phase: Phase, items: Callable[[], Iterable[object]], end: threading.Event) -> None:
+    """Count the items of a phase that takes long; what cannot be read has no total."""
+    if end.wait(DELAY_SECONDS):
+        return
+    total = 0
+    try:
+        for _ in items():
+            total += 1
+            if end.is_set():
+                return
+    except (ZooError, OSError):  # The phase itself reports it.
+        return
+    phase.total = total or None
+
+
 def _log_lines(phase: Phase, end: threading.Event) -> None:
+    seconds_waited = FIRST_LINE_SECONDS
+    if end.wait(FIRST_LINE_SECONDS):
+        return
+    while phase.done <= phase.first and seconds_waited < LINE_SECONDS:
+        if end.wait(REFRESH_SECONDS):
+            return
+        seconds_waited += REFRESH_SECONDS
+    LOG.info("%s: %s", phase.label, phase.figures())
     while not end.wait(LINE_SECONDS):
         LOG.info("%s: %s", phase.label, phase.figures())
 
@@ -198,7 +218,7 @@ def _show_bar(phase: Phase, end: threading.Event) -> None:
         task = bars.add_task(phase.label, total=phase.total, figures=phase.figures())
         try:
             while not end.wait(REFRESH_SECONDS):
-                bars.update(task, completed=phase.done, figures=phase.figures())
+                bars.update(task, total=phase.total, completed=phase.done, figures=phase.figures())
         finally:
             bars.remove_task(task)
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from zoo.io.digests.files import hash_file
 from zoo.io.json import dump_json
 from zoo.io.output.resumable import check_output, resumable_output
 from zoo.io.output.vectors import ARRAY
-from zoo.io.progress import progress_of_chunks
+from zoo.io.progress import progress
 from zoo.plugins.tasks import find_tasks, load_part
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ class TaskInput:
     path: Path | None  # file that is read; ``None`` for texts and for standard input
     # What the results depend on, besides the model; ``None`` if the input cannot be read again.
     settings: dict[str, Any] | None
+    # Reads the texts once more, to count them; ``None`` if they are not one text for one result.
+    reread: "Callable[[], Iterator[TextExample]] | None" = None
 
 
 def run_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,13 +84,19 @@ def open_input(
     # Tasks of older plugins do not have this option.
     if arguments.get("batch_size") is None:
         arguments.pop("batch_size", None)
-    records = read_records(
-        texts, source, file_format=file_format, keys=first_class.keys, columns=columns
-    )
+
+    def read() -> "Iterator[TextExample]":
+        return read_records(
+            texts, source, file_format=file_format, keys=first_class.keys, columns=columns
+        )
+
+    records = read()
     is_piped = "-" in (source, *texts[:1]) and len(texts) < 2
     if not is_piped:
         records = require_first(records)
+    first_records = records
     records, arguments = first_class.from_command(records, arguments)
+    reread = read if records is first_records and not is_piped else None
     path = None
     if source is not None and not is_piped:
         path = Path(source)
@@ -110,7 +118,7 @@ def open_input(
             "columns": [text, pair],
             "options": msgspec.to_builtins(set_options, enc_hook=str),
         }
-    return TaskInput(records, arguments, path, settings)
+    return TaskInput(records, arguments, path, settings, reread)
 
 
 def require_output(
@@ -133,6 +141,24 @@ def require_output(
         )
     if resume and source == "-":
         raise UsageError("standard input cannot be read again", "name a file with --input")
+
+
+@contextlib.contextmanager
+def task_progress(task: "Task", task_input: TaskInput, done: int = 0) -> Iterator[None]:
+    """Show the progress of a task: texts, rate and time left.
+
+    Args:
+        task: the task that runs.
+        task_input: its input.
+        done: number of texts whose results an earlier command has written.
+    """
+    label = f"running {task.name}"
+    with progress(label, unit="texts", done=done, items=task_input.reread) as advance:
+        task.on_progress = advance
+        try:
+            yield
+        finally:
+            task.on_progress = None
 
 
 def write_results(
@@ -177,10 +203,10 @@ def write_results(
                 vector_record=task.vector_record,
             )
         )
-        count = stack.enter_context(progress_of_chunks(task.name, sources))
+        stack.enter_context(task_progress(task, given, done=output.rows))
         records = itertools.islice(given.records, output.rows, None)
         chunks = task.run_chunks(records, arrays=suffix == ARRAY, start=output.rows)
-        for chunk in count(chunks):
+        for chunk in chunks:
             for result in chunk:
                 row = result
                 if is_table:

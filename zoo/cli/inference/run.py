@@ -25,6 +25,8 @@ from zoo.plugins.tasks import built_in_tasks, commands, completed_names, find_ta
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from zoo.inference.task import Task
+    from zoo.tasks.table import TaskInput
 
 EPILOG = """\b
 Examples:
@@ -117,7 +119,7 @@ def task_command(name: str) -> click.Command:
             _stream(name, ref, texts, as_json, options)
             return
         task, arguments = open_task(name, ref, texts, options)
-        results = _with_progress(task.run(arguments.records))
+        results = _with_progress(task, arguments, task.run(arguments.records))
         if as_json:
             output.json_line({"task": verb, "results": list(results)})
             return
@@ -191,17 +193,17 @@ def _refuse_output_options(output_options: dict[str, Any]) -> None:
             raise click.UsageError(f"--{flag} is for --output FILE")
 
 
-def _with_progress(results: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _with_progress(
+    task: "Task", task_input: "TaskInput", results: Iterator[dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
     """Show a progress bar, unless the results go to the terminal."""
-    from zoo.io.progress import progress
+    from zoo.tasks.table import task_progress
 
     if output.is_terminal():
         yield from results
         return
-    with progress("running", None, unit="texts") as advance:
-        for result in results:
-            yield result
-            advance(1)
+    with task_progress(task, task_input):
+        yield from results
 
 
 def _stream(

@@ -33,6 +33,8 @@ RANGES = {
     "epochs": Range(0, is_open=True),
     "freeze": Range(0),
     "global_batch_tokens": Range(1),
+    "head": Range(1),
+    "layer": Range(0),
     "learning_rate": Range(0, is_open=True),
     "limit": Range(1),
     "max_batch_tokens": Range(1),

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.api.arguments import RANGES, AnyPath, as_path, as_reference, checked, require_range
 from zoo.errors import UsageError
+from zoo.inspection.formats import View
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
@@ -61,6 +62,9 @@ def look(
     max_seq_len: int | None = None,
     top_k: int = TOP_K,
     output: AnyPath | None = None,
+    view: View | None = None,
+    layer: int | None = None,
+    head: int | None = None,
     force: bool = False,
     device: str | None = None,
     revision: str | None = None,
@@ -79,7 +83,13 @@ def look(
             generates.
         max_seq_len: length in tokens at which texts are cut; by default 64.
         top_k: number of predictions to keep for each position.
-        output: HTML file to write the page to; by default none is written.
+        output: file to write: the page (``.html``) or a picture (``.svg`` or ``.png``); by default
+            none is written.
+        view: what a picture shows; by default attention, or similarity for a model that computes
+            no attention.
+        layer: layer that a picture shows; by default the last one, and for predictions all. 0 is
+            the embeddings.
+        head: head whose attention a picture shows, from 1; by default the mean of all heads.
         force: replace the file.
         device: device, such as ``cuda:1``.
         revision: branch, tag or commit of a Hub repository.
@@ -90,7 +100,8 @@ def look(
         tokens, hidden states, attention and predictions of each text.
 
     Raises:
-        UsageError: there are no texts or more than two, or the file exists.
+        UsageError: there are no texts or more than two, the file exists or has another format, or
+            the model has no such view, layer or head.
         SourceError: the model is not available.
         VerificationError: its files are damaged.
 
@@ -100,11 +111,14 @@ def look(
         (12, 12, 8, 8)
     """
     from zoo.conversion.cache import resolve_checkpoint
+    from zoo.inspection.formats import PictureSettings, check_output
     from zoo.io.output.overwrite import check_file
 
     reference = as_reference(ref)
     path = as_path(output, "output")
     list_of_texts(texts)  # before a model is loaded
+    picture = PictureSettings(view, layer, head)
+    check_output(path, picture)
     if path is not None:
         check_file(path, force=force)
     checkpoint = resolve_checkpoint(
@@ -112,8 +126,7 @@ def look(
     )
     from zoo.checkpoint import load_text_tokenizer
     from zoo.inference.torch_session import TorchSession
-    from zoo.io.output.atomic import atomic_write
-    from zoo.io.output.full_disks import writing
+    from zoo.inspection.output import write_output
 
     page = look_at(
         checkpoint,
@@ -126,8 +139,7 @@ def look(
         top_k=top_k,
     )
     if path is not None:
-        with writing(path):
-            atomic_write(path, page.to_html().encode())
+        write_output(page.look, path, picture)
     return page
 
 

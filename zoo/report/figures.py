@@ -20,6 +20,8 @@ from zoo.report.svg import DOTS, FEW, HEIGHT, LEFT, WIDTH, Axis, Plot, downsampl
 Band = Sequence[tuple[float, float, float, float]]
 
 MOST_LABELS = 40  # labels of a confusion matrix
+SANS_SERIF = 'Helvetica, Arial, "DejaVu Sans", sans-serif'
+MONOSPACE = 'Menlo, Consolas, "DejaVu Sans Mono", monospace'
 # Colours of series, on a light and on a dark page.
 COLOURS = ("#4c78a8", "#e4772e", "#54a24b", "#b0417a", "#2a9d9d", "#8c6d31", "#7f7f7f", "#9467bd")
 DARK = ("#79b0ea", "#f2955a", "#7cc474", "#e37fb0", "#4cc9c9", "#c9a55e", "#b0b0b0", "#bb9af0")
@@ -32,7 +34,7 @@ def _series(colours: Sequence[str]) -> str:
 
 # Rules of shapes are more specific than those of colours, which the dark page changes
 STYLE = f"""
-text {{ font: 12px Helvetica, Arial, "DejaVu Sans", sans-serif; fill: #57606a }}
+text {{ font: 12px {SANS_SERIF}; fill: #57606a }}
 .end {{ text-anchor: end }} .middle {{ text-anchor: middle }}
 .page {{ fill: #fff }} .name {{ fill: #1f2328 }} .light {{ fill: #fff }}
 .grid, .cell {{ stroke: #e7e5e1 }} .axis, .mark {{ stroke: #8b9199 }}
@@ -93,7 +95,7 @@ def draw_bands(
         content = "".join(elements)
         panel_texts.append(f'<g transform="translate(0 {height:.0f})">{content}</g>')
         height += panel_height
-    return _svg(WIDTH, height, f"{' and '.join(panels)} by {x}", panel_texts)
+    return figure_svg(WIDTH, height, f"{' and '.join(panels)} by {x}", panel_texts)
 
 
 def _draw_bands(
@@ -190,7 +192,7 @@ def plot_speeds(path: Path, speeds: Mapping[str, Sequence[float]]) -> None:
         elements += _dots([(places[0], down)], "s0")
         for place in places[1:]:
             elements.append(f'<path d="M{place:.1f} {down - 6:.1f}v12" class="s0 key"/>')
-    text = _svg(right.right + 20, bottom + 44, "throughput and latency", elements)
+    text = figure_svg(right.right + 20, bottom + 44, "throughput and latency", elements)
     _write(path, text)
 
 
@@ -211,15 +213,17 @@ def _dots(places: Iterable[tuple[float, float]], series: str) -> Iterator[str]:
 
 
 def _write_drawing(path: Path, drawing: Drawing) -> None:
-    text = _svg(drawing.width, drawing.height, drawing.title, drawing.parts)
+    text = figure_svg(drawing.width, drawing.height, drawing.title, drawing.parts)
     _write(path, text)
 
 
-def _svg(width: float, height: float, title: str, elements: Sequence[str]) -> str:
+def figure_svg(
+    width: float, height: float, title: str, elements: Sequence[str], style: str = STYLE
+) -> str:
     """Return a figure, drawn at 1.5 times its units."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'width="{1.5 * width:.0f}" height="{1.5 * height:.0f}" role="img" '
-        f'aria-label="{html_text(title)}">\n<style>{STYLE}</style>\n'
+        f'aria-label="{html_text(title)}">\n<style>{style}</style>\n'
         f'<rect width="100%" height="100%" class="page"/>\n{"".join(elements)}\n</svg>\n'
     )

@@ -1,6 +1,10 @@
 """The command ``zoo look``: the page, exact numbers, and errors."""
 
 import json
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +18,7 @@ from zoo.conversion import convert
 from zoo.hub.source import CheckpointDir
 
 TEXT = "a b [MASK] c"
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture
@@ -62,6 +67,95 @@ def test_a_page_is_written_and_kept(model: Path) -> None:
     assert page.read_text("utf-8").startswith("<!doctype html>")
     done = zoo("look", model, TEXT, "-o", model / "look.html")
     assert done.returncode == 2 and "holds a model" in done.stderr
+
+
+def attention_of(model: Path) -> tuple[list[str], list[torch.Tensor]]:
+    """Return tokens and attention of transformers."""
+    source = model.parent / "source"
+    network = transformers.BertForMaskedLM.from_pretrained(source, attn_implementation="eager")
+    tokenizer = transformers.BertTokenizer.from_pretrained(source)
+    inputs = tokenizer(TEXT, return_tensors="pt")
+    with torch.no_grad():
+        attentions = network(**inputs, output_attentions=True).attentions
+    tokens: list[str] = tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
+    return tokens, [layer[0] for layer in attentions]
+
+
+def test_an_svg_has_the_attention_of_transformers(model: Path) -> None:
+    tokens, attentions = attention_of(model)
+    cases = [
+        ([], attentions[1].mean(0), "Attention, layer 2, mean of 4 heads"),
+        (["--layer", 1, "--head", 2], attentions[0][1], "Attention, layer 1, head 2"),
+    ]
+    for options, expected, heading in cases:
+        done = zoo("look", model, TEXT, "-o", "x.svg", "--force", *options, cwd=model.parent)
+        assert (done.returncode, done.stdout) == (0, "picture: x.svg\n"), done.stderr
+        root = ElementTree.parse(model.parent / "x.svg").getroot()
+        shown = [each.text for each in root.iter(f"{SVG}text")]
+        # The heading, the rows, and the columns.
+        assert shown == [heading, *tokens, *tokens]
+        values = []
+        shades = []
+        for cell in root.iter(f"{SVG}rect"):
+            if (title := cell.find(f"{SVG}title")) is not None:
+                values.append(float((title.text or "").rpartition(": ")[2]))
+                shades.append(float(cell.get("fill-opacity", "")))
+        np.testing.assert_allclose(values, expected.flatten(), rtol=0, atol=1.5e-4)
+        np.testing.assert_allclose(np.square(shades), expected.flatten(), rtol=0, atol=2e-3)
+
+
+def test_a_png_has_the_attention_of_transformers(model: Path) -> None:
+    pytest.importorskip("resvg_py")
+    image_module = pytest.importorskip("PIL.Image")
+    for name in ("x.svg", "x.png"):
+        done = zoo("look", model, TEXT, "-o", name, "--head", 1, cwd=model.parent)
+        assert done.returncode == 0, done.stderr
+    root = ElementTree.parse(model.parent / "x.svg").getroot()
+    image = image_module.open(model.parent / "x.png").convert("RGB")
+    scale = image.width / float(root.get("viewBox", "").split()[2])
+    assert image.size == (2 * float(root.get("width", "")), 2 * float(root.get("height", "")))
+    _, attentions = attention_of(model)
+    weights = attentions[1][0].flatten().sqrt()
+    squares = [each for each in root.iter(f"{SVG}rect") if each.get("class") == "heat"]
+    blue = np.array([0x34, 0x60, 0xA0])
+    for square, weight in zip(squares, weights.tolist(), strict=True):
+        # The panel begins 14 units from the left, and 14 and 24 from the top.
+        across = scale * (float(square.get("x", "")) + 14 + 10)
+        down = scale * (float(square.get("y", "")) + 14 + 24 + 10)
+        expected = blue * weight + 255 * (1 - weight)
+        np.testing.assert_allclose(image.getpixel((int(across), int(down))), expected, atol=3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-o", "x.pdf"], "x.pdf: a look is written as a page or a picture; end the name in"),
+        (["-o", "x"], "end the name in .html, .svg or .png"),
+        (["--view", "attention"], "select what a picture shows; name one that ends in .svg"),
+        (["-o", "x.html", "--layer", 1], "select what a picture shows"),
+        (["-o", "x.svg", "--view", "similarity", "--head", 1], "leave --head out"),
+        (["-o", "x.svg", "--view", "attention", "--layer", 0], "numbered from 1"),
+        (["-o", "x.svg", "--layer", 7], "its layers with attention are 1, 2"),
+    ],
+)
+def test_a_picture_that_cannot_be_drawn_is_refused(
+    model: Path, arguments: list[object], message: str
+) -> None:
+    done = zoo("look", model, "a", *arguments, cwd=model.parent)
+    assert done.returncode == 2 and message in done.stderr, done.stderr
+    assert done.stderr.count("\n") == 1 and not list(model.parent.glob("x*"))
+
+
+def test_a_format_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "zoo", "look", "gpt2", "a", "-o", "x.pdf"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2 and "end the name in .html, .svg or .png" in done.stderr
+    assert not re.search(r"\| +torch$", done.stderr, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from zoo.cli.options import (
 from zoo.cli.output import line, result
 from zoo.cli.parameter_types import IntegerRange, OutputFile
 from zoo.cli.texts import refuse_file_name, text_is_text_option
+from zoo.inspection.formats import PAGES, VIEWS
 
 PAGE = "look.html"
 
@@ -29,7 +30,12 @@ Examples:
 
 \b
 Two texts are compared, such as a word with two meanings:
-  zoo look MODEL "on the bank" "the bank paid" -o bank.html"""
+  zoo look MODEL "on the bank" "the bank paid" -o bank.html
+
+\b
+A picture for a paper or a slide has one view:
+  zoo look MODEL "She sat on the bank." -o bank.svg --layer 3 --head 5
+  zoo look MODEL "She sat on the [MASK]." -o mask.png --view predictions"""
 )
 @reference_argument
 @click.argument("texts", nargs=-1, required=True, metavar="TEXT [TEXT]")
@@ -45,11 +51,29 @@ Two texts are compared, such as a word with two meanings:
 @count_option("--top-k", "Number of predictions to keep for each position.", default=5)
 @shared_option(
     "output",
-    f"Page to write.  [default: {PAGE}, or no page with --json]",
+    f"Page (.html) or picture (.svg, .png) to write.  [default: {PAGE}, or none with --json]",
     metavar="FILE",
     type=OutputFile(),
 )
-@shared_option("force", "Replace the page.")
+@click.option(
+    "--view",
+    type=click.Choice(VIEWS),
+    help="What a picture shows.  [default: attention; similarity if the model computes none]",
+)
+@click.option(
+    "--layer",
+    metavar="N",
+    type=IntegerRange(0),
+    help="Layer that a picture shows; 0 is the embeddings.  [default: the last one; for "
+    "predictions, all]",
+)
+@click.option(
+    "--head",
+    metavar="N",
+    type=IntegerRange(1),
+    help="Head whose attention a picture shows.  [default: the mean of all heads]",
+)
+@shared_option("force", "Replace the file.")
 @device_option
 @hub_options
 @common_options
@@ -61,22 +85,24 @@ def command(
     text_is_text: bool,
     **options: Any,
 ) -> None:
-    """Draw what the layers of a model compute for one or two texts, as an HTML page.
+    """Draw what the layers of a model compute for one or two texts, as a page or a picture.
 
     The page has the attention of all heads, the similarity of the tokens' vectors in all layers,
     what each layer predicts through the model's head, and the mix of layers where the model has
-    one. It is one file without network access. --json prints all numbers exactly instead.
+    one. It is one file without network access. A name that ends in .svg or .png writes a picture
+    of one view instead. --json prints all numbers exactly.
     """
     from zoo.api.inspection import look
 
     if not text_is_text:
         refuse_file_name(texts, '"$(cat FILE)"')
     target = output or (None if as_json else Path(PAGE))
-    view = look(ref, texts, output=target, **options)
+    kind = "page" if target is None or target.suffix.lower() in PAGES else "picture"
+    numbers = look(ref, texts, output=target, **options)
     if as_json:
-        value = view.to_json()
+        value = numbers.to_json()
         if target is not None:
-            value["page"] = str(target)
+            value[kind] = str(target)
         result(value, (), as_json=True)
     else:
-        line(f"page: {target}")
+        line(f"{kind}: {target}")

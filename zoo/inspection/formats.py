@@ -1,0 +1,55 @@
+"""Formats of ``zoo look``: a page or a picture, and what a picture shows. Imports no torch."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from zoo.errors import UsageError
+
+View = Literal["attention", "similarity", "predictions"]
+VIEWS: tuple[View, ...] = ("attention", "similarity", "predictions")
+PAGES = (".html", ".htm")
+PICTURES = (".svg", ".png")
+
+
+@dataclass(frozen=True)
+class PictureSettings:
+    """What a picture shows."""
+
+    # By default attention, or similarity for a model that computes no attention.
+    view: View | None = None
+    # A layer of the view, by default the last one; 0 is the embeddings, which have no attention.
+    layer: int | None = None
+    head: int | None = None  # A head of attention, from 1; by default the mean of all heads.
+
+
+def check_output(path: Path | None, settings: PictureSettings) -> None:
+    """Check the name of a file, and that what is selected fits it, before anything is computed.
+
+    Raises:
+        UsageError: the file has another format, a page has settings of a picture, or the package
+            that writes PNG is missing.
+    """
+    suffix = "" if path is None else path.suffix.lower()
+    if path is not None and suffix not in (*PAGES, *PICTURES):
+        raise UsageError(
+            f"{path}: a look is written as a page or a picture",
+            "end the name in .html, .svg or .png",
+        )
+    if suffix not in PICTURES:
+        if settings != PictureSettings():
+            raise UsageError(
+                "--view, --layer and --head select what a picture shows",
+                "name one that ends in .svg or .png, such as -o look.svg",
+            )
+        return
+    if settings.head is not None and settings.view in ("similarity", "predictions"):
+        raise UsageError(
+            f"--head selects attention, and the view is {settings.view}", "leave --head out"
+        )
+    if settings.layer == 0 and settings.view == "attention":
+        raise UsageError("layers of attention are numbered from 1", "give --layer 1")
+    if suffix == ".png":
+        from zoo.report.png import require_png
+
+        require_png()

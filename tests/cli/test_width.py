@@ -143,6 +143,8 @@ def test_lists_and_errors(zoo: Zoo) -> None:
     zoo("convert", "organisation/name", "--offline", code=4)
 
 
+# These commands print with the functions that the other tests of this module check.
+@pytest.mark.long
 def test_models_and_exports(zoo: Zoo) -> None:
     zoo("info", "model")
     zoo("info", "model", "-v")
@@ -187,6 +189,8 @@ def test_training_on_labelled_data(zoo: Zoo) -> None:
     zoo("distill", "--teacher", "tuned/model", "--student", "tuned/model", "--recipe", "x", code=2)
 
 
+# These commands print with the functions that the other tests of this module check.
+@pytest.mark.long
 def test_looks_plugins_and_checks(zoo: Zoo) -> None:
     zoo("tokenize", "model", "a b c d e f g h i j")
     zoo("look", "model", "a b c")

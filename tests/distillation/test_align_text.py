@@ -56,8 +56,13 @@ def test_the_error_of_means_of_texts() -> None:
 @pytest.mark.parametrize(
     ("family", "name", "changes"),
     [
-        ("roberta", "distilbert", {"student": {"hidden_size": 64, "intermediate_size": 128}}),
-        ("deberta", "bert", {}),
+        pytest.param(
+            "roberta",
+            "distilbert",
+            {"student": {"hidden_size": 64, "intermediate_size": 128}},
+            marks=pytest.mark.long,
+        ),
+        pytest.param("deberta", "bert", {}, marks=pytest.mark.long),
         ("gpt", "bert", {"data": {"reader": {"document_separator": "line"}}}),
     ],
 )
@@ -94,7 +99,7 @@ def test_the_teacher_reads_the_students_text() -> None:
     assert batch.counts["sentence"] == len(texts) * 128
 
 
-@pytest.mark.parametrize("name", ["by_text", "sentences"])
+@pytest.mark.parametrize("name", ["by_text", pytest.param("sentences", marks=pytest.mark.long)])
 def test_embeddings_are_kept_in_a_cache(
     name: str,
     tree: dict[str, Any],  # noqa: F811 (a fixture)

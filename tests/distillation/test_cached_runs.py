@@ -102,7 +102,11 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counted
 
 
-@pytest.mark.parametrize("make", [pytest.param(causal, marks=pytest.mark.long), masked, table])
+LONG = pytest.mark.long  # The cache has the logits of rows, whatever the objective is.
+TREES = [pytest.param(causal, marks=LONG), masked, pytest.param(table, marks=LONG)]
+
+
+@pytest.mark.parametrize("make", TREES)
 def test_a_cold_a_warm_and_a_resumed_run_are_the_same(
     make: Callable[..., Tree],
     text: Path,
@@ -150,7 +154,7 @@ def test_a_run_that_reads_a_full_cache_resumes_exactly(text: Path, tmp_path: Pat
     assert_resumes_exactly(tmp_path, tree, 3)
 
 
-@pytest.mark.parametrize("make", [pytest.param(causal, marks=pytest.mark.long), masked, table])
+@pytest.mark.parametrize("make", TREES)
 def test_whole_logits_give_the_losses_of_a_run_without_a_cache(
     make: Callable[..., Tree], text: Path, tmp_path: Path
 ) -> None:

@@ -270,6 +270,8 @@ def test_attention_of_a_recurrent_teacher(refused: Command) -> None:
     assert "compares attention, and a model has none" in line
 
 
+# test_teacher_backends.py has this line of the settings, without the export.
+@pytest.mark.long
 def test_attention_of_a_teacher_on_onnx(refused: Command, teacher: Path) -> None:
     both = ("--teacher", teacher, "--student", "distilbert", "--teacher-backend", "onnx")
     line = refused(*both, "--recipe", "minilm")

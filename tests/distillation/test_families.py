@@ -37,12 +37,14 @@ def test_every_built_in_family_is_here() -> None:
 
 # the encoders with masked language modelling take the same path
 ENCODERS = ("albert", "roberta", "distilbert", "deberta", "modernbert")
+# Other tests distil these: a recurrent teacher below, and one with two stacks in test_seq2seq.py.
+TAUGHT = ("elmo", "t5")
 
 
 @pytest.mark.parametrize(
     "family",
     [
-        pytest.param(family, marks=pytest.mark.long if family in ENCODERS else ())
+        pytest.param(family, marks=pytest.mark.long if family in (*ENCODERS, *TAUGHT) else ())
         for family in FAMILIES
     ],
 )

@@ -214,7 +214,7 @@ def test_recipes_for_labelled_data_need_a_task(tmp_path: Path) -> None:
         distill(tmp_path / "run", tree)
 
 
-@pytest.mark.parametrize("method", ["lora", "pfeiffer"])
+@pytest.mark.parametrize("method", [pytest.param("lora", marks=pytest.mark.long), "pfeiffer"])
 def test_a_teacher_may_be_an_adapter(method: str, tmp_path: Path) -> None:
     """Its tokenizer and the rest of its weights are those of its base."""
     file, base, task = labelled(tmp_path / "t.jsonl"), pretrained("bert"), "text-classification"

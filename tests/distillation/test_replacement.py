@@ -82,7 +82,9 @@ def test_the_loss_is_that_of_the_mixed_layers(tree: dict[str, Any], tmp_path: Pa
     assert len(module.student.layers) == 2
 
 
-@pytest.mark.parametrize("frozen", [[], ["layers.0"]], ids=str)
+@pytest.mark.parametrize(
+    "frozen", [pytest.param([], marks=pytest.mark.long), ["layers.0"]], ids=str
+)
 def test_layers_alone_move_and_a_resumed_run_is_exact(
     tree: dict[str, Any], frozen: list[str], tmp_path: Path
 ) -> None:

@@ -46,7 +46,13 @@ def test_layers_of_encoder_and_decoder_are_copied(tmp_path: Path) -> None:
     assert set(records(run, "validation")[-1]["losses"]) == {"seq2seq"}
 
 
-@pytest.mark.parametrize("task", SEQ2SEQ_FAMILIES)
+@pytest.mark.parametrize(
+    "task",
+    [
+        pytest.param(task, marks=pytest.mark.long if task == "seq2seq" else ())
+        for task in SEQ2SEQ_FAMILIES
+    ],
+)
 def test_targets_are_those_of_the_teachers_beam_search(task: str, tmp_path: Path) -> None:
     targets = {"num_beams": 3, "max_new_tokens": 6}
     recipe = {"recipe": "sequence.yaml"}

@@ -86,6 +86,8 @@ def test_stages_follow_each_other_and_resume_exactly(tree: dict[str, Any], tmp_p
         assert_same(whole / stage, broken / stage)
 
 
+# The test above resumes stages, and tests/training stops runs after a time.
+@pytest.mark.long
 def test_a_stage_that_stops_after_a_time_is_resumed_before_the_next(
     tree: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -37,7 +37,7 @@ OTHER_TASKS = {
     ("gpt", "causal-lm"): "AutoModelForCausalLM",
     ("t5", "seq2seq"): "AutoModelForSeq2SeqLM",
 }
-EXPORTED = ("bert",)  # the others take long
+TRANSFORMERS = ("bert", "modernbert", "t5")  # tests/families converts the blocks of the others
 LONG = pytest.mark.long
 
 
@@ -82,7 +82,15 @@ def assert_equal_outputs(model: Model, reference: Any, inputs: Mapping[str, torc
 @pytest.mark.parametrize(
     ("family", "task", "kind"),
     [
-        *((name, CLASSIFICATION, "AutoModelForSequenceClassification") for name in FAMILIES),
+        *(
+            pytest.param(
+                name,
+                CLASSIFICATION,
+                "AutoModelForSequenceClassification",
+                marks=() if name in TRANSFORMERS else LONG,
+            )
+            for name in FAMILIES
+        ),
         *((*case, kind) for case, kind in OTHER_TASKS.items()),
     ],
     ids=lambda value: str(value).removeprefix("AutoModel"),
@@ -103,15 +111,10 @@ def test_transformers_opens_the_model(family: str, task: str, kind: str, tmp_pat
     assert_equal_outputs(model, reference, batch_of(model, tokenizer))
 
 
+@LONG  # tests/exporting has the graphs of these families and heads
 @pytest.mark.parametrize(
     ("family", "task"),
-    [
-        pytest.param(*case, marks=[] if case == (EXPORTED[0], CLASSIFICATION) else LONG)
-        for case in [
-            *((name, CLASSIFICATION) for name in [*FAMILIES, "elmo"]),
-            *OTHER_TASKS,
-        ]
-    ],
+    [*((name, CLASSIFICATION) for name in [*FAMILIES, "elmo"]), *OTHER_TASKS],
 )
 def test_the_export_passes_its_gate(family: str, task: str, tmp_path: Path) -> None:
     model = trained(tmp_path, family, task)

@@ -169,6 +169,8 @@ def test_use_of_a_plugin_finds_what_its_declaration_does_not_show(site: Path, na
     assert not (site / f"used-{name}").exists()
 
 
+# tests/conformance/test_declaration.py has the problem, and test_plugin_checks.py these lines.
+@pytest.mark.long
 def test_check_finds_what_is_printed_at_import(site: Path) -> None:
     done = zoo(site, "plugins", "check", "prints")
     assert done.returncode == 5 and done.stdout.splitlines() == [

@@ -78,6 +78,8 @@ def test_format_and_command(toolbox: Installed) -> None:
     assert tokens["tokens"] == reference.convert_ids_to_tokens(tokens["ids"])
 
 
+# test_scaffold.py exports with the target of a plugin, and tests the generated project.
+@pytest.mark.long
 def test_export_target(toolbox: Installed) -> None:
     make_checkpoint(toolbox.folder / "small", num_layers=1)
     report = toolbox.zoo("export", "small", "--to", "program")

@@ -15,20 +15,22 @@ from zoo.conversion.cache import resolve_checkpoint
 from zoo.inference.load_model import load_model
 
 # architecture, method, task type in peft and modules that are trained as a whole
-CASES = (
-    ("AlbertForTokenClassification", "dora", "TOKEN_CLS", None),
+CASES = (  # test_read.py or another case has the modules of the long ones, and others their heads
+    pytest.param("AlbertForTokenClassification", "dora", "TOKEN_CLS", None, marks=pytest.mark.long),
     ("BartForConditionalGeneration", "ia3", None, None),
     ("BertForMaskedLM", "lora", None, None),
     ("BertForMultipleChoice", "ia3", None, ["classifier"]),
-    ("DebertaForMaskedLM", "ia3", None, None),
+    pytest.param("DebertaForMaskedLM", "ia3", None, None, marks=pytest.mark.long),
     ("DebertaV2ForTokenClassification", "lora", "TOKEN_CLS", None),
     ("DistilBertForQuestionAnswering", "lora", "QUESTION_ANS", None),
-    ("ElectraForQuestionAnswering", "dora", "QUESTION_ANS", None),
+    pytest.param(
+        "ElectraForQuestionAnswering", "dora", "QUESTION_ANS", None, marks=pytest.mark.long
+    ),
     ("GPT2LMHeadModel", "lora", "CAUSAL_LM", None),
-    ("OpenAIGPTLMHeadModel", "ia3", "CAUSAL_LM", None),
+    pytest.param("OpenAIGPTLMHeadModel", "ia3", "CAUSAL_LM", None, marks=pytest.mark.long),
     ("RobertaModel", "lora", "FEATURE_EXTRACTION", None),
     ("T5ForConditionalGeneration", "lora", None, None),
-    ("T5ForTokenClassification", "ia3", "TOKEN_CLS", None),
+    pytest.param("T5ForTokenClassification", "ia3", "TOKEN_CLS", None, marks=pytest.mark.long),
 )
 OUTPUTS = ("start_logits", "end_logits", "logits", "last_hidden_state", "pooler_output")
 

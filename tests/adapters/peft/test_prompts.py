@@ -46,6 +46,13 @@ PREFIXES = (
     *("ElectraForTokenClassification", "GPT2ForSequenceClassification", "GPT2LMHeadModel"),
     *("RobertaForQuestionAnswering", "T5ForConditionalGeneration"),
 )
+# One for each way to read the rows before a text: with a token for the whole text at its begin or
+# its end, with relative positions, with a generator, and in two stacks.
+MECHANISMS = (
+    *("BertForSequenceClassification", "DebertaV2ForSequenceClassification"),
+    *("GPT2ForSequenceClassification", "GPT2LMHeadModel", "OpenAIGPTForSequenceClassification"),
+    *("BartForConditionalGeneration", "T5ForConditionalGeneration"),
+)
 READS_LAST = ("GPT2ForSequenceClassification", "OpenAIGPTForSequenceClassification")
 TARGET = torch.tensor([[0, 5, 9, 6], [0, 8, 7, 7]])
 
@@ -106,7 +113,16 @@ def adapted_by_peft(architecture: str, method: str, source: Path, **changes: Any
 
 @pytest.mark.parametrize(
     ("method", "architecture"),
-    [*(("prompt", name) for name in PROMPTS), *(("prefix", name) for name in PREFIXES)],
+    [
+        *(
+            pytest.param("prompt", name, marks=() if name in MECHANISMS else pytest.mark.long)
+            for name in PROMPTS
+        ),
+        *(
+            pytest.param("prefix", name, marks=() if name in MECHANISMS else pytest.mark.long)
+            for name in PREFIXES
+        ),
+    ],
 )
 def test_each_library_opens_the_others(
     method: str,

@@ -313,7 +313,8 @@ def test_every_file_is_checked(written: Callable[[str], Exported], tmp_path: Pat
     load_session(load_checkpoint(tmp_path / "graph"))
 
 
-@pytest.mark.parametrize("name", ["second", pytest.param("plain", marks=pytest.mark.long)])
+@pytest.mark.long  # test_graphs.py has a graph in float16
+@pytest.mark.parametrize("name", ["second", "plain"])
 def test_float16(name: str, tmp_path: Path) -> None:
     """Weights and cache are in float16, other inputs and outputs as other programs read them."""
     checkpoint = made(name, tmp_path / "model", layers=1)

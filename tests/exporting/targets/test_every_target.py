@@ -37,9 +37,13 @@ from zoo.plugins import get_family
 needs_llama = pytest.mark.skipif(llama_problem() is not None, reason="llama.cpp is not installed")
 # ONNX, and what is another model, have tests of their own
 OTHERS = [
-    pytest.param(name, marks=needs_llama if name == "gguf" else ())
+    pytest.param(name, marks=needs_llama) if name == "gguf" else name
     for name in BUILT_IN
     if name not in ("onnx", "static")
+]
+# The gate is one for all targets, and OpenVINO takes longest to come to it.
+FASTER = [
+    pytest.param(case, marks=pytest.mark.long) if case == "openvino" else case for case in OTHERS
 ]
 LOOSE = ExportSettings(allow_tokenizer_differences=True)
 
@@ -76,7 +80,7 @@ def exported(
     return export
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", FASTER)
 def test_a_missing_runtime_writes_nothing_without_unverified(
     name: str, encoder: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,7 +99,7 @@ def test_a_missing_runtime_writes_nothing_without_unverified(
         open_session(load_checkpoint(output))
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", FASTER)
 def test_a_difference_writes_nothing(
     name: str, encoder: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

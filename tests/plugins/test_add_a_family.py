@@ -90,6 +90,8 @@ def test_family_name_refers_to_the_default_checkpoint(plugin: Installed) -> None
     assert result["parameters"] == 109_486_464
 
 
+# test_pretrained_model_equals_the_reference verifies a checkpoint of this family, too.
+@pytest.mark.long
 @pytest.mark.usefixtures("reference")
 def test_a_checkpoint_is_verified(plugin: Installed) -> None:
     checks = {check["name"]: check["outcome"] for check in plugin.zoo("verify", "ours")["checks"]}

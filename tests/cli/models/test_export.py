@@ -72,6 +72,8 @@ def test_only_int8_is_one_graph_that_runs(
     assert said == ["both: the graph in float32; --dtype selects int8"]
 
 
+# Another target shows it below, and another test has the graph in int8.
+@pytest.mark.long
 def test_int8_is_short_for_the_dtype(model: Path, tmp_path: Path) -> None:
     for output, options in {"short": ("--int8",), "long": ("--dtype", "int8")}.items():
         done("export", model, *options, "-o", output)

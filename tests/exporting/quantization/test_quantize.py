@@ -252,6 +252,8 @@ def test_labelled_data_measures_the_metric_of_the_task(tmp_path: Path) -> None:
         task_metric(make_checkpoint(tmp_path / "lm", "masked-lm"), table, {})
 
 
+# test_scores_of_other_texts_do_not_agree has this measure without an export.
+@pytest.mark.long
 def test_a_single_logit_is_correlated(tmp_path: Path) -> None:
     checkpoint = make_checkpoint(
         tmp_path / "model", "sequence-classification", labels=("score",), num_layers=1

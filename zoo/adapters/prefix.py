@@ -73,9 +73,13 @@ class PrefixTuning(VirtualTokens, frozen=True, kw_only=True, forbid_unknown_fiel
         layers = prefix_layers(model)
         if layers is None:
             raise UsageError("the model has a prefix already", "give only one --adapter of these")
-        attentions = layers[1]
-        heads = attentions[0].head_counts[1]
-        size = attentions[0].heads[1]
-        inner = (self.encoder_hidden_size or heads * size) if self.prefix_projection else None
-        prefix = PrefixEncoder(self.num_virtual_tokens, len(attentions), heads, size, inner)
+        _, attentions = layers
+        _, key_heads, _ = attentions[0].head_counts
+        _, head_size = attentions[0].heads
+        projection = None
+        if self.prefix_projection:
+            projection = self.encoder_hidden_size or key_heads * head_size
+        prefix = PrefixEncoder(
+            self.num_virtual_tokens, len(attentions), key_heads, head_size, projection
+        )
         attach_prefix(model, prefix, shift_positions=self.shift_positions)

@@ -19,7 +19,8 @@ from zoo.tokenizers.train import train
 from zoo.tokenizers.wordpiece import DEFAULTS
 
 SIZE = 400  # tokens of the vocabulary
-KINDS: Mapping[frozenset[str], str] = {  # files of a vocabulary -> kind of tokenizer
+# files of a vocabulary -> type of the tokenizer
+TOKENIZER_TYPES: Mapping[frozenset[str], str] = {
     frozenset({VOCABULARY}): "wordpiece",
     frozenset({VOCAB_JSON, MERGES}): "byte-level-bpe",
     **{frozenset({name}): "unigram" for name in PIECE_MODELS},
@@ -45,13 +46,26 @@ class TokenizerChecks(TinyModel):
     """Checks of a family's tokenizer."""
 
     def check_reference_tokenizer(self, directory: Path) -> None:
-        """Check that ids and types equal the reference's, for files without ``tokenizer.json``."""
-        # A tokenizer of the kind that the reference library's class reads is trained on a sample
-        # book; both encode texts and pairs of texts. Token types are compared if the reference
-        # returns them.
+        """Check that ids and types equal the reference's, for files without ``tokenizer.json``.
+
+        A tokenizer of the type that the reference library's class reads is trained on a sample
+        book. Both encode texts and pairs of texts. Token types are compared if the reference
+        returns them.
+        """
+        reference_tokenizer = self._write_tokenizer(directory)
+        files = SourceFiles(directory)
+        tokenizer = self.family.tokenizer(files)
+        info = tokenizer_info(files, tokenizer, self.family.special_tokens or None)
+        text_tokenizer = TextTokenizer(tokenizer, info)
+        _check_special_ids(text_tokenizer, reference_tokenizer)
+        for text in TEXTS:
+            _check_encoding(text, text_tokenizer, reference_tokenizer)
+
+    def _write_tokenizer(self, directory: Path) -> Any:
+        """Train a tokenizer and write it as it is published; return the reference's tokenizer."""
         reference = reference_tokenizer_class(self.family, self.config)
         names = frozenset(reference.vocab_files_names.values()) - {TOKENIZER_JSON}
-        tokenizer_type = KINDS.get(names, "")
+        tokenizer_type = TOKENIZER_TYPES.get(names, "")
         if tokenizer_type not in self.family.new_tokenizers:
             raise NotApplicable(
                 f"{reference.__name__} of the reference reads {TOKENIZER_JSON}, or files of a kind "
@@ -59,35 +73,9 @@ class TokenizerChecks(TinyModel):
             )
         directory.mkdir(parents=True, exist_ok=True)
         if tokenizer_type == "unigram":
-            expected = self._write_piece_model(directory, reference, min(names))
-        else:
-            self._train_tokenizer(directory, tokenizer_type)
-            expected = reference.from_pretrained(directory)
-        files = SourceFiles(directory)
-        tokenizer = self.family.tokenizer(files)
-        ours = TextTokenizer(
-            tokenizer, tokenizer_info(files, tokenizer, self.family.special_tokens or None)
-        )
-        for role in ours.info.special:
-            number = ours.role_id(role)
-            its_number = getattr(expected, f"{role}_token_id", None)
-            require(
-                its_number in (None, number),
-                f"the {role} token has the id {number}, and {its_number} in the reference",
-            )
-        for text in TEXTS:
-            # check that ids and token types of a text or a pair are the reference's
-            (encoded,) = ours.encode([text], max_tokens=None)
-            parts = text if isinstance(text, tuple) else (text,)
-            columns = expected(*parts)
-            kind_of_text = "pair" if isinstance(text, tuple) else "text"
-            shown = f"{kind_of_text} {dump_json(text, ensure_ascii=False)}"
-            for name, actual in (("input_ids", encoded.ids), ("token_type_ids", encoded.type_ids)):
-                require(
-                    actual == columns.get(name, actual),
-                    f"the {shown} has the {name} {actual}, and {columns.get(name)} by "
-                    f"{type(expected).__name__} of the reference",
-                )
+            return self._write_piece_model(directory, reference, min(names))
+        self._train_tokenizer(directory, tokenizer_type)
+        return reference.from_pretrained(directory)
 
     def _train_tokenizer(self, directory: Path, tokenizer_type: str) -> None:
         """Train a tokenizer, and write its files as they are published."""
@@ -104,8 +92,9 @@ class TokenizerChecks(TinyModel):
         spec = self.family.new_tokenizers["unigram"]
         roles = self.family.special_tokens or DEFAULTS
         own_pieces = {token: role for role, token in roles.items()}
-        own_layout = [(own_pieces.get(token, ""), token) for token in spec.first]
-        layouts = [own_layout, *(list(pieces.items()) for pieces in FIRST_PIECES)]
+        layouts = [[(own_pieces.get(token, ""), token) for token in spec.first]]
+        for pieces in FIRST_PIECES:
+            layouts.append(list(pieces.items()))
         for layout in layouts:
             (directory / name).write_bytes(_piece_model(layout))
             with contextlib.suppress(Exception):  # the class raises whatever its code happens to
@@ -120,6 +109,36 @@ class TokenizerChecks(TinyModel):
     def _write_config(self, directory: Path) -> None:
         config = {**self.family.to_hub(self.config), "vocab_size": SIZE}
         (directory / "config.json").write_text(dump_json(config), encoding="utf-8")
+
+
+def _check_special_ids(tokenizer: TextTokenizer, reference_tokenizer: Any) -> None:
+    """Check that special tokens have the ids that they have in the reference."""
+    for role in tokenizer.info.special:
+        token_id = tokenizer.role_id(role)
+        reference_id = getattr(reference_tokenizer, f"{role}_token_id", None)
+        require(
+            reference_id in (None, token_id),
+            f"the {role} token has the id {token_id}, and {reference_id} in the reference",
+        )
+
+
+def _check_encoding(text: Text, tokenizer: TextTokenizer, reference_tokenizer: Any) -> None:
+    """Check that ids and token types of a text or a pair of texts are the reference's."""
+    (encoded,) = tokenizer.encode([text], max_tokens=None)
+    if isinstance(text, tuple):
+        reference_columns = reference_tokenizer(*text)
+        description = f"pair {dump_json(text, ensure_ascii=False)}"
+    else:
+        reference_columns = reference_tokenizer(text)
+        description = f"text {dump_json(text, ensure_ascii=False)}"
+    columns = {"input_ids": encoded.ids, "token_type_ids": encoded.type_ids}
+    for name, values in columns.items():
+        reference_values = reference_columns.get(name, values)
+        require(
+            values == reference_values,
+            f"the {description} has the {name} {values}, and {reference_values} by "
+            f"{type(reference_tokenizer).__name__} of the reference",
+        )
 
 
 def _lines() -> list[str]:

@@ -86,7 +86,9 @@ class TokenizerFilesConfig:
         role_tokens = {}
         for key, value in all_keys.items():
             if key.endswith("_token") and isinstance(value, str | dict):
-                role_tokens[key.removesuffix("_token")] = special(value, f"{origin}: {key}")
+                role_tokens[key.removesuffix("_token")] = parse_special_token(
+                    value, f"{origin}: {key}"
+                )
         extra_tokens = (*_extra_tokens(config, origin), *_extra_tokens(older_config, origin))
         if has_decoder:
             added_tokens = tuple(_decoder_tokens(config[DECODER_KEY], f"{origin}: {DECODER_KEY}"))
@@ -94,7 +96,13 @@ class TokenizerFilesConfig:
             special_texts = {token.content for token in (*role_tokens.values(), *extra_tokens)}
             added_tokens = tuple(_added_tokens(files, special_texts))
         return cls(
-            origin, config, all_keys, role_tokens, extra_tokens, added_tokens, _class_name(files)
+            origin=origin,
+            config=config,
+            all_keys=all_keys,
+            role_tokens=role_tokens,
+            extra_tokens=extra_tokens,
+            added_tokens=added_tokens,
+            class_name=_class_name(files),
         )
 
     @property
@@ -102,10 +110,10 @@ class TokenizerFilesConfig:
         """``True`` if the tokenizer class applies no options to ``tokenizer.json``."""
         return self.class_name in GENERIC_CLASSES
 
-    def option(self, name: str, kinds: tuple[type, ...], default: Any) -> Any:
+    def option(self, name: str, accepted_types: tuple[type, ...], default: Any) -> Any:
         """Return an option of ``tokenizer_config.json``."""
         value = self.config.get(name, default)
-        if not isinstance(value, kinds):
+        if not isinstance(value, accepted_types):
             raise VerificationError(f"{self.origin}/{TOKENIZER_CONFIG}: {name} = {value!r:.100}")
         return value
 
@@ -145,7 +153,7 @@ def tokenizer_class(files: SourceFiles) -> str | None:
     return None if name in GENERIC_CLASSES else name
 
 
-def special(value: Any, origin: str) -> AddedTokenSpec:
+def parse_special_token(value: Any, origin: str) -> AddedTokenSpec:
     """Parse a special token: a string, or an object with flags."""
     if isinstance(value, str):
         return AddedTokenSpec(value, {"special": True, "normalized": False})
@@ -157,8 +165,8 @@ def special(value: Any, origin: str) -> AddedTokenSpec:
 def without_flags(tokens: Any) -> Any:
     """Return special tokens without a role, a list or an object, as strings."""
     if isinstance(tokens, dict):
-        return {name: special(value, name).content for name, value in tokens.items()}
-    return [special(value, "a special token").content for value in tokens]
+        return {name: parse_special_token(value, name).content for name, value in tokens.items()}
+    return [parse_special_token(value, "a special token").content for value in tokens]
 
 
 def chat_template(files: SourceFiles) -> dict[str, Any]:
@@ -212,7 +220,7 @@ def _extra_tokens(config: Mapping[str, Any], origin: str) -> Iterable[AddedToken
         if not isinstance(tokens, list | tuple):
             raise VerificationError(f"{origin}: {key} = {tokens!r:.100} is not a list of tokens")
         for value in tokens:
-            yield special(value, f"{origin}: {key}")
+            yield parse_special_token(value, f"{origin}: {key}")
 
 
 def _decoder_tokens(tokens: Any, origin: str) -> Iterable[AddedTokenSpec]:

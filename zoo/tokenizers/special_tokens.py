@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from zoo.tokenizers.config_files import AddedTokenSpec, TokenizerFilesConfig, special
+from zoo.tokenizers.config_files import AddedTokenSpec, TokenizerFilesConfig, parse_special_token
 
 
 def tokens_by_role(settings: TokenizerFilesConfig, roles: Mapping[str, str]) -> dict[str, str]:
@@ -14,7 +14,7 @@ def tokens_by_role(settings: TokenizerFilesConfig, roles: Mapping[str, str]) -> 
 def usual_tokens(roles: Mapping[str, str], mask_takes_space: bool) -> list[AddedTokenSpec]:
     """Return the special tokens of a family without duplicates."""
     # A mask token that takes a space includes the space before it
-    tokens = [special(token, role) for role, token in roles.items()]
+    tokens = [parse_special_token(token, role) for role, token in roles.items()]
     unique = {token.content: token for token in tokens}
     mask = unique.get(roles.get("mask", ""))
     if mask and mask_takes_space:

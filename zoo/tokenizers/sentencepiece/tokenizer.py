@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from zoo.errors import VerificationError
 from zoo.io.limits import MAX_ADDED_TOKENS
 from zoo.io.sizes import check_size
-from zoo.tokenizers.config_files import TokenizerFilesConfig, special
+from zoo.tokenizers.config_files import TokenizerFilesConfig, parse_special_token
 from zoo.tokenizers.consistency import check_same_tokenization
 from zoo.tokenizers.sentencepiece.model import VocabLayout, build_model
 from zoo.tokenizers.sentencepiece.normalization import (
@@ -142,7 +142,7 @@ def sentencepiece_tokenizer(
     elif tokenizer is None:
         raise other_kind(files, "a model file of sentencepiece")
     else:
-        defaults += [special(token, token) for token in control]
+        defaults += [parse_special_token(token, token) for token in control]
     settings.add_to(tokenizer, defaults)
     if template is not None and tokenizer.post_processor is None and not settings.is_generic:
         tokenizer.post_processor = template.build(tokenizer, names, settings.origin)

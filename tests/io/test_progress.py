@@ -8,10 +8,10 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.notebooks import shown_html
 from zoo.data.readers.tables import read_rows
 from zoo.errors import UsageError
 from zoo.io import progress as module
@@ -206,19 +206,7 @@ with module.progress("<reading>", 4, unit="rows") as advance:
 
 
 def test_a_notebook_shows_a_bar_and_removes_it() -> None:
-    import nbclient
-    import nbformat
-
-    pages = []
-
-    class Client(nbclient.NotebookClient):  # type: ignore[misc]
-        def process_message(self, message: Any, *arguments: Any) -> Any:
-            if message["msg_type"] in ("display_data", "update_display_data"):
-                pages.append(message["content"]["data"]["text/html"])
-            return super().process_message(message, *arguments)
-
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELLS)])
-    Client(notebook, timeout=120, kernel_name="python3").execute()
+    pages = shown_html(CELLS)
     assert len(pages) > 2 and pages[-1] == ""
     for page in pages[1:-1]:
         assert page.startswith(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.notebooks import shown_html
 from zoo.training.logging.progress import TrainingProgress, figures
 
 PROGRAM = """
@@ -147,3 +148,24 @@ def test_two_metrics_are_shown_and_that_of_the_best_checkpoint_first() -> None:
     record = {"loss": 1.0, "metrics": {"accuracy": 0.5, "f1": 0.25, "matthews_correlation": 0.125}}
     shown = [" ".join(pair) for pair in figures(record, {}, "matthews_correlation")]
     assert shown == ["loss 1.000", "matthews correlation 0.125", "accuracy 0.500"]
+
+
+CELL = """
+import time
+import zoo.io.progress as module
+from zoo.training.logging.progress import TrainingProgress
+module.DELAY_SECONDS = module.REFRESH_SECONDS = 0.01
+bar = TrainingProgress(8, done=2)
+with bar.shown():
+    bar.step(3, lambda: {"loss": 1.0}, dict)
+    bar.log({"step": 4, "split": "train", "loss": 1.0}, {})
+    bar.log({"step": 4, "split": "validation", "loss": 1.0}, {})
+    time.sleep(0.3)
+"""
+
+
+def test_in_a_notebook_there_is_a_bar_of_the_steps() -> None:
+    pages = shown_html(CELL)
+    assert len(pages) > 2 and pages[-1] == ""
+    bar = '<progress value="2" max="6"></progress>'
+    assert pages[-2].startswith(f"{bar} training  2 of 6 steps")

@@ -6,7 +6,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from zoo.io.progress import LINE_SECONDS, log_above_bars, shows_progress
+from zoo.io.progress import (
+    LINE_SECONDS,
+    Advance,
+    in_notebook,
+    log_above_bars,
+    progress,
+    shows_progress,
+)
 from zoo.training.logging.report import format_duration
 
 if TYPE_CHECKING:
@@ -43,12 +50,19 @@ class TrainingProgress:
         self._last_line = 0.0
         self._bar: Progress | None = None
         self._task: TaskID | None = None
+        self._advance: Advance | None = None  # of the bar in a notebook
+        self._last_step = done
         self._is_estimated = False
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[None]:
-        """Show a bar, if standard error is a terminal; log lines go above it."""
+        """Show a bar on a terminal, above which log lines go, and in a notebook."""
         self._start_time = self._clock()
+        if in_notebook():
+            with progress("training", self.total - self.first, unit="steps") as self._advance:
+                yield
+            self._advance = None
+            return
         if not shows_progress():
             yield
             return
@@ -72,6 +86,7 @@ class TrainingProgress:
 
     def step(self, step: int, record: Callable[[], Values], speed: Callable[[], Values]) -> None:
         """Show the end of a step that is not logged, if it is the first, or a line is due."""
+        self._count(step)
         # The record of a step takes a synchronization with the device.
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=step)
@@ -82,6 +97,7 @@ class TrainingProgress:
     def log(self, record: Values, speed: Values) -> None:
         """Show a record of the log, and the speed of the last steps."""
         step = record["step"]
+        self._count(step)
         if record["split"] == "validation":
             figures_text = ", ".join(self._figure_texts(record))
             LOG.info("step %s: validation %s", f"{step:,}", figures_text)
@@ -91,6 +107,12 @@ class TrainingProgress:
             if is_due or is_first_or_last or self._bar is not None:
                 self._show(record, speed)
             self._estimate(step)
+
+    def _count(self, step: int) -> None:
+        """Move the bar of a notebook to a step."""
+        if self._advance is not None:
+            self._advance(step - self._last_step)
+        self._last_step = step
 
     def _figure_texts(self, record: Values) -> list[str]:
         """Return the figures of a record, each with its name."""

@@ -11,8 +11,11 @@ from huggingface_hub import ModelCard
 
 from tests.checkpoints import Make
 from tests.conversion.making import pooled_source
+from tests.finetuning.making import HERE, labelled, settings
+from tests.training.runs import run_training
 from zoo.checkpoint import MANIFEST, Manifest, encode_manifest, load_checkpoint
 from zoo.conversion import convert
+from zoo.finetuning.runs import FineTuneRun
 from zoo.hub.registry import RegistryEntry
 from zoo.hub.source import CheckpointDir
 from zoo.io.digests.files import hash_file
@@ -181,3 +184,30 @@ def test_a_licence_that_is_no_identifier_is_in_the_text_alone(
     front = (path / "README.md").read_text().split("---")[1]
     assert "license" not in yaml.safe_load(front)
     assert "| licence | not stated: see paper |" in (path / "README.md").read_text()
+
+
+def test_the_values_of_a_training_are_those_that_took_effect(tmp_path: Path) -> None:
+    """Of a run on the CPU, whose precision was left to the device."""
+    run_training(tmp_path / "run", "gpt", max_steps=2, precision="auto")
+    convert(CheckpointDir(tmp_path / "run" / "model", "model"), tmp_path / "back", to="hub")
+    training = load_checkpoint(tmp_path / "run" / "model").manifest.training
+    assert training is not None
+    corpus = json.loads(next((tmp_path / "run").glob("run.json")).read_text())["corpus"]
+    tokens = json.loads((Path(corpus) / "corpus.json").read_text())["splits"]["train"]["tokens"]
+    _, text = card(tmp_path / "back")
+    for row in ("| steps | 2 |", "| tokens | 512 |", "| batch_size | 4 |", "| seq_len | 64 |"):
+        assert row in text
+    assert f"| epochs | {round(2 * 4 * 64 / tokens, 4)} |" in text
+    assert "| precision | float32 |" in text and "auto" not in text
+
+
+def test_a_number_of_steps_takes_effect_in_place_of_passes(tmp_path: Path) -> None:
+    train = labelled(tmp_path / "train.tsv", 40)
+    values = settings("bert", train, max_steps=3, batch_size=8, size="tiny")
+    FineTuneRun(values, HERE, tmp_path / "run").start()
+    training = load_checkpoint(tmp_path / "run" / "model").manifest.training
+    assert training is not None
+    rows = training["data"]["rows"]["train"]
+    assert training["epochs"] == round(3 * 8 / rows, 4)
+    assert training["settings"]["batch_size"] == 8
+    assert "num_train_epochs" not in training["settings"]

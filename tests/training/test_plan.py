@@ -31,9 +31,11 @@ def test_the_plan_comes_first(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     with caplog.at_level(logging.INFO, "zoo"):
         run.start()
     parameters = sum(p.numel() for p in model.parameters())
-    assert caplog.messages[:4] == [
+    vocabulary = setup.corpus.record.vocab_size
+    assert caplog.messages[:5] == [
         f"model: gpt tiny, {parameters:,} parameters to train, causal-lm",
         f"data: {TEXT}: {train:,} tokens, {evaluation:,} to evaluate",
+        f"tokenizer: {vocabulary:,} tokens; case and accents kept",
         f"steps: 2 of 4 rows of 64 tokens, {512 / train:.3g} passes over the data",
         f"directory: {tmp_path / 'run'}",
     ]

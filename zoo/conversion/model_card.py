@@ -247,7 +247,7 @@ def _training(training: Mapping[str, Any]) -> Iterator[str]:
     if not isinstance(data, Mapping):
         data = {}
     rows: Rows = []
-    for key in ("objective", "steps", "tokens", "seed"):
+    for key in ("objective", "steps", "epochs", "tokens", "seed"):
         if key in training:
             rows.append((key, _value_text(training[key])))
     settings = training.get("settings")

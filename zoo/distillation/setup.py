@@ -73,6 +73,10 @@ class DistillSetup(RunSetup):
         return self.base.eval_batches(dist)
 
     @override
+    def passes(self, steps: int) -> float:
+        return self.base.passes(steps)
+
+    @override
     def plan(self) -> dict[str, str]:
         return {"teacher": ", ".join(self.config.distillation.teachers), **self.base.plan()}
 

@@ -19,6 +19,7 @@ from zoo.finetuning.objective import FineTuning
 from zoo.finetuning.task import FineTuningTask
 from zoo.plugins.attribution import config_of_size
 from zoo.tokenizers import TextTokenizer
+from zoo.tokenizers.normalizer_text import normalizer_text
 from zoo.tokenizers.tokenizer_json import parse, read_checked
 from zoo.training.adapter import require_pretrained
 from zoo.training.config.finetune import FineTuneConfig
@@ -176,7 +177,9 @@ def run_tokenizer(
         size = config.vocab_size or config_of_size(family, config.size or "tiny").vocab_size
         LOG.info("training a tokenizer of at most %s tokens on the texts", f"{size:,}")
         texts = [text for sample in train for text in task.data.texts(sample)]
-        return TokenizerToTrain.for_family(family, vocab_size=size).make(lambda: [texts])
+        tokenizer = TokenizerToTrain.for_family(family, vocab_size=size).make(lambda: [texts])
+        LOG.info("the new tokenizer: %s", normalizer_text(tokenizer.json))
+        return tokenizer
     return load_tokenizer(str(config.tokenizer), family, offline=offline)
 
 

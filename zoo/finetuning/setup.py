@@ -178,11 +178,15 @@ class FineTuneSetup(RunSetup):
                 )
 
     @override
+    def passes(self, steps: int) -> float:
+        rows = self.objective.train_order(self.train_rows).num_rows
+        return steps * self.config.batch_size / rows
+
+    @override
     def plan(self) -> dict[str, str]:
         # The samples were logged when they were read.
         config = self.config
-        rows = self.objective.train_order(self.train_rows).num_rows
-        passes = config.max_steps * config.batch_size / rows
+        passes = self.passes(config.max_steps)
         steps = f"{config.max_steps:,} of {config.batch_size:,} rows"
         return {"steps": f"{steps}, {passes:,.3g} passes over the data"}
 

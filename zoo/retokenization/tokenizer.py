@@ -1,5 +1,6 @@
 """The tokenizer of a new vocabulary: of a model, a file, or trained on texts."""
 
+import logging
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +12,11 @@ from zoo.data.tokenizer import TRAIN, ExistingTokenizer, TokenizerToTrain, load_
 from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.io.scratch import scratch_directory
+from zoo.tokenizers.normalizer_text import normalizer_text
 from zoo.tokenizers.source_files import TOKENIZER_CONFIG, TOKENIZER_JSON
 from zoo.tokenizers.tokenizer_json import read_checked
 
+LOG = logging.getLogger(__name__)
 BATCH = 256  # documents that are passed on together
 
 
@@ -55,7 +58,9 @@ def new_tokenizer(
         documents = list(read_documents(files, ReaderConfig()))
         return [documents[start : start + BATCH] for start in range(0, len(documents), BATCH)]
 
-    return NewTokenizer(tokenizer_to_train.make(texts), tuple(files))
+    trained = tokenizer_to_train.make(texts)
+    LOG.info("the new tokenizer: %s", normalizer_text(trained.json))
+    return NewTokenizer(trained, tuple(files))
 
 
 def _existing(tokenizer: str, family: Family, *, offline: bool) -> NewTokenizer:

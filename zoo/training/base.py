@@ -62,6 +62,10 @@ class RunSetup(ABC):
         """Return this process's batches of an evaluation."""
 
     @abstractmethod
+    def passes(self, steps: int) -> float:
+        """Return the number of passes over the training data that a number of steps makes."""
+
+    @abstractmethod
     def plan(self) -> dict[str, str]:
         """Return name -> what a person should know of the data and the steps before training."""
 

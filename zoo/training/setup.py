@@ -84,14 +84,23 @@ class PretrainSetup(RunSetup):
             freeze_all_but_embeddings(self.family, self.objective, model)
 
     @override
+    def passes(self, steps: int) -> float:
+        return steps * self.config.global_batch_tokens / self.corpus.record.splits["train"].tokens
+
+    @override
     def plan(self) -> dict[str, str]:
+        from zoo.tokenizers.normalizer_text import normalizer_text
+
         config = self.config
-        train_tokens = self.corpus.record.splits["train"].tokens
-        eval_tokens = self.corpus.record.splits["validation"].tokens
+        record = self.corpus.record
+        train_tokens = record.splits["train"].tokens
+        eval_tokens = record.splits["validation"].tokens
         source = ", ".join(config.data.paths) or "the corpus of the package"
-        passes = config.max_steps * config.global_batch_tokens / train_tokens
+        passes = self.passes(config.max_steps)
+        changes = normalizer_text(self.corpus.tokenizer_json)
         return {
             "data": f"{source}: {train_tokens:,} tokens, {eval_tokens:,} to evaluate",
+            "tokenizer": f"{record.vocab_size:,} tokens; {changes}",
             "steps": f"{config.max_steps:,} of {config.global_batch_size:,} rows of "
             f"{config.seq_len:,} tokens, {passes:,.3g} passes over the data",
         }

@@ -127,6 +127,7 @@ def build(
     from zoo.data.build import build as make
     from zoo.data.readers.documents import ReaderConfig
     from zoo.io.output.overwrite import check_target
+    from zoo.tokenizers.normalizer_text import normalizer_text
 
     sources = [Path(path) for path in (options["tokenizer"],) if path and Path(path).exists()]
     check_target(output, force=force, sources=sources)
@@ -150,6 +151,8 @@ def build(
         for name, s in record.splits.items()
     ]
     lines = table(rows, ("split", "documents", "sentences", "tokens"))
+    changes = normalizer_text(corpus.tokenizer_json)
+    lines.append(f"tokenizer: {record.vocab_size:,} tokens; {changes}")
     value = {
         "path": str(output),
         "vocab_size": record.vocab_size,
@@ -159,7 +162,7 @@ def build(
             for name, s in record.splits.items()
         },
     }
-    result(value, [*lines, f"wrote {output}, {record.vocab_size:,} tokens known"], as_json=as_json)
+    result(value, [*lines, f"wrote {output}"], as_json=as_json)
 
 
 def _tokenizer(options: Mapping[str, Any]) -> "ExistingTokenizer | TokenizerToTrain":

@@ -35,12 +35,11 @@ from zoo.training.state.state_dict import (
     trainer_state_dict,
     unique_state_dict,
 )
-from zoo.training.trainer import Callback, Trainer
+from zoo.training.trainer import Callback, Trainer, computes_in_bfloat16
 
 if TYPE_CHECKING:
     from zoo.objectives.base import TrainedModel
     from zoo.training.base import RunSetup
-    from zoo.training.config.run_config import RunConfig
 
 
 class CheckpointCallback(Callback):
@@ -124,11 +123,12 @@ class CheckpointCallback(Callback):
             "objective": self.setup.objective.name,
             "seed": trainer.config.seed,
             "steps": trainer.step,
+            "epochs": round(self.setup.passes(trainer.step), 4),
             "tokens": trainer.tokens,
         }
         if trainer.stopped_at is not None:
             record["stopped_by"] = MAX_TIME
-        record["settings"] = _settings_of_card(trainer.config)
+        record["settings"] = _settings_of_card(trainer)
         record.update(self.setup.training_record(self.run, trainer.best))
         record["best"] = trainer.best
         record["init_from"] = msgspec.to_builtins(self.pretrained)
@@ -162,19 +162,27 @@ def _full_tensors(tensors: Tensors) -> Tensors:
     return {name: full_tensor(tensor).cpu() for name, tensor in tensors.items()}
 
 
-def _settings_of_card(config: "RunConfig") -> dict[str, Any]:
-    """Return the settings that a reader of a model card looks for."""
+def _settings_of_card(trainer: Trainer) -> dict[str, Any]:
+    """Return the settings that a reader of a model card looks for, as they took effect."""
+    config = trainer.config
+    optimizer = config.optimizer
+    schedule = config.lr_scheduler
     settings: dict[str, Any] = {
-        "learning_rate": config.optimizer.learning_rate,
-        "weight_decay": config.optimizer.weight_decay,
+        "optimizer": optimizer.name,
+        "learning_rate": optimizer.learning_rate,
+        "lr_scheduler": schedule.name,
+        "warmup_steps": schedule.warmup_steps,
+        "weight_decay": optimizer.weight_decay,
+        "batch_size": config.step_sizes()[0],
     }
-    names = ("batch_size", "global_batch_tokens", "max_seq_len", "seq_len", "num_train_epochs")
-    for name in names:
+    for name in ("global_batch_tokens", "max_seq_len", "seq_len"):
         value = getattr(config, name, None)
-        # ``batch_size`` of a run on text is a method.
-        if value is not None and not callable(value):
+        if value is not None:
             settings[name] = value
-    settings["precision"] = config.precision
+    if trainer.step < config.max_steps:
+        settings["max_steps"] = config.max_steps
+    bfloat16 = computes_in_bfloat16(config, trainer.dist.device.type)
+    settings["precision"] = "bfloat16" if bfloat16 else "float32"
     return settings
 
 

@@ -1,7 +1,7 @@
 """Inspection of a checkpoint directory: its configuration, family and files."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from reprlib import repr as shown
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,8 @@ LOG = logging.getLogger("zoo")
 def find_config(source: "CheckpointDir") -> "tuple[str, Family, dict[str, Any]]":
     """Find the configuration of a published checkpoint."""
     directory = source.model_directory
-    if (content := source.derived.get(CONFIG)) is not None:
+    content = source.derived.get(CONFIG)
+    if content is not None:
         hub = parse_json(content, directory / CONFIG)
         return CONFIG, _family_of(hub, directory), hub
     if not (directory / CONFIG).is_file():
@@ -52,10 +53,13 @@ def find_config(source: "CheckpointDir") -> "tuple[str, Family, dict[str, Any]]"
             return MODULES, module_family, {}
     hub = _translate_config(read_hub_config(directory), directory)
     hub = _with_model_type(hub, source, CONFIG)
-    if hub.get("model_type") is None and (model_type := model_type_of(hub, source)):
-        LOG.info("%s has no model_type: taken as %s", directory / CONFIG, model_type)
-        hub["model_type"] = model_type
-    return f"{source.folder}/{CONFIG}".lstrip("/"), _family_of(hub, directory), hub
+    if hub.get("model_type") is None:
+        model_type = model_type_of(hub, source)
+        if model_type:
+            LOG.info("%s has no model_type: taken as %s", directory / CONFIG, model_type)
+            hub["model_type"] = model_type
+    config_name = f"{source.folder}/{CONFIG}".lstrip("/")
+    return config_name, _family_of(hub, directory), hub
 
 
 def _find_family_of_sentence_module(source: "CheckpointDir") -> "Family | None":
@@ -104,7 +108,7 @@ def _with_model_type(hub: dict[str, Any], source: "CheckpointDir", name: str) ->
     """Return the configuration, with ``model_type`` set if the user specifies one."""
     names = hub.get("architectures")
     if names is not None:
-        is_list_of_names = isinstance(names, list) and all(type(n) is str for n in names)
+        is_list_of_names = isinstance(names, list) and all(type(name) is str for name in names)
         if not is_list_of_names:
             raise VerificationError(
                 f"{source.directory / name}: architectures = {shown(names)} is not a list of names"
@@ -126,20 +130,29 @@ def model_type_of(hub: Mapping[str, Any], source: "CheckpointDir") -> str | None
 
     It is inferred from the class name, else from the registry entry; ``None`` if neither is known.
     """
-    classes = class_names(hub)
-    for family in iter_families():
-        for head in family.heads().values():
-            for model_type, name in zip(family.model_types, head.architectures, strict=False):
-                if name in classes:
-                    return model_type
+    for name, model_type in _types_of_classes(iter_families()):
+        if name in class_names(hub):
+            return model_type
     row = source.row
     if row is None:
         return None
     family = get_family(row.family, line_of(source.reference))
-    config = entry_config(source.reference, row) if row.size else None
+    config = None
+    if row.size:
+        config = entry_config(source.reference, row)
     if config is None:
         return family.model_types[0]
     return family.model_type(config)
+
+
+def _types_of_classes(families: "Iterable[Family]") -> Iterator[tuple[str, str]]:
+    """Yield name and ``model_type`` of each class that a head of some families has on the Hub."""
+    for family in families:
+        for head in family.heads().values():
+            # Class names are in the order of the model types. A head may lack the last types, and
+            # older names, which belong to no certain type, may follow: both are left out. A wrong
+            # type is not hidden, since its rules have to account for every tensor.
+            yield from zip(head.architectures, family.model_types, strict=False)
 
 
 def read_hub_config(directory: Path, name: str = CONFIG) -> dict[str, Any]:
@@ -160,7 +173,9 @@ def _missing_config(directory: Path, name: str) -> SourceError:
             f"{directory} holds no {name}, and weights do not determine family and configuration",
             f"add the {name} that this model has on the Hub",
         )
-    problem = f"holds no {name}" if names else "is empty"
+    problem = "is empty"
+    if names:
+        problem = f"holds no {name}"
     run_model = directory / "model"  # A run has its final model there.
     if (run_model / name).is_file():
         return SourceError(f"{directory} {problem}", f"give {run_model}, the model of this run")
@@ -188,11 +203,13 @@ def _unsupported_format(directory: Path) -> SourceError | None:
 
 def _family_of(hub: Mapping[str, Any], directory: Path) -> "Family":
     model_type = hub.get("model_type")
-    if isinstance(model_type, str) and (family := family_of_model_type(model_type)) is not None:
-        return family
+    if isinstance(model_type, str):
+        family = family_of_model_type(model_type)
+        if family is not None:
+            return family
     model_types = list[str]()
-    for family in all_families().values():
-        model_types += family.model_types
+    for installed_family in all_families().values():
+        model_types += installed_family.model_types
     model_types.sort()
     if not isinstance(model_type, str):
         if directory.is_dir():
@@ -228,13 +245,14 @@ def _similar_family(model_type: str, hub: Mapping[str, Any], model_types: list[s
     classes = hub.get("architectures")
     if not isinstance(classes, list):
         classes = []
-    for family in all_families().values():
-        for head in family.heads().values():
-            for name, known_type in zip(head.architectures, family.model_types, strict=False):
-                if name in classes:
-                    return f"its class {name} is one of {known_type}: `--model-type {known_type}`;"
-    suggestion = "" if classes else did_you_mean(model_type, model_types)
-    return suggestion or f"installed: {', '.join(model_types)};"
+    for name, similar_type in _types_of_classes(all_families().values()):
+        if name in classes:
+            return f"its class {name} is one of {similar_type}: `--model-type {similar_type}`;"
+    if not classes:
+        suggestion = did_you_mean(model_type, model_types)
+        if suggestion:
+            return suggestion
+    return f"installed: {', '.join(model_types)};"
 
 
 def local_files(source: "CheckpointDir") -> list[str]:
@@ -242,8 +260,10 @@ def local_files(source: "CheckpointDir") -> list[str]:
     directory = source.directory
     if is_checkpoint(directory) or source.file is not None:
         return source.names()
-    paths = [path for path in (*directory.glob("*"), *directory.glob("*/*")) if path.is_file()]
-    names = [path.relative_to(directory).as_posix() for path in paths]
+    names = list[str]()
+    for path in (*directory.glob("*"), *directory.glob("*/*")):
+        if path.is_file():
+            names.append(path.relative_to(directory).as_posix())
     choices = [*source.names(), *source.graphs()]
     _, weights = choose_format(choices, str(directory), allow_pickle=False)
     side_files = {*matching(names, LOCAL_SIDE_FILES), *module_files(names)}

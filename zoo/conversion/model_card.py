@@ -92,20 +92,21 @@ def card_name(family: str, task: "TaskSpec | None", repo: str | None) -> str:
     """Return the name of a model: of its repository, or of its family and task."""
     if repo is not None:
         return repo.rpartition("/")[2]
-    return f"{family} for {task.name.replace('-', ' ')}" if task else family
+    if task is None:
+        return family
+    return f"{family} for {task.name.replace('-', ' ')}"
 
 
-def task_of_head(family: "Family", head_name: str, trained: Any = None) -> "TaskSpec | None":
+def task_of_head(family: "Family", head_name: str, trained_task: Any = None) -> "TaskSpec | None":
     """Return the task of a head: the one it was trained for, or the first that fits."""
     head = family.heads()[head_name]
-    specs = built_in_tasks()
     axes = head.outputs.values()
     candidates = []
-    for spec in specs.values():
+    for spec in built_in_tasks().values():
         if spec.command in head.tasks and (not spec.output or spec.output in axes):
             candidates.append(spec)
     for spec in candidates:
-        if spec.name == trained:
+        if spec.name == trained_task:
             return spec
     for spec in candidates:
         if spec.pipeline_tag:
@@ -134,11 +135,15 @@ def card_metadata(
     metadata: dict[str, Any] = {}
     if report.licence and LICENCE_ID.fullmatch(report.licence):
         metadata["license"] = report.licence
-    if (base := base_model(opened)) is not None:
+    base = base_model(opened)
+    if base is not None:
         metadata["base_model"] = base
     if opened.family.weight_format == "safetensors":
-        metadata["library_name"] = "sentence-transformers" if model.pooled else "transformers"
-    if tag := model.pipeline_tag:
+        metadata["library_name"] = "transformers"
+        if model.pooled:
+            metadata["library_name"] = "sentence-transformers"
+    tag = model.pipeline_tag
+    if tag:
         metadata["pipeline_tag"] = tag
     if results:
         from huggingface_hub import EvalResult
@@ -175,10 +180,16 @@ def _dataset(record: "EvaluationRecord") -> str:
 
 def base_model(opened: OpenCheckpoint) -> str | None:
     """Return the repository of the model that was trained further, if any."""
-    value: Any = opened.checkpoint.manifest.training if opened.checkpoint else None
+    if opened.checkpoint is None:
+        return None
+    value: Any = opened.checkpoint.manifest.training
     for key in ("init_from", "models", "model", "source", "repo"):
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value if isinstance(value, str) and is_hub_repo(value) else None
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(key)
+    if isinstance(value, str) and is_hub_repo(value):
+        return value
+    return None
 
 
 def _origin(opened: OpenCheckpoint) -> tuple[str | None, str | None]:
@@ -222,8 +233,10 @@ def _summary(
 def _origin_rows(opened: OpenCheckpoint, plan: ConversionPlan, report: ConversionReport) -> Rows:
     repo, revision = _origin(opened)
     rows: Rows = [("licence", report.licence or "not stated")]
-    if opened.checkpoint and (licence := opened.checkpoint.manifest.base_licence):
-        rows.append(("licence of the base model", licence))
+    if opened.checkpoint is not None:
+        base_licence = opened.checkpoint.manifest.base_licence
+        if base_licence:
+            rows.append(("licence of the base model", base_licence))
     if repo is not None:
         rows.append(("source", hub_link(repo)))
         if revision:
@@ -310,13 +323,14 @@ def _results(manifest: "Manifest", training: Mapping[str, Any]) -> "Iterator[Eva
 
     yield from manifest.evaluations
     metrics = training.get("metrics")
-    data = training.get("data")
     if manifest.evaluations or not isinstance(metrics, Mapping) or not metrics:
         return
-    eval_files = data.get("eval") if isinstance(data, Mapping) else None
     names = list[str]()
-    if isinstance(eval_files, Mapping):
-        names = [PurePath(str(name)).name for name in eval_files]
+    data = training.get("data")
+    if isinstance(data, Mapping):
+        eval_files = data.get("eval")
+        if isinstance(eval_files, Mapping):
+            names = [PurePath(str(name)).name for name in eval_files]
     if not names:
         names = ["held-out part of the training data"]
     values = {}

@@ -61,17 +61,24 @@ class Embeddings(nn.Module):
         super().__init__()
         self.scale = scale
         self.position_offset = position_offset
-        self.tokens: Any = Embedding(vocab_size, hidden_size) if vocab_size else None
+        self.tokens: Any = None
+        if vocab_size:
+            self.tokens = Embedding(vocab_size, hidden_size)
         self.positions: Any = None
         if position_table is not None:
             self.positions = FixedEmbedding(position_table)
         elif max_positions:
             self.positions = nn.Embedding(position_offset + max_positions, hidden_size)
-        self.types = nn.Embedding(type_vocab_size, hidden_size) if type_vocab_size else None
-        eps = layer_norm_eps
-        self.norm = None if eps is None else nn.LayerNorm(hidden_size, eps=eps)
+        self.types: nn.Embedding | None = None
+        if type_vocab_size:
+            self.types = nn.Embedding(type_vocab_size, hidden_size)
+        self.norm: nn.LayerNorm | None = None
+        if layer_norm_eps is not None:
+            self.norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
         self.dropout = Dropout(dropout)
-        self.project = None if project_to is None else nn.Linear(hidden_size, project_to)
+        self.project: nn.Linear | None = None
+        if project_to is not None:
+            self.project = nn.Linear(hidden_size, project_to)
 
     def forward(
         self,
@@ -113,16 +120,24 @@ class Embeddings(nn.Module):
             else:
                 terms.append(self.embed_positions(position_ids))
         if self.types is not None:
-            # the row of type 0 is broadcast, which saves the lookup of (batch, tokens) vectors
-            no_types = token_type_ids is None
-            terms.append(self.types.weight[0] if no_types else self.types(token_type_ids))
+            if token_type_ids is None:
+                # The row of type 0 is broadcast, which saves the lookup of (batch, tokens) vectors.
+                terms.append(self.types.weight[0])
+            else:
+                terms.append(self.types(token_type_ids))
         elif token_type_ids is not None:
             raise ValueError("token_type_ids are given, and this model has no segment embeddings")
-        x = tokens(input_ids)
-        x = x if self.scale == 1.0 else x * self.scale
-        x = x + functools.reduce(torch.add, terms) if terms else x
-        x = self.dropout(x if self.norm is None else self.norm(x))
-        return x if self.project is None else self.project(x)  # type: ignore[no-any-return]
+        x: Tensor = tokens(input_ids)
+        if self.scale != 1.0:
+            x = x * self.scale
+        if terms:
+            x = x + functools.reduce(torch.add, terms)
+        if self.norm is not None:
+            x = self.norm(x)
+        x = self.dropout(x)
+        if self.project is not None:
+            x = self.project(x)
+        return x
 
     def default_positions(self, input_ids: Tensor) -> Tensor:
         """Return the position embeddings of rows of one document: 0, 1, 2, ...
@@ -263,25 +278,28 @@ class SelfAttention(Attention):
         Returns:
             (batch, tokens, hidden).
         """
-        # one product for all three
-        joint = self.qkv(x)
-        counts = self.head_counts
-        if len({*counts}) == 1:
+        joint = self.qkv(x)  # One product for queries, keys and values.
+        num_heads, num_kv_heads, _ = self.head_counts
+        if num_heads == num_kv_heads:
             q, k, v = self.split(joint, 3)
         else:
             heads = joint.unflatten(-1, (-1, self.heads[1])).transpose(1, 2)
-            q, k, v = heads.split(counts, dim=1)
+            q, k, v = heads.split(self.head_counts, dim=1)
         if rotation is not None:
             q = rotation.apply(q)
             k = rotation.apply(k)
         if cache is not None:
             k, v = cache.extend(k, v)
-        if (shared := counts[0] // counts[1]) > 1:  # heads of queries for one of keys and values
-            k = k[:, :, None].expand(-1, -1, shared, -1, -1).flatten(1, 2)
-            v = v[:, :, None].expand(-1, -1, shared, -1, -1).flatten(1, 2)
-        # a single token attends to all of a cache; without one, its length need not be known
-        follows = cache is None or x.shape[1] > 1
-        return self.attend(q, k, v, mask, causal=self.causal and mask is None and follows)
+        group_size = num_heads // num_kv_heads  # Heads of queries for one of keys and values.
+        if group_size > 1:
+            k = k[:, :, None].expand(-1, -1, group_size, -1, -1).flatten(1, 2)
+            v = v[:, :, None].expand(-1, -1, group_size, -1, -1).flatten(1, 2)
+        causal = self.causal and mask is None
+        # A single token attends to all keys of a cache. The number of tokens is only read with a
+        # cache, since an exported graph does not know it.
+        if causal and cache is not None:
+            causal = x.shape[1] > 1
+        return self.attend(q, k, v, mask, causal=causal)
 
 
 class FeedForward(nn.Module):
@@ -428,7 +446,9 @@ class PostNormBlock(nn.Module):
             "intermediate_size": intermediate_size,
             "bias": bias,
         }
-        self.ffn = ffn_type(**sizes) if act is None else ffn_type(**sizes, act=act)
+        if act is not None:
+            sizes["act"] = act
+        self.ffn = ffn_type(**sizes)
         self.ffn_norm = norm_type(hidden_size, eps=layer_norm_eps, bias=bias)
         self.dropout = Dropout(dropout)
 

@@ -93,7 +93,7 @@ def test_tokens_are_masked_as_in_pretraining(pretrained: Pretrained, tmp_path: P
     path, _ = pretrained("BertForMaskedLM")
     rows: Any = setup_of(settings(path, tmp_path)).train_rows
     text = np.concatenate([rows.texts[0][:1], np.tile(rows.texts[0][1:5], 2500)])
-    hidden, labels = rows.masked(text, np.random.default_rng(0))
+    hidden, labels = rows.mask_tokens(text, np.random.default_rng(0))
     chosen = labels != IGNORED
     assert chosen.mean() == pytest.approx(0.15, abs=1e-3) and not chosen[0]
     assert (labels[chosen] == text[chosen]).tolist() == [True] * int(chosen.sum())

@@ -169,12 +169,12 @@ class EmbeddingData(TaskData[TextGroup]):
             return ()  # The options are refused later.
         if EMBEDDING_LOSSES.find(name).label != "classes":
             return ()
-        present = {label_name(sample.label, sample.location) for sample in samples}
-        return order_labels(present, settings.data.labels, 2)
+        class_names = {label_name(sample.label, sample.location) for sample in samples}
+        return order_labels(class_names, settings.data.labels, 2)
 
     @override
     def output_names(self, labels: tuple[str, ...]) -> tuple[str, ...]:
-        return ()  # The classifier of pairs is no part of the model.
+        return ()  # The final model does not have the classifier of pairs.
 
     @override
     def target(self, context: TaskContext, sample: TextGroup) -> Any:
@@ -210,15 +210,21 @@ class EmbeddingData(TaskData[TextGroup]):
         warnings += repeated_prompts(context, inputs, train.samples)
         warnings += equal_scores(context, train.samples, training=True)
         warnings += equal_scores(context, evaluation.samples, training=False)
-        order = inputs.train_order(context, train.rows)
-        duplicates = order.duplicates(0) if isinstance(order, NoDuplicatesOrder) else 0
-        if duplicates:
-            warnings.append(
-                f"{duplicates:,} of {order.num_rows:,} samples share a text with another one of "
-                "their batch, which then counts as a negative; a lower batch_size, or fewer such "
-                "samples, avoids that"
-            )
+        warnings += shared_texts(inputs.train_order(context, train.rows))
         return warnings
+
+
+def shared_texts(order: EpochShuffle) -> list[str]:
+    """Return a warning for samples that share a text with another one of their batch."""
+    if not isinstance(order, NoDuplicatesOrder):
+        return []
+    count = order.duplicates(0)
+    if not count:
+        return []
+    return [
+        f"{count:,} of {order.num_rows:,} samples share a text with another one of their batch, "
+        "which then counts as a negative; a lower batch_size, or fewer such samples, avoids that"
+    ]
 
 
 def repeated_prompts(
@@ -226,13 +232,14 @@ def repeated_prompts(
 ) -> list[str]:
     """Return a warning for texts that already begin with the prompt that precedes them."""
     is_pair = compares_pairs(context, is_labelled=samples[0].label is not None)
-    prompts = [
-        inputs.prompt(context, column, is_pair=is_pair) for column in range(len(samples[0].texts))
-    ]
+    prompts = list[str]()
+    for column in range(len(samples[0].texts)):
+        prompts.append(inputs.prompt(context, column, is_pair=is_pair))
     count = 0
     for sample in samples:
         for prompt, text in zip(prompts, sample.texts, strict=True):
-            count += bool(prompt) and text.startswith(prompt)
+            if prompt and text.startswith(prompt):
+                count += 1
     if not count:
         return []
     return [
@@ -277,8 +284,9 @@ class EmbeddingModel(TaskModel):
         settings: FineTuneConfig,
         init: "PretrainedInit | None",
     ) -> FineTuneConfig:
-        pretrained = None if init is None else init.checkpoints.get("model")
-        pooling = None if pretrained is None else pretrained.model.pooling
+        pooling = None
+        if init is not None and "model" in init.checkpoints:
+            pooling = init.checkpoints["model"].model.pooling
         return self.representation.resolve_settings(settings, pooling)
 
     @override
@@ -287,18 +295,17 @@ class EmbeddingModel(TaskModel):
         arguments = dict(settings.task_args)
         name = arguments.pop("loss", None) or default_loss(settings)
         loss_class = self._loss_class(task, name)
-        own_settings = {
-            key: value
-            for key, value in self.representation.loss_defaults.items()
-            if key in loss_class.setting_names()
-        }
+        loss_settings: dict[str, Any] = {}
+        for key, value in self.representation.loss_defaults.items():
+            if key in loss_class.setting_names():
+                loss_settings[key] = value
         for key in loss_class.setting_names():
             if key in arguments:
-                own_settings[key] = arguments.pop(key)
-        self._require_read(task, name, arguments)
+                loss_settings[key] = arguments.pop(key)
+        self._refuse_settings_of_other_losses(task, name, arguments)
         options: Any = parse_options(task.options_type, arguments, task.name, "task")
         try:
-            loss = loss_class.from_settings(own_settings)
+            loss = loss_class.from_settings(loss_settings)
         except (msgspec.ValidationError, ValueError) as error:
             raise UsageError(f"the task {task.name}: {error}") from error
         return msgspec.structs.replace(options, loss=loss)
@@ -313,22 +320,23 @@ class EmbeddingModel(TaskModel):
         loss_class = EMBEDDING_LOSSES.find(name)
         if self.representation.is_dense or loss_class.compares_any:
             return loss_class
-        suitable = [other for other in names if EMBEDDING_LOSSES.find(other).compares_any]
-        raise UsageError(f"{task.name} has no loss {name}", f"it has {', '.join(suitable)}")
+        suitable_names = list[str]()
+        for other_name in names:
+            if EMBEDDING_LOSSES.find(other_name).compares_any:
+                suitable_names.append(other_name)
+        raise UsageError(f"{task.name} has no loss {name}", f"it has {', '.join(suitable_names)}")
 
-    def _require_read(
+    def _refuse_settings_of_other_losses(
         self, task: FineTuningTask[Any], name: str, arguments: Mapping[str, Any]
     ) -> None:
-        """Refuse settings of other losses."""
         option_names = {field.encode_name for field in msgspec.structs.fields(task.options_type)}
         for key in arguments:
             if key in option_names:
                 continue
-            readers = [
-                other
-                for other in EMBEDDING_LOSSES.names()
-                if key in EMBEDDING_LOSSES.find(other).setting_names()
-            ]
+            readers = list[str]()
+            for loss_name in EMBEDDING_LOSSES.names():
+                if key in EMBEDDING_LOSSES.find(loss_name).setting_names():
+                    readers.append(loss_name)
             if readers:
                 raise UsageError(
                     f"the loss {name} does not read {key}",
@@ -372,8 +380,9 @@ class EmbeddingModel(TaskModel):
     ) -> list[str]:
         """Load the weights of the checkpoint's modules; those that it lacks are new."""
         module: Any = model
-        weights = checkpoint.module_weights() if checkpoint.model.pooling else {}
-        return load_modules(module.sentence_modules, weights)
+        if not checkpoint.model.pooling:
+            return load_modules(module.sentence_modules, {})
+        return load_modules(module.sentence_modules, checkpoint.module_weights())
 
     @override
     def trained_models(self, context: TaskContext, model: nn.Module) -> dict[str, TrainedModel]:
@@ -417,7 +426,9 @@ class EmbeddingInputs(TaskInputs[TextGroup]):
         pooling = self.representation.pooling(context)
         if is_pair:
             return pooling.prompt()
-        return pooling.document_prompt() if column else pooling.query_prompt()
+        if column == 0:
+            return pooling.query_prompt()
+        return pooling.document_prompt()
 
     def tokenizer(self, context: TaskContext) -> TextTokenizer:
         """Return the tokenizer, which lower-cases texts if the model does."""
@@ -441,10 +452,9 @@ class EmbeddingInputs(TaskInputs[TextGroup]):
     def rows(self, context: TaskContext, samples: Sequence[TextGroup]) -> TokenizedRows:
         is_labelled = samples[0].label is not None
         is_pair = compares_pairs(context, is_labelled=is_labelled)
-        columns = [
-            self._tokenize(context, samples, column, is_pair=is_pair)
-            for column in range(len(samples[0].texts))
-        ]
+        columns = list[TokenizedTexts]()
+        for column in range(len(samples[0].texts)):
+            columns.append(self._tokenize(context, samples, column, is_pair=is_pair))
         values: dict[str, NDArray[Any]] = {TEXT_NUMBERS: text_numbers(samples)}
         if is_labelled:
             values[LABELS] = np.array([context.target(sample) for sample in samples])
@@ -512,12 +522,12 @@ class EmbeddingInputs(TaskInputs[TextGroup]):
         With classes, also their logits at each number of dimensions, (dims, rows, classes).
         """
         module: Any = model
-        present = [
-            column for column in range(self.columns(context)) if column_name(IDS, column) in batch
-        ]
-        embedded = [self._embed(context, module, batch, column) for column in present]
+        columns: list[Tensor] = []
+        for column in range(self.columns(context)):
+            if column_name(IDS, column) in batch:
+                columns.append(self._embed(context, module, batch, column))
         is_split = run_loss(context).compares_samples and splits_micro_batches(context)
-        vectors = self.representation.stack(context, embedded, is_split=is_split)
+        vectors = self.representation.stack(context, columns, is_split=is_split)
         logits = {context.name: vectors}
         if module.classifier is not None:
             # Zeros in place of the other dimensions select the weights of the first ones.
@@ -655,11 +665,12 @@ class EmbeddingResults(TaskResults[TextGroup]):
         numbers: Sequence[int],
     ) -> Iterator[Prediction]:
         run = run_context(context)
-        present, first = np.unique(numbers, return_index=True)  # Processes may share rows.
-        values = {name: array[first] for name, array in predictions.items()}
-        if not values:
+        if not predictions:
             return
-        groups = [samples[number] for number in present]
+        # Processes may share rows, each of which is reported once.
+        sample_numbers, indices = np.unique(numbers, return_index=True)
+        values = {name: array[indices] for name, array in predictions.items()}
+        groups = [samples[number] for number in sample_numbers]
         yield from run_measure(run).rows(run, self.representation, values, groups)
 
 

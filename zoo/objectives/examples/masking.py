@@ -13,17 +13,19 @@ from zoo.objectives.examples.vocabulary import Ids
 MaskStrategy = Literal["tokens", "words", "ngrams", "spans"]
 MAX_NGRAM = 3
 MAX_SPAN = 10
-_INVERSE = 1 / np.arange(1, MAX_NGRAM + 1)
-_GEOMETRIC = 0.8 ** np.arange(MAX_SPAN)  # geometric distribution with p = 0.2
-NGRAM_PROBS = _INVERSE / _INVERSE.sum()
-SPAN_PROBS = _GEOMETRIC / _GEOMETRIC.sum()
+# The probability of n words is proportional to 1 / n.
+_NGRAM_WEIGHTS = 1 / np.arange(1, MAX_NGRAM + 1)
+NGRAM_PROBS = _NGRAM_WEIGHTS / _NGRAM_WEIGHTS.sum()
+# The number of words has a geometric distribution with p = 0.2.
+_SPAN_WEIGHTS = 0.8 ** np.arange(MAX_SPAN)
+SPAN_PROBS = _SPAN_WEIGHTS / _SPAN_WEIGHTS.sum()
 
 
 class MaskSelection(NamedTuple):
     """Tokens to mask."""
 
-    positions: Ids  # sorted positions, (n,), int64
-    # groups from 0, (n,), int64; tokens of a group are masked, replaced or unchanged together
+    positions: Ids  # Sorted positions, (n,), int64.
+    # Groups from 0, (n,), int64; tokens of a group are masked, replaced or unchanged together.
     group_ids: Ids
 
 
@@ -31,9 +33,9 @@ class MaskSelection(NamedTuple):
 class Words:
     """The words of a row."""
 
-    spans: list[tuple[int, int]]  # start and end of each word
-    document_ends: list[int]  # for each word, the index of the first word after its segment
-    # index of the word of each token, (length,), int64; only meaningful for text tokens
+    spans: list[tuple[int, int]]  # Start and end of each word.
+    document_ends: list[int]  # The index of the first word after each word's segment.
+    # Index of the word of each token, (length,), int64; only meaningful for text tokens.
     index: Ids
 
     @classmethod
@@ -42,15 +44,15 @@ class Words:
         # A word starts at a token with ``starts_word``, and at the start of each run of text
         # tokens.
         is_text = packed.is_text
-        texts = packed.document_ids
-        run_starts = is_text.copy()  # First token of each run of text tokens.
-        run_starts[1:] &= ~is_text[:-1] | (texts[1:] != texts[:-1])
-        word_starts = run_starts | (is_text & starts_word[packed.input_ids])
-        starts = np.flatnonzero(word_starts)
-        index = np.cumsum(word_starts) - 1
+        document_ids = packed.document_ids
+        is_run_start = is_text.copy()
+        is_run_start[1:] &= ~is_text[:-1] | (document_ids[1:] != document_ids[:-1])
+        is_word_start = is_run_start | (is_text & starts_word[packed.input_ids])
+        starts = np.flatnonzero(is_word_start)
+        index = np.cumsum(is_word_start) - 1
         ends = starts + np.bincount(index[is_text], minlength=len(starts))
-        # First word of each run.
-        first_words = np.append(np.flatnonzero(run_starts[starts]), len(starts))
+        # The first word of each run, and the number of words.
+        first_words = np.append(np.flatnonzero(is_run_start[starts]), len(starts))
         document_ends = np.repeat(first_words[1:], np.diff(first_words))
         spans = list(zip(starts.tolist(), ends.tolist(), strict=True))
         return cls(spans, document_ends.tolist(), index)
@@ -63,8 +65,10 @@ def mask_budget(strategy: MaskStrategy, packed: PackedRow, fraction: float) -> i
     # special tokens and without padding, rounded, halves to even, like
     # ``create_masked_lm_predictions`` of the code released with arXiv:1810.04805.
     if strategy == "spans":
-        return math.ceil(int(packed.is_text.sum()) * fraction)
-    return max(1, round(int(np.count_nonzero(packed.document_ids)) * fraction))
+        num_text_tokens = int(packed.is_text.sum())
+        return math.ceil(num_text_tokens * fraction)
+    num_tokens = int(np.count_nonzero(packed.document_ids))
+    return max(1, round(num_tokens * fraction))
 
 
 def select_mask_positions(
@@ -91,8 +95,8 @@ def select_mask_positions(
         selection = select_words(words, budget, rng)
     else:
         selection = select_ngrams(words, budget, rng)
-    word_mask = np.frombuffer(selection, dtype=bool)
-    positions = np.flatnonzero(packed.is_text & word_mask[words.index])
+    is_selected = np.frombuffer(selection, dtype=bool)
+    positions = np.flatnonzero(packed.is_text & is_selected[words.index])
     return MaskSelection(positions, np.arange(len(positions)))
 
 
@@ -103,10 +107,9 @@ def label_runs(positions: Ids, document_ids: Ids) -> Ids:
         positions: sorted positions, (n,).
         document_ids: segment of each token of the row, (length,).
     """
-    run_starts = (np.diff(positions, prepend=-2) > 1) | (
-        document_ids[positions] != document_ids[positions - 1]
-    )
-    numbers: Ids = np.cumsum(run_starts) - 1
+    follows_gap = np.diff(positions, prepend=-2) > 1
+    begins_segment = document_ids[positions] != document_ids[positions - 1]
+    numbers: Ids = np.cumsum(follows_gap | begins_segment) - 1
     return numbers
 
 
@@ -134,8 +137,9 @@ def select_words(words: Words, budget: int, rng: np.random.Generator) -> bytearr
         if budget <= 0:
             break
         start, end = words.spans[word]
-        if end - start <= budget:
-            budget -= end - start
+        length = end - start
+        if length <= budget:
+            budget -= length
             selection[word] = 1
     return selection
 
@@ -185,12 +189,13 @@ def select_spans(words: Words, anchors: Ids, budget: int, rng: np.random.Generat
     for anchor, size in zip(rng.permutation(anchors).tolist(), sizes.tolist(), strict=True):
         if budget <= 0:
             break
-        if not is_selected[anchor]:
-            first_word = int(words.index[anchor])
-            last_word = min(first_word + size, words.document_ends[first_word]) - 1
-            start = words.spans[first_word][0]
-            end = words.spans[last_word][1]
-            new_positions = start + np.flatnonzero(~is_selected[start:end])[:budget]
-            is_selected[new_positions] = True
-            budget -= len(new_positions)
+        if is_selected[anchor]:
+            continue
+        first_word = int(words.index[anchor])
+        last_word = min(first_word + size, words.document_ends[first_word]) - 1
+        start = words.spans[first_word][0]
+        end = words.spans[last_word][1]
+        new_positions = start + np.flatnonzero(~is_selected[start:end])[:budget]
+        is_selected[new_positions] = True
+        budget -= len(new_positions)
     return np.flatnonzero(is_selected)

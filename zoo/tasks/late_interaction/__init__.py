@@ -12,7 +12,7 @@ TASKS = (
         train="zoo.tasks.late_interaction.train:LATE_INTERACTION",
         train_options=(NEGATIVES,),
         columns=PAIR_COLUMNS,
-        # the model decides how texts are compared
+        # The model decides how texts are compared.
         evaluate="zoo.tasks.sentence_embedding.evaluate:SentenceEmbeddingEvaluation",
         eval_options=(*LABELLED, PAIR, EVAL_NEGATIVES),
     ),

@@ -39,8 +39,9 @@ MULTI_VECTOR = "MultiVectorEncoder"
 MAX_COMPARED = 1 << 24  # Similarities of tokens that are held at once.
 QUERY_TOKENS = "query_tokens"  # Number of tokens of each query before its expansion.
 EXPANSION = "query_expansion"
-KEPT_SETTINGS = ("query_length", "document_length", EXPANSION)  # Settings of a checkpoint.
-ROLES = ("query", "document")  # The first column, and the others.
+# Settings that training takes from a checkpoint.
+CHECKPOINT_SETTINGS = ("query_length", "document_length", EXPANSION)
+ROLES = ("query", "document")  # Texts of the first column, and of the other ones.
 
 
 class LateOptions(EmbeddingOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,7 +96,7 @@ class TokenRepresentation(Representation):
         requested = settings.task_args
         resolved = super().resolve_settings(settings, pooling)
         options: dict[str, Any] = {}
-        for name in KEPT_SETTINGS:
+        for name in CHECKPOINT_SETTINGS:
             value = msgspec.to_builtins(getattr(pooling, name))
             if value is not None:
                 options[name] = value
@@ -191,7 +192,7 @@ class TokenRepresentation(Representation):
     def stack(self, context: TaskContext, columns: "list[Tensor]", *, is_split: bool) -> "Tensor":
         """Return the vectors of all tokens; all texts are padded to the longest one."""
         longest = max(column.shape[1] for column in columns)
-        if is_split:  # The same in all processes.
+        if is_split:  # All processes need the same length, whatever texts they have.
             longest = max(self._padded_length(context, number) for number in range(len(columns)))
         return torch.stack([pad_tokens(column, longest) for column in columns])
 
@@ -333,27 +334,37 @@ def max_sim_matrix(queries: "Tensor", texts: "Tensor", *, mean: bool = False) ->
 
     Both are (n, tokens, dimensions); the last one tells which tokens count.
     """
-    size = max(1, MAX_COMPARED // max(1, texts.shape[0] * texts.shape[1] * queries.shape[1]))
-    absent = texts[..., -1] == 0
-    parts = []
-    for part in torch.split(queries, size):
-        scores = torch.einsum("qid,tjd->qtij", part[..., :-1], texts[..., :-1])
-        scores = scores.masked_fill(absent[None, :, None], torch.finfo(scores.dtype).min)
-        parts.append(_summed(scores.amax(-1), part[:, None, :, -1], mean=mean))
-    return torch.cat(parts)
+    num_texts, text_tokens, _ = texts.shape
+    compared_per_query = max(1, num_texts * text_tokens * queries.shape[1])
+    chunk_size = max(1, MAX_COMPARED // compared_per_query)
+    is_skipped = texts[..., -1] == 0
+    chunk_scores = []
+    for chunk in torch.split(queries, chunk_size):
+        similarities = torch.einsum("qid,tjd->qtij", chunk[..., :-1], texts[..., :-1])
+        lowest = torch.finfo(similarities.dtype).min
+        similarities = similarities.masked_fill(is_skipped[None, :, None], lowest)
+        chunk_scores.append(_sum_tokens(similarities.amax(-1), chunk[:, None, :, -1], mean=mean))
+    return torch.cat(chunk_scores)
 
 
 def max_sim(queries: "Tensor", texts: "Tensor", *, mean: bool = False) -> "Tensor":
     """Return the MaxSim of each query and its text, (rows,); see ``max_sim_matrix``."""
-    scores = torch.einsum("rid,rjd->rij", queries[..., :-1], texts[..., :-1])
-    scores = scores.masked_fill(texts[:, None, :, -1] == 0, torch.finfo(scores.dtype).min)
-    return _summed(scores.amax(-1), queries[..., -1], mean=mean)
+    similarities = torch.einsum("rid,rjd->rij", queries[..., :-1], texts[..., :-1])
+    is_skipped = texts[..., -1] == 0
+    lowest = torch.finfo(similarities.dtype).min
+    similarities = similarities.masked_fill(is_skipped[:, None], lowest)
+    return _sum_tokens(similarities.amax(-1), queries[..., -1], mean=mean)
 
 
-def _summed(best: "Tensor", real: "Tensor", *, mean: bool) -> "Tensor":
-    """Return the sum over the tokens of a query, or their mean."""
-    total = (best * real).sum(-1)
-    return total / real.sum(-1).clamp(min=1) if mean else total
+def _sum_tokens(similarities: "Tensor", is_compared: "Tensor", *, mean: bool) -> "Tensor":
+    """Return the sum over the tokens of a query that are compared, or their mean.
+
+    Both are (..., tokens); ``is_compared`` is 1 for tokens that count, and 0 for the other ones.
+    """
+    total = (similarities * is_compared).sum(-1)
+    if not mean:
+        return total
+    return total / is_compared.sum(-1).clamp(min=1)
 
 
 LATE_INTERACTION = embedding_task(

@@ -53,8 +53,9 @@ WORDS = "word_ids"
 TEXT_IDS = "text_ids"
 TEXT_MASK = "text_attention_mask"
 TEXT_LABELS = "text_labels"
-MASKED = 0.15  # The fraction of tokens that are predicted.
-UNCHANGED = 0.1  # The fraction of these that stay as they are, and of those that become random.
+PREDICTED_FRACTION = 0.15  # Fraction of the tokens that are predicted.
+# Fraction of these that stay as they are; as many become random tokens.
+UNCHANGED_FRACTION = 0.1
 
 
 class PromptOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -131,7 +132,9 @@ class PromptModel(TaskModel):
         init: "PretrainedInit | None",
     ) -> FineTuneConfig:
         """Put the contents of a file in place of its name."""
-        checkpoint = None if init is None else init.checkpoints.get("model")
+        checkpoint = None
+        if init is not None:
+            checkpoint = init.checkpoints.get("model")
         if checkpoint is not None and "fill-mask" not in checkpoint.head.tasks:
             raise UsageError(
                 f"{checkpoint.name} has the head {checkpoint.head_name}, which predicts no masked "
@@ -139,8 +142,9 @@ class PromptModel(TaskModel):
                 "use a masked language model",
             )
         options = settings.task_args
-        templates = options.get("template") or ()
-        templates = [templates] if isinstance(templates, str) else list(templates)
+        templates: Any = options.get("template") or ()
+        if isinstance(templates, str):
+            templates = (templates,)
         if len(templates) != 1:
             raise UsageError(
                 f"{task.name} trains with one template, and there are {len(templates)}",
@@ -189,7 +193,9 @@ class PromptInputs(TaskInputs[Sample]):
 
     @override
     def rows(self, context: TaskContext, samples: Sequence[Sample]) -> TokenizedRows:
-        records = [TextExample(s.text, s.pair, location=s.location) for s in samples]
+        records = list[TextExample]()
+        for sample in samples:
+            records.append(TextExample(sample.text, sample.pair, location=sample.location))
         prompts, truncated = self._prompts(context, records)
         rows = [row for row, _ in prompts]
         values = {
@@ -197,8 +203,9 @@ class PromptInputs(TaskInputs[Sample]):
             POSITION: np.array([row.positions[0] for row in rows]),
             WORDS: np.array([word_ids for _, word_ids in prompts]),
         }
-        ids_name = context.input_names[0]
-        arrays = {ids_name: np.concatenate([np.array(row.ids, np.int32) for row in rows])}
+        arrays: dict[str, NDArray[Any]] = {}
+        token_ids = [np.array(row.ids, np.int32) for row in rows]
+        arrays[context.input_names[0]] = np.concatenate(token_ids)
         type_ids = np.concatenate([np.array(row.type_ids, np.int8) for row in rows])
         if "token_type_ids" in context.input_names and type_ids.any():
             arrays["token_type_ids"] = type_ids
@@ -214,7 +221,9 @@ class PromptInputs(TaskInputs[Sample]):
         words = list(label_words(context).values())
         fitter = PromptFitter(prompt_template(context), "", words, tokenizer, context.max_tokens)
         fitted_texts = fitter.fit(records)
-        prompts = [prompt for texts in fitted_texts for prompt in fitter.prompts(texts)]
+        prompts = list[Prompt]()
+        for texts in fitted_texts:
+            prompts += fitter.prompts(texts)
         rows = list(masked_rows(prompts, tokenizer, require_mask_id(tokenizer)))
         prompt_rows = list[tuple[WordRow, tuple[int, ...]]]()
         for start in range(0, len(prompts), len(words)):
@@ -223,9 +232,8 @@ class PromptInputs(TaskInputs[Sample]):
             _require_single_tokens(word_prompts, word_rows, tokenizer.role_id("unk"))
             word_ids = tuple(row.labels[0] for (row,) in word_rows)
             prompt_rows.append((word_rows[0][0], word_ids))
-        require_tokens(
-            [len(row.ids) for row, _ in prompt_rows], [record.location for record in records]
-        )
+        lengths = [len(row.ids) for row, _ in prompt_rows]
+        require_tokens(lengths, [record.location for record in records])
         return prompt_rows, sum(texts.truncated > 0 for texts in fitted_texts)
 
     @override
@@ -306,12 +314,13 @@ class PromptRows(TokenizedRows):
     @override
     def example(self, index: int, rng: np.random.Generator) -> Example:
         example = super().example(index, rng)
-        ids, labels = self.masked(self.texts[int(rng.integers(len(self.texts)))], rng)
+        text = self.texts[int(rng.integers(len(self.texts)))]
+        ids, labels = self.mask_tokens(text, rng)
         counts = {**example.counts, MASKED_LM: int((labels != IGNORED).sum())}
         arrays = {**example.arrays, TEXT_IDS: ids, TEXT_LABELS: labels}
         return replace(example, arrays=arrays, counts=counts)
 
-    def masked(
+    def mask_tokens(
         self, ids: "NDArray[np.int64]", rng: np.random.Generator
     ) -> "tuple[NDArray[np.int64], NDArray[np.int64]]":
         """Return tokens, some of them masked, and the original ones there; (tokens,) each.
@@ -319,16 +328,18 @@ class PromptRows(TokenizedRows):
         15 % are chosen, at least one; of these 80 % become the mask token and 10 % a random one.
         Special tokens and the mask of the label are never chosen.
         """
-        able = np.flatnonzero(np.isin(ids, self.ordinary))
-        hidden = ids.copy()
+        candidates = np.flatnonzero(np.isin(ids, self.ordinary))
+        count = max(1, round(PREDICTED_FRACTION * len(candidates)))
+        positions = rng.permutation(candidates)[:count]
         labels = np.full(len(ids), IGNORED, np.int64)
-        selected = rng.permutation(able)[: max(1, round(MASKED * len(able)))]
-        labels[selected] = ids[selected]
-        draws = rng.random(len(selected))
-        random_tokens = rng.choice(self.ordinary, size=len(selected))
-        replacements = np.where(draws < 1 - UNCHANGED, random_tokens, ids[selected])
-        hidden[selected] = np.where(draws < 1 - 2 * UNCHANGED, self.mask_id, replacements)
-        return hidden, labels
+        labels[positions] = ids[positions]
+        draws = rng.random(len(positions))
+        random_tokens = rng.choice(self.ordinary, size=len(positions))
+        replacements = np.where(draws < 1 - UNCHANGED_FRACTION, random_tokens, ids[positions])
+        is_masked = draws < 1 - 2 * UNCHANGED_FRACTION
+        masked_ids = ids.copy()
+        masked_ids[positions] = np.where(is_masked, self.mask_id, replacements)
+        return masked_ids, labels
 
 
 def require_mask_id(tokenizer: TextTokenizer) -> int:
@@ -342,18 +353,18 @@ def _require_single_tokens(
     prompts: Sequence[Prompt], rows: Sequence[Sequence[WordRow]], unknown: int | None
 ) -> None:
     """Check that each label has one known token, in the same place and after the same tokens."""
-    for prompt, of_word in zip(prompts, rows, strict=True):
+    for prompt, word_rows in zip(prompts, rows, strict=True):
         start, end = prompt.spans["label"]
         word = prompt.text[start:end]
-        if len(of_word) != 1:
+        if len(word_rows) != 1:
             raise UsageError(
-                f"the label word {word!r} has {len(of_word)} tokens, and training needs words of "
+                f"the label word {word!r} has {len(word_rows)} tokens, and training needs words of "
                 "one token",
                 "give another word; only `zoo run prompt` scores words of several tokens",
             )
-        if unknown in of_word[0].labels:
+        if unknown in word_rows[0].labels:
             raise unknown_word(word)
-        if of_word[0].ids != rows[0][0].ids:
+        if word_rows[0].ids != rows[0][0].ids:
             raise UsageError(
                 f"the label word {word!r} changes the tokens around it",
                 "put spaces around {label} in the template",

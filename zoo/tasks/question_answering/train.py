@@ -71,7 +71,6 @@ TOKENS = "tokens"
 FIRST = "first"
 PART = "part"
 NO_ANSWER = "no_answer"
-PLACES = (TOKENS, FIRST, PART, NO_ANSWER)
 # Predictions of a row.
 SPANS = "spans"
 SCORES = "scores"
@@ -195,20 +194,18 @@ class QuestionInputs(TaskInputs[QuestionSample]):
                 "leave out questions without answers",
             )
         windows = list(question_windows(context, samples, no_answer))
-        arrays: dict[str, NDArray[Any]] = {
-            context.input_names[0]: np.concatenate([window.ids for window in windows])
-        }
+        arrays: dict[str, NDArray[Any]] = {}
+        arrays[context.input_names[0]] = np.concatenate([window.ids for window in windows])
         if "token_type_ids" in context.input_names:
             type_ids = np.concatenate([window.type_ids for window in windows])
             if type_ids.any():
                 arrays["token_type_ids"] = type_ids
         lengths = np.array([len(window.ids) for window in windows])
-        targets = np.array([window.target for window in windows])
         values = {
             SAMPLE: np.array([window.sample for window in windows]),
             WINDOW: np.array([window.window for window in windows]),
             TOKENS: lengths,
-            LABELS: targets,
+            LABELS: np.array([window.target for window in windows]),
             FIRST: np.array([window.first for window in windows]),
             PART: np.array([window.part for window in windows]),
             NO_ANSWER: np.array([window.no_answer for window in windows]),
@@ -251,6 +248,8 @@ def question_windows(
             span = answer_tokens(pair, windows.context(pair), answer)
         for number, window in enumerate(windows.split(pair)):
             position = window.no_answer_position(no_answer)
+            if position is None:
+                position = NO_POSITION
             yield QuestionWindow(
                 sample=index,
                 window=number,
@@ -259,7 +258,7 @@ def question_windows(
                 target=window_target(window, span, no_answer),
                 first=window.first,
                 part=(window.part.start, len(window.part)),
-                no_answer=NO_POSITION if position is None else position,
+                no_answer=position,
             )
 
 
@@ -316,22 +315,27 @@ def best_spans(
     search = SpanSearch(None, max_answer_len)
     positions = np.full((len(logits), search.count, 2), NO_POSITION, np.int32)
     scores = np.zeros(positions.shape[:2])
-    no_answer = np.zeros(len(logits))
-    places = zip(*(batch[name].tolist() for name in PLACES), strict=True)
-    for row, (tokens, first, (start, length), no_answer_position) in enumerate(places):
-        window = RowWindow(tokens, first, range(start, start + length), no_answer_position)
-        best = search.window_spans(logits[row, :, :tokens].cpu().numpy(), window)
+    no_answer_scores = np.zeros(len(logits))
+    for row, window in enumerate(row_windows(batch)):
+        best = search.window_spans(logits[row, :, : window.tokens].cpu().numpy(), window)
         for number, span in enumerate(best.spans):
             positions[row, number] = span[:2]
             scores[row, number] = span.score
-        no_answer[row] = best.no_answer
+        no_answer_scores[row] = best.no_answer
     return {
         SAMPLE: batch[SAMPLE],
         WINDOW: batch[WINDOW],
         SPANS: torch.from_numpy(positions),
         SCORES: torch.from_numpy(scores),
-        NO_ANSWER_SCORE: torch.from_numpy(no_answer),
+        NO_ANSWER_SCORE: torch.from_numpy(no_answer_scores),
     }
+
+
+def row_windows(batch: "Mapping[str, Tensor]") -> Iterator[RowWindow]:
+    """Yield the window of each row of a batch."""
+    columns = [batch[name].tolist() for name in (TOKENS, FIRST, PART, NO_ANSWER)]
+    for tokens, first, (start, length), no_answer in zip(*columns, strict=True):
+        yield RowWindow(tokens, first, range(start, start + length), no_answer)
 
 
 class QuestionResults(TaskResults[QuestionSample]):
@@ -341,7 +345,10 @@ class QuestionResults(TaskResults[QuestionSample]):
     def metric_names(self, context: ResultContext) -> tuple[str, ...]:
         """Return the names of all metrics; some need data with unanswerable questions."""
         prefixes = ("", "has_answer_", "no_answer_")
-        return tuple(f"{prefix}{name}" for prefix in prefixes for name in ("exact_match", "f1"))
+        names = list[str]()
+        for prefix in prefixes:
+            names += [f"{prefix}exact_match", f"{prefix}f1"]
+        return tuple(names)
 
     @override
     def default_metric(self, context: ResultContext) -> str:
@@ -364,15 +371,15 @@ class QuestionResults(TaskResults[QuestionSample]):
     def metrics(
         self, context: ResultContext, predictions: "Mapping[str, NDArray[Any]]"
     ) -> dict[str, float]:
-        samples = evaluated_questions(context)
-        answers = [[answer.text for answer in sample.answers] for sample in samples]
-        unanswerable = not all(answers)
+        answers = list[list[str]]()
+        for sample in evaluated_questions(context):
+            answers.append([answer.text for answer in sample.answers])
+        has_unanswered = not all(answers)
         threshold = null_threshold(context)
-        texts = [
-            candidates.best_text(unanswerable, threshold)
-            for candidates in answer_candidates(context, predictions)
-        ]
-        return ScoredAnswers.score(texts, answers).metrics()
+        predicted_texts = list[str]()
+        for candidates in answer_candidates(context, predictions):
+            predicted_texts.append(candidates.best_text(has_unanswered, threshold))
+        return ScoredAnswers.score(predicted_texts, answers).metrics()
 
     @override
     def rows(
@@ -383,11 +390,11 @@ class QuestionResults(TaskResults[QuestionSample]):
         numbers: Sequence[int],
     ) -> Iterator[Prediction]:
         questions = evaluated_questions(context)
-        unanswerable = not all(question.answers for question in questions)
+        has_unanswered = not all(question.answers for question in questions)
         threshold = null_threshold(context)
         candidates = answer_candidates(context, predictions)
         for question, question_candidates in zip(questions, candidates, strict=True):
-            yield question_row(question, question_candidates, unanswerable, threshold)
+            yield question_row(question, question_candidates, has_unanswered, threshold)
 
 
 def evaluated_questions(context: ResultContext) -> Sequence[QuestionSample]:
@@ -411,20 +418,19 @@ def answer_candidates(
     assert isinstance(context, TaskContext)
     samples = evaluated_questions(context)
     keys = zip(predictions[SAMPLE].tolist(), predictions[WINDOW].tolist(), strict=True)
-    rows = {key: row for row, key in enumerate(keys)}
+    row_of_window = {key: row for row, key in enumerate(keys)}
     search = SpanSearch(None, context.options.max_answer_len)
     windows = context_windows(context)
     for index, pair in enumerate(question_pairs(context, windows, samples)):
         window_spans = list[WindowSpans]()
         for number, window in enumerate(windows.split(pair)):
-            row = rows[index, number]
+            row = row_of_window[index, number]
             positions = predictions[SPANS][row].tolist()
             scores = predictions[SCORES][row].tolist()
-            spans = [
-                Span(start, end, score)
-                for (start, end), score in zip(positions, scores, strict=True)
-                if start != NO_POSITION
-            ]
+            spans = list[Span]()
+            for (start, end), score in zip(positions, scores, strict=True):
+                if start != NO_POSITION:
+                    spans.append(Span(start, end, score))
             no_answer = float(predictions[NO_ANSWER_SCORE][row])
             window_spans.append(WindowSpans(window.part, spans, no_answer))
         yield search.candidates(pair, samples[index].context, window_spans)
@@ -453,7 +459,9 @@ def window_target(window: Window, span: range | None, no_answer: int | None) -> 
         shift = window.first - part.start
         return span.start + shift, span.stop - 1 + shift
     position = window.no_answer_position(no_answer)
-    return (IGNORED, IGNORED) if position is None else (position, position)
+    if position is None:
+        position = IGNORED
+    return position, position
 
 
 QUESTION_ANSWERING = FineTuningTask(

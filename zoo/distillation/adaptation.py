@@ -79,8 +79,7 @@ def _problem_type(task: str) -> str | None:
 def _settings_for_task(recipe: DistillationRecipe) -> ConfigDict:
     """Return the settings of a recipe that runs on labelled data have."""
     excluded = set(TEXT_SETTINGS)
-    is_published = bool(recipe.name)
-    if is_published and recipe.data == "any":  # Its schedule was made for text.
+    if recipe.is_published and recipe.data == "any":  # Its schedule was made for text.
         excluded.update(SCHEDULE_SETTINGS)
     return {name: value for name, value in recipe.settings.items() if name not in excluded}
 
@@ -91,6 +90,7 @@ def _term_for_task(term: "Term", problem: str | None, recipe: DistillationRecipe
     if substitute is None:
         return replace(term, settings=term.loss.settings_for_task(term.settings))
     name = term.name
+    # A term that is called by its loss takes the name of the new one, unless another has it.
     if name == term.loss.name and substitute.term_name not in recipe.terms:
         name = substitute.term_name
     table = {"kind": substitute.loss_name, "weight": term.weight}
@@ -105,8 +105,7 @@ def adapt_to_widths(
     The settings suit the models of the paper. A user's recipe, which has no name, stays as it is.
     """
     widths = [getattr(config, "hidden_size", 0) for config in (student, teacher)]
-    is_published = bool(recipe.name)
-    if not is_published or not all(widths):
+    if not recipe.is_published or not all(widths):
         return recipe
     return change_terms(recipe, lambda term: _term_for_widths(term, widths))
 

@@ -125,6 +125,11 @@ class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     # Name -> stage, in order, each with terms of its own; empty for a single run.
     stages: dict[str, Stage] = msgspec.field(default_factory=dict)
 
+    @property
+    def is_published(self) -> bool:
+        """Whether it has a name; a user's recipe has none."""
+        return bool(self.name)
+
     def __post_init__(self) -> None:
         if not 0 <= self.objective_weight < math.inf:
             raise ValueError(f"objective_weight is {self.objective_weight}, not 0 or more")

@@ -59,7 +59,9 @@ def _list_files(repo: str, revision: str) -> tuple[str, dict[str, RemoteFile]]:
         files = {}
         for file in siblings:
             _check_file_name(file.rfilename, source)
-            etag = file.lfs.sha256 if file.lfs else file.blob_id or ""
+            etag = file.blob_id or ""
+            if file.lfs:
+                etag = file.lfs.sha256
             if not ETAG.fullmatch(etag) or type(file.size) is not int or file.size < 0:
                 raise ValueError(f"it states no digest or length of {file.rfilename!r}")
             files[file.rfilename] = RemoteFile(bytes=file.size, etag=etag)
@@ -108,10 +110,15 @@ def cached_files(snapshot: Path) -> dict[str, RemoteFile]:
     """Return the cached files of a commit, as described by the links in its directory."""
     files = {}
     for folder, _, names in os.walk(snapshot):
-        for path in (Path(folder, name) for name in names):
-            if path.is_file():
-                target = os.path.basename(os.readlink(path)) if path.is_symlink() else ""
-                etag = target if ETAG.fullmatch(target) else ""  # a link has the digest in its name
-                name = path.relative_to(snapshot).as_posix()
-                files[name] = RemoteFile(bytes=path.stat().st_size, etag=etag)
+        for file_name in names:
+            path = Path(folder, file_name)
+            if not path.is_file():
+                continue
+            etag = ""
+            if path.is_symlink():  # It leads to a file that is called by its digest.
+                target_name = os.path.basename(os.readlink(path))
+                if ETAG.fullmatch(target_name):
+                    etag = target_name
+            name = path.relative_to(snapshot).as_posix()
+            files[name] = RemoteFile(bytes=path.stat().st_size, etag=etag)
     return files

@@ -69,28 +69,28 @@ class NamedObject(NamedTuple):
 @functools.cache
 def named_objects(kind: str) -> tuple[NamedObject, ...]:
     """Return the objects of a kind in enabled plugins of third parties, without importing them."""
-    distributions = []
-    for distribution in installed_entry_points():
-        if distribution.distribution != DISTRIBUTION and distribution.of(kind):
-            distributions.append(distribution)
-    if not distributions:
+    points_of_plugins = []
+    for points in installed_entry_points():
+        if points.distribution != DISTRIBUTION and points.of(kind):
+            points_of_plugins.append(points)
+    if not points_of_plugins:
         return ()
     is_enabled = may_be_loaded()
     contested = contested_plugins()
     objects = []
-    for distribution in distributions:
-        uncontested = distribution.of().keys() - contested
+    for points in points_of_plugins:
+        uncontested = points.of().keys() - contested
         plugin_names = sorted(filter(is_enabled, uncontested))
         if not plugin_names:
             continue
-        for name, target in distribution.of(kind).items():
+        for name, target in points.of(kind).items():
             plugin_object = NamedObject(
                 kind=kind,
                 name=name,
                 target=target,
                 plugin_name=plugin_names[0],
-                distribution=distribution.distribution,
-                version=distribution.version,
+                distribution=points.distribution,
+                version=points.version,
             )
             objects.append(plugin_object)
     return tuple(objects)
@@ -214,13 +214,13 @@ def broken_object(plugin_object: NamedObject, reason: str) -> PluginError:
 
 def _conflict(rivals: list[NamedObject], built_in: Collection[str]) -> PluginError | None:
     """Return the error for a name that is taken, ``None`` if it is not."""
-    first = rivals[0]
     last = rivals[-1]
-    if last is first and last.name not in built_in:
+    is_built_in = last.name in built_in
+    if len(rivals) == 1 and not is_built_in:
         return None
     from zoo.plugins.discovery import contested, removal_hint
 
-    if last.name not in built_in:
+    if not is_built_in:
         return contested(last.noun, last.name, [rival.plugin for rival in rivals])
     return PluginError(
         f"plugin {last.plugin_name} (from {last.origin}) provides the {last.noun} {last.name}, "

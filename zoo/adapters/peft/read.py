@@ -202,9 +202,11 @@ def with_head_labels(
         return msgspec.structs.replace(
             config, labels=file_config.labels, problem=getattr(file_config, "problem", None)
         )
+    # Nothing states the number of labels. It is the number of rows of a tensor of the head, so the
+    # base's number and each number of rows is tried: with the right one, all shapes fit.
     shapes = {name: tuple(tensor.shape) for name, tensor in by_hub_names(tensors).items()}
-    counts = dict.fromkeys((len(config.labels), *(shape[0] for shape in shapes.values())))
-    for count in counts:
+    row_counts = [shape[0] for shape in shapes.values()]
+    for count in dict.fromkeys([len(config.labels), *row_counts]):
         if size_problem("number of labels", count, MAX_CONFIG_LABELS, least=1):
             continue  # These are the rows of another tensor.
         names = config.labels

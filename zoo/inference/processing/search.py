@@ -38,31 +38,33 @@ class BestScores:
     Equal scores are in the order of the corpus.
     """
 
-    def __init__(self, queries: int, number: int) -> None:
+    def __init__(self, queries: int, count: int) -> None:
         import numpy as np
 
-        # Scores and numbers of texts in the corpus, (queries, number), the best first. Missing
+        # Scores and numbers of texts in the corpus, (queries, count), the best first. Missing
         # texts have the score negative infinity and the number -1.
-        self.scores = np.full((queries, number), -np.inf, np.float32)
-        self.ids = np.full((queries, number), -1, np.int64)
+        self.scores = np.full((queries, count), -np.inf, np.float32)
+        self.ids = np.full((queries, count), -1, np.int64)
 
     def update(self, scores: "Floats", first: int) -> None:
         """Take the scores of a block of the corpus, (queries, texts)."""
         import numpy as np
 
-        queries, number = self.scores.shape
+        queries, count = self.scores.shape
         if scores.dtype != self.scores.dtype:
             # The similarity is computed in float64.
             self.scores = self.scores.astype(scores.dtype)
-        rows, columns = np.nonzero(scores > self.scores[:, -1:])
-        if not len(rows):
+        query_numbers, columns = np.nonzero(scores > self.scores[:, -1:])
+        if not len(query_numbers):
             return
-        owners = np.concatenate([np.repeat(np.arange(queries), number), rows])
-        values = np.concatenate([self.scores.reshape(-1), scores[rows, columns]])
+        # The best so far and the new ones in one list, sorted by query, score and place in the
+        # corpus. The first ``count`` of each query are its best.
+        owners = np.concatenate([np.repeat(np.arange(queries), count), query_numbers])
+        values = np.concatenate([self.scores.reshape(-1), scores[query_numbers, columns]])
         ids = np.concatenate([self.ids.reshape(-1), columns + first])
         order = np.lexsort((ids, -values, owners))
-        begins = np.searchsorted(owners[order], np.arange(queries))
-        best = order[begins[:, None] + np.arange(number)]
+        starts = np.searchsorted(owners[order], np.arange(queries))
+        best = order[starts[:, None] + np.arange(count)]
         self.scores = values[best]
         self.ids = ids[best]
 
@@ -71,9 +73,9 @@ class BestScores:
         results = []
         for ids, scores in zip(self.ids.tolist(), self.scores.tolist(), strict=True):
             texts = []
-            for number, score in zip(ids, scores, strict=True):
-                if number >= 0:
-                    texts.append({"corpus_id": number, "score": score})
+            for text_id, score in zip(ids, scores, strict=True):
+                if text_id >= 0:
+                    texts.append({"corpus_id": text_id, "score": score})
             results.append(texts)
         return results
 

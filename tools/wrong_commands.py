@@ -1,4 +1,4 @@
-"""How fast commands answer mistakes: twenty wrong commands, with time, exit code and message.
+"""How fast commands answer mistakes: wrong commands, with time, exit code and message.
 
     python -m tools.wrong_commands
 
@@ -51,6 +51,41 @@ MISTAKES: dict[str, tuple[int, str]] = {
     "distill --teacher nothing --student distilbert --train text.txt": (2, "no model is called"),
     "export nothing --onnx -o out": (2, "no model is called 'nothing'"),
     "bench nothing": (2, "no model is called 'nothing'"),
+    "distill bert-base-uncased": (2, "give a model as --teacher bert-base-uncased"),
+    "run embed bert-base-uncased text --dim 0": (2, "'--dim': 0 is not in the range"),
+    "eval bert-base-uncased --task sentence-embedding --eval table.tsv --dim 0": (
+        2,
+        "'--dim': 0 is not in the range",
+    ),
+    "run embed bert-base-uncased text -o x.pkl": (2, "x.pkl: the format is unknown.*[.]npy"),
+    "run fill-mask bert-base-uncased text -o x.pkl": (2, "end the name in .*[.]parquet$"),
+    "run fill-mask bert-base-uncased text -o x.npy": (2, "fill-mask does not compute"),
+    "run embed bert-base-uncased text --resume": (2, "--resume is for --output FILE"),
+    "run rerank bert-base-uncased text": (2, "give --query TEXT"),
+    "run search bert-base-uncased --corpus text.txt": (2, "give a text, --queries FILE"),
+    "run search bert-base-uncased question": (2, "give --corpus FILE"),
+    "run search bert-base-uncased question --corpus table.tsv --corpus-text body": (
+        2,
+        "no column 'body'; there are text, label",
+    ),
+    "run embed bert-base-uncased text.txt": (2, "the name of a file; --input text.txt reads it"),
+    "look bert-base-uncased text.txt": (2, "the name of a file"),
+    "tokenize bert-base-uncased text.txt": (2, "the name of a file"),
+    "run zero-shot bert-base-uncased text": (2, "name each with --label"),
+    "run embed -i text.txt": (2, "no option is called -i; did you mean --input"),
+    "export bert-base-uncased --quantize": (2, "did you mean --int8"),
+    "quantize bert": (2, "use `zoo export REF --int8`"),
+    "help": (2, "use `zoo --help`"),
+    "list": (2, "use `zoo models`"),
+    "eval bert-base-uncased --task perplexity --eval text.txt --report x.pdf": (
+        2,
+        "end the name in .html",
+    ),
+    "finetune longformer --train table.tsv": (
+        2,
+        "no model is called 'longformer'; see `zoo models`",
+    ),
+    "finetune bert --train table.tsv --text txt": (2, "no column 'txt'; did you mean text"),
 }
 HEAVY = ("torch", "onnxruntime", "transformers")
 PROGRAM = f"""

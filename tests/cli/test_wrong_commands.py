@@ -28,7 +28,7 @@ def test_a_mistake_is_answered_before_heavy_imports(command: str, tmp_path: Path
 
 
 def test_there_are_enough() -> None:
-    assert len(MISTAKES) >= 20
+    assert len(MISTAKES) >= 40
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from zoo.inference.processing.inputs import InputFormat, read_records, require_f
 from zoo.io.digests.files import hash_file
 from zoo.io.json import dump_json
 from zoo.io.output.resumable import check_output, resumable_output
+from zoo.io.output.tables import FORMATS
 from zoo.io.output.vectors import ARRAY
 from zoo.io.progress import progress
 from zoo.plugins.tasks import find_tasks, load_part
@@ -132,6 +133,10 @@ def require_output(
 ) -> None:
     """Check that results of a task can be written to a file, before a model is loaded."""
     sources = [] if source in (None, "-") else [Path(str(source))]
+    has_vectors = load_part(find_tasks(name, "predict")[0], "predict").vector_key is not None
+    if has_vectors and path.suffix.lower() not in (*FORMATS, ARRAY):
+        formats = ", ".join((*FORMATS, ARRAY))
+        raise UsageError(f"{path}: the format is unknown", f"end the name in {formats}")
     check_output(path, force=force, resume=resume, sources=sources, excel_safe=excel_safe)
     specs = find_tasks(name, "predict")
     if path.suffix.lower() == ARRAY and load_part(specs[0], "predict").vector_key is None:

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,14 @@ def test_a_run_says_how_far_it_is(tmp_path: Path) -> None:
     unfinished = info(next((run / "checkpoints").iterdir()))
     assert "not finished" in unfinished
     assert following(unfinished) == ["zoo", "pretrain", "--resume", str(run)]
+    checkpoints = sorted((run / "checkpoints").iterdir())
+    last_step = int(checkpoints[-1].name.removeprefix("step-"))
+    assert f"not finished, step {last_step}\n" in info(run)
+    # The log may be ahead of the step from which a run resumes, as after a kill.
+    checkpoints[-1].rename(run / "checkpoints" / "step-00000007")
+    for path in checkpoints[:-1]:
+        shutil.rmtree(path)
+    assert "not finished, step 7\n" in info(run)
 
 
 @pytest.mark.parametrize("kind", ["corpus", "hub"])

@@ -25,6 +25,7 @@ from zoo.plugins.tasks import built_in_tasks, commands, completed_names, find_ta
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from zoo.families.tasks import TaskSpec
     from zoo.inference.task import Task
     from zoo.tasks.table import TaskInput
 
@@ -99,6 +100,7 @@ def task_command(name: str) -> click.Command:
     ) -> None:
         if not text_is_text:
             refuse_file_name(texts, f"{spec.input_flag or '--input'} FILE")
+        _require_texts(spec, texts, options["source"])
         target: Path | None = options.pop("output")
         output_options = {key: options.pop(key) for key in ("resume", "force", "excel_safe")}
         stream = options.pop("stream", False)
@@ -183,6 +185,15 @@ def task_command(name: str) -> click.Command:
     if spec.name not in built_in_tasks():  # A class of a plugin may have click's options.
         command.params += load_part(spec, "predict").options
     return command
+
+
+def _require_texts(spec: "TaskSpec", texts: tuple[str, ...], source: str | None) -> None:
+    """Check that a task whose file of texts has an option of its own has any text."""
+    from zoo.errors import UsageError
+
+    if spec.input_flag and not texts and source is None:
+        hint = f"give a text, {spec.input_flag} FILE, or - for standard input"
+        raise UsageError(f"{spec.command} has no text to work on", hint)
 
 
 def _refuse_output_options(output_options: dict[str, Any]) -> None:

@@ -97,18 +97,23 @@ def describe_target(checkpoint: "Checkpoint", *, verbose: bool) -> list[str]:
 def describe_run(path: Path) -> tuple[dict[str, Any], list[str]]:
     """Return the values and the lines on a training run."""
     from zoo.training.logging.run_history import RunHistory
+    from zoo.training.state.checkpoints import list_checkpoints
     from zoo.training.state.final_model import is_finished
     from zoo.training.state.location import resume_command
 
     history = RunHistory.read(path)
     has_finished = is_finished(path)
+    steps = history.steps
+    checkpoint_steps = list(list_checkpoints(path))
+    if checkpoint_steps and not has_finished:
+        steps = checkpoint_steps[-1]  # A resumed run goes on there, whatever its log has.
     config = history.config
     command = str(history.manifest.get("kind", "pretrain"))
     value = {
         "path": str(path),
         "run": command,
         "finished": has_finished,
-        "steps": history.steps,
+        "steps": steps,
         "parameters": history.manifest.get("parameters"),
         "seconds": history.seconds,
         "validation": history.validation[-1] if history.validation else None,
@@ -120,7 +125,7 @@ def describe_run(path: Path) -> tuple[dict[str, Any], list[str]]:
         "family": " ".join(str(config[key]) for key in ("family", "size") if config.get(key)),
         "objective": str(config.get("task") or config.get("objective") or ""),
         "parameters": format_count(history.manifest.get("parameters") or 0),
-        "state": f"{state}, step {history.steps:,}",
+        "state": f"{state}, step {steps:,}",
         "on disk": format_bytes(directory_bytes(path)),
     }
     if history.validation:

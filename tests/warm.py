@@ -268,6 +268,7 @@ def _become(order: dict[str, Any], environment: Mapping[str, str]) -> None:
         os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND), number)
     code = 0
     try:
+        sys.argv = ["zoo", *order["arguments"]]  # Reports and runs record the command.
         code = int(importlib.import_module(order["module"]).main(order["arguments"]) or 0)
     except SystemExit as ended:
         code = int(ended.code or 0)

@@ -1,6 +1,7 @@
 """``mistakes.json`` and reports of fine-tuning, against ``zoo eval --predictions``."""
 
 import json
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -271,6 +272,9 @@ def test_the_report_of_an_evaluation(pretrained: Pretrained, tmp_path: Path) -> 
     error = value["metrics"]["calibration_error"]
     expected = f"{wrong} of 40 predictions are wrong; expected calibration error {error:.4f}"
     assert expected in page.text
+    (repeat,) = [text for text in page.text if text.startswith("cd ")]
+    _, _, words = repeat.partition(" && ")
+    assert shlex.split(words) == ["zoo", *map(str, command), "--report", str(path), "--json"]
     before = path.read_bytes()
     refused = warm.zoo(*command, "--report", path)
     assert refused.returncode == 2 and "--force" in refused.stderr

@@ -1,11 +1,16 @@
 """The documentation as a site."""
 
+import json
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tools.browser import BROWSER, Browser
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,3 +57,66 @@ def test_pages_load_nothing_from_another_host(site: Path) -> None:
         for match in loads.findall(page.read_text("utf-8"))
     }
     assert sorted(foreign) == []
+
+
+def test_the_first_screen_installs_and_shows_a_session_before_the_chart(site: Path) -> None:
+    page = (site / "index.html").read_text("utf-8")
+    parts = ["with one command line", "pip install", "zoo run embed", "figures/ratios.svg"]
+    # Names and options of a command have elements of their own.
+    article = re.sub(r"<(?!img)[^>]+>", "", page[page.index("<article") :])
+    places = [article.index(part) for part in parts]
+    assert places == sorted(places)
+
+
+def test_looking_inside_a_model_is_a_guide() -> None:
+    settings = (ROOT / "mkdocs.yml").read_text("utf-8")
+    guides = settings[settings.index("- Guides:") : settings.index("- Training:")]
+    assert "look.md" in guides and settings.count("look.md") == 1
+
+
+SESSION = """$ zoo finetune model \\
+    --train reviews.csv -o runs/reviews
+accuracy 0.91
+$ zoo look model "a text"
+page: look.html
+"""
+
+
+def test_the_copy_button_copies_commands_without_prompts_and_output(site: Path) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("there is no Node on this machine")
+    program = (
+        "const document = {addEventListener() {}};"
+        + (site / "site.js").read_text("utf-8").replace('"use strict";', "")
+        + f"console.log(JSON.stringify([commandsOf({json.dumps(SESSION)}), commandsOf('x = 1')]))"
+    )
+    done = subprocess.run([node, "-e", program], capture_output=True, text=True, check=True)
+    commands, code = json.loads(done.stdout)
+    assert commands.split("\n") == [
+        "zoo finetune model \\",
+        "    --train reviews.csv -o runs/reviews",
+        'zoo look model "a text"',
+    ]
+    assert code == ""  # Other code is copied as it is.
+
+
+def test_the_button_of_the_theme_copies_the_commands(site: Path, browser: Browser) -> None:
+    browser.open(site / "index.html")
+    copied = browser.evaluate(
+        """(() => {
+        const buttons = [...document.querySelectorAll('[data-clipboard-target]')];
+        buttons[1].click();
+        return [buttons.length, buttons[1].getAttribute('data-clipboard-text')];
+        })()"""
+    )
+    assert copied[0] >= 5 and copied[1].startswith("zoo run embed") and "$ " not in copied[1]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if BROWSER is None:
+        pytest.skip("there is no Chromium on this machine")
+    started = Browser()
+    yield started
+    started.close()

@@ -319,8 +319,8 @@ class EvaluationCall:
         details = {"suite": "glue", "tasks": tasks, "missing": missing}
         return Result({"average": average}, details)
 
-    def write(self, result: "Result") -> None:
-        """Write the figures and the report."""
+    def write(self, result: "Result", command: Sequence[str] = ()) -> None:
+        """Write the figures and the report, which shows the command that repeats it."""
         if self.suite is not None:
             return
         if self._figures is not None:
@@ -329,7 +329,7 @@ class EvaluationCall:
             folder = Path(self._figures)
             plot_confusion(folder / CONFUSION_FILE, result.details["confusion"])
             plot_reliability(folder / RELIABILITY_FILE, result.details["reliability"])
-        self._output.finish(self.settings, result)
+        self._output.finish(self.settings, result, command)
 
 
 class _Output:
@@ -387,10 +387,11 @@ class _Output:
 
             yield collect if sinks else None
 
-    def finish(self, settings: Mapping[str, Any], result: "Result") -> None:
+    def finish(self, settings: Mapping[str, Any], result: "Result", command: Sequence[str]) -> None:
         """Write the report."""
         from zoo.io.output.atomic import atomic_write
         from zoo.io.output.full_disks import writing
+        from zoo.io.page_text import shell_line
         from zoo.io.yaml import dump_yaml
         from zoo.report.evaluation import evaluation_page
 
@@ -398,6 +399,10 @@ class _Output:
             return
         files = ", ".join(Path(path).name for path in settings["data"])
         lead = f"{settings['task']} on {files}"
+        repeat = ""
+        if command:
+            # The command has relative paths.
+            repeat = f"{shell_line(['cd', str(Path.cwd())])} && {shell_line(command)}"
         page = evaluation_page(
             settings["reference"],
             lead,
@@ -405,6 +410,7 @@ class _Output:
             result.details,
             self._collector.mistakes(),
             dump_yaml(dict(settings)),
+            repeat,
         )
         with writing(self.report):
             atomic_write(self.report, page)

@@ -16,8 +16,12 @@ def evaluation_page(
     details: Mapping[str, Any],
     mistakes: Mistakes,
     settings: str,
+    command: str,
 ) -> bytes:
-    """Return the page of an evaluation, with metric -> value, the most important first."""
+    """Return the page of an evaluation, with metric -> value, the most important first.
+
+    ``command`` is the command that repeats it; it is empty for an evaluation in Python.
+    """
     intervals = details.get("intervals", {})
     facts = []
     for name, value in metrics.items():
@@ -32,6 +36,7 @@ def evaluation_page(
         mistake_values=mistake_values(mistakes),
         tables=list(_tables(details)),
         settings=settings,
+        command=command,
     )
     return page.encode()
 

@@ -15,7 +15,7 @@ from zoo.report.drawings import (
     drawn_name,
     reliability_drawing,
 )
-from zoo.report.svg import DOTS, FEW, HEIGHT, LEFT, WIDTH, Axis, Plot, downsample, draw_mark
+from zoo.report.svg import DOTS, FEW, HEIGHT, LEFT, WIDTH, Axis, Plot, downsample, draw_marks
 
 Band = Sequence[tuple[float, float, float, float]]
 
@@ -114,8 +114,7 @@ def _draw_bands(
     y_axis = Axis.around(min(lowest_values), max(highest_values), 5)
     plot = Plot(x_axis, y_axis)
     elements = [plot.grid(y, x)]
-    for step, text in marks:
-        elements.append(draw_mark(step, text, plot))
+    elements += draw_marks(marks, plot)
     for number, (name, band) in enumerate(curves.items()):
         series = f"s{number % len(COLOURS)}"
         elements += _draw_band(band, series, plot)

@@ -16,6 +16,8 @@ BOTTOM = 200
 LIMIT = 1000  # points of a curve that are drawn
 DOTS = 40  # points of a curve up to which each has a dot
 DENSE = 300  # points above which a curve is dense
+MARK_CHARACTER = 7.0  # Width of a character of a mark, at most.
+MARK_HEIGHT = 14  # Distance of rows of marks.
 FEW = 2  # points that are not joined: a line would show a course that was not measured
 UNITS = ((1e12, 1e12, "T"), (1e9, 1e9, "B"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
 
@@ -64,9 +66,7 @@ def line_chart(
     y = Axis.around(lowest, max(values), 5)
     plot = Plot(x, y)
     elements = [plot.grid(unit, "step")]
-    for place, text in marks:
-        if x.low < place < x.high:
-            elements.append(draw_mark(place, text, plot))
+    elements += draw_marks([mark for mark in marks if x.low < mark[0] < x.high], plot)
     legend = ""
     for line in lines:
         elements.append(_curve(line, plot))
@@ -248,20 +248,38 @@ def downsample(points: Sequence[Point], limit: int = LIMIT) -> list[Point]:
     return selected
 
 
-def draw_mark(step: int, text: str, plot: Plot) -> str:
-    """Return a vertical line with what begins there."""
-    across, _ = plot.place((step, plot.y.low))
-    text_x = across + 4
-    classes = "mark"
-    if across > (plot.left + plot.right) / 2:
-        # The text is left of the line.
-        text_x = across - 4
-        classes = "mark end"
-    return (
-        f'<path class="mark" d="M{across:.1f} {plot.top}V{plot.bottom}"/>'
-        f'<text x="{text_x:.1f}" y="{plot.top + 9}" class="{classes}">'
-        f"{html_text(text)}</text>"
-    )
+def draw_marks(marks: Sequence[tuple[int, str]], plot: Plot) -> list[str]:
+    """Return vertical lines with what begins there; texts that would overlap are in rows."""
+    elements = []
+    row_spans: list[list[tuple[float, float]]] = []
+    for step, text in marks:
+        across, _ = plot.place((step, plot.y.low))
+        width = MARK_CHARACTER * len(text)
+        text_x = across + 4
+        span = (text_x, text_x + width)
+        classes = "mark"
+        if across > (plot.left + plot.right) / 2:
+            # The text is left of the line.
+            text_x = across - 4
+            span = (text_x - width, text_x)
+            classes = "mark end"
+        row = _free_row(span, row_spans)
+        elements.append(
+            f'<path class="mark" d="M{across:.1f} {plot.top}V{plot.bottom}"/>'
+            f'<text x="{text_x:.1f}" y="{plot.top + 9 + MARK_HEIGHT * row}" class="{classes}">'
+            f"{html_text(text)}</text>"
+        )
+    return elements
+
+
+def _free_row(span: tuple[float, float], row_spans: list[list[tuple[float, float]]]) -> int:
+    """Return the first row with room from left to right, and take the room."""
+    for row, spans in enumerate(row_spans):
+        if all(span[1] <= left or span[0] >= right for left, right in spans):
+            spans.append(span)
+            return row
+    row_spans.append([span])
+    return len(row_spans) - 1
 
 
 def _curve(line: Series, plot: Plot) -> str:

@@ -168,6 +168,8 @@ def test_a_retention_that_is_no_number_is_a_miss(scores: ScoresRecord) -> None:
         ("pearson", -0.1, 0.5, None),
         ("accuracy", 0.0, 0.5, None),
         ("loss", None, 4.0, None),
+        ("mean_squared_error", 0.0, 0.5, None),
+        ("mean_squared_error", 0.0, 0.0, None),
     ],
 )
 def test_retention(

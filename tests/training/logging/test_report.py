@@ -141,6 +141,42 @@ def test_points_lie_where_their_values_are() -> None:
     assert figure.find("figcaption/span/span").text == "train"  # type: ignore[union-attr]
 
 
+def test_labels_of_near_phases_do_not_overlap() -> None:
+    marks = [(10, "continues books"), (14, "rows of 512 tokens"), (60, "discriminator"), (64, "b")]
+    chart = line_chart("loss", "nats", [Series("train", [(0, 1.0), (100, 2.0)])], marks)
+    boxes = []
+    for text in ElementTree.fromstring(chart).iter("text"):
+        classes = text.attrib.get("class", "").split()
+        if "mark" not in classes:
+            continue
+        across, down = float(text.attrib["x"]), float(text.attrib["y"])
+        width = 6.5 * len(text.text or "")  # The style sheet has letters of 11 pixels.
+        left = across - width if "end" in classes else across
+        boxes.append((left, left + width, down))
+    assert len(boxes) == 4
+    for number, (left, right, down) in enumerate(boxes):
+        for other_left, other_right, other_down in boxes[:number]:
+            is_beside = right <= other_left or left >= other_right
+            assert is_beside or abs(down - other_down) >= 11
+
+
+def test_a_jump_of_the_loss_is_explained(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    settings = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    settings["seq_len"] = 512
+    settings["seq_len_warmup"] = {"fraction": 0.5, "seq_len": 128}
+    settings["objective_args"] = {"generator_fraction": 0.25}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings))
+    notes = [text for text in Page(write_report(tmp_path)).text if text.startswith("From step")]
+    assert notes[0].startswith("From step 20: rows have 512 tokens, and had 128 before.")
+    assert notes[1].startswith("From step 10: the discriminator is trained")
+    (tmp_path / METRICS_FILE).unlink()
+    write_run(tmp_path, 15)  # It has not reached the longer rows.
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings))
+    notes = [text for text in Page(write_report(tmp_path)).text if text.startswith("From step")]
+    assert [note.partition(":")[0] for note in notes] == ["From step 10"]
+
+
 finite = st.floats(-1e12, 1e12, allow_nan=False)
 
 

@@ -1,5 +1,6 @@
 """The command ``zoo eval``."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -126,7 +127,7 @@ def command(
     lines = _lines(measured) if suite is None else _glue_lines(measured)
     # The result comes first: the disk of the files may be full.
     result(evaluation.to_dict(measured), lines, as_json=as_json)
-    evaluation.write(measured)
+    evaluation.write(measured, command=["zoo", *sys.argv[1:]])
     if predictions is not None:
         note(f"predictions: {predictions}")
     if report is not None:

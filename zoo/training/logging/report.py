@@ -33,6 +33,7 @@ def write_report(run: Path) -> Path:
         progress=_progress(history),
         facts=[(name, value, note) for name, value, note in _facts(history) if value],
         loss_charts=list(_loss_charts(history)),
+        phases=list(explain_stages(history)),
         course_charts=list(_course_charts(history)),
         mistake_values=mistakes,
         validation=_validation(history),
@@ -182,19 +183,49 @@ def _course_charts(history: RunHistory) -> Iterator[str]:
 
 def stage_changes(history: RunHistory) -> Iterator[tuple[int, str]]:
     """Yield the steps at which the training changes, and to what."""
+    for step, text, _ in _stages(history):
+        yield step, text
+
+
+def explain_stages(history: RunHistory) -> Iterator[str]:
+    """Yield a sentence for each change that the run has reached: what it does to the curves."""
+    for step, _, sentence in _stages(history):
+        if step <= history.steps:
+            yield f"From step {step:,}: {sentence}"
+
+
+def _stages(history: RunHistory) -> Iterator[tuple[int, str, str]]:
+    """Yield step, label and explanation of each change of the training."""
     config = history.config
     parent = history.manifest.get("parent")
     if parent:
-        yield parent["step"], f"continues {Path(parent['path']).name}"
+        name = Path(parent["path"]).name
+        sentence = (
+            f"the run continues {name}. Where data or settings differ from it, the loss can jump."
+        )
+        yield parent["step"], f"continues {name}", sentence
     total = config.get("max_steps", 0)
+    if not total:
+        return
     warmup = config.get("seq_len_warmup") or {}
-    options = config.get("objective_args") or {}
-    for fraction, text in (
-        (warmup.get("fraction"), f"rows of {config.get('seq_len', 0):,} tokens"),
-        (options.get("generator_fraction"), "discriminator"),
-    ):
-        if fraction and total:
-            yield min(round(fraction * total), total - 1), text
+    if warmup.get("fraction"):
+        length = config.get("seq_len", 0)
+        sentence = (
+            f"rows have {length:,} tokens, and had {warmup.get('seq_len', 0):,} before. "
+            "Predictions have more context, and positions are new, so the loss can jump."
+        )
+        yield _stage_step(warmup["fraction"], total), f"rows of {length:,} tokens", sentence
+    fraction = (config.get("objective_args") or {}).get("generator_fraction")
+    if fraction:
+        sentence = (
+            "the discriminator is trained, and only the generator was before. The loss is that of "
+            "another objective, and cannot be compared with the one before."
+        )
+        yield _stage_step(fraction, total), "discriminator", sentence
+
+
+def _stage_step(fraction: float, total: int) -> int:
+    return min(round(fraction * total), total - 1)
 
 
 def _chart(

@@ -70,6 +70,9 @@ def retained(name: str, teacher: float | None, student: float | None) -> float |
     if teacher is None or student is None or min(teacher, student) < 0:
         return None
     if name in LOWER_IS_BETTER:
+        if teacher == 0:
+            # No part of the quality of a perfect teacher can be told from its error.
+            return None
         numerator = teacher
         denominator = student
     else:

@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Array = NDArray[np.generic[Any]]  # or a FileArray
+    Array = NDArray[np.generic[Any]]  # A ``FileArray`` is passed as one; see ``lazy_arrays``.
 
 
-# naming schemes that families describe by ``Family.runtime_model``
+# Naming schemes that families describe by ``Family.runtime_model``.
 RUNTIMES = ("gguf",)
-# targets whose exports are read like published files
+# Targets whose exports are read like published files.
 READ_BACK = (*RUNTIMES, "static")
 
 
@@ -51,33 +51,35 @@ class OpenCheckpoint:
     source: CheckpointDir
     family: Family
     config: Config
-    reader: TensorReader  # of tensors under the names of the layout
+    reader: TensorReader  # The tensors, under the names of the layout.
     format: str
-    quantized: tuple[str, ...] = ()  # see ``TensorReader``
-    architectures: tuple[str, ...] = ()  # of the Hub's configuration
-    # keys of the Hub's configuration that have no field, and are written back
+    quantized: tuple[str, ...] = ()  # See ``TensorReader``.
+    architectures: tuple[str, ...] = ()  # Class names in the Hub's configuration.
+    # Keys of the Hub's configuration that have no field, and are written back.
     extra: Mapping[str, Any] | None = None
-    unknown: tuple[str, ...] = ()  # keys of ``extra`` that the family does not declare
-    # optional parts that the configuration declares
+    unknown: tuple[str, ...] = ()  # Keys of ``extra`` that the family does not declare.
+    # Optional parts that the configuration declares.
     declared_optional: frozenset[str] = frozenset()
-    doubt: str = ""  # see ``TranslatedConfig``
-    num_labels: int | None = None  # see ``TranslatedConfig``
-    # see ``ModelFile.generation``
+    doubt: str = ""  # See ``TranslatedConfig``.
+    num_labels: int | None = None  # See ``TranslatedConfig``.
+    # See ``ModelFile.generation``.
     generation: Mapping[str, Any] = field(default_factory=dict)
-    # in the zoo's layout; ``None`` for the Hub's
+    # The checkpoint, if it has the zoo's layout; ``None`` for the Hub's.
     checkpoint: Checkpoint | None = None
-    side_files: tuple[str, ...] = ()  # small files that were read
-    naming_scheme: str = "hub"  # see ``Format.naming_scheme``
-    # the map from hidden states to vectors of tokens, of a checkpoint of Stanford's ColBERT
+    side_files: tuple[str, ...] = ()  # Small files that were read.
+    naming_scheme: str = "hub"  # See ``Format.naming_scheme``.
+    # The map from hidden states to vectors of tokens, in a checkpoint of Stanford's ColBERT.
     projection: TensorReader | None = None
 
     def for_head(self, head: str) -> "OpenCheckpoint":
         """Return the checkpoint with the Hub's tensor names, restricted to tensors for a head."""
         if self.naming_scheme == "hub":
-            return self if head == POOLING_HEAD else self._without_pooling_head()
+            if head == POOLING_HEAD:
+                return self
+            return self._without_pooling_head()
         if self.naming_scheme in RUNTIMES:
             model = self.family.runtime_model(self.naming_scheme, self.config, head)
-            if isinstance(model, str):  # no tensor has the name of one of this head
+            if isinstance(model, str):  # No tensor has the name of a tensor of this head.
                 return replace(self, naming_scheme="hub")
             reader = RuntimeReader(self.reader, model, self.family.weights(self.config, head))
             return replace(self, reader=reader, naming_scheme="hub")
@@ -104,7 +106,9 @@ class OpenCheckpoint:
     @property
     def ignored(self) -> Mapping[str, str]:
         """Name of a tensor that is not a weight, such as optimizer state -> reason to ignore it."""
-        return self.reader.left if isinstance(self.reader, RenamingReader) else {}
+        if isinstance(self.reader, RenamingReader):
+            return self.reader.left
+        return {}
 
     @property
     def files(self) -> SourceFiles:
@@ -120,7 +124,9 @@ class OpenCheckpoint:
     @property
     def tokenizer(self) -> TokenizerInfo | None:
         """Tokenizer record of a checkpoint in the zoo's layout."""
-        return self.checkpoint.model.tokenizer if self.checkpoint else None
+        if self.checkpoint is None:
+            return None
+        return self.checkpoint.model.tokenizer
 
     @property
     def pooling(self) -> Pooling | None:
@@ -130,8 +136,10 @@ class OpenCheckpoint:
         if self.checkpoint:
             return self.checkpoint.model.pooling
         location = self.source.model_directory / self.family.config_files[0]
-        shape = None if self.projection is None else self.projection.tensors[PROJECTION].shape
-        pooling = read_pooling(self.files, shape)
+        projection_shape = None
+        if self.projection is not None:
+            projection_shape = self.projection.tensors[PROJECTION].shape
+        pooling = read_pooling(self.files, projection_shape)
         return self.family.sentence_settings(self.extra or {}, pooling, str(location))
 
     def read_tokenizer(
@@ -159,7 +167,9 @@ class OpenCheckpoint:
         Parts of several dtypes are read in the smallest that holds all their values.
         """
         arrays = self._read_widened(names)
-        return arrays if self.checkpoint else entry.op.chunks(arrays)
+        if self.checkpoint is not None:
+            return arrays
+        return entry.op.chunks(arrays)
 
     def hub_tensors(self, entry: TensorMapping, names: Sequence[str]) -> "Sequence[Array]":
         """Return the Hub's tensors from which a tensor of the zoo's layout is computed.
@@ -167,7 +177,9 @@ class OpenCheckpoint:
         Tensors of several dtypes are read in the smallest that holds all their values.
         """
         arrays = self._read_widened(names)
-        return entry.op.to_hub(arrays[0]) if self.checkpoint else arrays
+        if self.checkpoint is not None:
+            return entry.op.to_hub(arrays[0])
+        return arrays
 
     def stored_tensors(
         self, entry: TensorMapping, copy: TensorCopy
@@ -206,7 +218,9 @@ def open_source(
         checkpoint = load_checkpoint(source.directory)
         if not checkpoint.is_export:
             checkpoint.require_unchanged()
-        source_record = checkpoint.manifest.source
+        extra_config: Mapping[str, Any] | None = None
+        if checkpoint.manifest.source is not None:
+            extra_config = checkpoint.manifest.source.extra_config
         path = checkpoint.path
         side_files = [CONFIG, "zoo.json", "tokenizer.json"]
         return OpenCheckpoint(
@@ -215,7 +229,7 @@ def open_source(
             config=checkpoint.config,
             reader=checkpoint.open_weights(),
             format="zoo",
-            extra=source_record.extra_config if source_record else None,
+            extra=extra_config,
             generation=checkpoint.model.generation,
             checkpoint=checkpoint,
             side_files=tuple(name for name in side_files if (path / name).is_file()),
@@ -235,8 +249,9 @@ def open_source(
         on_error.callback(reader.close)
         quantized = tuple(reader.quantized)
         hub = dict(family.infer_config(hub, reader.tensors, source_files))
-        # A configuration that was derived from the weights is in their file.
-        config_file = files[0] if config_name in source.derived else config_name
+        config_file = config_name
+        if config_name in source.derived:  # It was derived from the weights, and is in their file.
+            config_file = files[0]
         translation = family.from_hub(hub, str(source.directory / config_file))
         projection = None
         if is_stanford(class_names(hub)):

@@ -45,6 +45,7 @@ from zoo.io.tensors.safetensors import SafetensorsReader
 from zoo.overrides import override
 from zoo.plugins import format_named
 from zoo.sentence_models.cross_encoder_files import hub_pair_files, with_activation
+from zoo.tokenizers.info import TokenizerInfo
 from zoo.version import __version__
 from zoo.weights import TensorCopy, TensorMapping, WeightMap
 
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Array = NDArray[np.generic[Any]]  # or a FileArray
+    Array = NDArray[np.generic[Any]]  # A ``FileArray`` is passed as one; see ``lazy_arrays``.
 
 
 DTYPE_CODES = {DTYPE_NAMES[code]: code for code in FLOATING}
@@ -65,7 +66,7 @@ class CheckpointWriter(ABC):
     opened: OpenCheckpoint
     plan: ConversionPlan
     tokenizer: SourceTokenizer | None
-    dtype: str | None  # safetensors code that the user asked for, or ``None``
+    dtype: str | None  # The safetensors code that the user asked for, or ``None``.
     metadata: ClassVar[Mapping[str, str]]
 
     @property
@@ -146,16 +147,22 @@ class ZooWriter(CheckpointWriter):
 
     @override
     def write_side_files(self, staging: Path, report: ConversionReport) -> list[Path]:
+        tokenizer_info: TokenizerInfo | None = None
+        if self.tokenizer is not None:
+            tokenizer_info = self.tokenizer.info
+        generation: dict[str, Any] = {}
+        if self.generates:
+            generation = dict(self.opened.generation)
         model = ModelFile(
             zoo=FORMAT_VERSION,
             family=self.opened.family.name,
             head=self.plan.head,
             config=msgspec.to_builtins(self.plan.config),
-            tokenizer=self.tokenizer.info if self.tokenizer else None,
+            tokenizer=tokenizer_info,
             pooling=self.opened.pooling,
             score_activation=self.plan.score_activation,
             pairs=self.plan.pairs,
-            generation=dict(self.opened.generation) if self.generates else {},
+            generation=generation,
             **self.plan.fields_of_task,
         )
         files = {CONFIG: encode_json(model)}
@@ -181,16 +188,16 @@ class ZooWriter(CheckpointWriter):
 
     def _source_record(self, report: ConversionReport) -> SourceRecord:
         """Return where the weights came from first, before any earlier conversion."""
-        checkpoint = self.opened.checkpoint
-        previous = checkpoint.manifest.source if checkpoint else None
         extra_config = dict(self.opened.extra or {})
-        if previous:
+        checkpoint = self.opened.checkpoint
+        if checkpoint is not None and checkpoint.manifest.source is not None:
+            first_source = checkpoint.manifest.source
             return SourceRecord(
-                reference=previous.reference,
-                repo=previous.repo,
-                revision=previous.revision,
-                format=previous.format,
-                files=dict(previous.files),
+                reference=first_source.reference,
+                repo=first_source.repo,
+                revision=first_source.revision,
+                format=first_source.format,
+                files=dict(first_source.files),
                 extra_config=extra_config,
             )
         source = self.opened.source
@@ -247,14 +254,17 @@ class HubWriter(CheckpointWriter):
     def _format(self) -> Format | None:
         """Format to write, or ``None`` for safetensors."""
         name = self.opened.family.weight_format
-        return None if name == "safetensors" else format_named(name)
+        if name == "safetensors":
+            return None
+        return format_named(name)
 
     @override
     def names(self, entry: TensorMapping) -> list[tuple[str, tuple[int, ...]]]:
         shapes = dict(zip(entry.sources, entry.source_shapes, strict=True))
-        return [
-            (self._weights.written(name), shapes[source]) for source, name in self._names(entry)
-        ]
+        names = list[tuple[str, tuple[int, ...]]]()
+        for source, name in self._names(entry):
+            names.append((self._weights.written(name), shapes[source]))
+        return names
 
     @override
     def dtypes(self, copy: TensorCopy) -> list[str]:
@@ -285,11 +295,11 @@ class HubWriter(CheckpointWriter):
 
     @override
     def constants(self, dtype: str) -> list[TensorToWrite]:
-        return [
-            constant_to_write(self._weights.written(name), constant, dtype)
-            for name, constant in self._weights.constant_tensors().items()
-            if constant.written
-        ]
+        tensors = list[TensorToWrite]()
+        for name, constant in self._weights.constant_tensors().items():
+            if constant.written:
+                tensors.append(constant_to_write(self._weights.written(name), constant, dtype))
+        return tensors
 
     @override
     def rebuild_hub(self, entry: TensorMapping, written: "Sequence[Array]") -> "Sequence[Array]":
@@ -309,8 +319,8 @@ class HubWriter(CheckpointWriter):
         return names
 
     def _each(self, entry: TensorMapping, parts: "Sequence[Array]") -> "list[Array]":
-        by_source = dict(zip(entry.sources, parts, strict=True))
-        return [by_source[source] for source, _ in self._names(entry)]
+        part_of_source = dict(zip(entry.sources, parts, strict=True))
+        return [part_of_source[source] for source, _ in self._names(entry)]
 
     @override
     def write_side_files(self, staging: Path, report: ConversionReport) -> list[Path]:
@@ -338,7 +348,9 @@ class HubWriter(CheckpointWriter):
                 labels=len(config.labels),
                 extra=self.opened.extra,
             )
-        mask_token = self.tokenizer.info.special.get("mask") if self.tokenizer else None
+        mask_token = None
+        if self.tokenizer is not None:
+            mask_token = self.tokenizer.info.special.get("mask")
         files[MODEL_CARD] = model_card(self.opened, self.plan, report, mask_token)
         return _write(staging, files)
 
@@ -366,4 +378,6 @@ def _plugin_version(family: str) -> dict[str, str]:
     from zoo.plugins import installed
 
     plugin = installed().get(family)
-    return {plugin.distribution: plugin.version} if plugin else {}
+    if plugin is None:
+        return {}
+    return {plugin.distribution: plugin.version}

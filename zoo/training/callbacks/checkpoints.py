@@ -92,7 +92,9 @@ class CheckpointCallback(Callback):
 
     def _prune(self, trainer: Trainer) -> None:
         if trainer.dist.is_main_process:
-            best_step = None if trainer.best is None else trainer.best[1]
+            best_step = None
+            if trainer.best is not None:
+                _, best_step = trainer.best
             prune_checkpoints(self.run, keep=trainer.config.save_total_limit, best=best_step)
 
     @override

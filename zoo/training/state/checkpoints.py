@@ -156,7 +156,7 @@ def write_tensors(path: Path, tensors: Tensors) -> None:
 
     try:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
-    except SafetensorError as error:  # the system's error code is only in the message
+    except SafetensorError as error:  # Only its message has the system's error code.
         code = re.search(r"os error (\d+)", str(error))
         if code is None:
             raise
@@ -201,7 +201,9 @@ def check_checkpoint(path: Path, state: CheckpointMeta) -> str:
 
 def check_metrics_file(log: Path, state: CheckpointMeta) -> None:
     """Check that a log begins with the records that it had when a checkpoint was saved."""
-    length = log.stat().st_size if log.is_file() else 0
+    length = 0
+    if log.is_file():
+        length = log.stat().st_size
     if length < state.metrics_position:
         raise VerificationError(
             f"{log} has {length:,} bytes, and had {state.metrics_position:,} at step {state.step}",

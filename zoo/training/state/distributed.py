@@ -48,7 +48,9 @@ def _flat(groups: Mapping[str, Tensors]) -> Tensors:
     flat: Tensors = {}
     for group, tensors in groups.items():
         for name, tensor in tensors.items():
-            flat[f"{group}/{name}"] = tensor if tensor.dim() else tensor.view(1)
+            if tensor.dim() == 0:
+                tensor = tensor.view(1)
+            flat[f"{group}/{name}"] = tensor
     return flat
 
 

@@ -19,11 +19,12 @@ def differing_files(run: Path, other: Path) -> list[str]:
     """
     digests = hash_folder(run)
     other_digests = hash_folder(other)
-    return [
-        name
-        for name in sorted({*digests, *other_digests})
-        if digests.get(name) != other_digests.get(name) and not _holds_times(Path(name))
-    ]
+    names = list[str]()
+    for name in sorted({*digests, *other_digests}):
+        is_equal = digests.get(name) == other_digests.get(name)
+        if not is_equal and not _holds_times(Path(name)):
+            names.append(name)
+    return names
 
 
 def _holds_times(file: Path) -> bool:

@@ -35,6 +35,7 @@ from zoo.io.output.staging import staged_path
 from zoo.io.tensors.finite import require_finite
 from zoo.objectives.base import TrainedModel
 from zoo.sentence_models.modules import MODULE_WEIGHTS
+from zoo.tokenizers.info import TokenizerInfo
 from zoo.training.state.checkpoints import DISK_FULL_HINT, RESTORE_HINT, write_tensors
 from zoo.version import __version__
 
@@ -99,12 +100,15 @@ def model_file(
     generation_settings: dict[str, Any] = {}
     if GENERATING.intersection(family.heads()[network.head].tasks):
         generation_settings = dict(generation)
+    tokenizer_info: TokenizerInfo | None = None
+    if tokenizer is not None:
+        tokenizer_info = tokenizer.info
     return ModelFile(
         zoo=FORMAT_VERSION,
         family=family.name,
         head=network.head,
         config=msgspec.to_builtins(network.config),
-        tokenizer=None if tokenizer is None else tokenizer.info,
+        tokenizer=tokenizer_info,
         pooling=network.pooling,
         generation=generation_settings,
         **task_fields,
@@ -134,7 +138,9 @@ def save_final_model(
     from zoo.io.digests.files import hash_folder
 
     module_weights = modules or {}
-    weights_file = WEIGHTS if adapter is None else ADAPTER
+    weights_file = WEIGHTS
+    if adapter is not None:
+        weights_file = ADAPTER
     require_finite(
         {**weights, **module_weights},
         path,

@@ -174,7 +174,9 @@ def _read_tensors(checkpoint: Checkpoint) -> Iterator[tuple[str, Tensor]]:
         if not path.is_file():
             raise SourceError(f"{path} is not there", "give a checkpoint with weights")
         digest = checkpoint.manifest.files.get(path.name)
-        expected_blake3 = None if digest is None else digest.blake3
+        expected_blake3 = None
+        if digest is not None:
+            expected_blake3 = digest.blake3
         require_blake3(path, expected_blake3, checkpoint.path / MANIFEST)
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118 (an open file, not a dict)

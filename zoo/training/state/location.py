@@ -109,8 +109,11 @@ def data_locations(settings: Mapping[str, Any]) -> Locations:
     locations: Locations = {}
     for keys in DATA_OPTIONS:
         value = _get(settings, keys)
-        if value:
-            locations[keys] = [value] if isinstance(value, str) else list(value)
+        if not value:
+            continue
+        if isinstance(value, str):
+            value = [value]
+        locations[keys] = list(value)
     return locations
 
 
@@ -138,8 +141,10 @@ def with_locations(settings: Mapping[str, Any], locations: Locations) -> ConfigD
     """Return settings with other names of data."""
     changes = []
     for keys, names in locations.items():
-        value = names[0] if keys == TOKENIZER else names
-        changes.append(_nest(keys, value))
+        if keys == TOKENIZER:
+            changes.append(_nest(keys, names[0]))
+        else:
+            changes.append(_nest(keys, names))
     return deep_merge(settings, *changes)
 
 
@@ -159,9 +164,9 @@ def missing_data(settings: Mapping[str, Any]) -> tuple[str, str] | None:
         if keys in REFERENCES:
             continue
         for path in paths:
-            file = Path(split_name(path)[1]).expanduser()
-            is_pattern = set(path) & set("*?[")
-            if not is_pattern and not file.exists():
+            _, file_name = split_name(path)
+            is_pattern = any(character in path for character in "*?[")
+            if not is_pattern and not Path(file_name).expanduser().exists():
                 return path, DATA_OPTIONS[keys]
     return None
 
@@ -170,7 +175,9 @@ def _get(settings: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
     """Return the value at a path of keys; ``None`` if there is none."""
     value: Any = settings
     for key in keys:
-        value = value.get(key) if isinstance(value, Mapping) else None
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(key)
     return value
 
 
@@ -200,4 +207,6 @@ def _make_absolute(value: Any, directory: Path, *, must_exist: bool) -> Any:
     if must_exist and not (directory / file).exists():
         return value
     path = directory / file
-    return f"{name}={path}" if name else str(path)
+    if name:
+        return f"{name}={path}"
+    return str(path)

@@ -175,9 +175,12 @@ class PretrainedInit:
         missing = MissingWeights(model, filled, settled)
         references = " and ".join(record.reference for record in records.values())
         missing.validate(self.init_config.new_modules, references, objective.name)
+        tokenizer_info: TokenizerInfo | None = None
+        if self.tokenizer is not None:
+            tokenizer_info = self.tokenizer.info
         return InitRecord(
             config=msgspec.to_builtins(self.config),
-            tokenizer=None if self.tokenizer is None else self.tokenizer.info,
+            tokenizer=tokenizer_info,
             generation=dict(self.generation),
             models=records,
             new_parameters=missing.names,
@@ -195,11 +198,15 @@ def generation_with(
         keeps_ids = tokenizer is previous_tokenizer
     else:
         keeps_ids = tokenizer.keeps_ids_of(previous_tokenizer)
-    return generation if keeps_ids else {}
+    if keeps_ids:
+        return generation
+    return {}
 
 
 def _read_tokenizer(path: Path, info: TokenizerInfo | None) -> "ExistingTokenizer | None":
     """Return the tokenizer of a file; ``None`` if the model has no special tokens."""
     from zoo.data.tokenizer import ExistingTokenizer
 
-    return None if info is None else ExistingTokenizer(path.read_bytes(), info)
+    if info is None:
+        return None
+    return ExistingTokenizer(path.read_bytes(), info)

@@ -19,7 +19,7 @@ from zoo.training.state.checkpoints import (
 )
 
 LOG = logging.getLogger("zoo")
-DAMAGED = ".damaged"  # suffix of directories that hold damaged checkpoints
+DAMAGED = ".damaged"  # The suffix of directories with damaged checkpoints.
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,9 @@ def logits_by_name(model: Path, view: Any, batch: Any) -> Tensor:
         (2, {}),
         (2, {"cache_teacher": "cache"}),
         pytest.param(2, {"teacher_backend": "onnx"}, marks=pytest.mark.long),
-        (1, {"teacher_backend": "onnx", "cache_teacher": "cache"}),
+        pytest.param(
+            1, {"teacher_backend": "onnx", "cache_teacher": "cache"}, marks=pytest.mark.long
+        ),
     ],
 )
 def test_logits_are_compared_by_name(

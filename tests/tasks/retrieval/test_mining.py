@@ -76,7 +76,17 @@ def reference(model: Path, case: dict[str, Any]) -> list[tuple[str, str, list[st
     return found
 
 
-@pytest.mark.parametrize("case", CASES)
+# Both ends of the range are in another case, and the other margin as well.
+SIMILAR = (1, 3)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.long if number in SIMILAR else ())
+        for number, case in enumerate(CASES)
+    ],
+)
 def test_negatives_are_the_closest_that_are_allowed(
     hub_checkpoint: Make, tmp_path: Path, case: dict[str, Any]
 ) -> None:

@@ -4,6 +4,7 @@ import base64
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -216,4 +217,26 @@ def test_a_decoder_begins_with_the_last_token(browser: Browser, dark: bool, tmp_
     assert browser.evaluate(f"{first}.color") == (
         "rgb(13, 17, 23)" if dark else "rgb(255, 255, 255)"
     )
+    assert browser.problems() == []
+
+
+def test_several_models_share_a_page(browser: Browser, tmp_path: Path) -> None:
+    look = made_up(["the", "bank"])
+    (view,) = look.texts
+    no_attention = [replace(view.stacks[0], attention=[])]
+    elmo = replace(look, model="an/elmo", texts=[replace(view, stacks=no_attention)])
+    decoder = made_up(["the", "river"], causal=True)
+    page = tmp_path / "look.html"
+    page.write_text(render(replace(look, compared=[elmo, decoder])), "utf-8")
+    browser.open(page)
+    selected = (
+        "[...document.querySelectorAll('iframe')].map((frame) => "
+        "frame.contentDocument.querySelector('[role=tab][aria-selected=true]').textContent)"
+    )
+    assert browser.evaluate(selected) == ["Attention", "Predictions", "Attention"]
+    choose = "[...document.querySelectorAll('#views button')].find((b) => b.textContent === '{}')"
+    browser.evaluate(f"{choose.format('Similarity')}.click()")
+    assert browser.evaluate(selected) == ["Similarity"] * 3
+    browser.evaluate(f"{choose.format('Attention')}.click()")
+    assert browser.evaluate(selected) == ["Attention", "Similarity", "Attention"]
     assert browser.problems() == []

@@ -1,6 +1,8 @@
 """``zoo.look``."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from zoo.api.arguments import RANGES, AnyPath, as_path, as_reference, checked, require_range
@@ -58,6 +60,7 @@ def look(
     ref: AnyPath,
     texts: str | Sequence[str],
     *,
+    compare: AnyPath | Sequence[AnyPath] = (),
     text_target: str | None = None,
     max_seq_len: int | None = None,
     top_k: int = TOP_K,
@@ -79,6 +82,8 @@ def look(
     Args:
         ref: the model, see ``zoo.load``.
         texts: a text, or two to compare.
+        compare: models that read the same texts, next to ``ref`` on the page; their values are in
+            ``look.compared``.
         text_target: text that the decoder of an encoder-decoder reads; by default what it
             generates.
         max_seq_len: length in tokens at which texts are cut; by default 64.
@@ -114,33 +119,56 @@ def look(
     from zoo.inspection.formats import PictureSettings, check_output
     from zoo.io.output.overwrite import check_file
 
-    reference = as_reference(ref)
+    others = [compare] if isinstance(compare, str | PathLike) else list(compare)
+    references = [as_reference(each) for each in (ref, *others)]
     path = as_path(output, "output")
     list_of_texts(texts)  # before a model is loaded
     picture = PictureSettings(view, layer, head)
-    check_output(path, picture)
+    check_output(path, picture, compares_models=bool(others))
+    if others and revision is not None:
+        raise UsageError(
+            "--revision belongs to one model, and --compare adds others", "leave it out"
+        )
     if path is not None:
         check_file(path, force=force)
-    checkpoint = resolve_checkpoint(
-        reference, revision=revision, offline=offline, lock=as_path(lock, "file")
-    )
+    checkpoints = []
+    for reference in references:
+        checkpoint = resolve_checkpoint(
+            reference, revision=revision, offline=offline, lock=as_path(lock, "file")
+        )
+        checkpoints.append(checkpoint)
     from zoo.checkpoint import load_text_tokenizer
     from zoo.inference.torch_session import TorchSession
     from zoo.inspection.output import write_output
 
-    page = look_at(
-        checkpoint,
-        load_text_tokenizer(checkpoint),
-        TorchSession(checkpoint, device=device),
-        texts,
-        name=reference,
-        text_target=text_target,
-        max_seq_len=max_seq_len,
-        top_k=top_k,
-    )
+    looks = []
+    has_target = False
+    for reference, checkpoint in zip(references, checkpoints, strict=True):
+        session = TorchSession(checkpoint, device=device)
+        target = text_target
+        if others and "decoder_input_ids" not in session.inputs:
+            target = None
+        has_target = has_target or target is not None
+        page = look_at(
+            checkpoint,
+            load_text_tokenizer(checkpoint),
+            session,
+            texts,
+            name=reference,
+            text_target=target,
+            max_seq_len=max_seq_len,
+            top_k=top_k,
+        )
+        looks.append(page.look)
+    if text_target is not None and not has_target:
+        raise UsageError(
+            "none of the models has a decoder that reads a target",
+            "--text-target is for encoder-decoders",
+        )
+    first_look = replace(looks[0], compared=looks[1:])
     if path is not None:
-        write_output(page.look, path, picture)
-    return page
+        write_output(first_look, path, picture)
+    return LookPage(first_look)
 
 
 def look_at(

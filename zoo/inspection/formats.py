@@ -23,7 +23,9 @@ class PictureSettings:
     head: int | None = None  # A head of attention, from 1; by default the mean of all heads.
 
 
-def check_output(path: Path | None, settings: PictureSettings) -> None:
+def check_output(
+    path: Path | None, settings: PictureSettings, *, compares_models: bool = False
+) -> None:
     """Check the name of a file, and that what is selected fits it, before anything is computed.
 
     Raises:
@@ -43,6 +45,11 @@ def check_output(path: Path | None, settings: PictureSettings) -> None:
                 "name one that ends in .svg or .png, such as -o look.svg",
             )
         return
+    if compares_models:
+        raise UsageError(
+            "a picture shows one model, and --compare several",
+            "write a page, such as -o look.html, or leave --compare out",
+        )
     if settings.head is not None and settings.view in ("similarity", "predictions"):
         raise UsageError(
             f"--head selects attention, and the view is {settings.view}", "leave --head out"

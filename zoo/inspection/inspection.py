@@ -114,6 +114,8 @@ class Look:
     head: str
     texts: list[TextView]
     mixes: list[Mix]
+    # What other models compute for the same texts.
+    compared: list["Look"] = field(default_factory=list)
 
     def similarities(self) -> list[Floats]:
         """Return the cosine of all tokens' vectors of both texts by layer, (tokens, tokens)."""
@@ -125,7 +127,7 @@ class Look:
 
     def to_json(self) -> dict[str, Any]:
         """Return all numbers exactly."""
-        return {
+        value = {
             "model": self.model,
             "family": self.family,
             "head": self.head,
@@ -134,6 +136,9 @@ class Look:
             "word_similarity": [short_floats(layer) for layer in self.word_similarities()],
             "mixes": [{"weights": mix.weights, "gamma": mix.gamma} for mix in self.mixes],
         }
+        if self.compared:
+            value["compared"] = [look.to_json() for look in self.compared]
+        return value
 
 
 def _text_to_json(view: TextView) -> dict[str, Any]:

@@ -20,15 +20,29 @@ from zoo.report import html
 
 
 def render(look: Look) -> str:
-    """Return the page as HTML."""
+    """Return the page as HTML; several models are next to each other, each in a frame."""
+    if not look.compared:
+        return _render_model(look)
+    models = [look, *look.compared]
+    frames = [(_title(model), _render_model(model)) for model in models]
+    title = " \N{MIDDLE DOT} ".join(name for name, _ in frames)
+    texts = [view.text for view in look.texts]
+    return html.render("compare.html", title=title, texts=texts, frames=frames)
+
+
+def _title(look: Look) -> str:
+    """Return the last parts of a path, which say which model it is."""
+    return "/".join(look.model.rstrip("/").split("/")[-2:])
+
+
+def _render_model(look: Look) -> str:
     first = look.texts[0].stacks[0]
     # A mix of layers is not a layer.
     layer_names = [name for name in first.layers if name.startswith("layer")]
     width = first.hidden[-1].shape[-1]
     about = f"{look.family} with head {look.head}, {len(layer_names)} layers of width {width}"
-    # The last parts of a path say which model it is.
-    title = "/".join(look.model.rstrip("/").split("/")[-2:])
-    return html.render("look.html", title=title, about=about, data=readable_values(page_data(look)))
+    data = readable_values(page_data(look))
+    return html.render("look.html", title=_title(look), about=about, data=data)
 
 
 def page_data(look: Look) -> dict[str, Any]:

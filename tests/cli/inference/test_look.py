@@ -171,3 +171,35 @@ def test_what_is_wrong_is_named(model: Path, arguments: list[str], message: str)
     done = zoo("look", model, *arguments, cwd=model.parent)
     assert done.returncode == 2 and message in done.stderr, done.stderr
     assert done.stderr.count("\n") == 1 and not (model.parent / "look.html").exists()
+
+
+def test_models_are_compared_on_one_page(model: Path, hub_checkpoint: Make, tmp_path: Path) -> None:
+    source = CheckpointDir(hub_checkpoint("DistilBertForMaskedLM"), "other")
+    convert(source, tmp_path / "other")
+    options = ("--compare", tmp_path / "other", "--compare", model)
+    done = zoo("look", model, TEXT, *options, "--json", "-o", "all.html", cwd=model.parent)
+    assert done.returncode == 0, done.stderr
+    value = json.loads(done.stdout)
+    values = [value, *value.pop("compared")]
+    for reference, compared in zip((model, tmp_path / "other", model), values, strict=True):
+        alone = zoo("look", reference, TEXT, "--json", cwd=model.parent)
+        compared.pop("page", None)
+        assert compared == json.loads(alone.stdout)
+    page = (model.parent / "all.html").read_text("utf-8")
+    assert page.count("<iframe") == 3 and page.count("srcdoc=") == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-o", "x.svg"], "a picture shows one model, and --compare several"),
+        (["--revision", "main"], "--revision belongs to one model"),
+        (["--text-target", "b"], "none of the models has a decoder"),
+    ],
+)
+def test_options_that_models_cannot_share_are_refused(
+    model: Path, arguments: list[str], message: str
+) -> None:
+    done = zoo("look", model, "a", "--compare", model, *arguments, cwd=model.parent)
+    assert done.returncode == 2 and message in done.stderr, done.stderr
+    assert done.stderr.count("\n") == 1 and not list(model.parent.glob("*.html"))

@@ -14,7 +14,7 @@ from zoo.cli.options import (
     shared_option,
 )
 from zoo.cli.output import line, result
-from zoo.cli.parameter_types import IntegerRange, OutputFile
+from zoo.cli.parameter_types import IntegerRange, OutputFile, ReferenceType
 from zoo.cli.texts import refuse_file_name, text_is_text_option
 from zoo.inspection.formats import PAGES, VIEWS
 
@@ -33,12 +33,23 @@ Two texts are compared, such as a word with two meanings:
   zoo look MODEL "on the bank" "the bank paid" -o bank.html
 
 \b
+Models are compared on the same text, next to each other:
+  zoo look MODEL "She sat on the bank." --compare DECODER --compare SEQ2SEQ
+
+\b
 A picture for a paper or a slide has one view:
   zoo look MODEL "She sat on the bank." -o bank.svg --layer 3 --head 5
   zoo look MODEL "She sat on the [MASK]." -o mask.png --view predictions"""
 )
 @reference_argument
 @click.argument("texts", nargs=-1, required=True, metavar="TEXT [TEXT]")
+@click.option(
+    "--compare",
+    metavar="REF",
+    multiple=True,
+    type=ReferenceType(),
+    help="Model that reads the same texts, next to REF on the page. May be repeated.",
+)
 @click.option(
     "--text-target",
     metavar="TEXT",

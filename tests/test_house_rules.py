@@ -60,7 +60,6 @@ COMPARED_LIMITS = {
     "zoo/inference/__init__.py": ("THREADS",),
     "zoo/inference/processing/inputs.py": ("INPUT_LINE_BYTES",),
     "zoo/inference/processing/records.py": ("TEXT_CHARACTERS",),
-    "zoo/inference/task.py": ("TEXT_CHARACTERS",),
     "zoo/inference/threads.py": ("THREADS",),
     "zoo/io/json.py": ("INTEGER_DIGITS", "JSON_DEPTH"),
     "zoo/io/tensors/safetensors.py": ("NAME_LENGTH",),

@@ -6,7 +6,7 @@ gets, with a function of torch, and compares it with the task's own loss.
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import pytest
 import torch
@@ -25,6 +25,7 @@ from zoo.distillation.make_objective import build_losses
 from zoo.distillation.outputs import ModelOutput
 from zoo.errors import UsageError
 from zoo.families.random_inputs import randomize_weights
+from zoo.families.tasks import LabelType
 from zoo.finetuning.config import finetune_config
 from zoo.finetuning.setup import FineTuneSetup, finetune_setup
 from zoo.nn.capture import Captured
@@ -46,7 +47,7 @@ class Labelled(LogitsLoss):
     """A loss that reads labels."""
 
     name: ClassVar[str] = "labelled"
-    needs_labels: ClassVar[bool] = True
+    label_types: ClassVar[tuple[LabelType, ...]] = get_args(LabelType)
 
     @override
     def distance(self, rows: LogitRows) -> Tensor:
@@ -70,6 +71,10 @@ def half_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 def binary_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(logits.squeeze(-1), labels, reduction="sum")
+
+
+def squared_error(logits: Tensor, labels: Tensor) -> Tensor:
+    return F.mse_loss(logits.squeeze(-1), labels, reduction="sum")
 
 
 def soft_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -105,6 +110,18 @@ def lists(path: Path) -> Path:
     return write_table(path, rows)
 
 
+def pairs(path: Path) -> Path:
+    rows = [{"text": t, "pair": t[::-1], "label": 0.5} for t in texts(40)]
+    return write_table(path, rows)
+
+
+def several(path: Path) -> Path:
+    rows = []
+    for number, text in enumerate(texts(40)):
+        rows.append({"text": text, "label": ["even", "all"] if number % 2 == 0 else ["all"]})
+    return write_table(path, rows)
+
+
 def questions(path: Path) -> Path:
     return questions_about_letters(path)
 
@@ -113,6 +130,7 @@ PROMPT = {"template": "{text} b {label} c.", "label_words": WORDS}
 PATTERNS = {**PROMPT, "template": [PROMPT["template"]]}
 SCORES = {"data": {"pair": "pair", "label": "label"}}
 RANKING = {"data": {"pair": "pair"}}
+NUMBERS = {"data": {"pair": "pair"}}
 TASKS: dict[str, tuple[str, Callable[[Path], Path], Mapping[str, Any], Loss]] = {
     "question-answering": (
         "question-answering",
@@ -120,6 +138,8 @@ TASKS: dict[str, tuple[str, Callable[[Path], Path], Mapping[str, Any], Loss]] = 
         {"max_seq_len": 24},
         half_cross_entropy,
     ),
+    "regression": ("regression", pairs, NUMBERS, squared_error),
+    "multi-label": ("multi-label", several, {}, binary_cross_entropy),
     "prompt": ("prompt", classes, {"task_args": PROMPT}, cross_entropy),
     "pet": ("pet", probabilities, {"task_args": PATTERNS}, soft_cross_entropy),
     "reranker": ("reranker", lists, RANKING, binary_cross_entropy),
@@ -143,12 +163,15 @@ def assert_same_loss(
     (built,) = build_losses(
         {"mine": {"kind": "labelled", "logits_of": term}}, objective, SHAPE, [SHAPE]
     )
-    assert built.needs_labels
+    assert objective.label_type(term) in built.label_types
     outputs = objective.forward(model, batch)
     output = ModelOutput(model, objective, outputs, Captured(), batch)
     logits: Any = output.logits(term, everywhere=False)
     labels = output.labels(term)
     assert len(logits) == len(labels) > 3
+    label_type = objective.label_type(term)
+    assert labels.is_floating_point() == (label_type != "classes")
+    assert labels.shape == (logits.shape if label_type == "probabilities" else logits.shape[:1])
     expected = objective.loss(outputs, batch).sums[term]
     torch.testing.assert_close(loss(logits, labels), expected, rtol=1e-6, atol=0, check_dtype=False)
 
@@ -198,11 +221,6 @@ def test_generator_and_discriminator_have_labels(term: str) -> None:
         )
 
 
-def pairs(path: Path) -> Path:
-    rows = [{"text": t, "pair": t[::-1], "label": 0.5} for t in texts(40)]
-    return write_table(path, rows)
-
-
 @pytest.mark.parametrize(
     ("task", "write", "changes"),
     [
@@ -220,3 +238,40 @@ def test_embeddings_have_no_labels(
     assert error.value.hint == "--set distillation.terms.mine.weight=0 leaves it out"
     without_weight = {"mine": {"kind": "labelled", "weight": 0.0}}
     assert build_losses(without_weight, objective, SHAPE, [SHAPE]) == []
+
+
+class OfClasses(Labelled):
+    """A loss that reads classes."""
+
+    name: ClassVar[str] = "of-classes"
+    label_types: ClassVar[tuple[LabelType, ...]] = ("classes",)
+
+
+@pytest.mark.parametrize(
+    ("task", "write", "changes", "label_type"),
+    [
+        ("regression", pairs, NUMBERS, "numbers"),
+        ("multi-label", several, {}, "probabilities"),
+        ("reranker", lists, RANKING, "numbers"),
+    ],
+)
+def test_labels_of_another_type_are_refused(
+    task: str,
+    write: Callable[[Path], Path],
+    changes: Mapping[str, Any],
+    label_type: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(BUILT_IN, "of-classes", f"{__name__}:OfClasses")
+    objective = setup_of(task, write(tmp_path / "t.jsonl"), changes).objective
+    message = f"loss of-classes reads labels that are classes, and those of {task} are {label_type}"
+    with pytest.raises(UsageError, match=message) as error:
+        build_losses({"mine": {"kind": "of-classes"}}, objective, SHAPE, [SHAPE])
+    assert error.value.hint == "--set distillation.terms.mine.weight=0 leaves it out"
+
+
+def test_labels_that_a_loss_does_not_declare_are_an_error() -> None:
+    rows = LogitRows(torch.zeros(1, 2), [], 2)
+    with pytest.raises(TypeError, match="declares them as label_types"):
+        _ = rows.labels

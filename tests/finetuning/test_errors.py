@@ -107,6 +107,15 @@ def test_a_column_that_is_not_there(model: Path, tmp_path: Path) -> None:
     refused(tmp_path, settings(model, table), r"t\.tsv:1 has no column 'label'; did you mean")
 
 
+def test_options_are_checked_before_the_data(model: Path, tmp_path: Path) -> None:
+    missing = tmp_path / "missing.tsv"
+    for arguments, message in (
+        ({"poolin": "mean"}, "text-classification has no option 'poolin'; did you mean pooling"),
+        ({"lm_coef": "x"}, r"task_args\.lm_coef: Expected `float`, got `str`"),
+    ):
+        refused(tmp_path, settings(model, missing, task_args=arguments), message)
+
+
 def test_a_truncated_file(model: Path, tmp_path: Path) -> None:
     table = labelled(tmp_path / "t.tsv")
     table.write_bytes(table.read_bytes().rpartition(b"\t")[0])

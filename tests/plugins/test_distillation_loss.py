@@ -39,6 +39,7 @@ IMPORTS = """
 from typing import TYPE_CHECKING, ClassVar
 
 from zoo.distillation.losses.base import LogitRows, LogitsLoss, LogitsSettings, LossSettings
+from zoo.families.tasks import LabelType
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -152,7 +152,11 @@ class command(MaskedLanguageModelling):
     ("entry", "source", "message"),
     [
         ("masked-lm", OBJECTIVE.format("masked-lm"), "which is built in"),
-        ("mine", OBJECTIVE.format("other"), "zoo_odd:command has another name"),
+        (
+            "mine",
+            OBJECTIVE.format("other"),
+            "the name of zoo_odd:command is 'other', and that of its entry point 'mine'",
+        ),
         ("mine", "command = dict\n", "zoo_odd:command is not a subclass of Objective"),
     ],
 )
@@ -196,7 +200,7 @@ def __getattr__(name):
         (TASK.format("mine", "Run", "Run"), "task mine: zoo_odd:Run is not a FineTuningTask"),
         pytest.param(
             TASK.format("yours", "Run", "Train"),
-            "task mine: zoo_odd:command has another name",
+            "task mine: the name of zoo_odd:command is 'yours', and that of its entry point 'mine'",
             marks=pytest.mark.long,
         ),
         pytest.param(

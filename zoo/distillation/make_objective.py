@@ -10,7 +10,7 @@ from zoo.adapted_models.checkpoint import AdaptedCheckpoint
 from zoo.checkpoint import Checkpoint, load_text_tokenizer
 from zoo.distillation.discriminator import Discriminator, compares_generators, teacher_pair
 from zoo.distillation.losses import loss_types
-from zoo.distillation.losses.base import DistillationLoss, ModelShape
+from zoo.distillation.losses.base import DistillationLoss, ModelShape, Term
 from zoo.distillation.objective import Distillation
 from zoo.distillation.recipes import TEXT
 from zoo.distillation.replacement import ModuleReplacing
@@ -92,14 +92,29 @@ def build_losses(
             )
         if len(teachers) > 1:
             _require_averaging(term.loss, len(teachers))
-        if term.loss.needs_labels and not objective.label_tensors:
-            raise UsageError(
-                f"terms.{term.name}: the loss {term.loss.name} reads labels, and "
-                f"{objective.name} has no label for each row of its outputs",
-                f"--set distillation.terms.{term.name}.weight=0 leaves it out",
-            )
+        if term.loss.label_types:
+            _require_labels(term, objective)
         losses += term.loss.build(term, objective, student, teachers)
     return losses
+
+
+def _require_labels(term: Term, objective: TrainingObjective) -> None:
+    """Check that an objective has labels of a type that the loss of a term reads."""
+    hint = f"--set distillation.terms.{term.name}.weight=0 leaves it out"
+    label_types = [objective.label_type(name) for name in objective.label_tensors]
+    if not label_types:
+        raise UsageError(
+            f"terms.{term.name}: the loss {term.loss.name} reads labels, and {objective.name} has "
+            "no label for each row of its outputs",
+            hint,
+        )
+    if not set(label_types).intersection(term.loss.label_types):
+        raise UsageError(
+            f"terms.{term.name}: the loss {term.loss.name} reads labels that are "
+            f"{' or '.join(term.loss.label_types)}, and those of {objective.name} are "
+            f"{' or '.join(label_types)}",
+            hint,
+        )
 
 
 def _require_averaging(loss: type[DistillationLoss], teachers: int) -> None:

@@ -12,6 +12,10 @@ Part = Literal["predict", "train", "evaluate"]
 # What the values of a column are: a text, a list of texts, a number, a class (a text or a number),
 # or anything.
 ColumnValues = Literal["text", "texts", "number", "class", "any"]
+# What the labels of rows of logits are: the index of a class, int64, (n,), with ``IGNORED`` for
+# rows without one; a number, float32, (n,); or a number from 0 to 1 for each class, float32,
+# (n, classes).
+LabelType = Literal["classes", "numbers", "probabilities"]
 
 
 @dataclass(frozen=True)

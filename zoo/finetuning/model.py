@@ -57,12 +57,12 @@ class ModelSetup:
         task: FineTuningTask[Any],
         train: Sequence[Any],
         *,
+        init: PretrainedInit | None,
         offline: bool,
         resumed: Resumed | None,
     ) -> "ModelSetup":
         """Return the setup for the training data, of a new run or of one that is resumed."""
         head = task.model.resolve_head(task, family)
-        init = pretrained_init(settings, family, offline=offline, resumed=resumed)
         pretrained_labels = known_labels(settings, task, init, head, resumed)
         labels = task.data.fit_labels(settings, train, pretrained_labels)
         settings = task.model.resolve_settings(task, settings, init)

@@ -13,6 +13,7 @@ from zoo.data.readers.problems import RowProblems
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
 from zoo.families.config import Config, Problem
+from zoo.families.tasks import LabelType
 from zoo.finetuning.rows import TokenizedRows
 from zoo.finetuning.task import FineTuningTask, TaskContext, TaskSplit
 from zoo.objectives.base import (
@@ -261,6 +262,11 @@ class FineTuning(TrainingObjective):
         if self.task.loss is None or self.task.loss.label_tensor is None:
             return {}
         return {self.name: self.task.loss.label_tensor}
+
+    @override
+    def label_type(self, term: str) -> LabelType:
+        assert self.task.loss is not None, "it has label_tensors"
+        return self.task.loss.label_type(self.context)
 
     @override
     def model(self, family: Family, config: Config) -> "nn.Module":

@@ -20,7 +20,7 @@ from zoo.data.readers.review import DataReview, count_labels
 from zoo.data.tokenizer import ExistingTokenizer
 from zoo.errors import UsageError
 from zoo.finetuning.callbacks import EarlyStopping, LoadBestModel, RecordMistakes
-from zoo.finetuning.model import ModelSetup, Resumed
+from zoo.finetuning.model import ModelSetup, Resumed, pretrained_init
 from zoo.finetuning.objective import FineTuning
 from zoo.finetuning.rows import TokenizedRows
 from zoo.finetuning.task import FineTuningTask, TaskData, TaskSplit
@@ -269,10 +269,15 @@ def finetune_setup(
     announce = check_contents and resumed is None
     # A family without the head is an error before files are read.
     task.model.resolve_head(task, family)
+    # Options are checked before the data is read, which can take minutes.
+    init = pretrained_init(config, family, offline=offline, resumed=resumed)
+    task.model.parse_options(task, task.model.resolve_settings(task, config, init))
     problems = SplitProblems(skip=config.data.skip_invalid)
     with problems:
         train, evaluation = read_splits(task.data, config, problems, announce=announce)
-        model = ModelSetup.make(config, family, task, train, offline=offline, resumed=resumed)
+        model = ModelSetup.make(
+            config, family, task, train, init=init, offline=offline, resumed=resumed
+        )
         objective = model.objective(task, family)
         train = objective.usable(train, problems.train)
         evaluation = objective.usable(evaluation, problems.evaluation)

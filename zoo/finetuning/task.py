@@ -28,6 +28,7 @@ from zoo.data.readers.review import Reviewed
 from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.config import Config, Problem
+from zoo.families.tasks import LabelType
 from zoo.finetuning.rows import TokenizedRows, pad_and_stack
 from zoo.inference.results import LocatedSample, TaskResults
 from zoo.nn.dtypes import at_least_float32
@@ -467,6 +468,10 @@ class TaskLoss(ABC):
     # Tensor of the batch with the labels of ``scored_logits``, in one of the shapes of
     # ``TrainingObjective.label_tensors``; ``None`` if there is none.
     label_tensor: ClassVar[str | None] = None
+
+    def label_type(self, context: TaskContext) -> LabelType:
+        """Return what the values of ``label_tensor`` are, by default classes."""
+        return "classes"
 
     def weights(self, context: TaskContext) -> Mapping[str, float]:
         """Return loss term -> weight in the total loss; by default one term, named as the task."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from zoo.families.tasks import LabelType
 from zoo.objectives.options import Options
 
 if TYPE_CHECKING:
@@ -190,6 +191,10 @@ class TrainingObjective(ABC):
         for tokens without logits. Losses of distillation may read it. By default no term has one.
         """
         return {}
+
+    def label_type(self, term: str) -> LabelType:
+        """Return what the labels of a term of ``label_tensors`` are, by default classes."""
+        return "classes"
 
     @classmethod
     def unsupported_reason(cls, family: "Family", config: "Config") -> str | None:

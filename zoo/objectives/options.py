@@ -1,6 +1,6 @@
 """Options of an objective or task, and their conversion from settings."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -54,14 +54,25 @@ def parse_options(
     values: Mapping[str, Any],
     name: str,
     noun: str = "objective",
+    *,
+    other_names: Sequence[str] = (),
 ) -> Options:
-    """Convert options of an objective or task to their type."""
+    """Convert options of an objective or task to their type.
+
+    Args:
+        options_type: type of the options.
+        values: the options.
+        name: name of the objective or task, for messages.
+        noun: ``objective`` or ``task``.
+        other_names: names of options that are parsed elsewhere, for messages.
+    """
     option_names = [field.encode_name for field in msgspec.structs.fields(options_type)]
     for option in values:
         if option not in option_names:
+            suggestions = [*option_names, *other_names]
             raise UsageError(
                 f"the {noun} {name} has no option {option!r}",
-                did_you_mean(option, option_names) or f"it has {', '.join(option_names) or 'none'}",
+                did_you_mean(option, suggestions) or f"it has {', '.join(suggestions) or 'none'}",
             )
     for field in msgspec.structs.fields(options_type):
         value = values.get(field.encode_name)
@@ -69,4 +80,19 @@ def parse_options(
     try:
         return msgspec.convert(dict(values), options_type)
     except (msgspec.ValidationError, ValueError) as error:
-        raise UsageError(f"the {noun} {name}: {error}") from error
+        raise option_error(error, name, noun) from error
+
+
+def option_error(error: Exception, name: str, noun: str) -> UsageError:
+    """Return the error for an option with a wrong type or value, with its key in the settings.
+
+    Args:
+        error: the error of msgspec, or of ``__post_init__``.
+        name: name of the objective or task.
+        noun: ``objective`` or ``task``.
+    """
+    message, _, location = str(error).partition(" - at `$.")
+    if location:
+        key = location.removesuffix("`")
+        message = f"{noun}_args.{key}: {message}"
+    return UsageError(f"the {noun} {name}: {message}")

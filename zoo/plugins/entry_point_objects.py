@@ -182,8 +182,9 @@ def import_class(kind: str, name: str, built_in: Mapping[str, str], base: type[A
     if not (isinstance(value, type) and issubclass(value, base)):
         reason = f"{plugin_object.target} is not a subclass of {base.__name__}"
         raise broken_object(plugin_object, reason)
-    if getattr(value, "name", None) != name:
-        raise broken_object(plugin_object, f"{plugin_object.target} has another name")
+    class_name = getattr(value, "name", None)
+    if class_name != name:
+        raise broken_name(plugin_object, class_name)
     return value
 
 
@@ -210,6 +211,15 @@ def broken_object(plugin_object: NamedObject, reason: str) -> PluginError:
 
     description = f"{plugin_object.noun} {plugin_object.name}"
     return broken(plugin_object.plugin, f"{description}: {reason}")
+
+
+def broken_name(plugin_object: NamedObject, name: str | None) -> PluginError:
+    """Return the error for an object whose name is not the one of its entry point."""
+    reason = (
+        f"the name of {plugin_object.target} is {name!r}, and that of its entry point "
+        f"{plugin_object.name!r}"
+    )
+    return broken_object(plugin_object, reason)
 
 
 def _conflict(rivals: list[NamedObject], built_in: Collection[str]) -> PluginError | None:

@@ -53,7 +53,7 @@ MODULES = ("__init__.py", "config.py", "model.py", "recipe.py", "registry.yaml",
 # what a project has in place of a family -> modules of its package
 PARTS = {
     "objective": ("__init__.py", "objective.py"),
-    "task": ("__init__.py", "declaration.py", "task.py"),
+    "task": ("__init__.py", "declaration.py", "task.py", "train.py"),
     "target": ("__init__.py", "target.py"),
     "loss": ("__init__.py", "loss.py"),
 }

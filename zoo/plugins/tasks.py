@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.tasks import ModelField, Part, TaskSpec
 from zoo.plugins.entry_point_objects import (
+    broken_name,
     broken_object,
     find_object,
     import_object,
@@ -51,6 +52,7 @@ BUILT_IN = (
     "zoo.tasks.replaced_tokens",
     "zoo.tasks.sentences",
 )
+TRAINING = "zoo.finetuning.task:FineTuningTask"  # Class of the part that trains.
 BASE = "zoo.inference.task:Task"  # Base of classes that plugins name without a declaration.
 # Part -> what a task with it is called in messages.
 NOUNS: dict[Part, str] = {
@@ -121,8 +123,8 @@ def plugin_task(plugin_object: "NamedObject") -> TaskSpec:
     if not isinstance(value, TaskSpec):
         reason = f"{plugin_object.target} is neither a TaskSpec nor a Task"
         raise broken_object(plugin_object, reason)
-    if getattr(value, "name", None) != plugin_object.name:
-        raise broken_object(plugin_object, f"{plugin_object.target} has another name")
+    if value.name != plugin_object.name:
+        raise broken_name(plugin_object, value.name)
     return value
 
 
@@ -199,6 +201,8 @@ def load_part(spec: TaskSpec, part: Part) -> Any:
     """Return the class of a task's part; imports its module."""
     target: str = getattr(spec, part)
     if spec.name not in built_in_tasks():
+        if part == "train":
+            _imported(TRAINING)  # So that the time that torch takes is not the plugin's.
         plugin_object = find_object("tasks", spec.name, reserved_names())
         return import_object(plugin_object._replace(target=target))
     return _imported(target)

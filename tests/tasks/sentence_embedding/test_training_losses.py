@@ -224,6 +224,9 @@ def test_activations_of_a_mini_batch_are_kept_only(pretrained: Pretrained, tmp_p
         ({"mini_batch_size": 0}, "mini_batch_size is 0, not positive"),
         ({"scale": 0}, "scale is 0.0, not positive"),
         ({"temperature": 2}, "the loss cosent does not read temperature"),
+        ({"scal": 2}, "has no option 'scal'; did you mean scale"),
+        ({"scale": "x"}, r"sentence-embedding: task_args\.scale: Expected `float`, got `str`$"),
+        ({"mini_batch_size": "x"}, r"task_args\.mini_batch_size: Expected `int | null`"),
     ],
 )
 def test_what_does_not_fit_is_one_line(

@@ -24,6 +24,7 @@ from zoo.distillation.outputs import (
 )
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.distillation import LayerMap
+from zoo.families.tasks import LabelType
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class DistillationLoss(ABC):
 
     A subclass is one loss. It declares its name and settings and what it needs, and computes a sum
     over a batch and the count that the sum is divided by. ``LogitsLoss``, ``HiddenLoss``,
-    ``AttentionLoss`` and ``EmbeddingLoss`` are base classes with most of that.
+    ``AttentionScoresLoss`` and ``TextEmbeddingLoss`` are base classes with most of that.
 
     A subclass that annotates ``settings`` with its own type has typed settings.
 
@@ -112,8 +113,8 @@ class DistillationLoss(ABC):
         summary: what is compared, in a few words, for tables of the documentation.
         settings_type: type of the settings.
         needs_head: whether the outputs of the head are compared.
-        needs_labels: whether the loss reads labels, as ``LogitRows.labels`` or by
-            ``ModelOutput.labels`` of the student.
+        label_types: types of labels that the loss can read, as ``LogitRows.labels`` or by
+            ``ModelOutput.labels`` of the student; empty if it reads none.
         averages_teachers: whether there may be several teachers.
         term_name: name of the term, in logs and in ``loss_weights``.
         weight: weight in the total loss.
@@ -130,7 +131,7 @@ class DistillationLoss(ABC):
     summary: ClassVar[str] = ""
     settings_type: ClassVar[type[LossSettings]] = LossSettings
     needs_head: ClassVar[bool] = False
-    needs_labels: ClassVar[bool] = False
+    label_types: ClassVar[tuple[LabelType, ...]] = ()
     averages_teachers: ClassVar[bool] = False
 
     term_name: str
@@ -183,7 +184,11 @@ class DistillationLoss(ABC):
 
     @classmethod
     def substitute(cls, problem: str | None) -> Substitute | None:
-        """Return the loss that takes the place of this one for tasks of a problem type, if any."""
+        """Return the loss that takes the place of this one, if it cannot compare a task's outputs.
+
+        Args:
+            problem: problem type of the task, such as ``regression``; ``None`` if it has none.
+        """
         return None
 
     @property
@@ -260,14 +265,27 @@ class LogitRows:
         student: logits of the student, (n, classes), with a gradient.
         teachers: logits of each teacher, (n, classes), or the largest ones from a cache.
         columns: number of classes that both models have; further ones pad a vocabulary.
-        labels: labels of the rows, if the loss declares ``needs_labels``: classes, (n,), with
-            ``IGNORED`` for rows without one, or numbers, (n,) or (n, classes).
+        label_tensor: labels of the rows, if the loss declares ``label_types``.
     """
 
     student: "Logits"
     teachers: "Sequence[Target]"
     columns: int
-    labels: "Tensor | None" = None
+    label_tensor: "Tensor | None" = None
+
+    @property
+    def labels(self) -> "Tensor":
+        """The labels of the rows, of one of the ``label_types`` that the loss declares.
+
+        Classes are int64, (n,), with ``IGNORED`` for rows without one; numbers float32, (n,);
+        probabilities float32, (n, classes).
+
+        Raises:
+            TypeError: the loss declares no ``label_types``.
+        """
+        if self.label_tensor is None:
+            raise TypeError("a loss that reads labels declares them as label_types")
+        return self.label_tensor
 
     def student_logits(self) -> "Tensor":
         """Return the student's logits, (n, columns), at least float32."""
@@ -345,7 +363,7 @@ class LogitsLoss(DistillationLoss):
                 f"{self.name}: the reduction elements divides by the classes of labelled data",
                 f"--set distillation.terms.{self.term_name}.reduction=rows",
             )
-        if self.needs_labels:
+        if self.label_types:
             self._require_labels()
         self._require_all_words()
 
@@ -366,6 +384,13 @@ class LogitsLoss(DistillationLoss):
                 f"terms.{self.term_name}: {self.name} reads labels, and the logits of "
                 f"{self.logits_of} have none",
                 "compare them with another loss",
+            )
+        label_type = self.objective.label_type(self.logits_of)
+        if label_type not in self.label_types:
+            raise UsageError(
+                f"terms.{self.term_name}: {self.name} reads labels that are "
+                f"{' or '.join(self.label_types)}, and those of {self.logits_of} are {label_type}",
+                f"--set distillation.terms.{self.term_name}.weight=0 leaves it out",
             )
         if self.everywhere:
             raise UsageError(
@@ -425,7 +450,7 @@ class LogitsLoss(DistillationLoss):
         ]
         # Classes that only one model has pad its vocabulary.
         columns = min(map(num_classes, (logits, *targets)))
-        labels = student.labels(self.logits_of) if self.needs_labels else None
+        labels = student.labels(self.logits_of) if self.label_types else None
         return self.distance(LogitRows(logits, targets, columns, labels))
 
     @abstractmethod

@@ -51,7 +51,7 @@ from zoo.finetuning.task import (
 from zoo.inference.results import Prediction, ResultContext, TaskResults
 from zoo.nn.dtypes import at_least_float32
 from zoo.objectives.base import LossOutput, Outputs, TrainedModel
-from zoo.objectives.options import parse_options
+from zoo.objectives.options import option_error, parse_options
 from zoo.overrides import override
 from zoo.sentence_models.numpy_modules import count_prompt_tokens
 from zoo.sentence_models.torch_modules import SentenceModules, load_modules
@@ -303,11 +303,17 @@ class EmbeddingModel(TaskModel):
             if key in arguments:
                 loss_settings[key] = arguments.pop(key)
         self._refuse_settings_of_other_losses(task, name, arguments)
-        options: Any = parse_options(task.options_type, arguments, task.name, "task")
+        options: Any = parse_options(
+            task.options_type,
+            arguments,
+            task.name,
+            "task",
+            other_names=loss_class.setting_names(),
+        )
         try:
             loss = loss_class.from_settings(loss_settings)
         except (msgspec.ValidationError, ValueError) as error:
-            raise UsageError(f"the task {task.name}: {error}") from error
+            raise option_error(error, task.name, "task") from error
         return msgspec.structs.replace(options, loss=loss)
 
     def _loss_class(self, task: FineTuningTask[Any], name: Any) -> type[EmbeddingLoss]:

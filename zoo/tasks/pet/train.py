@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from zoo.data.readers.labelled import Sample, label_name
 from zoo.data.readers.problems import RowError
+from zoo.families.tasks import LabelType
 from zoo.finetuning.labelled_texts import Label, LabelledTexts
 from zoo.finetuning.labels import label_index, match_labels
 from zoo.finetuning.task import LABELS, FineTuningTask, TaskContext, TaskLoss
@@ -77,7 +78,11 @@ class SoftLabel(Label):
 class SoftCrossEntropy(TaskLoss):
     """The squared temperature times the divergence from soft labels, at the temperature."""
 
-    label_tensor: ClassVar[str | None] = LABELS  # Probabilities, (rows, classes).
+    label_tensor: ClassVar[str | None] = LABELS
+
+    @override
+    def label_type(self, context: TaskContext) -> LabelType:
+        return "probabilities"
 
     @override
     def loss(

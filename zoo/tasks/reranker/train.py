@@ -10,6 +10,7 @@ import torch
 from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import Reviewed
 from zoo.errors import UsageError
+from zoo.families.tasks import LabelType
 from zoo.finetuning.rows import TokenizedRows, tokenize
 from zoo.finetuning.task import (
     LABELS,
@@ -246,6 +247,10 @@ class RerankerLoss(TaskLoss):
     """The loss that the option ``loss`` selects."""
 
     label_tensor: ClassVar[str | None] = LABELS
+
+    @override
+    def label_type(self, context: TaskContext) -> LabelType:
+        return "classes" if ranking_loss(context).activation is None else "numbers"
 
     @override
     def counts(self, context: TaskContext, rows: TokenizedRows) -> "Mapping[str, NDArray[Any]]":

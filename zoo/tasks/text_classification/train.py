@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from torch.nn import functional as F
 
+from zoo.families.tasks import LabelType
 from zoo.finetuning.class_losses import CrossEntropy
 from zoo.finetuning.labelled_texts import LabelledTexts, Number, OneClass, SeveralClasses
 from zoo.finetuning.rows import TokenizedRows
@@ -28,6 +29,10 @@ class SquaredError(TaskLoss):
     label_tensor: ClassVar[str | None] = LABELS
 
     @override
+    def label_type(self, context: TaskContext) -> LabelType:
+        return "numbers"
+
+    @override
     def loss(
         self, context: TaskContext, outputs: Outputs, batch: "Mapping[str, Tensor]"
     ) -> LossOutput:
@@ -43,6 +48,10 @@ class BinaryCrossEntropy(TaskLoss):
     """Binary cross-entropy of each label, over all labels of all samples."""
 
     label_tensor: ClassVar[str | None] = LABELS
+
+    @override
+    def label_type(self, context: TaskContext) -> LabelType:
+        return "probabilities"
 
     @override
     def counts(self, context: TaskContext, rows: TokenizedRows) -> "Mapping[str, NDArray[Any]]":

@@ -127,7 +127,12 @@ def test_options_are_in_the_help_of_the_target(site: Path) -> None:
     assert "--note FILE File to copy." in words
     # An option of that name of a built-in target gives way.
     assert "Not that of graphs. [default: all]" in words and "principal components" not in words
-    assert "Number of files" not in zoo(site, "export", "--help")[1]
+    own_options, _, common_options = text.partition("\nOptions:\n")
+    assert "Options of --to weight-parts:" in own_options and "--parts" in own_options
+    assert "--parts" not in common_options and "--dtype" in common_options
+    common_help = zoo(site, "export", "--help")[1]
+    assert "Number of files" not in common_help
+    assert "With --help, shows its options." in " ".join(common_help.split())
 
 
 def test_options_are_completed(site: Path) -> None:
@@ -150,7 +155,13 @@ def test_options_are_completed(site: Path) -> None:
         (("--parts", "two"), "Invalid value for '--parts': 'two' is not a valid integer"),
         (("--ending", "zip"), "Invalid value for '--ending': 'zip' is not one of 'bin', 'raw'"),
         (("--dim", "four"), "--dim: Expected `str` of length <= 3; see `zoo export --to"),
-        (("--pooled",), "--pooled is not an option of --to weight-parts; leave it out"),
+        (("--part", 2), "no option is called --part; did you mean --parts"),
+        (("--prats", 2), "no option is called --prats; did you mean --parts"),
+        (
+            ("--pooled",),
+            "--pooled is not an option of --to weight-parts; leave it out; it is an option of --to "
+            "onnx",
+        ),
         (("--int8",), "--int8 is not an option of --to weight-parts; --dtype takes float32"),
     ],
 )
@@ -162,6 +173,13 @@ def test_wrong_options_are_one_line(
     assert message in messages
     assert len([line for line in messages.splitlines() if "error" in line.lower()]) == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_an_option_without_its_target_names_the_target(site: Path) -> None:
+    for target in ((), ("--to", "static")):
+        code, text, messages = zoo(site, "export", "small", *target, "--parts", 2)
+        assert (code, text) == (2, "")
+        assert messages == "error: --parts is an option of --to weight-parts; add it\n"
 
 
 @pytest.mark.parametrize(

@@ -182,6 +182,20 @@ def test_a_whole_task(toolbox: Installed) -> None:
     assert refused.returncode == 2 and "the count -1 is negative" in refused.stderr
 
 
+def test_the_embedding_loss_is_in_the_help_of_the_task(toolbox: Installed, tmp_path: Path) -> None:
+    words = ("finetune", "--task", "sentence-embedding", "--help")
+    done = warm.zoo(*words, cwd=tmp_path, **toolbox.environment)
+    assert done.returncode == 0, done.stderr
+    _, _, losses = done.stdout.partition("Losses, as --set task_args.loss=NAME:\n")
+    losses = " ".join(losses.partition("\nOptions:\n")[0].split())
+    assert "softmax cross-entropy of the classes of pairs" in losses
+    assert "power power of the error of the cosine similarities of pairs with scores" in losses
+    late = warm.zoo(
+        "finetune", "--task", "late-interaction", "--help", cwd=tmp_path, **toolbox.environment
+    )
+    assert "kl-div" in late.stdout and "softmax" not in late.stdout
+
+
 def test_a_head_that_a_task_does_not_support(toolbox: Installed, tmp_path: Path) -> None:
     from tests.inference.making import make_checkpoint
     from tests.warm import zoo

@@ -266,7 +266,9 @@ def configured_target(name: str, values: Mapping[str, Any]) -> "ExportTarget":
     settings = {option: value for option, value in values.items() if value is not None}
     for option in settings:
         if option not in names:
-            raise UsageError(f"{_flag(option)} is not an option of --to {name}", "leave it out")
+            raise UsageError(
+                f"{_flag(option)} is not an option of --to {name}", _remedy(option, name)
+            )
     try:
         # Each value has the type of its field already. Strict, so that a value of another type,
         # such as "null" for a number, is an error and no default.
@@ -276,6 +278,19 @@ def configured_target(name: str, values: Mapping[str, Any]) -> "ExportTarget":
         subject = f"{_flag(place.removesuffix('`'))}: " if place else f"--to {name}: "
         raise UsageError(f"{subject}{reason}", f"see `zoo export --to {name} --help`") from error
     return target(options)
+
+
+def _remedy(option: str, name: str) -> str:
+    """Return what to do about an option that a target does not have."""
+    from zoo.exporting.targets import BUILT_IN, target_class
+
+    owners = []
+    for target in BUILT_IN:
+        if target != name and option in target_class(target).options_type.__struct_fields__:
+            owners.append(f"--to {target}")
+    if not owners:
+        return "leave it out"
+    return f"leave it out; it is an option of {' and '.join(owners)}"
 
 
 def _flag(name: str) -> str:

@@ -92,7 +92,8 @@ def suggest_option(name: str, ctx: click.Context) -> str:
     """Return a remedy for an option that a command does not have; empty if none is like it."""
     if ctx.parent is None and name in PROGRAM_OPTIONS:
         return f"use {PROGRAM_OPTIONS[name]}"
-    flags = [flag for p in ctx.command.params for flag in p.opts if flag.startswith("--")]
+    parameters = ctx.command.get_params(ctx)  # Also options of plugins.
+    flags = [flag for p in parameters for flag in p.opts if flag.startswith("--")]
     from zoo.training.config.finetune import FineTuneConfig
     from zoo.training.config.schema import TrainConfig
     from zoo.training.config.synonyms import setting_paths, synonyms

@@ -9,8 +9,8 @@ from msgspec import inspect
 
 from zoo.cli.parameter_types import FiniteRange, IntegerRange, LocalPath
 from zoo.cli.task_options import value_of
-from zoo.errors import UsageError
-from zoo.exporting.targets import BUILT_IN, target_class
+from zoo.errors import PluginError, UsageError
+from zoo.exporting.targets import BUILT_IN, target_class, target_names
 from zoo.io.lazy_import import lazy_import
 from zoo.overrides import override
 from zoo.plugins.entry_point_objects import broken_object, find_object
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # Options that the command has for every target; a target may give ``int8`` values of its own.
 COMMON = ("int8", "int4")
+ARGUMENTS = "zoo.export.arguments"  # key of a context
 PLUGIN_OPTIONS = "zoo.export.plugin_options"  # key of a context
 
 
@@ -106,15 +107,70 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+def _option_names(name: str | None) -> tuple[str, ...]:
+    """Return the names of the options of a target; none if no target has the name."""
+    if name is None:
+        return ()
+    try:
+        return target_class(name).options_type.__struct_fields__
+    except UsageError:  # ``--to`` reports it
+        return ()
+
+
+def _plugin_targets_with(flag: str) -> list[str]:
+    """Return the plugins' targets that have an option; one that cannot be imported has none."""
+    names = []
+    for name in target_names():
+        if name in BUILT_IN:
+            continue
+        try:
+            options = target_options(target_class(name))
+        except (PluginError, ValueError):  # It is reported where the target is used.
+            continue
+        if any(flag in [*option.opts, *option.secondary_opts] for option in options):
+            names.append(name)
+    return names
+
+
 class ExportCommand(click.Command):
     """Command with ``--to``; a plugin's target adds its own options."""
 
     @override
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[ARGUMENTS] = list(args)
         name = value_of(args, "--to")
         if name is not None and name not in BUILT_IN:
             ctx.meta[PLUGIN_OPTIONS] = list(self._plugin_options(name))
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            names = _plugin_targets_with(error.option_name)
+            if not names:
+                raise
+            raise UsageError(
+                f"{error.option_name} is an option of --to {' and '.join(names)}", "add it"
+            ) from error
+
+    @override
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options of the target that the command line names, and the common ones."""
+        name = value_of(ctx.meta.get(ARGUMENTS, ()), "--to")
+        own_names = _option_names(name)
+        own_rows = []
+        common_rows = []
+        for param in self.get_params(ctx):
+            row = param.get_help_record(ctx)
+            if row is None or not isinstance(param, click.Option):
+                continue
+            if isinstance(param, TargetOption) and param.name in own_names:
+                own_rows.append(row)
+            else:
+                common_rows.append(row)
+        if own_rows:
+            with formatter.section(f"Options of --to {name}"):
+                formatter.write_dl(own_rows)
+        with formatter.section("Options"):
+            formatter.write_dl(common_rows)
 
     @override
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:

@@ -12,7 +12,7 @@ from zoo.cli.completion import COLUMN
 from zoo.cli.parameter_types import FiniteRange, IntegerRange, PathOrText, PathText
 from zoo.families.tasks import Part, TaskOption, TaskSpec
 from zoo.overrides import override
-from zoo.plugins.tasks import find_tasks, public_tasks
+from zoo.plugins.tasks import find_tasks, public_tasks, task_losses
 
 METAVARS: dict[type, str] = {int: "N", float: "X"}
 TASKS_OF_HELP = "zoo.tasks_of_help"  # In click's ``meta``: the tasks that ``--task`` names.
@@ -153,6 +153,10 @@ class TaskCommand(click.Command):
         if own_rows:
             with formatter.section(f"Options of {specs[0].name}"):
                 formatter.write_dl(own_rows)
+        for spec in specs:
+            if self.part == "train" and spec.losses:
+                with formatter.section("Losses, as --set task_args.loss=NAME"):
+                    formatter.write_dl([(loss.name, loss.summary) for loss in task_losses(spec)])
         with formatter.section("Options"):
             formatter.write_dl(common_rows)
 

@@ -123,6 +123,8 @@ class TaskSpec:
         input_flag: another name of ``--input`` of ``zoo run``, such as ``--queries``.
         text_flag: another name of ``--text`` of ``zoo run``, such as ``--query-text``.
         train_options: options of ``zoo finetune``, each with its setting.
+        losses: ``module:function`` that returns the losses of ``task_args.loss``, classes with a
+            ``name`` and ``summary``, for help; empty if help has none.
         settings: further settings of fine-tuning that not every task reads.
         columns: option -> column of the tables that the task is trained and evaluated on; a column
             without an option has a name of its own. Empty if the task reads no table.
@@ -157,6 +159,7 @@ class TaskSpec:
     input_flag: str = ""
     text_flag: str = ""
     train_options: tuple[TaskOption, ...] = ()
+    losses: str = ""
     settings: tuple[str, ...] = ()
     columns: Mapping[str, TaskColumn] = field(default_factory=dict)
     file_patterns: tuple[str, ...] = ()

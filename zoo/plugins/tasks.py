@@ -213,6 +213,11 @@ def _imported(target: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
+def task_losses(spec: TaskSpec) -> list[Any]:
+    """Return the classes of the losses that a task declares for its help."""
+    return list(_imported(spec.losses)())
+
+
 def training_task(name: str) -> Any:
     """Return the class that trains a task; see ``find_task`` for the errors."""
     return load_part(find_task(name, "train"), "train")

@@ -220,7 +220,10 @@ def test_an_export_says_what_it_is(exported: Callable[[str], Path], tmp_path: Pa
 def test_options_of_another_target_are_refused(encoder: Checkpoint) -> None:
     to = ("export", encoder.path, "--to", "openvino")
     cases = {
-        ("--opset", 18): "--opset is not an option of --to openvino; leave it out",
+        (
+            "--opset",
+            18,
+        ): "--opset is not an option of --to openvino; leave it out; it is an option of --to onnx",
         ("--int4",): "--int4 is not an option of --to openvino; --dtype takes "
         + ", ".join(find_target("openvino").precisions),
         ("--int8", "static"): "--int8 static is not an option of --to openvino; leave static out",

@@ -53,7 +53,7 @@ Examples:
     type=TargetChoice(),
     metavar="TARGET",
     default=ONNX,
-    help="Runtime to export to: {targets}.  [default: onnx]",
+    help="Runtime to export to: {targets}. With --help, shows its options.  [default: onnx]",
 )
 @click.option("--onnx", is_flag=True, help="The same as --to onnx.")
 @output_option("Output directory.  [default: NAME-TARGET in the working directory]")

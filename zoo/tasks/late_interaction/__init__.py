@@ -11,6 +11,7 @@ TASKS = (
         heads=("none",),
         train="zoo.tasks.late_interaction.train:LATE_INTERACTION",
         train_options=(NEGATIVES,),
+        losses="zoo.finetuning.embeddings.losses:loss_types_of_any",
         columns=PAIR_COLUMNS,
         # The model decides how texts are compared.
         evaluate="zoo.tasks.sentence_embedding.evaluate:SentenceEmbeddingEvaluation",

@@ -33,6 +33,7 @@ TASKS = (
         evaluate="zoo.tasks.sentence_embedding.evaluate:SentenceEmbeddingEvaluation",
         run_options=(*PROMPTS, *VECTORS),
         train_options=(NEGATIVES,),
+        losses="zoo.finetuning.embeddings.losses:loss_types",
         columns=PAIR_COLUMNS,
         settings=("data.labels", "data.eval_score"),
         eval_options=(

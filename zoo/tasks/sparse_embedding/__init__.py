@@ -11,6 +11,7 @@ TASKS = (
         heads=("masked-lm",),
         train="zoo.tasks.sparse_embedding.train:SPARSE_EMBEDDING",
         train_options=(NEGATIVES,),
+        losses="zoo.finetuning.embeddings.losses:loss_types_of_any",
         columns=PAIR_COLUMNS,
         # the model decides how texts are compared
         evaluate="zoo.tasks.sentence_embedding.evaluate:SentenceEmbeddingEvaluation",

@@ -17,6 +17,7 @@ class PowerLoss(EmbeddingLoss):
     """A power of the difference between a cosine similarity and a score."""
 
     name: ClassVar[str] = "power"
+    summary: ClassVar[str] = "power of the error of the cosine similarities of pairs with scores"
     label: ClassVar[LabelContent] = "scores"
     negatives: ClassVar[Negatives] = "none"
     measure: ClassVar[Measure] = SCORES

@@ -36,8 +36,11 @@ class EmbeddingLoss(ABC):
 
     Attributes:
         name: value of the option ``loss``.
-        label: content of the column of labels.
-        negatives: number of columns of negatives.
+        summary: what the loss is, in a few words, for help.
+        label: content of the column of labels: ``none``; ``scores`` or ``classes`` of pairs; or
+            ``teacher``, a teacher's scores or margins of a text and its negatives.
+        negatives: number of columns of negatives: ``none``, ``one``, ``some`` (at least one) or
+            ``any``.
         measure: the metrics of an evaluation on the loss's own columns.
         compares_samples: whether the loss of a row depends on other rows of its micro-batch.
         separates_texts: whether rows with the same text have to be in different batches, because
@@ -47,6 +50,7 @@ class EmbeddingLoss(ABC):
     """
 
     name: ClassVar[str]
+    summary: ClassVar[str] = ""
     label: ClassVar[LabelContent] = "none"
     negatives: ClassVar[Negatives] = "any"
     measure: ClassVar[Measure]
@@ -114,4 +118,8 @@ class EmbeddingLoss(ABC):
 
     @abstractmethod
     def sum(self, batch: "EmbeddedBatch") -> "Tensor":
-        """Return the sum over the rows of a batch, a scalar with a gradient, float32."""
+        """Return the sum over the rows of a batch, a scalar with a gradient, float32.
+
+        It is divided by the number of rows of the step, over all micro-batches and processes, times
+        ``values_per_row``.
+        """

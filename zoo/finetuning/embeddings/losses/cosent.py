@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from zoo.finetuning.embeddings.losses.base import EmbeddingLoss, LabelContent, Negatives
-from zoo.finetuning.embeddings.losses.functions import cosent
 from zoo.finetuning.embeddings.measures import SCORES, Measure
 from zoo.overrides import override
 
@@ -19,6 +18,7 @@ class CoSENT(EmbeddingLoss):
     """The order of pairs with scores within the micro-batch counts."""
 
     name: ClassVar[str] = "cosent"
+    summary: ClassVar[str] = "order of the cosine similarities of pairs with scores"
     label: ClassVar[LabelContent] = "scores"
     negatives: ClassVar[Negatives] = "none"
     measure: ClassVar[Measure] = SCORES
@@ -32,6 +32,8 @@ class CoSENT(EmbeddingLoss):
 
     @override
     def sum(self, batch: "EmbeddedBatch") -> "Tensor":
+        from zoo.finetuning.embeddings.losses.functions import cosent
+
         pairs, _ = batch.gather(batch.vectors.transpose(0, 1))
         labels, _ = batch.gather(batch.labels)
         loss = cosent(pairs[:, 0], pairs[:, 1], labels, self.scale)

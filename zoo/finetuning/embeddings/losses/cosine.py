@@ -9,7 +9,6 @@ from zoo.data.readers.labelled import label_number
 from zoo.data.readers.problems import RowError
 from zoo.finetuning.embeddings.data import TextGroup
 from zoo.finetuning.embeddings.losses.base import EmbeddingLoss, LabelContent, Negatives
-from zoo.finetuning.embeddings.losses.functions import cosine_error
 from zoo.finetuning.embeddings.measures import SCORES, Measure
 from zoo.overrides import override
 
@@ -24,6 +23,7 @@ class CosineError(EmbeddingLoss):
     """Squared error of the cosine similarity of pairs with scores from -1 to 1."""
 
     name: ClassVar[str] = "cosine"
+    summary: ClassVar[str] = "squared error of the cosine similarities of pairs with scores"
     label: ClassVar[LabelContent] = "scores"
     negatives: ClassVar[Negatives] = "none"
     measure: ClassVar[Measure] = SCORES
@@ -50,4 +50,6 @@ class CosineError(EmbeddingLoss):
 
     @override
     def sum(self, batch: "EmbeddedBatch") -> "Tensor":
+        from zoo.finetuning.embeddings.losses.functions import cosine_error
+
         return cosine_error(batch.vectors[0], batch.vectors[1], batch.labels).sum()

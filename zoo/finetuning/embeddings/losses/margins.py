@@ -9,7 +9,6 @@ from zoo.data.readers.labelled import label_number
 from zoo.data.readers.problems import RowError
 from zoo.finetuning.embeddings.data import TextGroup
 from zoo.finetuning.embeddings.losses.base import EmbeddingLoss, LabelContent, Negatives
-from zoo.finetuning.embeddings.losses.functions import margin_divergence, margin_error
 from zoo.finetuning.embeddings.measures import MARGINS, Measure
 from zoo.overrides import override
 from zoo.training.config.finetune import TableConfig
@@ -40,6 +39,7 @@ class MarginError(EmbeddingLoss):
     """Squared error of margins of dot products (Hofstätter et al. 2020, arXiv:2010.02666)."""
 
     name: ClassVar[str] = "margin-mse"
+    summary: ClassVar[str] = "squared error of margins to negatives, next to a teacher's"
     label: ClassVar[LabelContent] = "teacher"
     negatives: ClassVar[Negatives] = "some"
     measure: ClassVar[Measure] = MARGINS
@@ -55,6 +55,8 @@ class MarginError(EmbeddingLoss):
 
     @override
     def sum(self, batch: "EmbeddedBatch") -> "Tensor":
+        from zoo.finetuning.embeddings.losses.functions import margin_error
+
         return margin_error(batch.margins(), batch.labels).sum()
 
 
@@ -66,6 +68,7 @@ class MarginDivergence(EmbeddingLoss):
     """
 
     name: ClassVar[str] = "kl-div"
+    summary: ClassVar[str] = "divergence from a teacher's probabilities of a text and its negatives"
     label: ClassVar[LabelContent] = "teacher"
     negatives: ClassVar[Negatives] = "some"
     measure: ClassVar[Measure] = MARGINS
@@ -83,4 +86,6 @@ class MarginDivergence(EmbeddingLoss):
 
     @override
     def sum(self, batch: "EmbeddedBatch") -> "Tensor":
+        from zoo.finetuning.embeddings.losses.functions import margin_divergence
+
         return margin_divergence(batch.margins(), batch.labels, self.temperature).sum()

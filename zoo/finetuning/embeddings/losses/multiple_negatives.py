@@ -3,9 +3,6 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-import torch
-from torch.nn import functional as F
-
 from zoo.finetuning.embeddings.losses.base import EmbeddingLoss
 from zoo.finetuning.embeddings.measures import RETRIEVAL, Measure
 from zoo.overrides import override
@@ -25,6 +22,7 @@ class MultipleNegatives(EmbeddingLoss):
     """
 
     name: ClassVar[str] = "multiple-negatives"
+    summary: ClassVar[str] = "cross-entropy of each anchor's text among all texts of the batch"
     measure: ClassVar[Measure] = RETRIEVAL
     compares_samples: ClassVar[bool] = True
     separates_texts: ClassVar[bool] = True
@@ -38,6 +36,9 @@ class MultipleNegatives(EmbeddingLoss):
 
     @override
     def sum(self, batch: "EmbeddedBatch") -> "Tensor":
+        import torch
+        from torch.nn import functional as F
+
         texts, first = batch.gather(batch.vectors[1:].transpose(0, 1))
         columns = list(texts.transpose(0, 1))
         scores = batch.score_matrix(batch.vectors[0], columns, self.scale)

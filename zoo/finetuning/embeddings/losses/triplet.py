@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from zoo.finetuning.embeddings.losses.base import EmbeddingLoss, Negatives
-from zoo.finetuning.embeddings.losses.functions import triplet
 from zoo.finetuning.embeddings.measures import TRIPLETS, Measure
 from zoo.overrides import override
 
@@ -19,6 +18,7 @@ class Triplet(EmbeddingLoss):
     """An anchor is nearer to its text than to the negative, by a margin."""
 
     name: ClassVar[str] = "triplet"
+    summary: ClassVar[str] = "distance to a text and to a negative, by a margin"
     negatives: ClassVar[Negatives] = "one"
     measure: ClassVar[Measure] = TRIPLETS
 
@@ -30,4 +30,6 @@ class Triplet(EmbeddingLoss):
 
     @override
     def sum(self, batch: "EmbeddedBatch") -> "Tensor":
+        from zoo.finetuning.embeddings.losses.functions import triplet
+
         return triplet(batch.vectors[0], batch.vectors[1], batch.vectors[2], self.margin).sum()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.conversion.infer_head import ConversionPlan
 from zoo.conversion.open import OpenCheckpoint
 from zoo.conversion.report import ConversionReport
-from zoo.conversion.usage import UsedModel, usage
+from zoo.conversion.usage import ENCODER_TAGS, UsedModel, embedding_sizes, usage
 from zoo.hub.upload.plan import LICENCE_ID
 from zoo.io.page_text import (
     hub_link,
@@ -71,6 +71,7 @@ def model_card(
         task,
         pooling,
         mask_token,
+        embedding_sizes(training),
     )
     repo, _ = _origin(opened)
     name = card_name(opened.family.name, task, repo)
@@ -138,6 +139,7 @@ def card_metadata(
     base = base_model(opened)
     if base is not None:
         metadata["base_model"] = base
+        metadata["base_model_relation"] = "finetune"
     if opened.family.weight_format == "safetensors":
         metadata["library_name"] = "transformers"
         if model.pooled:
@@ -145,6 +147,8 @@ def card_metadata(
     tag = model.pipeline_tag
     if tag:
         metadata["pipeline_tag"] = tag
+    if model.pooled:
+        metadata["tags"] = list(ENCODER_TAGS)
     if results:
         from huggingface_hub import EvalResult
         from huggingface_hub.repocard_data import eval_results_to_model_index
@@ -182,7 +186,16 @@ def base_model(opened: OpenCheckpoint) -> str | None:
     """Return the repository of the model that was trained further, if any."""
     if opened.checkpoint is None:
         return None
-    value: Any = opened.checkpoint.manifest.training
+    return trained_from(opened.checkpoint.manifest.training)
+
+
+def trained_from(training: Mapping[str, Any] | None) -> str | None:
+    """Return the repository of the model that a training began with, if any.
+
+    Args:
+        training: record of the training in the manifest.
+    """
+    value: Any = training
     for key in ("init_from", "models", "model", "source", "repo"):
         if not isinstance(value, Mapping):
             return None
@@ -266,6 +279,9 @@ def _training(training: Mapping[str, Any]) -> Iterator[str]:
     settings = training.get("settings")
     if isinstance(settings, Mapping):
         rows += _flatten("", settings)
+    options = training.get("task_args")
+    if isinstance(options, Mapping):
+        rows += _flatten("", options)
     if isinstance(data.get("rows"), Mapping):
         for split, number in data["rows"].items():
             rows.append((f"rows, {split}", _value_text(number)))

@@ -4,9 +4,9 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from zoo.families.base import GENERATING, Family, Head
 from zoo.families.config import Config
@@ -19,6 +19,8 @@ from zoo.sentence_models.pooling import DOCUMENT, QUERY, Pooling
 _IN_QUOTES = re.compile(r"[\w <>\[\]|.,:/-]*")
 TEXTS = ("A text.", "Another text.")
 QUESTION = "A question?"
+# tags by which the Hub finds sentence encoders
+ENCODER_TAGS = ("sentence-transformers", "sentence-similarity", "feature-extraction")
 PIPELINES = {  # tag of the Hub -> what a pipeline of transformers takes
     "text-classification": '"A text."',
     "token-classification": '"A text."',
@@ -82,6 +84,20 @@ def usage(model: UsedModel) -> Iterator[str]:
     yield ""
     yield "## Usage"
     yield from snippet_lines(snippets)
+
+
+def embedding_sizes(training: Mapping[str, Any] | None) -> tuple[int, ...]:
+    """Return the sizes that embeddings were trained to be cut at, the largest first.
+
+    Args:
+        training: record of the training in the manifest.
+    """
+    options = (training or {}).get("task_args")
+    sizes = options.get("matryoshka") if isinstance(options, Mapping) else None
+    if not isinstance(sizes, list | tuple):
+        return ()
+    numbers = [size for size in sizes if isinstance(size, int)]
+    return tuple(sorted(numbers, reverse=True))
 
 
 def snippet_lines(snippets: Iterable[Snippet]) -> Iterator[str]:

@@ -3,8 +3,21 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from zoo.conversion.model_card import card_name, pipeline_tag, table_lines, task_of_head
-from zoo.conversion.usage import Snippet, UsedModel, snippet_lines, zoo_snippet
+from zoo.conversion.model_card import (
+    card_name,
+    pipeline_tag,
+    table_lines,
+    task_of_head,
+    trained_from,
+)
+from zoo.conversion.usage import (
+    ENCODER_TAGS,
+    Snippet,
+    UsedModel,
+    embedding_sizes,
+    snippet_lines,
+    zoo_snippet,
+)
 from zoo.hub.upload.plan import LICENCE_ID, PLACEHOLDER
 from zoo.io.numbers import format_bytes
 from zoo.io.page_text import (
@@ -43,7 +56,9 @@ def export_card(checkpoint: "Checkpoint", report: "ExportReport", facts: CardFac
         else "and did not compare its outputs with PyTorch"
     )
     lines = [
-        *card_head(checkpoint, facts.library, facts.title, quantized=facts.quantized),
+        *card_head(
+            checkpoint, facts.library, facts.title, report.target, quantized=facts.quantized
+        ),
         f"{facts.contents}{source_link(checkpoint)}: family {checkpoint.family.name}, head "
         f"{checkpoint.head_name}. plm-zoo {__version__} exported it, {compared}.",
         *table_lines(f"## {facts.heading}", facts.rows),
@@ -83,19 +98,23 @@ def runtime_facts(
     )
 
 
-def card_head(checkpoint: "Checkpoint", library: str, title: str, *, quantized: bool) -> list[str]:
+def card_head(
+    checkpoint: "Checkpoint", library: str, title: str, target: str, *, quantized: bool
+) -> list[str]:
     """Return the metadata, the title and the task of the card of an export."""
     metadata: dict[str, Any] = {}
     if (licence := checkpoint.manifest.licence) and LICENCE_ID.fullmatch(licence):
         metadata["license"] = licence
     repo = _repo(checkpoint)
-    if repo and is_hub_repo(repo):
-        metadata["base_model"] = repo
+    base = repo or trained_from(checkpoint.manifest.training)
+    if base and is_hub_repo(base):
+        metadata["base_model"] = base
         if quantized:
             metadata["base_model_relation"] = "quantized"
     metadata["library_name"] = library
     if tag := model_tag(checkpoint):
         metadata["pipeline_tag"] = tag
+    metadata["tags"] = [target, *(ENCODER_TAGS if checkpoint.model.pooling else ())]
     task = _task(checkpoint)
     return [
         *markdown_front(metadata),
@@ -123,6 +142,7 @@ def used_model(checkpoint: "Checkpoint") -> UsedModel:
         _task(checkpoint),
         checkpoint.model.pooling,
         info.special.get("mask") if info else None,
+        embedding_sizes(checkpoint.manifest.training),
     )
 
 

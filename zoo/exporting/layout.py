@@ -1,6 +1,7 @@
 """Files of an export other than its graphs, as readers of the Hub's layout expect them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def write_hub_files(
     if unreadable_elsewhere(checkpoint) is None:
         architecture = family.architecture(checkpoint.config, checkpoint.head_name)
     files = checkpoint_side_files(
-        checkpoint,
+        _cut_like_pooling(checkpoint),
         dtype=dtype,
         architecture=architecture,
         more=more,
@@ -86,3 +87,17 @@ def write_hub_files(
         model=checkpoint.model,
     )
     (staging / MANIFEST).write_bytes(encode_manifest(described))
+
+
+def _cut_like_pooling(checkpoint: Checkpoint) -> Checkpoint:
+    """Return a checkpoint whose tokenizer cuts texts at the length of its sentence encoder.
+
+    Programs that open graphs read the length in ``tokenizer_config.json``, and only
+    sentence-transformers reads ``sentence_bert_config.json``.
+    """
+    model = checkpoint.model
+    length = model.pooling.max_tokens if model.pooling else None
+    if length is None or model.tokenizer is None:
+        return checkpoint
+    tokenizer = msgspec.structs.replace(model.tokenizer, max_tokens=length)
+    return replace(checkpoint, model=msgspec.structs.replace(model, tokenizer=tokenizer))

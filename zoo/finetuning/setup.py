@@ -201,7 +201,10 @@ class FineTuneSetup(RunSetup):
                 if entry["step"] == best_step and entry["split"] == "validation":
                     metrics = entry["metrics"]
                     break
-        return {"task": self.config.task, "data": self.data, "metrics": metrics}
+        record = {"task": self.config.task, "data": self.data, "metrics": metrics}
+        if self.config.task_args:
+            record["task_args"] = dict(self.config.task_args)
+        return record
 
     @override
     def run_files(self) -> dict[str, bytes]:

@@ -13,11 +13,14 @@ import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
+from huggingface_hub import ModelCard
 
 from tests import warm
 from tests.checkpoints import Make, hub_checkpoint
@@ -25,6 +28,7 @@ from tests.exporting.making import export_onnx
 from tests.inference.conftest import converted, packaged
 from tests.tasks.sentence_embedding.making import save
 from tools.card_in_node import LOCAL, PACKAGE, install
+from zoo.api import load
 from zoo.exporting.quantization.quantize import Quantization
 from zoo.exporting.quantization.variants import QuantizationPlan
 
@@ -42,6 +46,7 @@ ENCODERS: dict[str, tuple[str, bool, dict[str, Any]]] = {
     "prompts": ("mean", True, {"prompts": PROMPTS}),
     "default prompt": ("cls", False, {"prompts": PROMPTS, "default_prompt_name": "passage"}),
     "cut": ("mean", False, {"truncate_dim": 8}),
+    "matryoshka": ("mean", True, {}),
 }
 PACKAGES = (
     "optimum-onnx==0.1.0",
@@ -60,7 +65,7 @@ print(json.dumps({name: values[name].tolist() for name in names}))
 ALL = ["zoo", "Transformers.js", "sentence-transformers", "optimum", "ONNX Runtime"]
 
 
-def encoder(name: str, make: Make, folder: Path) -> Path:
+def encoder(name: str, make: Make, folder: Path, **options: Any) -> Path:
     """Write the export of a sentence encoder."""
     from sentence_transformers.base.modules import Normalize
     from sentence_transformers.sentence_transformer.modules import Pooling
@@ -70,7 +75,13 @@ def encoder(name: str, make: Make, folder: Path) -> Path:
     if normalized:
         modules.append(Normalize())
     save(make("BertModel", num_hidden_layers=1), folder / "hub", modules, **settings)
-    export_onnx(converted(folder / "hub", folder / "model"), folder / "export")
+    checkpoint = converted(folder / "hub", folder / "model")
+    if name == "matryoshka":
+        training = {"task_args": {"matryoshka": [8, 32]}}
+        checkpoint = replace(
+            checkpoint, manifest=msgspec.structs.replace(checkpoint.manifest, training=training)
+        )
+    export_onnx(checkpoint, folder / "export", **options)
     return folder / "export"
 
 
@@ -84,13 +95,13 @@ def snippets(export: Path) -> dict[str, str]:
     return found
 
 
-def expected(export: Path, *options: str) -> np.ndarray:
-    """Return the vectors of the commands of the card, one a row."""
+def expected(export: Path, *, short: bool = False) -> np.ndarray:
+    """Return the vectors of the commands of the card, one a row; ``short``: those of ``--dim``."""
     rows = []
     for line in snippets(export)["zoo"].splitlines():
-        if "--dim" in line:
+        if ("--dim" in line) is not short:
             continue
-        done = warm.zoo(*shlex.split(line.removeprefix("$ zoo ")), *options)
+        done = warm.zoo(*shlex.split(line.removeprefix("$ zoo ")))
         assert done.returncode == 0, done.stderr
         rows += [json.loads(row)["embedding"] for row in done.stdout.splitlines()]
     return np.array(rows)
@@ -120,6 +131,27 @@ def test_onnx_runtime_computes_the_embeddings(
     assert_equal(in_process(found["ONNX Runtime"]), export)
     for program in ("sentence-transformers", "optimum"):
         compile(found[program], program, "exec")
+    settings = json.loads((export / "tokenizer_config.json").read_text())
+    assert settings["model_max_length"] == 8
+
+
+def test_onnx_runtime_reads_a_pooled_graph(hub_checkpoint: Make, tmp_path: Path) -> None:
+    export = encoder("prompts", hub_checkpoint, tmp_path, pooled=True)
+    code = snippets(export)["ONNX Runtime"]
+    assert "sentence_embedding" in code
+    assert_equal(in_process(code), export)
+
+
+def test_the_metadata_finds_an_encoder(hub_checkpoint: Make, tmp_path: Path) -> None:
+    export = encoder("matryoshka", hub_checkpoint, tmp_path)
+    data = ModelCard.load(export / "README.md").data
+    assert data.tags == [
+        "onnx",
+        "sentence-transformers",
+        "sentence-similarity",
+        "feature-extraction",
+    ]
+    assert data.pipeline_tag == "sentence-similarity"
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +212,26 @@ def test_transformers_js_computes_the_embeddings(
 ) -> None:
     export = encoder(name, hub_checkpoint, tmp_path)
     logged = in_node(snippets(export)["Transformers.js"], export, javascript)
+    if name == "matryoshka":
+        short = logged.pop()
+        np.testing.assert_allclose(short, expected(export, short=True), rtol=0, atol=1e-5)
     assert_equal(np.concatenate(logged), export)
+
+
+@pytest.mark.long
+def test_transformers_js_reads_a_pooled_graph_and_cuts_texts(
+    hub_checkpoint: Make, tmp_path: Path, javascript: Path
+) -> None:
+    export = encoder("prompts", hub_checkpoint, tmp_path, pooled=True)
+    code = snippets(export)["Transformers.js"]
+    assert "sentence_embedding" in code
+    assert_equal(in_node(code, export, javascript)[0], export)
+    export = encoder("mean", hub_checkpoint, tmp_path / "long")
+    text = "a b c d e " * 5
+    code = snippets(export)["Transformers.js"].replace("Another text.", text)
+    vectors = in_node(code, export, javascript)[0]
+    ours = load(str(export), backend="onnx").embed([text])
+    np.testing.assert_allclose(vectors[1:], ours, rtol=0, atol=1e-5)
 
 
 @pytest.mark.long
@@ -192,6 +243,9 @@ def test_optimum_computes_the_embeddings(
     found = snippets(export)
     assert_equal(in_old_python(found["optimum"], old_python)["embeddings"], export)
     vectors = in_old_python(found["sentence-transformers"], old_python)
+    if name == "matryoshka":
+        short = expected(export, short=True)
+        np.testing.assert_allclose(vectors["short"], short, rtol=0, atol=1e-5)
     if "queries" in vectors:
         assert_equal(vectors["queries"] + vectors["documents"][:1], export)
     else:

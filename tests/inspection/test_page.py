@@ -234,6 +234,8 @@ def test_several_models_share_a_page(browser: Browser, tmp_path: Path) -> None:
         "frame.contentDocument.querySelector('[role=tab][aria-selected=true]').textContent)"
     )
     assert browser.evaluate(selected) == ["Attention", "Predictions", "Attention"]
+    names = "[...document.querySelectorAll('#views button')].map((b) => b.textContent)"
+    assert browser.evaluate(names) == ["Attention", "Predictions", "Similarity"]
     choose = "[...document.querySelectorAll('#views button')].find((b) => b.textContent === '{}')"
     browser.evaluate(f"{choose.format('Similarity')}.click()")
     assert browser.evaluate(selected) == ["Similarity"] * 3

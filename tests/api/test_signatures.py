@@ -223,3 +223,20 @@ def test_a_range_has_its_ends_unless_it_is_open() -> None:
     for value in (float("nan"), "3"):
         with pytest.raises(zoo.errors.UsageError):
             zoo.api.arguments.require_range("top_k", value, RANGES["top_k"])
+
+
+def test_a_name_is_in_no_range() -> None:
+    """The head of a conversion is a name, and the head whose attention is looked at is a number."""
+
+    @zoo.api.arguments.checked
+    def convert(head: str | None = None) -> str | None:
+        return head
+
+    @zoo.api.arguments.checked
+    def look(head: int | None = None) -> int | None:
+        return head
+
+    assert convert(head="masked-lm") == "masked-lm"
+    assert look(head=1) == 1
+    with pytest.raises(zoo.errors.UsageError, match="head is 0"):
+        look(head=0)

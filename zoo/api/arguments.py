@@ -63,12 +63,15 @@ def checked(function: Callable[Parameters, Returned]) -> Callable[Parameters, Re
         for name, value in values.items():
             if value is None or isinstance(value, bool):
                 continue
-            choices = literal_values(signature.parameters[name].annotation)
+            annotation = signature.parameters[name].annotation
+            choices = literal_values(annotation)
             if choices:
                 several = [value] if isinstance(value, str) else value
                 for choice in several:
                     require_choice(name, choice, choices)
-            if name in RANGES:
+            # `head` is a number in `look`, and a name in `convert`.
+            takes_text = annotation is str or str in get_args(annotation)
+            if name in RANGES and not takes_text:
                 require_range(name, value, RANGES[name])
         return function(*arguments, **options)
 

@@ -25,7 +25,8 @@ SETTINGS = {
     "finetune": ("zoo.training.config.finetune", ("FineTuneConfig",)),
     "distill": ("zoo.training.config.distill", ("DistillTextConfig", "DistillTaskConfig")),
 }
-FAMILIES = ("family_or_file", "model", "family")  # arguments and options that may name a family
+# Arguments and options that may name a family, or a model of one.
+MODELS = ("family_or_file", "model", "family", "ref", "source", "teacher")
 TABLES = ("source", "train", "eval_data")  # options that may name a table
 
 
@@ -55,15 +56,21 @@ class NamesType(click.types.StringParamType):
 
 
 def tasks(ctx: click.Context) -> Iterator[str]:
-    """Yield the names, verbs and synonyms of the tasks of a command."""
+    """Yield the names, verbs and synonyms of the tasks that a command and the model have."""
     from zoo.plugins.tasks import completed_names
 
     part: Part = "evaluate" if ctx.info_name == "eval" else "train"
-    yield from completed_names(part)
+    yield from completed_names(part, set(heads(ctx)))
     if part == "train":
         from zoo.data.readers.glue import GLUE
 
         yield from (f"glue/{name}" for name in GLUE)
+
+
+def heads(ctx: click.Context) -> Iterator[str]:
+    """Yield the heads of the family that is named, or of all."""
+    for family in _named(ctx):
+        yield from family.heads()
 
 
 def adapters(ctx: click.Context) -> Iterator[str]:
@@ -142,19 +149,29 @@ def columns(ctx: click.Context) -> Iterator[str]:
 
 
 def _named(ctx: click.Context) -> "Iterator[Family]":
-    """Yield the family that a command names, or else all families."""
+    """Yield the families of the models that a command names, or else all families."""
+    from zoo.conversion.local_family import local_family
     from zoo.plugins import all_families
 
-    installed = all_families()
+    names: list[str] = []
+    for parameter in MODELS:
+        value = ctx.params.get(parameter)
+        if isinstance(value, tuple):
+            names += map(str, value)
+        elif value is not None:
+            names.append(str(value))
+    # Where an option at the end has no value yet, click leaves arguments unparsed.
+    names = names or ctx.args[:1]
     families = []
-    for parameter in FAMILIES:
-        name = ctx.params.get(parameter)
-        if name in installed:
-            families.append(installed[name])
-    yield from families or installed.values()
+    for name in names:
+        family = local_family(name)
+        if family is not None:
+            families.append(family)
+    yield from families or all_families().values()
 
 
 FAMILY = NamesType(families)
+HEAD = NamesType(heads)
 OBJECTIVE = NamesType(objectives)
 PRESET = NamesType(presets)
 RECIPE = NamesType(recipes, files=True)

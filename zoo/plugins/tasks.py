@@ -8,7 +8,7 @@ the project that name modules of higher layers.
 
 import functools
 import importlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import UsageError, did_you_mean
@@ -105,10 +105,17 @@ def commands() -> dict[str, str]:
     return summaries
 
 
-def completed_names(part: Part) -> list[str]:
-    """Return the names, verbs and synonyms of public tasks with a part, for shell completion."""
+def completed_names(part: Part, heads: Collection[str] | None = None) -> list[str]:
+    """Return the names, verbs and synonyms of public tasks with a part, for shell completion.
+
+    Args:
+        part: what a command does.
+        heads: heads of the model's family; ``None`` for any.
+    """
     names: list[str] = []
     for spec in public_tasks(part):
+        if heads is not None and spec.heads and not {*spec.heads}.intersection(heads):
+            continue
         names += (spec.command, spec.name, *spec.synonyms)
     names += [plugin_object.name for plugin_object in named_objects("tasks")]
     return list(dict.fromkeys(names))

@@ -130,6 +130,12 @@ def completions(*words: str) -> set[str]:
     ("words", "present", "absent"),
     [
         ("zoo eval m --task ", {"perplexity", "regression"}, {"glue/cola"}),
+        ("zoo finetune gpt --task ", {"causal-lm", "text-classification"}, {"seq2seq", "prompt"}),
+        ("zoo finetune t5-small --task ", {"seq2seq"}, {"causal-lm", "multiple-choice"}),
+        ("zoo eval elmo --task ", {"perplexity", "ner"}, {"question-answering"}),
+        ("zoo convert bart-base --head ", {"seq2seq-lm", "none"}, {"masked-lm"}),
+        ("zoo export bert-base-uncased --head ma", {"masked-lm"}, {"causal-lm"}),
+        ("zoo finetune bert --adapter lo", {"lora"}, {"prefix"}),
         ("zoo finetune m --task glue/", {"glue/cola"}, {"regression"}),
         ("zoo pretrain bert --size ", {"tiny", "base"}, {"xxlarge"}),
         ("zoo pretrain deberta --size x", {"xlarge"}, {"base"}),

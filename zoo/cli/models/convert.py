@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from zoo.cli.completion import HEAD
 from zoo.cli.options import (
     common_options,
     force_option,
@@ -40,7 +41,10 @@ Examples:
     help="Layout of the output: zoo's or the Hub's.",
 )
 @click.option(
-    "--head", metavar="H", help="Head of the model.  [default: inferred from the tensors]"
+    "--head",
+    type=HEAD,
+    metavar="H",
+    help="Head of the model.  [default: inferred from the tensors]",
 )
 @shared_option("dtype", "Dtype of the stored weights.  [default: as in the source]")
 @click.option(

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from zoo.cli.completion import HEAD
 from zoo.cli.options import (
     TargetNameOption,
     adapter_option,
@@ -57,7 +58,7 @@ Examples:
 )
 @click.option("--onnx", is_flag=True, help="The same as --to onnx.")
 @output_option("Output directory.  [default: NAME-TARGET in the working directory]")
-@click.option("--head", metavar="H", help="Head to export.  [default: the checkpoint's]")
+@click.option("--head", type=HEAD, metavar="H", help="Head to export.  [default: the checkpoint's]")
 @shared_option(
     "dtype",
     "Precision of the target, such as float32, float16, int8 or q8_0.  [default: float32]",

@@ -141,6 +141,22 @@ def test_points_lie_where_their_values_are() -> None:
     assert figure.find("figcaption/span/span").text == "train"  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(
+    ("steps", "max_steps", "expected"),
+    [
+        (29, 29, "finished after 29 steps (3 epochs)"),  # 3 epochs of 150 rows are 28.1 steps.
+        (10, 29, "10 of 29 steps (1.07 epochs)"),
+        (20, 20, "finished after 20 steps (2.13 epochs)"),  # --max-steps has priority.
+    ],
+)
+def test_epochs_and_steps_agree(steps: int, max_steps: int, expected: str, tmp_path: Path) -> None:
+    write_run(tmp_path, steps)
+    settings = {"max_steps": max_steps, "num_train_epochs": 3.0, "batch_size": 16}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings))
+    (tmp_path / "run.json").write_text(json.dumps({"data": {"rows": {"train": 150, "eval": 9}}}))
+    assert expected in Page(write_report(tmp_path)).text
+
+
 def test_labels_of_near_phases_do_not_overlap() -> None:
     marks = [(10, "continues books"), (14, "rows of 512 tokens"), (60, "discriminator"), (64, "b")]
     chart = line_chart("loss", "nats", [Series("train", [(0, 1.0), (100, 2.0)])], marks)

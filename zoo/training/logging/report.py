@@ -58,14 +58,30 @@ def _title(history: RunHistory) -> str:
 
 
 def _progress(history: RunHistory) -> str:
-    """Return how many steps the run has done."""
+    """Return how many steps the run has done, and how many epochs of labelled data these are."""
     steps = history.steps
     total = history.config.get("max_steps", 0)
+    epochs = _epochs(history)
     if 0 < total <= steps:
-        return f"finished after {steps:,} steps"
+        return f"finished after {steps:,} steps{epochs}"
     if total:
-        return f"{steps:,} of {total:,} steps"
-    return f"{steps:,} steps"
+        return f"{steps:,} of {total:,} steps{epochs}"
+    return f"{steps:,} steps{epochs}"
+
+
+def _epochs(history: RunHistory) -> str:
+    """Return the number of epochs in parentheses: the setting, where all its steps are done."""
+    rows = ((history.manifest.get("data") or {}).get("rows") or {}).get("train")
+    batch_size = history.config.get("batch_size")
+    epochs = history.config.get("num_train_epochs")
+    if not rows or not batch_size or not epochs:
+        return ""
+    # The last step may have fewer rows: a quotient would not be the number that was asked for.
+    if history.steps == math.ceil(epochs * rows / batch_size):
+        number = f"{epochs:g}"
+    else:
+        number = f"{history.steps * batch_size / rows:.2f}"
+    return f" ({number} epoch{'' if number == '1' else 's'})"
 
 
 def _command(history: RunHistory) -> str:

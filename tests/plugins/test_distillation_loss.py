@@ -243,6 +243,29 @@ def zoo_recipes():
     assert problem.startswith("distillation recipe hot: there is no setting terms.kl.temprature")
 
 
+@pytest.mark.parametrize(
+    ("text", "replacement", "problem"),
+    [
+        ("argmax(-1)", "argmx(-1)", "AttributeError: 'Tensor' object has no attribute 'argmx'"),
+        ("errors).sum()", "errors)", "distance returns no scalar tensor with a gradient"),
+        ('("classes",)', "()", "TypeError: a loss that reads labels declares them as label_types"),
+    ],
+)
+def test_a_mistake_in_the_sum_is_found(
+    text: str, replacement: str, problem: str, tmp_path: Path
+) -> None:
+    site = lay_out(tmp_path / "site")
+    file = site / "zoo_mine" / "loss.py"
+    source = file.read_text()
+    assert source.count(text) == 1
+    file.write_text(source.replace(text, replacement))
+    done = zoo("plugins", "check", "mine", "--json", PYTHONPATH=str(site))
+    (report,) = json.loads(done.stdout)["plugins"]
+    assert done.returncode == 5
+    (message,) = report["problems"]
+    assert message.startswith(f"distillation loss mine: {problem}")
+
+
 def test_a_class_of_another_kind_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,14 +136,18 @@ def part(request: pytest.FixtureRequest, tmp_path: Path) -> Project:
     "part",
     [
         "target",  # The others are checked and tested in the same way.
-        *(pytest.param(part, marks=pytest.mark.long) for part in ("objective", "task", "loss")),
+        *(
+            pytest.param(part, marks=pytest.mark.long)
+            for part in ("objective", "task", "loss", "embedding-loss")
+        ),
     ],
     indirect=True,
 )
 def test_a_project_without_a_family_passes_its_checks_and_tests(part: Project) -> None:
     (plugin,) = part.zoo("plugins", "check", "mine")["plugins"]
     assert plugin["health"] == "ok"
-    group = "distillation_losses" if part.kind == "loss" else f"{part.kind}s"
+    groups = {"loss": "distillation_losses", "embedding-loss": "embedding_losses"}
+    group = groups.get(part.kind, f"{part.kind}s")
     assert plugin["provides"] == {group: ["mine"]}
     done = part.run_tests()
     assert done.returncode == 0, done.stdout + done.stderr
@@ -173,7 +177,13 @@ def test_a_project_without_a_family_is_used_by_the_commands(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [("objective", "masked-lm"), ("task", "regression"), ("target", "gguf"), ("loss", "kl")],
+    [
+        ("objective", "masked-lm"),
+        ("task", "regression"),
+        ("target", "gguf"),
+        ("loss", "kl"),
+        ("embedding-loss", "cosent"),
+    ],
 )
 def test_a_built_in_name_is_refused(kind: str, name: str, tmp_path: Path) -> None:
     done = warm.zoo("plugins", "new", name, "--like", kind, cwd=tmp_path)

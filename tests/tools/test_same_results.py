@@ -30,9 +30,27 @@ def names() -> dict[str, Any]:
     return {make.__name__: make() for make in LISTS}
 
 
-def test_every_name_has_a_case(names: dict[str, Any]) -> None:
+def missing_cases(names: dict[str, Any]) -> list[str]:
+    """Return the message of each part that lacks a case."""
+    messages = []
     for check in CHECKS.values():
-        check(names)  # ends the program if there is none
+        try:
+            check(names)
+        except SystemExit as error:
+            messages.append(str(error))
+    return messages
+
+
+@pytest.fixture(scope="module")
+def complete_names(names: dict[str, Any]) -> dict[str, Any]:
+    """The names, if each has a case; else the first test says which has none."""
+    if missing_cases(names):
+        pytest.skip("a case is missing")
+    return names
+
+
+def test_every_name_has_a_case(names: dict[str, Any]) -> None:
+    assert missing_cases(names) == []
     assert CHECKS.keys() == PARTS.keys() - {"commands", "conversions", "plugins"}
 
 
@@ -62,9 +80,9 @@ def test_every_name_has_a_case(names: dict[str, Any]) -> None:
     ],
 )
 def test_a_name_without_a_case_ends_the_program(
-    part: str, path: tuple[str, ...], message: str, names: dict[str, Any]
+    part: str, path: tuple[str, ...], message: str, complete_names: dict[str, Any]
 ) -> None:
-    changed = copy.deepcopy(names)
+    changed = copy.deepcopy(complete_names)
     table: Any = changed
     for key in path:
         table = table[key]

@@ -123,9 +123,10 @@ def _check_recipe(recipe: DistillationRecipe) -> Iterator[Finding]:
 
 
 def _use(named: NamedObject) -> None:
-    """Import an object of a plugin, and check its type."""
+    """Import an object of a plugin, check its type, and compute a distillation loss."""
     import click
 
+    from zoo.conformance.loss_checks import check_distillation_loss
     from zoo.conformance.plugin_report import CATALOGS
     from zoo.evaluation.base import Evaluation
     from zoo.exporting.targets import target_class
@@ -150,7 +151,9 @@ def _use(named: NamedObject) -> None:
     else:
         bases_by_kind: dict[str, type] = {"objectives": Objective}
         bases_by_kind |= {catalog.kind: catalog.base_class() for catalog in CATALOGS}
-        import_class(named.kind, named.name, {}, bases_by_kind[named.kind])
+        value = import_class(named.kind, named.name, {}, bases_by_kind[named.kind])
+        if named.kind == "distillation_losses":
+            check_distillation_loss(value)
 
 
 def _modules(plugin: PluginInfo) -> Iterable[str]:

@@ -18,6 +18,7 @@ KINDS = (
     "task",
     "target",
     "loss",
+    "embedding-loss",
 )
 
 
@@ -31,6 +32,7 @@ Examples:
   zoo plugins new robust --like task
   zoo plugins new archive --like target
   zoo plugins new careful --like loss
+  zoo plugins new robust --like embedding-loss
 
 NAME is the model_type in the config.json of the model's checkpoints, if there are any, and
 --class-prefix begins the names of their classes, such as OPTForCausalLM. They identify
@@ -58,11 +60,12 @@ def command(
 
     The project can be installed, passes its conformance tests, and every command works with it:
     configuration, model, weight rules, recipe, registry, tests and a workflow that runs them.
-    With --like objective, task, target or loss, it has a pretraining objective, a task, an export
-    target or a distillation loss NAME instead.
+    With --like objective, task, target, loss or embedding-loss, it has a pretraining objective, a
+    task, an export target, a distillation loss or an embedding loss NAME instead.
     """
     from zoo.distillation.losses import BUILT_IN as LOSSES
     from zoo.exporting.targets import BUILT_IN as TARGETS
+    from zoo.finetuning.embeddings.losses import BUILT_IN as EMBEDDING_LOSSES
     from zoo.objectives import OBJECTIVES
     from zoo.plugins.scaffold import KINDS as FAMILIES
     from zoo.plugins.scaffold import PluginNames, write_project
@@ -75,6 +78,7 @@ def command(
         "task": reserved_names(),
         "target": {*TARGETS},
         "loss": {*LOSSES},
+        "embedding-loss": {*EMBEDDING_LOSSES},
     }
     files = write_project(names, like, directory, reserved.get(like, set()))
     values: dict[str, object] = {"path": str(directory), "files": files}

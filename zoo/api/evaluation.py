@@ -249,7 +249,7 @@ class EvaluationCall:
         evaluation = self._evaluation(checkpoint, session, **self.options)
         reading = progress_of_files("evaluating", expand_paths(list(self._files)))
         with reading, self._output.collecting(evaluation, on_prediction) as collect:
-            result = evaluation.evaluate(self._files, on_prediction=collect)
+            result = evaluation.evaluate(self.data, on_prediction=collect)
         metrics = dict(result.metrics)
         for name in self.spec.metrics:
             if name in metrics:  # The metric that models are compared by comes first.

@@ -447,6 +447,12 @@ def test_wrong_commands_have_one_line(model: Model, table: Path, tmp_path: Path)
     assert sorted(tmp_path.glob("o.*")) == []
 
 
+VERBS = (
+    *("convert", "distill", "evaluate", "export", "finetune", "look"),
+    *("pretrain", "push", "retokenize", "run", "verify"),
+)
+
+
 def test_dir_lists_what_the_package_offers() -> None:
     names = [name for name in dir(zoo) if name == "__version__" or not name.startswith("_")]
-    assert names == ["Model", "__version__", "distill", "evaluate", "load"]
+    assert names == sorted(["Model", "__version__", "load", *VERBS])

@@ -33,7 +33,7 @@ LISTED = {
     "zoo/conformance/smoke_train.py:resume_finetune": TEMPORARY,
     "zoo/conformance/tokenizer_checks.py:TokenizerChecks._write_config": TEMPORARY,
     "zoo/conformance/tokenizer_checks.py:TokenizerChecks._write_piece_model": TEMPORARY,
-    "zoo/conformance/tokenizer_checks.py:TokenizerChecks.check_reference_tokenizer": TEMPORARY,
+    "zoo/conformance/tokenizer_checks.py:TokenizerChecks._write_tokenizer": TEMPORARY,
     "zoo/conformance/weight_checks.py:WeightChecks.check_state_dict_round_trip": TEMPORARY,
     "zoo/conversion/cache.py:_copy_export": STAGED,
     "zoo/conversion/safetensors_writer.py:create": STAGED,

@@ -242,7 +242,7 @@ def test_an_approximate_search_reports_its_recall(
     expected = reference(model.embed(QUERIES), model.embed(TEXTS))
     for method in ("hnsw", "int8", "binary"):
         with caplog.at_level("INFO", "zoo"):
-            found = answers(model, index, method=method, rescore_multiplier=6)
+            found = answers(model, index, search_method=method, rescore_multiplier=6)
         # Six times five are all texts, so that every method finds what the library does.
         assert_hits(found, expected)
         assert f"{method} search: recall 1.000 of the best 5 texts" in caplog.text
@@ -252,8 +252,8 @@ def test_an_approximate_search_needs_an_index_and_faiss(
     model: Model, articles: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UsageError, match="searches stored vectors, and there are none; write them"):
-        model.run("search", QUERIES, corpus=TEXTS, method="hnsw")
+        model.run("search", QUERIES, corpus=TEXTS, search_method="hnsw")
     index = embedded(model, articles, "v.npy")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ZooError, match=r"faiss-cpu, which is not installed; pip install faiss-cpu"):
-        answers(model, index, method="hnsw")
+        answers(model, index, search_method="hnsw")

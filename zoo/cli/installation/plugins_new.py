@@ -42,9 +42,10 @@ checkpoints of the family, and the models of transformers that outputs are compa
 @click.option(
     "--like",
     type=click.Choice(KINDS),
+    metavar="KIND",
     default="encoder",
     show_default=True,
-    help="Kind of model to begin with, or what the plugin has instead.",
+    help=f"What to begin with: {', '.join(KINDS)}.",
 )
 @click.option(
     "--class-prefix",

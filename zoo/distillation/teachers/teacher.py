@@ -135,7 +135,7 @@ class MovedOutput(ModelOutput):
         """Return outputs on another device."""
         captured: dict[str, LayerOutputs[Any]] = {}
         for name, states in vars(source.captured).items():
-            values = {layer: move(value, device) for layer, value in states.items()}
+            values = {layer: copy_to_device(value, device) for layer, value in states.items()}
             captured[name] = LayerOutputs(values)
         return cls(
             model=source.model,
@@ -156,15 +156,15 @@ class MovedOutput(ModelOutput):
     def logits(self, term: str, *, everywhere: bool) -> Logits:
         """Compute logits on the teacher's device, and move them."""
         logits = self.source.logits(term, everywhere=everywhere)
-        return cast(Logits, move(logits, self.device))
+        return cast(Logits, copy_to_device(logits, self.device))
 
 
-def move(value: Any, device: torch.device) -> Any:
+def copy_to_device(value: Any, device: torch.device) -> Any:
     """Return tensors, possibly in tuples, on another device."""
     if isinstance(value, VocabularyProjection):
-        return VocabularyProjection(*(move(part, device) for part in value))
+        return VocabularyProjection(*(copy_to_device(part, device) for part in value))
     if isinstance(value, tuple):
-        return tuple(move(part, device) for part in value)
+        return tuple(copy_to_device(part, device) for part in value)
     return value.to(device) if isinstance(value, Tensor) else value
 
 

@@ -35,10 +35,9 @@ TASKS = (
                 metavar="PATH",
             ),
             TaskOption(
-                "method",
+                "search_method",
                 "Search of an index: exact, or by faiss-cpu: hnsw, a graph, or int8 or binary, "
                 "smaller vectors whose best texts are scored again.",
-                flag="--search-method",
                 choices=("exact", "hnsw", "int8", "binary"),
                 default="exact",
             ),

@@ -95,7 +95,7 @@ class Search(Task):
             raise no_corpus()
         if index is not None:
             require_index(Path(index), corpus)
-        require_method(options["method"], index)
+        require_method(options["search_method"], index)
         if corpus is not None and str(corpus) != "-":
             require_first(read_corpus(corpus, options["corpus_text"]))
         return records, options
@@ -106,7 +106,7 @@ class Search(Task):
         corpus: "Path | str | Iterable[str] | None" = None,
         corpus_text: str | None = None,
         index: "Path | str | None" = None,
-        method: SearchMethod = "exact",
+        search_method: SearchMethod = "exact",
         rescore_multiplier: int = RESCORE_MULTIPLIER,
         top_k: int = 10,
         prompt_name: str | None = None,
@@ -125,8 +125,8 @@ class Search(Task):
         self.index = None if index is None else Path(index)
         if self.index is not None:
             require_index(self.index, corpus)
-        require_method(method, self.index)
-        self.method = method
+        require_method(search_method, self.index)
+        self.search_method = search_method
         self.rescore_multiplier = rescore_multiplier
         self.top_k = top_k
         parts = (self.checkpoint, self.session, self.tokenizer)
@@ -188,9 +188,9 @@ class Search(Task):
         with open_index(path, texts, similarity) as index:
             query_task = self._fitting_task(path, index)
             search = exact_search(index.vectors, similarity)
-            if self.method != "exact":
+            if self.search_method != "exact":
                 approximate = ApproximateSearch(
-                    index.vectors, similarity, self.method, self.rescore_multiplier
+                    index.vectors, similarity, self.search_method, self.rescore_multiplier
                 )
                 search = approximate_search(approximate)
             yield SearchedCorpus(search, index.texts, query_task)

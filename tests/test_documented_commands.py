@@ -71,7 +71,12 @@ def help_commands() -> Iterator[str]:
 
 COMPLETE = sorted({*(c for text in TEXTS for c in console_commands(text)), *help_commands()})
 INLINE = sorted({c for text in TEXTS for c in inline_commands(text)} - {*COMPLETE})
-TRAINING = [line for line in COMPLETE if re.match(r"zoo (pretrain|finetune|distill) ", line)]
+OF_A_PLUGIN = "task_args.loss=power"  # a loss that docs/plugins.md writes
+TRAINING = [
+    line
+    for line in COMPLETE
+    if re.match(r"zoo (pretrain|finetune|distill) ", line) and OF_A_PLUGIN not in line
+]
 
 
 def parse(line: str) -> click.Context:

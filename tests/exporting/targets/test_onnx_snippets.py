@@ -249,14 +249,17 @@ def test_optimum_computes_the_embeddings(
 def test_the_snippets_open_the_precision_that_was_asked_for(
     packaged: Path, tmp_path: Path, javascript: Path, old_python: Path
 ) -> None:
-    """The real MiniLM in int8: kernels of other releases of ONNX Runtime round differently."""
+    """The real MiniLM in int8, whose activations have a scale that depends on the whole batch.
+
+    Kernels of other releases of ONNX Runtime also round differently.
+    """
     export = tmp_path / "export"
     plan = QuantizationPlan(methods=(Quantization("int8"),))
     export_onnx(converted(packaged, tmp_path / "model"), export, quantization=plan)
     found = snippets(export)
     assert [name for name in ALL[2:] if "quantized" not in found[name]] == []
     assert '{ dtype: "q8" }' in found["Transformers.js"] and "--dtype int8" in found["zoo"]
-    assert_equal(in_process(found["ONNX Runtime"]), export)
+    assert_equal(in_process(found["ONNX Runtime"]), export, 2e-3)
     assert_equal(in_node(found["Transformers.js"], export, javascript)[0], export, 2e-2)
     for program in ("optimum", "sentence-transformers"):
         assert_equal(in_old_python(found[program], old_python)["embeddings"], export, 2e-2)

@@ -143,6 +143,8 @@ class Examples:
         (folder / "reviews.csv").write_text("\n".join(["text,label", *REVIEWS]))
         (folder / "test.csv").write_text("\n".join(["text,label", *REVIEWS[:10]]))
         (folder / "articles.csv").write_text("title\nA cat.\nA kitten.\n")
+        (folder / "news.csv").write_text("headline,body\nCats,A cat slept.\nDogs,A dog ran.\n")
+        (folder / "faq.csv").write_text("question,answer\nWho slept?,The cat.\n")
         (folder / "pairs.csv").write_text("\n".join(["question,answer", *PAIRS]))
         (folder / "pairs.tsv").write_text("paradigm\tgood\tbad\norder\tI am here.\tam I here.\n")
 

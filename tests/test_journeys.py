@@ -80,7 +80,7 @@ def test_from_a_dirty_table_to_a_classifier_its_mistakes_an_export_and_a_card(
     snippet = (tmp_path / "my export" / "README.md").read_text().split("```js\n")[1]
     assert snippet.splitlines()[2:5] == [
         'const model = await pipeline("text-classification", "organisation/name", '
-        '{ dtype: "fp32" });',
+        '{ dtype: "q8" });',
         'console.log(await model("A text."));',
         "```",
     ]

@@ -172,7 +172,7 @@ def test_the_mix_of_layers_is_no_layer(tmp_path: Path) -> None:
         (["--task", "sentiment-analisis"], "did you mean sentiment-analysis"),
         (["--task", "regression", "--preset", "papper"], "has no preset 'papper'"),
         (["--task", "regression", "--set", "batchsize=3"], "there is no setting batchsize"),
-        ([], "the settings name no task"),
+        ([], "no task is named"),
     ],
 )
 def test_options_that_do_not_exist(arguments: list[str], message: str, tmp_path: Path) -> None:

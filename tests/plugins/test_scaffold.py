@@ -216,7 +216,7 @@ def test_projects_import_the_public_packages_alone(kind: str) -> None:
         node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
     ]
     packages = {str(node.module).partition(".")[0] for node in imports}
-    standard = {"collections", "importlib", "pathlib", "types", "typing"}
+    standard = {"collections", "dataclasses", "importlib", "pathlib", "types", "typing"}
     assert packages <= {"zoo", "zoo_mine", "torch", "msgspec", *standard}
     assert not [alias.name for node in imports for alias in node.names if alias.name[0] == "_"]
 

@@ -2,7 +2,6 @@
 
 # tests/conversion/test_usage.py runs them.
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from zoo.families.base import GENERATING, Family, Head
 from zoo.families.config import Config
 from zoo.families.tasks import TaskSpec
 from zoo.hub.upload.plan import PLACEHOLDER as REPO
+from zoo.io.json import dump_json
 from zoo.io.page_text import markdown_block, shell_line
 from zoo.sentence_models.pooling import DOCUMENT, QUERY, Pooling
 
@@ -119,7 +119,7 @@ def example_texts(pooling: Pooling) -> list[str]:
 
 def code_list(texts: Iterable[str]) -> str:
     """Return texts as a list of Python or JavaScript, which write strings like JSON."""
-    return json.dumps(list(texts), ensure_ascii=False)
+    return dump_json(list(texts), ensure_ascii=False)
 
 
 def zoo_snippet(model: UsedModel, reference: str = REPO, options: str = "") -> list[str]:

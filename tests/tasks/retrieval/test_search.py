@@ -91,7 +91,7 @@ def test_columns_of_any_name(model: Model, tables: tuple[Path, Path]) -> None:
             "--queries QUERIES --query-text question",
             "search needs texts to search; give --corpus FILE, or --index FILE",
         ),
-        ("--corpus CORPUS --corpus-text body", "there is no text to work on"),
+        ("--corpus CORPUS --corpus-text body", "no text to work on"),
         (
             "--corpus CORPUS --queries QUERIES --query-text question",
             "articles.csv has the columns id, title, body, and it is unclear which to read; name "

@@ -2,7 +2,6 @@
 
 # tests/exporting/targets/test_onnx_snippets.py runs them.
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -16,6 +15,7 @@ from zoo.conversion.usage import (
     sentence_transformers,
 )
 from zoo.hub.upload.plan import PLACEHOLDER
+from zoo.io.json import dump_json
 from zoo.sentence_models.pooling import Pooling
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _transformers_js(graph: ShownGraph, pooling: Pooling) -> list[str]:
         ]
     if pooling.modules or pooling.mode not in JS_POOLING or pooling.lowercase:
         return []
-    normalize = json.dumps(pooling.normalize)
+    normalize = dump_json(pooling.normalize)
     options = f'{{ pooling: "{JS_POOLING[pooling.mode]}", normalize: {normalize} }}'
     lines = [
         'import { pipeline } from "@huggingface/transformers";',
@@ -269,7 +269,7 @@ def _onnx_runtime(graph: ShownGraph, pooling: Pooling) -> list[str]:
         inputs.append(f'inputs["{name}"] = {array}')
     padding = ""
     if pad := info.special.get("pad"):
-        padding = f"pad_id=tokenizer.token_to_id({json.dumps(pad)})"
+        padding = f"pad_id=tokenizer.token_to_id({dump_json(pad)})"
     lines = [
         "import numpy as np",
         "from huggingface_hub import snapshot_download",

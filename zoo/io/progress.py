@@ -11,7 +11,6 @@ from typing import Any
 
 from zoo.errors import ZooError
 from zoo.io.files import count_reads
-from zoo.io.page_text import html_text
 from zoo.io.terminal import escape_controls
 
 LOG = logging.getLogger("zoo")
@@ -141,6 +140,8 @@ class Phase:
 
     def html(self) -> str:
         """Return a bar with the figures as HTML."""
+        from zoo.io.page_text import html_text  # only notebooks show HTML
+
         position = ""
         if self.total is not None:
             position = f' value="{min(self.done, self.total)}" max="{self.total}"'

@@ -16,7 +16,8 @@ from zoo.plugins.tasks import load_part, public_tasks
 
 ROWS_READ = 8  # Rows of a table whose values are compared with a task's columns.
 COMMANDS: dict[Part, str] = {"train": "zoo finetune", "evaluate": "zoo eval"}
-SHARED_OPTIONS = ("text", "pair", "label")  # of fine-tuning, which every task has
+# Options of fine-tuning that every task has.
+SHARED_OPTIONS = ("text", "pair", "label")
 
 
 def missing_task(
@@ -91,7 +92,7 @@ class _Table:
     def __init__(
         self, names: Sequence[str], columns: Sequence[str], rows: Sequence[Mapping[str, Any]]
     ) -> None:
-        self.names = names  # of the file, or of the files in a directory
+        self.names = names  # The name of the file, or of the files in a directory.
         self.columns = tuple(columns)
         self.rows = rows
 

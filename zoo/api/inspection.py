@@ -119,13 +119,13 @@ def look(
     from zoo.inspection.formats import PictureSettings, check_output
     from zoo.io.output.overwrite import check_file
 
-    others = [compare] if isinstance(compare, str | PathLike) else list(compare)
-    references = [as_reference(each) for each in (ref, *others)]
+    compared_refs = [compare] if isinstance(compare, str | PathLike) else list(compare)
+    references = [as_reference(each) for each in (ref, *compared_refs)]
     path = as_path(output, "output")
     list_of_texts(texts)  # before a model is loaded
     picture = PictureSettings(view, layer, head)
-    check_output(path, picture, compares_models=bool(others))
-    if others and revision is not None:
+    check_output(path, picture, compares_models=bool(compared_refs))
+    if compared_refs and revision is not None:
         raise UsageError(
             "--revision belongs to one model, and --compare adds others", "leave it out"
         )
@@ -146,7 +146,7 @@ def look(
     for reference, checkpoint in zip(references, checkpoints, strict=True):
         session = TorchSession(checkpoint, device=device)
         target = text_target
-        if others and "decoder_input_ids" not in session.inputs:
+        if compared_refs and "decoder_input_ids" not in session.inputs:
             target = None
         has_target = has_target or target is not None
         page = look_at(

@@ -64,12 +64,14 @@ DISTILL_SETTINGS = SHARED_SETTINGS | {
     "cache_teacher": "distillation.cache_teacher",
     "global_batch_tokens": "global_batch_tokens",
 }
-LABELLED_DATA = {"train": "data.train", "eval": "data.eval"}  # of distillation with a task
+# Option -> setting of the data of a distillation with a task.
+LABELLED_DATA = {"train": "data.train", "eval": "data.eval"}
 # Options that exclude each other.
 EXCLUSIVE = (("epochs", "max_steps"), ("batch_size", "global_batch_tokens"))
 CONFIG_FILES = (".yaml", ".yml")
 TABLES = (".csv", ".tsv")  # Endings of files that are not read as text.
-UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}  # of a time, in seconds
+# Unit of a time -> its seconds.
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def parse_duration(text: str) -> float | None:

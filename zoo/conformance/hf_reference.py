@@ -129,8 +129,10 @@ def _make_config(model_class: Any, hub: Mapping[str, Any]) -> Any:
 
 def _parts(model_class: type, outputs: Collection[str]) -> dict[str, bool]:
     """Return the argument that gives the reference's backbone a pooler, if it takes one."""
-    known = inspect.signature(model_class).parameters
-    return {"add_pooling_layer": "pooler_output" in outputs} if "add_pooling_layer" in known else {}
+    parameter_names = inspect.signature(model_class).parameters
+    if "add_pooling_layer" not in parameter_names:
+        return {}
+    return {"add_pooling_layer": "pooler_output" in outputs}
 
 
 def _import_reference(module: str = "") -> Any:

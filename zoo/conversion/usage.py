@@ -38,7 +38,7 @@ class UsedModel:
     config: Config  # its configuration
     head_name: str
     task: TaskSpec | None  # task of the head, if any
-    pooling: Pooling | None = None  # of a sentence encoder
+    pooling: Pooling | None = None  # Pooling of a sentence encoder; ``None`` for other models.
     mask_token: str | None = None  # the mask token of its tokenizer, if any
     # numbers of leading dimensions that embeddings may be cut at, the largest first
     dims: tuple[int, ...] = ()

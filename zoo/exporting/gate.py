@@ -68,7 +68,7 @@ Arrays = Mapping[str, NDArray[Any]]
 HIDDEN = "last_hidden_state"
 MASK = "attention_mask"
 NO_TRACED_SHAPE = (0, 0)  # no shape is left out of the comparison
-MAX_TEXTS_SHOWN = 8  # in a message
+MAX_TEXTS_SHOWN = 8  # Number of texts in a message.
 Value = TypeVar("Value")
 
 

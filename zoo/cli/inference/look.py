@@ -108,12 +108,12 @@ def command(
     if not text_is_text:
         refuse_file_name(texts, '"$(cat FILE)"')
     target = output or (None if as_json else Path(PAGE))
-    kind = "page" if target is None or target.suffix.lower() in PAGES else "picture"
+    output_name = "page" if target is None or target.suffix.lower() in PAGES else "picture"
     numbers = look(ref, texts, output=target, **options)
     if as_json:
         value = numbers.to_json()
         if target is not None:
-            value[kind] = str(target)
+            value[output_name] = str(target)
         result(value, (), as_json=True)
     else:
-        line(f"{kind}: {target}")
+        line(f"{output_name}: {target}")

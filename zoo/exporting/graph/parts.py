@@ -39,7 +39,8 @@ DECODER_SELF_ATTENTION = ("decoder.key", "decoder.value")
 CROSS_ATTENTION = ("encoder.key", "encoder.value")
 MASK = "attention_mask"
 HIDDEN = "last_hidden_state"
-NUM_NEW_TOKENS = 3  # in the traced batch, after those in the cache
+# Tokens of the traced batch after those in the cache.
+NUM_NEW_TOKENS = 3
 
 
 class GraphToTrace(NamedTuple):
@@ -82,7 +83,7 @@ class DecoderWithPast(nn.Module):
     def __init__(self, model: GenerationMixin, names: Sequence[str]) -> None:
         super().__init__()
         self.model = model
-        self.names = names  # of the keys and values of a layer
+        self.names = names  # Names of the keys and values of a layer.
 
     def forward(
         self,

@@ -14,7 +14,9 @@ import zoo
 from zoo.api.arguments import RANGES, Range, literal_values
 from zoo.cli import cli
 from zoo.cli.task_options import declared_options
-from zoo.plugins.tasks import find_task
+from zoo.plugins.tasks import find_task, find_tasks
+from zoo.tasks.retrieval.approximate import SearchMethod
+from zoo.tasks.token_classification.entities import Aggregate
 
 # Function -> its command.
 COMMANDS = {
@@ -48,6 +50,11 @@ ONLY_FUNCTION = {
     "verify": {"on_check"},
 }
 REQUIRED = inspect.Parameter.empty
+LITERALS = {  # Choices of methods, whose annotations are text.
+    "output_dtype": zoo.api.VectorType,
+    "search_method": SearchMethod,
+    "aggregate": Aggregate,
+}
 
 
 def function(name: str) -> Callable[..., Any]:
@@ -203,6 +210,31 @@ def test_what_the_command_refuses_is_refused(name: str, option: str, value: Any)
     message = str(refusal.value).replace("-", "_")
     assert option in message or str(value).replace("-", "_") in message
     assert "no_such_model" not in message
+
+
+# Methods of a model whose options are those of a task of ``zoo run``.
+METHODS = (
+    "answer",
+    "embed",
+    "fill_mask",
+    "next_sentence",
+    "rerank",
+    "search",
+    "sentence_order",
+    "similarity",
+)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_of_a_model_have_the_options_of_their_task(name: str) -> None:
+    signature = inspect.signature(getattr(zoo.Model, name))
+    (task,) = find_tasks(name.replace("_", "-"), "predict")
+    for option in task.run_options:
+        declared = signature.parameters[option.name]
+        if declared.default is not REQUIRED:  # What the command asks for is an argument.
+            assert declared.default == option.default, option.name
+        values = literal_values(LITERALS.get(option.name, str))
+        assert values == list(option.choices), option.name
 
 
 def test_functions_are_functions_after_all_modules_are_imported() -> None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from zoo.inference.embed import Role
     from zoo.inference.processing.inputs import InputFormat
     from zoo.inference.task import Task
+    from zoo.tasks.retrieval.approximate import SearchMethod
+    from zoo.tasks.retrieval.search import SearchResults
     from zoo.tasks.token_classification.entities import Aggregate
     from zoo.tokenizers import TextTokenizer
 
@@ -159,8 +161,9 @@ class Model:
             dim: number of leading dimensions to keep, as Matryoshka models allow; embeddings of
                 unit length are scaled to it again.
             normalize: scale embeddings to unit length, also where the model does not.
-            output_dtype: ``float32``, ``float16``, or ``int8``: the largest magnitude of each
-                embedding is 127, which keeps cosines. By default the dtype of the computation.
+            output_dtype: ``float32``, ``float16``; ``int8``: the largest magnitude of each
+                embedding is 127, which keeps cosines; or ``binary``: signs, eight to a byte. By
+                default the dtype of the computation.
 
         Returns:
             (texts, dimensions), or (dimensions,) for one text; float32 (float64 where the session
@@ -368,21 +371,36 @@ class Model:
 
     def search(
         self,
-        queries: Iterable[str],
-        corpus: "Iterable[str] | Path",
+        queries: str | Iterable[str],
+        corpus: "Iterable[str] | PathLike[str] | None" = None,
         *,
+        corpus_text: str | None = None,
+        index: str | PathLike[str] | None = None,
+        search_method: "SearchMethod" = "exact",
+        rescore_multiplier: int = 4,
         top_k: int = 10,
         prompt_name: str | None = None,
         prompt: str | None = None,
         corpus_prompt_name: str | None = None,
         corpus_prompt: str | None = None,
-    ) -> list[dict[str, Any]]:
-        """Return the texts of a corpus that are most similar to each query, by exact search.
+    ) -> "SearchResults":
+        """Return the texts of a corpus that are most similar to each query.
+
+        The corpus is given by its texts, by a file of them, or by vectors that ``zoo run embed`` or
+        ``run_table`` stored. The search is exact, or approximate for stored vectors.
 
         Args:
-            queries: the queries, which follow the model's prompt of queries.
+            queries: the queries, or one, which follow the model's prompt of queries.
             corpus: the texts, or a file as ``zoo run search --corpus`` reads it; they follow the
-                prompt of documents.
+                prompt of documents. With an index of ``.npy`` files, the texts of its rows.
+            corpus_text: column of the texts, if ``corpus`` is a table; by default ``text``,
+                ``sentence`` or the only one.
+            index: stored vectors of the texts: ``.npy``, ``.parquet``, or a folder of them.
+            search_method: ``exact``; or, for an index, ``hnsw``, a graph of neighbors, or ``int8``
+                or ``binary``, smaller vectors whose best texts are scored again. They need the
+                extra ``search``.
+            rescore_multiplier: number of texts that ``int8`` and ``binary`` score again for each
+                result.
             top_k: number of texts to return for a query.
             prompt_name: name of a prompt of the model that precedes the queries; by default the
                 prompt of queries.
@@ -392,23 +410,46 @@ class Model:
             corpus_prompt: text in place of that prompt.
 
         Returns:
-            for each query ``text`` and ``results``: a list of ``text``, ``corpus_id``, its index,
-            and ``score``, the best first.
+            a list with ``text`` and ``results`` of each query: ``corpus_id``, the number of a text,
+            ``score``, and ``text`` or the columns of its table, the best first. Its attribute
+            ``recall`` is the share of the best texts that an approximate search found.
 
         Raises:
-            UsageError: the corpus is empty, ``top_k`` is not positive, or the model has no prompt
-                of a name.
+            UsageError: the corpus is empty, ``top_k`` is not positive, the model has no prompt of a
+                name, or the vectors are from another model or prompt.
+            SourceError: a file does not exist, or FAISS is not installed.
+            VerificationError: the file of vectors is damaged.
+
+        Example:
+            >>> found = model.search("a heist", index="films.parquet")  # doctest: +SKIP
+            >>> found[0]["results"][0]["title"]  # doctest: +SKIP
+            'Rififi'
         """
-        return self._run(
+        from zoo.inference.processing.records import as_records
+        from zoo.tasks import make_task
+        from zoo.tasks.retrieval.search import Search, SearchResults
+
+        task = make_task(
             "search",
-            queries,
+            self.checkpoint,
+            self.session,
+            tokenizer=self.tokenizer,
             corpus=corpus,
+            corpus_text=corpus_text,
+            index=index,
+            search_method=search_method,
+            rescore_multiplier=rescore_multiplier,
             top_k=top_k,
             prompt_name=prompt_name,
             prompt=prompt,
             corpus_prompt_name=corpus_prompt_name,
             corpus_prompt=corpus_prompt,
         )
+        assert isinstance(task, Search)
+        query_list = [queries] if isinstance(queries, str) else queries
+        results = SearchResults(task.run(as_records(query_list)))
+        results.recall = task.recall
+        return results
 
     def similarity(
         self,

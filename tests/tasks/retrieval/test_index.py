@@ -248,6 +248,32 @@ def test_an_approximate_search_reports_its_recall(
         assert f"{method} search: recall 1.000 of the best 5 texts" in caplog.text
 
 
+def test_search_in_python_is_the_command(model: Model, articles: Path) -> None:
+    """All options have their names, and the results their keys; the recall is on the results."""
+    index = embedded(model, articles, "v.npy", output_dtype="binary")
+    options: dict[str, Any] = {"corpus_text": "body", "index": index, "top_k": 3}
+    found = model.search(QUERIES, articles, **options)
+    assert found == model.run("search", QUERIES, corpus=articles, **options)
+    assert found.recall is None and found[0]["results"][0]["number"] is not None
+    assert model.search(QUERIES[0], index=str(index), top_k=3)[0]["text"] == QUERIES[0]
+    wrong: tuple[dict[str, Any], ...] = ({"search_method": "hsnw"}, {"rescore_multiplier": 0})
+    for option in wrong:
+        with pytest.raises(UsageError, match=f"{min(option)} is "):
+            model.search(QUERIES, index=index, **option)
+    with pytest.raises(UsageError, match="give --corpus FILE, or --index FILE"):
+        model.search(QUERIES)
+    pytest.importorskip("faiss")
+    index = embedded(model, articles, "w.npy")
+    few = model.search(QUERIES, index=index, search_method="binary", rescore_multiplier=1)
+    exact = model.search(QUERIES, index=index)
+    shares = []
+    for mine, theirs in zip(few, exact, strict=True):
+        worst = theirs["results"][-1]["score"] - 1e-5
+        shares.append(np.mean([hit["score"] >= worst for hit in mine["results"]]))
+    assert few.recall is not None and few.recall < 1
+    assert few.recall == pytest.approx(np.mean(shares))
+
+
 def test_an_approximate_search_needs_an_index_and_faiss(
     model: Model, articles: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

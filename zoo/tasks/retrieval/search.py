@@ -5,10 +5,11 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from zoo.errors import UsageError
+from zoo.errors import UsageError, did_you_mean
 from zoo.inference.embed import Embed
 from zoo.inference.processing.inputs import read_records, require_first
 from zoo.inference.processing.records import RecordKeys, TextExample, as_records
@@ -21,6 +22,7 @@ from zoo.overrides import override
 from zoo.sentence_models.pooling import Pooling, SimilarityFunction
 from zoo.tasks.options import CORPUS_TEXT, QUERY_TEXT
 from zoo.tasks.retrieval.approximate import (
+    METHODS,
     RECALL_QUERIES,
     RESCORE_MULTIPLIER,
     ApproximateSearch,
@@ -44,6 +46,17 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("zoo")
 
 
+class SearchResults(list[dict[str, Any]]):
+    """Results of queries, and how good the search was.
+
+    Attributes:
+        recall: share of the best texts of exact search that an approximate search found, measured
+            on up to ``RECALL_QUERIES`` queries; ``None`` for exact search and without queries.
+    """
+
+    recall: float | None = None
+
+
 class SearchedCorpus(NamedTuple):
     """What queries are compared with.
 
@@ -60,13 +73,14 @@ class SearchedCorpus(NamedTuple):
 
 
 class Search(Task):
-    """Exact search of a corpus by the similarity of the model's embeddings.
+    """Search of a corpus by the similarity of the model's embeddings.
 
     The texts of the corpus follow the model's prompt of documents, and the others its prompt of
     queries. Results have the key ``results``: for each of the best texts ``corpus_id``, its
     number in the corpus from 0, ``score``, ``text``, and the other keys of its record. Memory
     depends neither on the number of queries nor on the size of vectors, which are in a temporary
-    file. Vectors of an index take the place of a corpus; see ``open_index``.
+    file. Vectors of an index take the place of a corpus; see ``open_index``. The search is exact;
+    that of an index may be approximate, and then measures its ``recall``.
     """
 
     name: ClassVar[str] = "search"
@@ -103,9 +117,9 @@ class Search(Task):
     def __init__(
         self,
         *args: Any,
-        corpus: "Path | str | Iterable[str] | None" = None,
+        corpus: "Iterable[str] | PathLike[str] | None" = None,
         corpus_text: str | None = None,
-        index: "Path | str | None" = None,
+        index: "str | PathLike[str] | None" = None,
         search_method: SearchMethod = "exact",
         rescore_multiplier: int = RESCORE_MULTIPLIER,
         top_k: int = 10,
@@ -120,7 +134,12 @@ class Search(Task):
             raise no_corpus()
         if top_k < 1:
             raise UsageError(f"{top_k} results are not possible", "give 1 or more")
-        self.corpus = corpus
+        if search_method not in METHODS:
+            hint = did_you_mean(search_method, METHODS) or f"it takes {', '.join(METHODS)}"
+            raise UsageError(f"search_method is {search_method!r}", hint)
+        if rescore_multiplier < 1:
+            raise UsageError(f"rescore_multiplier is {rescore_multiplier}", "give 1 or more")
+        self.corpus = Path(corpus) if isinstance(corpus, str | PathLike) else corpus
         self.corpus_text = corpus_text
         self.index = None if index is None else Path(index)
         if self.index is not None:
@@ -129,6 +148,7 @@ class Search(Task):
         self.search_method = search_method
         self.rescore_multiplier = rescore_multiplier
         self.top_k = top_k
+        self.recall: float | None = None
         parts = (self.checkpoint, self.session, self.tokenizer)
         options.pop("tokenizer", None)
         self.query_options: dict[str, Any] = {
@@ -192,8 +212,31 @@ class Search(Task):
                 approximate = ApproximateSearch(
                     index.vectors, similarity, self.search_method, self.rescore_multiplier
                 )
-                search = approximate_search(approximate)
+                search = self._approximate_search(approximate)
             yield SearchedCorpus(search, index.texts, query_task)
+
+    def _approximate_search(self, index: ApproximateSearch) -> "SearchFunction":
+        """Return a function that searches an index of FAISS, and first measures its recall.
+
+        For that, some of the first queries are answered exactly as well.
+        """
+
+        def search(queries: "list[Floats]", top_k: int) -> "Iterator[BestScores]":
+            import numpy as np
+
+            if self.recall is None:
+                sample = np.stack(queries[:RECALL_QUERIES])
+                self.recall = index.recall(sample, index.search(sample, top_k))
+                LOG.info(
+                    "%s search: recall %.3f of the best %s texts of exact search, over %s queries",
+                    index.method,
+                    self.recall,
+                    min(top_k, len(index.vectors)),
+                    len(sample),
+                )
+            yield index.search(np.stack(queries), top_k)
+
+        return search
 
     def _fitting_task(self, path: Path, index: VectorIndex) -> Embed:
         """Return the task that embeds queries as the texts of an index were embedded."""
@@ -229,7 +272,7 @@ class Search(Task):
     def _documents(self) -> Iterator[TextExample]:
         """Return the records of the corpus."""
         assert self.corpus is not None, "checked by the caller"
-        if isinstance(self.corpus, str | Path):
+        if isinstance(self.corpus, Path):
             return read_corpus(self.corpus, self.corpus_text)
         return as_records(self.corpus)
 
@@ -272,33 +315,6 @@ def exact_search(vectors: StoredVectors, similarity: SimilarityFunction) -> "Sea
         import numpy as np
 
         return search_vectors(np.stack(queries), vectors, top_k, similarity)
-
-    return search
-
-
-def approximate_search(index: ApproximateSearch) -> "SearchFunction":
-    """Return a function that searches an index of FAISS.
-
-    It also answers some of the first queries exactly, and reports how much of that was found.
-    """
-    has_measured = False
-
-    def search(queries: "list[Floats]", top_k: int) -> "Iterator[BestScores]":
-        nonlocal has_measured
-        import numpy as np
-
-        if not has_measured:
-            has_measured = True
-            sample = np.stack(queries[:RECALL_QUERIES])
-            recall = index.recall(sample, index.search(sample, top_k))
-            LOG.info(
-                "%s search: recall %.3f of the best %s texts of exact search, over %s queries",
-                index.method,
-                recall,
-                min(top_k, len(index.vectors)),
-                len(sample),
-            )
-        yield index.search(np.stack(queries), top_k)
 
     return search
 

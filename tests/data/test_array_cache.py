@@ -12,8 +12,9 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.disks import fill, small_disk
-from zoo.data.array_cache import MANIFEST, cached_arrays
+from zoo.data.array_cache import cached_arrays
 from zoo.io.cached_directories import MAX_CACHED
+from zoo.io.cached_files import MANIFEST
 from zoo.io.paths import home
 
 __all__ = ["small_disk"]
@@ -80,6 +81,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "changed": lambda entry: _flip(entry / "first.npy"),
     "short": lambda entry: (entry / "first.npy").write_bytes(b""),
     "missing": lambda entry: (entry / "second.npy").unlink(),
+    "stray": lambda entry: (entry / "third.npy").write_bytes(b""),
     "manifest": lambda entry: _flip(entry / MANIFEST),
     "unreadable": lambda entry: (entry / MANIFEST).write_text("{"),
     "no-manifest": lambda entry: (entry / MANIFEST).unlink(),

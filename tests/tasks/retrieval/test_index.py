@@ -18,6 +18,7 @@ from tests.inference.conftest import Small, converted
 from tests.tasks.retrieval.test_search import QUERIES, TEXTS, modules_after
 from zoo.api import Model
 from zoo.errors import UsageError, VerificationError, ZooError
+from zoo.io.paths import home
 from zoo.tasks.retrieval.index import open_index
 
 pytestmark = pytest.mark.filterwarnings("ignore::zoo.inference.task.TaskWarning")
@@ -246,6 +247,36 @@ def test_an_approximate_search_reports_its_recall(
         # Six times five are all texts, so that every method finds what the library does.
         assert_hits(found, expected)
         assert f"{method} search: recall 1.000 of the best 5 texts" in caplog.text
+
+
+@pytest.mark.parametrize("method", ["hnsw", "int8", "binary"])
+def test_an_approximate_index_is_stored(
+    model: Model, articles: Path, method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is read by later searches of the same vectors, and built again if it is damaged."""
+    pytest.importorskip("faiss")
+    caplog.set_level("INFO", "zoo")
+
+    def search(index: Path, *, builds: bool) -> list[list[dict[str, Any]]]:
+        caplog.clear()
+        found = answers(model, index, search_method=method)
+        assert ("building" in caplog.text) is builds, caplog.text
+        return found
+
+    index = embedded(model, articles, "v.npy")
+    expected = search(index, builds=True)
+    assert search(index, builds=False) == expected
+    (stored,) = (home() / "indexes").iterdir()
+    file = stored / "index.faiss"
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert search(index, builds=True) == expected
+    assert f"{file} was changed" in caplog.text
+    half = embedded(model, articles, "h.npy", output_dtype="float16")
+    search(half, builds=True)
+    same = embedded(model, articles, "same.npy")
+    assert search(same, builds=False) == expected
+    assert len(list((home() / "indexes").iterdir())) == 2
 
 
 def test_search_in_python_is_the_command(model: Model, articles: Path) -> None:

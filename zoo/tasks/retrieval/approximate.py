@@ -1,11 +1,15 @@
 """Approximate search of stored vectors by FAISS, with candidates scored again exactly."""
 
 import importlib.util
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from zoo.errors import SourceError, UsageError
 from zoo.inference.processing.search import BestScores, block_ranges, search_vectors
 from zoo.inference.processing.similarity import similarity_matrix
+from zoo.io.cached_files import cached_files
+from zoo.io.json import dump_json
+from zoo.io.progress import progress
 from zoo.sentence_models.numpy_modules import unit
 from zoo.sentence_models.pooling import SimilarityFunction
 
@@ -26,6 +30,7 @@ TRAINING_ROWS = 100_000  # vectors from which the ranges of integers are found
 NEIGHBORS = 32
 VISITED_TO_ADD = 200
 VISITED_TO_FIND = 64
+INDEX_FILE = "index.faiss"
 RECALL_QUERIES = 64  # queries that are also answered exactly
 
 
@@ -39,7 +44,7 @@ def require_faiss() -> None:
 
 
 class ApproximateSearch:
-    """An index of FAISS in memory over stored vectors.
+    """An index of FAISS over stored vectors.
 
     ``hnsw`` is a graph of neighbors (Malkov and Yashunin 2016, arXiv:1603.09320). ``int8`` and
     ``binary`` compare smaller vectors: integers of one byte, and signs, by their Hamming distance
@@ -51,6 +56,8 @@ class ApproximateSearch:
         similarity: function that compares vectors.
         method: the method, other than ``exact``.
         rescore_multiplier: candidates for each result of ``int8`` and ``binary``.
+        digest: digest of the vectors. With it, the index is stored in ``$ZOO_HOME/indexes``, and
+            read by later searches of the same vectors.
     """
 
     def __init__(
@@ -59,10 +66,8 @@ class ApproximateSearch:
         similarity: SimilarityFunction,
         method: SearchMethod,
         rescore_multiplier: int = RESCORE_MULTIPLIER,
+        digest: str | None = None,
     ) -> None:
-        import faiss
-        import numpy as np
-
         compares_signs = method == "binary" and similarity == "euclidean"
         if similarity == "manhattan" or compares_signs:
             raise UsageError(
@@ -73,23 +78,80 @@ class ApproximateSearch:
         self.similarity = similarity
         self.method = method
         self.multiplier = 1 if method == "hnsw" else rescore_multiplier
-        _, dimension = vectors.shape
-        metric = faiss.METRIC_INNER_PRODUCT
-        if similarity == "euclidean":
-            metric = faiss.METRIC_L2
         self.index: Any
-        if method == "hnsw":
-            self.index = faiss.IndexHNSWFlat(dimension, NEIGHBORS, metric)
-            self.index.hnsw.efConstruction = VISITED_TO_ADD
-        elif method == "int8":
-            quantizer = faiss.ScalarQuantizer.QT_8bit
-            self.index = faiss.IndexScalarQuantizer(dimension, quantizer, metric)
-            step = max(len(vectors) // TRAINING_ROWS, 1)
-            self.index.train(self._encode(vectors[np.arange(0, len(vectors), step)]))
+        if digest is None:
+            self.index = self._build()
         else:
-            self.index = faiss.IndexBinaryFlat(-(-dimension // 8) * 8)
-        for block in block_ranges(len(vectors)):
-            self.index.add(self._encode(vectors[block]))
+            self.index = self._build_once(digest)
+
+    def _build(self) -> Any:
+        """Return a new index of the vectors."""
+        import faiss
+        import numpy as np
+
+        count, dimension = self.vectors.shape
+        metric = faiss.METRIC_INNER_PRODUCT
+        if self.similarity == "euclidean":
+            metric = faiss.METRIC_L2
+        index: Any
+        if self.method == "hnsw":
+            index = faiss.IndexHNSWFlat(dimension, NEIGHBORS, metric)
+            index.hnsw.efConstruction = VISITED_TO_ADD
+        elif self.method == "int8":
+            quantizer = faiss.ScalarQuantizer.QT_8bit
+            index = faiss.IndexScalarQuantizer(dimension, quantizer, metric)
+            step = max(count // TRAINING_ROWS, 1)
+            index.train(self._encode(self.vectors[np.arange(0, count, step)]))
+        else:
+            index = faiss.IndexBinaryFlat(-(-dimension // 8) * 8)
+        with progress("indexing", count, unit="texts") as advance:
+            for block in block_ranges(count):
+                codes = self._encode(self.vectors[block])
+                index.add(codes)
+                advance(len(codes))
+        return index
+
+    def _build_once(self, digest: str) -> Any:
+        """Return the index that an earlier search of the vectors stored, or build and store it.
+
+        Only files that zoo wrote are read: FAISS does not check what it reads.
+        """
+        import faiss
+        from blake3 import blake3
+
+        built: Any = None
+        settings = [
+            faiss.__version__,
+            digest,
+            self.similarity,
+            self.method,
+            NEIGHBORS,
+            VISITED_TO_ADD,
+            TRAINING_ROWS,
+        ]
+        key = blake3(dump_json(settings).encode()).hexdigest(16)
+
+        def write(directory: Path) -> None:
+            nonlocal built
+            built = self._build()
+            path = str(directory / INDEX_FILE)
+            if self.method == "binary":
+                faiss.write_index_binary(built, path)
+            else:
+                faiss.write_index(built, path)
+
+        def read(directory: Path) -> Any:
+            if built is not None:
+                return built
+            path = str(directory / INDEX_FILE)
+            if self.method == "binary":
+                return faiss.read_index_binary(path)
+            return faiss.read_index(path)
+
+        index = cached_files("indexes", key, write, read)
+        if index is not None:
+            return index
+        return self._build() if built is None else built
 
     def _encode(self, vectors: "Floats") -> "NDArray[Any]":
         """Return vectors, (n, dimensions), as the index compares them."""

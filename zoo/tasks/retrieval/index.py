@@ -10,6 +10,7 @@ import msgspec
 from zoo.data.readers.parquet import PARQUET, open_parquet, rows_of_batch
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.inference.vector_record import VectorRecord, parse_vector_record, read_record
+from zoo.io.digests.verified import file_blake3
 from zoo.io.files import open_regular
 from zoo.io.json import plain_text
 from zoo.io.output.vectors import ARRAY, METADATA_KEY
@@ -123,6 +124,7 @@ class VectorIndex:
         vectors: the vectors, (texts, dimensions).
         record: what made them; ``None`` if the files do not say.
         texts: columns of each text; empty if they are not known.
+        files: the files of the vectors.
     """
 
     def __init__(
@@ -130,10 +132,20 @@ class VectorIndex:
         vectors: StoredVectors,
         record: VectorRecord | None,
         texts: "Sequence[dict[str, Any]]",
+        files: Sequence[Path],
     ) -> None:
         self.vectors = vectors
         self.record = record
         self.texts = texts
+        self.files = files
+
+    def digest(self) -> str:
+        """Return a digest of the vectors, by their files; the files are read if they are new."""
+        from blake3 import blake3
+
+        _, dimension = self.vectors.shape
+        parts = [str(dimension), *map(file_blake3, self.files)]
+        return blake3("\n".join(parts).encode()).hexdigest()
 
 
 @contextlib.contextmanager
@@ -167,7 +179,7 @@ def open_index(
                 f"{path} has {len(vectors):,} vectors, and --corpus {len(texts):,} texts",
                 "give the file whose texts were embedded",
             )
-        yield VectorIndex(vectors, record, texts)
+        yield VectorIndex(vectors, record, texts, files)
 
 
 def _common_record(

@@ -210,7 +210,11 @@ class Search(Task):
             search = exact_search(index.vectors, similarity)
             if self.search_method != "exact":
                 approximate = ApproximateSearch(
-                    index.vectors, similarity, self.search_method, self.rescore_multiplier
+                    index.vectors,
+                    similarity,
+                    self.search_method,
+                    self.rescore_multiplier,
+                    index.digest(),
                 )
                 search = self._approximate_search(approximate)
             yield SearchedCorpus(search, index.texts, query_task)

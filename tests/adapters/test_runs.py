@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.adapters.conftest import QUICK, Adapted
+from tests.families.every import every_family
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import HERE, finetune, labelled, settings, setup_of
 from tests.training.runs import assert_resumes_from, finish_in_two_processes, records
@@ -191,12 +192,20 @@ NOT_FOR = {
     ("deberta", "prefix"): "have no attention that takes a prefix",
     ("modernbert", "prefix"): "have no attention that takes a prefix",
 }
+DECLARED = ("lora", "ia3")
 OF_TEXTS = ("prompt", "prefix")  # not of rows of several documents
 SMALL = {"prefix": {"num_virtual_tokens": 4}, "parallel": {"reduction_factor": 16}}
 
 
-@pytest.mark.parametrize("method", ADAPTERS.built_in)
-@pytest.mark.parametrize("name", sorted({*all_families()} - {"model2vec"}))  # it has no linear maps
+# A family declares its targets of low rank and those that are rescaled; blocks have all others.
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        pytest.param(*family.values, method, marks=() if method in DECLARED else family.marks)
+        for family in every_family(sorted({*all_families()} - {"model2vec"}))  # no linear maps
+        for method in ADAPTERS.built_in
+    ],
+)
 def test_every_family_has_default_targets(name: str, method: str) -> None:
     """An adapter adds parameters, few of them, and renames none."""
     from zoo.adapted_models.registry import parse_adapter

@@ -14,6 +14,7 @@ from tests.distillation.making import (
     task_settings,
     tune_teacher,
 )
+from tests.families.every import every_family
 from tests.finetuning.making import labelled
 from tests.training.runs import records
 from zoo.errors import UsageError
@@ -35,19 +36,8 @@ def test_every_built_in_family_is_here() -> None:
     assert set(FAMILIES) <= set(all_families())
 
 
-# the encoders with masked language modelling take the same path
-ENCODERS = ("albert", "roberta", "distilbert", "deberta", "modernbert")
-# Other tests distil these: a recurrent teacher below, and one with two stacks in test_seq2seq.py.
-TAUGHT = ("elmo", "t5")
-
-
-@pytest.mark.parametrize(
-    "family",
-    [
-        pytest.param(family, marks=pytest.mark.long if family in (*ENCODERS, *TAUGHT) else ())
-        for family in FAMILIES
-    ],
-)
+# One for each objective. Other tests distil a recurrent teacher and one with two stacks.
+@pytest.mark.parametrize("family", every_family(FAMILIES, default=("bert", "electra", "gpt")))
 def test_a_family_teaches_itself(family: str, tmp_path: Path) -> None:
     result = losses(tmp_path / "run", settings(pretrained(family), family, **FEW))
     assert "kl" in {name.partition("-")[0] for name in result}

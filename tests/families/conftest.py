@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from tests.families.every import REPRESENTATIVES
+
+OTHER_LABELS = ("token-classification", "question-answering", "multiple-choice")
 OF_WORDS = ("masked-lm", "causal-lm", "seq2seq-lm")  # heads that every setting concerns
 # Properties of a backbone, which the head for the labels of a text shows as well as those for
 # labels of tokens, of spans and of choices. One family of each kind of backbone runs all heads.
@@ -15,7 +18,6 @@ OF_BACKBONES = (
     "test_cached_decoding",
     "test_default_inputs",
     "test_dropout",
-    "test_dropout_rates",
     "test_half_precision_round_trip",
     "test_initialization",
     "test_longest_input",
@@ -24,22 +26,16 @@ OF_BACKBONES = (
     "test_row_of_padding",
     "test_state_dict_round_trip",
 )
-OTHER_LABELS = ("token-classification", "question-answering", "multiple-choice")
-FINE_TUNED = ("TestElmo",)  # the tests of each task train BERT, an encoder-decoder or a decoder
+KITS = REPRESENTATIVES.values()
 WITH_ALL_HEADS = ("TestBert", "TestElmo", "TestGpt2", "TestT5")
-# further versions of a family, whose recipe and objective are those of the first
-OTHER_VERSIONS = ("TestFirst", "TestSecond", "TestGpt1", "TestVersion11")
-# kits of families whose pretraining tests/training/test_objectives_in_runs.py runs as well
-TRAINED = (
-    *("TestAlbert", "TestBart", "TestBert", "TestElectra", "TestElmo", "TestGpt2", "TestT5"),
-    "TestThird",  # ELECTRA's kit has its objective, and its blocks are compared with the reference
-)
-# kits of families that see what BERT's, GPT-2's or T5's sees of a text
-SAME_INPUTS = (
-    "TestBert",  # tests/conformance/test_objective_checks.py has it
-    *("TestAlbert", "TestBart", "TestDistilBert", "TestFirst", "TestGpt1", "TestModernBert"),
-    *("TestRoberta", "TestSecond", "TestThird"),
-)
+# families with objectives of their own, next to the representatives
+WITH_OBJECTIVES = ("TestAlbert", "TestBart", "TestElectra")
+# tests/training/test_objectives_in_runs.py trains the blocks of the other kits
+TRAINED_HERE = ("TestModernBert",)
+# Tests of training show that runs resume exactly, and tests/conformance/test_objective_checks.py
+# that labels do not leak, with all objectives but those that a single family brings.
+OWN_OBJECTIVE = ("TestElmo",)
+FINE_TUNED = ("TestElmo",)  # the tests of each task train BERT, an encoder-decoder or a decoder
 
 
 @pytest.fixture(autouse=True, scope="package")
@@ -77,18 +73,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _repeats(name: str, kit: str | None, params: dict[str, Any]) -> bool:
     """Return whether a test, of a class of the conformance kit or of none, repeats another."""
     head = params.get("head")
-    if name == "test_loss_decreases":
-        return kit in OTHER_VERSIONS or kit in TRAINED
-    if name == "test_label_leaks":
-        return kit in SAME_INPUTS
-    if name == "test_resume":  # a property of the loop, which tests/training shows
-        return kit is not None and kit not in WITH_ALL_HEADS
-    if name == "test_dropout_rates" and head not in ("none", "sequence-classification"):
-        return True  # heads for words have no dropout, and those for labels share their modules
-    if name == "test_objectives_train":  # their objective is that of the first version
-        return kit in OTHER_VERSIONS
-    if name in OF_BACKBONES and kit is not None and head in OTHER_LABELS:
-        return kit not in WITH_ALL_HEADS
+    if name == "test_rules_cover_parameters":
+        return params["size"] != "tiny" and head not in OF_WORDS
     if name == "test_settings_equal_the_reference" and head is not None:
         # labels are of classifiers, and all else of the backbone or the output embeddings
         return (
@@ -96,8 +82,21 @@ def _repeats(name: str, kit: str | None, params: dict[str, Any]) -> bool:
             if "labels" in params["changes"]
             else (head not in OF_WORDS)
         )
-    if name == "test_rules_cover_parameters":
-        return params["size"] != "tiny" and head not in OF_WORDS
+    if kit is None:
+        return False
+    if name in OF_BACKBONES and head in OTHER_LABELS:
+        return kit not in WITH_ALL_HEADS
+    if name in OF_BACKBONES and head == "sequence-classification":
+        return kit not in KITS
+    if name == "test_dropout_rates":
+        # this head has the backbone's dropout and one of its own; heads for words have none
+        return kit not in KITS or head != "sequence-classification"
+    if name == "test_objectives_train":
+        return kit not in KITS and kit not in WITH_OBJECTIVES
+    if name == "test_loss_decreases":
+        return kit not in TRAINED_HERE
+    if name in ("test_label_leaks", "test_resume"):
+        return kit not in OWN_OBJECTIVE
     # that each head has the outputs and gradients of the reference is shown by other tests
     return name == "test_fine_tuning" and (
         params["task"] != "text-classification" or kit not in FINE_TUNED

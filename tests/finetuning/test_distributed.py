@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.families.every import families_with
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import (
     assert_two_processes_equal_one,
@@ -12,13 +13,11 @@ from tests.finetuning.making import (
     settings,
 )
 from tests.training.runs import finish_in_two_processes, records
-from zoo.plugins import all_families, get_family
+from zoo.plugins import get_family
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "name", [n for n, f in all_families().items() if "sequence-classification" in f.heads()]
-)
+@pytest.mark.parametrize("name", families_with("sequence-classification"))
 def test_each_family_has_the_losses_of_one_process(name: str, tmp_path: Path) -> None:
     """Without dropout, whose numbers depend on the process."""
     fields = get_family(name).config_type.__struct_fields__

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 import zoo
 from tests.families import elmo_numpy
 from tests.families.elmo_files import published
+from tests.families.every import every_family
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import finetune, labelled, settings
 from tests.inference.conftest import converted
@@ -138,7 +139,7 @@ def test_an_encoder(pretrained: Pretrained, tmp_path: Path) -> None:
 FAMILIES = ("albert", "deberta", "distilbert", "electra", "gpt", "roberta", "t5")
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", every_family(FAMILIES))
 @pytest.mark.parametrize("head", ["token-classification", "sequence-classification"])
 def test_rules_of_a_mix(name: str, head: str) -> None:
     """Each parameter has a rule; at first, the head reads the mean of the layers."""

@@ -14,20 +14,20 @@ import torch
 import transformers
 
 from tests.exporting.making import export_onnx
+from tests.families.every import every_family, families_with
 from tests.finetuning.making import finetune, settings
 from tests.finetuning.tables import CLASSIFICATION, STEP, data
 from zoo.api import Model, load
 from zoo.conversion import convert
 from zoo.errors import UsageError
 from zoo.hub.source import CheckpointDir
-from zoo.plugins import all_families, get_family
+from zoo.plugins import get_family
 
 TEXTS = ["a b c d e", "h i"]
 FAMILIES = [
     name
-    for name in all_families()
-    if "sequence-classification" in get_family(name).heads()
-    and get_family(name).has_reference(get_family(name).sizes()["tiny"], "sequence-classification")
+    for name in families_with("sequence-classification")
+    if get_family(name).has_reference(get_family(name).sizes()["tiny"], "sequence-classification")
 ]
 OTHER_TASKS = {
     ("deberta", "token-classification"): "AutoModelForTokenClassification",
@@ -84,12 +84,12 @@ def assert_equal_outputs(model: Model, reference: Any, inputs: Mapping[str, torc
     [
         *(
             pytest.param(
-                name,
+                *family.values,
                 CLASSIFICATION,
                 "AutoModelForSequenceClassification",
-                marks=() if name in TRANSFORMERS else LONG,
+                marks=family.marks,
             )
-            for name in FAMILIES
+            for family in every_family(FAMILIES, default=TRANSFORMERS)
         ),
         *((*case, kind) for case, kind in OTHER_TASKS.items()),
     ],

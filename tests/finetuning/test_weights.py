@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from tests.families.every import every_family, families_with
 from tests.finetuning.conftest import Pretrained
 from tests.finetuning.making import HERE, finetune, labelled, settings, texts, write_table
 from tests.tasks.token_classification.making import tagged
@@ -20,7 +21,6 @@ from zoo.finetuning.setup import FineTuneSetup, finetune_setup
 from zoo.finetuning.weights import freeze_lowest, highest_layers
 from zoo.nn.layers.init import init_weights
 from zoo.objectives.base import Batch
-from zoo.plugins import all_families
 from zoo.training.build import build_model, prepare_run
 from zoo.training.state.pretrained import InitRecord
 
@@ -171,9 +171,7 @@ def outputs_of_layer(setup: FineTuneSetup, model: nn.Module, layer: str, batch: 
     return outputs[-1].detach().clone()  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize(
-    "family", [n for n, f in all_families().items() if "sequence-classification" in f.heads()]
-)
+@pytest.mark.parametrize("family", every_family(families_with("sequence-classification")))
 def test_a_frozen_layer_keeps_its_output(family: str, tmp_path: Path) -> None:
     """All that it reads is frozen, such as relative positions, which each layer has in common."""
     depth = 3 if family == "albert" else 1  # whose layers share their weights

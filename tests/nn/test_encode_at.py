@@ -8,16 +8,18 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from tests.families.every import every_family, families_with
 from zoo.families.base import Family
 from zoo.nn.capture import capture
 from zoo.nn.encoder import Encoder
 from zoo.nn.transformer import FeedForward, ParallelBlock, PostNormBlock, PreNormBlock
 from zoo.objectives.losses.predictions import encode_at
-from zoo.plugins import get_family, iter_families
+from zoo.plugins import get_family
 
 IDS = torch.tensor([[1, 1, 1, 2, 2, 3, 3, 0, 0], [1, 1, 1, 1, 1, 1, 1, 1, 1]])
 POSITION_IDS = torch.tensor([[0, 1, 2, 0, 1, 0, 1, 0, 1], [0, 1, 2, 3, 4, 5, 6, 7, 8]])
 POSITIONS = torch.tensor([4, 0, 17, 9, 4])  # not in order, and one twice
+CLASSIFIERS = set(families_with("sequence-classification")) - {"elmo"}  # which reads characters
 
 
 def build(family: Family, head: str) -> Any:
@@ -26,11 +28,6 @@ def build(family: Family, head: str) -> Any:
     for parameter in model.parameters():  # no zeros, which hide what is not computed
         nn.init.normal_(parameter, std=0.1)
     return model
-
-
-def families_with(head: str) -> list[str]:
-    families = iter_families()
-    return [f.name for f in families if head in f.heads() and f.name != "elmo"]  # of characters
 
 
 def assert_same_gradients(value: Tensor, expected: Tensor, model: nn.Module) -> None:
@@ -47,7 +44,7 @@ def assert_same_gradients(value: Tensor, expected: Tensor, model: nn.Module) -> 
             assert (result - reference).abs().max() <= 1e-10 * (1 + reference.abs().max())
 
 
-@pytest.mark.parametrize("name", families_with("masked-lm"))
+@pytest.mark.parametrize("name", every_family(families_with("masked-lm")))
 def test_hidden_states_and_gradients_equal_those_of_all_tokens(name: str) -> None:
     model = build(get_family(name), "masked-lm")
     inputs = {
@@ -60,7 +57,7 @@ def test_hidden_states_and_gradients_equal_those_of_all_tokens(name: str) -> Non
 
 
 @pytest.mark.parametrize("packs", [False, True], ids=["padded", "packed"])
-@pytest.mark.parametrize("name", families_with("sequence-classification"))
+@pytest.mark.parametrize("name", every_family(sorted(CLASSIFIERS)))
 def test_classifiers_are_trained_on_the_logits_of_their_evaluation(name: str, packs: bool) -> None:
     model = build(get_family(name), "sequence-classification")
     inputs = torch.randint(5, 100, IDS.shape), (IDS != 0).long()
@@ -92,7 +89,7 @@ def counts_of_tokens(model: Any, run: Any) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "name", ["bert", "roberta", "albert", "distilbert", "electra", "modernbert"]
+    "name", every_family(["bert", "roberta", "albert", "distilbert", "electra", "modernbert"])
 )
 def test_the_last_block_computes_what_is_read(name: str) -> None:
     model = build(get_family(name), "masked-lm")

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.families.every import every_family
 from tests.families.parity import random_model
 from tests.objectives.making import corpus, made, span_boundary
 from tests.objectives.pieces import SIZE, packed, rows
@@ -65,7 +66,7 @@ def norm(x: Any, weight: Any, bias: Any, eps: float) -> Any:
     return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + eps) * weight + bias
 
 
-@pytest.mark.parametrize("name", ["bert", "albert", "distilbert"])
+@pytest.mark.parametrize("name", every_family(["bert", "albert", "distilbert"]))
 def test_the_loss_equals_the_formulas_of_the_paper(name: str) -> None:
     """Section 3.2: h0 = [left; right; position], h1, h2, and the cross-entropy over the tokens."""
     family, task = get_family(name), span_boundary(name)

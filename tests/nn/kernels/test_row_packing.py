@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.families.every import every_family
 from zoo.adapted_models.registry import ADAPTERS, parse_adapter
 from zoo.adapted_models.targets import AdaptableModel
 from zoo.families.onnx import OnnxSpec
@@ -20,7 +21,11 @@ from zoo.plugins import get_family
 
 LENGTHS = (3, 9, 4, 5, 1)
 PACKING = ("bert", "roberta", "albert", "distilbert", "electra", "deberta", "modernbert", "gpt")
-HEADS = [(name, head) for name in PACKING for head in get_family(name).heads()]
+HEADS = [
+    pytest.param(*family.values, head, marks=family.marks)
+    for family in every_family(PACKING)
+    for head in get_family(family.values[0]).heads()
+]
 
 
 def test_first_fit_decreasing() -> None:

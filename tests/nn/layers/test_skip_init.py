@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.families.every import every_family
 from zoo.nn.layers.init import init_function, init_weights
 from zoo.nn.layers.skip_init import PartlyInitialized, build_without_init
-from zoo.plugins import all_families, get_family
+from zoo.plugins import get_family
 
 INITIALIZED: list[tuple[int, ...]] = []  # shapes of the tensors of calls of ``draw_``
 
@@ -105,15 +106,7 @@ def test_parameters_that_stay_without_values_are_an_error() -> None:
     built.require_values()
 
 
-# the others are made of the same layers
-KINDS = ("bert", "deberta", "elmo", "gpt", "modernbert", "t5")
-FAMILIES = [
-    pytest.param(family, marks=() if family in KINDS else pytest.mark.long)
-    for family in all_families()
-]
-
-
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", every_family())
 def test_no_family_initializes_what_is_replaced(family: str) -> None:
     """But for constants, and parameters of the head."""
     plugin = get_family(family)

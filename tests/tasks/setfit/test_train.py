@@ -10,6 +10,7 @@ import torch
 from msgspec.structs import replace
 from sklearn.linear_model import LogisticRegression
 
+from tests.families.every import every_family
 from tests.finetuning.conftest import Pretrained
 from tests.inference.conftest import Small, converted
 from zoo.api import Model
@@ -159,7 +160,7 @@ def test_the_loss_is_the_squared_error_of_cosines(pretrained: Pretrained, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "family", ["bert", "distilbert", "roberta", "albert", "electra", "deberta"]
+    "family", every_family(["bert", "distilbert", "roberta", "albert", "electra", "deberta"])
 )
 def test_every_encoder_has_a_head_for_embeddings(family: str) -> None:
     kind = get_family(family)

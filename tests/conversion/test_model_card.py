@@ -30,9 +30,14 @@ def card(path: Path) -> tuple[dict[str, Any], str]:
     return read.data.to_dict(), read.text
 
 
-def converted(source: Path, tmp_path: Path, licence: str | None = "apache-2.0") -> Path:
+def converted(
+    source: Path,
+    tmp_path: Path,
+    licence: str | None = "apache-2.0",
+    languages: tuple[str, ...] = (),
+) -> Path:
     """Convert a checkpoint of a repository to the zoo's layout and back; return the result."""
-    row = RegistryEntry(family="bert", licence=licence)
+    row = RegistryEntry(family="bert", licence=licence, languages=languages)
     files = [path for path in source.rglob("*") if path.is_file()]
     digests = {str(path.relative_to(source)): hash_file(path) for path in files}
     origin = CheckpointDir(source, REPO, repo=REPO, revision=COMMIT, digests=digests, row=row)
@@ -43,9 +48,10 @@ def converted(source: Path, tmp_path: Path, licence: str | None = "apache-2.0") 
 
 def test_the_card_has_the_facts_of_the_manifest(hub_checkpoint: Make, tmp_path: Path) -> None:
     source = hub_checkpoint("BertForMaskedLM")
-    metadata, text = card(converted(source, tmp_path))
+    metadata, text = card(converted(source, tmp_path, languages=("en",)))
     assert metadata == {
         "license": "apache-2.0",
+        "language": ["en"],
         "library_name": "transformers",
         "pipeline_tag": "fill-mask",
     }
@@ -134,7 +140,8 @@ def test_the_metrics_of_the_training_are_those_of_a_model_without_evaluation(
     hub_checkpoint: Make, tmp_path: Path
 ) -> None:
     convert(CheckpointDir(hub_checkpoint("BertForMaskedLM"), "source"), tmp_path / "ours")
-    start = {"models": {"model": {"source": {"repo": REPO}, "licence": "mit"}}}
+    base = {"source": {"repo": REPO}, "licence": "mit", "languages": ["fr"]}
+    start = {"models": {"model": base}}
     training = {
         "task": "fill-mask",
         "data": {"eval": {"/home/secret/dev.tsv": {}}},
@@ -153,6 +160,7 @@ def test_the_metrics_of_the_training_are_those_of_a_model_without_evaluation(
         0.75,
     )
     assert read.data.base_model == REPO and read.data.license == "apache-2.0"
+    assert read.data.language == ["fr"]
     assert "| licence of the base model | mit |" in read.text and "secret" not in read.text
 
 

@@ -48,6 +48,7 @@ def base_record(reference: str, base: Checkpoint) -> BaseRecord:
         head=base.head_name,
         source=manifest.source,
         licence=manifest.licence or manifest.base_licence,
+        languages=manifest.text_languages,
     )
 
 
@@ -92,6 +93,7 @@ def write_adapter(
             dtypes={"F32": len(tensors)},
             source=source,
             licence=record.base.licence,
+            languages=record.base.languages,
             account=dict(account or {}),
             training=None if training is None else dict(training),
             adapter=record,

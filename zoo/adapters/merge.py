@@ -95,6 +95,7 @@ def merge(
             created_by={"plm-zoo": __version__},
             files=hash_folder(staging),
             licence=base.licence or base.base_licence,
+            languages=base.text_languages,
             dtypes={code: codes.count(code) for code in sorted(set(codes))},
             training=training,
         )

@@ -136,6 +136,7 @@ class BaseRecord(JsonStruct):
     head: str
     source: SourceRecord | None = None  # where its weights are from
     licence: str | None = None
+    languages: list[str] = msgspec.field(default_factory=list)  # see ``Manifest.languages``
 
 
 class AdapterRecord(JsonStruct):
@@ -162,6 +163,9 @@ class Manifest(JsonStruct):
     digest: str = ""
     source: SourceRecord | None = None  # source of the weights; ``None`` if they were trained here
     licence: str | None = None  # licence that the registry or the repository states
+    # languages that the registry or the repository states, as the Hub's model cards do: ISO 639
+    # codes, or ``multilingual``
+    languages: list[str] = msgspec.field(default_factory=list)
     dtypes: dict[str, int] = msgspec.field(default_factory=dict)  # dtype -> number of tensors
     # tensor of the Hub's layout -> its dtype, for tensors of several dtypes that are one tensor
     # here; ``zoo convert --to hub`` restores them
@@ -186,10 +190,30 @@ class Manifest(JsonStruct):
     @property
     def base_licence(self) -> str | None:
         """Licence of the pretrained model that was trained further; ``None`` if not recorded."""
-        value: Any = self.training
-        for key in ("init_from", "models", "model", "licence"):
-            value = value.get(key) if isinstance(value, Mapping) else None
+        value = self._base_value("licence")
         return value if isinstance(value, str) else None
+
+    @property
+    def text_languages(self) -> list[str]:
+        """Languages of the texts that the model reads, as far as they are known.
+
+        A model that was fine-tuned has the languages of its base. One that was pretrained further
+        or distilled may have learned others.
+        """
+        if self.languages:
+            return self.languages
+        is_fine_tuned = "task" in (self.training or {})
+        base_languages = self._base_value("languages") if is_fine_tuned else None
+        if not isinstance(base_languages, list):
+            return []
+        return [language for language in base_languages if isinstance(language, str)]
+
+    def _base_value(self, name: str) -> Any:
+        """Return a fact about the pretrained model that was trained further."""
+        value: Any = self.training
+        for key in ("init_from", "models", "model", name):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value
 
 
 class WeightsIndex(msgspec.Struct):

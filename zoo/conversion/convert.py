@@ -28,7 +28,7 @@ from zoo.conversion.writers import LAYOUTS, CheckpointWriter
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.families.config import Config
 from zoo.hub.source import CheckpointDir
-from zoo.hub.upload.plan import card_licence
+from zoo.hub.upload.plan import CardMetadata
 from zoo.io.digests.background import BackgroundHasher
 from zoo.io.digests.files import FileDigest
 from zoo.io.output.atomic import atomic_directory
@@ -113,7 +113,12 @@ def convert(
         report = ConversionReport.from_plan(
             plan, layout.written_codes(), code, modules=modules, tokenizer=reads_text
         )
-        report = replace(report, licence=licence or report.licence or source_licence(source))
+        facts = source_card_facts(source)
+        report = replace(
+            report,
+            licence=licence or report.licence or facts.licence,
+            languages=report.languages or facts.languages,
+        )
         for name in report.replaced_heads:
             LOG.warning(
                 "warning: %s: the weights of the head %s are random: the trained head in %s is not "
@@ -142,12 +147,12 @@ def convert(
             return report
 
 
-def source_licence(source: CheckpointDir) -> str | None:
-    """Return the licence that the model card of a source states, if it has one that can be read."""
+def source_card_facts(source: CheckpointDir) -> CardMetadata:
+    """Return what the model card of a source states, if it has one that can be read."""
     try:
-        return card_licence(source.directory)
+        return CardMetadata.read(source.directory)
     except (UsageError, VerificationError, SourceError):
-        return None
+        return CardMetadata()
 
 
 def check_values(opened: OpenCheckpoint, plan: ConversionPlan) -> dict[str, bool]:

@@ -59,7 +59,7 @@ def model_card(
         manifest = opened.checkpoint.manifest
         if opened.checkpoint.head_name == plan.head:
             training = manifest.training or {}
-            results = list(_results(manifest, training))
+            results = list(evaluation_records(manifest))
         if manifest.training:
             training_lines = list(_training(manifest.training))
     task = task_of_head(opened.family, plan.head, training.get("task"))
@@ -82,7 +82,7 @@ def model_card(
         "",
         *_summary(opened, plan, report, task),
         *usage(model),
-        *_evaluations(results),
+        *evaluation_lines(results),
         *training_lines,
         *table_lines("## Origin", _origin_rows(opened, plan, report)),
     ]
@@ -132,10 +132,12 @@ def card_metadata(
     results: "Sequence[EvaluationRecord]",
     name: str,
 ) -> dict[str, Any]:
-    """Return the YAML of a card: licence, library, task, base model and results."""
+    """Return the YAML of a card: licence, languages, library, task, base model and results."""
     metadata: dict[str, Any] = {}
     if report.licence and LICENCE_ID.fullmatch(report.licence):
         metadata["license"] = report.licence
+    if report.languages:
+        metadata["language"] = list(report.languages)
     base = base_model(opened)
     if base is not None:
         metadata["base_model"] = base
@@ -149,33 +151,49 @@ def card_metadata(
         metadata["pipeline_tag"] = tag
     if model.pooled:
         metadata["tags"] = list(ENCODER_TAGS)
-    if results:
-        from huggingface_hub import EvalResult
-        from huggingface_hub.repocard_data import eval_results_to_model_index
-
-        metric_names = {metric.name for metric in METRICS}
-        metric_names |= {"loss", "perplexity", "bits_per_byte"}
-        entries = []
-        for record in results:
-            # The file that was read, which is not a data set of the Hub.
-            dataset = _dataset(record)
-            for metric, value in record.metrics.items():
-                if metric not in metric_names:
-                    continue
-                entry = EvalResult(
-                    task_type=tag or results[0].task,
-                    task_name=record.task,
-                    dataset_type=dataset,
-                    dataset_name=dataset,
-                    metric_type=metric,
-                    metric_value=value,
-                    metric_name=metric.replace("_", " "),
-                )
-                entries.append(entry)
-        card_metrics = dict.fromkeys(entry.metric_type for entry in entries)
-        metadata["metrics"] = list(card_metrics)
-        metadata["model-index"] = eval_results_to_model_index(name, entries)
+    metadata |= evaluation_metadata(results, name, tag)
     return metadata
+
+
+def evaluation_metadata(
+    results: "Sequence[EvaluationRecord]", name: str, tag: str | None
+) -> dict[str, Any]:
+    """Return the YAML of results: names of metrics, and an entry for each value.
+
+    Args:
+        results: evaluations of the model.
+        name: name of the model on its card.
+        tag: task of the model on the Hub, if any.
+    """
+    from huggingface_hub import EvalResult
+    from huggingface_hub.repocard_data import eval_results_to_model_index
+
+    metric_names = {metric.name for metric in METRICS}
+    metric_names |= {"loss", "perplexity", "bits_per_byte"}
+    entries = []
+    for record in results:
+        # The file that was read, which is not a data set of the Hub.
+        dataset = _dataset(record)
+        for metric, value in record.metrics.items():
+            if metric not in metric_names:
+                continue
+            entry = EvalResult(
+                task_type=tag or results[0].task,
+                task_name=record.task,
+                dataset_type=dataset,
+                dataset_name=dataset,
+                metric_type=metric,
+                metric_value=value,
+                metric_name=metric.replace("_", " "),
+            )
+            entries.append(entry)
+    if not entries:
+        return {}
+    card_metrics = dict.fromkeys(entry.metric_type for entry in entries)
+    return {
+        "metrics": list(card_metrics),
+        "model-index": eval_results_to_model_index(name, entries),
+    }
 
 
 def _dataset(record: "EvaluationRecord") -> str:
@@ -333,10 +351,11 @@ def _short_words(command: str) -> list[str]:
     return short_words
 
 
-def _results(manifest: "Manifest", training: Mapping[str, Any]) -> "Iterator[EvaluationRecord]":
+def evaluation_records(manifest: "Manifest") -> "Iterator[EvaluationRecord]":
     """Yield the evaluations of a model; without any, the best one of its training."""
     from zoo.checkpoint.records import EvaluationRecord
 
+    training: Mapping[str, Any] = manifest.training or {}
     yield from manifest.evaluations
     metrics = training.get("metrics")
     if manifest.evaluations or not isinstance(metrics, Mapping) or not metrics:
@@ -357,7 +376,7 @@ def _results(manifest: "Manifest", training: Mapping[str, Any]) -> "Iterator[Eva
     yield EvaluationRecord(task=str(training.get("task", "")), data=digests, metrics=values)
 
 
-def _evaluations(records: "Sequence[EvaluationRecord]") -> Iterator[str]:
+def evaluation_lines(records: "Sequence[EvaluationRecord]") -> Iterator[str]:
     """Yield a table of the metrics on each data set, with their intervals."""
     for number, record in enumerate(records):
         if number == 0:

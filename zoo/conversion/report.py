@@ -57,6 +57,7 @@ class ConversionReport:
     equal_copies: Mapping[str, bool] | None = None
     unknown: tuple[str, ...] = ()  # Configuration keys that the family does not declare.
     licence: str | None = None  # The one that the registry or an earlier conversion states.
+    languages: tuple[str, ...] = ()  # Those that the registry or an earlier conversion states.
     tokenizer: bool = False
     path: Path | None = None
     sources: Mapping[str, FileDigest] = field(default_factory=dict)
@@ -130,6 +131,7 @@ class ConversionReport:
             casts=casts,
             unknown=opened.unknown,
             licence=_stated_licence(opened),
+            languages=_stated_languages(opened),
             tokenizer=tokenizer,
             weight_files=tuple(weight_files),
             unread_files=find_unread_files(opened.source.all_names(), files_read),
@@ -318,6 +320,15 @@ def _stated_licence(opened: OpenCheckpoint) -> str | None:
     if opened.source.row is not None:
         return opened.source.row.licence
     return None
+
+
+def _stated_languages(opened: OpenCheckpoint) -> tuple[str, ...]:
+    """Return the languages that an earlier conversion or the registry states."""
+    if opened.checkpoint is not None:
+        return tuple(opened.checkpoint.manifest.text_languages)
+    if opened.source.row is not None:
+        return opened.source.row.languages
+    return ()
 
 
 def _casts(

@@ -176,6 +176,7 @@ class ZooWriter(CheckpointWriter):
             zoo=FORMAT_VERSION,
             created_by={"plm-zoo": __version__, **_plugin_version(self.opened.family.name)},
             licence=report.licence,
+            languages=list(report.languages),
             source=self._source_record(report),
             files=dict(report.files),
             dtypes=dict(report.dtypes),

@@ -1,10 +1,15 @@
 """Model card of an export: what it holds, how it was compared, and how to run it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from zoo.checkpoint.records import EvaluationRecord
 from zoo.conversion.model_card import (
     card_name,
+    evaluation_lines,
+    evaluation_metadata,
+    evaluation_records,
     pipeline_tag,
     table_lines,
     task_of_head,
@@ -55,15 +60,15 @@ def export_card(checkpoint: "Checkpoint", report: "ExportReport", facts: CardFac
         if report.validated
         else "and did not compare its outputs with PyTorch"
     )
+    results = exported_results(checkpoint, report, quantized=facts.quantized)
     lines = [
-        *card_head(
-            checkpoint, facts.library, facts.title, report.target, quantized=facts.quantized
-        ),
+        *card_head(checkpoint, facts, report.target, results),
         f"{facts.contents}{source_link(checkpoint)}: family {checkpoint.family.name}, head "
         f"{checkpoint.head_name}. plm-zoo {__version__} exported it, {compared}.",
         *table_lines(f"## {facts.heading}", facts.rows),
         *zoo_usage(checkpoint, facts.options),
         *facts.usage,
+        *evaluation_lines(results),
     ]
     return ("\n".join(lines) + "\n").encode()
 
@@ -98,28 +103,59 @@ def runtime_facts(
     )
 
 
+def exported_results(
+    checkpoint: "Checkpoint", report: "ExportReport", *, quantized: bool
+) -> "list[EvaluationRecord]":
+    """Return the evaluations of what an export holds.
+
+    Those of the exported model are also those of its files, unless they are quantized. Metrics of
+    quantized files are those that the gate measured.
+    """
+    results = [] if quantized else list(evaluation_records(checkpoint.manifest))
+    task = _task(checkpoint)
+    for precision, agreement in report.measured_precisions():
+        if agreement.metric is not None:
+            record = EvaluationRecord(
+                task=task.name if task else checkpoint.head_name,
+                data={},
+                metrics={agreement.measure: agreement.metric},
+                backend=report.target,
+                dtype=precision,
+            )
+            results.append(record)
+    return results
+
+
 def card_head(
-    checkpoint: "Checkpoint", library: str, title: str, target: str, *, quantized: bool
+    checkpoint: "Checkpoint",
+    facts: CardFacts,
+    target: str,
+    results: "Sequence[EvaluationRecord]",
 ) -> list[str]:
     """Return the metadata, the title and the task of the card of an export."""
     metadata: dict[str, Any] = {}
     if (licence := checkpoint.manifest.licence) and LICENCE_ID.fullmatch(licence):
         metadata["license"] = licence
+    if languages := checkpoint.manifest.text_languages:
+        metadata["language"] = languages
     repo = _repo(checkpoint)
     base = repo or trained_from(checkpoint.manifest.training)
     if base and is_hub_repo(base):
         metadata["base_model"] = base
-        if quantized:
+        if facts.quantized:
             metadata["base_model_relation"] = "quantized"
-    metadata["library_name"] = library
-    if tag := model_tag(checkpoint):
+    metadata["library_name"] = facts.library
+    tag = model_tag(checkpoint)
+    if tag:
         metadata["pipeline_tag"] = tag
     metadata["tags"] = [target, *(ENCODER_TAGS if checkpoint.model.pooling else ())]
     task = _task(checkpoint)
+    name = card_name(checkpoint.family.name, task, repo)
+    metadata |= evaluation_metadata(results, name, tag)
     return [
         *markdown_front(metadata),
         "",
-        f"# {markdown_text(card_name(checkpoint.family.name, task, repo))}, {title}",
+        f"# {markdown_text(name)}, {facts.title}",
         "",
         *([f"Task: {task.name}. {task.summary}"] if task else []),
     ]

@@ -185,7 +185,7 @@ def _publish(
     checkpoint = written.checkpoint
     facts = written.card_facts(report)
     if facts is None:
-        quantized = target.precisions[report.dtype].tolerance is None
+        quantized = target.runs_weights and target.precisions[report.dtype].tolerance is None
         usage = target.usage(checkpoint)
         facts = runtime_facts(report, target.library, usage, quantized=quantized)
     write_hub_files(

@@ -81,6 +81,7 @@ def write_hub_files(
         files=hash_folder(staging),
         source=source,
         licence=manifest.licence,
+        languages=manifest.languages,
         training=without_directories(manifest.training) if manifest.training else None,
         dtypes=dict(tensors),
         export=record,

@@ -181,6 +181,11 @@ class ExportReport(JsonStruct):
     # number of rows and of tokens per row of the batch that the model was traced with
     traced: list[int] = msgspec.field(default_factory=list)
 
+    def measured_precisions(self) -> "Iterator[tuple[str, Agreement]]":
+        """Yield each precision that was compared on texts, and its agreement."""
+        if self.agreement is not None:
+            yield self.dtype, self.agreement
+
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as values that JSON can represent."""
         values: dict[str, Any] = msgspec.to_builtins(self)

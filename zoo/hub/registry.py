@@ -17,6 +17,7 @@ from zoo.io.yaml import read_yaml
 FILE = "registry.yaml"
 # Text of messages and tables: short, without control characters.
 Text = Annotated[str, msgspec.Meta(max_length=1000, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+Language = Annotated[str, msgspec.Meta(pattern=r"^([a-z]{2,3}(-[A-Za-z0-9]{2,8})*|multilingual)$")]
 Url = Annotated[str, msgspec.Meta(max_length=1000, pattern=r"^https?://[^\s\x00-\x1f\x7f-\x9f]+$")]
 
 
@@ -36,6 +37,8 @@ class RegistryEntry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
     revision: Text = "main"  # branch, tag or commit to read
     licence: Text | None = None  # licence that the publishers state
     licence_source: Url | None = None  # page on which the licence was read
+    # languages of its texts: ISO 639 codes, or ``multilingual``
+    languages: tuple[Language, ...] = ()
     citation: Text | None = None  # paper to cite
     # whether the entry could not be compared with the page of its publisher
     unchecked: bool = False

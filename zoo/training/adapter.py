@@ -110,6 +110,7 @@ def adapter_record(
             head=base.head,
             source=base.source,
             licence=base.licence,
+            languages=base.languages,
         ),
     )
 

@@ -1,5 +1,7 @@
 """Report of an ONNX export: its graphs and their copies."""
 
+from collections.abc import Iterator
+
 import msgspec
 
 from zoo.adapted_models.exported import AdapterInputs
@@ -92,6 +94,12 @@ class OnnxReport(ExportReport, kw_only=True):
     # inputs of the graph that hold an adapter, and the names of the adapters next to it
     adapter_inputs: AdapterInputs | None = None
     adapters: list[str] = msgspec.field(default_factory=list)
+
+    @override
+    def measured_precisions(self) -> Iterator[tuple[str, Agreement]]:
+        yield from super().measured_precisions()
+        for dtype, copies in self.quantized.items():
+            yield dtype, copies.agreement
 
     @override
     def lines(self) -> list[str]:

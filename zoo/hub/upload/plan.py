@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 from blake3 import blake3
@@ -23,6 +23,8 @@ from zoo.io.output.overwrite import HUB_RECORD, HubRecord
 from zoo.io.yaml import parse_yaml
 
 BRANCH = "main"
+# Languages of model cards: ISO 639 codes, also with a region or a script.
+LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*|multilingual|code")
 LICENCE_ID = re.compile(r"[a-z0-9][a-z0-9.-]*")  # The Hub writes licences like this.
 CONVERT_AGAIN = "convert the model again"
 EXPORT_AGAIN = "export the model again"
@@ -98,14 +100,15 @@ def plan_upload(path: Path, repo: str, licence: str | None = None) -> UploadPlan
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         files[name] = FileDigest(bytes=length, blake3=blake3_digest, sha256=sha256)
     card = _filled_card(path, repo, manifest_files.get(MODEL_CARD))
-    if licence is not None and licence != card_licence(path):
+    stated_licence = CardMetadata.read(path).licence
+    if licence is not None and licence != stated_licence:
         if card is None and os.path.lexists(path / MODEL_CARD):
             card = read_inside(path, MODEL_CARD, "model card", MAX_YAML_BYTES)
         card = _with_licence(card or b"", licence, path / MODEL_CARD)
     if card is not None:
         sha256 = hashlib.sha256(card).hexdigest()
         files[MODEL_CARD] = FileDigest(bytes=len(card), blake3="", sha256=sha256)
-    return UploadPlan(path, files, licence or card_licence(path), tuple(left_out), card)
+    return UploadPlan(path, files, licence or stated_licence, tuple(left_out), card)
 
 
 def _with_licence(card: bytes, licence: str, path: Path) -> bytes:
@@ -174,17 +177,42 @@ def _converted_files(path: Path) -> dict[str, FileDigest]:
     return parse_record(content, path / HUB_RECORD, HubRecord, hint=CONVERT_AGAIN).files
 
 
-def card_licence(path: Path) -> str | None:
-    """Return the licence in the YAML of the model card of a directory."""
+@dataclass(frozen=True)
+class CardMetadata:
+    """What the YAML of a model card states."""
+
+    licence: str | None = None
+    languages: tuple[str, ...] = ()  # ISO 639 codes, or ``multilingual``
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Return what the model card of a directory states; nothing without a card."""
+        metadata = _card_yaml(path)
+        licence = metadata.get("license")
+        languages = metadata.get("language")
+        if isinstance(languages, str):
+            languages = [languages]
+        if not isinstance(languages, list):
+            languages = []
+        return cls(
+            licence if isinstance(licence, str) else None,
+            tuple(code for code in languages if is_language(code)),
+        )
+
+
+def is_language(code: Any) -> bool:
+    """Return whether the Hub takes a value as the language of a model card."""
+    return isinstance(code, str) and (LANGUAGE.fullmatch(code) is not None)
+
+
+def _card_yaml(path: Path) -> dict[str, Any]:
+    """Return the YAML of the model card of a directory; empty without one."""
     card = path / MODEL_CARD
     if not os.path.lexists(card):
-        return None
+        return {}
     text = decode_text(read_inside(path, MODEL_CARD, "model card", MAX_YAML_BYTES), card)
     front = ""
     if text.startswith("---"):
         front = text.split("\n---", 1)[0]
     metadata: Any = parse_yaml(front, f"{card}: metadata")
-    if not isinstance(metadata, dict):
-        return None
-    licence = metadata.get("license")
-    return licence if isinstance(licence, str) else None
+    return metadata if isinstance(metadata, dict) else {}

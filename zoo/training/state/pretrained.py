@@ -35,6 +35,7 @@ class ModelRecord(JsonStruct):
     source: SourceRecord | None = None
     # Licence of the checkpoint, or of the pretrained one that it was trained from.
     licence: str | None = None
+    languages: list[str] = msgspec.field(default_factory=list)  # Languages of its texts.
     # Names of the checkpoint's tensors that the objective does not use.
     unused: list[str] = msgspec.field(default_factory=list)
 
@@ -50,6 +51,7 @@ class ModelRecord(JsonStruct):
             files=manifest.files,
             source=manifest.source,
             licence=manifest.licence or manifest.base_licence,
+            languages=manifest.text_languages,
             unused=unused,
         )
 

@@ -133,12 +133,17 @@ def static_family() -> "Family":
 
 
 def _with_source(static: Checkpoint, teacher: Checkpoint) -> Checkpoint:
-    """Return a checkpoint with the source and the licence of its teacher."""
+    """Return a checkpoint with the source, the licence and the languages of its teacher."""
     assert static.manifest.source is not None, "it was converted"
     teacher_source = teacher.manifest.source or SourceRecord(reference=str(teacher.path))
     source = msgspec.structs.replace(
         teacher_source,
         extra_config=static.manifest.source.extra_config,
     )
-    changes: dict[str, Any] = {"source": source, "licence": teacher.manifest.licence}
-    return replace(static, manifest=msgspec.structs.replace(static.manifest, **changes))
+    manifest = msgspec.structs.replace(
+        static.manifest,
+        source=source,
+        licence=teacher.manifest.licence,
+        languages=teacher.manifest.text_languages,
+    )
+    return replace(static, manifest=manifest)

@@ -192,3 +192,55 @@ def test_columns_of_any_name(small: Small, tmp_path: Path) -> None:
     columns = {"corpus_text": "body", "query_text": "questions"}
     with pytest.raises(UsageError, match=r"'questions'; did you mean question\? There are _id, q"):
         zoo.evaluate(model, task=TASK, eval=tmp_path / "renamed", **columns)
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".csv", ".txt"])
+def test_texts_without_ids_are_numbered(
+    small: Small, tmp_path: Path, ending: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The numbers are those of ``zoo run search``; the metrics are those of the data with ids."""
+    model, _ = small("BertModel")
+    relevance = beir(tmp_path / "ids")
+    expected = zoo.evaluate(model, task=TASK, eval=tmp_path / "ids")
+    for name in ("corpus", "queries"):
+        lines = []
+        for row in (tmp_path / "ids" / f"{name}.jsonl").read_text().splitlines():
+            values = json.loads(row)
+            text = f"{values.get('title', '')} {values['text']}".strip()
+            lines.append(json.dumps({"body": text}) if ending == ".jsonl" else text)
+        if ending == ".csv":
+            lines.insert(0, "body")
+        (tmp_path / f"{name}{ending}").write_text("\n".join(lines) + "\n")
+    judged = []
+    for query, grades in relevance.items():
+        judged += [f"{query[1:]} 0 {text[1:]} {grade}" for text, grade in grades.items()]
+    (tmp_path / "qrels.txt").write_text("\n".join(judged) + "\n")
+    files: dict[str, Any] = {
+        "eval": tmp_path / f"corpus{ending}",
+        "queries": str(tmp_path / f"queries{ending}"),
+        "qrels": str(tmp_path / "qrels.txt"),
+    }
+    with caplog.at_level("INFO", "zoo"):
+        found = zoo.evaluate(model, task=TASK, **files)
+    assert found.metrics == expected.metrics
+    assert f"corpus{ending} has no column _id or id: its texts are numbered from 0" in caplog.text
+    column = "body" if ending == ".jsonl" else None
+    search = model.search(["a"], files["eval"], corpus_text=column, top_k=40)[0]["results"]
+    texts = read_texts([files["eval"]])
+    for hit in search:
+        assert texts[str(hit["corpus_id"])] == hit.get("text", hit.get("body"))
+    (tmp_path / "qrels.txt").write_text("40 0 1 1\n")
+    with pytest.raises(UsageError, match=r"judges '40', .* numbered from 0, like corpus_id of"):
+        zoo.evaluate(model, task=TASK, **files)
+
+
+def test_files_with_and_without_ids_are_not_mixed(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,text\n7,a\n")
+    (tmp_path / "b.csv").write_text("text\nb\n")
+    (tmp_path / "c.txt").write_text("one\n\nthree\n")
+    paths = [tmp_path / name for name in ("a.csv", "b.csv", "c.txt")]
+    for second in paths[1:]:
+        with pytest.raises(UsageError, match="'_id'"):
+            read_texts([paths[0], second])
+    expected = {"0": "a", "1": "b", "2": "one", "3": "", "4": "three"}
+    assert read_texts(paths, use_ids=False) == expected

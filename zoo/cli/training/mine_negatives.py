@@ -184,7 +184,9 @@ def command(
         groups = read_text_groups([source], (text, pair))
         texts: list[str] = []
         if further:
-            texts += read_texts(further, corpus_text, needs_ids=False).values()
+            numbered_texts = read_texts(further, corpus_text, use_ids=False)
+            # Files with one text a line may have empty lines.
+            texts = [text for text in numbered_texts.values() if text]
         again = None if scorer is None else ranker(scorer, pairs=True, pinned=None, prompts={})
         found = mine_hard_negatives(
             ranker(ref, pairs=False, pinned=revision, prompts=prompts),

@@ -60,7 +60,8 @@ TASKS = (
         eval_options=(
             TaskOption(
                 "queries",
-                "Queries, with a column _id or id.  [default: queries.jsonl of a BEIR folder]",
+                "Queries, with a column _id or id, or numbered from 0.  [default: queries.jsonl of "
+                "a BEIR folder]",
                 Path,
                 metavar="FILE",
             ),

@@ -1,5 +1,6 @@
 """Readers of retrieval data: texts with an id, and relevance in TREC's format or BEIR's."""
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,18 +9,22 @@ from typing import Any
 from zoo.data.readers.delimited import find_dialect
 from zoo.data.readers.documents import expand_paths
 from zoo.data.readers.problems import RowError, RowProblems
-from zoo.data.readers.tables import Row, column_names, read_rows
+from zoo.data.readers.tables import Row, column_names, read_rows, suffix_of
 from zoo.data.readers.text_io import read_lines
 from zoo.errors import SourceError, UsageError, did_you_mean
+from zoo.inference.processing.inputs import read_records
 from zoo.inference.processing.table_records import find_text_column
 from zoo.io.numbers import parse_float
 from zoo.tasks.options import CORPUS_TEXT, QUERY_TEXT
 
+LOG = logging.getLogger("zoo")
 IDS = ("_id", "id")  # names of the column of ids
 TEXT = "text"  # usual name of the column of texts
 TITLE = "title"
 SPLIT = "test"
 BEIR_HEADER = ("query-id", "corpus-id", "score")
+PLAIN_TEXT = ".txt"
+NUMBERED = "its texts are numbered from 0, like corpus_id of zoo run search"
 MAX_IDS_SHOWN = 3  # ids that a message names
 
 
@@ -78,8 +83,9 @@ class RetrievalFiles:
 
 
 def _require_columns(path: Path, column: str | None, flag: str) -> None:
-    key, text_column = find_columns(path, column, flag)
-    next(read_rows(path, [key or IDS[0], text_column]), None)
+    names = [name for name in find_columns(path, column, flag) if name is not None]
+    if names:
+        next(read_rows(path, names), None)
 
 
 @dataclass(frozen=True)
@@ -112,10 +118,12 @@ class RetrievalData:
         queries = read_texts([files.queries], query_text, flag=QUERY_TEXT.flags)
         texts = read_texts(files.corpus, corpus_text, flag=CORPUS_TEXT.flags)
         judgements = read_qrels(files.qrels)
-        _require_ids(judgements, queries, files.qrels, f"queries of {files.queries}")
+        hint = _explain_ids([files.queries])
+        _require_ids(judgements, queries, files.qrels, f"queries of {files.queries}", hint)
+        hint = _explain_ids(files.corpus)
         corpus = ", ".join(map(str, files.corpus))
         for grades in judgements.values():
-            _require_ids(grades, texts, files.qrels, f"texts of {corpus}")
+            _require_ids(grades, texts, files.qrels, f"texts of {corpus}", hint)
         answered = []
         unanswered = 0
         for name, grades in judgements.items():
@@ -136,21 +144,29 @@ class RetrievalData:
         return cls(answered_queries, texts, relevance, unanswered)
 
 
+def _explain_ids(paths: Sequence[Path]) -> str:
+    """Log that the texts of files without ids are numbered, and return that as a hint."""
+    if any(find_id_column(path) is not None for path in paths):
+        return ""
+    LOG.info("%s has no column _id or id: %s", ", ".join(map(str, paths)), NUMBERED)
+    return NUMBERED
+
+
 def _require_ids(
-    names: Mapping[str, Any], ids: Mapping[str, str], qrels: Path, description: str
+    names: Mapping[str, Any], ids: Mapping[str, str], qrels: Path, description: str, hint: str
 ) -> None:
     """Check that the judged names are ids of queries or of texts."""
     unknown_names = [name for name in names if name not in ids]
     if not unknown_names:
         return
+    hint = hint or did_you_mean(unknown_names[0], list(ids)[:10_000])
     examples = ", ".join(map(repr, unknown_names[:MAX_IDS_SHOWN]))
     if len(unknown_names) > MAX_IDS_SHOWN:
         examples += f" and {len(unknown_names) - MAX_IDS_SHOWN:,} more"
     verb = "is not among the" if len(unknown_names) == 1 else "are not"
-    suggestion = did_you_mean(unknown_names[0], list(ids)[:10_000])
     raise UsageError(
         f"{qrels} judges {examples}, which {verb} {description}",
-        suggestion or "give the files that belong together",
+        hint or "give the files that belong together",
     )
 
 
@@ -159,30 +175,41 @@ def read_texts(
     column: str | None = None,
     *,
     flag: str = CORPUS_TEXT.flags,
-    needs_ids: bool = True,
+    use_ids: bool = True,
 ) -> dict[str, str]:
-    """Return id -> text of tables.
+    """Return id -> text of tables, or of files with one text a line.
 
-    The ids are the column ``_id`` or ``id``. A column ``title`` precedes its text, as in BEIR.
+    The ids are the column ``_id`` or ``id``. If no file has one, they are the numbers of the texts
+    from 0, over all files, which are also the ``corpus_id`` of ``zoo run search``. A column
+    ``title`` precedes its text, as in BEIR.
 
     Args:
-        paths: the tables.
+        paths: the files.
         column: column of the texts; by default ``text``, ``sentence`` or the only one.
         flag: the option that names the column, for messages.
-        needs_ids: whether a table without ids is refused; otherwise the ids are the locations of
-            the rows.
+        use_ids: whether columns of ids are read; otherwise texts are numbered.
     """
     texts: dict[str, str] = {}
+    columns = [find_columns(path, column, flag) for path in paths]
+    is_numbered = not use_ids or all(key is None for key, _ in columns)
     with RowProblems() as problems:
-        for path in paths:
-            key, text_column = find_columns(path, column, flag)
-            if key is None and needs_ids:
+        for path, (key, text_column) in zip(paths, columns, strict=True):
+            if is_numbered:
+                key = None
+            elif key is None:  # Another file has ids: this one is reported without.
                 key = IDS[0]
+            if text_column is None and key is None:
+                for record in read_records(source=str(path)):
+                    texts[str(len(texts))] = record.text.strip()
+                continue
+            if text_column is None:
+                text_column = TEXT
+            names = [text_column] if key is None else [key, text_column]
 
             def add(row: Row, key: str | None = key, text_column: str = text_column) -> None:
                 location = row.location
                 values = row.values
-                name = location if key is None else str(values[key])
+                name = str(len(texts)) if key is None else str(values[key])
                 text = row.text(text_column)
                 if text_column != TITLE and values.get(TITLE):
                     text = f"{row.text(TITLE)} {text}"
@@ -190,7 +217,6 @@ def read_texts(
                     raise RowError(f"{location}: the id {name!r} occurs twice", "rename one")
                 texts[name] = text.strip()
 
-            names = [text_column] if key is None else [key, text_column]
             rows = read_rows(path, names, problems, others=True)
             for _ in problems.checked(rows, add):
                 pass
@@ -199,12 +225,23 @@ def read_texts(
     return texts
 
 
-def find_columns(path: Path, column: str | None, flag: str) -> tuple[str | None, str]:
-    """Return the columns of ids, if there is one, and of texts; see ``read_texts``."""
+def find_id_column(path: Path) -> str | None:
+    """Return the column of ids of a table, if there is one."""
     names = column_names(path)
-    key = next((name for name in IDS if name in names), None)
+    return next((name for name in IDS if name in names), None)
+
+
+def find_columns(path: Path, column: str | None, flag: str) -> tuple[str | None, str | None]:
+    """Return the columns of ids, if there is one, and of texts; see ``read_texts``.
+
+    A ``.txt`` file without a column of ids has no columns, unless one is named.
+    """
+    key = find_id_column(path)
     if column is not None:
         return key, column
+    if key is None and suffix_of(path) == PLAIN_TEXT:
+        return None, None
+    names = column_names(path)
     if not names:  # An empty table is reported as one without texts.
         return key, TEXT
     candidates = [name for name in names if name not in (*IDS, TITLE)]

@@ -27,6 +27,7 @@ from zoo.nn.encoder_factory import (
     PoolerAndHead,
     make_blocks,
     make_embeddings,
+    make_mlm_head,
     make_self_attention,
 )
 from zoo.nn.heads import FirstTokenPooler, MLMHead
@@ -167,9 +168,8 @@ class ModernBertFactory(ModelFactory):
 
     @override
     def masked_lm_head(self) -> MLMHead:
-        head = super().masked_lm_head()
+        head = make_mlm_head(self.config, self.config.classifier_activation)
         head.dense = nn.Linear(self.width, self.width, bias=False)
-        head.act = activation(self.config.classifier_activation)
         head.norm = nn.LayerNorm(self.width, eps=self.config.layer_norm_eps, bias=False)
         return head
 

@@ -216,7 +216,7 @@ class ModelFactory:
         """Return the module that pools a row into one vector."""
         return Pooler(self.width)
 
-    def masked_lm_head(self) -> MLMHead:
+    def masked_lm_head(self) -> nn.Module:
         """Return the head for masked language modelling."""
         return make_mlm_head(self.config)
 

@@ -183,6 +183,34 @@ class MLMHead(nn.Module):
         return len(self.bias)
 
 
+class OutputEmbeddings(nn.Module):
+    """The head of masked language models that have no layer before the logits.
+
+    Args:
+        hidden_size: width of the backbone.
+        vocab_size: number of tokens in the vocabulary.
+        tied: see ``MLMHead``.
+        bias: whether the logits have a bias.
+    """
+
+    def __init__(
+        self, *, hidden_size: int, vocab_size: int, tied: bool, bias: bool = False
+    ) -> None:
+        super().__init__()
+        self.vocab_size = vocab_size
+        self.decoder = None if tied else nn.Linear(hidden_size, vocab_size, bias=False)
+        self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
+
+    def forward(self, hidden: Tensor, embeddings: nn.Embedding) -> Tensor:
+        """Return the logits over the vocabulary; see ``MLMHead.forward``."""
+        return self.project(hidden, embeddings).logits()
+
+    def project(self, hidden: Tensor, embeddings: nn.Embedding) -> VocabularyProjection:
+        """Return the projection to the logits; see ``MLMHead.project``."""
+        table = embeddings.weight if self.decoder is None else self.decoder.weight
+        return VocabularyProjection(hidden, table, self.bias)
+
+
 class HeadMixin(nn.Module):
     """A model with a head."""
 

@@ -83,6 +83,45 @@ def block_rules(
     ]
 
 
+def gated_block_rules(
+    config: Any, source: str = "model.layers.{i}.", target: str = "layers.{i}."
+) -> list[Rule]:
+    """Return the rules for a ``PreNormBlock`` with a gate, with the Hub's names of decoders.
+
+    Norms and linear maps have no bias. Queries, keys and values are three matrices on the Hub, and
+    gate and input of the feed-forward network two.
+
+    Args:
+        config: a configuration with ``hidden_size``, ``intermediate_size``, ``num_heads``,
+            ``head_size`` and, for grouped heads, ``num_kv_heads``.
+        source: template of the prefix of the Hub's names.
+        target: template of the prefix of our names.
+    """
+    width = config.hidden_size
+    inner = config.intermediate_size
+    queries = config.num_heads * config.head_size
+    keys = (config.num_kv_heads or config.num_heads) * config.head_size
+    projections = tuple(f"{source}self_attn.{name}_proj.weight" for name in "qkv")
+    up = (f"{source}mlp.gate_proj.weight", f"{source}mlp.up_proj.weight")
+
+    def rule(hub_name: str, name: str, *shape: int) -> Rule:
+        return Rule(f"{source}{hub_name}.weight", f"{target}{name}.weight", shape)
+
+    return [
+        Rule(
+            projections,
+            f"{target}attention.qkv.weight",
+            (queries + 2 * keys, width),
+            Concat(3, (queries, keys, keys)),
+        ),
+        rule("self_attn.o_proj", "attention.out", width, queries),
+        rule("input_layernorm", "attention_norm", width),
+        Rule(up, f"{target}ffn.up.weight", (2 * inner, width), Concat(2)),
+        rule("mlp.down_proj", "ffn.down", width, inner),
+        rule("post_attention_layernorm", "ffn_norm", width),
+    ]
+
+
 def tokens_name(prefix: str) -> str:
     """Return the Hub name of the token embeddings."""
     return f"{prefix}embeddings.word_embeddings.weight"

@@ -1,0 +1,117 @@
+"""EuroBERT's configuration and the keys of its Hub configuration."""
+
+from typing import ClassVar, Literal
+
+from zoo.families.config import Activation, Config, ConfigMap, same_names
+from zoo.families.config.keys import COMMON
+
+
+class EuroBertConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Configuration of a EuroBERT; the defaults are the Hub's.
+
+    Attributes:
+        vocab_size: number of tokens in the vocabulary.
+        hidden_size: width of the hidden state.
+        num_layers: number of blocks.
+        num_heads: number of attention heads per block.
+        num_kv_heads: number of heads of keys and values; ``None`` for ``num_heads``.
+        intermediate_size: inner width of the feed-forward networks, of input and gate each.
+        max_positions: number of tokens of the longest row.
+        activation: activation function of the feed-forward networks.
+        rope_theta: base of the rotary frequencies.
+        attention_dropout: dropout probability of the attention weights.
+        classifier_pooling: what a classifier of texts reads: the first token (``bos``), the mean of
+            the tokens (``mean``), or each token, whose logits it averages (``late``).
+        layer_norm_eps: epsilon of the norms.
+        initializer_range: standard deviation of initial weights.
+        pad_token_id: the padding token, or ``None``.
+        tie_embeddings: use the token embeddings as output embeddings.
+        dropout: dropout probability of what is added to the residual path: none.
+    """
+
+    dropout: ClassVar[float] = 0.0
+
+    vocab_size: int = 128256
+    hidden_size: int = 768
+    num_layers: int = 12
+    num_heads: int = 12
+    num_kv_heads: int | None = None
+    intermediate_size: int = 3072
+    max_positions: int = 8192
+    activation: Activation = "silu"
+    rope_theta: float = 10_000.0
+    attention_dropout: float = 0.0
+    classifier_pooling: Literal["bos", "mean", "late"] = "late"
+    layer_norm_eps: float = 1e-5
+    initializer_range: float = 0.02
+    pad_token_id: int | None = 128001
+    tie_embeddings: bool = False
+
+    @property
+    def head_size(self) -> int:
+        """Width of an attention head."""
+        return self.hidden_size // self.num_heads
+
+
+THETA = {"rope_parameters.rope_theta": "rope_theta"}
+CONFIG_MAP = ConfigMap(
+    keys={
+        **COMMON,
+        **same_names("vocab_size", "intermediate_size", "rope_theta", "attention_dropout"),
+        **same_names("initializer_range", "pad_token_id", "classifier_pooling"),
+        "num_key_value_heads": "num_kv_heads",
+        "hidden_act": "activation",
+        "rms_norm_eps": "layer_norm_eps",
+        "tie_word_embeddings": "tie_embeddings",
+    },
+    fixed={
+        "attention_bias": (False,),
+        "mlp_bias": (False,),
+        "hidden_dropout": (0.0, None),
+        "rope_parameters.rope_type": (None, "default"),
+        "rope_scaling": (None,),
+    },
+    follows={"head_dim": "head_size"},
+    ignored={
+        "auto_map": "the code that the Hub's library had before it had these classes",
+        "pretraining_tp": "chooses how a product is computed, not its value",
+        "clm": "the published code reads it nowhere",
+        "bos_token": "the tokenizer decides",
+        "eos_token": "the tokenizer decides",
+        "mask_token": "the tokenizer decides",
+        "pad_token": "the tokenizer decides",
+    },
+    aliases=THETA,
+    both=THETA.keys(),  # The published code reads the key, transformers 5 writes this.
+)
+
+# Boizard et al. 2025, arXiv:2503.05500, table 3. The rotary base is the one of the annealing phase.
+SIZES = {
+    "tiny": EuroBertConfig(
+        vocab_size=1000,
+        hidden_size=128,
+        num_layers=2,
+        num_heads=4,
+        num_kv_heads=2,
+        intermediate_size=256,
+        max_positions=512,
+        pad_token_id=2,
+    ),
+    "210m": EuroBertConfig(num_kv_heads=12, rope_theta=250_000.0),
+    "610m": EuroBertConfig(
+        hidden_size=1152,
+        num_layers=26,
+        num_heads=18,
+        num_kv_heads=6,
+        intermediate_size=4096,
+        rope_theta=250_000.0,
+    ),
+    "2.1b": EuroBertConfig(
+        hidden_size=2304,
+        num_layers=32,
+        num_heads=18,
+        num_kv_heads=6,
+        intermediate_size=6144,
+        rope_theta=250_000.0,
+    ),
+}

@@ -130,29 +130,6 @@ def test_an_encoder_decoder_is_pretrained_verified_and_writes(tmp_path: Path) ->
     assert text["generated"] == tokenizer.decode(whole, skip_special_tokens=True)
 
 
-@pytest.mark.long
-def test_a_decoder_with_rotary_positions_does_all_that_built_in_decoders_do(
-    tmp_path: Path,
-) -> None:
-    """It generates beyond its window what the reference and the graph generate."""
-    shape = {"config.sliding_window": 8, "config.num_layers": 1}
-    plugin = pretrain(Installed(tmp_path, EXAMPLES / "mistral"), "mistral", **shape)
-    verify_all(plugin)
-    convert_back(plugin)
-    kind: Any = transformers.MistralForCausalLM
-    model = kind.from_pretrained(plugin.folder / "published")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(plugin.folder / "published")
-    ids = tokenizer("Alice was late", return_tensors="pt")["input_ids"]
-    whole = model.generate(ids, max_new_tokens=12, do_sample=False)[0, ids.shape[1] :]
-    expected = tokenizer.decode(whole, skip_special_tokens=True)
-    plugin.zoo("export", "run/model", "--onnx", "-o", "graph")
-    prompt = ("Alice was late", "--max-new-tokens", "12")
-    for name in ("run/model", "graph"):
-        (result,) = plugin.zoo("run", "generate", name, *prompt)["results"]
-        assert result["generated"] == expected, name
-    distill(plugin, "mistral")
-
-
 def test_an_encoder_with_an_objective_of_its_own_fills_masks(xlnet: Installed) -> None:
     """Predictions are those of the reference's query stream, at the end of a padded row."""
     verify_all(xlnet)

@@ -2,8 +2,9 @@
 
 The layers of a model are its ``layers`` in the order in which they run, see ``Family.model``.
 Hidden states are recorded by forward hooks. Attention is recorded at the call of
-``torch.nn.functional.scaled_dot_product_attention``, so that it works for every family; that kernel
-returns no probabilities, which are recomputed from its arguments for the captured layers.
+``torch.nn.functional.scaled_dot_product_attention``, or of the same function with bounded scores,
+so that it works for every family; that kernel returns no probabilities, which are recomputed from
+its arguments for the captured layers.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from zoo.errors import UsageError
+from zoo.nn.attention.softcap import softcap, softcapped_attention
 
 Layers: TypeAlias = Sequence[int] | Literal["all"]
 QueriesKeysValues: TypeAlias = tuple[Tensor, Tensor, Tensor]
@@ -150,6 +152,7 @@ class _AttentionCall:
     mask: Tensor | None
     causal: bool
     scale: float
+    cap: float | None
 
     @classmethod
     def from_arguments(
@@ -162,11 +165,15 @@ class _AttentionCall:
         is_causal: bool = False,
         scale: float | None = None,
         enable_gqa: bool = False,
+        cap: float | None = None,
     ) -> "_AttentionCall":
-        return cls(query, key, value, attn_mask, is_causal, scale or 1 / math.sqrt(query.shape[-1]))
+        factor = scale or 1 / math.sqrt(query.shape[-1])
+        return cls(query, key, value, attn_mask, is_causal, factor, cap)
 
     def scores(self) -> Tensor:
         scores = self.q @ self.k.transpose(-1, -2) * self.scale
+        if self.cap is not None:
+            scores = softcap(scores, self.cap)
         if self.causal:
             scores = scores.masked_fill(torch.ones_like(scores[0, 0]).triu(1).bool(), -torch.inf)
         if self.mask is None:
@@ -202,7 +209,7 @@ class _RecordAttention(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func is F.scaled_dot_product_attention:
+        if func in (F.scaled_dot_product_attention, softcapped_attention):
             self.calls.append(_AttentionCall.from_arguments(*args, **kwargs))
         return func(*args, **kwargs)
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.nn.attention.masks import causal_mask as causal_mask
+from zoo.nn.attention.masks import padding_mask
 from zoo.nn.encoder import Classifier, Encoder
 from zoo.nn.encoder_factory import ModelFactory, PoolerAndHead
 from zoo.nn.generation import DecodeState, GenerationMixin
@@ -57,9 +58,12 @@ class CausalBackbone(Encoder):
 
     Attributes:
         pad_token_id: a token that is padding whatever the mask is, or ``None``.
+        causal: whether a token attends to earlier tokens only. If not, the model has the parts of a
+            decoder, but encodes texts, and its blocks are not causal without a mask.
     """
 
     pad_token_id: int | None = None
+    causal: bool = True
 
     @override
     def _reads_offsets(self) -> bool:
@@ -88,13 +92,18 @@ class CausalBackbone(Encoder):
             position_ids = keys[:, past:]
         assert keys is not None, "packed rows have no cache: queries are keys"
         x = self.embeddings(input_ids, token_type_ids, position_ids)
-        if document_ids is None:
-            mask: Any = causal_mask(
+        segments = attention_mask
+        mask: Any
+        if document_ids is not None:
+            segments = document_ids
+            mask = self.documents_mask(document_ids, x, causal=self.causal)
+        elif self.causal:
+            mask = causal_mask(
                 attention_mask, queries=tokens, past=past, like=x, explicit=self.adds_bias
             )
         else:
-            mask = self.documents_mask(document_ids, x, causal=True)
-        inputs = self.attention_inputs(x, mask, Positions(position_ids, keys))
+            mask = padding_mask(attention_mask, x.dtype)
+        inputs = self.attention_inputs(x, mask, Positions(position_ids, keys, segments))
         block_inputs: list[Tensor] = []
         for number, (index, (layer_mask, rotation)) in enumerate(
             zip(self.order, inputs, strict=True)

@@ -77,7 +77,7 @@ class Encoder(HeadMixin):
 
     layer_inputs: ClassVar[tuple[str, ...]] = ()
 
-    adds_bias: ClassVar[bool] = False
+    adds_bias: bool = False
     packs_rows: bool = False
     pooling: str | None = None
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.nn.attention.softcap import softcap
 from zoo.nn.kernels.int8_linear import int8_linear, pack_int8
 from zoo.nn.kernels.onednn_linear import linear
 from zoo.nn.kernels.small_batch_linear import optimize_for_inference, small_batch_linear
@@ -123,10 +124,16 @@ class VocabularyProjection(NamedTuple):
     hidden: Tensor  # (..., width).
     weight: Tensor  # The output embeddings, (vocabulary, width).
     bias: Tensor | None = None  # (vocabulary,), or ``None``.
+    # Bound of the logits, see ``zoo.nn.attention.softcap``, or ``None``.
+    cap: float | Tensor | None = None
 
     def logits(self) -> Tensor:
         """Return the logits, (..., vocabulary)."""
-        return linear(self.hidden, self.weight, self.bias)
+        return self.bounded(linear(self.hidden, self.weight, self.bias))
+
+    def bounded(self, products: Tensor) -> Tensor:
+        """Return the logits of the products with the output embeddings, (..., vocabulary)."""
+        return products if self.cap is None else softcap(products, self.cap)
 
 
 class MLMHead(nn.Module):
@@ -254,11 +261,15 @@ class LMHeadMixin(nn.Module):
 
     def scores(self, hidden: Tensor) -> Tensor:
         """Return the logits over the vocabulary: (..., hidden) to (..., vocabulary)."""
-        hidden, weight, bias = self.project(hidden)
+        projection = self.project(hidden)
+        bias = projection.bias
         if self.packed_output is None:
-            return small_batch_linear(hidden, weight, bias)
-        scores = int8_linear(hidden, self.packed_output)
-        return scores if bias is None else scores + bias
+            scores = small_batch_linear(projection.hidden, projection.weight, bias)
+        else:
+            scores = int8_linear(projection.hidden, self.packed_output)
+            if bias is not None:
+                scores = scores + bias
+        return projection.bounded(scores)
 
     def project(self, hidden: Tensor) -> VocabularyProjection:
         """Return the projection to the logits of (..., hidden)."""

@@ -120,6 +120,43 @@ class WavelengthScaling:
         return torch.where(is_between, between, scaled)
 
 
+@dataclass(frozen=True)
+class YarnScaling:
+    """Frequencies of which slow ones are divided by a factor, and fast ones stay: YaRN."""
+
+    # Peng et al. 2023, arXiv:2309.00071, section 3.2 and its released code: a pair of components
+    # that turns ``fast_turns`` times within the original positions stays, one that turns
+    # ``slow_turns`` times is divided, and those between are interpolated by their number. In a
+    # ``config.json``, it has the ``rope_type`` ``yarn``.
+
+    factor: float
+    base: float  # Base of the frequencies.
+    original_max_positions: int  # Number of positions before the context was extended.
+    fast_turns: float = 32.0
+    slow_turns: float = 1.0
+
+    @property
+    def magnitude(self) -> float:
+        """Factor of cosines and sines, which makes attention as sharp as before (section 3.4)."""
+        return 0.1 * math.log(self.factor) + 1.0 if self.factor > 1 else 1.0
+
+    def __call__(self, frequencies: Tensor) -> Tensor:
+        """Return the scaled frequencies of all pairs of components, (pairs,)."""
+        pairs = len(frequencies)
+        first = max(math.floor(self._pair_of_turns(self.fast_turns, pairs)), 0)
+        last = min(math.ceil(self._pair_of_turns(self.slow_turns, pairs)), 2 * pairs - 1)
+        span = last - first if last != first else 0.001  # As in released code.
+        numbers = torch.arange(pairs, device=frequencies.device).float()
+        kept = 1 - ((numbers - first) / span).clamp(0, 1)
+        divided = 1.0 / (self.factor * self.base ** (2 * numbers / (2 * pairs)))
+        return divided * (1 - kept) + frequencies * kept
+
+    def _pair_of_turns(self, turns: float, pairs: int) -> float:
+        """Return the number of the pair that turns so often within the original positions."""
+        positions_per_radian = self.original_max_positions / (turns * 2 * math.pi)
+        return pairs * math.log(positions_per_radian) / math.log(self.base)
+
+
 class Rotary(nn.Module):
     """Rotary position embeddings (Su et al. 2021, arXiv:2104.09864, section 3.2).
 
@@ -131,6 +168,7 @@ class Rotary(nn.Module):
         base: base of the frequencies.
         interleaved: see ``Rotation``.
         scaling: function of the frequencies, such as ``LinearScaling``; ``None`` to leave them.
+        magnitude: factor of cosines and sines.
     """
 
     def __init__(
@@ -140,9 +178,11 @@ class Rotary(nn.Module):
         *,
         interleaved: bool = False,
         scaling: Callable[[Tensor], Tensor] | None = None,
+        magnitude: float = 1.0,
     ) -> None:
         super().__init__()
         self.width = width
+        self.magnitude = magnitude
         self.base = base
         self.interleaved = interleaved
         self.scaling = scaling
@@ -154,7 +194,12 @@ class Rotary(nn.Module):
         if self.scaling is not None:
             frequencies = self.scaling(frequencies)
         angles = (position_ids.float()[..., None] * frequencies)[:, None]
-        return Rotation(angles.cos(), angles.sin(), self.interleaved)
+        cos = angles.cos()
+        sin = angles.sin()
+        if self.magnitude != 1.0:
+            cos = cos * self.magnitude
+            sin = sin * self.magnitude
+        return Rotation(cos, sin, self.interleaved)
 
 
 class LinearBias(nn.Module):

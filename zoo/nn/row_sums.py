@@ -51,8 +51,8 @@ def _sum_over_projected_rows(
     loss: RowLoss, projection: VocabularyProjection, targets: Sequence[Logits]
 ) -> Tensor:
     """Return ``sum_over_rows`` of a projection, never with more than ``LOGITS_AT_ONCE`` logits."""
-    hidden, weight, bias = projection
-    need_gradients = _need_gradients(*projection)
+    hidden, weight, bias, cap = projection
+    need_gradients = _need_gradients(hidden, weight, bias)
     dtype = hidden.dtype
     device = hidden.device.type
     if dtype != torch.float64 and torch.is_autocast_enabled(device):  # as ``F.linear`` computes
@@ -62,7 +62,7 @@ def _sum_over_projected_rows(
         # precision.
         by_hidden, by_weight, by_bias = (
             torch.zeros_like(tensor) if tensor is not None and is_needed else None
-            for tensor, is_needed in zip(projection, need_gradients, strict=True)
+            for tensor, is_needed in zip((hidden, weight, bias), need_gradients, strict=True)
         )
         table = weight.to(dtype)
         shift = None if bias is None else bias.to(dtype)
@@ -72,13 +72,15 @@ def _sum_over_projected_rows(
             with torch.autocast(hidden.device.type, enabled=False):
                 inputs = hidden[rows].to(dtype)
                 logits = linear(inputs, table, shift)
-                logits = at_least_float32(logits)
+                logits = at_least_float32(projection.bounded(logits))
                 part, errors = _sums_and_gradient(
                     loss, logits, row_targets, needs_gradient=any(need_gradients)
                 )
                 sums.append(part)
                 if errors is None:
                     continue
+                if cap is not None:  # The derivative of cap * tanh(z / cap) is 1 - tanh(z / cap)^2.
+                    errors = errors * (1 - (logits / cap).square())
                 if by_bias is not None:
                     by_bias += errors.sum(0)
                 errors = errors.to(dtype)

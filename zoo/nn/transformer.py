@@ -162,6 +162,7 @@ class Attention(nn.Module):
         head_size: width of a head.
         dropout: dropout probability of the attention weights.
         scale: factor of the attention scores; ``None`` for ``head_size ** -0.5``.
+        cap: bound of the scaled scores, see ``zoo.nn.attention.softcap``; ``None`` for no bound.
 
     Attributes:
         out: the output projection, which a subclass sets.
@@ -170,12 +171,18 @@ class Attention(nn.Module):
     out: nn.Linear
 
     def __init__(
-        self, num_heads: int, head_size: int, dropout: float, scale: float | None = None
+        self,
+        num_heads: int,
+        head_size: int,
+        dropout: float,
+        scale: float | None = None,
+        cap: float | None = None,
     ) -> None:
         super().__init__()
         self.heads = (num_heads, head_size)
         self.dropout = dropout
         self.scale = scale
+        self.cap = cap
 
     def split(self, x: Tensor, parts: int) -> list[Tensor]:
         """Split a joint projection into its parts and their heads, as views.
@@ -215,7 +222,7 @@ class Attention(nn.Module):
             (batch, queries, hidden).
         """
         dropout = self.dropout if self.training else 0.0
-        x = attend(q, k, v, mask, causal=causal, dropout=dropout, scale=self.scale)
+        x = attend(q, k, v, mask, causal=causal, dropout=dropout, scale=self.scale, cap=self.cap)
         return self.out(x.transpose(1, 2).flatten(-2))  # type: ignore[no-any-return]
 
 
@@ -233,6 +240,15 @@ class SelfAttention(Attention):
         num_kv_heads: number of heads of keys and values, which divides ``num_heads``: consecutive
             heads share them (Ainslie et al. 2023, arXiv:2305.13245, section 2.2); ``None`` for
             ``num_heads``. A cache only has these heads.
+        out_bias: whether the output projection has a bias; ``None`` for ``bias``.
+        cap: see ``Attention``.
+        qk_norm: makes the norm of queries and the norm of keys from their width, before they are
+            rotated (Dehghani et al. 2023, arXiv:2302.05442, section 2.1); ``None`` for no norm.
+        norms_heads: whether each head is normalized for itself, by the same norm; else all heads
+            are normalized as one vector.
+
+    Attributes:
+        q_norm, k_norm: the norms of queries and keys, or ``None``.
     """
 
     def __init__(
@@ -246,9 +262,13 @@ class SelfAttention(Attention):
         head_size: int | None = None,
         bias: bool = True,
         num_kv_heads: int | None = None,
+        out_bias: bool | None = None,
+        cap: float | None = None,
+        qk_norm: Callable[[int], nn.Module] | None = None,
+        norms_heads: bool = True,
     ) -> None:
         size = head_size or hidden_size // num_heads
-        super().__init__(num_heads, size, dropout, scale)
+        super().__init__(num_heads, size, dropout, scale, cap)
         self.causal = causal
         inner = num_heads * size
         kv_heads = num_kv_heads or num_heads
@@ -256,7 +276,13 @@ class SelfAttention(Attention):
             raise ValueError(f"{kv_heads} heads of keys and values do not divide {num_heads} heads")
         self.head_counts = (num_heads, kv_heads, kv_heads)
         self.qkv = nn.Linear(hidden_size, sum(self.head_counts) * size, bias=bias)
-        self.out = nn.Linear(inner, hidden_size, bias=bias)
+        self.out = nn.Linear(inner, hidden_size, bias=bias if out_bias is None else out_bias)
+        self.norms_heads = norms_heads
+        self.q_norm: nn.Module | None = None
+        self.k_norm: nn.Module | None = None
+        if qk_norm is not None:
+            self.q_norm = qk_norm(size if norms_heads else inner)
+            self.k_norm = qk_norm(size if norms_heads else kv_heads * size)
 
     def forward(
         self,
@@ -285,6 +311,8 @@ class SelfAttention(Attention):
         else:
             heads = joint.unflatten(-1, (-1, self.heads[1])).transpose(1, 2)
             q, k, v = heads.split(self.head_counts, dim=1)
+        q = self.normalize(self.q_norm, q)
+        k = self.normalize(self.k_norm, k)
         if rotation is not None:
             q = rotation.apply(q)
             k = rotation.apply(k)
@@ -300,6 +328,15 @@ class SelfAttention(Attention):
         if causal and cache is not None:
             causal = x.shape[1] > 1
         return self.attend(q, k, v, mask, causal=causal)
+
+    def normalize(self, norm: nn.Module | None, x: Tensor) -> Tensor:
+        """Return normalized queries or keys, (batch, heads, tokens, head_size)."""
+        if norm is None:
+            return x
+        if self.norms_heads:
+            return norm(x)  # type: ignore[no-any-return]
+        joint = norm(x.transpose(1, 2).flatten(-2))
+        return joint.unflatten(-1, (-1, self.heads[1])).transpose(1, 2)  # type: ignore[no-any-return]
 
 
 class FeedForward(nn.Module):

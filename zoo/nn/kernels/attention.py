@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from zoo.nn.attention.softcap import softcapped_attention
 from zoo.nn.capture import is_capturing_attention
 from zoo.nn.kernels.attention_blocks import (
     HALF,
@@ -30,6 +31,7 @@ def attend(
     causal: bool = False,
     dropout: float = 0.0,
     scale: float | None = None,
+    cap: float | None = None,
 ) -> Tensor:
     """Return softmax(q k^T scale + mask) v, by the fastest way that is supported here.
 
@@ -40,13 +42,17 @@ def attend(
         mask: added to the scores, broadcast to (batch, heads, queries, keys); or the documents that
             attention is restricted to, or the blocks of local attention, where queries and keys are
             the same tokens.
+        cap: bound of the scores, see ``softcap``; the mask is no documents then.
 
     Returns:
         (batch, heads, queries, head_size).
     """
     if isinstance(mask, LocalBlocks):
-        parts = attend(*mask.split(q, k, v), mask.mask, dropout=dropout, scale=scale)
+        parts = attend(*mask.split(q, k, v), mask.mask, dropout=dropout, scale=scale, cap=cap)
         return mask.join(parts, q)
+    if cap is not None:
+        assert not isinstance(mask, DocumentOffsets), "Encoder.adds_bias is not True"
+        return softcapped_attention(q, k, v, mask, dropout, causal, scale, cap=cap)
     if isinstance(mask, DocumentOffsets):
         return attend_documents(q, k, v, mask, dropout=dropout, scale=scale)
     if dropout and can_use_blocks(q, k, v, mask=mask, dropout=dropout):

@@ -28,7 +28,7 @@ class Bloom(CausalBackbone):
         **head_args: pooler and head; see ``Encoder``.
     """
 
-    adds_bias: ClassVar[bool] = True
+    adds_bias = True
 
     def __init__(self, config: BloomConfig, **head_args: Any) -> None:
         layers = make_blocks(

@@ -1,4 +1,4 @@
-"""Pretraining settings of Mistral: the paper has none, so that only ``tiny`` has a recipe."""
+"""Pretraining settings of the family: only ``tiny`` has a recipe."""
 
 from zoo.errors import UsageError
 from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe
@@ -7,7 +7,9 @@ from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe
 def recipe(size: str) -> Recipe:
     """Return the settings of ``tiny``, which take a few minutes on two cores."""
     if size != "tiny":
-        raise UsageError("the pretraining of Mistral is not published", "choose the size tiny")
+        raise UsageError(
+            f"the data and schedule of {size} are not reproduced here", "choose the size tiny"
+        )
     return Recipe(
         objective="causal-lm",
         vocab_size=1024,

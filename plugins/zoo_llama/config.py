@@ -379,6 +379,7 @@ CONFIG_MAPS: dict[str, ConfigMap] = {
     "llama": _table("llama"),
     "mistral": _table(
         "mistral",
+        fixed={"layer_types": (None,)},
         intermediate_size=14336,
         max_positions=131072,
         num_kv_heads=8,
@@ -423,6 +424,9 @@ CONFIG_MAPS: dict[str, ConfigMap] = {
         follows=("layer_types",),
         fixed={
             "attn_logit_softcapping": (None,),
+            "text_config": (None,),
+            "image_token_id": (None,),
+            "mm_tokens_per_image": (None,),
             f"rope_parameters.{SLIDING}.rope_type": (None, "default"),
         },
         ignored=_GEMMA_IGNORED,

@@ -190,6 +190,7 @@ NOT_FOR = {
     ("elmo", "prompt"): "have no table of token embeddings",
     ("elmo", "prefix"): "have no attention that takes a prefix",
     ("deberta", "prefix"): "have no attention that takes a prefix",
+    ("llama", "prefix"): "have no attention that takes a prefix",
     ("modernbert", "prefix"): "have no attention that takes a prefix",
 }
 DECLARED = ("lora", "ia3")

@@ -29,11 +29,6 @@ RUN = {
 }
 
 
-@pytest.fixture(scope="module")
-def bloom(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    return Installed(tmp_path_factory.mktemp("bloom"), EXAMPLES / "bloom")
-
-
 def pretrain(plugin: Installed, family: str, **changes: Any) -> Installed:
     """Write a run of a few steps to ``run``."""
     settings = [f"--set={name}={value}" for name, value in {**RUN, **changes}.items()]
@@ -48,39 +43,9 @@ def verify_all(plugin: Installed) -> None:
 
 
 @pytest.fixture(scope="module")
-def pretrained(bloom: Installed) -> Installed:
-    return pretrain(bloom, "bloom")
-
-
-@pytest.fixture(scope="module")
 def xlnet(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     folder = tmp_path_factory.mktemp("xlnet")
     return pretrain(Installed(folder, EXAMPLES / "xlnet"), "xlnet")
-
-
-@pytest.mark.long
-def test_a_decoder_is_pretrained_verified_and_generates(pretrained: Installed) -> None:
-    verify_all(pretrained)
-    (text,) = pretrained.zoo("run", "generate", "run/model", "Alice", "--max-new-tokens", "5")[
-        "results"
-    ]
-    pretrained.zoo("convert", "run/model", "--to", "hub", "-o", "hub")
-    kind: Any = transformers.BloomForCausalLM
-    model, loading = kind.from_pretrained(pretrained.folder / "hub", output_loading_info=True)
-    assert {key: value for key, value in loading.items() if value} == {}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(pretrained.folder / "hub")
-    ids = tokenizer("Alice", return_tensors="pt")["input_ids"]
-    whole = model.generate(ids, max_new_tokens=5, do_sample=False)[0, ids.shape[1] :]
-    assert text["generated"] == tokenizer.decode(whole, skip_special_tokens=True)
-    (view,) = pretrained.zoo("look", "run/model", "Alice")["texts"]
-    (stack,) = view["stacks"]
-    model.set_attn_implementation("eager")
-    with torch.no_grad():
-        expected = model(ids, output_hidden_states=True, output_attentions=True)
-    for states, tensor in zip(stack["hidden_states"], expected.hidden_states, strict=True):
-        torch.testing.assert_close(torch.tensor([states]), tensor, rtol=1e-4, atol=1e-4)
-    for maps, tensor in zip(stack["attention"]["self"]["values"], expected.attentions, strict=True):
-        torch.testing.assert_close(torch.tensor([maps]), tensor, rtol=0, atol=1e-5)
 
 
 def convert_back(plugin: Installed) -> None:
@@ -98,19 +63,6 @@ def distill(plugin: Installed, family: str) -> None:
     distilled = ("--teacher", "run/model", "--student", family, "--max-steps", "2")
     settings = ("--set=seq_len=32", "--set=global_batch_tokens=256", "--set=eval_sequences=4")
     plugin.zoo("distill", *distilled, *DATA, *settings, "--device", "cpu", "-o", "student")
-
-
-@pytest.mark.long  # the graphs of decoders are the same code as those of the built-in family
-def test_a_decoder_is_converted_back_exported_and_distilled(pretrained: Installed) -> None:
-    convert_back(pretrained)
-    pretrained.zoo("export", "run/model", "--onnx", "-o", "graph")
-    prompts = ("Alice", "--max-new-tokens", "5")
-    results = [
-        pretrained.zoo("run", "generate", model, *prompts)["results"]
-        for model in ("run/model", "graph")
-    ]
-    assert results[0] == results[1]
-    distill(pretrained, "bloom")
 
 
 @pytest.mark.long

@@ -28,7 +28,6 @@ from tools.same_results.records import (
 
 # plugin -> objective of its own, if it has one
 FAMILIES = {
-    "bloom": "causal-lm",
     "mpnet": "masked-lm",
     "pegasus": "gap-sentences",
     "xlnet": "permutation-lm",

@@ -5,8 +5,6 @@ from typing import Any
 import pytest
 import torch
 from msgspec.structs import replace
-from zoo_bloom import Bloom
-from zoo_bloom.config import SIZES, BloomConfig
 
 from zoo.checkpoint.generation_config import GenerationConfig
 from zoo.conformance.hf_reference import reference_model
@@ -14,6 +12,8 @@ from zoo.errors import VerificationError
 from zoo.families.random_inputs import randomize_weights
 from zoo.inference.generation.generate import generate
 from zoo.testing import ReferenceTests
+from zoo_bloom import Bloom
+from zoo_bloom.config import SIZES, BloomConfig
 
 
 class TestBloom(ReferenceTests):

@@ -1,7 +1,6 @@
 """BLOOM (BigScience Workshop 2022, arXiv:2211.05100)."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import ClassVar
 
 from zoo.families.base import Family, Head
@@ -37,9 +36,3 @@ class Bloom(CausalFamily):
 def zoo_families() -> tuple[Family, ...]:
     """Return the family."""
     return (Bloom(),)
-
-
-@hookimpl
-def zoo_checkpoints() -> tuple[Path, ...]:
-    """Return the registry file of published checkpoints."""
-    return (Path(__file__).with_name("registry.yaml"),)

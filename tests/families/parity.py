@@ -22,15 +22,14 @@ from zoo.families.base import Family
 from zoo.families.random_inputs import random_inputs, randomize_weights
 from zoo.hub.source import CheckpointDir
 from zoo.io.tensors.formats import TensorInfo
-from zoo.nn.layers.skip_init import init_empty_weights
+from zoo.nn.layers.skip_init import SkipInit, init_empty_weights
 
 NOTHING: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 
 
 def random_model(family: Family, config: Any, head: str) -> nn.Module:
-    with init_empty_weights():
-        model = family.model(config, head)
-    model = model.double().to_empty(device="cpu").eval()
+    with SkipInit():  # which sets the buffers, such as sinusoidal positions
+        model = family.model(config, head).double().eval()
     randomize_weights(model)
     return model
 

@@ -23,6 +23,7 @@ TEXT_PROPERTIES = (
     "truncation_side",
     "split_special_tokens",
     "token_types",
+    "targets",
 )
 
 
@@ -56,7 +57,8 @@ def read_tokenizer(
     register_marks(backend, files, stanford=stanford)
     check_vocabulary(backend, config.vocab_size, str(source.directory))
     unique_vocabulary(backend, str(source.directory))
-    info = tokenizer_info(files, backend, reader.special_tokens)
+    targets = reader.target_tokenizer(files)
+    info = tokenizer_info(files, backend, reader.special_tokens, targets)
     check_tables(backend, info, family, config, str(source.directory))
     names = tuple(sorted(files.names_read))
     return SourceTokenizer(backend.to_str(pretty=True).encode(), info, names)

@@ -189,7 +189,8 @@ def load_tokenizer(text: str, family: "Family | None" = None, **hub: Any) -> Exi
     family = family or _family(reference)
     reader = family_of_tokenizer(source.files, family)
     tokenizer = reader.tokenizer(source.files)
-    info = tokenizer_info(source.files, tokenizer, reader.special_tokens)
+    targets = reader.target_tokenizer(source.files)
+    info = tokenizer_info(source.files, tokenizer, reader.special_tokens, targets)
     return ExistingTokenizer(tokenizer.to_str(pretty=True).encode(), info)
 
 

@@ -524,3 +524,18 @@ class Family(ABC):
         Raises:
             VerificationError: the files contradict each other.
         """
+
+    def target_tokenizer(self, files: "SourceFiles") -> "Tokenizer | None":
+        """Build the tokenizer of targets, of models that split them by other pieces than sources.
+
+        By default, it is a file that ``zoo convert --to hub`` wrote, or ``None``.
+
+        Raises:
+            VerificationError: the file is malformed.
+        """
+        from zoo.tokenizers.source_files import TARGET_TOKENIZER_JSON
+        from zoo.tokenizers.tokenizer_json import parse
+
+        if not files.has(TARGET_TOKENIZER_JSON):
+            return None
+        return parse(files.bytes(TARGET_TOKENIZER_JSON), files.path(TARGET_TOKENIZER_JSON))

@@ -6,7 +6,7 @@ cannot hold the model. ``from_gguf(header)`` is the way back: the keys of a Hub 
 ``None`` for a model of another family.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,9 @@ class RuntimeModel:
         weights: rules from the format's tensor names to ours.
         copies: tensor of the format -> tensor of ours that it has the values of, for tied weights
             that the format stores twice.
+        constants: tensor of the format -> function that returns its values, float32, for tables
+            that follow from the configuration and that we do not store, such as sinusoidal
+            positions.
         tokenizer: keys of how the family splits texts into words, in formats that describe one.
         read_only: why files of this model are read and not written, because the runtime computes
             something else; empty if they are written.
@@ -46,6 +49,7 @@ class RuntimeModel:
     settings: Mapping[str, Any]
     weights: WeightMap
     copies: Mapping[str, str] = field(default_factory=dict)
+    constants: "Mapping[str, Callable[[], NDArray[np.float32]]]" = field(default_factory=dict)
     tokenizer: Mapping[str, str] = field(default_factory=dict)
     read_only: str = ""
 

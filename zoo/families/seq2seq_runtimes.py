@@ -1,6 +1,7 @@
 """Names of encoder-decoders in the formats of other runtimes."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from zoo.families.post_norm_runtimes import CT2_ACTIVATIONS, ct2_block, ct2_norm
 from zoo.families.runtimes import (
@@ -12,6 +13,10 @@ from zoo.families.runtimes import (
     runtime_weights,
 )
 from zoo.weights import WeightMap
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 CT2_LOGITS_ONLY = "its translator returns the logits of a language model"
 # number of blocks of a stack, as the templates of both have it
@@ -39,6 +44,7 @@ def seq2seq_ctranslate2(
     *,
     pre_norm: bool,
     skipped_positions: int = 0,
+    positions: "Callable[[], NDArray[np.float32]] | None" = None,
     decoder_start: bool = True,
 ) -> RuntimeModel | str:
     """Return a model with a ``Seq2SeqConfig`` as CTranslate2 describes it, or why it cannot.
@@ -49,6 +55,8 @@ def seq2seq_ctranslate2(
         model: the family's rules.
         pre_norm: whether norms precede the parts of a block.
         skipped_positions: number of rows of the tables of positions before the first position.
+        positions: function that returns the table of positions where they are not learned, from
+            the first position.
         decoder_start: whether the model has one first token of the decoder; else it is part of
             the target, such as a language.
     """
@@ -58,14 +66,16 @@ def seq2seq_ctranslate2(
         return f"it has no activation function {config.activation}"
     targets = {entry.target for entry in model.entries()}
     names: dict[Any, Any] = {}
+    constants: dict[str, Any] = {}
     for stack, ours in OURS.items():
         number = BLOCKS[stack]
         embeddings = f"{ours}embeddings"
         names |= ct2_block(f"{stack}/layer_{number}/", f"{ours}layers.{number}.")
-        names[f"{stack}/position_encodings/encodings"] = (
-            f"{embeddings}.positions.weight",
-            SkipRows(skipped_positions),
-        )
+        table = f"{stack}/position_encodings/encodings"
+        if positions is None:
+            names[table] = (f"{embeddings}.positions.weight", SkipRows(skipped_positions))
+        else:
+            constants[table] = positions
         if f"{embeddings}.norm.weight" in targets:
             names |= ct2_norm(f"{stack}/layernorm_embedding", f"{embeddings}.norm")
         if f"{ours}final_norm.weight" in targets:
@@ -94,5 +104,9 @@ def seq2seq_ctranslate2(
     }
     counts = {"i": config.num_layers, "j": config.decoder_layers}
     return RuntimeModel(
-        "encoder-decoder", settings, runtime_weights(names, model, counts), copies=copies
+        "encoder-decoder",
+        settings,
+        runtime_weights(names, model, counts),
+        copies=copies,
+        constants=constants,
     )

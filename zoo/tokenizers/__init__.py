@@ -7,6 +7,7 @@ from zoo.tokenizers.bpe.word_level import word_bpe_tokenizer
 from zoo.tokenizers.config_files import tokenizer_class
 from zoo.tokenizers.hub_files import hub_token_ids, hub_tokenizer_files
 from zoo.tokenizers.info import check_template, check_vocabulary, tokenizer_info
+from zoo.tokenizers.sentencepiece.model import read_dictionary
 from zoo.tokenizers.sentencepiece.proto import piece_model
 from zoo.tokenizers.sentencepiece.tokenizer import is_sentencepiece, sentencepiece_tokenizer
 from zoo.tokenizers.source_files import TOKENIZER_FILES, SourceFiles, has_tokenizer
@@ -33,6 +34,7 @@ __all__ = [
     "hub_tokenizer_files",
     "is_sentencepiece",
     "piece_model",
+    "read_dictionary",
     "sentencepiece_tokenizer",
     "stored_kind",
     "tokenizer_class",

@@ -6,7 +6,13 @@ from typing import Any
 
 from zoo.io.json import encode_hub_json
 from zoo.tokenizers.info import TokenizerInfo
-from zoo.tokenizers.source_files import SPECIAL_TOKENS, TOKENIZER_CONFIG, TOKENIZER_JSON
+from zoo.tokenizers.source_files import (
+    SPECIAL_TOKENS,
+    TARGET_TOKENIZER_JSON,
+    TOKENIZER_CONFIG,
+    TOKENIZER_JSON,
+)
+from zoo.tokenizers.targets import unpack
 from zoo.tokenizers.template import sets_token_types
 from zoo.tokenizers.wordpiece import OPTIONS
 
@@ -47,11 +53,14 @@ def hub_tokenizer_files(
     }
     if info.sections:
         tokenizer_json = encode_hub_json({**tokenizer, **info.sections})
-    return {
+    files = {
         TOKENIZER_JSON: tokenizer_json,
         TOKENIZER_CONFIG: encode_hub_json(config),
         SPECIAL_TOKENS: encode_hub_json(roles),
     }
+    if info.targets is not None:
+        files[TARGET_TOKENIZER_JSON] = unpack(info.targets, TARGET_TOKENIZER_JSON)
+    return files
 
 
 def hub_token_ids(tokenizer_json: bytes, info: TokenizerInfo) -> dict[str, int]:

@@ -18,6 +18,7 @@ from zoo.tokenizers.config_files import (
 from zoo.tokenizers.keys import FIELDS
 from zoo.tokenizers.keys import TOKENIZER_CONFIG_KEYS as KEYS
 from zoo.tokenizers.source_files import TOKENIZER_CONFIG, SourceFiles
+from zoo.tokenizers.targets import pack
 from zoo.tokenizers.template import sets_token_types
 from zoo.tokenizers.tokenizer_json import definition_of, read_sections
 from zoo.tokenizers.wordpiece import DEFAULTS, OPTIONS
@@ -48,6 +49,8 @@ class TokenizerInfo(JsonStruct):
     # ``truncation`` and ``padding`` of the source's ``tokenizer.json``, for the way back: ours has
     # none, since these are options of each run
     sections: dict[str, Any] = msgspec.field(default_factory=dict)
+    # the tokenizer of targets, where sources have another one; see ``zoo.tokenizers.targets``
+    targets: str | None = None
 
     def cut_at(self, tokens: int | None) -> "TokenizerInfo":
         """Return the properties with truncation in ``tokenizer.json``, at a number of tokens."""
@@ -64,9 +67,19 @@ class TokenizerInfo(JsonStruct):
 
 
 def tokenizer_info(
-    files: SourceFiles, tokenizer: "Tokenizer", roles: Mapping[str, str] | None = None
+    files: SourceFiles,
+    tokenizer: "Tokenizer",
+    roles: Mapping[str, str] | None = None,
+    targets: "Tokenizer | None" = None,
 ) -> TokenizerInfo:
-    """Read what the files of a tokenizer say beyond its ``tokenizer.json``."""
+    """Read what the files of a tokenizer say beyond its ``tokenizer.json``.
+
+    Args:
+        files: the files.
+        tokenizer: the tokenizer that they describe.
+        roles: default special tokens, role -> token.
+        targets: the tokenizer of targets, where it differs; see ``Family.target_tokenizer``.
+    """
     settings = TokenizerFilesConfig.read(files)
     sections = read_sections(files)
     defaults = dict(roles or CONVENTIONS.get(type(tokenizer.model).__name__, {}))
@@ -108,6 +121,7 @@ def tokenizer_info(
         token_types=_has_token_types(settings, tokenizer),
         extra_config=extra | chat_template(files),
         sections=sections,
+        targets=None if targets is None else pack(targets.to_str().encode()),
     )
 
 

@@ -22,6 +22,10 @@ CHAT_TEMPLATE = "chat_template.jinja"
 CHAT_TEMPLATES = "additional_chat_templates/*.jinja"
 VOCAB_JSON = "vocab.json"
 MERGES = "merges.txt"
+SOURCE_PIECES = "source.spm"
+TARGET_PIECES = "target.spm"
+TARGET_VOCAB_JSON = "target_vocab.json"
+TARGET_TOKENIZER_JSON = "target_tokenizer.json"
 PIECE_MODELS = ("spiece.model", "sentencepiece.bpe.model", "spm.model")
 
 # The name of a file -> its name in the first releases.
@@ -36,10 +40,13 @@ VOCABULARIES: tuple[tuple[str, ...], ...] = (
     (TOKENIZER_JSON,),
     (VOCABULARY,),
     (VOCAB_JSON, MERGES),
+    (SOURCE_PIECES, TARGET_PIECES, VOCAB_JSON),
     *((name,) for name in PIECE_MODELS),
 )
 TOKENIZER_FILES: tuple[str, ...] = (  # patterns
     *(name for names in VOCABULARIES for name in names),
+    TARGET_VOCAB_JSON,
+    TARGET_TOKENIZER_JSON,
     TOKENIZER_CONFIG,
     SPECIAL_TOKENS,
     ADDED_TOKENS,
@@ -122,7 +129,8 @@ class SourceFiles:
     @staticmethod
     def _limits(name: str) -> tuple[int, int]:
         """Return the maximum size in bytes, and the maximum number of JSON values."""
-        if any(name in names for names in VOCABULARIES):
+        has_tokens = name in (TARGET_VOCAB_JSON, TARGET_TOKENIZER_JSON)
+        if has_tokens or any(name in names for names in VOCABULARIES):
             return MAX_TOKENIZER_BYTES, MAX_TOKENIZER_VALUES
         return MAX_JSON_BYTES, MAX_JSON_VALUES
 

@@ -5,11 +5,14 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
+from msgspec.structs import replace
+
 from zoo.errors import UsageError
 from zoo.io.page_text import html_text
 from zoo.io.untrusted import rust_parsing
 from zoo.tokenizers.info import TokenizerInfo
 from zoo.tokenizers.languages import Language, in_language, language_of, languages_of
+from zoo.tokenizers.targets import read_target_tokenizer
 from zoo.tokenizers.tokenizer_json import definition_of
 
 if TYPE_CHECKING:
@@ -273,6 +276,15 @@ class TextTokenizer:
         steps = self._tokenizer.pre_tokenizer
         parts = [] if steps is None else steps.pre_tokenize_str("a b")
         return len(parts) > 1 and self.info.truncation_side != "left"
+
+    @cached_property
+    def targets(self) -> "TextTokenizer":
+        """Tokenizer of targets; itself unless the model splits them by other pieces."""
+        packed = self.info.targets
+        if packed is None:
+            return self
+        tokenizer = read_target_tokenizer(packed, self.name)
+        return TextTokenizer(tokenizer, replace(self.info, targets=None), self.name)
 
     @property
     def pad_id(self) -> int:

@@ -45,6 +45,7 @@ def seq2seq_rules(
     positions: Sequence[Constant] | None = None,
     embedding_norm: bool = True,
     final_norm: bool = False,
+    shared_table: bool = True,
     prefix: str = PREFIX,
 ) -> WeightMap:
     """Return the rules for the embeddings and blocks of encoder and decoder.
@@ -55,11 +56,12 @@ def seq2seq_rules(
         positions: the tables of positions where they are not learned; see ``position_constants``.
         embedding_norm: whether norms follow the embeddings.
         final_norm: whether norms follow the last blocks.
+        shared_table: see ``token_rules``.
         prefix: prefix of the backbone's tensors in models with a head.
     """
     width = config.hidden_size
     rows = config.max_positions + position_offset
-    rules, ties = token_rules(config, prefix)
+    rules, ties = token_rules(config, prefix, shared_table=shared_table)
     for stack, target in (("encoder", ""), ("decoder", "decoder.")):
         source = f"{prefix}{stack}."
         if positions is None:
@@ -90,19 +92,30 @@ def seq2seq_rules(
     )
 
 
-def token_rules(config: Any, prefix: str = PREFIX) -> tuple[list[Rule], list[TiedAlias]]:
-    """Return the rules of the token embeddings, and their aliases."""
+def token_rules(
+    config: Any, prefix: str = PREFIX, *, shared_table: bool = True
+) -> tuple[list[Rule], list[TiedAlias]]:
+    """Return the rules of the token embeddings, and their aliases.
+
+    Args:
+        config: a ``Seq2SeqConfig``.
+        prefix: see ``seq2seq_rules``.
+        shared_table: whether the Hub's class has a table for encoder and decoder; ``False`` for
+            two vocabularies.
+    """
     # Without ``tie_embeddings``, encoder and decoder have a table each. The Hub's class has a third
     # one, ``shared``, which it does not use; a file may store only this one.
-    shared, *tables = (
+    shared, encoder, decoder = (
         f"{prefix}{name}.weight"
         for name in ("shared", "encoder.embed_tokens", "decoder.embed_tokens")
     )
     shape = (config.vocab_size, config.hidden_size)
     own = "embeddings.tokens.weight"
+    if not shared_table:
+        return [Rule(encoder, own, shape), Rule(decoder, f"decoder.{own}", shape)], []
     if config.tie_embeddings:
-        return [Rule(shared, own, shape)], [TiedAlias(table, to=shared) for table in tables]
-    encoder, decoder = tables
+        ties = [TiedAlias(table, to=shared) for table in (encoder, decoder)]
+        return [Rule(shared, own, shape)], ties
     rules = [
         Rule(encoder, own, shape, fallback=shared),
         Rule(decoder, f"decoder.{own}", shape, fallback=shared),

@@ -33,4 +33,6 @@ def runtime_tensors(
             tensors |= dict(zip(entry.sources, parts, strict=True))
         for theirs, ours in model.copies.items():
             tensors[theirs] = read(ours)
+    for name, values in model.constants.items():
+        tensors[name] = values()
     return tensors

@@ -18,6 +18,8 @@ def target_settings(tokenizer: "TextTokenizer", language: str) -> dict[str, int]
 
 def target_tokenizer(tokenizer: "TextTokenizer", settings: Mapping[str, Any]) -> "TextTokenizer":
     """Return the tokenizer of targets, in the language that leads them in generation."""
+    if tokenizer.targets is not tokenizer:
+        return tokenizer.targets
     current = tokenizer.language
     number = None if current is None else settings.get(_leading(current))
     if current is None or number is None:

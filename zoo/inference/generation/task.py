@@ -206,7 +206,9 @@ class GenerationTask(BatchTask):
         ends = self.eos_token_ids
         new_tokens = (token for token in tokens if token not in ends)
         with self.name_model_in_errors():
-            yield from stream_text(new_tokens, self.tokenizer.decode, self._preceding(prompt))
+            yield from stream_text(
+                new_tokens, self.tokenizer.targets.decode, self._preceding(prompt)
+            )
 
     def _inputs(self, prompts: Sequence[Sequence[int]]) -> "dict[str, Tensor]":
         from zoo.inference.generation.decoder import pad
@@ -243,6 +245,7 @@ class GenerationTask(BatchTask):
             new_tokens = new_tokens[:-1]
             stopped = "end"
         preceding = self._preceding(prompt)
-        prefix_length = len(self.tokenizer.decode(preceding)) if preceding else 0
-        text = self.tokenizer.decode([*preceding, *new_tokens])
+        decode = self.tokenizer.targets.decode
+        prefix_length = len(decode(preceding)) if preceding else 0
+        text = decode([*preceding, *new_tokens])
         return {"generated": text[prefix_length:], "stopped": stopped}

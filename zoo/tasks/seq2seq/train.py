@@ -571,7 +571,7 @@ def generate_texts(
             eos_token_ids=ends or [*token_ids(end_token(context))],
             logits_processor=context.family.logits_processors(context.config, context.head),
         )
-    return [context.tokenizer.decode(tokens) for tokens in generated]
+    return [context.tokenizer.targets.decode(tokens) for tokens in generated]
 
 
 def encode_shown(text: str) -> "Tensor":

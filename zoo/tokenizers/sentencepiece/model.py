@@ -1,27 +1,35 @@
 """Conversion of SentencePiece models to models of the ``tokenizers`` library."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from zoo.errors import VerificationError
 from zoo.io.untrusted import rust_parsing
+from zoo.overrides import override
 from zoo.tokenizers.sentencepiece.proto import (
     BPE,
     BYTE,
     CONTROL,
     NORMAL,
+    UNUSED,
     USER_DEFINED,
     Piece,
     PieceModel,
 )
+from zoo.tokenizers.source_files import VOCAB_JSON, SourceFiles
+from zoo.tokenizers.untrusted.definition import check_ids
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 UNUSED_PENALTY = 1000.0  # Below the lowest score, for pieces that must not be used.
+UNKNOWN_PENALTY = 10.0  # Below the lowest score, for unknown characters, as in sentencepiece.
 DIGIT_COMMA_PENALTY = 100.0
 SYMBOL_SCORE = -0.1  # Above the score of any piece.
+# Before tokens of a dictionary that are no pieces of the model, so that no text has them: the
+# normalizer removes this character. The decoder removes it as well.
+FOREIGN = "\x01"
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,54 @@ class VocabLayout:
             if token not in texts:
                 pieces.append(Piece(token, 0.0, CONTROL))
         return pieces
+
+
+@dataclass(frozen=True)
+class DictionaryLayout(VocabLayout):
+    """Layout of a vocabulary that has a file of its own, such as ``vocab.json``.
+
+    Pieces of the model that the dictionary lacks are not used, and neither are tokens of the
+    dictionary that are no pieces, except for single characters.
+    """
+
+    dictionary: Mapping[str, int]  # token -> id, from 0 without gaps
+    control: Collection[str]  # tokens that are matched in the text before it is split
+
+    @override
+    def arrange(self, model: PieceModel) -> list[Piece]:
+        model_pieces = {}
+        for piece in model.pieces:
+            if piece.kind in (NORMAL, USER_DEFINED, BYTE):
+                model_pieces[piece.text] = piece
+        unknown_score = min(piece.score for piece in model.pieces) - UNKNOWN_PENALTY
+        pieces = []
+        for token in sorted(self.dictionary, key=self.dictionary.__getitem__):
+            if token in self.control or token == self.unknown:
+                pieces.append(Piece(token, 0.0, CONTROL))
+            elif token in model_pieces:
+                pieces.append(model_pieces[token])
+            elif len(token) == 1:  # sentencepiece returns unknown characters as they are
+                pieces.append(Piece(token, unknown_score, NORMAL))
+            else:
+                pieces.append(Piece(FOREIGN + token, 0.0, UNUSED))
+        return pieces
+
+
+def read_dictionary(files: SourceFiles, name: str = VOCAB_JSON) -> dict[str, int]:
+    """Return a vocabulary that has a file of its own, token -> id.
+
+    Raises:
+        SourceError: the file cannot be read.
+        VerificationError: it is malformed, or an id has no token.
+    """
+    dictionary = files.json(name)
+    path = files.path(name)
+    check_ids(dictionary, path, len(files.bytes(name)))
+    numbers = set(dictionary.values())
+    for number in range(len(dictionary)):
+        if number not in numbers:
+            raise VerificationError(f"{path}: no token has the id {number}, and others are larger")
+    return dictionary
 
 
 def build_model(model: PieceModel, layout: VocabLayout, origin: str) -> "Tokenizer":

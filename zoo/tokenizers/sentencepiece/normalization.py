@@ -101,6 +101,17 @@ def _decoder(model: PieceModel, *, whole: bool) -> "Decoder":
     return decoders.Sequence(steps) if len(steps) > 1 else steps[0]
 
 
+def exclude(tokenizer: "Tokenizer", character: str) -> None:
+    """Remove a character from all texts, and from decoded tokens."""
+    from tokenizers import decoders, normalizers
+
+    steps: list[normalizers.Normalizer] = [normalizers.Replace(character, "")]
+    if tokenizer.normalizer is not None:
+        steps.append(tokenizer.normalizer)
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.decoder = decoders.Sequence([decoders.Replace(character, ""), tokenizer.decoder])
+
+
 def override_normalizer(
     tokenizer: "Tokenizer", options: NormalizationOptions, stated: Mapping[str, bool], origin: str
 ) -> None:

@@ -8,10 +8,16 @@ from zoo.io.limits import MAX_ADDED_TOKENS
 from zoo.io.sizes import check_size
 from zoo.tokenizers.config_files import TokenizerFilesConfig, parse_special_token
 from zoo.tokenizers.consistency import check_same_tokenization
-from zoo.tokenizers.sentencepiece.model import VocabLayout, build_model
+from zoo.tokenizers.sentencepiece.model import (
+    FOREIGN,
+    DictionaryLayout,
+    VocabLayout,
+    build_model,
+)
 from zoo.tokenizers.sentencepiece.normalization import (
     SPACE,
     NormalizationOptions,
+    exclude,
     override_normalizer,
     set_pipeline,
 )
@@ -66,6 +72,9 @@ def sentencepiece_tokenizer(
     strip_accents: bool = False,
     plain_quotes: bool = False,
     split_digit_comma: bool = False,
+    dictionary: Mapping[str, int] | None = None,
+    control: Sequence[str] = (),
+    model_file: str | None = None,
 ) -> "Tokenizer":
     """Build a tokenizer that returns the ids of the reference implementation.
 
@@ -87,6 +96,12 @@ def sentencepiece_tokenizer(
         plain_quotes: replace double grave accents and double apostrophes by quotes, and split
             words at any white space.
         split_digit_comma: always split a comma from the digit before it.
+        dictionary: token -> id, where a file such as ``vocab.json`` has the vocabulary; then
+            ``first``, ``skip``, ``last`` and ``sentinels`` have no effect. Pieces that it lacks
+            are not used, and its tokens that are no pieces are decoded and never encoded.
+        control: tokens of the dictionary, such as languages, that are matched in a text before it
+            is split.
+        model_file: name of the model file; by default a usual one.
 
     Raises:
         SourceError: a file cannot be read.
@@ -113,7 +128,7 @@ def sentencepiece_tokenizer(
     # grapheme joiner and the enclosing keycap, as in other tools; and U+0344, a deprecated mark, is
     # joined to the letter before it.
     settings = TokenizerFilesConfig.read(files)
-    name = piece_model(files)
+    name = model_file or piece_model(files)
     stored = load(files) if files.has(TOKENIZER_JSON) else None
     if name is None and stored is not None and not has_pieces(stored):
         settings.add_to(stored)
@@ -125,13 +140,23 @@ def sentencepiece_tokenizer(
     stated = _stated(settings, lowercase is not None, strip_accents)
     normalization = {"lowercase": bool(lowercase), "strip_accents": strip_accents, **stated}
     spelling = NormalizationOptions(**normalization, plain_quotes=plain_quotes)
-    extra = _sentinels(files, settings, sentinels)
-    layout = VocabLayout(first, skip, last, extra, names["unk"], split_digit_comma)
+    layout = VocabLayout(
+        first,
+        skip,
+        last,
+        _sentinels(files, settings, sentinels),
+        names["unk"],
+        split_digit_comma,
+    )
+    if dictionary is not None:
+        layout = DictionaryLayout(
+            **vars(layout), dictionary=dictionary, control=(*names.values(), *control)
+        )
     defaults = usual_tokens(roles, mask_takes_space)
     tokenizer: Tokenizer | None = None
-    control: list[str] = []
+    control_pieces: list[str] = []
     if name is not None:
-        tokenizer, control = _from_pieces(files, name, layout, spelling, set(names.values()))
+        tokenizer, control_pieces = _from_pieces(files, name, layout, spelling, set(names.values()))
     if stored is not None:
         source = tokenizer
         tokenizer = stored
@@ -142,7 +167,7 @@ def sentencepiece_tokenizer(
     elif tokenizer is None:
         raise other_kind(files, "a model file of sentencepiece")
     else:
-        defaults += [parse_special_token(token, token) for token in control]
+        defaults += [parse_special_token(token, token) for token in control_pieces]
     settings.add_to(tokenizer, defaults)
     if template is not None and tokenizer.post_processor is None and not settings.is_generic:
         tokenizer.post_processor = template.build(tokenizer, names, settings.origin)
@@ -190,6 +215,8 @@ def _from_pieces(
     set_pipeline(tokenizer, model, spelling, origin)
     change = tokenizer.normalizer.normalize_str if tokenizer.normalizer else str
     pieces = layout.arrange(model)
+    if any(piece.text.startswith(FOREIGN) for piece in pieces):
+        exclude(tokenizer, FOREIGN)
     for text in (piece.text for piece in pieces if piece.kind == USER_DEFINED):
         if text not in named and (model.kind == BPE or change(text) != text):
             raise VerificationError(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from zoo.checkpoint import Checkpoint
 from zoo.io.json import read_json_record
 from zoo.io.limits import MAX_TOKENIZER_BYTES, MAX_TOKENIZER_VALUES
+from zoo.tokenizers.sentencepiece.model import FOREIGN
 from zoo.tokenizers.source_files import SourceFiles
 from zoo.tokenizers.tokenizer_json import load
 
@@ -24,7 +25,7 @@ def vocabulary(checkpoint: Checkpoint) -> list[str]:
     tokens = [f"<unused {number}>" for number in range(rows)]
     if checkpoint.model.tokenizer is not None:
         for token, number in read_tokenizer(checkpoint).get_vocab(with_added_tokens=True).items():
-            tokens[number] = token
+            tokens[number] = token.removeprefix(FOREIGN)
     return tokens
 
 

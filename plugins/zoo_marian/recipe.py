@@ -1,0 +1,54 @@
+"""Settings for pretraining and fine-tuning Marian's models."""
+
+from zoo.families.recipe import (
+    TINY_CONFIG,
+    LRSchedulerConfig,
+    OptimizerConfig,
+    Recipe,
+    SeqLenWarmup,
+)
+
+# Published models are trained on translations only, which is `zoo finetune --task seq2seq`. A new
+# model first learns to restore texts of either language, as BART does (arXiv:1910.13461); it reads
+# the words that it has not learned to translate.
+OBJECTIVE = "text-infilling"
+OPTIONS = {"noise_density": 0.3, "poisson_lambda": 3.0}
+# arXiv:1706.03762, section 5.3, and the settings `transformer` of the released code, marian
+ADAM = OptimizerConfig(learning_rate=3e-4, betas=(0.9, 0.98), eps=1e-9, max_grad_norm=5.0)
+
+PRESETS = {
+    "paper": {
+        "max_seq_len": 512,
+        "num_train_epochs": 10.0,
+        "batch_size": 256,
+        "warmup_ratio": 0.1,
+        "optimizer": {"learning_rate": 3e-4, "betas": [0.9, 0.98], "eps": 1e-9},
+        "tasks": {"seq2seq": {"task_args": {"label_smoothing_factor": 0.1}}},
+    }
+}
+
+
+def recipe(size: str) -> Recipe:
+    """Return the settings of a size; ``tiny`` takes a few minutes on two cores."""
+    if size == "tiny":
+        return Recipe(
+            objective=OBJECTIVE,
+            objective_args=OPTIONS,
+            config={**TINY_CONFIG, "scale_embedding": False},
+            vocab_size=600,
+            seq_len=64,
+            seq_len_warmup=SeqLenWarmup(seq_len=32, fraction=0.4, keep="tokens"),
+            global_batch_tokens=2048,
+            max_steps=1000,
+            optimizer=OptimizerConfig(learning_rate=3e-3, betas=(0.9, 0.98), weight_decay=0.01),
+            lr_scheduler=LRSchedulerConfig(warmup_steps=100),
+        )
+    return Recipe(
+        objective=OBJECTIVE,
+        objective_args=OPTIONS,
+        seq_len=512,
+        global_batch_tokens=512 * 512,
+        max_steps=100_000,
+        optimizer=ADAM,
+        lr_scheduler=LRSchedulerConfig(name="inverse-sqrt", warmup_steps=16_000),
+    )

@@ -203,6 +203,7 @@ def test_targets_are_trained_as_the_reference_tokenizes_them(
     assert trained.targets.makes_same_ids(load_text_tokenizer(load_checkpoint(ours)).targets)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["onnx", "ctranslate2"])
 def test_exports_translate_as_torch(name: str, ours: Path, tmp_path: Path) -> None:
     pytest.importorskip(name if name != "onnx" else "onnxruntime")

@@ -34,7 +34,14 @@ def random_weights(configuration: Configuration) -> dict[str, Tensor]:
         table = torch.nn.Parameter(model.get_output_embeddings().weight.clone())
         model.get_output_embeddings().weight = table
         tied -= {name for name, tensor in model.named_parameters() if tensor is table}
+    fixed = {  # such as sinusoidal positions
+        name: parameter.detach().clone()
+        for name, parameter in model.named_parameters()
+        if not parameter.requires_grad
+    }
     randomize_weights(model)
+    for name, values in fixed.items():
+        model.get_parameter(name).copy_(values)
     return {
         name: tensor.detach().contiguous()
         for name, tensor in saved_state(model).items()

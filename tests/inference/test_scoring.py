@@ -89,7 +89,8 @@ def test_texts_without_rows_get_no_score(causal: tuple[Model, Any, Any]) -> None
     (encoded,) = scorer.tokenizer.encode(["a b"], max_tokens=None)
     rows = list(scorer.rows(encoded, 2))  # those of the third text
     assert [text for text, _ in scorer.stream_scores(rows)] == [2]
-    assert [score.tokens > 0 for score in scorer.score_rows(rows, 4)] == [False, False, True, False]
+    (empty,) = scorer.tokenizer.encode([""], max_tokens=None)
+    assert [score.tokens > 0 for score in scorer.score([empty, encoded])] == [False, True]
 
 
 def test_a_head_that_predicts_no_tokens_is_refused(small: Small) -> None:

@@ -1,5 +1,6 @@
 """Progress of phases: bars on a terminal, lines elsewhere, and nothing for short ones."""
 
+import ast
 import logging
 import os
 import pty
@@ -192,6 +193,48 @@ def test_items_that_cannot_be_read_leave_the_total_unknown(
         advance(50)
         time.sleep(0.2)
     assert caplog.records[0].getMessage().startswith("running: 50 texts, ")
+
+
+def test_only_the_innermost_phase_logs_and_others_do_not_count_its_time(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("FIRST_LINE_SECONDS", "LINE_SECONDS", "REFRESH_SECONDS"):
+        monkeypatch.setattr(module, name, 0.05)
+    caplog.set_level(logging.INFO, "zoo")
+    with progress("running search", 100, unit="texts") as outer:
+        with progress("embedding", 10, unit="texts") as inner:
+            inner(10)
+            time.sleep(0.5)
+        assert {line.partition(":")[0] for line in caplog.messages} == {"embedding"}
+        caplog.clear()
+        outer(10)
+        time.sleep(0.2)
+    rate = float(caplog.messages[-1].split(", ")[1].removesuffix("/s"))
+    assert rate > 10 / 0.5, "the texts of 0.2 seconds, and not of 0.7"
+
+
+def test_phases_have_one_name_each() -> None:
+    """Every label in the code begins with the name of a phase, and every phase has a label."""
+    labels: set[str] = set()
+    for path in Path(module.__file__).parents[1].rglob("*.py"):
+        code = path.read_text("utf-8")
+        if "progress(" not in code and "progress_of_files(" not in code:
+            continue
+        for node in ast.walk(ast.parse(code)):
+            if not isinstance(node, ast.Call):
+                continue
+            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+            if name not in ("progress", "progress_of_files", "show_progress") or not node.args:
+                continue
+            label: ast.AST = node.args[0]
+            if isinstance(label, ast.JoinedStr):
+                label = label.values[0]
+            if isinstance(label, ast.Constant):
+                labels.add(str(label.value).strip())
+    names = {name for name in module.PHASES for label in labels if label.startswith(name)}
+    assert {label for label in labels if not label.startswith(tuple(module.PHASES))} == set()
+    # It is the label of a call of ``Evaluation.stream``.
+    assert module.PHASES.keys() - names == {"generating"}
 
 
 CELLS = """

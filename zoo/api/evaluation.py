@@ -239,16 +239,13 @@ class EvaluationCall:
 
     def measure(self, on_prediction: OnPrediction | None = None) -> "Result":
         """Evaluate the model, and record the result."""
-        from zoo.data.readers.documents import expand_paths
         from zoo.evaluation.record import evaluation_record, record_evaluation
-        from zoo.io.progress import progress_of_files
 
         if self.suite is not None:
             return self._measure_glue()
         checkpoint, session = self._open_model()
         evaluation = self._evaluation(checkpoint, session, **self.options)
-        reading = progress_of_files("evaluating", expand_paths(list(self._files)))
-        with reading, self._output.collecting(evaluation, on_prediction) as collect:
+        with self._output.collecting(evaluation, on_prediction) as collect:
             result = evaluation.evaluate(self.data, on_prediction=collect)
         metrics = dict(result.metrics)
         for name in self.spec.metrics:

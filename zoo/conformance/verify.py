@@ -112,7 +112,7 @@ def check_round_trip(checkpoint: Checkpoint) -> str:
     entries = checkpoint.weights.entries()
     with (
         checkpoint.open_weights() as reader,
-        progress("round trip", len(entries), unit="tensors") as advance,
+        progress("checking", len(entries), unit="tensors") as advance,
     ):
         for entry in entries:
             if entry.target in reader.tensors:

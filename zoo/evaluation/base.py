@@ -12,11 +12,14 @@ from zoo.data.readers.problems import RowProblems
 from zoo.data.readers.review import DataReview, Reviewed, count_labels
 from zoo.errors import UsageError
 from zoo.inference.scoring import Scorer, TextScore, make_scorer, require_scorer, scorer_type
+from zoo.io.progress import progress
 from zoo.overrides import override
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.inference import Need, Session
+    from zoo.inference.processing.records import TextExample
+    from zoo.inference.task import Task
     from zoo.tokenizers import Encoded
 
 LOG = logging.getLogger("zoo")
@@ -117,10 +120,12 @@ class Samples(Iterable[Item]):
     def _review_samples(self) -> Iterator[Item]:
         problems = RowProblems(skip=self._skip)
         review = DataReview()
-        for item in itertools.islice(self._read(problems), self._limit):
-            sample: Any = item
-            review.add(self._review(item), sample.location)
-            yield item
+        with progress("reading", unit="rows") as advance:
+            for item in itertools.islice(self._read(problems), self._limit):
+                sample: Any = item
+                review.add(self._review(item), sample.location)
+                yield item
+                advance(1)
         problems.require_none()
         self._is_reviewed = True
         self.skipped = problems.count
@@ -237,6 +242,28 @@ class Evaluation(ABC):
         if not skipped:
             return result
         return replace(result, metrics={**result.metrics, "skipped": skipped})
+
+    def stream(
+        self, task: "Task", records: "Iterable[TextExample]", total: int, label: str = "evaluating"
+    ) -> Iterator[Mapping[str, Any]]:
+        """Yield what a task adds to each record, and show the progress.
+
+        Args:
+            task: the task.
+            records: the texts.
+            total: their number.
+            label: name of the phase.
+        """
+        with task.show_progress(label, total):
+            for _, added in task.stream(records):
+                yield added
+
+    def shown(self, outputs: Iterable[Output], total: int | None, unit: str) -> Iterator[Output]:
+        """Yield outputs of a model, and show the progress; ``total`` may be unknown."""
+        with progress("evaluating", total, unit=unit) as advance:
+            for output in outputs:
+                yield output
+                advance(1)
 
     def observed(
         self,

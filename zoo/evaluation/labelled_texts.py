@@ -115,17 +115,17 @@ class TextEvaluation(Evaluation):
         labels = np.fromiter((self._label(sample) for sample in samples), label_dtype)
         self.warn(self.results.warnings(self.model, labels))
         output_dtype = self.results.output_dtype(self.model)
-        outputs = np.fromiter(self._output_values(samples), output_dtype)
+        outputs = np.fromiter(self._output_values(samples, len(labels)), output_dtype)
         predictions = {"label": labels}
         for name in outputs.dtype.names or ():
             predictions[name] = outputs[name]
         metrics, details = self.results.evaluate(self.model, predictions, self.seed)
         return Result({**metrics, "samples": len(labels)}, details)
 
-    def _output_values(self, samples: Iterable[Sample]) -> Iterator[tuple[Any, ...]]:
-        """Yield what the metrics need of the model's result for each sample."""
+    def _output_values(self, samples: Iterable[Sample], count: int) -> Iterator[tuple[Any, ...]]:
+        """Yield what the metrics need of the model's result for each of some samples."""
         records = (TextExample(s.text, s.pair, location=s.location) for s in samples)
-        model_results = (result for _, result in self.task.stream(records))
+        model_results = self.stream(self.task, records, count)
         for result in self.observed(samples, model_results, self._row):
             yield self.results.output_values(self.model, result)
 

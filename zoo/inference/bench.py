@@ -215,7 +215,7 @@ def repeatable_run(
 def time_in_turn(runs: Sequence[Callable[[], object]], iterations: int) -> list[list[float]]:
     """Return the seconds of each iteration, of functions that run in turn within each."""
     times: list[list[float]] = [[] for _ in runs]
-    with progress("measuring", iterations + WARM_UP, unit="batches") as advance:
+    with progress("timing", iterations + WARM_UP, unit="batches") as advance:
         for iteration in range(iterations + WARM_UP):
             for run, seconds in zip(runs, times, strict=True):
                 start = time.perf_counter()

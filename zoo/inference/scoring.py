@@ -10,7 +10,6 @@ from zoo.errors import NonFiniteError, UsageError
 from zoo.families.onnx import LOGITS
 from zoo.inference.processing.batching import batched, plan_batches
 from zoo.inference.task_checks import token_limits
-from zoo.io.progress import progress
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -121,34 +120,30 @@ class Scorer(ABC):
         return log_probs, shifted.argmax(axis=-1) == labels
 
     def score(self, texts: "Sequence[Encoded]") -> list[TextScore]:
-        """Return the score of each text; see ``score_rows``."""
+        """Return the score of each text."""
+        scores = [TextScore() for _ in texts]
+        for text, score in self.stream(texts):
+            scores[text] = score
+        return scores
+
+    def stream(self, texts: "Iterable[Encoded]") -> Iterator[tuple[int, TextScore]]:
+        """Yield the index and the score of each text that has tokens to score, in order."""
 
         def rows() -> Iterator[ScoredRow]:
             for number, text in enumerate(texts):
                 yield from self.rows(text, number)
 
-        return self.score_rows(rows(), len(texts))
-
-    def score_rows(self, rows: Iterable[ScoredRow], texts: int) -> list[TextScore]:
-        """Return the score of each text from its rows."""
-        scores = [TextScore() for _ in range(texts)]
-        for text, score in self.stream_scores(rows, texts):
-            scores[text] = score
-        return scores
+        return self.stream_scores(rows())
 
     def stream_scores(
-        self, rows: Iterable[ScoredRow], texts: int | None = None, *, keep: int = 0
+        self, rows: Iterable[ScoredRow], *, keep: int = 0
     ) -> Iterator[tuple[int, TextScore]]:
         """Yield the index and the score of each text that has rows, in order."""
-        done = 0
-        with progress("scoring", texts, unit="texts") as advance:
-            for text, scored in itertools.groupby(self.run(rows), lambda scored: scored[0].text):
-                score = TextScore()
-                for row, values, correct in scored:
-                    score.add(row.labels, values, correct, keep)
-                yield text, score
-                advance(text + 1 - done)
-                done = text + 1
+        for text, scored in itertools.groupby(self.run(rows), lambda scored: scored[0].text):
+            score = TextScore()
+            for row, values, correct in scored:
+                score.add(row.labels, values, correct, keep)
+            yield text, score
 
     def run(
         self, rows: Iterable[ScoredRow]

@@ -19,6 +19,7 @@ from zoo.inference.processing.records import RecordKeys, TextExample
 from zoo.inference.processing.table_records import InputColumns
 from zoo.inference.task_checks import max_length, require_finite, require_head, token_limits
 from zoo.io.limits import MAX_TEXT_CHARACTERS
+from zoo.io.progress import progress
 from zoo.overrides import override
 from zoo.tokenizers import Encoded
 
@@ -285,6 +286,30 @@ class Task(ABC):
     def vector_record(self, rows: int) -> bytes | None:
         """Return what a file of a number of vectors records about itself, as JSON, if anything."""
         return None
+
+    @contextlib.contextmanager
+    def show_progress(
+        self,
+        label: str,
+        total: int | None = None,
+        *,
+        done: int = 0,
+        items: "Callable[[], Iterable[object]] | None" = None,
+    ) -> Iterator[None]:
+        """Show how many texts the task has computed, their rate and the time left.
+
+        Args:
+            label: name of the phase, see ``zoo.io.progress.PHASES``.
+            total: number of texts; ``None`` if it is unknown.
+            done: number of texts that an earlier process has computed.
+            items: yields the texts once more, to count them meanwhile.
+        """
+        with progress(label, total, unit="texts", done=done, items=items) as advance:
+            self.on_progress = advance
+            try:
+                yield
+            finally:
+                self.on_progress = None
 
     def report_progress(self, count: int) -> None:
         """Report how many inputs of a chunk have been computed, in whatever order."""

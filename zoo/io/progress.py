@@ -21,7 +21,31 @@ REFRESH_SECONDS = 0.2
 
 Advance = Callable[[int], None]
 
+# What phases are called; a label may go on with what the phase works on.
+PHASES = {
+    "checking": "tensors of a model are compared with those of its source, bit for bit",
+    "comparing": "an export is compared with torch",
+    "embedding": "texts or tokens are embedded, to be searched or compared",
+    "evaluating": "a model is evaluated on the rows of a table",
+    "exporting": "the files of an export are written",
+    "fetching": "files are downloaded",
+    "generating": "texts are generated, to be compared with those of a table",
+    "hashing": "digests of files are computed",
+    "indexing": "vectors are added to an index",
+    "making sentence pairs": "pairs of segments are drawn from a corpus",
+    "measuring": "the layers of a model are quantized one by one",
+    "reading": "files are read before anything is computed",
+    "running": "a task of zoo run, or the model of an export in torch",
+    "timing": "batches are timed",
+    "tokenizing": "the texts of a corpus are tokenized",
+    "training": "a model or a tokenizer is trained",
+    "uploading": "files are uploaded",
+    "writing": "tensors are written",
+}
+
 _enabled = True
+# Phases of this process that have not ended, the innermost last.
+_open_phases: list["Phase"] = []
 
 
 def enable_progress(enabled: bool) -> None:
@@ -52,7 +76,8 @@ def progress(
     than two seconds shows nothing.
 
     Args:
-        label: what is done; one name for the same phase of different commands.
+        label: what is done, which begins with one of ``PHASES``: the same phase has the same name
+            in all commands.
         total: how much there is to do; ``None`` if that is unknown.
         unit: what is counted.
         bytes_: whether bytes are counted.
@@ -64,6 +89,7 @@ def progress(
     if not _enabled:
         yield phase.advance
         return
+    _open_phases.append(phase)
     end = threading.Event()
     show = _log_lines
     if shows_progress():
@@ -82,6 +108,9 @@ def progress(
     finally:
         end.set()
         watcher.join()
+        _open_phases.remove(phase)
+        if _open_phases:
+            _open_phases[-1].nested_seconds += phase.seconds()
         if counter is not None:
             counter.join()
 
@@ -103,7 +132,12 @@ class Phase:
         self.unit = unit
         self.done = done
         self.first = done  # What an earlier process has done, which says nothing about the rate.
+        self.nested_seconds = 0.0  # Time of phases within this one, which says nothing either.
         self._began = time.monotonic()
+
+    def seconds(self) -> float:
+        """Return the time since the phase began."""
+        return time.monotonic() - self._began
 
     def advance(self, amount: int) -> None:
         """Count what was done."""
@@ -111,11 +145,11 @@ class Phase:
 
     def figures(self) -> str:
         """Return count, rate and time left, or the time so far if the total is unknown."""
-        seconds = time.monotonic() - self._began
+        seconds = self.seconds()
         done = self.done if self.total is None else min(self.done, self.total)
         if done <= self.first:
             return _duration(seconds)
-        rate = (done - self.first) / seconds
+        rate = (done - self.first) / max(seconds - self.nested_seconds, 1e-3)
         if self.unit == "bytes":
             scale, unit = next(pair for pair in BYTE_UNITS if max(done, self.total or 0) >= pair[0])
             count = f"{done / scale:,.1f}"
@@ -183,8 +217,14 @@ def _log_lines(phase: Phase, end: threading.Event) -> None:
         if end.wait(REFRESH_SECONDS):
             return
         seconds_waited += REFRESH_SECONDS
-    LOG.info("%s: %s", phase.label, phase.figures())
+    _log(phase)
     while not end.wait(LINE_SECONDS):
+        _log(phase)
+
+
+def _log(phase: Phase) -> None:
+    """Log the figures of a phase, unless a phase within it does."""
+    if phase is _open_phases[-1]:
         LOG.info("%s: %s", phase.label, phase.figures())
 
 

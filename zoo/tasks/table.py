@@ -17,7 +17,6 @@ from zoo.io.json import dump_json
 from zoo.io.output.resumable import check_output, resumable_output
 from zoo.io.output.tables import FORMATS
 from zoo.io.output.vectors import ARRAY
-from zoo.io.progress import progress
 from zoo.plugins.tasks import find_tasks, load_part
 
 if TYPE_CHECKING:
@@ -157,13 +156,8 @@ def task_progress(task: "Task", task_input: TaskInput, done: int = 0) -> Iterato
         task_input: its input.
         done: number of texts whose results an earlier command has written.
     """
-    label = f"running {task.name}"
-    with progress(label, unit="texts", done=done, items=task_input.reread) as advance:
-        task.on_progress = advance
-        try:
-            yield
-        finally:
-            task.on_progress = None
+    with task.show_progress(f"running {task.name}", done=done, items=task_input.reread):
+        yield
 
 
 def write_results(

@@ -53,7 +53,8 @@ class Completions(LikelihoodEvaluation):
             CompletionTokenizer(self.scorer.tokenizer, self.scorer.max_tokens or 1 << 30),
             iter(samples),
         )
-        scored = self.scorer.stream_scores(_rows(tokens), count, keep=self.kept_tokens)
+        scores = self.scorer.stream_scores(_rows(tokens), keep=self.kept_tokens)
+        scored = self.shown(scores, count, "texts")
         observed = self.observed(samples, (score for _, score in scored), self.row)
         values_of = ([-score.log_prob, score.correct, score.tokens] for score in observed)
         table = np.fromiter(values_of, np.dtype((np.float64, (3,))))

@@ -39,8 +39,11 @@ class MinimalPairs(LikelihoodEvaluation):
             lambda row: Reviewed([row.values["good"], row.values["bad"]], None),
         )
         pairs = [row.values for row in rows]
-        good_scores = self._scores([row["good"] for row in pairs])
-        bad_scores = self._scores([row["bad"] for row in pairs])
+        good_texts = [row["good"] for row in pairs]
+        bad_texts = [row["bad"] for row in pairs]
+        all_scores = self._scores([*good_texts, *bad_texts])
+        good_scores = all_scores[: len(pairs)]
+        bad_scores = all_scores[len(pairs) :]
         paradigm_points: dict[str, list[float]] = {}
         scores = self.observed(rows, zip(good_scores, bad_scores, strict=True), _prediction)
         for row, (good_score, bad_score) in zip(pairs, scores, strict=True):
@@ -72,7 +75,11 @@ class MinimalPairs(LikelihoodEvaluation):
         encoded = self.scorer.tokenizer.encode(sentences, max_tokens=None, offsets=False)
         for sentence, tokens in zip(sentences, encoded, strict=True):
             self.require_short(sentence, tokens)
-        return [score.log_prob for score in self.scorer.score(encoded)]
+        log_probs = [0.0] * len(sentences)
+        scores = self.shown(self.scorer.stream(encoded), len(sentences), "texts")
+        for number, score in scores:
+            log_probs[number] = score.log_prob
+        return log_probs
 
 
 def _prediction(row: Row, scores: tuple[float, float]) -> Prediction:

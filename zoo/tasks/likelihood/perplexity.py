@@ -53,8 +53,9 @@ class Perplexity(LikelihoodEvaluation):
         # Counting reads all files, and so finds what cannot be read before anything is scored.
         count = sum(1 for _ in documents)
         texts = TextStream(documents)
-        scores = self.scorer.stream_scores(self._windows(texts), count, keep=self.kept_tokens)
-        return likelihood_result(self.scored(documents, scores), texts)
+        scores = self.scorer.stream_scores(self._windows(texts), keep=self.kept_tokens)
+        shown_scores = self.shown(scores, count, "texts")
+        return likelihood_result(self.scored(documents, shown_scores), texts)
 
     def _windows(self, texts: "TextStream") -> Iterator[ScoredRow]:
         for number, text in enumerate(texts.encode(self.scorer.tokenizer, None)):
@@ -84,8 +85,9 @@ class PseudoPerplexity(LikelihoodEvaluation):
         lines = RestartableIterable(read, self.limit)
         count = sum(1 for _ in lines)
         texts = TextStream(lines)
-        scores = self.scorer.stream_scores(self._rows(texts), count, keep=self.kept_tokens)
-        result = likelihood_result(self.scored(lines, scores), texts)
+        scores = self.scorer.stream_scores(self._rows(texts), keep=self.kept_tokens)
+        shown_scores = self.shown(scores, count, "texts")
+        result = likelihood_result(self.scored(lines, shown_scores), texts)
         if not texts.truncated:
             return result
         metrics = dict(result.metrics)

@@ -73,6 +73,7 @@ class Score(Task):
     ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
         tokens: dict[int, list[dict[str, Any]]] = {item.row_id: [] for item in items}
         for row, log_probs, greedy in self.scorer.run(self._rows(items)):
+            self.report_progress(row.text - items[0].row_id)  # Texts before this row.
             values = (row.labels.tolist(), log_probs.tolist(), greedy.tolist())
             tokens[row.text] += [
                 {"token": self.tokenizer.token(token), "log_prob": log_prob, "greedy": likely}

@@ -67,7 +67,7 @@ class MultipleChoiceEvaluation(Evaluation):
         records = (
             TextExample(s.context, s.question, {CHOICES: s.choices}, s.location) for s in samples
         )
-        model_results = (added for _, added in self.task.stream(records))
+        model_results = self.stream(self.task, records, len(labels))
         observed = self.observed(samples, model_results, self._row)
         choices = np.fromiter((added["label"] for added in observed), np.int64)
 

@@ -85,7 +85,7 @@ class PairClassificationEvaluation(Evaluation):
             if key == "score"
             else Similarity(self.checkpoint, self.session, dim=self.dim)
         )
-        added = (float(values[key]) for _, values in task.stream(records))
+        added = (float(values[key]) for values in self.stream(task, records, len(labels)))
         scores = np.fromiter(added, np.float64)
 
         def metrics(drawn_rows: "NDArray[np.integer[Any]]") -> dict[str, float]:

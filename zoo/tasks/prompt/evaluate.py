@@ -2,7 +2,7 @@
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from zoo.data.readers.labelled import Columns, Sample, iter_samples, label_name,
 from zoo.data.readers.problems import RowError, RowProblems
 from zoo.data.readers.review import review_class
 from zoo.errors import UsageError
-from zoo.evaluation.base import Evaluation, Prediction, Result, Samples
+from zoo.evaluation.base import Evaluation, Prediction, Result
 from zoo.inference.processing.records import TextExample
 from zoo.metrics.intervals import interval
 from zoo.metrics.variation import bootstrap_rows, factor_variation
@@ -121,7 +121,14 @@ class VariedEvaluation(Evaluation):
             )
         correct = np.empty((len(settings), len(labels)), bool)
         for number, levels in enumerate(settings):
-            predicted = self._predictions(self.task_of(levels), samples, observed=number == 0)
+            label = "evaluating"
+            if len(settings) > 1:
+                label = f"evaluating {number + 1} of {len(settings)} prompts"
+            records = (TextExample(s.text, s.pair, location=s.location) for s in samples)
+            results = self.stream(self.task_of(levels), records, len(labels), label)
+            if number == 0:
+                results = self.observed(samples, results, partial(_row, self.prediction_of))
+            predicted = map(self.prediction_of, results)
             correct[number] = [p == label for p, label in zip(predicted, labels, strict=True)]
         accuracy = correct.mean(1)
         drawn = bootstrap_rows(correct, self.seed)
@@ -134,17 +141,6 @@ class VariedEvaluation(Evaluation):
             details["prompts"] = _prompt_rows(factors, settings, accuracy, drawn)
         metrics["samples"] = len(labels)
         return Result(metrics, details)
-
-    def _predictions(
-        self, task: "Task", samples: Samples[Sample], *, observed: bool
-    ) -> Iterator[str | None]:
-        records = (TextExample(s.text, s.pair, location=s.location) for s in samples)
-        results = (result for _, result in task.stream(records))
-        if not observed:
-            yield from map(self.prediction_of, results)
-            return
-        row = partial(_row, self.prediction_of)
-        yield from map(self.prediction_of, self.observed(samples, results, row))
 
 
 def _prompt_rows(

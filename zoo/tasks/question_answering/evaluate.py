@@ -22,6 +22,9 @@ from zoo.tasks.question_answering.predict import Answer
 from zoo.tasks.question_answering.spans import MAX_ANSWER_LEN, Candidates
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from zoo.checkpoint import Checkpoint
 
 SCORES = [  # of a prediction, and of the best span, which is never no answer
@@ -115,7 +118,7 @@ class QuestionAnsweringEvaluation(Evaluation):
         )
         # which also finds what cannot be read before anything is computed
         answerable = np.fromiter((bool(sample.answers) for sample in samples), np.bool_)
-        table = np.fromiter(self._scores(samples, not answerable.all()), SCORES)
+        table = np.fromiter(self._scores(samples, answerable), SCORES)
         scored = ScoredAnswers(table["exact_match"], table["f1"], answerable)
         intervals = bootstrap_samples(scored.metrics, len(answerable), self.seed)
         details: dict[str, Any] = {"intervals": intervals}
@@ -129,11 +132,13 @@ class QuestionAnsweringEvaluation(Evaluation):
         return Result({**scored.metrics(), "questions": len(answerable)}, details)
 
     def _scores(
-        self, samples: Iterable[QuestionSample], unanswerable: bool
+        self, samples: Iterable[QuestionSample], answerable: "NDArray[np.bool_]"
     ) -> Iterator[tuple[float, ...]]:
         """Yield a row of ``SCORES`` for each question, which is then dropped."""
+        unanswerable = not answerable.all()
         records = (TextExample(s.question, s.context, location=s.location) for s in samples)
-        results = (added["candidates"] for _, added in self.task.stream(records))
+        added = self.stream(self.task, records, len(answerable))
+        results = (values["candidates"] for values in added)
 
         def row(sample: QuestionSample, candidates: Candidates) -> Prediction:
             return question_row(sample, candidates, unanswerable, self.null_threshold)

@@ -57,7 +57,8 @@ class ReplacedTokens(LikelihoodEvaluation):
         scores = list[Any]()
         predicted = list[Any]()
         count = 0
-        for row, values, original in self.scorer.run(self._replaced(rows, files[0])):
+        scored_rows = self.scorer.run(self._replaced(rows, files[0]))
+        for row, values, original in self.shown(scored_rows, None, "rows"):
             replaced.append(row.ids[row.positions] != row.labels)
             scores.append(values)
             predicted.append(~original)

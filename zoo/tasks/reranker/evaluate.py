@@ -101,7 +101,10 @@ class RerankerEvaluation(Evaluation):
         unanswered = len(lists) - len(ranked)
         if unanswered:
             self.warn([f"{unanswered:,} queries have no relevant text, and are left out"])
-        rows = self.ranker.rank([item.text for item in ranked], [item.documents for item in ranked])
+        rankings = self.ranker.rank(
+            [item.text for item in ranked], [item.documents for item in ranked]
+        )
+        rows = self.shown(rankings, len(ranked), "queries")
         grades = [dict(enumerate(item.labels)) for item in ranked]
         table = ranking_scores(self.observed(ranked, rows, ranked_row), grades)
 

@@ -110,6 +110,7 @@ class Rerank(Task):
     def _scored(self, records: Iterable[TextExample]) -> Iterator[tuple[EncodedExample, float]]:
         """Yield each text with its score, in order."""
         waiting = deque[TextExample]()
+        self.scorer.on_progress = self.on_progress
         for item, added in self.scorer.stream(self._inputs(records, waiting)):
             if self.is_cross_encoder:
                 score: float = added["score"]

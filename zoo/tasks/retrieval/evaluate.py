@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.evaluation.base import Evaluation, Prediction, Result
+from zoo.io.progress import progress_of_files
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.retrieval import RANKING_NAMES, ranking_scores
 from zoo.overrides import override
@@ -90,15 +91,17 @@ class RetrievalEvaluation(Evaluation):
         import numpy as np
 
         retrieval_files = RetrievalFiles.find(files, self.queries, self.qrels, self.split)
-        data = RetrievalData.read(
-            retrieval_files,
-            self.limit,
-            query_text=self.query_text,
-            corpus_text=self.corpus_text,
-        )
+        with progress_of_files("reading", retrieval_files.all):
+            data = RetrievalData.read(
+                retrieval_files,
+                self.limit,
+                query_text=self.query_text,
+                corpus_text=self.corpus_text,
+            )
         if data.unanswered:
             self.warn([f"{data.unanswered:,} queries have no relevant text, and are left out"])
-        rows = self.ranker.search(list(data.queries.values()), list(data.texts.values()))
+        rankings = self.ranker.search(list(data.queries.values()), list(data.texts.values()))
+        rows = self.shown(rankings, len(data.queries), "queries")
         names = list(data.texts)
         queries = zip(data.queries.items(), data.relevance, strict=True)
 

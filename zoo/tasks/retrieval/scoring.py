@@ -1,8 +1,8 @@
 """Scores of texts for queries, by the score of each kind of model."""
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from zoo.errors import UsageError
@@ -60,15 +60,19 @@ class EmbeddingRanker(Ranker):
         self.prompts = prompts
         self.pooling = checkpoint.model.pooling or Pooling()
 
-    def embed(self, texts: Iterable[str], role: Role) -> "Iterator[Floats]":
+    def embed(self, texts: Collection[str], role: Role) -> "Iterator[Floats]":
         """Yield the embedding of each text: (hidden,), or (tokens, width) of late interaction."""
         prompt = self.prompts.get(role, {})
         task = Embed(self.checkpoint, self.session, role=role, dim=self.dim, **prompt)
         records = (TextExample(text, location=repr(text[:40])) for text in texts)
-        return (result["embedding"] for _, result in task.stream(records))
+        with contextlib.ExitStack() as stack:
+            if role == "document":  # Queries are counted when they are answered.
+                stack.enter_context(task.show_progress("embedding", len(texts)))
+            for _, result in task.stream(records):
+                yield result["embedding"]
 
-    @contextmanager
-    def _corpus(self, texts: Iterable[str]) -> Iterator[CorpusVectors]:
+    @contextlib.contextmanager
+    def _corpus(self, texts: Collection[str]) -> Iterator[CorpusVectors]:
         with corpus_vectors(self.pooling) as corpus:
             for embedding in self.embed(texts, "document"):
                 corpus.add(embedding)

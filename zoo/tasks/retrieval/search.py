@@ -2,7 +2,7 @@
 
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
@@ -186,9 +186,14 @@ class Search(Task):
             return
         with corpus_vectors(self.pooling) as vectors:
             texts = []
-            for item, added in self.document_task.stream(self._documents()):
-                vectors.add(added["embedding"])
-                texts.append(self.document_task.keys.columns(item.record))
+            total = len(self.corpus) if isinstance(self.corpus, Sized) else None
+            reread = None
+            if isinstance(self.corpus, Path) and str(self.corpus) != "-":
+                reread = self._documents
+            with self.document_task.show_progress("embedding", total, items=reread):
+                for item, added in self.document_task.stream(self._documents()):
+                    vectors.add(added["embedding"])
+                    texts.append(self.document_task.keys.columns(item.record))
             if not texts:
                 raise UsageError("the corpus has no texts", "give a file with texts to --corpus")
             yield SearchedCorpus(vectors.search, texts, self.query_task)
@@ -291,6 +296,7 @@ class Search(Task):
         for record in chunk:
             self.validate(record)
         plain = [TextExample(record.text, location=record.location) for record in chunk]
+        corpus.query_task.on_progress = self.on_progress
         embedded = list(corpus.query_task.stream(plain))
         queries = [added["embedding"] for _, added in embedded]
         rows = []

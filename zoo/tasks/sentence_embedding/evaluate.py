@@ -99,8 +99,8 @@ class SentenceEmbeddingEvaluation(Evaluation):
         self.warn(warn_of_equal_numbers(scores.tolist()))
         task = Similarity(self.checkpoint, self.session, dim=self.dim)
         records = (TextExample(s.texts[0], s.texts[1], location=s.location) for s in samples)
-        similarities = (added["similarity"] for _, added in task.stream(records))
-        similarity = np.fromiter(similarities, np.float64)
+        added = self.stream(task, records, len(scores))
+        similarity = np.fromiter((values["similarity"] for values in added), np.float64)
         compared = zip(similarity, rank_differences(similarity, scores), strict=True)
         self.emit(samples, compared, lambda sample, values: scored_row(sample, *values))
 
@@ -131,7 +131,7 @@ class SentenceEmbeddingEvaluation(Evaluation):
                 relevant.append({})
             relevant[anchors[anchor]][numbers[0]] = None
         ranker = EmbeddingRanker(self.checkpoint, self.session, self.dim)
-        rows = ranker.search([*anchors], [*texts])
+        rows = self.shown(ranker.search([*anchors], [*texts]), len(anchors), "queries")
         names = list(texts)
         queries = zip(anchors, relevant, strict=True)
 

@@ -1,5 +1,6 @@
 """Evaluation of generated texts on tables of sources and targets."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -119,12 +120,13 @@ class Seq2SeqEvaluation(Evaluation):
             lambda problems: iter_text_to_text(paths, self.form, None, problems), review_target
         )
         # This reads all samples, and so finds what cannot be used.
-        names = {sample.dataset for sample in samples}
+        names = Counter(sample.dataset for sample in samples)
         form = TextForm(self.columns)
         if len(names) == 1:
-            form = self.form(names.pop())
+            form = self.form(next(iter(names)))
         scores = self.scorer.stream_scores(self._rows(samples))
-        score_values = ([-score.log_prob, score.correct, score.tokens] for _, score in scores)
+        shown_scores = self.shown(scores, names.total(), "texts")
+        score_values = ([-score.log_prob, score.correct, score.tokens] for _, score in shown_scores)
         self._cut_targets = 0
         table = np.fromiter(score_values, np.dtype((np.float64, (3,))))
         if self._cut_targets:
@@ -180,7 +182,8 @@ class Seq2SeqEvaluation(Evaluation):
 
         def compare() -> Iterator[tuple[bool, int, int, float, float]]:
             records = (TextExample(s.source, location=s.location) for s in samples)
-            generated = (result["generated"].strip() for _, result in task.stream(records))
+            results = self.stream(task, records, len(table), "generating")
+            generated = (result["generated"].strip() for result in results)
             losses = iter(table[:, 0] / table[:, 2])
 
             def row(sample: TextToText, text: str) -> Prediction:

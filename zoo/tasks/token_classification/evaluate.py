@@ -108,7 +108,9 @@ class TokenClassificationEvaluation(Evaluation):
         samples = self.samples(read, lambda s: Reviewed(s.words, s.labels, s.labels))
         repair = IobRepair(files)
         # This reads all samples, and so finds what cannot be used before anything is computed.
+        count = 0
         for sample in samples:
+            count += 1
             if has_spans:
                 repair(sample)
         repair.warn()
@@ -117,7 +119,7 @@ class TokenClassificationEvaluation(Evaluation):
         def compared_samples() -> Iterable[WordsSample]:
             return map(repair, samples) if has_spans else samples
 
-        guesses = self.observed(compared_samples(), self._predictions(samples), self._row)
+        guesses = self.observed(compared_samples(), self._predictions(samples, count), self._row)
         predicted_labels = (labels for labels, _ in guesses)
         pairs = zip(compared_samples(), predicted_labels, strict=True)
         return self._entities(pairs) if has_spans else self._labels(pairs)
@@ -156,14 +158,14 @@ class TokenClassificationEvaluation(Evaluation):
         return WordResults().mistake(row)
 
     def _predictions(
-        self, samples: Iterable[WordsSample]
+        self, samples: Iterable[WordsSample], count: int
     ) -> Iterator[tuple[list[str], list[float]]]:
-        """Yield the predicted labels of each sentence's words, and their probabilities.
+        """Yield the predicted labels of the words of some sentences, and their probabilities.
 
         A word without a prediction has an empty label, and the probability 0.
         """
-        results = self.task.stream(map(_word_record, samples))
-        for sample, (_, result) in zip(samples, results, strict=True):
+        results = self.stream(self.task, map(_word_record, samples), count)
+        for sample, result in zip(samples, results, strict=True):
             tokens = result["tokens"]
             offsets = [(token["start"], token["end"]) for token in tokens]
             word_tokens = first_tokens(sample.words, offsets, [False] * len(offsets))

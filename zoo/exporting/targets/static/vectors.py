@@ -36,7 +36,7 @@ def token_vectors(
     length = len(prefix) + 1 + len(suffix)
     rows = max(1, MAX_BATCH_TOKENS // length)
     outputs = []
-    with progress("reading tokens", len(vocabulary.ids), unit="tokens") as advance:
+    with progress("embedding", len(vocabulary.ids), unit="tokens") as advance:
         for start in range(0, len(vocabulary.ids), rows):
             part = vocabulary.ids[start : start + rows]
             ids = np.array([[*prefix, number, *suffix] for number in part], np.int64)

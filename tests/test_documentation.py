@@ -96,5 +96,5 @@ def test_environment_variables_are_documented() -> None:
 
 
 def test_pages_are_found() -> None:
-    assert {"README.md", "docs/api.md", "examples/plugins/mpnet/README.md"} <= set(PAGES)
+    assert {"README.md", "docs/api.md", "examples/plugins/rembert/README.md"} <= set(PAGES)
     assert exists("zoo.load") and not exists("zoo.nothing") and not exists("zoo.nn.nothing")

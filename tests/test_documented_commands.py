@@ -42,7 +42,7 @@ TEXTS = [page.read_text("utf-8") for page in PAGES if page.name != "CHANGELOG.md
 # those of the plugin in examples/plugins/toolbox, which tests/plugins/test_toolbox.py runs
 PROVIDED = ("zoo tokens", "zoo run next-token")
 # names in place of a family or a model, and families of the plugins that pages describe
-PLACEHOLDERS = ("FAMILY", "REF", "mine", "mpnet")
+PLACEHOLDERS = ("FAMILY", "REF", "mine", "rembert")
 FAMILY = "bert"  # what the tests have in their place
 
 

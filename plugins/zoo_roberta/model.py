@@ -17,60 +17,21 @@ tanh and a second linear map.
 
 from typing import Any
 
-from torch import Tensor
-
 from zoo.nn.encoder import Encoder
-from zoo.nn.encoder_factory import (
-    ModelFactory,
-    PoolerAndHead,
-    make_blocks,
-    make_embeddings,
-    make_mlm_head,
-)
-from zoo.nn.heads import DenseHead, FirstTokenPooler, LinearHead, MLMHead
-from zoo.nn.transformer import Embeddings
+from zoo.nn.encoder_factory import FairseqFactory, make_blocks, make_embeddings
+from zoo.nn.transformer import CountedEmbeddings
 from zoo.overrides import override
 from zoo_roberta.config import RobertaConfig
 
 
-class CountedEmbeddings(Embeddings):
-    """Embeddings whose positions count the tokens of a row that are not padding."""
-
-    padding: int  # the padding token, and the position of padding
-
-    @override
-    def default_positions(self, input_ids: Tensor) -> Tensor:
-        real = (input_ids != self.padding).long()
-        numbers = (real.cumsum(1) + self.position_offset) * real
-        return self.positions(numbers + self.padding)  # type: ignore[no-any-return]
-
-    @override
-    def embed_positions(self, position_ids: Tensor) -> Tensor:
-        """Return the embeddings of positions that count from 0; row ``padding + 1`` is first."""
-        return super().embed_positions(position_ids + self.padding + 1)
-
-
-class RobertaFactory(ModelFactory):
-    """The default models of encoders, with other positions and heads."""
+class RobertaFactory(FairseqFactory):
+    """The models of fairseq, with positions that do not count padding."""
 
     @override
     def backbone_args(self) -> dict[str, Any]:
-        embeddings = make_embeddings(self.config, CountedEmbeddings)
-        embeddings.padding = self.config.pad_token_id
+        padding = self.config.pad_token_id
+        embeddings = make_embeddings(self.config, CountedEmbeddings, padding=padding)
         return {"embeddings": embeddings, "layers": make_blocks(self.config)}
-
-    @override
-    def masked_lm_head(self) -> MLMHead:
-        return make_mlm_head(self.config, "gelu")
-
-    @override
-    def sequence_head(self, outputs: int) -> PoolerAndHead:
-        dropout = {"dropout": self.dropout, "inner_dropout": self.dropout}
-        return FirstTokenPooler(), DenseHead(self.width, outputs, act="tanh", **dropout)
-
-    @override
-    def choice_head(self) -> PoolerAndHead:
-        return self.pooler(), LinearHead(self.width, 1, self.config.dropout)
 
 
 def build(config: RobertaConfig, head: str) -> Encoder:

@@ -1,6 +1,5 @@
 """The parts of T5: norms, feed-forward networks, attention, blocks, encoder and decoder."""
 
-import functools
 from typing import Any, ClassVar
 
 import torch
@@ -15,6 +14,7 @@ from zoo.nn.generation import KeysAndValues
 from zoo.nn.kv_cache import KeyValueCache, LayerCache
 from zoo.nn.layers import norms
 from zoo.nn.layers.dropout import Dropout
+from zoo.nn.layers.relative import RelativePositions
 from zoo.nn.layers.scalar_mix import ScalarMix
 from zoo.nn.transformer import FeedForward, GatedFeedForward, SelfAttention
 from zoo.overrides import override
@@ -27,57 +27,6 @@ class T5RMSNorm(norms.RMSNorm):
     @override
     def widened(self, x: Tensor) -> Tensor:
         return x.to(torch.float32)
-
-
-class RelativePositions(nn.Module):
-    """Relative position biases of the attention scores: one table for a stack of blocks."""
-
-    def __init__(self, config: T5Config, bidirectional: bool) -> None:
-        super().__init__()
-        self.shape = (config.num_buckets, config.max_distance, bidirectional)
-        self.weight = nn.Parameter(torch.empty(config.num_buckets, config.num_heads))
-
-    def forward(self, queries: int, keys: int) -> Tensor:
-        """Return (1, heads, queries, keys); the last query has the position of the last key."""
-        max_distance = self.shape[1]
-        device = self.weight.device
-        key = torch.arange(keys, device=device)
-        query = torch.arange(queries, device=device)
-        distance = key - (query + (keys - queries))[:, None]
-        distance = distance.clamp(-max_distance, max_distance)
-        by_distance = self.weight.t()[:, torch.tensor(buckets(*self.shape), device=device)]
-        return by_distance[:, distance + max_distance][None]
-
-
-@functools.cache
-def buckets(count: int, max_distance: int, bidirectional: bool) -> tuple[int, ...]:
-    """Return the bucket of each relative position from ``-max_distance`` to ``max_distance``."""
-    # For earlier keys, each of the first distances has a bucket of its own; larger ones share
-    # buckets that grow logarithmically up to ``max_distance`` (arXiv:1910.10683, section 2.1).
-    # Later keys use the other half of the buckets in the same way, or bucket 0 if the stack is
-    # causal. The logarithms are compared as powers of integers, which do not round.
-    half = count // 2 if bidirectional else count
-    exact = half // 2  # Number of buckets of a single distance.
-    steps = half - exact  # Number of growing buckets.
-
-    def bucket(distance: int) -> int:
-        if distance < exact:
-            return distance
-        # The step is log(distance / exact) / log(max_distance / exact) * steps, rounded down.
-        step = 0
-        while step + 1 < steps:
-            limit = max_distance ** (step + 1) * exact**steps
-            if distance**steps * exact ** (step + 1) < limit:
-                break
-            step += 1
-        return exact + step
-
-    earlier = [bucket(distance) for distance in range(max_distance + 1)]
-    if bidirectional:
-        later = [half + number for number in earlier[1:]]
-    else:
-        later = [0] * max_distance
-    return (*reversed(earlier), *later)
 
 
 class T5Block(nn.Module):
@@ -146,7 +95,9 @@ class T5Stack(nn.Module):
 
     def __init__(self, config: T5Config, layers: int, decoder: bool, *, mix: bool = False) -> None:
         super().__init__()
-        self.positions = RelativePositions(config, bidirectional=not decoder)
+        self.positions = RelativePositions(
+            config.num_buckets, config.max_distance, config.num_heads, bidirectional=not decoder
+        )
         self.layers = nn.ModuleList(T5Block(config, decoder) for _ in range(layers))
         self.final_norm = T5RMSNorm(config.hidden_size, config.layer_norm_eps)
         self.dropout = Dropout(config.dropout)

@@ -38,14 +38,9 @@ from zoo.nn.heads import (
     gather_rows,
 )
 from zoo.nn.layers.init import scale_rows_
+from zoo.nn.layers.relative import RelativePositions
 from zoo.overrides import override
-from zoo_t5.backbone import (
-    RelativePositions,
-    T5Backbone,
-    T5Encoder,
-    T5EncoderDecoder,
-    causal_bias_mask,
-)
+from zoo_t5.backbone import T5Backbone, T5Encoder, T5EncoderDecoder, causal_bias_mask
 from zoo_t5.config import T5Config
 
 

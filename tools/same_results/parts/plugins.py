@@ -28,8 +28,8 @@ from tools.same_results.records import (
 
 # plugin -> objective of its own, if it has one
 FAMILIES = {
-    "mpnet": "masked-lm",
     "pegasus": "gap-sentences",
+    "rembert": "masked-lm",
     "xlnet": "permutation-lm",
 }
 TOOLBOX = "toolbox"

@@ -40,7 +40,7 @@ Examples:
   zoo plugins
   zoo plugins info mine
   zoo plugins check mine
-  zoo plugins search mpnet
+  zoo plugins search rembert
   zoo plugins new mine --like decoder
   zoo plugins install ./zoo-mine
   ZOO_PLUGINS=mine zoo plugins""",

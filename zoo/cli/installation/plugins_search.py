@@ -12,7 +12,7 @@ COLUMNS = ("plugin", "model types", "summary", "source")
     epilog="""\b
 Examples:
   zoo plugins search
-  zoo plugins search mpnet"""
+  zoo plugins search rembert"""
 )
 @click.argument("word", metavar="[WORD]", default="")
 @common_options

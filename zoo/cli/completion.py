@@ -1,5 +1,6 @@
 """Types of options whose values a shell completes: names of tasks, sizes, settings, columns, ..."""
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,14 +95,70 @@ def sizes(ctx: click.Context) -> Iterator[str]:
 
 
 def objectives(ctx: click.Context) -> Iterator[str]:
-    """Yield the objectives of all families, of the family that is named, and of plugins."""
-    from zoo.objectives import OBJECTIVES
+    """Yield the objectives that the family which is named can learn, or else all objectives."""
+    from zoo.errors import PluginError
+    from zoo.objectives import OBJECTIVES, supports_objective
+    from zoo.plugins import all_families
     from zoo.plugins.entry_point_objects import usable
 
-    yield from OBJECTIVES
-    for family in _named(ctx):
-        yield from family.objectives
-    yield from usable("objectives", OBJECTIVES)
+    shared_names = [*OBJECTIVES, *usable("objectives", OBJECTIVES)]
+    named_families = _families_named(ctx)
+    for family in named_families or all_families().values():
+        config = next(iter(family.sizes().values()), None)
+        for name in [*shared_names, *family.objectives]:
+            if not named_families:
+                yield name
+                continue
+            with contextlib.suppress(PluginError):  # An objective that cannot be imported.
+                if supports_objective(family, config, name):
+                    yield name
+
+
+def dtypes(ctx: click.Context) -> Iterator[str]:
+    """Yield the dtypes of stored weights, the precisions of a target, or a backend's dtypes."""
+    from zoo.conversion.dtypes import NAMES
+    from zoo.exporting.targets import ONNX, target_class, target_names
+    from zoo.io.tensors.formats import DTYPE_NAMES
+
+    stored = [DTYPE_NAMES[code] for code in dict.fromkeys(NAMES.values())]
+    if ctx.info_name == "convert":
+        yield from stored
+        return
+    backends = ctx.params.get("backend") or ()
+    if ctx.info_name == "export":
+        backends = ctx.params.get("to") or ONNX
+    if isinstance(backends, str):
+        backends = [backends]
+    for backend in backends or ["auto"]:
+        if backend in target_names():
+            target = target_class(backend)
+            yield from [*target.precisions, *target.precision_synonyms]
+            continue
+        yield from stored
+        if backend != "cuda":
+            yield "int8"
+        if backend == "auto":
+            yield "int4"
+
+
+def devices(ctx: click.Context) -> Iterator[str]:
+    """Yield the usual devices."""
+    yield from ("cpu", "cuda")
+
+
+def loggers(ctx: click.Context) -> Iterator[str]:
+    """Yield the loggers of training runs."""
+    from zoo.plugins.registry import logger_names
+
+    yield from logger_names()
+
+
+def model_types(ctx: click.Context) -> Iterator[str]:
+    """Yield the model types of the families."""
+    from zoo.plugins import all_families
+
+    for family in all_families().values():
+        yield from family.model_types
 
 
 def presets(ctx: click.Context) -> Iterator[str]:
@@ -150,8 +207,14 @@ def columns(ctx: click.Context) -> Iterator[str]:
 
 def _named(ctx: click.Context) -> "Iterator[Family]":
     """Yield the families of the models that a command names, or else all families."""
-    from zoo.conversion.local_family import local_family
     from zoo.plugins import all_families
+
+    yield from _families_named(ctx) or all_families().values()
+
+
+def _families_named(ctx: click.Context) -> "list[Family]":
+    """Return the families of the models that a command names."""
+    from zoo.conversion.local_family import local_family
 
     names: list[str] = []
     for parameter in MODELS:
@@ -167,7 +230,7 @@ def _named(ctx: click.Context) -> "Iterator[Family]":
         family = local_family(name)
         if family is not None:
             families.append(family)
-    yield from families or all_families().values()
+    return families
 
 
 FAMILY = NamesType(families)
@@ -177,10 +240,14 @@ PRESET = NamesType(presets)
 RECIPE = NamesType(recipes, files=True)
 ADAPTER = NamesType(adapters)
 COLUMN = NamesType(columns)
+MODEL_TYPE = NamesType(model_types)
 # shared option -> its type
 SHARED_TYPES = {
     "task": NamesType(tasks),
     "size": NamesType(sizes),
     "assignments": NamesType(settings),
+    "dtype": NamesType(dtypes),
+    "device": NamesType(devices),
+    "report_to": NamesType(loggers),
     **dict.fromkeys(("text", "pair", "label"), COLUMN),
 }

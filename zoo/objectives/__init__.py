@@ -30,6 +30,15 @@ OBJECTIVES: Mapping[str, str] = {
 }
 
 
+def supports_objective(family: "Family", config: Any, name: str) -> bool:
+    """Return whether a model of a family can learn an objective."""
+    try:
+        objective_type(family, config, name)
+    except UsageError:
+        return False
+    return True
+
+
 def objective_type(family: "Family", config: Any, name: str) -> "type[Objective]":
     """Return the class of an objective of the family, of this package or of a plugin."""
     from zoo.objectives.base import Objective

@@ -324,6 +324,11 @@ def get_logger(name: str) -> "type[Logger]":
     return loggers[name]  # type: ignore[no-any-return]
 
 
+def logger_names() -> list[str]:
+    """Return the names of all loggers, including plugins'."""
+    return sorted(_by_name("zoo_loggers", "logger"))
+
+
 def format_named(name: str) -> "Format":
     """Return a file format by name."""
     for formats in (built_in_formats, all_formats):

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from zoo.cli.completion import HEAD
+from zoo.cli.completion import HEAD, MODEL_TYPE
 from zoo.cli.options import (
     common_options,
     force_option,
@@ -51,7 +51,12 @@ Examples:
     "--init-head", is_flag=True, help="Initialize the head randomly if the source has none."
 )
 @click.option("--labels", metavar="A,B,...", help="Labels of the new head.")
-@click.option("--model-type", metavar="T", help="Model type, for a config.json without one.")
+@click.option(
+    "--model-type",
+    type=MODEL_TYPE,
+    metavar="T",
+    help="Model type, for a config.json without one.",
+)
 @shared_option("tokenizer", "Model whose tokenizer is used.", type=REFERENCE)
 @click.option(
     "--allow-pickle", is_flag=True, help="Read PyTorch .bin files; nothing in them is executed."

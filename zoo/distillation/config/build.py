@@ -25,7 +25,6 @@ from zoo.distillation.term_tables import checked_terms, without_changed_kinds
 from zoo.errors import UsageError
 from zoo.exporting.targets.static import Static
 from zoo.exporting.targets.static.export import static_family
-from zoo.families.base import Family
 from zoo.families.distillation import SENTENCES, DistillationRecipe
 from zoo.finetuning.config import finetune_config
 from zoo.inference.task_checks import without_head
@@ -341,20 +340,14 @@ def _corpus_settings(
 def text_objective(student: Student, teacher: "Checkpoint", default: str) -> str:
     """Return the objective on text: the family's if the teacher supports it, or a shared one."""
     # ``default`` is the objective of the family's recipe.
-    from zoo.objectives import OBJECTIVES, objective_type
-
-    def supported(family: Family, config: Any, name: str) -> bool:
-        try:
-            objective_type(family, config, name)
-        except UsageError:
-            return False
-        return True
+    from zoo.objectives import OBJECTIVES, supports_objective
 
     # The loss of sentence pairs has no teacher, and is left out.
     preferred = default.split("+")[0]
     for name in dict.fromkeys((preferred, *OBJECTIVES)):
-        student_supports = supported(student.family, student.config, name)
-        if student_supports and supported(teacher.family, teacher.config, name):
+        if not supports_objective(student.family, student.config, name):
+            continue
+        if supports_objective(teacher.family, teacher.config, name):
             return name
     return default
 

@@ -20,12 +20,15 @@ from zoo.checkpoint.digests import update_manifest
 from zoo.conformance import kit
 from zoo.io.digests.files import hash_file
 
-PLUGIN = Path(__file__).parent / "xlm" / "zoo_xlm"
+PLUGIN = Path(__file__).parent / "planted" / "zoo_planted"
 ENTRY_POINTS = """[zoo.api1]
-xlm = zoo_xlm
+planted = zoo_planted
 [zoo.api1.model_types]
-flaubert = zoo_xlm
+xlm = zoo_planted
+flaubert = zoo_planted
 """
+ONLY = {"ZOO_PLUGINS": "planted"}  # The built-in family has the same model types.
+BROKEN = "plugin planted (from zoo-planted 1.0) is broken"
 
 
 @dataclass(frozen=True)
@@ -187,15 +190,15 @@ FORGOTTEN_TIES = [
 
 def plant(folder: Path, changes: Sequence[tuple[str, str, str]]) -> Path:
     """Write the distribution of the plugin with changes; return its directory."""
-    shutil.copytree(PLUGIN, folder / "zoo_xlm", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PLUGIN, folder / "zoo_planted", ignore=shutil.ignore_patterns("__pycache__"))
     for file, old, new in changes:
-        path = folder / "zoo_xlm" / file
+        path = folder / "zoo_planted" / file
         text = path.read_text("utf-8")
         assert text.count(old) == 1, f"{old} in {file}"
         path.write_text(text.replace(old, new), encoding="utf-8")
-    info = folder / "zoo_xlm-1.0.dist-info"
+    info = folder / "zoo_planted-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: zoo-xlm\nVersion: 1.0\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: zoo-planted\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(ENTRY_POINTS)
     return folder
 
@@ -207,11 +210,11 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     def family(*changes: tuple[str, str, str]) -> Any:
         monkeypatch.syspath_prepend(plant(tmp_path / "site", changes))
         find_again()
-        (first, _) = importlib.import_module("zoo_xlm").zoo_families()
+        (first, _) = importlib.import_module("zoo_planted").zoo_families()
         return first
 
     yield family
-    for name in [name for name in sys.modules if name.partition(".")[0] == "zoo_xlm"]:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "zoo_planted"]:
         del sys.modules[name]
     monkeypatch.undo()
     find_again()
@@ -264,7 +267,7 @@ def test_a_sound_plugin_has_no_problems(load: Any, monkeypatch: pytest.MonkeyPat
 
 def test_a_reference_that_fails_is_not_run(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     load()
-    flaubert = importlib.import_module("zoo_xlm").Flaubert()
+    flaubert = importlib.import_module("zoo_planted").Flaubert()
     checks = {name: kit.CHECKS[name] for name in (OUTPUTS, KEYS, "golden_file")}
     monkeypatch.setattr(kit, "CHECKS", checks)
     results = list(kit.check_family(flaubert, full=True))
@@ -296,9 +299,13 @@ def test_pretraining_says_that_the_plugin_is_broken(
     tmp_path: Path,
 ) -> None:
     site = plant(tmp_path / "site", changes)
-    done = zoo("pretrain", "xlm", *options, *RUN, tmp_path / "run", PYTHONPATH=str(site))
+    done = zoo(
+        "pretrain", "planted", *options, *RUN, tmp_path / "run", PYTHONPATH=str(site), **ONLY
+    )
     assert done.returncode == 5
-    assert message in done.stderr and "plugin xlm (from zoo-xlm 1.0) is broken" in done.stderr
+    assert (
+        message in done.stderr and BROKEN in done.stderr
+    )
 
 
 def save_tiny(prefix: str, folder: Path, **keys: Any) -> None:
@@ -315,9 +322,9 @@ def save_tiny(prefix: str, folder: Path, **keys: Any) -> None:
 def test_verify_of_a_model_with_which_the_reference_fails(pre_norm: bool, tmp_path: Path) -> None:
     save_tiny("Flaubert", tmp_path / "hub", pre_norm=pre_norm)
     site = str(plant(tmp_path / "site", ()))
-    done = zoo("convert", tmp_path / "hub", "-o", tmp_path / "ours", PYTHONPATH=site)
+    done = zoo("convert", tmp_path / "hub", "-o", tmp_path / "ours", PYTHONPATH=site, **ONLY)
     assert done.returncode == 0, done.stderr
-    done = zoo("verify", tmp_path / "ours", "--json", PYTHONPATH=site)
+    done = zoo("verify", tmp_path / "ours", "--json", PYTHONPATH=site, **ONLY)
     checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
     assert done.returncode == 0, checks
     assert checks["transformers"]["outcome"] == ("not run" if pre_norm else "ok")
@@ -332,7 +339,7 @@ def two_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     site = str(plant(folder / "site", ()))
     save_tiny("XLM", folder / "hub", tie_word_embeddings=False)
     model = folder / "model"
-    done = zoo("convert", folder / "hub", "-o", model, PYTHONPATH=site)
+    done = zoo("convert", folder / "hub", "-o", model, PYTHONPATH=site, **ONLY)
     assert done.returncode == 0, done.stderr
     config = json.loads((model / "config.json").read_text("utf-8"))
     config["config"]["tie_embeddings"] = True
@@ -348,7 +355,7 @@ def test_verify_refuses_two_tables_that_are_said_to_be_one(
     two_tables: Path, tmp_path: Path
 ) -> None:
     site = str(plant(tmp_path / "site", FORGOTTEN_TIES))
-    done = zoo("verify", two_tables, PYTHONPATH=site)
+    done = zoo("verify", two_tables, PYTHONPATH=site, **ONLY)
     assert done.returncode == 3
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("ties ")]
     assert "failed" in line and TWO_TABLES in line
@@ -357,9 +364,12 @@ def test_verify_refuses_two_tables_that_are_said_to_be_one(
 def test_a_conversion_to_the_hub_refuses_forgotten_ties(two_tables: Path, tmp_path: Path) -> None:
     site = str(plant(tmp_path / "site", FORGOTTEN_TIES))
     written = tmp_path / "written"
-    done = zoo("convert", two_tables, "--to", "hub", "-o", written, PYTHONPATH=site)
+    done = zoo("convert", two_tables, "--to", "hub", "-o", written, PYTHONPATH=site, **ONLY)
     assert done.returncode == 5
-    assert TWO_TABLES in done.stderr and "plugin xlm (from zoo-xlm 1.0) is broken" in done.stderr
+    assert (
+        TWO_TABLES in done.stderr
+        and BROKEN in done.stderr
+    )
     assert not written.exists()
 
 
@@ -377,7 +387,7 @@ def test_a_conversion_of_tied_embeddings_refuses_forgotten_ties(
         save_file(tensors, weights)
     site = str(plant(tmp_path / "site", FORGOTTEN_TIES))
     written = tmp_path / "written"
-    done = zoo("convert", tmp_path / "hub", "-o", written, PYTHONPATH=site)
+    done = zoo("convert", tmp_path / "hub", "-o", written, PYTHONPATH=site, **ONLY)
     if stored == "once":
         assert done.returncode == 3
         assert "missing from the file (pred_layer.proj.weight)" in done.stderr
@@ -400,7 +410,7 @@ def test_the_command_names_mistakes(name: str | None, tmp_path: Path) -> None:
         changes = [(mistake.file, mistake.old, mistake.new)]
         parts = mistake.names
     site = plant(tmp_path / "site", changes)
-    done = zoo("plugins", "check", "xlm", "--full", "--json", PYTHONPATH=str(site))
+    done = zoo("plugins", "check", "planted", "--full", "--json", PYTHONPATH=str(site), **ONLY)
     (xlm,) = json.loads(done.stdout)["plugins"]
     problems = xlm.get("problems", [])
     if name is None:

@@ -31,6 +31,7 @@ from zoo.nn.heads import (
 )
 from zoo.nn.kernels.packed_attention import document_mask, trains_by_document
 from zoo.nn.kernels.row_packing import PackedRows, pack_rows
+from zoo.nn.layers.layer_drop import LayerDrop
 from zoo.nn.packed_attention import DocumentOffsets
 from zoo.nn.positions import AttentionInputs, Positions
 from zoo.nn.transformer import select_tokens
@@ -63,6 +64,7 @@ class Encoder(HeadMixin):
             ``None`` to take the last one.
         order: indices of the blocks in the order in which they run, where blocks share weights;
             ``None`` for each once.
+        layer_dropout: probability that training skips a block; see ``LayerDrop``.
 
     Attributes:
         adds_bias: whether ``attention_inputs`` adds a bias to the mask, so that attention takes
@@ -91,6 +93,7 @@ class Encoder(HeadMixin):
         head: nn.Module | None = None,
         mix: nn.Module | None = None,
         order: Sequence[int] | None = None,
+        layer_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.embeddings = embeddings
@@ -100,6 +103,7 @@ class Encoder(HeadMixin):
         self.head = head
         self.mix = mix
         self.order = range(len(self.layers)) if order is None else tuple(order)
+        self.layer_drop = LayerDrop(layer_dropout) if layer_dropout else None
 
     def forward(
         self,
@@ -246,6 +250,9 @@ class Encoder(HeadMixin):
             selection = {}
             if positions is not None and number == len(self.order):
                 selection = {"positions": positions}
+            if self.layer_drop is not None and self.layer_drop.skips_block():
+                (x,) = select_tokens(selection.get("positions"), x)
+                continue
             x = self.layers[index](x, layer_mask, *cache_and_rotation, **selection)
         return self.mix_layers(block_inputs, self.apply_final_norm(x))
 

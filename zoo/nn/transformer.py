@@ -119,14 +119,9 @@ class Embeddings(nn.Module):
                 terms.append(self.default_positions(input_ids))
             else:
                 terms.append(self.embed_positions(position_ids))
-        if self.types is not None:
-            if token_type_ids is None:
-                # The row of type 0 is broadcast, which saves the lookup of (batch, tokens) vectors.
-                terms.append(self.types.weight[0])
-            else:
-                terms.append(self.types(token_type_ids))
-        elif token_type_ids is not None:
-            raise ValueError("token_type_ids are given, and this model has no segment embeddings")
+        segments = self.embed_segments(token_type_ids)
+        if segments is not None:
+            terms.append(segments)
         x: Tensor = tokens(input_ids)
         if self.scale != 1.0:
             x = x * self.scale
@@ -138,6 +133,21 @@ class Embeddings(nn.Module):
         if self.project is not None:
             x = self.project(x)
         return x
+
+    def embed_segments(self, token_type_ids: Tensor | None) -> Tensor | None:
+        """Return the embeddings of segments, (batch, tokens, hidden) or (hidden,), if any.
+
+        Raises:
+            ValueError: ``token_type_ids`` are given to a model without segment embeddings.
+        """
+        if self.types is not None:
+            if token_type_ids is None:
+                # The row of type 0 is broadcast, which saves the lookup of (batch, tokens) vectors.
+                return self.types.weight[0]
+            return self.types(token_type_ids)  # type: ignore[no-any-return]
+        if token_type_ids is not None:
+            raise ValueError("token_type_ids are given, and this model has no segment embeddings")
+        return None
 
     def default_positions(self, input_ids: Tensor) -> Tensor:
         """Return the position embeddings of rows of one document: 0, 1, 2, ...

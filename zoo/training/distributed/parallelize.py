@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from zoo.nn.layers.layer_drop import drops_layers
 from zoo.training.config.run_config import RunConfig
 from zoo.training.distributed.context import DistContext
 from zoo.training.loss_module import LossModule
@@ -25,7 +26,7 @@ def parallelize(loss_module: LossModule, config: RunConfig, dist: DistContext) -
         wrapped = torch.compile(wrapped)  # type: ignore[assignment]
     if dist.world_size > 1 and not config.fsdp:
         devices = [dist.device] if dist.device.type == "cuda" else None
-        unused = not loss_module.objective.uses_all_parameters
+        unused = not loss_module.objective.uses_all_parameters or drops_layers(loss_module)
         wrapped = nn.parallel.DistributedDataParallel(
             wrapped, device_ids=devices, find_unused_parameters=unused
         )

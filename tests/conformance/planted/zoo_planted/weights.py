@@ -1,7 +1,7 @@
 """Weight rules of XLM."""
 
 from zoo.weights import Concat, Rule, TiedAlias, WeightMap
-from zoo_xlm.config import XLMConfig
+from zoo_planted.config import XLMConfig
 
 _P = "transformer."
 _TOKENS = _P + "embeddings.weight"

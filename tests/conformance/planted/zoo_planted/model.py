@@ -16,7 +16,7 @@ from zoo.nn.encoder_factory import (
 from zoo.nn.heads import FirstTokenPooler, LinearHead, VocabularyProjection
 from zoo.nn.layers.init import init_weights
 from zoo.nn.transformer import PostNormBlock, PreNormBlock
-from zoo_xlm.config import XLMConfig
+from zoo_planted.config import XLMConfig
 
 
 class VocabularyHead(nn.Module):

@@ -14,7 +14,7 @@ from zoo.families.config import Config, ConfigMap
 from zoo.families.encoder import EncoderFamily, encoder_heads, mlm_head
 from zoo.plugins.hookspecs import hookimpl
 from zoo.tokenizers.train import TokenizerTrainSpec
-from zoo_xlm.config import CONFIG_MAP, FLAUBERT_MAP, FlaubertConfig, XLMConfig
+from zoo_planted.config import CONFIG_MAP, FLAUBERT_MAP, FlaubertConfig, XLMConfig
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -34,8 +34,8 @@ def _heads(prefix: str) -> dict[str, Head]:
 class XLM(EncoderFamily):
     """The family; it imports torch when a model is built."""
 
-    name: ClassVar[str] = "xlm"
-    package: ClassVar[str] = "zoo_xlm"
+    name: ClassVar[str] = "planted"
+    package: ClassVar[str] = "zoo_planted"
     model_types: ClassVar[tuple[str, ...]] = ("xlm",)
     config_type: ClassVar[type[Config]] = XLMConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
@@ -50,7 +50,7 @@ class XLM(EncoderFamily):
     new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {
         "wordpiece": TokenizerTrainSpec(SPECIAL, lowercase=True)
     }
-    objectives: ClassVar[Mapping[str, str]] = {"first-tokens": "zoo_xlm.objective:FirstTokens"}
+    objectives: ClassVar[Mapping[str, str]] = {"first-tokens": "zoo_planted.objective:FirstTokens"}
     reference_modules: ClassVar[Mapping[str, str]] = {
         "embeddings": "layer_norm_emb",
         "layers.{i}": "layer_norm2.{i}",
@@ -67,7 +67,7 @@ class XLM(EncoderFamily):
 class Flaubert(XLM):
     """FlauBERT, with the modules of XLM."""
 
-    name: ClassVar[str] = "flaubert"
+    name: ClassVar[str] = "planted-flaubert"
     model_types: ClassVar[tuple[str, ...]] = ("flaubert",)
     config_type: ClassVar[type[Config]] = FlaubertConfig
     config_map: ClassVar[ConfigMap] = FLAUBERT_MAP

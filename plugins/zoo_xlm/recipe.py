@@ -1,0 +1,19 @@
+"""Pretraining settings of XLM.
+
+The papers state ranges of learning rates and batches, and no complete setting of a released model,
+so only ``tiny`` has a recipe.
+"""
+
+from zoo.errors import UsageError
+from zoo.families.recipe import MASKING, TINY_CONFIG, Recipe, tiny_recipe
+
+
+def recipe(size: str) -> Recipe:
+    """Return the settings of ``tiny``, which take a few minutes on two cores."""
+    if size != "tiny":
+        raise UsageError(
+            f"the papers do not state all settings of the pretraining of {size}",
+            "choose the size tiny, or set them in a configuration file",
+        )
+    config = {**TINY_CONFIG, "embedding_range": 0.05}
+    return tiny_recipe("masked-lm", objective_args=MASKING, config=config)

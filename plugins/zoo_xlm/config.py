@@ -106,6 +106,7 @@ XLM_MAP = ConfigMap(
         **dict.fromkeys(("mask_index", "langs", "lgs"), "the tokenizer decides"),
         **dict.fromkeys(("id2lang", "lang2id"), "names of the languages"),
         "lang_id": "used in generation",
+        **dict.fromkeys(("asm_cutoffs", "asm_div_value"), "of a projection that `asm` selects"),
         "start_n_top": "of a head for question answering that is not read",
         "end_n_top": "of a head for question answering that is not read",
         **dict.fromkeys(

@@ -303,9 +303,7 @@ def test_pretraining_says_that_the_plugin_is_broken(
         "pretrain", "planted", *options, *RUN, tmp_path / "run", PYTHONPATH=str(site), **ONLY
     )
     assert done.returncode == 5
-    assert (
-        message in done.stderr and BROKEN in done.stderr
-    )
+    assert message in done.stderr and BROKEN in done.stderr
 
 
 def save_tiny(prefix: str, folder: Path, **keys: Any) -> None:
@@ -366,10 +364,7 @@ def test_a_conversion_to_the_hub_refuses_forgotten_ties(two_tables: Path, tmp_pa
     written = tmp_path / "written"
     done = zoo("convert", two_tables, "--to", "hub", "-o", written, PYTHONPATH=site, **ONLY)
     assert done.returncode == 5
-    assert (
-        TWO_TABLES in done.stderr
-        and BROKEN in done.stderr
-    )
+    assert TWO_TABLES in done.stderr and BROKEN in done.stderr
     assert not written.exists()
 
 

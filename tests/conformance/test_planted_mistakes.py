@@ -27,7 +27,8 @@ planted = zoo_planted
 xlm = zoo_planted
 flaubert = zoo_planted
 """
-ONLY = {"ZOO_PLUGINS": "planted"}  # The built-in family has the same model types.
+# The built-in family has the same model types.
+ONLY: dict[str, Any] = {"ZOO_PLUGINS": "planted"}
 BROKEN = "plugin planted (from zoo-planted 1.0) is broken"
 
 

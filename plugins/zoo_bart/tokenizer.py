@@ -2,15 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from zoo.errors import VerificationError, did_you_mean
 from zoo.tokenizers import (
     SourceFiles,
-    Template,
     fairseq_bpe_tokenizer,
     is_sentencepiece,
     sentencepiece_tokenizer,
     tokenizer_class,
 )
+from zoo.tokenizers.language_codes import LanguageCodes
 from zoo_bart.config import SPECIAL_TOKENS
 
 if TYPE_CHECKING:
@@ -80,23 +79,16 @@ def tokenizer(files: SourceFiles) -> "Tokenizer":
     """Build the tokenizer of the kind that the files of a checkpoint have."""
     if not is_sentencepiece(files):
         return fairseq_bpe_tokenizer(files, roles=SPECIAL_TOKENS)
-    settings = files.json_if_any("tokenizer_config.json")
     later = tokenizer_class(files) == "MBart50Tokenizer"
-    languages = [*CC25, *MORE] if later else CC25
-    source = settings.get("src_lang") or "en_XX"
-    if source not in languages:
-        path = files.path("tokenizer_config.json")
-        raise VerificationError(
-            f"{path}: src_lang = {source!r:.100} is not a language of mBART",
-            did_you_mean(str(source), languages),
-        )
-    around = f"{source} {{}} eos" if later else f"{{}} eos {source}"
-    return sentencepiece_tokenizer(
+    names = [*CC25, *MORE] if later else CC25
+    languages = LanguageCodes({name: name for name in names}, default="en_XX", leads=later)
+    built = sentencepiece_tokenizer(
         files,
-        roles={**SPECIAL_TOKENS, **{code: code for code in languages}},
-        template=Template(around.format("$A"), around.format("$A $B")),
+        roles={**SPECIAL_TOKENS, **languages.roles},
         first=FIRST,
         skip=3,
-        last=(*languages, SPECIAL_TOKENS["mask"]),
+        last=(*names, SPECIAL_TOKENS["mask"]),
         mask_takes_space=True,
     )
+    languages.put_at_texts(built, files, SPECIAL_TOKENS)
+    return built

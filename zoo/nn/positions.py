@@ -45,6 +45,25 @@ def position_in_document(document_ids: Tensor) -> Tensor:
     return columns - (columns * begins).cummax(dim=1).values
 
 
+def fairseq_positions(rows: int, width: int, padding_row: int) -> Tensor:
+    """Return the sinusoidal positions of fairseq, (rows, width), float32.
+
+    Row ``p`` has the sines and cosines of ``p * 10000 ** (-k / (width / 2 - 1))`` for ``k`` from 0,
+    and the row of padding is zero. Positions of texts begin with the row after that.
+    """
+    # The code of tensor2tensor and fairseq (``sinusoidal_positional_embedding.py``), which differs
+    # from the formula of arXiv:1706.03762. Frequencies and angles are rounded to float32 as there.
+    half = width // 2
+    exponents = torch.arange(half, dtype=torch.float32, device="cpu")
+    frequencies = torch.exp(exponents * -(math.log(10000) / (half - 1)))
+    angles = torch.arange(rows, dtype=torch.float32, device="cpu")[:, None] * frequencies
+    table = torch.zeros(rows, width, device="cpu")
+    table[:, :half] = angles.sin()
+    table[:, half : 2 * half] = angles.cos()
+    table[padding_row] = 0
+    return table
+
+
 class Rotation(NamedTuple):
     """Cosines and sines of the angles of a batch's positions."""
 

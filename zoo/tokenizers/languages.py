@@ -42,10 +42,25 @@ def languages_of(tokenizer: "Tokenizer", info: TokenizerInfo) -> list[str]:
     return sorted(special_tokens - {*info.special.values()})
 
 
+def language_name(token: str) -> str:
+    """Return the name of a language, which some tokenizers spell with marks: ``__en__``."""
+    is_marked = len(token) > 4 and token.startswith("__") and token.endswith("__")
+    return token[2:-2] if is_marked else token
+
+
 def in_language(
-    tokenizer: "Tokenizer", info: TokenizerInfo, token: str
+    tokenizer: "Tokenizer", info: TokenizerInfo, language: str
 ) -> "tuple[Tokenizer, TokenizerInfo]":
-    """Return a copy of a tokenizer for texts in another language, and its properties."""
+    """Return a copy of a tokenizer for texts in another language, and its properties.
+
+    Args:
+        tokenizer: the tokenizer.
+        info: its properties.
+        language: name or token of the language.
+
+    Raises:
+        UsageError: the tokenizer has no languages, or not this one.
+    """
     from tokenizers import Tokenizer
 
     current_language = language_of(tokenizer, info)
@@ -53,9 +68,12 @@ def in_language(
     if current_language is None:
         raise UsageError("the tokenizer of the model has no languages", "leave out the language")
     current_token = current_language.token
-    if token not in tokens:
-        hint = did_you_mean(token, tokens) or f"{len(tokens)} are known, such as {current_token}"
-        raise UsageError(f"the tokenizer of the model has no language {token}", hint)
+    names = {language_name(token): token for token in tokens}
+    token = names.get(language_name(language))
+    if token is None:
+        example = language_name(current_token)
+        hint = did_you_mean(language, names) or f"{len(names)} are known, such as {example}"
+        raise UsageError(f"the tokenizer of the model has no language {language}", hint)
     definition = json.loads(tokenizer.to_str())
     template = _template(definition["post_processor"])
     assert template is not None, "has a language"
@@ -65,7 +83,7 @@ def in_language(
     del template["special_tokens"][current_token]
     number = tokenizer.token_to_id(token)
     template["special_tokens"][token] = {"id": token, "ids": [number], "tokens": [token]}
-    extra = {**info.extra_config, "src_lang": token}
+    extra = {**info.extra_config, "src_lang": language_name(token)}
     return (
         Tokenizer.from_str(dump_json(definition)),
         msgspec.structs.replace(info, extra_config=extra),

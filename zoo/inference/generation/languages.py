@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 def target_settings(tokenizer: "TextTokenizer", language: str) -> dict[str, int]:
     """Return the settings of generation in a language: the token that leads the target."""
     target = tokenizer.in_language(language)
-    number = target.token_id(language)
-    assert target.language is not None and number is not None, "the tokenizer is in it"
+    assert target.language is not None, "the tokenizer is in it"
+    number = target.token_id(target.language.token)
+    assert number is not None, "its template has the token"
     return {_leading(target.language): number}
 
 

@@ -1,0 +1,22 @@
+"""Weight rules of M2M100: names of the Hub's checkpoints and names of the zoo's modules."""
+
+from zoo.weights import Ignore, WeightMap
+from zoo.weights.head_rules import lm_head_rules
+from zoo.weights.seq2seq_rules import PREFIX, seq2seq_rules
+from zoo_m2m100.config import M2M100Config
+
+# Files hold no positions, except for those of early versions of the Hub's library, which did not
+# read them either.
+POSITIONS = [
+    Ignore(f"{PREFIX}{stack}.embed_positions.weights", "sinusoidal positions are computed")
+    for stack in ("encoder", "decoder")
+]
+
+
+def weights(config: M2M100Config, head: str) -> WeightMap:
+    """Return the rules for a configuration and head."""
+    backbone = seq2seq_rules(config, positions=(), embedding_norm=False, final_norm=True)
+    backbone = backbone.plus(drops=POSITIONS)
+    if head == "none":
+        return backbone
+    return lm_head_rules(backbone, config, f"{PREFIX}shared.weight", tied=config.tie_embeddings)

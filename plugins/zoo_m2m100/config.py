@@ -1,6 +1,6 @@
 """The configuration of M2M100 and NLLB and the keys of their Hub configuration."""
 
-from zoo.families.config import ConfigMap
+from zoo.families.config import Activation, ConfigMap
 from zoo.families.seq2seq import FIXED, IGNORED, KEYS, Seq2SeqConfig
 
 
@@ -8,7 +8,7 @@ class M2M100Config(Seq2SeqConfig, frozen=True, kw_only=True, forbid_unknown_fiel
     """Configuration of an M2M100 or NLLB; with the Hub's defaults."""
 
     vocab_size: int = 128112
-    activation: str = "relu"
+    activation: Activation = "relu"
     attention_dropout: float = 0.1
     scale_embedding: bool = True
     logits_bias: bool = False

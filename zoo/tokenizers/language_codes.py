@@ -45,7 +45,7 @@ class LanguageCodes:
             raise VerificationError(
                 f"{files.path(TOKENIZER_CONFIG)}: {SRC_LANG} = {name!r:.100} is not a language of "
                 "the tokenizer",
-                did_you_mean(str(name), self.tokens),
+                did_you_mean(str(name), list(self.tokens)),
             )
         token = self.tokens[name]
         around = f"{token} {{}} eos" if self.leads else f"{{}} eos {token}"

@@ -72,7 +72,7 @@ def in_language(
     token = names.get(language_name(language))
     if token is None:
         example = language_name(current_token)
-        hint = did_you_mean(language, names) or f"{len(names)} are known, such as {example}"
+        hint = did_you_mean(language, list(names)) or f"{len(names)} are known, such as {example}"
         raise UsageError(f"the tokenizer of the model has no language {language}", hint)
     definition = json.loads(tokenizer.to_str())
     template = _template(definition["post_processor"])

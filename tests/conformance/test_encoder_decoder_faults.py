@@ -1,32 +1,28 @@
-"""Faults of an encoder-decoder that ``zoo plugins check --full`` finds, in the example plugin."""
+"""Faults of an encoder-decoder that ``zoo plugins check --full`` finds."""
 
-import importlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conformance.faults import Faults, Faulty
 from zoo.conformance import kit
+from zoo.families.base import Family
 from zoo.nn.encoder_decoder import PostNormDecoderBlock
 from zoo.nn.heads import VocabularyProjection
 from zoo.nn.transformer import PostNormBlock
 from zoo.weights import Rule, WeightMap
+from zoo_pegasus import Pegasus
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "plugins" / "pegasus"
 # checks of ``--full`` that these faults concern; the others train, export or look elsewhere
 USED = ("reference_outputs", "decoder_start")
 
 
-@pytest.fixture(scope="module")
-def family() -> Iterator[Any]:
-    patch = pytest.MonkeyPatch()
-    patch.syspath_prepend(EXAMPLE)
-    yield importlib.import_module("zoo_pegasus").Pegasus
-    patch.undo()
+@pytest.fixture
+def family() -> type[Family]:
+    return Pegasus
 
 
 def swapped(weights: WeightMap) -> WeightMap:

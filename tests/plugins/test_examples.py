@@ -65,23 +65,6 @@ def distill(plugin: Installed, family: str) -> None:
     plugin.zoo("distill", *distilled, *DATA, *settings, "--device", "cpu", "-o", "student")
 
 
-@pytest.mark.long
-def test_an_encoder_decoder_is_pretrained_verified_and_writes(tmp_path: Path) -> None:
-    """Texts equal the reference's ``generate``."""
-    plugin = pretrain(Installed(tmp_path, EXAMPLES / "pegasus"), "pegasus")
-    verify_all(plugin)
-    convert_back(plugin)
-    kind: Any = transformers.PegasusForConditionalGeneration
-    model = kind.from_pretrained(plugin.folder / "published")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(plugin.folder / "published")
-    ids = tokenizer("Alice was late.", return_tensors="pt")["input_ids"]
-    settings = {"max_new_tokens": 6, "num_beams": 2, "forced_eos_token_id": None}
-    whole = model.generate(ids, do_sample=False, **settings)[0, 1:]
-    options = ("--max-new-tokens", "6", "--num-beams", "2")
-    (text,) = plugin.zoo("run", "seq2seq", "run/model", "Alice was late.", *options)["results"]
-    assert text["generated"] == tokenizer.decode(whole, skip_special_tokens=True)
-
-
 def test_an_encoder_with_an_objective_of_its_own_fills_masks(xlnet: Installed) -> None:
     """Predictions are those of the reference's query stream, at the end of a padded row."""
     verify_all(xlnet)

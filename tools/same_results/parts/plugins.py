@@ -28,7 +28,6 @@ from tools.same_results.records import (
 
 # plugin -> objective of its own, if it has one
 FAMILIES = {
-    "pegasus": "gap-sentences",
     "rembert": "masked-lm",
     "xlnet": "permutation-lm",
 }

@@ -16,6 +16,7 @@ from zoo.errors import UsageError
 from zoo.objectives.examples.vocabulary import Ids
 from zoo.objectives.options import Options
 from zoo.objectives.seq2seq import SentenceObjective
+from zoo.overrides import override
 
 
 class GapSentencesOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -24,7 +25,6 @@ class GapSentencesOptions(Options, frozen=True, kw_only=True, forbid_unknown_fie
     gap_sentences_ratio: float = 0.3  # fraction of the sentences that are masked; at least one is
 
     def __post_init__(self) -> None:
-        """Check the values."""
         self.check_fraction("gap_sentences_ratio")
 
 
@@ -45,29 +45,32 @@ class GapSentences(SentenceObjective):
             )
         return np.array([number], dtype=np.int64)
 
+    @override
     def max_lengths(self, tokens: int) -> tuple[int, int]:
-        """Return the largest lengths: a mask is no longer than its sentence."""
+        # A mask is no longer than its sentence.
         return tokens, tokens
 
+    @override
     def source_and_target(
         self, sentences: Sequence[Ids], rng: np.random.Generator
     ) -> tuple[Ids, Ids]:
         """Return the text with masks, and the sentences that they replace."""
         count = max(1, int(len(sentences) * self.options.gap_sentences_ratio))
         scores = similarities([sentence.tolist() for sentence in sentences])
-        chosen = set(np.argsort([-score for score in scores], kind="stable")[:count].tolist())
-        source = [self.mask if n in chosen else text for n, text in enumerate(sentences)]
-        return np.concatenate(source), np.concatenate([sentences[n] for n in sorted(chosen)])
+        ranking = np.argsort([-score for score in scores], kind="stable")
+        gaps = set(ranking[:count].tolist())
+        source = [self.mask if n in gaps else text for n, text in enumerate(sentences)]
+        return np.concatenate(source), np.concatenate([sentences[n] for n in sorted(gaps)])
 
 
 def similarities(sentences: Sequence[Sequence[int]]) -> list[float]:
     """Return the F1 of ROUGE-1 of each sentence and all others together."""
     counts = [Counter(sentence) for sentence in sentences]
-    every = sum(counts, Counter[int]())
+    all_tokens = sum(counts, Counter[int]())
     scores = []
     for count in counts:
-        rest = every - count
-        common = (count & rest).total()
-        tokens = count.total() + rest.total()
+        other_sentences = all_tokens - count
+        common = (count & other_sentences).total()
+        tokens = count.total() + other_sentences.total()
         scores.append(2 * common / tokens)
     return scores

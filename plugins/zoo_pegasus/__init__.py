@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
+from zoo.families.adapters import AdapterTargets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.seq2seq import Seq2SeqFamily, seq2seq_heads
+from zoo.overrides import override
 from zoo.plugins.hookspecs import hookimpl
 from zoo.tokenizers.train import TokenizerTrainSpec
 from zoo_pegasus.config import CONFIG_MAP, PegasusConfig
@@ -28,7 +30,13 @@ class Pegasus(Seq2SeqFamily):
     model_types: ClassVar[tuple[str, ...]] = ("pegasus",)
     config_type: ClassVar[type[Config]] = PegasusConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
-    default_checkpoint: ClassVar[str] = "google/pegasus-large"
+    tokenizer_classes: ClassVar[tuple[str, ...]] = ("PegasusTokenizer",)
+    default_checkpoint: ClassVar[str] = "pegasus-large"
+    adapter_targets: ClassVar[AdapterTargets] = AdapterTargets(
+        low_rank=("q_proj", "v_proj"),
+        rescaled=("k_proj", "v_proj", "fc2"),
+        rescaled_inputs=("fc2",),
+    )
     named_heads: ClassVar[Mapping[str, Head]] = seq2seq_heads("Pegasus")
     special_tokens: ClassVar[Mapping[str, str]] = {
         **Seq2SeqFamily.special_tokens,
@@ -41,8 +49,8 @@ class Pegasus(Seq2SeqFamily):
         "gap-sentences": "zoo_pegasus.objective:GapSentences"
     }
 
+    @override
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
-        """Build the SentencePiece tokenizer."""
         from zoo.tokenizers import Template, sentencepiece_tokenizer
 
         template = Template("$A eos", "$A $B eos")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from zoo.nn.encoder import Encoder
 from zoo.nn.encoder_decoder import Seq2SeqFactory
+from zoo.overrides import override
 from zoo.weights import sinusoidal_positions
 from zoo_pegasus.config import PegasusConfig
 
@@ -23,8 +24,8 @@ class PegasusFactory(Seq2SeqFactory):
     embedding_norm: ClassVar[bool] = False
     final_norm: ClassVar[bool] = True
 
+    @override
     def position_table(self) -> "NDArray[np.float32]":
-        """Return sinusoidal positions."""
         return sinusoidal_positions(self.config.max_positions, self.width)
 
 

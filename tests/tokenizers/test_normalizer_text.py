@@ -14,10 +14,12 @@ CASES = [("bert", None), ("bert", False), ("gpt", None), ("albert", None), ("t5"
 @pytest.mark.parametrize(("family", "lowercase"), CASES)
 def test_it_says_what_becomes_of_case_and_accents(family: str, lowercase: bool | None) -> None:
     settings = TokenizerToTrain.for_family(get_family(family), vocab_size=400, lowercase=lowercase)
+    before = settings.description()
     trained = settings.make(lambda: [TEXTS]).json
     normalizer = Tokenizer.from_buffer(trained).normalizer
     text = normalizer.normalize_str("É") if normalizer else "É"
     words = normalizer_text(trained)
+    assert before == f"{settings.type} of at most 400 tokens, to be trained; {words}"
     assert (LOWER_CASE in words) is (text.lower() == text)
     assert (WITHOUT_ACCENTS in words) is (text.lower() == "e")
 

@@ -1,12 +1,18 @@
 """What a run says before it trains, and where its stages change."""
 
+import json
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+import zoo
 from tests.finetuning.making import labelled, settings
 from tests.training.runs import EVAL_TEXT, TEXT, run_training, tree
+from zoo.cli import cli
+from zoo.errors import UsageError
 from zoo.finetuning.runs import FineTuneRun
 from zoo.training.distributed.context import DistContext
 from zoo.training.run import PretrainRun
@@ -40,6 +46,46 @@ def test_the_plan_comes_first(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
         f"directory: {tmp_path / 'run'}",
     ]
     assert EVAL_TEXT.is_file()
+
+
+def test_a_dry_run_returns_the_plan_and_trains_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = tmp_path / "run"
+    settings = tree("gpt", max_steps=2)
+    given = {name: value for name, value in settings.items() if name != "family"}
+    options: dict[str, Any] = {"settings": given, "output": directory}
+    dry_run = zoo.pretrain("gpt", **options, dry_run=True)
+    assert not directory.exists() and list(tmp_path.iterdir()) == []
+    with caplog.at_level(logging.INFO, "zoo"):
+        zoo.pretrain("gpt", **options)
+    lines = [f"{name}: {text}" for name, text in dry_run.plan.items()]
+    assert lines == caplog.messages[: len(lines)] and len(lines) == 5
+    assert dry_run.to_dict() == {"plan": dict(dry_run.plan)}
+    assert "parameters to train" in dry_run._repr_html_()
+    with pytest.raises(UsageError, match="a dry run trains nothing"):
+        _ = dry_run.model
+    with pytest.raises(UsageError, match="exists"):
+        zoo.pretrain("gpt", **options, dry_run=True)
+    with pytest.raises(UsageError, match="--dry-run describes a new run; leave --resume out"):
+        zoo.pretrain(resume=directory, dry_run=True)
+
+
+def test_dry_runs_of_other_commands(tmp_path: Path) -> None:
+    """Of several seeds and stages, the plan says how many and which."""
+    labelled(tmp_path / "table.tsv")
+    values = settings("bert", tmp_path / "table.tsv", vocab_size=60, max_steps=1)
+    tuned = FineTuneRun(values, HERE, tmp_path / "tuned")
+    assert tuned.describe()["steps"].startswith("1 of 8 rows, ")
+    words = "pretrain bert --size tiny --tokenizer train --set vocab_size=400 --max-steps 3"
+    words += " --objective masked-lm"
+    arguments = [*words.split(), "--seeds", "2", "--train", str(TEXT), "--dry-run", "--json"]
+    outcome = CliRunner().invoke(cli, [*arguments, "-o", str(tmp_path / "runs")])
+    assert outcome.exception is None, outcome.exception
+    plan = json.loads(outcome.stdout)["plan"]
+    assert plan["seeds"] == "2 runs" and plan["steps"].startswith("3 of ")
+    assert plan["tokenizer"] == "400 tokens; lower case, accents removed"
+    assert [path.name for path in tmp_path.iterdir()] == ["table.tsv"]
 
 
 def test_stages_are_announced_and_terms_have_no_weights(

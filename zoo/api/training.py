@@ -48,6 +48,7 @@ class Training:
         scores: scores of a student and its teachers; ``None`` if they were not measured.
         seed_scores: directory of a run -> its scores, of a distillation over several seeds.
         spreads: score -> median, lowest and highest value over the seeds.
+        plan: name -> what would be trained, of a dry run; then there are no paths.
     """
 
     paths: Mapping[str, Path]
@@ -55,10 +56,17 @@ class Training:
     scores: "ScoresRecord | None" = None
     seed_scores: "Mapping[str, ScoresRecord]" = field(default_factory=dict)
     spreads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    plan: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def run(self) -> Path:
-        """Directory of the run, or of the runs over several seeds."""
+        """Directory of the run, or of the runs over several seeds.
+
+        Raises:
+            UsageError: this is the plan of a dry run.
+        """
+        if self.plan:
+            raise UsageError("a dry run trains nothing", "leave dry_run out")
         return self.paths["runs" if self.runs else "run"]
 
     @property
@@ -88,6 +96,8 @@ class Training:
         """Return the report of the run, or paths and scores of several runs, for notebooks."""
         from zoo.report.cells import fields_cell, page_cell
 
+        if self.plan:
+            return fields_cell("plan", self.plan)
         if not self.runs and self.report.is_file():
             return page_cell(f"run {self.run}", self.report.read_text("utf-8"))
         fields: dict[str, object] = dict(self.paths)
@@ -99,6 +109,8 @@ class Training:
         """Return what the command prints with ``--json``."""
         import msgspec
 
+        if self.plan:
+            return {"plan": dict(self.plan)}
         values: dict[str, Any] = {name: str(path) for name, path in self.paths.items()}
         if self.scores is not None:
             values["scores"] = msgspec.to_builtins(self.scores)
@@ -135,6 +147,7 @@ class RunOptions:
     output: Path | None
     force: bool
     max_time: float | None
+    dry_run: bool
 
 
 def _run_options(
@@ -149,6 +162,7 @@ def _run_options(
     output: AnyPath | None,
     force: bool,
     max_time: str | float | None,
+    dry_run: bool,
 ) -> RunOptions:
     return RunOptions(
         seeds,
@@ -161,6 +175,7 @@ def _run_options(
         as_path(output, "output"),
         force,
         duration(max_time),
+        dry_run,
     )
 
 
@@ -197,6 +212,7 @@ def pretrain(
     offline: bool = False,
     output: AnyPath | None = None,
     force: bool = False,
+    dry_run: bool = False,
 ) -> Training:
     """Pretrain a model on raw text; ``zoo pretrain`` does the same.
 
@@ -235,6 +251,7 @@ def pretrain(
         offline: open no connection.
         output: directory of the run; by default a new one in ``runs``.
         force: move an earlier run in this directory to ``DIR.old-1``.
+        dry_run: return the plan, and train nothing.
 
     Returns:
         ``run``, ``model`` and ``report``, or ``runs`` over several seeds.
@@ -265,6 +282,7 @@ def pretrain(
         output=output,
         force=force,
         max_time=max_time,
+        dry_run=dry_run,
     )
     options = {
         "size": size,
@@ -334,6 +352,7 @@ def finetune(
     offline: bool = False,
     output: AnyPath | None = None,
     force: bool = False,
+    dry_run: bool = False,
     **options: Any,
 ) -> Training:
     """Fine-tune a model on labelled data; ``zoo finetune`` does the same.
@@ -376,6 +395,7 @@ def finetune(
         offline: open no connection.
         output: directory of the run; by default a new one in ``runs``.
         force: move an earlier run in this directory to ``DIR.old-1``.
+        dry_run: return the plan, and train nothing.
         **options: options of the task, with underscores, such as ``template`` or ``doc_stride``.
 
     Returns:
@@ -409,6 +429,7 @@ def finetune(
         output=output,
         force=force,
         max_time=max_time,
+        dry_run=dry_run,
     )
     shared_options = {
         "task": task,
@@ -501,6 +522,7 @@ def distill(
     offline: bool = False,
     output: AnyPath | None = None,
     force: bool = False,
+    dry_run: bool = False,
 ) -> Training:
     """Distil a student from one or several teachers; ``zoo distill`` does the same.
 
@@ -548,6 +570,7 @@ def distill(
         offline: open no connection.
         output: directory of the run, by default a new one in ``runs``.
         force: move an earlier run in this directory to ``DIR.old-1``.
+        dry_run: return the plan, and train nothing.
 
     Returns:
         ``run``, ``model`` and ``scores``; over several seeds ``runs``, ``seed_scores``, and the
@@ -584,6 +607,7 @@ def distill(
         output=output,
         force=force,
         max_time=max_time,
+        dry_run=dry_run,
     )
     options = {
         "teacher": teachers,
@@ -629,7 +653,7 @@ def distill(
     from zoo.distillation.runs import DistillRun
 
     training, dist = _train(DistillRun, values, overrides, config_file(subject), run_options)
-    if dist.is_main_process:
+    if dist.is_main_process and not training.plan:
         training = _scored(training, overrides, run_options, backends, score=score)
         if min_retention is not None:
             training.require_retention(min_retention)
@@ -750,6 +774,8 @@ def _start(run: "Run", options: RunOptions) -> Training:
     from zoo.training.seeds import is_seed_directory, resume_seeds, train_seeds
 
     resume = options.resume
+    if options.dry_run:
+        return _describe(run, options)
     if options.continue_from is not None:
         return _continue(run, options.continue_from, options)
     if options.reset_optimizer:
@@ -771,6 +797,17 @@ def _start(run: "Run", options: RunOptions) -> Training:
     if options.seeds is not None:
         raise UsageError(f"{resume} is a single run", "leave --seeds out")
     return _single(*run.resume(resume))
+
+
+def _describe(run: "Run", options: RunOptions) -> Training:
+    """Return the plan of a new run."""
+    for flag, value in (("--resume", options.resume), ("--continue-from", options.continue_from)):
+        if value is not None:
+            raise UsageError("--dry-run describes a new run", f"leave {flag} out")
+    plan = run.describe()
+    if options.seeds is not None:
+        plan["seeds"] = f"{options.seeds} runs"
+    return Training({}, plan=plan)
 
 
 def _continue(run: "Run", parent: Path, options: RunOptions) -> Training:

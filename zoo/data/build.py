@@ -1,5 +1,6 @@
 """Building of a corpus: texts are read, tokenized and written as a stream."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -37,6 +38,7 @@ from zoo.io.paths import readable_name
 from zoo.io.progress import progress_of_files
 from zoo.version import __version__
 
+LOG = logging.getLogger("zoo")
 Dtype = Literal["uint16", "uint32"]
 # Up to so many bytes of sources, starting processes takes longer than it saves.
 SINGLE_PROCESS_BYTES = 8 << 20
@@ -106,6 +108,7 @@ def build(
     The result only depends on the files, the reader's settings, the tokenizer and the seed, not on
     the number of processes or the location of the files.
     """
+    LOG.info("tokenizer: %s", spec.tokenizer.description())
     with atomic_directory(target, force=force, sources=spec.all_files) as staging:
         # The stats are read before the digests, to detect a change.
         stats = spec.file_stats

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,6 +14,7 @@ from zoo.errors import UsageError
 from zoo.io.limits import MAX_NEW_VOCABULARY
 from zoo.io.scratch import scratch_directory
 from zoo.tokenizers.info import TokenizerInfo
+from zoo.tokenizers.normalizer_text import normalizer_text
 
 if TYPE_CHECKING:
     from zoo.families.base import Family
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 TRAIN = "train"
 SAMPLE_CHARS = 100_000_000  # Characters that a tokenizer is trained on.
 Texts = Callable[[], Iterable[Sequence[str]]]
+SMALL_VOCABULARY = 512  # Tokens of the smallest tokenizer that every type can train.
 PIECE_CHARS = 1 << 14  # The largest number of characters per piece.
 
 
@@ -68,6 +71,10 @@ class ExistingTokenizer:
         ids = Tokenizer.from_str(self.json.decode()).get_vocab()
         other_ids = Tokenizer.from_str(other.json.decode()).get_vocab()
         return other_ids.items() <= ids.items()
+
+    def description(self) -> str:
+        """Return the number of tokens, and what the tokenizer does to texts."""
+        return f"{self.vocab_size():,} tokens; {normalizer_text(self.json)}"
 
     def make(self, texts: Texts) -> "ExistingTokenizer":
         """Return the tokenizer itself."""
@@ -124,6 +131,14 @@ class TokenizerToTrain:
         if self.sample_chars != SAMPLE_CHARS:
             settings["sample"] = self.sample_chars
         return settings
+
+    def description(self) -> str:
+        """Return what is trained, and what the tokenizer will do to texts."""
+        # A tokenizer of a few letters has the same normalizer, and is trained in milliseconds.
+        special_tokens = len(self.spec.first) + len(self.spec.last) + self.spec.sentinels
+        small = replace(self, vocab_size=SMALL_VOCABULARY + special_tokens)
+        changes = normalizer_text(small.make(lambda: [[ascii_lowercase]]).json)
+        return f"{self.type} of at most {self.vocab_size:,} tokens, to be trained; {changes}"
 
     def make(self, texts: Texts) -> ExistingTokenizer:
         """Train the tokenizer on a sample of the texts."""

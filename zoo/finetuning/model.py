@@ -19,7 +19,6 @@ from zoo.finetuning.objective import FineTuning
 from zoo.finetuning.task import FineTuningTask
 from zoo.plugins.attribution import config_of_size
 from zoo.tokenizers import TextTokenizer
-from zoo.tokenizers.normalizer_text import normalizer_text
 from zoo.tokenizers.tokenizer_json import parse, read_checked
 from zoo.training.adapter import require_pretrained
 from zoo.training.config.finetune import FineTuneConfig
@@ -175,11 +174,10 @@ def run_tokenizer(
         )
     if config.tokenizer in (None, TRAIN):
         size = config.vocab_size or config_of_size(family, config.size or "tiny").vocab_size
-        LOG.info("training a tokenizer of at most %s tokens on the texts", f"{size:,}")
+        new_tokenizer = TokenizerToTrain.for_family(family, vocab_size=size)
+        LOG.info("tokenizer: %s", new_tokenizer.description())
         texts = [text for sample in train for text in task.data.texts(sample)]
-        tokenizer = TokenizerToTrain.for_family(family, vocab_size=size).make(lambda: [texts])
-        LOG.info("the new tokenizer: %s", normalizer_text(tokenizer.json))
-        return tokenizer
+        return new_tokenizer.make(lambda: [texts])
     return load_tokenizer(str(config.tokenizer), family, offline=offline)
 
 

@@ -12,7 +12,6 @@ from zoo.data.tokenizer import TRAIN, ExistingTokenizer, TokenizerToTrain, load_
 from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.io.scratch import scratch_directory
-from zoo.tokenizers.normalizer_text import normalizer_text
 from zoo.tokenizers.source_files import TOKENIZER_CONFIG, TOKENIZER_JSON
 from zoo.tokenizers.tokenizer_json import read_checked
 
@@ -45,22 +44,23 @@ def new_tokenizer(
                     f"{flag} is for a tokenizer to train",
                     "give --tokenizer train, or leave it out",
                 )
-        return _existing(tokenizer, checkpoint.family, offline=offline)
+        existing = _existing(tokenizer, checkpoint.family, offline=offline)
+        LOG.info("tokenizer: %s", existing.tokenizer.description())
+        return existing
     if not train:
         raise UsageError("there are no texts to train a tokenizer on", "name them with --train")
     size = getattr(checkpoint.config, "vocab_size", 0)
     tokenizer_to_train = TokenizerToTrain.for_family(
         checkpoint.family, vocab_size=vocab_size or size, lowercase=lowercase
     )
+    LOG.info("tokenizer: %s", tokenizer_to_train.description())
     files = expand_paths(list(train))
 
     def texts() -> "list[list[str]]":
         documents = list(read_documents(files, ReaderConfig()))
         return [documents[start : start + BATCH] for start in range(0, len(documents), BATCH)]
 
-    trained = tokenizer_to_train.make(texts)
-    LOG.info("the new tokenizer: %s", normalizer_text(trained.json))
-    return NewTokenizer(trained, tuple(files))
+    return NewTokenizer(tokenizer_to_train.make(texts), tuple(files))
 
 
 def _existing(tokenizer: str, family: Family, *, offline: bool) -> NewTokenizer:

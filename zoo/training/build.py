@@ -77,7 +77,8 @@ def open_trainer(
         if dist.is_main_process and not new:
             log_resumed_step(path, setup.config, prepared)
         if dist.is_main_process and new:
-            log_plan(path, setup, prepared.loss_module)
+            for label, text in run_plan(path, setup, prepared.loss_module).items():
+                LOG.info("%s: %s", label, text)
             write_directory(path, setup, dist, prepared.loss_module, prepared.pretrained)
             lock.enter_context(locked(path))
         dist.barrier()
@@ -237,8 +238,8 @@ def build_trainer(
     return trainer
 
 
-def log_plan(path: Path, setup: RunSetup, loss_module: LossModule) -> None:
-    """Log what is trained, on what, for how long and where to, before a run begins."""
+def run_plan(path: Path, setup: RunSetup, loss_module: LossModule) -> dict[str, str]:
+    """Return what is trained, on what, for how long and where to."""
     parameters = sum(p.numel() for p in loss_module.parameters() if p.requires_grad)
     name = setup.family.name
     size = getattr(setup.config, "size", None)
@@ -247,9 +248,7 @@ def log_plan(path: Path, setup: RunSetup, loss_module: LossModule) -> None:
     if setup.config.init_from is not None:
         name = f"{name} from {setup.config.init_from.model}"
     model = f"{name}, {parameters:,} parameters to train, {setup.objective.name}"
-    plan = {"model": model, **setup.plan(), "directory": str(path)}
-    for label, text in plan.items():
-        LOG.info("%s: %s", label, text)
+    return {"model": model, **setup.plan(), "directory": str(path)}
 
 
 def log_resumed_step(path: Path, config: RunConfig, prepared: PreparedRun) -> None:

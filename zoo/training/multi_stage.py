@@ -69,6 +69,14 @@ class MultiStageRun(Run):
         return self.stage_config(record, 0), record.settings
 
     @override
+    def describe(self) -> dict[str, str]:
+        plan = super().describe()
+        record = self.stages()
+        if record is not None:
+            plan["stages"] = ", ".join(record.stages)
+        return plan
+
+    @override
     def has_begun(self, path: Path) -> bool:
         return (path / STAGES).is_file() or super().has_begun(path)
 

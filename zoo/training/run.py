@@ -17,7 +17,7 @@ from zoo.io.digests.files import compute_blake3
 from zoo.io.output.staging import discard
 from zoo.io.paths import check_unicode
 from zoo.training.base import RunSetup
-from zoo.training.build import open_trainer
+from zoo.training.build import open_trainer, prepare_run, run_plan
 from zoo.training.config.overrides import ConfigDict, config_diff, merge_settings, read_config_file
 from zoo.training.config.run_config import RunConfig, config_type
 from zoo.training.config.schema import (
@@ -109,6 +109,20 @@ class Run:
         if isinstance(config, EpochsConfig):
             del settings["max_steps"]  # The steps are the recipe's, and follow from the epochs.
         return config, settings
+
+    def describe(self) -> dict[str, str]:
+        """Return the plan of a new run, of several stages the first one's, and train nothing.
+
+        Only caches are written, such as a corpus that the run will read.
+        """
+        with prefix_errors(self.file):
+            config, _ = self.plan()
+            require_divisible(config, self.dist)
+        path = self.new_path(config)
+        with prefix_errors(self.file):
+            setup = self._setup(config)
+        prepared = prepare_run(setup, path, self.dist)
+        return run_plan(path, setup, prepared.loss_module)
 
     def has_begun(self, path: Path) -> bool:
         """Return whether a directory holds a run, which can be resumed."""

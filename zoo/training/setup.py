@@ -89,18 +89,15 @@ class PretrainSetup(RunSetup):
 
     @override
     def plan(self) -> dict[str, str]:
-        from zoo.tokenizers.normalizer_text import normalizer_text
-
         config = self.config
         record = self.corpus.record
         train_tokens = record.splits["train"].tokens
         eval_tokens = record.splits["validation"].tokens
         source = ", ".join(config.data.paths) or "the corpus of the package"
         passes = self.passes(config.max_steps)
-        changes = normalizer_text(self.corpus.tokenizer_json)
         return {
             "data": f"{source}: {train_tokens:,} tokens, {eval_tokens:,} to evaluate",
-            "tokenizer": f"{record.vocab_size:,} tokens; {changes}",
+            "tokenizer": self.tokenizer.description(),
             "steps": f"{config.max_steps:,} of {config.global_batch_size:,} rows of "
             f"{config.seq_len:,} tokens, {passes:,.3g} passes over the data",
         }

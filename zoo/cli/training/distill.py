@@ -147,7 +147,7 @@ def command(
     with reporting_once():
         training = distill(score=not no_score, file=file, **python_options(options))
     print_training(training, _score_lines(training), as_json=as_json)
-    if min_retention is None:
+    if min_retention is None or training.plan:
         return
     try:
         # This follows the scores, which a failure does not hide.

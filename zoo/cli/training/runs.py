@@ -58,6 +58,11 @@ def runs_options(function: Function) -> Function:
             offline_option,
             output_option("Directory of the run."),
             shared_option("force", "Move an earlier run in this directory to DIR.old-1."),
+            click.option(
+                "--dry-run",
+                is_flag=True,
+                help="Print what would be trained, on what data, for how long, and train nothing.",
+            ),
         )
     ):
         function = option(function)
@@ -68,8 +73,9 @@ def print_training(training: "Training", lines: Sequence[str] = (), *, as_json: 
     """Print the paths of a run, one a line, and further lines; only the main process prints."""
     if int_from_environment("RANK", 0) != 0:
         return
-    paths = [f"{name}: {path}" for name, path in training.paths.items()]
-    result(training.to_dict(), [*paths, *lines], as_json=as_json)
+    values = {**training.plan, **training.paths}
+    value_lines = [f"{name}: {value}" for name, value in values.items()]
+    result(training.to_dict(), [*value_lines, *lines], as_json=as_json)
 
 
 @contextlib.contextmanager

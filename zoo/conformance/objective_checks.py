@@ -192,6 +192,8 @@ def _batches_of_pairs(
     for tried, pair in enumerate(_exchanged_pairs(objective, split), start=1):
         if tried <= EXCHANGES or _values_differ(*pair):
             batch.append(pair)
+        elif not pair[0].values:
+            break  # examples of this objective have no values, so no later pair differs in them
         if len(batch) < ROWS:
             continue
         yield batch

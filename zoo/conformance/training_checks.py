@@ -24,6 +24,7 @@ SCALES = (0.8, 1.25)  # of standard deviations; truncation at two makes them 0.8
 RATE = 0.2  # of dropout
 TOKENS = 12  # tokens of the rows in which dropout is measured
 ROWS = (32, 256, 1024)  # number of these rows, if fewer are not enough
+NO_TOKEN = -1  # no input has this number
 CERTAIN = 0.5  # largest error of a measurement by chance, as a fraction of the noise
 DRAWS = 4  # initial models, so that small tensors have enough values
 MIN_VALUES = 100  # values of a tensor for a statement on its standard deviation
@@ -114,17 +115,17 @@ class TrainingChecks(TinyModel):
     ) -> str:
         """Compare the noise of both; return a tensor whose noise is not known well enough."""
         spec = self.family.onnx(config, head)
-        # an output of a whole text may be that of the last token, before the padding
-        reads_texts = any("tokens" not in axes for axes in spec.outputs.values())
-        one_by_one = reads_texts and getattr(reference.config, "pad_token_id", None) is None
+        # A reference whose output is that of the last token before the padding refuses several rows
+        # without a token of padding. These rows have no padding.
+        library_config: Any = reference.config
+        if getattr(library_config, "pad_token_id", None) is None:
+            library_config.pad_token_id = NO_TOKEN
         tokens = max(TOKENS, spec.minimums.get("tokens", 1))
         inputs = random_inputs(spec, config, [tokens], padding_side=self.family.padding_side)
-        if not one_by_one:
-            inputs = {name: tensor.repeat_interleave(rows, 0) for name, tensor in inputs.items()}
+        inputs = {name: tensor.repeat_interleave(rows, 0) for name, tensor in inputs.items()}
         run_model, run_library = reference_runs(self.family, config, head, model, reference, inputs)
-        repetitions = rows if one_by_one else 1
-        measured = _noise(model, run_model, repetitions)
-        expected_noise = _noise(reference, run_library, repetitions)
+        measured = _noise(model, run_model)
+        expected_noise = _noise(reference, run_library)
         # the last layer of each stack, such as ``layers.1`` and ``decoder.layers.2``
         last_layers = {}
         for name in measured:
@@ -199,21 +200,21 @@ def _require_same_start(name: str, tensor: Tensor, expected: Tensor) -> None:
 
 
 def _noise(
-    module: nn.Module, run: Callable[[], Mapping[str, Tensor]], repeats: int
+    module: nn.Module, run: Callable[[], Mapping[str, Tensor]]
 ) -> dict[str, tuple[float, float]]:
     """Return the noise that training mode adds to each tensor, and its standard error."""
     # Noise is relative to the tensor's variance
     module.eval()
     quiet = run()
     module.train()
-    noisy = [run() for _ in range(repeats)]
+    noisy = run()
     module.eval()
-    return {
-        name: (float(rows.mean()), float(rows.std() / len(rows) ** 0.5))
-        for name, tensor in quiet.items()
-        if tensor.is_floating_point()
-        for rows in [torch.cat([_row_noise(batch[name], tensor) for batch in noisy])]
-    }
+    noise = {}
+    for name, tensor in quiet.items():
+        if tensor.is_floating_point():
+            rows = _row_noise(noisy[name], tensor)
+            noise[name] = float(rows.mean()), float(rows.std() / len(rows) ** 0.5)
+    return noise
 
 
 def _row_noise(noisy: Tensor, quiet: Tensor) -> Tensor:

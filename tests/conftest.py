@@ -19,7 +19,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import numpy as np
 import pytest
 
-from tests.exporter import EXPORTER, keep_tables
+from tests.exporter import EXPORTER, WRITER, keep_tables, keep_traces
 from tests.once import share_directory, written_once
 from tests.reporting import record
 from zoo.io.locks import file_lock
@@ -107,6 +107,8 @@ def pytest_runtest_logfinish() -> None:
         gc.freeze()
     if EXPORTER in sys.modules:
         keep_tables()
+    if WRITER in sys.modules:
+        keep_traces()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,14 +1,22 @@
-"""torch's ONNX exporter without the tables that it builds again for each graph.
+"""torch's ONNX exporter without the work that it repeats: the tests export hundreds of graphs.
 
-It parses the source of 500 functions of onnxscript and collects all decompositions, which takes a
-third of the time of a small graph. The tests export hundreds.
+It parses the source of 500 functions of onnxscript and collects all decompositions for each graph,
+which takes a third of the time of a small one. And many tests export the same small model: its
+trace is kept in this process.
 """
 
+import hashlib
+import io
+import pickle
 import sys
+import types
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 EXPORTER = "torch.onnx._internal.exporter._core"
+WRITER = "zoo.exporting.graph.write"
+LARGE = 2_000_000  # parameters
 
 
 @cache
@@ -40,3 +48,75 @@ def fill_tables(opset: int) -> None:
     decompositions = exporter._fx_passes._decomp
     operators = set(decompositions.get_onnx_implemented_overloads(registry))
     decompositions.create_onnx_friendly_decomposition_table(operators)
+
+
+_programs: dict[bytes, Any] = {}
+
+
+def keep_traces() -> None:
+    """Let exports of this process trace each model once."""
+    writer: Any = sys.modules[WRITER]
+    writer.trace = trace_once
+
+
+def trace_once(model: Any, example: Any, spec: Any, opset: int, *, optimize: bool = True) -> Any:
+    """Return a copy of what ``zoo.exporting.graph.trace`` returns, traced by the first call."""
+    from zoo.exporting.graph.trace import trace
+
+    key = _fingerprint(model, (_shapes(example), spec, opset, optimize))
+    if key is None:
+        return trace(model, example, spec, opset, optimize=optimize)
+    if key not in _programs:
+        _programs[key] = trace(model, example, spec, opset, optimize=optimize)
+    kept = _programs[key]
+    # the passes that follow change the graph, and no tensor
+    return type(kept)(kept.model.clone(), None)
+
+
+def _shapes(example: Any) -> Any:
+    """Return the shapes and dtypes of the inputs in place of their values."""
+    import torch
+
+    if isinstance(example, torch.Tensor):
+        return tuple(example.shape), str(example.dtype)
+    if isinstance(example, list):
+        return [_shapes(part) for part in example]
+    return {name: _shapes(part) for name, part in example.items()}
+
+
+def _fingerprint(model: Any, settings: Any) -> bytes | None:
+    """Return a digest of a module's tensors, attributes and code.
+
+    It is ``None`` for large models, and where an attribute is a function without a name.
+    """
+    import torch
+
+    if sum(tensor.numel() for tensor in model.parameters()) > LARGE:
+        return None
+
+    class Pickler(pickle.Pickler):
+        def reducer_override(self, value: Any) -> Any:
+            if not isinstance(value, torch.Tensor):
+                return NotImplemented
+            content = value.detach().contiguous().flatten().view(torch.uint8).numpy()
+            described = str(value.dtype), tuple(value.shape), hashlib.blake2b(content.data).digest()
+            return tuple, (described,)
+
+    stream = io.BytesIO()
+    try:
+        Pickler(stream).dump((model, settings, sorted(_functions(model))))
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return None
+    return hashlib.blake2b(stream.getvalue()).digest()
+
+
+def _functions(model: Any) -> Iterator[tuple[str, str, int]]:
+    """Yield the functions that a module's classes have and read, which a test may replace."""
+    classes = {base for module in model.modules() for base in type(module).__mro__}
+    for kind in classes:
+        if kind.__module__.partition(".")[0] in ("builtins", "torch"):
+            continue
+        for owner in (kind, sys.modules[kind.__module__]):
+            for name, value in vars(owner).items():
+                if isinstance(value, types.FunctionType):
+                    yield f"{kind.__module__}.{owner.__name__}", name, id(value.__code__)

@@ -7,6 +7,7 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
+from tests.exporter import trace_once
 from tests.inference.generation import conftest as gpt
 from tests.inference.generation.making import CONFIGS as T5_CONFIGS
 from tests.inference.making import make_checkpoint, store
@@ -14,7 +15,6 @@ from tests.once import written_once
 from zoo.checkpoint import Checkpoint
 from zoo.exporting.graph.onnx_file import DEFAULT_OPSET
 from zoo.exporting.graph.parts import GraphToTrace, with_cache
-from zoo.exporting.graph.trace import trace
 from zoo.families.random_inputs import random_inputs
 from zoo.inference.generation.decoder import pad
 from zoo.inference.load_model import load_model
@@ -69,7 +69,7 @@ def traced(name: str) -> list[ir.Model]:
             family = get_family(name)
             checkpoint = make_checkpoint(folder / "model", family=family, num_layers=LAYERS)
         for number, part in enumerate(parts(checkpoint)):
-            program = trace(part.module, part.example, part.spec, DEFAULT_OPSET)
+            program = trace_once(part.module, part.example, part.spec, DEFAULT_OPSET)
             ir.save(program.model, folder / f"{number}.onnx")
 
     return [ir.load(path) for path in sorted(written_once(f"traced-{name}", write).glob("*.onnx"))]

@@ -13,9 +13,9 @@ from zoo.plugins import get_family
 
 LONG = pytest.mark.long
 CASES = [  # family, task, method, and whether FSDP is used
-    ("gpt", "causal-lm", "lora", True),
+    # tests/training/test_distributed.py has runs with FSDP
+    pytest.param("gpt", "causal-lm", "lora", True, marks=LONG),
     pytest.param("gpt", "causal-lm", "prompt", False, marks=LONG),
-    # the first case shows FSDP, and the next one an encoder-decoder
     pytest.param("t5", "seq2seq", "ia3", True, marks=LONG),
     ("bart", "seq2seq", "prefix", False),
     pytest.param("albert", CLASSIFICATION, "houlsby", True, marks=LONG),

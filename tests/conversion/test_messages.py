@@ -10,7 +10,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.checkpoints import SMALL, Make
-from tests.exporting.making import export_onnx
 from zoo.checkpoint import load_checkpoint
 from zoo.conversion import convert
 from zoo.conversion.cache import resolve_checkpoint
@@ -123,12 +122,9 @@ def test_an_adapter_next_to_a_model(hub_checkpoint: Make, tmp_path: Path) -> Non
     convert(CheckpointDir(source, str(source)), tmp_path / "ours")
 
 
-def test_an_export_without_weights(hub_checkpoint: Make, tmp_path: Path) -> None:
-    source = hub_checkpoint("BertModel")
-    convert(CheckpointDir(source, str(source)), tmp_path / "model")
-    export_onnx(load_checkpoint(tmp_path / "model"), tmp_path / "graph")
+def test_an_export_without_weights(small_export: Path, tmp_path: Path) -> None:
     with pytest.raises(ZooError, match="is an ONNX export without the weights") as caught:
-        convert(CheckpointDir(tmp_path / "graph", "graph"), tmp_path / "back", to="hub")
+        convert(CheckpointDir(small_export / "export", "graph"), tmp_path / "back", to="hub")
     assert caught.value.exit_code == 4 and "exported from" in caught.value.hint
 
 

@@ -10,6 +10,7 @@ import transformers
 
 from tests import warm
 from tests.checkpoints import VOCABULARY, Make
+from tests.exporting.making import export_onnx
 from zoo.api import load
 from zoo.checkpoint import encode_manifest, load_checkpoint
 from zoo.conversion import convert
@@ -88,7 +89,7 @@ def test_a_type_outside_its_table(
 def test_the_tokenizer_of_an_export(hub_checkpoint: Make, tmp_path: Path) -> None:
     ours = converted(hub_checkpoint("BertForSequenceClassification"), tmp_path)
     graph = tmp_path / "graph"
-    assert warm.zoo("export", ours, "--onnx", "-o", graph).returncode == 0
+    export_onnx(load_checkpoint(ours), graph)
     done = warm.zoo("verify", graph)
     assert done.returncode == 0 and "every token and token type has a row" in done.stdout
     with_template(graph, 2, SEP)
@@ -103,8 +104,7 @@ def test_a_graph_of_an_older_release_takes_token_types(
     """Graphs of models with one type had them as an input; they are zeros."""
     ours = converted(hub_checkpoint("BertForSequenceClassification", type_vocab_size=1), tmp_path)
     graph = tmp_path / "graph"
-    done = warm.zoo("export", ours, "--onnx", "-o", graph)
-    assert done.returncode == 0, done.stderr
+    export_onnx(load_checkpoint(ours), graph)
     add_token_types(graph)
     model, reference = load(graph), load(ours)
     for got, expected in zip(model.classify(PAIRS), reference.classify(PAIRS), strict=True):

@@ -9,6 +9,8 @@ import pytest
 
 from tests import warm
 from tests.checkpoints import VOCABULARY, Make, hub_checkpoint
+from tests.exporting.making import export_onnx
+from zoo.checkpoint import load_checkpoint
 
 __all__ = ["hub_checkpoint"]
 SETTINGS = {
@@ -61,7 +63,7 @@ def test_in_a_conversion_and_next_to_graphs(source: Path, tmp_path: Path) -> Non
     run("convert", source, "-o", model)
     run("convert", model, "--to", "hub", "-o", hub)
     run("convert", hub, "-o", tmp_path / "again")
-    run("export", model, "--onnx", "-o", graphs)
+    export_onnx(load_checkpoint(model), graphs)
     np.testing.assert_allclose(scores(model), wanted, atol=1e-5)
     np.testing.assert_allclose(scores(tmp_path / "again"), wanted, atol=1e-5)
     np.testing.assert_allclose(scores(graphs), wanted, atol=1e-5)

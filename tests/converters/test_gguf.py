@@ -104,8 +104,22 @@ BACK: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("architecture", BACK)
-@pytest.mark.parametrize("as_file", [False, True], ids=["directory", "file"])
+# what a file says of itself has one place for each kind of model
+ALONE = ("BertForSequenceClassification", "T5ForConditionalGeneration", "GPT2LMHeadModel")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "as_file"),
+    [
+        *(pytest.param(name, False, id=f"directory-{name}") for name in BACK),
+        *(
+            pytest.param(
+                name, True, id=f"file-{name}", marks=() if name in ALONE else pytest.mark.long
+            )
+            for name in BACK
+        ),
+    ],
+)
 def test_a_model_there_and_back_is_exact(
     architecture: str,
     as_file: bool,
@@ -423,7 +437,9 @@ def test_arrays_of_numbers_take_the_memory_of_the_file(kind: int, tmp_path: Path
     assert memory_of(header(keys=1, rest=content), tmp_path) < 25 << 20
 
 
-@pytest.mark.parametrize("word", [b"", b"ab", "é".encode() * 20])
+@pytest.mark.parametrize(
+    "word", [b"", *(pytest.param(w, marks=pytest.mark.long) for w in (b"ab", "é".encode() * 20))]
+)
 def test_arrays_of_strings_take_the_memory_of_the_file(word: bytes, tmp_path: Path) -> None:
     count = (1 << 20) // (8 + len(word))
     content = text(b"a") + struct.pack("<IIQ", 9, 8, count) + text(word) * count

@@ -85,7 +85,7 @@ def ours(path: Path, architecture: str) -> Tensor:
 
 
 # test_heads.py has adapters of the same modules, or they are called as those of BERT or GPT-2.
-OTHER_FAMILIES = ("Bart", "DistilBert", "Electra", "OpenAIGPT", "Roberta")
+OTHER_FAMILIES = ("Albert", "Bart", "DebertaV2", "DistilBert", "Electra", "OpenAIGPT", "Roberta")
 
 
 @pytest.mark.parametrize(

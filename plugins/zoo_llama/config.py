@@ -253,8 +253,8 @@ def _optional_fields() -> dict[str, Any]:
 
 
 _OPTIONAL = _optional_fields()
-# Keys of the rotation -> fields. Versions of transformers before 5 have ``rope_theta`` in the file
-# itself, and the others in ``rope_scaling``; later ones have all in ``rope_parameters``.
+# Keys of a scaled rotation -> fields. Versions of transformers before 5 have them in
+# ``rope_scaling``, and later ones in ``rope_parameters``, with the base.
 _SCALING = {
     "factor": "rope_factor",
     "original_max_position_embeddings": "rope_original_max_positions",
@@ -264,7 +264,6 @@ _SCALING = {
     "beta_slow": "rope_beta_slow",
     "attention_factor": "rope_attention_factor",
 }
-_ROTATION = {"rope_theta": "rope_theta", "rope_type": "rope_type", **_SCALING}
 # What no model of the family computes: other frequencies, experts, and quantized weights.
 _REFUSED: dict[str, tuple[Any, ...]] = {
     "partial_rotary_factor": (None, 1.0),
@@ -282,13 +281,16 @@ _IGNORED = {
 _KEYS = {
     **COMMON,
     **same_names("vocab_size", "intermediate_size", "head_dim", "attention_dropout"),
-    **same_names("initializer_range", "pad_token_id"),
+    **same_names("initializer_range", "pad_token_id", "rope_theta"),
     "num_key_value_heads": "num_kv_heads",
     "rms_norm_eps": "layer_norm_eps",
     "tie_word_embeddings": "tie_embeddings",
 }
 # Keys of some model types with another name than the field.
-_RENAMED = {"bidirectional": "use_bidirectional_attention"}
+_RENAMED = {
+    "bidirectional": "use_bidirectional_attention",
+    "local_rope_theta": "rope_local_base_freq",
+}
 
 
 def _table(
@@ -317,10 +319,10 @@ def _table(
     keys = {**_KEYS, act: "activation"}
     for name in ARCHITECTURES[model_type].fields:
         keys[_RENAMED.get(name, name)] = name
-    if model_type == "gemma3_text":
-        del keys["local_rope_theta"]
-        keys[f"rope_parameters.{SLIDING}.rope_theta"] = "local_rope_theta"
-    spellings = {"rope_theta": f"{rotation}.rope_theta", **(aliases or {})}
+    bases = {f"{rotation}.rope_theta": "rope_theta"}
+    if "local_rope_theta" in ARCHITECTURES[model_type].fields:
+        bases[f"rope_parameters.{SLIDING}.rope_theta"] = _RENAMED["local_rope_theta"]
+    spellings = {**bases, **(aliases or {})}
     for key in ("rope_type", *_SCALING):
         spellings[f"rope_scaling.{key}"] = f"{rotation}.{key}"
     for group in ("rope_scaling", rotation):
@@ -331,24 +333,24 @@ def _table(
         not_computed[f"{group}.mscale"] = (None,)
         not_computed[f"{group}.mscale_all_dim"] = (None,)
         not_computed[f"{group}.truncate"] = (None, True)
-    for key, name in _ROTATION.items():
+    for key, name in _SCALING.items():
         keys[f"{rotation}.{key}"] = name
-    types = typing.get_args(RopeType)
+    keys[f"{rotation}.rope_type"] = "rope_type"
+    values: dict[str, dict[Any, Any]] = {
+        f"{rotation}.rope_type": {name: name for name in typing.get_args(RopeType)}
+    }
+    if "bidirectional" in ARCHITECTURES[model_type].fields:
+        values[_RENAMED["bidirectional"]] = {False: False, None: False, True: True}
     return ConfigMap(
         keys=keys,
         fixed={**not_computed, **(fixed or {})},
         ignored={**_IGNORED, **(ignored or {})},
         follows={key: key for key in follows},
         aliases=spellings,
-        values={
-            f"{rotation}.rope_type": {name: name for name in types},
-            "use_bidirectional_attention": {False: False, None: False, True: True},
-        }
-        if "bidirectional" in ARCHITECTURES[model_type].fields
-        else {f"{rotation}.rope_type": {name: name for name in types}},
+        values=values,
         implied={"model_type": model_type, **implied},
         unsaid=("head_dim", *(f"{rotation}.{key}" for key in _SCALING)),
-        both=("rope_theta",),  # Versions of transformers before 5 read it.
+        both=bases,  # Versions of transformers before 5 read the keys, later ones write these.
     )
 
 
@@ -431,7 +433,6 @@ CONFIG_MAPS: dict[str, ConfigMap] = {
         },
         ignored=_GEMMA_IGNORED,
         aliases={
-            "rope_local_base_freq": f"rope_parameters.{SLIDING}.rope_theta",
             "_sliding_window_pattern": "sliding_window_pattern",
         },
         vocab_size=262208,

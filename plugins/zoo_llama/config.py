@@ -118,6 +118,7 @@ class LlamaConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True)
         final_logit_softcapping: bound of the logits; ``None`` for no bound.
         bidirectional: whether tokens attend to later tokens, too. Such a model encodes texts.
         attention_dropout: dropout probability of the attention weights.
+        classifier_dropout: dropout probability before a classifier of tokens.
         layer_norm_eps: epsilon of the norms.
         initializer_range: standard deviation of initial weights.
         pad_token_id: the padding token, or ``None``.
@@ -159,6 +160,7 @@ class LlamaConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True)
     final_logit_softcapping: float | None = None
     bidirectional: bool = False
     attention_dropout: float = 0.0
+    classifier_dropout: float = 0.1
     layer_norm_eps: float = 1e-6
     initializer_range: float = 0.02
     pad_token_id: int | None = None
@@ -281,7 +283,7 @@ _IGNORED = {
 _KEYS = {
     **COMMON,
     **same_names("vocab_size", "intermediate_size", "head_dim", "attention_dropout"),
-    **same_names("initializer_range", "pad_token_id", "rope_theta"),
+    **same_names("classifier_dropout", "initializer_range", "pad_token_id", "rope_theta"),
     "num_key_value_heads": "num_kv_heads",
     "rms_norm_eps": "layer_norm_eps",
     "tie_word_embeddings": "tie_embeddings",
@@ -349,7 +351,7 @@ def _table(
         aliases=spellings,
         values=values,
         implied={"model_type": model_type, **implied},
-        unsaid=("head_dim", *(f"{rotation}.{key}" for key in _SCALING)),
+        unsaid=("head_dim", "classifier_dropout", *(f"{rotation}.{key}" for key in _SCALING)),
         both=bases,  # Versions of transformers before 5 read the keys, later ones write these.
     )
 

@@ -14,10 +14,11 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from zoo.errors import UsageError
 from zoo.nn.decoder import CausalBackbone, CausalLM, CausalModelFactory, CausalSequenceClassifier
 from zoo.nn.encoder import Classifier, Encoder, QuestionAnswering, mask_value
 from zoo.nn.encoder_factory import make_blocks, make_embeddings, make_self_attention
-from zoo.nn.heads import LinearHead, VocabularyProjection
+from zoo.nn.heads import VocabularyProjection
 from zoo.nn.kernels.local_attention import local_attention
 from zoo.nn.layers.norms import RMSNorm
 from zoo.nn.packed_attention import DocumentOffsets
@@ -225,11 +226,16 @@ class LlamaFactory(CausalModelFactory):
         "question-answering": LlamaQuestionAnswering,
     }
 
-    @override
-    def token_head(self, outputs: int) -> nn.Module:
-        return LinearHead(self.width, outputs, dropout=0.1)
-
 
 def build(config: LlamaConfig, head: str) -> Encoder:
-    """Return a model with randomly initialized weights."""
+    """Return a model with randomly initialized weights.
+
+    Raises:
+        UsageError: the model would predict tokens that it attends to.
+    """
+    if config.bidirectional and head == "causal-lm":
+        raise UsageError(
+            "a bidirectional model attends to the tokens that the head causal-lm predicts",
+            "it encodes texts: choose the head none",
+        )
     return LlamaFactory(config).build(head)

@@ -15,7 +15,7 @@ from zoo.checkpoint.generation_config import GenerationConfig
 from zoo.conformance.family_checks import FamilyChecks
 from zoo.conformance.hf_reference import hub_state, keep_float64, reference_model
 from zoo.conformance.kit import run_check
-from zoo.errors import VerificationError
+from zoo.errors import UsageError, VerificationError
 from zoo.families.random_inputs import random_inputs
 from zoo.inference.generation.generate import generate
 from zoo.testing.conformance import FamilyTests
@@ -373,7 +373,6 @@ class Checks(FamilyChecks):
         pytest.param("initialization", marks=pytest.mark.long),
         pytest.param("default_inputs", marks=pytest.mark.long),
         pytest.param("dropout", marks=pytest.mark.long),
-        pytest.param("export", marks=pytest.mark.long),
         pytest.param("reference_initialization", marks=pytest.mark.long),
     ],
 )
@@ -383,6 +382,18 @@ def test_checks_of_the_kit_find_no_fault(name: str, check: str) -> None:
     if config.bidirectional and check == "cached_decoding":
         pytest.skip("it generates nothing")
     run_check(Checks(config), check, {"head": head})
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", GENERATING)
+def test_the_gate_accepts_graphs_with_a_cache(name: str) -> None:
+    """After two steps of pretraining."""
+    run_check(Checks(CONFIGS[name]), "export", {})
+
+
+def test_a_bidirectional_model_predicts_no_tokens() -> None:
+    with pytest.raises(UsageError, match="attends to the tokens that the head causal-lm predicts"):
+        LLAMA.model(CONFIGS["gemma3-bidirectional"], "causal-lm")
 
 
 @pytest.mark.parametrize(

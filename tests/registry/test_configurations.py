@@ -28,11 +28,12 @@ def random_weights(configuration: Configuration) -> dict[str, Tensor]:
     model_class = getattr(transformers, configuration.class_name)
     config = model_class.config_class(**configuration.config, **configuration.reference)
     model = model_class(config).double()
-    untied = configuration.config.get("tie_word_embeddings") is False
+    outputs = model.get_output_embeddings()
+    untied = configuration.config.get("tie_word_embeddings") is False and outputs is not None
     tied = set(model.all_tied_weights_keys)  # files of the library leave them out
     if untied:
-        table = torch.nn.Parameter(model.get_output_embeddings().weight.clone())
-        model.get_output_embeddings().weight = table
+        table = torch.nn.Parameter(outputs.weight.clone())
+        outputs.weight = table
         tied -= {name for name, tensor in model.named_parameters() if tensor is table}
     fixed = {  # such as sinusoidal positions
         name: parameter.detach().clone()

@@ -6,11 +6,8 @@ Programs of the README and of docs/api.md need no other command: each runs in an
 """
 
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -173,14 +170,7 @@ class Examples:
 
     def pasted(self, code: str, folder: Path) -> str:
         """Run a program in a directory, and return what it prints."""
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            capture_output=True,
-            text=True,
-            cwd=folder,
-            env={**os.environ, **self.environment, "OMP_NUM_THREADS": "1"},
-            check=False,
-        )
+        done = warm.python(code, folder, **self.environment)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -271,7 +261,14 @@ def test_a_program_prints_what_its_page_shows(examples: Examples, code: str) -> 
     assert_same_output(shown_output(code), examples.python(code))
 
 
-@pytest.mark.parametrize("code", blocks("python", [DATABASES]))
+@pytest.mark.parametrize(
+    "code",
+    [
+        # the import of the database takes seconds
+        pytest.param(code, marks=pytest.mark.long if "import lancedb" in code else ())
+        for code in blocks("python", [DATABASES])
+    ],
+)
 def test_a_database_searches_the_vectors(examples: Examples, code: str) -> None:
     for module in re.findall(r"(?m)^import (duckdb|faiss|lancedb)$", code):
         pytest.importorskip(module)

@@ -92,6 +92,19 @@ def run_pytest(
     return _run(arguments, [environment], folder=cwd, module="pytest")
 
 
+def check_plugin(name: str, cwd: Path, **environment: str) -> list[str]:
+    """Run the quick checks of a plugin, as ``zoo plugins check`` does; return what they find."""
+    done = _run([name], [environment], folder=cwd, module="tests.plugins.checking")
+    assert done.returncode == 0, done.stderr
+    findings: list[str] = json.loads(done.stdout)
+    return findings
+
+
+def python(code: str, cwd: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """Run a program, as ``python -c`` does."""
+    return _run([code], [environment], folder=cwd, module="tests.program")
+
+
 def zoo_with_signal(sent: Signal, *arguments: object) -> "subprocess.CompletedProcess[str]":
     """Run the command line, and send it a signal."""
     return _run(arguments, [{}], sent=sent)

@@ -11,7 +11,7 @@ from tests.once import written_once
 from tests.tasks.multiple_choice.making import chosen
 from tests.tasks.question_answering.making import questions_about_letters
 from tests.tasks.token_classification.making import tagged
-from tests.training.runs import SMALL, assert_resumes_from, run_training
+from tests.training.runs import SMALL, WIDTHS, assert_resumes_from, run_training
 from zoo.distillation.runs import DistillRun
 from zoo.distillation.setup import DistillSetup, distill_setup
 from zoo.training.build import prepare_run
@@ -24,15 +24,21 @@ DISTILL_SMALL = {name: value for name, value in SMALL.items() if name != "vocab_
 @functools.cache
 def pretrained(family: str, **changes: Any) -> Path:
     """Return the model of a pretraining run of a few steps."""
-    config = {"num_layers": 2} if family != "elmo" else {}
-    few = {"config": config, "max_steps": 4, **changes}
+    # a recurrent layer takes the positions of a row one by one
+    shape = {"seq_len": 16} if family == "elmo" else {"config": {"num_layers": 2}}
+    few = {**shape, "max_steps": 4, **changes}
     name = "-".join(["teacher", family, *(f"{key}-{value}" for key, value in changes.items())])
     return written_once(name, lambda path: run_training(path / "run", family, **few)) / "run/model"
 
 
+def narrow(student: str, **fields: Any) -> dict[str, Any]:
+    """Return the settings of a student: of a family, as wide as the teachers, or a checkpoint."""
+    return {"name": student, **WIDTHS.get(student, {}), **fields}
+
+
 def settings(teacher: Path | str, student: str, /, **changes: Any) -> dict[str, Any]:
     """Return the settings of a run on text."""
-    tree = {"distillation": {"teachers": [str(teacher)]}, "student": {"name": student}}
+    tree = {"distillation": {"teachers": [str(teacher)]}, "student": narrow(student)}
     return deep_merge(tree, DISTILL_SMALL, changes)
 
 
@@ -62,29 +68,32 @@ def table(path: Path) -> Path:
     return write_table(path, [{"text": t, "label": t[:3]} for t in texts(40)])
 
 
-def make_seq2seq_teacher(folder: Path, task: str = "seq2seq") -> Path:
-    tree = finetune_settings(
-        SEQ2SEQ_FAMILIES[task],
-        table(folder / "t.jsonl"),
-        task=task,
-        data={"label": "label"},
-        config={"num_layers": 2} | ({"num_decoder_layers": 2} if task == "seq2seq" else {}),
-        max_steps=30 if task == "seq2seq" else 4,
-        eval_steps=30,
-        task_args={"generate": False} if task == "seq2seq" else {},
-        optimizer={"learning_rate": 1e-2 if task == "seq2seq" else 1e-6},
-    )
-    return finetune(folder / "teacher", tree) / "model"
+def make_seq2seq_teacher(task: str = "seq2seq") -> Path:
+    def write(folder: Path) -> None:
+        tree = finetune_settings(
+            SEQ2SEQ_FAMILIES[task],
+            table(folder / "t.jsonl"),
+            task=task,
+            data={"label": "label"},
+            config={"num_layers": 2} | ({"num_decoder_layers": 2} if task == "seq2seq" else {}),
+            max_steps=30 if task == "seq2seq" else 4,
+            eval_steps=30,
+            task_args={"generate": False} if task == "seq2seq" else {},
+            optimizer={"learning_rate": 1e-2 if task == "seq2seq" else 1e-6},
+        )
+        finetune(folder / "run", tree)
+
+    return written_once(f"teacher-of-{task}", write) / "run/model"
 
 
 def make_seq2seq_tree(
     folder: Path, recipe: dict[str, Any], task: str = "seq2seq"
 ) -> dict[str, Any]:
     tree: dict[str, Any] = {
-        "distillation": {"teachers": [str(make_seq2seq_teacher(folder, task))], **recipe},
-        "student": {"name": SEQ2SEQ_FAMILIES[task], "num_layers": 1},
+        "distillation": {"teachers": [str(make_seq2seq_teacher(task))], **recipe},
+        "student": narrow(SEQ2SEQ_FAMILIES[task], num_layers=1),
         "task": task,
-        "data": {"train": [str(folder / "t.jsonl")], "label": "label"},
+        "data": {"train": [str(table(folder / "t.jsonl"))], "label": "label"},
         "task_args": {"generate": False} if task == "seq2seq" else {},
     }
     if task == "seq2seq":
@@ -137,7 +146,7 @@ def task_settings(
 ) -> Any:
     tree = {
         "distillation": {"teachers": [str(teacher) for teacher in teachers]},
-        "student": {"name": str(student)},
+        "student": narrow(str(student)),
         "task": task,
         "data": {"train": [str(file)]},
         "max_steps": 2,

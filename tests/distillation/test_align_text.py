@@ -15,7 +15,7 @@ from tests.distillation.making import (
     pretrained,
     settings,
 )
-from tests.training.runs import assert_same, records
+from tests.training.runs import WIDTH, assert_same, records
 from zoo.checkpoint import load_checkpoint, load_text_tokenizer
 from zoo.distillation.losses.base import squared_error
 from zoo.distillation.outputs import pool_texts
@@ -96,7 +96,7 @@ def test_the_teacher_reads_the_students_text() -> None:
     expected = tokenizer.encode(texts, max_tokens=None)
     for row, real, text in zip(ids, mask, expected, strict=True):
         assert row[real.bool()].tolist() == text.ids
-    assert batch.counts["sentence"] == len(texts) * 128
+    assert batch.counts["sentence"] == len(texts) * WIDTH["hidden_size"]
 
 
 @pytest.mark.parametrize("name", ["by_text", pytest.param("sentences", marks=pytest.mark.long)])

@@ -14,6 +14,7 @@ from tests.distillation.making import (
     assert_resumes_exactly,
     distill,
     make_setup,
+    narrow,
     pretrained,
     settings,
 )
@@ -78,7 +79,7 @@ def table(text: Path, cache: Path | None, **changes: Any) -> Tree:
         {
             "task": "text-classification",
             "data": {"train": [str(file)]},
-            "student": {"name": "distilbert"},
+            "student": narrow("distilbert"),
             "distillation": {
                 "teachers": [str(folder / "teacher" / "model")],
                 "recipe": "logits",
@@ -149,6 +150,7 @@ def kill_after(step: int, tree: Tree, run: Path, monkeypatch: pytest.MonkeyPatch
     return run
 
 
+@pytest.mark.long  # the runs of the test above are cold, warm and resumed
 def test_a_run_that_reads_a_full_cache_resumes_exactly(text: Path, tmp_path: Path) -> None:
     tree = causal(text, tmp_path / "cache")
     assert_resumes_exactly(tmp_path, tree, 3)
@@ -275,7 +277,7 @@ def test_a_cache_of_a_teacher_with_another_configuration_is_refused(
     text: Path, tmp_path: Path
 ) -> None:
     """The weights are the same; pooling and tokenizer are in the same file."""
-    distill(tmp_path / "run", causal(text, tmp_path / "cache"))
+    distill(tmp_path / "run", causal(text, tmp_path / "cache", max_steps=1))
     teacher = shutil.copytree(pretrained("gpt"), tmp_path / "teacher")
     record = json.loads((teacher / "config.json").read_text())
     record["config"]["dropout"] = 0.25
@@ -289,7 +291,7 @@ def test_a_cache_of_a_teacher_with_another_configuration_is_refused(
 
 def test_records_of_another_length_are_refused(text: Path, tmp_path: Path) -> None:
     """An empty record would be a teacher without outputs, whose loss is 0."""
-    tree = causal(text, tmp_path / "cache")
+    tree = causal(text, tmp_path / "cache", max_steps=1)
     distill(tmp_path / "run", tree)
     (teacher,) = make_setup(tree).objective.teachers
     assert isinstance(teacher, CachedTeacher)

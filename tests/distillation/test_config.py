@@ -158,7 +158,7 @@ def test_relation_heads_of_a_recipe_divide_the_widths_of_both_models(
     """48, of the paper, divides neither 128, the width of size tiny, nor 80."""
     recipe = {"recipe": "minilmv2"}
     tree = settings(teacher, "tiny", distillation=recipe)
-    assert relation_heads(tree) == 32  # of the divisors of 128
+    assert relation_heads(tree) == 32  # the width of both
     make_setup(tree)
     narrow = {"hidden_size": 80, "num_heads": 5}
     assert relation_heads(settings(teacher, "bert", distillation=recipe, student=narrow)) == 16
@@ -170,7 +170,7 @@ def test_relation_heads_of_a_recipe_divide_the_widths_of_both_models(
 @pytest.mark.parametrize(
     ("changes", "student", "message"),
     [
-        ({"relation_heads": 48}, {}, "is 48, .* width 128; --set .* takes a divisor of 128"),
+        ({"relation_heads": 48}, {}, "is 48, .* width 32; --set .* takes a divisor of 32"),
         ({}, {"num_heads": 4}, "has 4, the teacher 2; --set .*=N splits both"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests import warm
-from tests.distillation.making import DISTILL_SMALL, make_setup, pretrained
+from tests.distillation.making import DISTILL_SMALL, make_setup, narrow, pretrained
 from tests.finetuning.making import finetune, labelled, texts
 from tests.finetuning.making import settings as finetune_settings
 from tests.once import written_once
@@ -19,6 +19,7 @@ from tests.tasks.token_classification.making import tagged
 from zoo.checkpoint import CONFIG, MANIFEST, TOKENIZER, Manifest, encode_manifest
 from zoo.errors import UsageError
 from zoo.io.json import read_json_record
+from zoo.training.config.overrides import deep_merge
 
 Command = Callable[..., str]
 
@@ -158,7 +159,7 @@ def test_rows_of_embeddings_are_not_copied_to_other_tokens(
     swapped = with_swapped_tokens(teacher, tmp_path / "its tokenizer")
     tree: dict[str, Any] = {
         "distillation": {"teachers": [str(teacher)]},
-        "student": {"name": "bert"},
+        "student": narrow("bert"),
     }
     if task:
         tree |= {"task": task, "data": {"train": [str(labelled(tmp_path / "t.jsonl"))]}}
@@ -168,7 +169,7 @@ def test_rows_of_embeddings_are_not_copied_to_other_tokens(
         tree["distillation"] |= {"align": "text", "recipe": "text"}
     tree["distillation"]["init_layers"] = "uniform"
     with pytest.raises(UsageError) as caught:
-        make_setup(tree if task else {**DISTILL_SMALL, **tree})
+        make_setup(tree if task else deep_merge(DISTILL_SMALL, tree))
     line = str(caught.value)
     assert f"the student would copy embeddings of {teacher}, which belong to other tok" in line
     assert "is 'a' in the teacher and 'b' in the student" in line

@@ -48,7 +48,7 @@ def test_a_recurrent_teacher_carries_a_state_of_its_own(tmp_path: Path) -> None:
     """A student that equals its teacher has no divergence, in later steps, too."""
     path = pretrained("elmo")
     still = {"config": {"dropout": 0.0}, "optimizer": {"learning_rate": 1e-30}}
-    tree = settings(path, str(path), max_steps=6, save_total_limit=9, **still)
+    tree = settings(path, str(path), max_steps=6, seq_len=16, save_total_limit=9, **still)
     run = assert_resumes_exactly(tmp_path, tree, 3)
     values = [record["losses"] for record in records(run)]
     assert len(values) == 6

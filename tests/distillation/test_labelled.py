@@ -14,6 +14,7 @@ from tests.distillation.making import (
     distill,
     family_of,
     make_setup,
+    narrow,
     numbers,
     pretrained,
     task_settings,
@@ -55,7 +56,7 @@ def test_tasks(task: str, tmp_path: Path) -> None:
     (record,) = records(same, "validation")
     assert record["losses"][term] == pytest.approx(0, abs=1e-6)
     student = "distilbert" if family_of(task) == "bert" and task != "multiple-choice" else None
-    tree["student"] = {"name": student or family_of(task), "num_layers": 1}
+    tree["student"] = narrow(student or family_of(task), num_layers=1)
     tree["config"] = {}
     (record,) = records(distill(tmp_path / "student", tree), "validation")
     assert record["losses"][term] > 1e-6
@@ -208,7 +209,7 @@ def test_recipes_for_labelled_data_need_a_task(tmp_path: Path) -> None:
     teacher = tune_teacher(tmp_path / "teacher", "text-classification", file)
     tree = {
         "distillation": {"teachers": [str(teacher)], "recipe": "patient"},
-        "student": {"name": "bert"},
+        "student": narrow("bert"),
     }
     with pytest.raises(UsageError, match="the recipe patient is for labelled data"):
         distill(tmp_path / "run", tree)
@@ -221,7 +222,7 @@ def test_a_teacher_may_be_an_adapter(method: str, tmp_path: Path) -> None:
     few = {"max_steps": 2, "eval_steps": 2, "optimizer": {"learning_rate": 0.01}}
     tree = finetune_settings(base, file, adapter={"method": method}, **few)
     teacher = finetune(tmp_path / "teacher", tree) / "model"
-    student = {"name": "bert", "num_layers": 1}
+    student = {"num_layers": 1}
     tree = task_settings([teacher], "bert", task, file, student=student)
     tree["distillation"] |= {"recipe": "logits", "init_layers": None}
     run = distill(tmp_path / "run", tree)

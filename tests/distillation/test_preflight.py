@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.distillation.making import distill, make_setup, pretrained, settings
+from tests.distillation.making import distill, make_setup, narrow, pretrained, settings
 from tests.finetuning.making import SETTINGS, finetune, labelled
 from tests.finetuning.making import settings as task_settings
 from tests.training.runs import assert_same
@@ -208,7 +208,7 @@ def test_a_classifier_without_knowledge_is_named(
     teacher = changed_model(run / "model", tmp_path / "sure", sure)
     distilled = {
         "distillation": {"teachers": [str(teacher)], "recipe": "logits"},
-        "student": {"name": "distilbert"},
+        "student": narrow("distilbert"),
         "task": "text-classification",
         "data": {"train": [str(train)]},
     }

@@ -16,7 +16,7 @@ from zoo.inference.load_model import load_model
 from zoo.training.build import prepare_run
 from zoo.training.distributed.context import DistContext
 
-STEPS, WARMUP, RATE, TEMPERATURE = 50, 5, 1e-3, 2.0
+STEPS, WARMUP, RATE, TEMPERATURE = 20, 4, 1e-2, 2.0
 ADAMW = {
     "name": "adamw",
     "learning_rate": RATE,

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.distillation.making import distill, make_setup, pretrained, settings
+from tests.distillation.making import distill, make_setup, narrow, pretrained, settings
 from tests.exporting.making import export_onnx
 from tests.finetuning.making import SETTINGS, finetune, labelled
 from tests.finetuning.making import settings as finetune_settings
@@ -81,7 +81,7 @@ def test_a_classifier_is_exported_on_first_use_and_cached(tmp_path: Path) -> Non
                 "task": "text-classification",
                 "max_steps": 4,
                 "data": {"train": [str(file)]},
-                "student": {"name": "distilbert"},
+                "student": narrow("distilbert"),
                 "distillation": distillation,
             },
         )
@@ -125,7 +125,7 @@ def test_what_a_graph_does_not_give_is_refused(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("float16", marks=pytest.mark.long)])
 def test_a_teacher_of_lower_precision(dtype: str, tmp_path: Path) -> None:
     """All kinds of terms accept it, and the student begins with weights in full precision."""
     terms = {

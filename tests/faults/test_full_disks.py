@@ -49,9 +49,6 @@ def predictions(ending: str) -> Words:
 
 QUICK: dict[str, Words] = {
     "adapter merge": lambda i, disk: ["adapter", "merge", i / "adapter", "-o", disk / "out"],
-    "adapter extract": lambda i, disk: [
-        *("adapter", "extract", i / "model", i / "merged", "-o", disk / "out"),
-    ],
     "adapter to peft": lambda i, disk: [
         *("convert", i / "adapter", "--to", "hub", "-o", disk / "out"),
     ],
@@ -61,13 +58,11 @@ QUICK: dict[str, Words] = {
         *("-o", disk / "out"),
     ],
     "gguf": unverified("model", "gguf"),
-    "gguf q8_0": unverified("model", "gguf", "--dtype", "q8_0"),
     "ctranslate2": unverified("plain", "ctranslate2"),
     "static": lambda i, disk: [
         *("export", i / "plain", "--to", "static", "--max-drop", "1", "-o", disk / "out"),
     ],
     "run jsonl": table("jsonl"),
-    "run csv": table("csv"),
     "run parquet": table("parquet"),
     "run npy": lambda i, disk: [
         *("run", "embed", i / "plain", "--input", i / "many.jsonl", "-o", disk / "rows.npy"),
@@ -87,7 +82,11 @@ QUICK: dict[str, Words] = {
         *("--text", "query", "--pair", "positive", "-o", disk / "rows.jsonl"),
     ],
 }
+# these write as one of the above does
 SLOW: dict[str, Words] = {
+    "adapter extract": lambda i, disk: [
+        *("adapter", "extract", i / "model", i / "merged", "-o", disk / "out"),
+    ],
     "openvino": unverified("model", "openvino"),
     "openvino int8": unverified("model", "openvino", "--dtype", "int8"),
     "openvino of a decoder": unverified("run/model", "openvino"),
@@ -96,6 +95,8 @@ SLOW: dict[str, Words] = {
         *("--unverified", "-o", disk / "out"),
     ],
     "run tsv": table("tsv"),
+    "run csv": table("csv"),
+    "gguf q8_0": unverified("model", "gguf", "--dtype", "q8_0"),
     "eval predictions csv": predictions("csv"),
     "eval predictions parquet": predictions("parquet"),
     "bench figures": lambda i, disk: [
@@ -201,7 +202,12 @@ def test_a_run_of_several_seeds_goes_on_with_room(inputs: Path, small_disk: Path
     assert (small_disk / "out" / name).read_bytes() == (whole / name).read_bytes()
 
 
-@pytest.mark.parametrize("room", [0, PAGE, 12 * PAGE])
+LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize(
+    "room", [pytest.param(0, marks=LONG), PAGE, pytest.param(12 * PAGE, marks=LONG)]
+)
 def test_rows_go_on_with_room(inputs: Path, small_disk: Path, room: int) -> None:
     """The disk has no room for the record of the rows, for nothing but it, or for some rows."""
     rows, whole = small_disk / "rows.jsonl", small_disk.parent / "whole.jsonl"

@@ -12,7 +12,7 @@ import transformers
 import yaml
 from torch import Tensor, nn
 
-from tests.training.runs import assert_resumes_from, finish_in_two_processes, records
+from tests.training.runs import WIDTHS, assert_resumes_from, finish_in_two_processes, records
 from zoo.errors import UsageError
 from zoo.finetuning.runs import FineTuneRun
 from zoo.finetuning.setup import FineTuneSetup, finetune_setup
@@ -63,7 +63,9 @@ def labelled(path: Path, count: int = 40, seed: int = 0) -> Path:
 
 def settings(model: Path | str, train_file: Path, **changes: Any) -> dict[str, Any]:
     """Return the settings of a run that starts from a checkpoint, or from a family's name."""
-    start = {"family": model} if isinstance(model, str) else {"init_from": {"model": str(model)}}
+    start: dict[str, Any] = {"init_from": {"model": str(model)}}
+    if isinstance(model, str):
+        start = {"family": model, "config": WIDTHS.get(model, {})}
     tables = {"task": "text-classification", "data": {"train": [str(train_file)]}}
     return deep_merge(start, SETTINGS, tables, changes)
 

@@ -97,6 +97,14 @@ def test_an_evaluation_lists_or_skips_them(pretrained: Pretrained, tmp_path: Pat
     assert (entry.metrics["skipped"], entry.metrics["samples"]) == (7, 26)
     done = warm.zoo("eval", model, *options, cwd=tmp_path)
     assert done.returncode == 2 and len(json.loads(done.stdout)["details"]) == 7
+
+
+@pytest.mark.long  # the gate reads the table as the evaluation of the test above does
+def test_an_export_lists_them(pretrained: Pretrained, tmp_path: Path) -> None:
+    table = dirty(tmp_path)
+    tree = settings(pretrained()[0], table, data={"skip_invalid": True}, max_steps=1)
+    model = finetune(tmp_path / "run", tree) / "model"
+    table.write_text(table.read_text(encoding="utf-8") + "a,maybe\n", encoding="utf-8")
     quantized = ("--onnx", "--int8")
     done = warm.zoo("export", model, *quantized, "--eval", table, "-o", tmp_path / "x")
     assert done.returncode == 2

@@ -50,6 +50,7 @@ def test_a_resumed_run_ends_bit_for_bit_the_same(pretrained: Pretrained, tmp_pat
     assert {check.outcome for check in verify_run(whole)} == {"ok"}
 
 
+@pytest.mark.long  # test_every_task.py resumes such runs
 def test_a_run_from_random_weights_resumes(tmp_path: Path) -> None:
     """Its tokenizer, trained on the texts, is in the run's directory."""
     tree = settings("bert", labelled(tmp_path / "t.tsv"), save_total_limit=9, vocab_size=60)

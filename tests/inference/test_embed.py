@@ -71,7 +71,7 @@ def test_no_warning_without_truncation(encoder: Model) -> None:
 
 
 def test_results_come_in_input_order_whatever_their_length(encoder: Model) -> None:
-    texts = [" ".join(["word"] * n) for n in range(60)]
+    texts = [" ".join(["word"] * n) for n in range(0, 60, 4)]
     random.Random(0).shuffle(texts)
     task = Embed(encoder.checkpoint, encoder.session, max_batch_tokens=128)
     results = list(task.run(as_records(texts)))
@@ -81,7 +81,7 @@ def test_results_come_in_input_order_whatever_their_length(encoder: Model) -> No
 
 
 def test_embeddings_do_not_depend_on_the_token_budget(encoder: Model) -> None:
-    texts = [" ".join(["a tale of two cities"] * n) for n in range(40)]
+    texts = [" ".join(["a tale of two cities"] * n) for n in range(0, 40, 5)]
     few, many = (
         Embed(encoder.checkpoint, encoder.session, max_batch_tokens=budget).vectors(
             as_records(texts)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.checkpoints import Make, hub_checkpoint
 from tests.interfaces import ROOT
-from zoo.data.corpus_cache import SAMPLE
+from tests.training.runs import DATA
 from zoo.io.descriptors import lock_descriptor, read_at
 
 __all__ = ["hub_checkpoint"]
@@ -46,7 +46,14 @@ def zoo_elsewhere(
     )
 
 
-STEP = ("--objective", "masked-lm", "--max-steps", "1")
+SMALL = {"vocab_size": 300, "seq_len": 32, "global_batch_tokens": 256, "eval_sequences": 4}
+STEP = (
+    "--objective",
+    "masked-lm",
+    "--max-steps",
+    "1",
+    *(f"--set={n}={v}" for n, v in SMALL.items()),
+)
 # An export imports the exporter of torch again, which takes most of the time.
 EXPORTED = (("export", "model", "--onnx", "-o", "graph"), ("run", "embed", "graph", "A text."))
 
@@ -55,12 +62,11 @@ EXPORTED = (("export", "model", "--onnx", "-o", "graph"), ("run", "embed", "grap
 def test_models_convert_run_train_and_export_without_fcntl_and_hangups(
     more: tuple[tuple[str, ...], ...], hub_checkpoint: Make, tmp_path: Path
 ) -> None:
-    (tmp_path / "text.txt").write_text((SAMPLE / "alice.txt").read_text("utf-8")[:50_000])
     source = hub_checkpoint("BertModel")
     commands = (
         ("convert", str(source), "-o", "model"),
         ("run", "embed", "model", "A text.", "--output", "vectors.npy"),
-        ("pretrain", "bert", "--train", "text.txt", *STEP, "-o", "run", "-q"),
+        ("pretrain", "bert", *DATA, *STEP, "-o", "run", "-q"),
         *more,
     )
     done = zoo_elsewhere(tmp_path, commands)

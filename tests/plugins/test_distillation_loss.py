@@ -13,13 +13,13 @@ import torch
 import yaml
 
 from tests.cli.imports import modules_after
-from tests.distillation.making import assert_resumes_exactly, distill, views
+from tests.distillation.making import assert_resumes_exactly, distill, narrow, views
 from tests.finetuning.making import SETTINGS, finetune, labelled
 from tests.finetuning.making import settings as finetune_settings
 from tests.once import written_once
 from tests.plugins.laying import find_again
 from tests.training.runs import records
-from tests.warm import zoo
+from tests.warm import check_plugin, zoo
 from tools.settings import distillation_loss_rows
 from zoo.distillation.discriminator import Discriminator
 from zoo.distillation.losses import DISTILLATION_LOSSES
@@ -102,7 +102,7 @@ def tree(teacher: Path, tmp_path: Path) -> dict[str, Any]:
         "task": "text-classification",
         "data": {"train": [str(labelled(tmp_path / "t.jsonl"))]},
         "distillation": {"teachers": [str(teacher)], "recipe": str(recipe)},
-        "student": {"name": "distilbert"},
+        "student": narrow("distilbert"),
     }
     return deep_merge(SETTINGS, values)
 
@@ -236,10 +236,7 @@ def zoo_recipes():
     return (DistillationRecipe(name="hot", terms={"kl": {"kind": "kl", "temprature": 2.0}}),)
 """
     site = lay_out(tmp_path / "site", __init__=package)
-    done = zoo("plugins", "check", "mine", "--json", PYTHONPATH=str(site))
-    (report,) = json.loads(done.stdout)["plugins"]
-    assert done.returncode == 5
-    (problem,) = report["problems"]
+    (problem,) = check_plugin("mine", tmp_path, PYTHONPATH=str(site))
     assert problem.startswith("distillation recipe hot: there is no setting terms.kl.temprature")
 
 
@@ -259,10 +256,7 @@ def test_a_mistake_in_the_sum_is_found(
     source = file.read_text()
     assert source.count(text) == 1
     file.write_text(source.replace(text, replacement))
-    done = zoo("plugins", "check", "mine", "--json", PYTHONPATH=str(site))
-    (report,) = json.loads(done.stdout)["plugins"]
-    assert done.returncode == 5
-    (message,) = report["problems"]
+    (message,) = check_plugin("mine", tmp_path, PYTHONPATH=str(site))
     assert message.startswith(f"distillation loss mine: {problem}")
 
 

@@ -169,6 +169,7 @@ def test_refusals(environment: Environment, tmp_path: Path) -> None:
         assert message in done.stderr
 
 
+@pytest.mark.long  # the lines of uv are read below, and its commands are those of pip
 def test_uv_installs_and_uninstalls_in_its_environment(tmp_path: Path) -> None:
     """The same results as by pip, by the commands of uv itself."""
     environment = Environment(tmp_path / "environment", by_uv=True)

@@ -16,11 +16,19 @@ from tests.checkpoints import SMALL, VOCABULARY
 from tests.inference.making import make_checkpoint
 from tests.plugins.installed import Installed
 from tests.plugins.making import EXAMPLES
-from tests.training.runs import DATA
+from tests.training.runs import DATA, WIDTH
 
 SHORT = {"seq_len": 32, "global_batch_tokens": 256, "max_steps": 4, "eval_sequences": 4}
 SET = [f"--set={name}={value}" for name, value in SHORT.items()]
-NEW = [*SET, "--set=vocab_size=400", "--set=lr_scheduler.warmup_steps=1", "--device", "cpu"]
+NARROW = [f"--set=config.{name}={value}" for name, value in WIDTH.items()]
+NEW = [
+    *SET,
+    *NARROW,
+    "--set=vocab_size=400",
+    "--set=lr_scheduler.warmup_steps=1",
+    "--device",
+    "cpu",
+]
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +127,8 @@ def test_objective_logger_and_recipe(toolbox: Installed) -> None:
     for record in log:
         assert rows[record["step"], f"{record['split']}/loss"] == record["loss"]
     recipe = ("--recipe", "soft-labels", "--student", "bert", "--teacher", "run/model")
-    toolbox.zoo("distill", *recipe, *DATA, *SET, "--device", "cpu", "-o", "student")
+    narrow = [f"--set=student.{name}={value}" for name, value in WIDTH.items()]
+    toolbox.zoo("distill", *recipe, *DATA, *SET, *narrow, "--device", "cpu", "-o", "student")
     log = [json.loads(line) for line in (toolbox.folder / "student/metrics.jsonl").open()]
     assert {name for record in log for name in record["losses"]} == {"kl"}
 
@@ -159,6 +168,7 @@ def test_a_whole_task(toolbox: Installed) -> None:
     steps = (
         "--max-steps",
         "30",
+        *NARROW,
         "--set",
         "vocab_size=300",
         "--set",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.affected_tests import ALWAYS, affected_tests, mirroring_tests, module_name
+from tools.affected_tests import ALWAYS, MOST, affected_tests, mirroring_tests, module_name
 
 
 @pytest.fixture
@@ -45,7 +45,20 @@ def root(tmp_path: Path) -> Path:
     ],
 )
 def test_a_change_selects_its_tests(root: Path, changed: str, expected: list[str]) -> None:
-    assert affected_tests([changed], root) == sorted([*expected, *ALWAYS])
+    assert affected_tests([changed], root) == (sorted([*expected, *ALWAYS]), [])
+
+
+def test_of_many_tests_that_import_a_module_the_most_direct_ones_are_selected(root: Path) -> None:
+    """Those with fewer imports of the project; tests that mirror a module are not counted."""
+    names = [f"tests/test_many_{number:02}.py" for number in range(MOST + 2)]
+    for name in names:
+        (root / name).write_text("import os\nfrom zoo.io.json import read_json\n")
+    (root / names[0]).write_text("import zoo.errors, zoo.io.json, zoo.nn.encoder\n")
+    (root / "tests/io/test_json.py").write_text("import zoo.errors, zoo.hub, zoo.io.json\n")
+    selected, omitted = affected_tests(["zoo/io/json.py"], root)
+    assert {"tests/io/test_json.py", "tests/io/test_json_numbers.py", *ALWAYS} < {*selected}
+    assert {*omitted} == {*names, "tests/test_names.py"} - {*selected}
+    assert names[0] in omitted and len(omitted) == 3
 
 
 @pytest.mark.parametrize(

@@ -38,15 +38,28 @@ SMALL: Mapping[str, Any] = {
     "keep_optimizer": True,  # so that copies resume from any checkpoint
     "lr_scheduler": {"warmup_steps": 2},
 }
+# Family -> fields of its configuration that make it a quarter as wide as "tiny". The products of
+# matrices take most of a step of that one.
+FILTERS = [[1, 16], [2, 32], [3, 32]]
+WIDTH = {"hidden_size": 32, "num_heads": 2, "intermediate_size": 64}
+WIDTHS: Mapping[str, Mapping[str, Any]] = {
+    **dict.fromkeys(("albert", "bert", "deberta", "distilbert", "electra"), WIDTH),
+    **dict.fromkeys(("gpt", "modernbert", "roberta"), WIDTH),
+    "bart": {**WIDTH, "decoder_attention_heads": 2, "decoder_ffn_dim": 64},
+    "elmo": {"lstm_size": 64, "projection_size": 32, "character_size": 16, "filters": FILTERS},
+    "t5": {**WIDTH, "head_size": 16},
+}
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
 
 
 def small(family: str, **changes: Any) -> TrainConfig:
-    return pretrain_config({"family": family}, deep_merge(SMALL, changes))
+    return pretrain_config(tree(family, **changes), {})
 
 
 def tree(family: str, **changes: Any) -> dict[str, Any]:
-    return {"family": family, **deep_merge(SMALL, changes)}
+    """Return the small settings of a family, or of the model that a run starts from."""
+    width = {} if "init_from" in changes else WIDTHS[family]
+    return deep_merge({"family": family, "config": width}, SMALL, changes)
 
 
 def run_training(path: Path, family: str, **changes: Any) -> Path:
@@ -55,8 +68,11 @@ def run_training(path: Path, family: str, **changes: Any) -> Path:
 
 
 def options(**changes: Any) -> list[str]:
-    """Return the small settings as options of the command line; ``None`` leaves one out."""
-    settings = deep_merge(SMALL, changes).items()
+    """Return the small settings as options of the command line; ``None`` leaves one out.
+
+    The fields of ``config`` are those of most families.
+    """
+    settings = deep_merge(SMALL, {"config": WIDTH}, changes).items()
     return [f"--set={name}={json.dumps(value)}" for name, value in settings if value is not None]
 
 

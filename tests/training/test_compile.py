@@ -29,11 +29,11 @@ SETTINGS: dict[str, Any] = {
 
 
 COMPILED = [
-    *("bert", "t5"),
-    # Their steps have the blocks of these two, and other positions or another mask.
+    "bert",
+    # Their steps have its blocks, and other positions, another mask or a second stack.
     *(
         pytest.param(family, marks=pytest.mark.long)
-        for family in ("deberta", "gpt", "electra", "modernbert")
+        for family in ("deberta", "gpt", "electra", "modernbert", "t5")
     ),
 ]
 

@@ -11,7 +11,7 @@ import torch
 import yaml
 from click.testing import CliRunner
 
-from tests.distillation.making import DISTILL_SMALL, pretrained
+from tests.distillation.making import DISTILL_SMALL, narrow, pretrained
 from tests.finetuning.making import finetune, labelled
 from tests.finetuning.making import settings as table_settings
 from tests.training.runs import assert_same, flip, records, run_training, tensors, tree
@@ -181,7 +181,7 @@ def test_a_run_that_ended_early_is_not_ended_at_once(tmp_path: Path) -> None:
 
 def test_distillation_goes_on(tmp_path: Path) -> None:
     values = deep_merge(
-        {"distillation": {"teachers": [str(pretrained("gpt"))]}, "student": {"name": "gpt"}},
+        {"distillation": {"teachers": [str(pretrained("gpt"))]}, "student": narrow("gpt")},
         DISTILL_SMALL,
         CONSTANT,
     )

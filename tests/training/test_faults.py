@@ -213,7 +213,8 @@ def test_the_layer_is_named() -> None:
 
 def test_a_full_disk_while_saving(small_disk: Path) -> None:
     run = small_disk / "run"
-    line = refusal(FAMILY, *options(), "-o", str(run), code=2)
+    wide = {"config": {"hidden_size": 128, "intermediate_size": 512}}  # fills the disk
+    line = refusal(FAMILY, *options(**wide), "-o", str(run), code=2)
     assert "No space left on device" in line
     assert "nothing was left behind" not in line
     assert f"{run} has no checkpoint yet, and its log" in line

@@ -96,5 +96,5 @@ def test_two_processes_have_the_losses_of_one(tmp_path: Path, flags: list[str]) 
 
 def test_a_smaller_generator_cannot_be_copied() -> None:
     arguments = {"generator_width_ratio": 0.5, "generator_fraction": 0.5}
-    with pytest.raises(UsageError, match="generator_fraction: hidden_size is 64 in the generator"):
+    with pytest.raises(UsageError, match="generator_fraction: hidden_size is 16 in the generator"):
         pretrain_setup(small("electra", objective_args=arguments))

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from tests.distillation.making import DISTILL_SMALL, pretrained
+from tests.distillation.making import DISTILL_SMALL, narrow, pretrained
 from tests.finetuning.making import labelled, settings
 from tests.training.runs import EVAL_TEXT, TEXT, assert_same, tree
 from zoo.checkpoint.digests import update_manifest
@@ -74,7 +74,7 @@ def test_pretraining(began: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_distillation(began: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(pretrained("gpt"), began / "teacher")
-    student = {"distillation": {"teachers": ["./teacher"]}, "student": {"name": "gpt"}}
+    student = {"distillation": {"teachers": ["./teacher"]}, "student": narrow("gpt")}
     values = deep_merge(student, DISTILL_SMALL, DATA)
     DistillRun(values, DistContext.initialize("cpu"), Path("run")).start()
     assert_same(began / "run", resume_moved(DistillRun, began, monkeypatch))
@@ -82,7 +82,7 @@ def test_distillation(began: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_scores_of_a_student_whose_teacher_and_texts_have_moved(began: Path) -> None:
     shutil.copytree(pretrained("gpt"), began / "teacher")
-    student = {"distillation": {"teachers": ["./teacher"]}, "student": {"name": "gpt"}}
+    student = {"distillation": {"teachers": ["./teacher"]}, "student": narrow("gpt")}
     values = deep_merge(student, DISTILL_SMALL, DATA)
     DistillRun(values, DistContext.initialize("cpu"), Path("run")).start()
     cut_off(began / "run", 6)

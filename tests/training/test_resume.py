@@ -84,6 +84,7 @@ def test_a_signal_saves_and_stops(unbroken: Path, tmp_path: Path, number: int) -
     assert (run / "metrics.jsonl").read_bytes() == (unbroken / "metrics.jsonl").read_bytes()
 
 
+@pytest.mark.long  # test_graceful_shutdown.py has both signals in one process
 def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     run = tmp_path / "run"
     # steps of a whole book are so long that the first signal is still pending
@@ -97,6 +98,7 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     assert not list_checkpoints(run)
 
 
+@pytest.mark.long  # the next test has two processes, and test_max_time.py a lock that is held
 def test_a_second_process_is_refused_while_one_is_at_work(tmp_path: Path) -> None:
     """The log stays unchanged, and the first process continues."""
     run = tmp_path / "run"

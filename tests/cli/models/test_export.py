@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.inference.making import make_checkpoint
-from zoo.checkpoint import load_checkpoint
+from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.cli import cli
 from zoo.conformance.verify import verify
 from zoo.errors import UsageError
@@ -35,12 +35,21 @@ def done(*arguments: object) -> str:
     return result.stdout
 
 
-def test_the_output_is_named_after_the_model(model: Path, tmp_path: Path) -> None:
+def assert_licence(export: Checkpoint, licence: str) -> None:
+    assert export.manifest.licence == licence
+    assert (export.path / "README.md").read_text().startswith(f"---\nlicense: {licence}\n")
+
+
+def test_the_output_is_named_after_the_model_and_has_its_licence(
+    model: Path, tmp_path: Path
+) -> None:
     assert "wrote books-onnx" in done("export", "books/model")
     assert load_checkpoint(tmp_path / "books-onnx").is_export
     again = zoo("export", "books/model")
     assert isinstance(again.exception, UsageError) and "exists" in str(again.exception)
-    done("export", "books/model", "--onnx", "--force")
+    done("export", "books/model", "--onnx", "--force", "--licence", "mit")
+    assert_licence(load_checkpoint(tmp_path / "books-onnx"), "mit")
+    assert load_checkpoint(model).manifest.licence == "apache-2.0"
     shutil.copytree(model, tmp_path / "mine")
     names = {"mine": "mine-onnx", "gpt2": "gpt2-onnx", "org/name": "name-onnx"}
     assert {ref: f"{resolve(ref).short_name}-onnx" for ref in names} == names
@@ -117,11 +126,3 @@ def test_wrong_dtypes_are_one_line(
 ) -> None:
     assert message in str(zoo("export", model, *options).exception)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["books"]
-
-
-def test_the_licence_of_an_export(model: Path, tmp_path: Path) -> None:
-    done("export", model, "--licence", "mit")
-    export = load_checkpoint(tmp_path / "books-onnx")
-    assert export.manifest.licence == "mit"
-    assert (export.path / "README.md").read_text().startswith("---\nlicense: mit\n")
-    assert load_checkpoint(model).manifest.licence == "apache-2.0"

@@ -45,7 +45,9 @@ def examples() -> list[str]:
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a directory with the models and files that the examples name."""
     folder = tmp_path_factory.mktemp("examples")
-    teacher = run_training(folder / "teacher", "bert", max_steps=2, config={"num_layers": 4})
+    # as wide as the students of the examples
+    shape = {"num_layers": 4, "hidden_size": 128, "intermediate_size": 512}
+    teacher = run_training(folder / "teacher", "bert", max_steps=2, config=shape)
     (folder / "model").symlink_to(teacher / "model")
     (folder / "books").symlink_to(TEXT)
     (folder / "GLUE" / "SST-2").mkdir(parents=True)

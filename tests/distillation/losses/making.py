@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.distillation.making import narrow
 from tests.finetuning.making import SETTINGS, finetune, texts, write_table
 from tests.finetuning.making import settings as finetune_settings
 from tests.once import written_once
@@ -41,7 +42,7 @@ def tree(teacher: Path, tmp_path: Path) -> dict[str, Any]:
     file.write_text("\n".join(texts(60, 2)) + "\n\n")
     values = {
         "distillation": {"teachers": [str(teacher)], "recipe": "embeddings"},
-        "student": {"name": "bert"},
+        "student": narrow("bert"),
         "data": {"paths": [str(file)]},
         "save_total_limit": 9,
     }

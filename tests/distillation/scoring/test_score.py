@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 import zoo
 from tests import warm
-from tests.distillation.making import distill, make_setup, pretrained, settings
+from tests.distillation.making import distill, make_setup, narrow, pretrained, settings
 from tests.finetuning.making import SETTINGS, finetune, labelled
 from tests.finetuning.making import settings as task_settings
 from tests.inference.making import write_manifest
@@ -126,7 +126,7 @@ def test_metrics_of_labelled_data_are_those_of_the_evaluation(tmp_path: Path) ->
     teacher = finetune(tmp_path / "teacher", task_settings(pretrained("bert"), train, data=data))
     tree = {
         "distillation": {"teachers": [str(teacher / "model")], "recipe": "logits"},
-        "student": {"name": "distilbert"},
+        "student": narrow("distilbert"),
         "task": "text-classification",
         "data": data,
     }
@@ -211,7 +211,8 @@ def test_several_seeds_are_summarized(teacher: Path, tmp_path: Path) -> None:
     tree = settings(teacher, "distilbert", max_steps=2)
     file, output = tmp_path / "run.yaml", tmp_path / "runs"
     file.write_text(json.dumps(tree))
-    done = warm.zoo("distill", file, "--seeds", "2", "-o", output, "--json", "--device", "cpu")
+    here = ("--device", "cpu", "--score-backend", "cpu")
+    done = warm.zoo("distill", file, "--seeds", "2", "-o", output, "--json", *here)
     assert done.returncode == 0, done.stderr
     scores = json.loads(done.stdout)["scores"]
     assert list(scores) == ["seed-0", "seed-1"]

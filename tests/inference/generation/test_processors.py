@@ -1,4 +1,8 @@
-"""Each rule of generation gives the reference library's tokens, in torch and ONNX Runtime."""
+"""Each rule of generation gives the reference library's tokens.
+
+The long tests have it in ONNX Runtime as well, which computes the same scores: the graphs are
+compared with torch in ``tests/exporting/graph/test_key_value_cache.py``.
+"""
 
 import itertools
 import json
@@ -28,6 +32,7 @@ from zoo.inference.generation.decoder import pad
 from zoo.inference.generation.generate import generate
 from zoo.inference.generation.processors import sampling
 from zoo.inference.generation.processors.base import GenerationRule, Step
+from zoo.inference.session import Session
 from zoo.inference.torch_session import TorchSession
 from zoo.nn.logits_processor import LogitsProcessor
 from zoo_gpt import Gpt
@@ -101,7 +106,15 @@ def _write(family: str, path: Path) -> Checkpoint:
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
-def written(request: pytest.FixtureRequest) -> Exported:
+def checkpoint(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Checkpoint:
+    """A model in torch."""
+    return _write(request.param, tmp_path_factory.mktemp("rules") / "model")
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def exported(request: pytest.FixtureRequest) -> Exported:
     """A checkpoint, its export and the report."""
     return exported_once(f"rules-{request.param}", partial(_write, request.param))
 
@@ -138,12 +151,20 @@ def inputs_of(checkpoint: Checkpoint, rows: Sequence[Sequence[int]]) -> dict[str
 
 
 @pytest.fixture(scope="module")
-def reference(written: Exported) -> Callable[..., list[list[int]]]:
+def reference(checkpoint: Checkpoint) -> Reference:
+    return reference_of(checkpoint)
+
+
+@pytest.fixture(scope="module")
+def reference_of_exported(exported: Exported) -> Reference:
+    return reference_of(exported[0])
+
+
+def reference_of(checkpoint: Checkpoint) -> Reference:
     """Return a function from prompts and options to the reference library's tokens.
 
     It runs the prompts of one length together, as its rules take padding for tokens of the prompt.
     """
-    checkpoint, _, _ = written
     family, head = checkpoint.family, checkpoint.head_name
     state: Any = TorchSession(checkpoint, "cpu").model.state_dict()
     model: Any = reference_model(family, checkpoint.config, head, state)
@@ -173,15 +194,20 @@ def _until_end(row: list[int], ends: Sequence[int]) -> list[int]:
     return row[: first + 1]
 
 
-def compare(written: Exported, reference: Reference, options: dict[str, Any], count: int) -> None:
-    checkpoint, graph, _ = written
+def compare(
+    checkpoint: Checkpoint,
+    sessions: Sequence[Session],
+    reference: Reference,
+    options: dict[str, Any],
+    count: int,
+) -> None:
     end = ENDS[checkpoint.family.name]
     plain = {"max_new_tokens": NEW_TOKENS, "eos_token_id": [end]}
     options = plain | _with_end(options, end)
     settings = generation_config({}, options)
     expected = reference(count, options)
     inputs, ends = inputs_of(checkpoint, prompts(count)), [*token_ids(settings.eos_token_id)]
-    for session in (load_session(checkpoint, "cpu"), load_session(graph)):
+    for session in sessions:
         assert generate(session.decoder(), inputs, settings, eos_token_ids=ends) == expected
     plain |= {"num_beams": settings.num_beams}
     if options != {**plain, "num_beams": 3, "encoder_no_repeat_ngram_size": 2}:
@@ -203,20 +229,25 @@ def marked_rules() -> Iterator[Any]:
         yield pytest.param(family, rule, search, marks=marks, id=name)
 
 
-@pytest.mark.parametrize(("written", "rule", "search"), list(marked_rules()), indirect=["written"])
+@pytest.mark.parametrize(
+    ("checkpoint", "rule", "search"), list(marked_rules()), indirect=["checkpoint"]
+)
 def test_a_rule_gives_the_tokens_of_the_reference(
-    written: Exported, reference: Reference, rule: dict[str, Any], search: str
+    checkpoint: Checkpoint, reference: Reference, rule: dict[str, Any], search: str
 ) -> None:
-    compare(written, reference, {**rule, **SEARCHES[search]}, 12)
+    session = load_session(checkpoint, "cpu")
+    compare(checkpoint, [session], reference, {**rule, **SEARCHES[search]}, 12)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("rule", RULES, ids=name_of)
 def test_a_rule_gives_the_tokens_of_the_reference_for_100_prompts(
-    written: Exported, reference: Reference, rule: dict[str, Any], search: str
+    exported: Exported, reference_of_exported: Reference, rule: dict[str, Any], search: str
 ) -> None:
-    compare(written, reference, {**rule, **SEARCHES[search]}, 100)
+    checkpoint, graph, _ = exported
+    sessions = [load_session(checkpoint, "cpu"), load_session(graph)]
+    compare(checkpoint, sessions, reference_of_exported, {**rule, **SEARCHES[search]}, 100)
 
 
 class NoEvenTokens(LogitsProcessor):
@@ -314,8 +345,7 @@ def test_a_sampled_beam_search_draws_like_the_reference() -> None:
     )
 
 
-def test_several_sequences_of_a_prompt(written: Exported) -> None:
-    checkpoint, _, _ = written
+def test_several_sequences_of_a_prompt(checkpoint: Checkpoint) -> None:
     session, rows = load_session(checkpoint, "cpu"), prompts(3)
     model: Any = session
     inputs = inputs_of(checkpoint, rows)

@@ -168,6 +168,7 @@ def test_what_is_too_long_loses_the_beginning_of_the_prompt(model: Path, tmp_pat
     assert second["labels"][0] != -100 and second["input_ids"].tolist()[0] != 0
 
 
+@pytest.mark.long  # tests/tasks/seq2seq resumes a decoder
 def test_a_resumed_run_ends_bit_for_bit_the_same(model: Path, tmp_path: Path) -> None:
     tree = tree_of(model, prompts(tmp_path / "t.jsonl"), save_total_limit=9)
     assert_resumes_exactly(tmp_path, {**tree, "config": {}}, 6)  # with dropout

@@ -147,6 +147,7 @@ def test_the_model_learns_and_metrics_are_those_of_the_evaluation(
     assert metrics == {"accuracy": pytest.approx(result.metrics["accuracy"])}
 
 
+@pytest.mark.long  # tests/finetuning/test_every_task.py resumes three tasks
 def test_a_resumed_run_ends_bit_for_bit_the_same(pretrained: Pretrained, tmp_path: Path) -> None:
     model, _ = pretrained(hidden_dropout_prob=0.1)
     tree = settings(model, chosen(tmp_path / "t.jsonl"), task=TASK, save_total_limit=9)

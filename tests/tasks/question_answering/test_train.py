@@ -176,6 +176,7 @@ def test_metrics_are_those_of_the_evaluation(
     assert manifest["training"]["best"] == [pytest.approx(metrics["f1"]), 60]
 
 
+@pytest.mark.long  # tests/finetuning/test_every_task.py resumes three tasks
 def test_a_resumed_run_ends_bit_for_bit_the_same(pretrained: Pretrained, tmp_path: Path) -> None:
     model, _ = pretrained(hidden_dropout_prob=0.1)
     data = questions_about_letters(tmp_path / "t.jsonl")

@@ -414,7 +414,9 @@ def test_pooling_can_be_set(hub_checkpoint: Make, tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("loss", ["multiple-negatives", "softmax"])
+@pytest.mark.parametrize(
+    "loss", ["multiple-negatives", pytest.param("softmax", marks=pytest.mark.long)]
+)
 def test_a_resumed_run_ends_bit_for_bit_the_same(
     pretrained: Pretrained, tmp_path: Path, loss: str
 ) -> None:

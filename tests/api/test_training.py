@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import zoo
 from tests.checkpoints import Make, hub_checkpoint
 from tests.finetuning.making import labelled
-from tests.training.runs import SMALL, options
+from tests.training.runs import SMALL, WIDTH, options
 from zoo.api.settings import collect_settings, duration
 from zoo.cli import cli
 from zoo.errors import SourceError, UsageError
@@ -20,7 +20,8 @@ from zoo.errors import SourceError, UsageError
 __all__ = ["hub_checkpoint"]
 WEIGHTS = "model.safetensors"
 # The settings that ``options`` gives as well.
-RUN = {name: value for name, value in SMALL.items() if name != "max_steps" and value is not None}
+SETTINGS = {**SMALL, "config": WIDTH}
+RUN = {name: value for name, value in SETTINGS.items() if name != "max_steps" and value is not None}
 
 
 def printed(*arguments: object) -> Any:

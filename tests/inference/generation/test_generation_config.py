@@ -245,5 +245,6 @@ def test_a_student_takes_the_settings_of_its_teacher(t5_hub: Path, tmp_path: Pat
     model = converted(with_settings(t5_hub, tmp_path / "hub"), tmp_path / "ours").path
     tree = make_seq2seq_tree(tmp_path, {"recipe": "seq2seq"})
     tree["distillation"]["teachers"] = [str(model)]
+    tree["student"] = {"name": "t5", "num_layers": 1, "num_decoder_layers": 1}
     run = distill(tmp_path / "run", tree)
     assert load_checkpoint(run / "model").model.generation == STORED

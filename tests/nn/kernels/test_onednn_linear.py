@@ -45,6 +45,23 @@ def products(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     return matrices
 
 
+def test_matrices_of_gradients_have_no_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product with some of the columns, as of one direction of an LSTM, is far slower."""
+    dense, product = list[bool](), onednn_linear._product
+
+    def recorded(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        dense.append(weight.is_contiguous() or weight.T.is_contiguous())
+        return product(x, weight, bias)
+
+    monkeypatch.setattr(onednn_linear, "_product", recorded)
+    monkeypatch.setattr(onednn_linear, "is_faster", lambda: True)
+    monkeypatch.setattr(onednn_linear, "LEAST", 0)
+    x, weight = torch.randn(8, 6), torch.randn(5, 3, requires_grad=True)
+    linear(x[:, :3], weight, None).sum().backward()  # type: ignore[no-untyped-call]
+    assert dense == [True, True]
+    torch.testing.assert_close(weight.grad, x[:, :3].sum(0).expand(5, 3))
+
+
 def assert_same_gradients(
     model: nn.Module, exact: nn.Module, x: torch.Tensor, wide: torch.Tensor
 ) -> None:

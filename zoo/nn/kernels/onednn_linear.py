@@ -81,11 +81,14 @@ class _OneDnnProduct(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         (gradient,) = gradients
         rows = gradient.reshape(-1, gradient.shape[-1])
+        # of some columns of a tensor, such as one direction of an LSTM, the product takes a hundred
+        # times as long
+        inputs = None if x is None else x.reshape(-1, x.shape[-1]).contiguous()
         # the gradient has gradients, where one is asked for
         product = _OneDnnProduct.apply if torch.is_grad_enabled() else _product
         return (
             None if weight is None else product(gradient, weight.T, None),
-            None if x is None else product(rows.T, x.reshape(-1, x.shape[-1]).T, None),
+            None if inputs is None else product(rows.T, inputs.T, None),
             rows.sum(0) if ctx.needs_input_grad[2] else None,
         )
 

@@ -274,7 +274,9 @@ class EvaluationCall:
             return self._model.checkpoint, self._model.session
         source = dict(self._source)
         checkpoint = resolve_adapted(self.reference, source.pop("adapter"), **source)
-        self._evaluation.require_supported(checkpoint)  # before loading the weights
+        # These come before loading the weights.
+        self._evaluation.require_supported(checkpoint)
+        self._evaluation.check_options(checkpoint, self.options)
         self.recorded = self._record and is_recordable(self.reference, checkpoint)
         if self.recorded:
             check_manifest(checkpoint.path)

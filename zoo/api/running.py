@@ -226,6 +226,7 @@ def open_task(
     task_class: type[Task] = load_part(find_tasks(name, "predict")[0], "predict")
     checkpoint = resolve_adapted(ref, adapters, **checkpoint_options)
     task_class.require_head(checkpoint)  # Loading the weights is slow: check this before.
+    task_class.check_options(checkpoint, task_input.options)
     needs = task_class.needs(checkpoint, task_input.options)
     session = open_session(checkpoint, **compute, fastest=True, needs=needs)
     return make_task(name, checkpoint, session, **task_input.options), task_input

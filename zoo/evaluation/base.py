@@ -190,6 +190,18 @@ class Evaluation(ABC):
     def require_supported(cls, checkpoint: "Checkpoint") -> None:
         """Check that the head of a model supports the evaluation; raises ``UsageError``."""
 
+    @classmethod  # noqa: B027 (optional)
+    def check_options(cls, checkpoint: "Checkpoint", options: Mapping[str, Any]) -> None:
+        """Check options against a checkpoint before its weights are loaded.
+
+        Args:
+            checkpoint: the checkpoint, whose head the evaluation supports.
+            options: options that were given.
+
+        Raises:
+            UsageError: the model does not have what an option asks for.
+        """
+
     @classmethod
     def split_names(
         cls, data: Sequence[Path], options: Mapping[str, Any]

@@ -1,6 +1,6 @@
 """The task embed: sentence embeddings."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -28,10 +28,16 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from zoo.checkpoint import Checkpoint
     from zoo.tokenizers.tokenizer import Text
 
 Role = Literal["query", "document"]
 BINARY = "binary"  # signs, packed into bytes
+# Types of models whose embeddings are not one vector a text -> what they are.
+OTHER_OUTPUTS = {
+    "MultiVectorEncoder": "an embedding for each token",
+    "SparseEncoder": "weights of words",
+}
 DTYPES = ("float32", "float16", "int8", BINARY)  # dtypes of embeddings in results
 
 
@@ -72,16 +78,12 @@ class Embed(BatchTask):
             raise UsageError(
                 f"embeddings are not written as {output_dtype}", f"give {', '.join(DTYPES)}"
             )
-        if dim is not None and dim < 1:
-            raise UsageError(f"embeddings cannot be cut at {dim} numbers", "give 1 or more")
+        require_dimension(self.checkpoint, dim)
         self.dim = dim
         self.output_dtype = output_dtype
         self.normalizes = normalize or self.pooling.normalizes
         self.weights = self.checkpoint.module_weights()
-        if prompt is not None and prompt_name is not None:
-            raise UsageError("a prompt is a name or a text, and not both", "leave one out")
-        if prompt is not None:
-            validate_text(prompt, "the prompt")
+        require_prompt(self.checkpoint, prompt_name, prompt)
         if prompt_name is None and prompt is None and role is not None:
             if role == "query":
                 prompt = self.pooling.query_prompt()
@@ -90,18 +92,18 @@ class Embed(BatchTask):
         if prompt is None:
             prompt = self.pooling.prompt(prompt_name)
         self.prompt = prompt
-        if dim is not None and (self.is_multi_vector or self.is_sparse):
-            outputs = "an embedding for each token" if self.is_multi_vector else "weights of words"
-            raise UsageError(
-                f"{self.checkpoint.name} has {outputs}, which are not cut at a dimension",
-                "leave the dimension out",
-            )
         if output_dtype == BINARY and (self.is_multi_vector or self.is_sparse):
             raise UsageError(
                 f"{self.checkpoint.name} does not have one vector a text, whose signs are written",
                 "give another --output-dtype",
             )
         self.skipped = self.pooling.skipped_tokens(self.tokenizer)
+
+    @classmethod
+    @override
+    def check_options(cls, checkpoint: "Checkpoint", options: Mapping[str, Any]) -> None:
+        require_dimension(checkpoint, options.get("dim"))
+        require_prompt(checkpoint, options.get("prompt_name"), options.get("prompt"))
 
     @property
     def pooling(self) -> Pooling:
@@ -169,11 +171,6 @@ class Embed(BatchTask):
                 return self._of_tokens(hidden, batch)
             vectors = pool(
                 hidden, batch.mask, self.pooling, self.weights, prompt_tokens=self.prompt_tokens
-            )
-        if self.dim is not None and self.dim > vectors.shape[1]:
-            raise UsageError(
-                f"embeddings cannot be cut at {self.dim} numbers",
-                f"the model's embeddings have {vectors.shape[1]}",
             )
         vectors = vectors[:, : self.dim]
         if self.normalizes and (self.dim is not None or not self.pooling.normalizes):
@@ -271,7 +268,7 @@ class Embed(BatchTask):
     @property
     def size(self) -> int:
         """Number of dimensions of an embedding."""
-        size = self.pooling.dimension(self.pooling.input_width(self.checkpoint.config))
+        size = embedding_size(self.checkpoint)
         return min(self.dim or size, size)
 
     @override
@@ -284,6 +281,43 @@ class Embed(BatchTask):
         if not dtype:
             dtype = "float64" if self.session.dtype == "float64" else "float32"
         return np.empty((0, self.size), dtype)
+
+
+def embedding_size(checkpoint: "Checkpoint") -> int:
+    """Return the number of dimensions of a model's embeddings."""
+    pooling = checkpoint.model.pooling or Pooling()
+    return pooling.dimension(pooling.input_width(checkpoint.config))
+
+
+def require_dimension(checkpoint: "Checkpoint", dim: int | None) -> None:
+    """Check that a model's embeddings can be cut at a number of dimensions."""
+    if dim is None:
+        return
+    pooling = checkpoint.model.pooling or Pooling()
+    outputs = OTHER_OUTPUTS.get(pooling.model_type)
+    if outputs is not None:
+        raise UsageError(
+            f"{checkpoint.name} has {outputs}, which are not cut at a dimension",
+            "leave the dimension out",
+        )
+    if dim < 1:
+        raise UsageError(f"embeddings cannot be cut at {dim} numbers", "give 1 or more")
+    size = embedding_size(checkpoint)
+    if dim > size:
+        raise UsageError(
+            f"embeddings cannot be cut at {dim} numbers", f"the model's embeddings have {size}"
+        )
+
+
+def require_prompt(checkpoint: "Checkpoint", name: str | None, text: str | None) -> None:
+    """Check that a prompt is the name of one that a model has, or a text."""
+    if text is not None and name is not None:
+        raise UsageError("a prompt is a name or a text, and not both", "leave one out")
+    if text is not None:
+        validate_text(text, "the prompt")
+    if name is not None:
+        pooling = checkpoint.model.pooling or Pooling()
+        pooling.prompt(name)
 
 
 class ExpandedQuery(Encoded):

@@ -146,6 +146,18 @@ class Task(ABC):
         """Check that the head of a checkpoint supports the task; raises ``UsageError``."""
         require_head(checkpoint, cls.name, cls.heads, cls.equivalents)
 
+    @classmethod  # noqa: B027 (optional)
+    def check_options(cls, checkpoint: "Checkpoint", options: Mapping[str, Any]) -> None:
+        """Check options against a checkpoint before its weights are loaded.
+
+        Args:
+            checkpoint: the checkpoint, whose head the task supports.
+            options: options of the task, given or default ones.
+
+        Raises:
+            UsageError: the model does not have what an option asks for.
+        """
+
     @classmethod
     def needs(cls, checkpoint: "Checkpoint", options: Mapping[str, Any]) -> "tuple[Need, ...]":
         """Return what the task, with its options, needs that not every backend has."""

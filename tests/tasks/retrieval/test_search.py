@@ -53,6 +53,38 @@ def nearest(model: Model, count: int) -> list[list[int]]:
     return closest
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("run embed MODEL text --dim 33", "cannot be cut at 33 numbers; the model's embeddings ha"),
+        ("run embed MODEL text --prompt query", "the model has no prompt 'query': it has none"),
+        ("run search MODEL text --corpus CORPUS --corpus-text body --prompt q", "no prompt 'q'"),
+        ("run rerank MODEL text another", "rerank sorts texts by a query; give --query TEXT"),
+        (
+            "run embed MODEL --input CORPUS -o x.pkl",
+            "end the name in .jsonl, .ndjson, .csv, .tsv, ",
+        ),
+        (
+            "eval MODEL --task sentence-embedding --eval CORPUS --pair body --dim 33",
+            "embeddings cannot be cut at 33 numbers",
+        ),
+        (
+            "eval MODEL --task retrieval --eval CORPUS --corpus-text body --queries QUERIES "
+            "--query-text question --qrels QUERIES --corpus-prompt q",
+            "the model has no prompt 'q'",
+        ),
+    ],
+)
+def test_options_are_judged_before_the_weights_are_loaded(
+    hub_checkpoint: Make, tables: tuple[Path, Path], tmp_path: Path, words: str, message: str
+) -> None:
+    model = converted(hub_checkpoint("BertModel"), tmp_path / "model").path
+    names = {"CORPUS": str(tables[0]), "QUERIES": str(tables[1]), "MODEL": str(model)}
+    loaded, written = modules_after(*[names.get(word, word) for word in words.split()])
+    assert not loaded & {"torch", "onnxruntime", "transformers"}
+    assert message in " ".join(written.split())
+
+
 def modules_after(*arguments: object, code: int | None = 2) -> tuple[set[str], str]:
     """Return the modules that a refused command has imported, and its message."""
     program = (

@@ -1,6 +1,6 @@
 """Evaluation of pairs of texts that belong together or not."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -9,6 +9,7 @@ from zoo.data.readers.problems import RowError, RowProblems
 from zoo.data.readers.review import review_class
 from zoo.errors import UsageError
 from zoo.evaluation.base import Evaluation, Prediction, Result
+from zoo.inference.embed import require_dimension
 from zoo.inference.processing.records import TextExample
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.pairs import pair_classification_metrics
@@ -62,6 +63,12 @@ class PairClassificationEvaluation(Evaluation):
     @override
     def require_supported(cls, checkpoint: "Checkpoint") -> None:
         require_ranker(checkpoint, pairs=True)
+
+    @classmethod
+    @override
+    def check_options(cls, checkpoint: "Checkpoint", options: Mapping[str, Any]) -> None:
+        if checkpoint.head_name != CLASSIFIER:
+            require_dimension(checkpoint, options.get("dim"))
 
     @classmethod
     @override

@@ -1,6 +1,6 @@
 """Evaluation of reranking: the order of a query's own texts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -8,12 +8,19 @@ from zoo.data.readers.documents import expand_paths
 from zoo.data.readers.tables import column_names
 from zoo.errors import UsageError
 from zoo.evaluation.base import Evaluation, Prediction, Result
+from zoo.inference.embed import require_dimension
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.retrieval import RANKED, RANKING_NAMES, ranking_scores
 from zoo.overrides import override
 from zoo.tasks.reranker.data import ListColumns, read_lists, review_list
 from zoo.tasks.reranker.results import RankingResults, ranked_row
-from zoo.tasks.retrieval.scoring import make_ranker, require_ranker, retrieval_prompts
+from zoo.tasks.retrieval.scoring import (
+    CLASSIFIER,
+    check_prompts,
+    make_ranker,
+    require_ranker,
+    retrieval_prompts,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,6 +80,13 @@ class RerankerEvaluation(Evaluation):
     @override
     def require_supported(cls, checkpoint: "Checkpoint") -> None:
         require_ranker(checkpoint, pairs=True)
+
+    @classmethod
+    @override
+    def check_options(cls, checkpoint: "Checkpoint", options: Mapping[str, Any]) -> None:
+        if checkpoint.head_name != CLASSIFIER:
+            require_dimension(checkpoint, options.get("dim"))
+            check_prompts(checkpoint, options)
 
     @classmethod
     @override

@@ -5,12 +5,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.evaluation.base import Evaluation, Prediction, Result
+from zoo.inference.embed import require_dimension
 from zoo.io.progress import progress_of_files
 from zoo.metrics.intervals import bootstrap_samples
 from zoo.metrics.retrieval import RANKING_NAMES, ranking_scores
 from zoo.overrides import override
 from zoo.tasks.retrieval.data import RetrievalData, RetrievalFiles
-from zoo.tasks.retrieval.scoring import make_ranker, require_ranker, retrieval_prompts
+from zoo.tasks.retrieval.scoring import (
+    check_prompts,
+    make_ranker,
+    require_ranker,
+    retrieval_prompts,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,6 +72,12 @@ class RetrievalEvaluation(Evaluation):
     @override
     def require_supported(cls, checkpoint: "Checkpoint") -> None:
         require_ranker(checkpoint, pairs=False)
+
+    @classmethod
+    @override
+    def check_options(cls, checkpoint: "Checkpoint", options: Mapping[str, Any]) -> None:
+        require_dimension(checkpoint, options.get("dim"))
+        check_prompts(checkpoint, options)
 
     @classmethod
     @override

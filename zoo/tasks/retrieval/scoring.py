@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from zoo.errors import UsageError
-from zoo.inference.embed import Embed, Role
+from zoo.inference.embed import Embed, Role, require_prompt
 from zoo.inference.processing.records import TextExample
 from zoo.inference.processing.similarity import score_error
 from zoo.inference.task_checks import require_head
@@ -142,6 +142,13 @@ def retrieval_prompts(
     if corpus_prompt_name is not None or corpus_prompt is not None:
         prompts["document"] = {"prompt_name": corpus_prompt_name, "prompt": corpus_prompt}
     return prompts
+
+
+def check_prompts(checkpoint: "Checkpoint", options: Mapping[str, Any]) -> None:
+    """Check the prompts of queries and texts that options name; raises ``UsageError``."""
+    for prefix in ("", "corpus_"):
+        name = options.get(f"{prefix}prompt_name")
+        require_prompt(checkpoint, name, options.get(f"{prefix}prompt"))
 
 
 def make_ranker(

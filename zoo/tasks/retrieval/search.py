@@ -30,7 +30,7 @@ from zoo.tasks.retrieval.approximate import (
     require_faiss,
 )
 from zoo.tasks.retrieval.index import StoredVectors, VectorIndex, find_index_files, open_index
-from zoo.tasks.retrieval.scoring import require_ranker
+from zoo.tasks.retrieval.scoring import check_prompts, require_ranker
 from zoo.tasks.retrieval.vectors import corpus_vectors
 
 if TYPE_CHECKING:
@@ -92,6 +92,11 @@ class Search(Task):
     def require_head(cls, checkpoint: "Checkpoint") -> None:
         require_ranker(checkpoint, pairs=False)
         super().require_head(checkpoint)
+
+    @classmethod
+    @override
+    def check_options(cls, checkpoint: "Checkpoint", options: Mapping[str, Any]) -> None:
+        check_prompts(checkpoint, options)
 
     @classmethod
     @override

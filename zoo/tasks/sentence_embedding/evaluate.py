@@ -1,6 +1,6 @@
 """Evaluation of sentence embeddings: correlation of similarity with ratings, and retrieval."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,6 +13,7 @@ from zoo.errors import UsageError
 from zoo.evaluation.base import Evaluation, Prediction, Result
 from zoo.finetuning.embeddings.data import TextGroup, iter_text_groups, review_group
 from zoo.finetuning.embeddings.report_rows import embedding_mistake, retrieval_row, scored_row
+from zoo.inference.embed import require_dimension
 from zoo.inference.processing.records import TextExample
 from zoo.inference.task_checks import require_head
 from zoo.metrics.intervals import bootstrap_samples
@@ -74,6 +75,11 @@ class SentenceEmbeddingEvaluation(Evaluation):
     @override
     def require_supported(cls, checkpoint: "Checkpoint") -> None:
         require_head(checkpoint, Similarity.name)
+
+    @classmethod
+    @override
+    def check_options(cls, checkpoint: "Checkpoint", options: Mapping[str, Any]) -> None:
+        require_dimension(checkpoint, options.get("dim"))
 
     @classmethod
     @override

@@ -28,7 +28,7 @@ class XLMConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
         layer_norm_eps: epsilon of the layer norms.
         dropout: dropout probability of the embeddings and of what is added to the residual path.
         attention_dropout: dropout probability of the attention weights.
-        layer_dropout: probability that training skips a block.
+        layerdrop: probability that training skips a block.
         classifier_dropout: dropout probability before a classifier of texts.
         initializer_range: standard deviation of initial weights.
         embedding_range: standard deviation of initial embeddings.
@@ -50,12 +50,18 @@ class XLMConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
     layer_norm_eps: float = 1e-12
     dropout: float = 0.1
     attention_dropout: float = 0.1
-    layer_dropout: float = 0.0
+    layerdrop: float = 0.0
     classifier_dropout: float = 0.1
     initializer_range: float = 0.02
     embedding_range: float = 2048**-0.5
     pad_token_id: int = 2
     tie_embeddings: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the probability of skipped blocks."""
+        super().__post_init__()
+        if self.layerdrop >= 1:
+            raise ValueError(f"layerdrop is {self.layerdrop}, not in [0, 1)")
 
     @property
     def intermediate_size(self) -> int:
@@ -126,7 +132,7 @@ CONFIG_MAPS = {
     "xlm": XLM_MAP,
     "flaubert": replace(
         XLM_MAP,
-        keys={**XLM_MAP.keys, "pre_norm": "pre_norm", "layerdrop": "layer_dropout"},
+        keys={**XLM_MAP.keys, "pre_norm": "pre_norm", "layerdrop": "layerdrop"},
         implied={"model_type": "flaubert"},
     ),
 }

@@ -71,7 +71,7 @@ class XLMFactory(ModelFactory):
                 config, LanguageEmbeddings, num_languages=config.language_rows
             ),
             "layers": make_blocks(config, PreNormBlock if config.pre_norm else PostNormBlock),
-            "layer_dropout": config.layer_dropout,
+            "layerdrop": config.layerdrop,
         }
 
     @override

@@ -29,7 +29,7 @@ class TestXlm(ReferenceTests, FamilyTests):
     small = SMALL
     settings = (
         {"tie_embeddings": False},
-        {"model_type": "flaubert", "layer_dropout": 0.3},
+        {"model_type": "flaubert", "layerdrop": 0.3},
         {"activation": "relu", "layer_norm_eps": 0.1},
         {"num_languages": 3, "sinusoidal_positions": True},
         {"num_languages": 3, "language_embeddings": False, "pad_token_id": 5},
@@ -50,7 +50,7 @@ class TestXlm(ReferenceTests, FamilyTests):
         ("en", "none"): 30_657 * 2048 + 2 * 2048 + 12 * (12 * 2048**2 + 13 * 2048),
     }
     variants = (
-        {"model_type": "flaubert", "layer_dropout": 0.1},
+        {"model_type": "flaubert", "layerdrop": 0.1},
         {"num_languages": 3},
         {"tie_embeddings": False},
     )
@@ -96,7 +96,7 @@ def test_norms_before_attention_equal_the_reference(
 def layer_drop_models(p: float) -> tuple[Any, Any]:
     """Return a model without other dropout and its reference, in training."""
     rates = {"dropout": 0.0, "attention_dropout": 0.0, "classifier_dropout": 0.0}
-    config = replace(SMALL, model_type="flaubert", num_layers=5, layer_dropout=p, **rates)
+    config = replace(SMALL, model_type="flaubert", num_layers=5, layerdrop=p, **rates)
     model = parity.random_model(FAMILY, config, "masked-lm")
     reference: Any = reference_model(FAMILY, config, "masked-lm", model.state_dict())
     return model.train(), reference.train()

@@ -64,7 +64,7 @@ class Encoder(HeadMixin):
             ``None`` to take the last one.
         order: indices of the blocks in the order in which they run, where blocks share weights;
             ``None`` for each once.
-        layer_dropout: probability that training skips a block; see ``LayerDrop``.
+        layerdrop: probability that training skips a block; see ``LayerDrop``.
 
     Attributes:
         adds_bias: whether ``attention_inputs`` adds a bias to the mask, so that attention takes
@@ -93,7 +93,7 @@ class Encoder(HeadMixin):
         head: nn.Module | None = None,
         mix: nn.Module | None = None,
         order: Sequence[int] | None = None,
-        layer_dropout: float = 0.0,
+        layerdrop: float = 0.0,
     ) -> None:
         super().__init__()
         self.embeddings = embeddings
@@ -103,7 +103,7 @@ class Encoder(HeadMixin):
         self.head = head
         self.mix = mix
         self.order = range(len(self.layers)) if order is None else tuple(order)
-        self.layer_drop = LayerDrop(layer_dropout) if layer_dropout else None
+        self.layer_drop = LayerDrop(layerdrop) if layerdrop else None
 
     def forward(
         self,

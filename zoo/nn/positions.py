@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.nn.packed_attention import DocumentOffsets
+from zoo.overrides import override
 
 if TYPE_CHECKING:
     from zoo.nn.local_blocks import LocalBlocks
@@ -241,6 +242,22 @@ class LinearBias(nn.Module):
         """Return the bias of the scores, (batch or 1, heads, 1, keys)."""
         slopes = torch.tensor(self.slopes, device=positions.keys.device)
         return (slopes[None, :, None, None] * positions.keys[:, None, None, :]).to(dtype)
+
+
+class SymmetricLinearBias(LinearBias):
+    """ALiBi in both directions (Günther et al. 2023, arXiv:2310.19923, section 3).
+
+    The score of a query and a key is lowered by the slope of the head times their distance, before
+    and after the query alike.
+    """
+
+    @override
+    def forward(self, positions: Positions, dtype: torch.dtype) -> Tensor:
+        """Return the bias of the scores, (batch or 1, heads, queries, keys)."""
+        distance = positions.distance.abs()
+        wide = torch.promote_types(dtype, torch.float32)
+        slopes = torch.tensor(self.slopes, dtype=wide, device=distance.device)
+        return (slopes[None, :, None, None] * -distance[:, None]).to(dtype)
 
 
 def alibi_slopes(num_heads: int) -> list[float]:

@@ -38,6 +38,7 @@ MODEL_TYPES = [
     for family in families()
     if family.config_files[0] == "config.json" and family.name != "model2vec"
     for name in family.model_types
+    if name != "jina_bert"  # It has no class in transformers.
 ]
 
 

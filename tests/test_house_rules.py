@@ -37,7 +37,7 @@ def test_the_core_names_no_family() -> None:
     named = re.compile(rf"(?i)(?<![a-z])(?:{words})(?![a-z])")
     # file names, keys and values of other libraries may contain family names
     models = r'WORDPIECE = "bert"|BYTE_LEVEL = "gpt2"|UNIGRAM = "t5"'  # of tokenizers, in GGUF
-    tokenizers = rf'{models}|"gpt-2", "roberta-bpe", "modern-bert"'
+    tokenizers = rf'{models}|"gpt-2", "roberta-bpe", "modern-bert", "phi-2", "jina-es", "jina-de"'
     foreign = re.compile(rf"sentence_bert_config\.json|warmup_bert|llama\.cpp|llama3|{tokenizers}")
     found = {
         str(path): sorted(set(named.findall(foreign.sub("", path.read_text("utf-8")))))

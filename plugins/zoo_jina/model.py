@@ -63,7 +63,7 @@ class LinearEncoder(Encoder):
         **head_args: pooler and head; see ``Encoder``.
     """
 
-    adds_bias: ClassVar[bool] = True
+    adds_bias: bool = True
 
     def __init__(self, config: JinaConfig, **head_args: Any) -> None:
         blocks = make_blocks(

@@ -1,6 +1,7 @@
 """JinaBERT v2 next to its published formula, and version 3 next to the reference library."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -87,16 +88,16 @@ def formula(config: JinaConfig, hub: dict[str, Tensor], ids: Tensor, mask: Tenso
     hidden = hub["bert.embeddings.word_embeddings.weight"][ids]
     hidden = hidden + hub["bert.embeddings.token_type_embeddings.weight"][0]
     hidden = norm("embeddings.LayerNorm", hidden)
-    gate = {"gelu": F.gelu, "relu": F.relu}[config.gate]
+    gates: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
+    gate = gates[config.gate]
     for number in range(config.num_layers):
         layer = f"encoder.layer.{number}."
-        heads = [
+        query, key, value = (
             linear(f"{layer}attention.self.{part}", hidden)
-            .unflatten(-1, (config.num_heads, -1))
+            .view(*ids.shape, config.num_heads, -1)
             .transpose(1, 2)
             for part in ("query", "key", "value")
-        ]
-        query, key, value = heads
+        )
         scores = query @ key.transpose(2, 3) / query.shape[-1] ** 0.5 + bias
         scores = scores.masked_fill(mask[:, None, None] == 0, float("-inf"))
         context = (scores.softmax(-1) @ value).transpose(1, 2).flatten(2)
@@ -135,13 +136,13 @@ def test_outputs_and_gradients_follow_the_published_formula(changes: dict[str, A
     expected = formula(config, hub, ids, mask)[real]
     outputs = model(ids, mask)["last_hidden_state"][real]
     assert (outputs - expected).abs().max() <= 1e-9
-    expected.square().mean().backward()
-    outputs.square().mean().backward()
+    for result in (expected, outputs):
+        torch.autograd.backward(result.square().mean())
     for entry in rules.entries():
         gradient = model.get_parameter(entry.target).grad
-        parts = [hub[name].grad for name in entry.sources]
-        if None in parts:  # The pooler has no part in these outputs.
-            assert gradient is None, entry.target
+        parts = [part for name in entry.sources if (part := hub[name].grad) is not None]
+        if gradient is None:  # The pooler has no part in these outputs.
+            assert not parts, entry.target
             continue
         assert (gradient - torch.cat(parts)).abs().max() <= 1e-9, entry.target
     single = model.float()(ids, mask)["last_hidden_state"][real]

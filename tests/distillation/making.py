@@ -11,7 +11,7 @@ from tests.once import written_once
 from tests.tasks.multiple_choice.making import chosen
 from tests.tasks.question_answering.making import questions_about_letters
 from tests.tasks.token_classification.making import tagged
-from tests.training.runs import SMALL, WIDTHS, assert_resumes_from, run_training
+from tests.training.runs import SMALL, assert_resumes_from, run_training, width_of
 from zoo.distillation.runs import DistillRun
 from zoo.distillation.setup import DistillSetup, distill_setup
 from zoo.training.build import prepare_run
@@ -33,7 +33,7 @@ def pretrained(family: str, **changes: Any) -> Path:
 
 def narrow(student: str, **fields: Any) -> dict[str, Any]:
     """Return the settings of a student: of a family, as wide as the teachers, or a checkpoint."""
-    return {"name": student, **WIDTHS.get(student, {}), **fields}
+    return {"name": student, **width_of(student), **fields}
 
 
 def settings(teacher: Path | str, student: str, /, **changes: Any) -> dict[str, Any]:

@@ -12,7 +12,12 @@ import transformers
 import yaml
 from torch import Tensor, nn
 
-from tests.training.runs import WIDTHS, assert_resumes_from, finish_in_two_processes, records
+from tests.training.runs import (
+    assert_resumes_from,
+    finish_in_two_processes,
+    records,
+    width_of,
+)
 from zoo.errors import UsageError
 from zoo.finetuning.runs import FineTuneRun
 from zoo.finetuning.setup import FineTuneSetup, finetune_setup
@@ -65,7 +70,7 @@ def settings(model: Path | str, train_file: Path, **changes: Any) -> dict[str, A
     """Return the settings of a run that starts from a checkpoint, or from a family's name."""
     start: dict[str, Any] = {"init_from": {"model": str(model)}}
     if isinstance(model, str):
-        start = {"family": model, "config": WIDTHS.get(model, {})}
+        start = {"family": model, "config": width_of(model)}
     tables = {"task": "text-classification", "data": {"train": [str(train_file)]}}
     return deep_merge(start, SETTINGS, tables, changes)
 

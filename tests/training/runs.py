@@ -7,10 +7,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tests import warm
+from zoo.plugins import get_family, installed
 from zoo.training.config.overrides import deep_merge
 from zoo.training.config.schema import TrainConfig, pretrain_config
 from zoo.training.distributed.context import DistContext
@@ -38,18 +40,30 @@ SMALL: Mapping[str, Any] = {
     "keep_optimizer": True,  # so that copies resume from any checkpoint
     "lr_scheduler": {"warmup_steps": 2},
 }
-# Family -> fields of its configuration that make it a quarter as wide as "tiny". The products of
-# matrices take most of a step of that one.
-FILTERS = [[1, 16], [2, 32], [3, 32]]
-WIDTH = {"hidden_size": 32, "num_heads": 2, "intermediate_size": 64}
-WIDTHS: Mapping[str, Mapping[str, Any]] = {
-    **dict.fromkeys(("albert", "bert", "deberta", "distilbert", "electra"), WIDTH),
-    **dict.fromkeys(("gpt", "modernbert", "roberta"), WIDTH),
-    "bart": {**WIDTH, "decoder_attention_heads": 2, "decoder_ffn_dim": 64},
-    "elmo": {"lstm_size": 64, "projection_size": 32, "character_size": 16, "filters": FILTERS},
-    "t5": {**WIDTH, "head_size": 16},
+# Fields of a configuration that make a model a quarter as wide as "tiny", of most families and of
+# some. At the width of "tiny", the products of matrices take most of a step.
+WIDTH: Mapping[str, Any] = {"hidden_size": 32, "num_heads": 2, "intermediate_size": 64}
+FURTHER_WIDTHS: Mapping[str, Any] = {
+    "num_kv_heads": 1,
+    "head_size": 16,
+    "decoder_attention_heads": 2,
+    "decoder_ffn_dim": 64,
+    "lstm_size": 64,
+    "projection_size": 32,
+    "character_size": 16,
+    "filters": [[1, 16], [2, 32], [3, 32]],
 }
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
+
+
+@cache
+def width_of(family: str) -> Mapping[str, Any]:
+    """Return the fields that make a family narrow; a reference to a model has none."""
+    if family not in installed():
+        return {}
+    fields = get_family(family).sizes()["tiny"].__struct_fields__
+    widths = {**WIDTH, **FURTHER_WIDTHS}
+    return {name: width for name, width in widths.items() if name in fields}
 
 
 def small(family: str, **changes: Any) -> TrainConfig:
@@ -58,7 +72,7 @@ def small(family: str, **changes: Any) -> TrainConfig:
 
 def tree(family: str, **changes: Any) -> dict[str, Any]:
     """Return the small settings of a family, or of the model that a run starts from."""
-    width = {} if "init_from" in changes else WIDTHS[family]
+    width = {} if "init_from" in changes else width_of(family)
     return deep_merge({"family": family, "config": width}, SMALL, changes)
 
 

@@ -64,6 +64,8 @@ class Encoder(HeadMixin):
             ``None`` to take the last one.
         order: indices of the blocks in the order in which they run, where blocks share weights;
             ``None`` for each once.
+        rotary: rotates queries and keys of all blocks by their positions, such as
+            ``zoo.nn.positions.Rotary``; ``None`` for no rotation.
         layerdrop: probability that training skips a block; see ``LayerDrop``.
 
     Attributes:
@@ -93,6 +95,7 @@ class Encoder(HeadMixin):
         head: nn.Module | None = None,
         mix: nn.Module | None = None,
         order: Sequence[int] | None = None,
+        rotary: nn.Module | None = None,
         layerdrop: float = 0.0,
     ) -> None:
         super().__init__()
@@ -103,6 +106,7 @@ class Encoder(HeadMixin):
         self.head = head
         self.mix = mix
         self.order = range(len(self.layers)) if order is None else tuple(order)
+        self.rotary = rotary
         self.layer_drop = LayerDrop(layerdrop) if layerdrop else None
 
     def forward(
@@ -295,21 +299,21 @@ class Encoder(HeadMixin):
     ) -> Sequence[AttentionInputs]:
         """Return mask and positions for the attention of each layer, in the order of the layers.
 
-        A model with relative positions overrides it: with a rotation of queries and keys
-        (``zoo.nn.positions.Rotary``), or with a bias that is added to the mask, where
-        ``adds_bias`` is ``True``.
+        A model with relative positions overrides it: with a bias that is added to the mask, where
+        ``adds_bias`` is ``True``, or with rotations that differ from layer to layer.
 
         Args:
             x: embeddings, (batch, tokens, hidden).
             mask: excludes padding, other documents and, in decoders, later tokens.
             positions: positions of the tokens.
         """
-        return [AttentionInputs(mask)] * len(self.order)
+        rotation = None if self.rotary is None else self.rotary(positions.queries)
+        return [AttentionInputs(mask, rotation)] * len(self.order)
 
     @property
     def has_default_attention_inputs(self) -> bool:
-        """Whether no subclass overrides ``attention_inputs``: attention reads no positions."""
-        return type(self).attention_inputs is Encoder.attention_inputs
+        """Whether attention reads no positions: there is no rotation, and no subclass adds any."""
+        return self.rotary is None and type(self).attention_inputs is Encoder.attention_inputs
 
     def apply_final_norm(self, x: Tensor) -> Tensor:
         """Normalize the output of the last block, if there is a final norm."""

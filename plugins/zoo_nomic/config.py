@@ -1,0 +1,102 @@
+"""The configuration of Nomic's encoder and the keys of its Hub configuration.
+
+Published files have the keys of the code that comes with them, which derive from GPT-2's; files of
+transformers have those of BERT. Both are read, and a file keeps its keys.
+"""
+
+from zoo.families.config import Activation, ConfigMap
+from zoo.families.encoder import FIXED, KEYS, EncoderConfig
+
+
+class NomicConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Configuration of Nomic's encoder; the defaults are those of transformers."""
+
+    vocab_size: int = 30528
+    type_vocab_size: int = 2  # number of segment types
+    max_positions: int = 2048  # number of tokens of the longest row
+    activation: Activation = "silu"
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    # dropout probability before a classifier; ``None`` for ``dropout``
+    classifier_dropout: float | None = None
+    layer_norm_eps: float = 1e-12  # epsilon of the layer norms
+    rope_theta: float = 1000.0  # base of the rotary frequencies
+    # The published code changes the base for batches whose longest row exceeds
+    # ``max_trained_positions``, so that the vector of a text depends on the batch. Rows are limited
+    # to that number, up to which the factor has no effect; ``None`` for no such limit.
+    rotary_scaling_factor: float | None = None
+    max_trained_positions: int = 2048
+    # whether the bare backbone has a pooler; heads that use one always have it
+    pooler: bool = True
+
+    @property
+    def max_seq_len(self) -> int:
+        """Largest number of tokens in a row."""
+        if self.rotary_scaling_factor is None:
+            return self.max_positions
+        return min(self.max_positions, self.max_trained_positions)
+
+
+_CHOICE = "an implementation choice"
+_UNREAD = "inherited from GPT-2; the published code does not read it"
+CONFIG_MAP = ConfigMap(
+    keys={
+        **KEYS,
+        "classifier_dropout": "classifier_dropout",
+        "rope_parameters.rope_theta": "rope_theta",
+        "rotary_scaling_factor": "rotary_scaling_factor",
+        "max_trained_positions": "max_trained_positions",
+    },
+    fixed={
+        **FIXED,
+        "num_experts": (None, 0),
+        "moe_every_n_layers": (None, 0, -1),
+        "activation_function": (None, "swiglu"),
+        "causal": (None, False),
+        "mlp_fc1_bias": (None, False),
+        "mlp_fc2_bias": (None, False),
+        "parallel_block": (None, False),
+        "parallel_block_tied_norm": (None, False),
+        "prenorm": (None, False),
+        "qkv_proj_bias": (None, False),
+        "rope_parameters.rope_type": (None, "default"),
+        "rotary_emb_fraction": (None, 1.0),
+        "rotary_emb_interleaved": (None, False),
+        "rotary_emb_scale_base": (None,),
+        "scale_attn_by_inverse_layer_idx": (None, False),
+        "scale_attn_weights": (None, True),
+        "use_rms_norm": (None, False),
+    },
+    follows={"head_dim": "head_size"},
+    ignored={
+        "auto_map": "names the published code",
+        "dense_seq_output": _CHOICE,
+        "fused_bias_fc": _CHOICE,
+        "fused_dropout_add_ln": _CHOICE,
+        "use_flash_attn": _CHOICE,
+        "use_xentropy": _CHOICE,
+        "pad_vocab_size_multiple": "vocab_size is a multiple of it in published files",
+        "embd_pdrop": "the published code drops embeddings with the probability resid_pdrop",
+        "reorder_and_upcast_attn": _UNREAD,
+        "summary_activation": _UNREAD,
+        "summary_first_dropout": _UNREAD,
+        "summary_proj_to_labels": _UNREAD,
+        "summary_type": _UNREAD,
+        "summary_use_proj": _UNREAD,
+    },
+    aliases={
+        "n_embd": "hidden_size",
+        "n_head": "num_attention_heads",
+        "n_inner": "intermediate_size",
+        "n_layer": "num_hidden_layers",
+        "n_positions": "max_position_embeddings",
+        "layer_norm_epsilon": "layer_norm_eps",
+        "attn_pdrop": "attention_probs_dropout_prob",
+        "resid_pdrop": "hidden_dropout_prob",
+        "rotary_emb_base": "rope_parameters.rope_theta",
+    },
+)
+SIZES = {
+    "tiny": NomicConfig.sized(2, 128, vocab_size=1000, max_positions=512),
+    "base": NomicConfig(max_positions=8192),
+}

@@ -1,0 +1,42 @@
+"""Weight rules of Nomic's encoder: the names of the published code, which transformers writes."""
+
+from zoo.weights import Concat, Rule, WeightMap
+from zoo.weights.encoder_rules import module_rule, tokens_name
+from zoo.weights.head_rules import HeadNames, MaskedNames, with_head
+from zoo_nomic.config import NomicConfig
+
+_PREFIX = "nomic_bert."
+_LAYER = _PREFIX + "encoder.layers.{i}."
+_HEADS = HeadNames(
+    masked=MaskedNames(norm="cls.predictions.transform.layer_norm"),
+    pooler=_PREFIX + "pooler.dense",
+)
+
+
+def weights(config: NomicConfig, head: str) -> WeightMap:
+    """Return the rules for a configuration and head."""
+    width = config.hidden_size
+    inner = config.intermediate_size
+    types = _PREFIX + "embeddings.token_type_embeddings.weight"
+    # The second matrix is the gate's.
+    up = (_LAYER + "mlp.fc12.weight", _LAYER + "mlp.fc11.weight")
+    backbone = WeightMap(
+        rules=[
+            Rule(tokens_name(_PREFIX), "embeddings.tokens.weight", (config.vocab_size, width)),
+            Rule(types, "embeddings.types.weight", (config.type_vocab_size, width)),
+            module_rule(_PREFIX + "emb_ln", "embeddings.norm", width),
+            _in_layer("attn.Wqkv", "attention.qkv", 3 * width, width),
+            _in_layer("attn.out_proj", "attention.out", width, width),
+            module_rule(_LAYER + "norm1", "layers.{i}.attention_norm", width),
+            Rule(up, "layers.{i}.ffn.up.weight", (2 * inner, width), Concat(2)),
+            _in_layer("mlp.fc2", "ffn.down", width, inner),
+            module_rule(_LAYER + "norm2", "layers.{i}.ffn_norm", width),
+        ],
+        prefix=_PREFIX,
+        counts={"i": config.num_layers},
+    )
+    return with_head(backbone, config, head, _HEADS)
+
+
+def _in_layer(source: str, target: str, *shape: int) -> Rule:
+    return Rule(f"{_LAYER}{source}.weight", f"layers.{{i}}.{target}.weight", shape)

@@ -84,7 +84,8 @@ def model(family: Family) -> Any:
     config = family.sizes()["tiny"]
     fields = type(config).__struct_fields__
     changes: dict[str, Any] = {"num_layers": 2, "vocab_size": TOKENS, "labels": ("a", "b", "c")}
-    changes["pad_token_id"] = 0  # of the tokenizer; RoBERTa counts positions without it
+    if family.name != "mpnet":  # whose padding is a constant
+        changes["pad_token_id"] = 0  # of the tokenizer; RoBERTa counts positions without it
     changes["classifier_pooling"] = "mean"  # as llama.cpp classifies
     if family.name != "albert" and "embedding_size" in fields:
         changes["embedding_size"] = config.hidden_size

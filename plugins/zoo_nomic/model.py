@@ -2,9 +2,9 @@
 
 Nussbaum, Morris, Duderstadt and Mulyar 2024, "Nomic Embed: Training a Reproducible Long Context
 Text Embedder", arXiv:2402.01613. BERT with four changes (section 3.1): queries and keys are rotated
-by their positions, which have no embeddings; feed-forward networks have a gate (SwiGLU); linear maps
-of blocks have no bias; and the vocabulary is padded to a multiple of 64. Norms follow the residual
-sums, as in BERT.
+by their positions, which have no embeddings; feed-forward networks have a gate (SwiGLU); linear
+maps of blocks have no bias; and the vocabulary is padded to a multiple of 64. Norms follow the
+residual sums, as in BERT.
 """
 
 from typing import Any

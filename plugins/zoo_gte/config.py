@@ -1,0 +1,92 @@
+"""The configuration of GTE's encoder and the keys of its Hub configuration.
+
+Published files have the model type ``new``, of the code that comes with them; transformers calls
+the same architecture ``gte``.
+"""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
+
+from zoo.families.config import ConfigMap
+from zoo.families.encoder import FIXED, KEYS, EncoderConfig
+
+ModelType = Literal["gte", "new"]
+
+
+class GteConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Configuration of GTE's encoder; the defaults are those of transformers."""
+
+    model_type: ModelType = "gte"  # the Hub's ``model_type``; both have one architecture
+    vocab_size: int = 250048
+    type_vocab_size: int = 0  # number of segment types; 0 for no segment embeddings
+    max_positions: int = 8192  # number of tokens of the longest row
+    attention_dropout: float = 0.0
+    # dropout probability before a classifier; ``None`` for ``dropout``
+    classifier_dropout: float | None = None
+    layer_norm_eps: float = 1e-12  # epsilon of the layer norms
+    pad_token_id: int | None = 1
+    rope_theta: float = 160_000.0  # base of the rotary frequencies
+    # Factor of an NTK scaling of the rotary frequencies, of ``new`` only: the base is multiplied by
+    # it, and all frequencies are divided by ``ntk_factor ** (2 / head_size)``
+    ntk_factor: float | None = None
+    # whether the bare backbone has a pooler; heads that use one always have it
+    pooler: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ntk_factor is not None and self.ntk_factor <= 1:
+            raise ValueError(f"ntk_factor is {self.ntk_factor}, which is not above 1")
+        if self.ntk_factor is not None and self.model_type != "new":
+            raise ValueError("ntk_factor is set, and only model_type new has this scaling")
+
+
+_GTE_FIXED = {name: values for name, values in FIXED.items() if name != "position_embedding_type"}
+_KEYS = {**KEYS, "classifier_dropout": "classifier_dropout"}
+_CHOICE = "an implementation choice"
+CONFIG_MAP = ConfigMap(
+    keys={**_KEYS, "rope_parameters.rope_theta": "rope_theta"},
+    fixed={**_GTE_FIXED, "rope_parameters.rope_type": (None, "default")},
+    implied={"type_vocab_size": 1},
+)
+CONFIG_MAPS = {
+    "new": replace(
+        CONFIG_MAP,
+        keys={**_KEYS, "rope_theta": "rope_theta", "rope_scaling.factor": "ntk_factor"},
+        fixed={
+            **_GTE_FIXED,
+            "position_embedding_type": ("rope", None),
+            "rope_scaling": (None,),
+            "rope_scaling.type": (None, "ntk"),
+            "rope_scaling.mixed_b": (None,),
+            "layer_norm_type": ("layer_norm", None),
+            "logn_attention_scale": (False, None),
+            "logn_attention_clip1": (False, None),
+            "pack_qkv": (True, None),
+        },
+        ignored={
+            "auto_map": "names the published code",
+            "unpad_inputs": _CHOICE,
+            "use_memory_efficient_attention": _CHOICE,
+        },
+        unsaid=("rope_scaling.factor",),
+        # The defaults of the published code.
+        implied={
+            "model_type": "new",
+            "type_vocab_size": 1,
+            "vocab_size": 30528,
+            "max_positions": 2048,
+            "pad_token_id": None,
+            "rope_theta": 10_000.0,
+        },
+    )
+}
+
+_new = partial(GteConfig.sized, model_type="new")
+_ENGLISH: dict[str, Any] = {"vocab_size": 30528, "pad_token_id": 0, "ntk_factor": 2.0}
+SIZES = {
+    "tiny": GteConfig.sized(2, 128, vocab_size=1000, type_vocab_size=1, max_positions=512),
+    "base-en": _new(12, 768, rope_theta=500_000.0, **_ENGLISH),
+    "large-en": _new(24, 1024, type_vocab_size=2, **_ENGLISH),
+    "multilingual-base": _new(12, 768, type_vocab_size=1, rope_theta=20_000.0, ntk_factor=8.0),
+}

@@ -33,12 +33,13 @@ from zoo.tokenizers.keys import (
 
 ROOT = Path(__file__).parents[1]
 # ELMo and model2vec are read from other libraries' files, and the Hub has no class for them.
+REMOTE_CODE = ("jina_bert", "new")  # model types of published code, not of transformers
 MODEL_TYPES = [
     (family, name)
     for family in families()
     if family.config_files[0] == "config.json" and family.name != "model2vec"
     for name in family.model_types
-    if name != "jina_bert"  # It has no class in transformers.
+    if name not in REMOTE_CODE
 ]
 
 

@@ -47,6 +47,7 @@ _CHOICE = "an implementation choice"
 CONFIG_MAP = ConfigMap(
     keys={**_KEYS, "rope_parameters.rope_theta": "rope_theta"},
     fixed={**_GTE_FIXED, "rope_parameters.rope_type": (None, "default")},
+    follows={"head_dim": "head_size"},
     implied={"type_vocab_size": 1},
 )
 CONFIG_MAPS = {

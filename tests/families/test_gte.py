@@ -125,7 +125,8 @@ def published_frequencies(config: GteConfig) -> torch.Tensor:
     assert factor is not None
     base = config.rope_theta * factor
     inverse = 1.0 / (base ** (torch.arange(0, size, 2).double() / size))
-    return inverse / factor ** (2 / size)
+    scaled: torch.Tensor = inverse / factor ** (2 / size)
+    return scaled
 
 
 def reference_of_new(config: GteConfig, head: str, state: Any) -> Any:
@@ -169,7 +170,8 @@ def test_new_equals_the_reference_after_its_keys_are_translated(
 
 
 def test_frequencies_are_those_of_the_published_code() -> None:
-    rotation = GTE.model(NEW, "none").rotary(torch.arange(40)[None])
+    model: Any = GTE.model(NEW, "none")
+    rotation = model.rotary(torch.arange(40)[None])
     angles = torch.arange(40).double()[:, None] * published_frequencies(NEW)
     assert torch.allclose(rotation.cos[0, 0].double(), angles.cos(), rtol=0, atol=1e-5)
     assert torch.allclose(rotation.sin[0, 0].double(), angles.sin(), rtol=0, atol=1e-5)

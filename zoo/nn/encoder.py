@@ -106,7 +106,7 @@ class Encoder(HeadMixin):
         self.head = head
         self.mix = mix
         self.order = range(len(self.layers)) if order is None else tuple(order)
-        self.rotary = rotary
+        self.rotary: Any = rotary
         self.layer_drop = LayerDrop(layerdrop) if layerdrop else None
 
     def forward(

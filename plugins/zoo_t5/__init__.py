@@ -1,8 +1,12 @@
-"""T5 and mT5 (Raffel et al. 2019, arXiv:1910.10683; Xue et al. 2020, arXiv:2010.11934)."""
+"""T5, mT5, UMT5 and ByT5.
+
+Raffel et al. 2019, arXiv:1910.10683; Xue et al. 2020, arXiv:2010.11934; Chung et al. 2023,
+arXiv:2304.09151; Xue et al. 2021, arXiv:2105.13626.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.families.adapters import AdapterTargets
 from zoo.families.base import Family, Head
@@ -13,20 +17,34 @@ from zoo.overrides import override
 from zoo.plugins.hookspecs import hookimpl
 from zoo_t5.config import CONFIG_MAPS, T5Config
 
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from zoo.tokenizers import SourceFiles
+
 _HEADS = {
-    **seq2seq_heads("T5", "MT5"),
+    **seq2seq_heads("T5", "MT5", "UMT5"),
     "encoder": standard_head(
-        "none", "T5Encoder", "MT5Encoder", summary="hidden states of the encoder"
+        "none", "T5Encoder", "MT5Encoder", "UMT5Encoder", summary="hidden states of the encoder"
     ),
     "seq2seq-lm": seq2seq_lm_head(
-        "T5ForConditionalGeneration", "MT5ForConditionalGeneration", "T5WithLMHeadModel"
+        "T5ForConditionalGeneration",
+        "MT5ForConditionalGeneration",
+        "UMT5ForConditionalGeneration",
+        "T5WithLMHeadModel",
     ),
-    "sequence-classification": standard_head("sequence-classification", "T5", "MT5"),
+    "sequence-classification": standard_head("sequence-classification", "T5", "MT5", "UMT5"),
     "token-classification": standard_head(
-        "token-classification", "T5", "MT5", summary="classification of tokens, by the encoder"
+        "token-classification",
+        "T5",
+        "MT5",
+        "UMT5",
+        summary="classification of tokens, by the encoder",
     ),
-    "question-answering": standard_head("question-answering", "T5", "MT5"),
+    "question-answering": standard_head("question-answering", "T5", "MT5", "UMT5"),
 }
+BYTES = "ByT5Tokenizer"  # The class of a tokenizer without a file.
+BYTE_SENTINELS = 125
 _TIE = "tie_word_embeddings"
 _SCALE = "scale_decoder_outputs"
 
@@ -36,8 +54,12 @@ class T5(Seq2SeqFamily):
 
     name: ClassVar[str] = "t5"
     package: ClassVar[str] = "zoo_t5"
-    model_types: ClassVar[tuple[str, ...]] = ("t5", "mt5")
-    tokenizer_classes: ClassVar[tuple[str, ...]] = ("T5Tokenizer", "MT5Tokenizer")
+    model_types: ClassVar[tuple[str, ...]] = ("t5", "mt5", "umt5")
+    tokenizer_classes: ClassVar[tuple[str, ...]] = (
+        "T5Tokenizer",
+        "MT5Tokenizer",
+        BYTES,
+    )
     config_type: ClassVar[type[Config]] = T5Config
     config_map: ClassVar[ConfigMap] = CONFIG_MAPS["t5"]
     config_maps: ClassVar[Mapping[str, ConfigMap]] = CONFIG_MAPS
@@ -74,6 +96,27 @@ class T5(Seq2SeqFamily):
         translated = super().from_hub(hub, location)
         declared = frozenset({"output_table"}) if untied else frozenset()
         return replace(translated, declared_optional=declared)
+
+    @override
+    def has_tokenizer(self, files: "SourceFiles") -> bool:
+        from zoo.tokenizers import tokenizer_class
+
+        return super().has_tokenizer(files) or tokenizer_class(files) == BYTES
+
+    @override
+    def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
+        from zoo.tokenizers import EOS_ONLY, tokenizer_class
+        from zoo.tokenizers.byte_tokens import byte_tokenizer
+
+        if super().has_tokenizer(files) or tokenizer_class(files) != BYTES:
+            return super().tokenizer(files)
+        return byte_tokenizer(
+            files,
+            roles=self.special_tokens,
+            first=("pad", "eos", "unk"),
+            last=[f"<extra_id_{number}>" for number in range(BYTE_SENTINELS)],
+            template=EOS_ONLY,
+        )
 
 
 @hookimpl

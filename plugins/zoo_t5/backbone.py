@@ -1,6 +1,7 @@
 """The parts of T5: norms, feed-forward networks, attention, blocks, encoder and decoder."""
 
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,11 +30,21 @@ class T5RMSNorm(norms.RMSNorm):
         return x.to(torch.float32)
 
 
+def make_positions(config: T5Config, *, decoder: bool) -> RelativePositions:
+    """Return the relative positions of a stack or of one of its blocks."""
+    return RelativePositions(
+        config.num_buckets, config.max_distance, config.num_heads, bidirectional=not decoder
+    )
+
+
 class T5Block(nn.Module):
     """Self-attention, in a decoder cross-attention, and a feed-forward network."""
 
     def __init__(self, config: T5Config, decoder: bool) -> None:
         super().__init__()
+        self.positions: RelativePositions | None = None
+        if not config.shares_positions:
+            self.positions = make_positions(config, decoder=decoder)
         width = config.hidden_size
         eps = config.layer_norm_eps
         self.attention_norm = T5RMSNorm(width, eps)
@@ -88,39 +99,56 @@ _FLOAT16_RANGE = (torch.finfo(torch.float16).min, torch.finfo(torch.float16).max
 
 
 class T5Stack(nn.Module):
-    """Blocks that share one table of relative positions, and a final norm."""
+    """Blocks with relative positions, of which they may share one table, and a final norm."""
 
-    layer_inputs: ClassVar[tuple[str, ...]] = ("positions",)
+    layer_inputs: tuple[str, ...] = ("positions",)
     prefix_length: int = 0  # number of keys before those of the tokens; see ``zoo.nn.adapters``
 
     def __init__(self, config: T5Config, layers: int, decoder: bool, *, mix: bool = False) -> None:
         super().__init__()
-        self.positions = RelativePositions(
-            config.num_buckets, config.max_distance, config.num_heads, bidirectional=not decoder
-        )
+        self.positions: RelativePositions | None = None
+        if config.shares_positions:
+            self.positions = make_positions(config, decoder=decoder)
+        else:
+            self.layer_inputs = ()
         self.layers = nn.ModuleList(T5Block(config, decoder) for _ in range(layers))
         self.final_norm = T5RMSNorm(config.hidden_size, config.layer_norm_eps)
         self.dropout = Dropout(config.dropout)
         self.mix = ScalarMix(layers + 1) if mix else None
 
-    def bias(self, x: Tensor, mask: Tensor | None, past: int = 0) -> Tensor:
-        """Return the bias of the self-attention scores: relative positions and a mask.
+    def biases(self, x: Tensor, mask: Tensor | None, past: int = 0) -> list[Tensor]:
+        """Return the bias of the self-attention scores of each block.
+
+        It has relative positions and a mask.
 
         Args:
             x: (batch, tokens, hidden).
 
         Returns:
-            (batch or 1, heads, tokens, prefix_length + past + tokens), the same for all blocks.
+            (batch or 1, heads, tokens, prefix_length + past + tokens) for each block.
         """
-        positions: Tensor = self.positions(x.shape[1], self.prefix_length + past + x.shape[1])
-        if mask is None:
-            return positions
-        return positions + F.pad(mask, (self.prefix_length, 0))
+        queries = x.shape[1]
+        biases = self.position_biases(queries, self.prefix_length + past + queries)
+        if mask is not None:
+            padded_mask = F.pad(mask, (self.prefix_length, 0))
+            biases = [bias + padded_mask for bias in biases]
+        return biases if self.positions is None else biases * len(self.layers)
+
+    def position_biases(self, queries: int, keys: int) -> list[Tensor]:
+        """Return the biases of relative positions of each block, or only one that all share.
+
+        Returns:
+            (1, heads, queries, keys) each.
+        """
+        tables: list[Any] = [self.positions]
+        if self.positions is None:
+            tables = [layer.positions for layer in self.layers]
+        return [table(queries, keys) for table in tables]
 
     def run(
         self,
         x: Tensor,
-        bias: Tensor,
+        biases: Sequence[Tensor],
         keys_and_values: list[KeysAndValues] | Tensor | None = None,
         cross_mask: Tensor | None = None,
         cache: KeyValueCache | None = None,
@@ -129,6 +157,7 @@ class T5Stack(nn.Module):
 
         Args:
             x: (batch, tokens, hidden): embeddings of the tokens that are not in the cache.
+            biases: the bias of the scores of each block; see ``biases``.
 
         Returns:
             (batch, tokens, hidden).
@@ -141,7 +170,7 @@ class T5Stack(nn.Module):
             source: Any = keys_and_values
             if isinstance(keys_and_values, list):
                 source = keys_and_values[index]
-            x = layer(x, bias, layer_cache, source, cross_mask)
+            x = layer(x, biases[index], layer_cache, source, cross_mask)
         x = self.final_norm(x)
         if self.mix is not None:
             x = self.mix([*block_inputs, x])
@@ -167,7 +196,7 @@ class T5Backbone(T5Stack):
     def encode(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Return the encoder's output, (batch, tokens, hidden); see ``Encoder.forward``."""
         x = self.embeddings(input_ids)
-        return self.run(x, self.bias(x, padding_mask(attention_mask, x.dtype)))
+        return self.run(x, self.biases(x, padding_mask(attention_mask, x.dtype)))
 
 
 class T5Encoder(T5Backbone):
@@ -226,10 +255,11 @@ class T5EncoderDecoder(T5Backbone):
         else:
             encoder_mask = cross_mask = padding_mask(attention_mask, x.dtype)
             decoder_mask = causal_bias_mask(x, decoder_input_ids.shape[1])
-        source = self.run(x, self.bias(x, encoder_mask))
+        source = self.run(x, self.biases(x, encoder_mask))
         # The module is not called: forward hooks on it should only see the source.
         y = self.embeddings.dropout(self.embeddings.tokens(decoder_input_ids))
-        return source, self.decoder.run(y, self.decoder.bias(y, decoder_mask), source, cross_mask)
+        biases = self.decoder.biases(y, decoder_mask)
+        return source, self.decoder.run(y, biases, source, cross_mask)
 
     def decode_source(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Return the decoder's output with the source as its target, (batch, tokens, hidden)."""

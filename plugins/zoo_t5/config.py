@@ -1,4 +1,4 @@
-"""The configuration of T5 and mT5 and the keys of their Hub configurations."""
+"""The configuration of T5, mT5 and UMT5 and the keys of their Hub configurations."""
 
 from dataclasses import replace
 from typing import Any, Literal
@@ -21,8 +21,9 @@ FeedForward = Literal[
 class T5Config(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Configuration of a T5; with the defaults of ``small`` and of the Hub."""
 
-    # ``t5`` or ``mt5``, which only differ in the Hub's keys and names
-    series: Literal["t5", "mt5"] = "t5"
+    # ``mt5`` only differs from ``t5`` in the Hub's keys and names; ``umt5`` also has a table of
+    # relative positions in each block
+    series: Literal["t5", "mt5", "umt5"] = "t5"
     vocab_size: int = 32128  # number of tokens in the vocabulary
     hidden_size: int = 512  # width of the hidden state
     head_size: int = 64  # width of an attention head, independent of ``hidden_size``
@@ -52,6 +53,11 @@ class T5Config(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # whether classifiers read a learned mix of all layers, see ``zoo.nn.layers.scalar_mix``, in
     # place of the last one: the encoder's for tokens, the decoder's for texts
     mix: bool = False
+
+    @property
+    def shares_positions(self) -> bool:
+        """Whether the blocks of a stack share one table of relative positions."""
+        return self.series != "umt5"
 
     @property
     def inner_size(self) -> int:
@@ -108,6 +114,9 @@ _GATED: dict[str, Any] = {
     "scale_outputs": False,
 }
 _OWN: dict[str, Any] = {"series": "mt5", "vocab_size": 250112}
+_UMT5: dict[str, Any] = {**_GATED, "series": "umt5", "vocab_size": 256384}
+# ByT5, arXiv:2105.13626, table 1: a T5 on bytes, with a small decoder
+_BYTES: dict[str, Any] = {**_GATED, "vocab_size": 384}
 SIZES = {
     "tiny": T5Config(**_shape(64, 96, 2, 4), head_size=24, vocab_size=1000),
     "small": T5Config(),
@@ -117,6 +126,14 @@ SIZES = {
     "11b": T5Config(**_shape(1024, 65536, 24, 128), head_size=128),
     **{f"v1.1-{name}": T5Config(**shape, **_GATED) for name, shape in _LATER.items()},
     **{f"mt5-{name}": T5Config(**shape, **_GATED, **_OWN) for name, shape in _LATER.items()},
+    **{
+        f"umt5-{name}": T5Config(**_LATER[name], **_UMT5) for name in ("small", "base", "xl", "xxl")
+    },
+    "byt5-small": T5Config(**_shape(1472, 3584, 12, 6), num_decoder_layers=4, **_BYTES),
+    "byt5-base": T5Config(**_shape(1536, 3968, 18, 12), num_decoder_layers=6, **_BYTES),
+    "byt5-large": T5Config(**_shape(1536, 3840, 36, 16), num_decoder_layers=12, **_BYTES),
+    "byt5-xl": T5Config(**_shape(2560, 6720, 36, 32), num_decoder_layers=12, **_BYTES),
+    "byt5-xxl": T5Config(**_shape(4672, 12352, 36, 64), num_decoder_layers=12, **_BYTES),
 }
 _KEYS = {
     **same_names("vocab_size", "num_layers", "num_decoder_layers", "num_heads"),
@@ -145,7 +162,15 @@ _MT5 = ConfigMap(
     implied=_LATER["small"] | _GATED | _OWN,
     unsaid=("mimetic_init_scale",),  # no key of transformers, which keeps it
 )
+_T5 = replace(_MT5, keys=_KEYS | {"scale_decoder_outputs": "scale_outputs"}, implied={})
 CONFIG_MAPS = {
-    "t5": replace(_MT5, keys=_KEYS | {"scale_decoder_outputs": "scale_outputs"}, implied={}),
+    "t5": _T5,
     "mt5": _MT5,
+    "umt5": replace(
+        _T5,
+        ignored={**_MT5.ignored, "scalable_attention": "provenance"},
+        implied=_LATER["small"]
+        | {"feed_forward": "gated-gelu", "series": "umt5", "vocab_size": 250112},
+        unsaid=(*_MT5.unsaid, "scale_decoder_outputs"),
+    ),
 }

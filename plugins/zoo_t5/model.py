@@ -8,11 +8,13 @@ Every task is text to text: a Transformer with an encoder for the source and a d
 generates the target (section 2.1). It differs from the first Transformer in its norms, which only
 scale and precede each part of a block, outside of the residual path; in having no biases; and in
 its positions: a learned bias for each head and bucket of distances is added to the attention
-scores, the same in all blocks of a stack. Scores are not divided by the root of the head's width;
-the initialization of the weights makes up for it. In pretraining, spans of the source are masked,
-and the target consists of these spans (section 3.1.4). Version 1.1, on which Flan-T5 and mT5
-build, has gated feed-forward networks, and output embeddings of its own instead of the token
-embeddings, with hidden states that are not scaled.
+scores, the same in all blocks of a stack; in UMT5 (arXiv:2304.09151), each block has its own.
+Scores are not divided by the root of the head's width; the initialization of the weights makes up
+for it. In pretraining, spans of the source are masked, and the target consists of these spans
+(section 3.1.4). Version 1.1, on which Flan-T5, mT5, UMT5 and ByT5 build, has gated feed-forward
+networks, and output embeddings of its own instead of the token embeddings, with hidden states that
+are not scaled. ByT5 (arXiv:2105.13626) reads bytes, and has more blocks in its encoder than in its
+decoder.
 
 All models take ``input_ids`` and ``attention_mask`` of the source, int64 and (batch, tokens) each;
 a mask of ``None`` means all 1. Those that generate also take ``decoder_input_ids``, int64 and
@@ -40,7 +42,13 @@ from zoo.nn.heads import (
 from zoo.nn.layers.init import scale_rows_
 from zoo.nn.layers.relative import RelativePositions
 from zoo.overrides import override
-from zoo_t5.backbone import T5Backbone, T5Encoder, T5EncoderDecoder, causal_bias_mask
+from zoo_t5.backbone import (
+    T5Backbone,
+    T5Encoder,
+    T5EncoderDecoder,
+    T5Stack,
+    causal_bias_mask,
+)
 from zoo_t5.config import T5Config
 
 
@@ -58,15 +66,17 @@ class BareEncoderDecoder(T5EncoderDecoder):
 class Seq2SeqState(DecodeState):
     """The state of generation, with the position biases of the decoder."""
 
-    _biases: Tensor | None = None
+    _biases: list[Tensor] | None = None
 
-    def bias(self, positions: RelativePositions, prefix_length: int = 0) -> Tensor:
-        """Return the position biases of the next token, (1, heads, 1, keys): a view."""
-        # They are computed for twice the number of keys, so that a step slices them
-        keys = prefix_length + self.cache.length + 1
-        if self._biases is None or keys > self._biases.shape[-1]:
-            self._biases = positions(1, 2 * keys)
-        return self._biases[..., -keys:]  # the last key is the token's own
+    def biases(self, decoder: T5Stack) -> list[Tensor]:
+        """Return the position biases of the next token in each block: views."""
+        # (1, heads, 1, keys) each. They are computed for twice the number of keys, so that a step
+        # slices them; the last key is the token's own.
+        keys = decoder.prefix_length + self.cache.length + 1
+        if self._biases is None or keys > self._biases[0].shape[-1]:
+            self._biases = decoder.position_biases(1, 2 * keys)
+        biases = [bias[..., -keys:] for bias in self._biases]
+        return biases if decoder.positions is None else biases * len(decoder.layers)
 
 
 class T5Seq2SeqLM(Seq2SeqGenerationMixin, T5EncoderDecoder):
@@ -109,11 +119,11 @@ class T5Seq2SeqLM(Seq2SeqGenerationMixin, T5EncoderDecoder):
         queries = tokens.shape[1]
         past = state.cache.length
         if queries == 1:
-            bias = state.bias(self.decoder.positions, self.decoder.prefix_length)
+            biases = state.biases(self.decoder)
         else:
-            bias = self.decoder.bias(x, causal_bias_mask(x, queries, past), past)
+            biases = self.decoder.biases(x, causal_bias_mask(x, queries, past), past)
         mask = padding_mask(state.mask, x.dtype)
-        return self.decoder.run(x, bias, state.cross_attention_cache, mask, state.cache)
+        return self.decoder.run(x, biases, state.cross_attention_cache, mask, state.cache)
 
 
 class TokenClassification(ClassifierMixin, T5Encoder):

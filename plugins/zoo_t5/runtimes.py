@@ -21,6 +21,8 @@ def ctranslate2(config: T5Config, head: str) -> RuntimeModel | str:
         return CT2_LOGITS_ONLY
     if config.activation not in CT2_ACTIVATIONS:
         return f"it has no activation function {config.activation}"
+    if not config.shares_positions:
+        return "the blocks of its stacks share one table of relative positions"
     model = weights(config, head)
     settings = {
         "pre_norm": True,
@@ -165,22 +167,29 @@ def _gguf_stack(config: T5Config, theirs: str, ours: str, number: str) -> dict[A
         "ffn_down.weight": "ffn.down.weight",
         "ffn_norm.weight": "ffn_norm.weight",
     }
+    table = {f"{theirs}blk.0.attn_rel_b.weight": f"{ours}positions.weight"}
+    if not config.shares_positions:
+        block["attn_rel_b.weight"] = "positions.weight"
+        table = {}
     return {
-        f"{theirs}blk.0.attn_rel_b.weight": f"{ours}positions.weight",
+        **table,
         **layered(f"{theirs}blk.{number}.", block, f"{ours}layers.{number}."),
         f"{theirs}output_norm.weight": f"{ours}final_norm.weight",
     }
 
 
 def from_gguf(header: RuntimeHeader) -> dict[str, Any] | None:
-    """Return the Hub's keys of a T5, also of an mT5, which only differs by names."""
+    """Return the Hub's keys of a T5, also of an mT5, which only differs by names, or of a UMT5."""
     if header.architecture not in ("t5", "t5encoder"):
         return None
     both = header.architecture == "t5"
     layers = header.count("block_count")
+    # Blocks that share a table of positions have it in the first one; with one block, it is both.
+    is_umt5 = layers > 1 and "enc.blk.1.attn_rel_b.weight" in header.shapes
+    prefix = "UMT5" if is_umt5 else "T5"
     return {
-        "model_type": "t5",
-        "architectures": ["T5ForConditionalGeneration" if both else "T5EncoderModel"],
+        "model_type": prefix.lower(),
+        "architectures": [f"{prefix}ForConditionalGeneration" if both else f"{prefix}EncoderModel"],
         "vocab_size": header.rows("token_embd.weight"),
         "d_model": header.count("embedding_length"),
         "d_kv": header.count("attention.key_length"),

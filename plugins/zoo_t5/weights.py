@@ -79,10 +79,13 @@ def _stack(config: T5Config, hub_prefix: str, prefix: str) -> list[Rule]:
         rule("1", "layer_norm", "cross_norm", width),
     ]
     up = ("wi_0 wi_1", 2 * inner) if config.gated else ("wi", inner)
-    first_table = f"{hub_prefix}block.0.layer.0.SelfAttention.{_RELATIVE}"
-    table = f"{prefix}positions.weight"
+    # Blocks that share a table have it in the first one.
+    block, owner = ("0", prefix)
+    if not config.shares_positions:
+        block, owner = (number, f"{prefix}layers.{number}.")
+    table = f"{hub_prefix}block.{block}.layer.0.SelfAttention.{_RELATIVE}"
     return [
-        Rule(first_table, table, (config.num_buckets, config.num_heads)),
+        Rule(table, f"{owner}positions.weight", (config.num_buckets, config.num_heads)),
         rule("0.SelfAttention", "q k v", "attention.qkv", 3 * heads, width),
         rule("0.SelfAttention", "o", "attention.out", width, heads),
         rule("0", "layer_norm", "attention_norm", width),

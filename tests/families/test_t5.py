@@ -98,6 +98,27 @@ def test_mt5_equals_the_reference(head: str) -> None:
 
 
 @pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("changes", [{}, LATER], ids=["plain", "gated-untied"])
+def test_umt5_equals_the_reference(changes: dict[str, Any], head: str) -> None:
+    """Each block has a table of relative positions."""
+    assert_equal_to_reference(replace(SMALL, **changes, series="umt5"), head)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_buckets": 12, "max_distance": 31},
+        {"num_layers": 1, "num_decoder_layers": 4},
+        {"feed_forward": "gated-silu"},
+    ],
+    ids=str,
+)
+def test_settings_of_umt5_equal_the_reference(changes: dict[str, Any]) -> None:
+    config = replace(SMALL, **{**LATER, "series": "umt5", **changes})
+    assert_equal_to_reference(config, "seq2seq-lm")
+
+
+@pytest.mark.parametrize("head", HEADS)
 def test_a_padded_text_of_full_length_equals_the_reference(head: str) -> None:
     config = replace(SMALL, num_layers=2)
     inputs = random_inputs(FAMILY.onnx(config, head), config, (512, 300, 1))

@@ -41,7 +41,7 @@ def read_tokenizer(
 ) -> SourceTokenizer | None:
     """Return the tokenizer of a directory for a family, or ``None`` if it has no vocabulary."""
     from zoo.sentence_models.colbert_files import register_marks
-    from zoo.tokenizers import check_vocabulary, has_tokenizer, tokenizer_info
+    from zoo.tokenizers import check_vocabulary, tokenizer_info
     from zoo.tokenizers.tokenizer_json import read_checked
 
     if source.is_converted:
@@ -50,7 +50,7 @@ def read_tokenizer(
             return None
         return SourceTokenizer(read_checked(source.directory / TOKENIZER), checkpoint_info)
     files = source.files
-    if not has_tokenizer(files):
+    if not family.has_tokenizer(files):
         return None
     reader = family_of_tokenizer(files, family)
     backend = reader.tokenizer(files)

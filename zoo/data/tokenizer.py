@@ -174,7 +174,7 @@ def load_tokenizer(text: str, family: "Family | None" = None, **hub: Any) -> Exi
     from zoo.hub.reference import resolve
     from zoo.hub.source import locate_or_download
     from zoo.plugins import family_of_tokenizer
-    from zoo.tokenizers import has_tokenizer, tokenizer_info
+    from zoo.tokenizers import tokenizer_info
     from zoo.tokenizers.tokenizer_json import read_checked
 
     reference = resolve(text)
@@ -196,12 +196,12 @@ def load_tokenizer(text: str, family: "Family | None" = None, **hub: Any) -> Exi
             )
         return ExistingTokenizer(read_checked(path), info)
     source = locate_or_download(reference, **hub, tokenizer_alone=True)
-    if not has_tokenizer(source.files):
+    family = family or _family(reference)
+    if not family.has_tokenizer(source.files):
         hint = "give another --tokenizer"
         if reference.path is not None and is_checkpoint(reference.path / "model"):
             hint = f"give {reference.path / 'model'}, the model of this run"
         raise UsageError(f"{text} has no tokenizer files", hint)
-    family = family or _family(reference)
     reader = family_of_tokenizer(source.files, family)
     tokenizer = reader.tokenizer(source.files)
     targets = reader.target_tokenizer(source.files)

@@ -525,6 +525,15 @@ class Family(ABC):
             VerificationError: the files contradict each other.
         """
 
+    def has_tokenizer(self, files: "SourceFiles") -> bool:
+        """Return whether a directory has the files of a tokenizer.
+
+        By default, those of a vocabulary; tokenizers of bytes need none.
+        """
+        from zoo.tokenizers import has_tokenizer
+
+        return has_tokenizer(files)
+
     def target_tokenizer(self, files: "SourceFiles") -> "Tokenizer | None":
         """Build the tokenizer of targets, of models that split them by other pieces than sources.
 

@@ -32,8 +32,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         task="seq2seq",
         data={"label": "label"},
         config=SMALL,
-        max_steps=40,
-        eval_steps=40,
+        max_steps=4,
+        eval_steps=4,
         task_args={"generate": False},
     )
     finetune(path / "run", tree)

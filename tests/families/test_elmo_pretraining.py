@@ -19,6 +19,7 @@ from tests.families.elmo_streams import (
     random_split,
     rows,
 )
+from tests.training.conftest import shared_home, training_home
 from tests.training.runs import DATA
 from tests.warm import zoo
 from zoo.checkpoint import load_checkpoint, load_text_tokenizer
@@ -40,6 +41,7 @@ from zoo.training.state.state_dict import load_trainer_state_dict, trainer_state
 from zoo.training.trainer import Trainer
 from zoo_elmo.config import SIZES
 
+__all__ = ["shared_home", "training_home"]
 HERE = DistContext(0, 1, torch.device("cpu"))
 
 
@@ -195,7 +197,7 @@ def started(path: Path, **changes: Any) -> Path:
     return path / "model"
 
 
-def test_words_that_elmo_predicts_are_shown(isolated: None, tmp_path: Path) -> None:
+def test_words_that_elmo_predicts_are_shown(shared_home: Path, tmp_path: Path) -> None:
     checkpoint = load_checkpoint(started(tmp_path / "run"))
     session = TorchSession(checkpoint, "cpu")
     look = Inspector(checkpoint, session, load_text_tokenizer(checkpoint)).look("elmo", ["a cat"])
@@ -231,7 +233,7 @@ def test_published_model_is_trained_on_another_vocabulary(isolated: None, tmp_pa
     assert written["config"]["vocab_size"] == 300 != golden.hub_config.get("n_tokens_vocab")
 
 
-def test_special_words_must_be_in_the_models_vocabulary(isolated: None, tmp_path: Path) -> None:
+def test_special_words_must_be_in_the_models_vocabulary(shared_home: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"config\.vocab_size is 2, .* numbers up to 2"):
         started(tmp_path / "run", config={"vocab_size": 2})
     assert not (tmp_path / "run").exists()

@@ -148,7 +148,7 @@ def models_and_classes() -> Iterator[Any]:
             yield pytest.param(model_type, name, marks=() if usual else pytest.mark.long)
 
 
-@pytest.mark.parametrize(("model_type", "name"), models_and_classes())
+@pytest.mark.parametrize(("model_type", "name"), list(models_and_classes()))
 def test_ids_are_those_of_the_class(
     model_type: str, name: str, scratch: Path, tmp_path: Path
 ) -> None:

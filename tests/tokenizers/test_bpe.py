@@ -105,10 +105,15 @@ def ours(build: Build, directory: Path) -> TextTokenizer:
     return TextTokenizer(tokenizer, tokenizer_info(files, tokenizer))
 
 
-@pytest.fixture(
-    scope="module",
-    params=[f"{name}{form}" for name in CASES for form in ("", ", stored", ", both")],
-)
+def forms() -> Iterator[Any]:
+    """Yield the names of all directories; ``long`` but for one of each case, and all of one."""
+    for name in CASES:
+        for form in ("", ", stored", ", both"):
+            usual = not form or name == "doubled, added tokens"
+            yield pytest.param(f"{name}{form}", marks=() if usual else pytest.mark.long)
+
+
+@pytest.fixture(scope="module", params=forms())
 def both(request: pytest.FixtureRequest, cases: Mapping[str, Path]) -> Iterator[Any]:
     from transformers import AutoTokenizer
 

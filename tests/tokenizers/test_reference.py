@@ -14,6 +14,8 @@ from tests.tokenizers.making import MODEL, assert_equal, ours, texts
 from tests.tokenizers.texts import prose, torture
 from zoo.tokenizers import TextTokenizer
 
+LONG = pytest.mark.long
+
 
 @pytest.fixture(scope="module", params=sorted(everything()))
 def both(
@@ -46,7 +48,10 @@ def test_pairs(both: tuple[TextTokenizer, Any]) -> None:
     assert_equal(both, pairs, max_tokens=17)
 
 
-@pytest.mark.parametrize("max_tokens", [3, 9, 512])
+# what is cut does not depend on the tokenizer
+@pytest.mark.parametrize(
+    "max_tokens", [pytest.param(3, marks=LONG), 9, pytest.param(512, marks=LONG)]
+)
 def test_truncation(both: tuple[TextTokenizer, Any], max_tokens: int) -> None:
     texts = [*torture(), "\n".join(torture())]
     assert_equal(both, texts, max_tokens)
@@ -57,7 +62,7 @@ def test_truncation(both: tuple[TextTokenizer, Any], max_tokens: int) -> None:
     assert sum(c.truncated for c in cut) > 0
 
 
-@pytest.mark.parametrize("skip", [True, False])
+@pytest.mark.parametrize("skip", [True, pytest.param(False, marks=LONG)])
 def test_decoding(both: tuple[TextTokenizer, Any], skip: bool) -> None:
     tokenizer, other = both
     for encoded in tokenizer.encode([*torture(), *prose(500)], max_tokens=None):

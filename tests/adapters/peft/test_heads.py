@@ -29,7 +29,8 @@ CASES = (  # test_read.py or another case has the modules of the long ones, and 
     ("GPT2LMHeadModel", "lora", "CAUSAL_LM", None),
     pytest.param("OpenAIGPTLMHeadModel", "ia3", "CAUSAL_LM", None, marks=pytest.mark.long),
     ("RobertaModel", "lora", "FEATURE_EXTRACTION", None),
-    ("T5ForConditionalGeneration", "lora", None, None),
+    # like BART's, and like the encoder of test_the_class_of_models_names_the_head
+    pytest.param("T5ForConditionalGeneration", "lora", None, None, marks=pytest.mark.long),
     pytest.param("T5ForTokenClassification", "ia3", "TOKEN_CLS", None, marks=pytest.mark.long),
 )
 OUTPUTS = ("start_logits", "end_logits", "logits", "last_hidden_state", "pooler_output")

@@ -45,7 +45,7 @@ def assert_same(model: nn.Module, ids: Any, expected: list[Tensor]) -> None:
     [
         ("BertForSequenceClassification", {"task_type": "SEQ_CLS"}),
         ("BertModel", {"task_type": "FEATURE_EXTRACTION"}),
-        ("BertForMaskedLM", {}),
+        pytest.param("BertForMaskedLM", {}, marks=pytest.mark.long),
         # rows that the base has, with trained embeddings or as they are
         (
             "BertForSequenceClassification",
@@ -56,7 +56,9 @@ def assert_same(model: nn.Module, ids: Any, expected: list[Tensor]) -> None:
             {"task_type": "SEQ_CLS", "spare": 5, "modules": ["word_embeddings"]},
         ),
         ("BertForSequenceClassification", {"task_type": "SEQ_CLS", "spare": 5}),
-        ("BertForMaskedLM", {"spare": 5, "save_embedding_layers": True}),
+        pytest.param(
+            "BertForMaskedLM", {"spare": 5, "save_embedding_layers": True}, marks=pytest.mark.long
+        ),
     ],
 )
 def test_the_word_is_read_as_in_peft(

@@ -18,6 +18,7 @@ from zoo.conversion.cache import resolve_checkpoint
 from zoo.errors import UsageError, VerificationError
 from zoo.inference.load_model import load_model
 
+LONG = pytest.mark.long
 LORA: dict[str, Any] = {"method": "lora", "rank": 2, "alpha": 3.0}
 OUTPUTS = ("start_logits", "logits", "prediction_logits", "sop_logits")
 IDS = torch.tensor([[2, 5, 6, 7, 3], [2, 9, 8, 6, 3]])
@@ -63,16 +64,16 @@ def decoder_inputs(config: Any) -> dict[str, Tensor]:
         ),
         # peft looks for the head, which only the base has.
         ("BertForSequenceClassification", False, LORA),
-        ("DistilBertForSequenceClassification", False, {"method": "ia3"}),
+        pytest.param("DistilBertForSequenceClassification", False, {"method": "ia3"}, marks=LONG),
         ("GPT2ForSequenceClassification", False, {**LORA, "method": "dora"}),
-        ("RobertaForQuestionAnswering", False, LORA),
-        ("T5ForTokenClassification", False, LORA),
+        pytest.param("RobertaForQuestionAnswering", False, LORA, marks=LONG),
+        pytest.param("T5ForTokenClassification", False, LORA, marks=LONG),
         ("BertForSequenceClassification", False, {"method": "prompt", "num_virtual_tokens": 3}),
         # peft looks for a tied tensor in a head that is saved.
-        ("AlbertForPreTraining", True, LORA),
         ("BertForMaskedLM", True, LORA),
-        ("ElectraForMaskedLM", True, {"method": "ia3"}),
-        ("RobertaForMaskedLM", True, LORA),
+        pytest.param("AlbertForPreTraining", True, LORA, marks=LONG),
+        pytest.param("ElectraForMaskedLM", True, {"method": "ia3"}, marks=LONG),
+        pytest.param("RobertaForMaskedLM", True, LORA, marks=LONG),
     ],
 )
 def test_peft_opens_it_and_it_is_read_back(

@@ -1,12 +1,62 @@
 """The family in the formats of other runtimes."""
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from zoo.families.post_norm_runtimes import CT2_ACTIVATIONS
-from zoo.families.runtimes import RuntimeModel, layered, runtime_weights
+from zoo.families.runtimes import RuntimeHeader, RuntimeModel, layered, runtime_weights
+from zoo.overrides import override
 from zoo.weights import Concat
 from zoo_llama.config import SLIDING, LlamaConfig
 from zoo_llama.weights import weights
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.generic[Any]]
+
+# Model type -> name of the architecture in GGUF, and whether queries and keys are rotated in pairs
+# of neighbours there.
+_GGUF: dict[str, tuple[str, bool]] = {
+    "llama": ("llama", True),
+    "mistral": ("llama", True),
+    "qwen2": ("qwen2", False),
+    "qwen3": ("qwen3", False),
+}
+
+
+@dataclass(frozen=True)
+class RotatedQKV(Concat):
+    """Queries, keys and values whose rotated pairs are neighbours in the format.
+
+    Here, a pair has one component of the first half of a head and one of the second. The rows of
+    queries and keys are in another order in the format, and those of values are not.
+
+    Attributes:
+        head_size: width of a head.
+    """
+
+    head_size: int = 0
+
+    @override
+    def chunks(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
+        queries, keys, values = arrays
+        return [self._reordered(queries, -1, 2), self._reordered(keys, -1, 2), values]
+
+    @override
+    def to_hub(self, array: "Array") -> "tuple[Array, ...]":
+        queries, keys, values = super().to_hub(array)
+        half = self.head_size // 2
+        return self._reordered(queries, 2, half), self._reordered(keys, 2, half), values
+
+    def _reordered(self, rows: "Array", outer: int, inner: int) -> "Array":
+        """Return the rows with the two axes that make up a head swapped."""
+        rest = rows.shape[1:]
+        by_head = rows.reshape(-1, self.head_size, *rest)
+        pairs = by_head.reshape(len(by_head), outer, inner, *rest)
+        return pairs.swapaxes(1, 2).reshape(rows.shape)
 
 
 def ctranslate2(config: LlamaConfig, head: str) -> RuntimeModel | str:
@@ -79,3 +129,95 @@ def _not_plain(config: LlamaConfig) -> str | None:
     if architecture.norm_after or architecture.norm_offset:
         return "its norms precede attention and feed-forward network"
     return None
+
+
+def gguf(config: LlamaConfig, head: str) -> RuntimeModel | str:
+    """Return a model as llama.cpp describes it, or why it cannot."""
+    if head != "causal-lm":
+        return "it returns the logits of a language model"
+    if reason := _not_plain(config):
+        return reason
+    if config.model_type not in _GGUF:
+        return f"zoo does not describe its blocks to it: {config.model_type}"
+    if config.rope_type not in ("default", "linear"):
+        return f"its frequencies are not scaled by {config.rope_type} here"
+    if config.activation not in ("silu", "swish"):
+        return f"its activation function is silu, not {config.activation}"
+    architecture, has_neighbours = _GGUF[config.model_type]
+    if config.mlp_bias or (config.attention_bias and architecture != "llama"):
+        return "its linear maps have no such biases"
+    size = config.head_size
+    sizes = (config.num_heads * size, config.kv_heads * size, config.kv_heads * size)
+    joint = RotatedQKV(3, sizes, size) if has_neighbours else Concat(3, sizes)
+    has_qkv_bias = config.attention_bias or config.architecture.qkv_bias
+    qkv = "{p}" if has_qkv_bias else "weight"
+    out = "{p}" if config.attention_bias else "weight"
+    block: dict[Any, Any] = {
+        "attn_norm.weight": "attention_norm.weight",
+        (f"attn_q.{qkv}", f"attn_k.{qkv}", f"attn_v.{qkv}"): (f"attention.qkv.{qkv}", joint),
+        f"attn_output.{out}": f"attention.out.{out}",
+        "ffn_norm.weight": "ffn_norm.weight",
+        ("ffn_gate.weight", "ffn_up.weight"): ("ffn.up.weight", Concat(2)),
+        "ffn_down.weight": "ffn.down.weight",
+    }
+    if config.architecture.qk_norm is not None:
+        block["attn_q_norm.weight"] = "attention.q_norm.weight"
+        block["attn_k_norm.weight"] = "attention.k_norm.weight"
+    names: dict[Any, Any] = {
+        "token_embd.weight": "embeddings.tokens.weight",
+        "output_norm.weight": "final_norm.weight",
+        **layered("blk.{i}.", block),
+    }
+    if not config.tie_embeddings:
+        names["output.weight"] = "head.weight"
+    settings: dict[str, Any] = {
+        "context_length": config.max_positions,
+        "embedding_length": config.hidden_size,
+        "feed_forward_length": config.intermediate_size,
+        "block_count": config.num_layers,
+        "vocab_size": config.vocab_size,
+        "attention.head_count": config.num_heads,
+        "attention.head_count_kv": config.kv_heads,
+        "attention.key_length": size,
+        "attention.value_length": size,
+        "attention.layer_norm_rms_epsilon": config.layer_norm_eps,
+        "rope.dimension_count": size,
+        "rope.freq_base": config.rope_theta,
+    }
+    if config.rope_type == "linear":
+        settings["rope.scaling.type"] = "linear"
+        settings["rope.scaling.factor"] = config.rope_factor
+    counts = {"i": config.num_layers}
+    rules = runtime_weights(names, weights(config, head), counts)
+    return RuntimeModel(architecture, settings, rules)
+
+
+def from_gguf(header: RuntimeHeader) -> dict[str, Any] | None:
+    """Return the Hub's keys of a model."""
+    classes = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}
+    if header.architecture not in classes:
+        return None
+    heads = header.count("attention.head_count")
+    width = header.count("embedding_length")
+    hub: dict[str, Any] = {
+        "model_type": header.architecture,
+        "architectures": [f"{classes[header.architecture]}ForCausalLM"],
+        "vocab_size": header.rows("token_embd.weight"),
+        "hidden_size": width,
+        "num_hidden_layers": header.count("block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": header.count("attention.head_count_kv", heads),
+        "head_dim": header.count("attention.key_length", width // max(heads, 1)),
+        "intermediate_size": header.count("feed_forward_length"),
+        "max_position_embeddings": header.count("context_length"),
+        "rms_norm_eps": header.number("attention.layer_norm_rms_epsilon"),
+        "rope_theta": header.number("rope.freq_base", 10_000.0),
+        "tie_word_embeddings": "output.weight" not in header.shapes,
+    }
+    scaling = header.text("rope.scaling.type", "none")
+    if scaling != "none":
+        factor = header.number("rope.scaling.factor", 1.0)
+        hub["rope_scaling"] = {"rope_type": scaling, "factor": factor}
+    if header.architecture != "qwen2" and "blk.0.attn_output.bias" in header.shapes:
+        hub["attention_bias"] = True
+    return hub

@@ -26,6 +26,15 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 UNUSED_SCORE = -10_000.0
+# Names of the splits that llama.cpp has (``llama-vocab.cpp``), by their patterns.
+SPLIT_BY_WORD = "gpt-2"
+SPLIT_BY_DIGIT = "smollm"
+_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+_REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+SPLITS_BY_PATTERN = {
+    _WORDS + r"\p{N}{1,3}" + _REST: "llama-bpe",
+    _WORDS + r"\p{N}" + _REST: "qwen2",
+}
 # kind of tokenizer -> its name in the format
 MODELS = {"WordPiece": WORDPIECE, "BPE": BYTE_LEVEL, "Unigram": UNIGRAM}
 
@@ -46,7 +55,26 @@ def load_described(checkpoint: Checkpoint) -> "tuple[Tokenizer, dict[str, Any]]"
             "write to GGUF",
             "--to onnx and --to openvino leave texts to the tokenizer",
         )
+    if model_type == "BPE" and definition["model"].get("byte_fallback"):
+        raise UsageError(
+            f"{checkpoint.name} has SentencePiece's BPE, whose scores tokenizer.json does not have",
+            "--to onnx and --to openvino leave texts to the tokenizer",
+        )
     return tokenizer, definition
+
+
+def split_name(definition: Mapping[str, Any]) -> str | None:
+    """Return the name that llama.cpp has for how a byte-level BPE splits texts, or ``None``."""
+    splitter = definition["pre_tokenizer"] or {}
+    steps = splitter.get("pretokenizers", [splitter])
+    match [step.get("type") for step in steps]:
+        case ["ByteLevel"]:
+            return SPLIT_BY_WORD if steps[0].get("use_regex", True) else None
+        case ["Digits", "ByteLevel"]:
+            return SPLIT_BY_DIGIT if steps[0]["individual_digits"] else None
+        case ["Split", "ByteLevel"]:
+            return SPLITS_BY_PATTERN.get(steps[0]["pattern"].get("Regex"))
+    return None
 
 
 def add_vocabulary(writer: Any, checkpoint: Checkpoint, keys: Mapping[str, str]) -> None:
@@ -54,7 +82,9 @@ def add_vocabulary(writer: Any, checkpoint: Checkpoint, keys: Mapping[str, str])
     tokenizer, definition = load_described(checkpoint)
     model_type = definition["model"]["type"]
     rows = checkpoint.config.vocab_size
-    pre = keys.get("pre", "default") if model_type == "BPE" else "default"
+    pre = "default"
+    if model_type == "BPE":
+        pre = keys.get("pre") or split_name(definition) or "default"
     writer.add_string(MODEL, MODELS[model_type])
     writer.add_string(f"{PREFIX}pre", pre)
     tokens, kinds = _table(tokenizer, rows)

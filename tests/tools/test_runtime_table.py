@@ -19,7 +19,7 @@ def test_the_page_is_up_to_date() -> None:
         for name, cells in written.items()
     }
     assert found == {row[0]: list(row[1:]) for row in wanted}
-    assert re.findall(r"^\* ([a-z]): (.*)$", page, re.MULTILINE) == [
+    assert re.findall(r"^\* ([a-z]+): (.*)$", page, re.MULTILINE) == [
         (runtime_table.letter(number), reason) for number, reason in enumerate(reasons)
     ]
 

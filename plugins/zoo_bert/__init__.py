@@ -17,7 +17,7 @@ class Bert(WordPieceFamily):
     name: ClassVar[str] = "bert"
     package: ClassVar[str] = "zoo_bert"
     model_types: ClassVar[tuple[str, ...]] = ("bert",)
-    tokenizer_classes: ClassVar[tuple[str, ...]] = ("BertTokenizer",)
+    tokenizer_classes: ClassVar[tuple[str, ...]] = ("BertTokenizer", "BertJapaneseTokenizer")
     config_type: ClassVar[type[Config]] = BertConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     config_files: ClassVar[tuple[str, ...]] = ("config.json", "bert_config.json")

@@ -23,6 +23,7 @@ TEXT_PROPERTIES = (
     "truncation_side",
     "split_special_tokens",
     "token_types",
+    "words",
     "targets",
 )
 

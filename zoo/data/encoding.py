@@ -21,6 +21,7 @@ from zoo.data.sentences import sentence_spans
 from zoo.errors import UsageError
 from zoo.io.scratch import scratch_directory
 from zoo.io.untrusted import rust_parsing
+from zoo.tokenizers.words import WordEncoding, encode_words
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -94,7 +95,7 @@ class DocumentTokenizer:
             texts.append(text)
             spans_by_document.append(spans)
         with rust_parsing("the tokenizer", "a tokenizer"):
-            encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
+            encodings: Any = self._encode(texts)
         ids = chain.from_iterable(encoding.ids for encoding in encodings)
         total = sum(map(len, encodings))
         lengths_by_document = [
@@ -107,6 +108,13 @@ class DocumentTokenizer:
             sentences=np.concatenate(lengths_by_document),
             documents=np.array(sentence_counts, dtype=np.int64),
         )
+
+    def _encode(self, texts: list[str]) -> "list[Encoding] | list[WordEncoding]":
+        """Tokenize texts without special tokens."""
+        if self.info.words is not None:
+            return encode_words(self._tokenizer, self.info.words, texts, special_tokens=False)
+        encodings: list[Encoding] = self._tokenizer.encode_batch(texts, add_special_tokens=False)
+        return encodings
 
     def _join_sentences(self, document: str) -> tuple[str, list[tuple[int, int]]]:
         """Return a document as one line, and the start and end of each sentence in it."""

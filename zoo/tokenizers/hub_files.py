@@ -1,7 +1,7 @@
 """Tokenizer files of a directory in the Hub's layout, as ``from_pretrained`` reads them."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zoo.io.json import encode_hub_json
@@ -11,6 +11,7 @@ from zoo.tokenizers.source_files import (
     TARGET_TOKENIZER_JSON,
     TOKENIZER_CONFIG,
     TOKENIZER_JSON,
+    VOCABULARY,
 )
 from zoo.tokenizers.targets import unpack
 from zoo.tokenizers.template import sets_token_types
@@ -51,6 +52,8 @@ def hub_tokenizer_files(
         **{key: normalizer[name] for key, (name, _) in OPTIONS.items() if name in normalizer},
         **roles,
     }
+    if info.words is not None:
+        return _japanese_files(tokenizer["model"]["vocab"], info, {**config, **roles})
     if info.sections:
         tokenizer_json = encode_hub_json({**tokenizer, **info.sections})
     files = {
@@ -61,6 +64,29 @@ def hub_tokenizer_files(
     if info.targets is not None:
         files[TARGET_TOKENIZER_JSON] = unpack(info.targets, TARGET_TOKENIZER_JSON)
     return files
+
+
+def _japanese_files(
+    vocabulary: Mapping[str, int], info: TokenizerInfo, config: dict[str, Any]
+) -> dict[str, bytes]:
+    """Return the files of a tokenizer whose words MeCab finds, which ``tokenizer.json`` cannot."""
+    assert info.words is not None, "the caller checks it"
+    options = {"mecab_dic": info.words.dictionary, "normalize_text": info.words.normalize}
+    config = {
+        **config,
+        "tokenizer_class": "BertJapaneseTokenizer",
+        "do_lower_case": info.words.lowercase,
+        "word_tokenizer_type": "mecab",
+        "subword_tokenizer_type": "character" if info.words.characters else "wordpiece",
+        "mecab_kwargs": options,
+    }
+    lines = [""] * (1 + max(vocabulary.values()))
+    for token, number in vocabulary.items():
+        lines[number] = token
+    return {
+        VOCABULARY: "".join(f"{line}\n" for line in lines).encode(),
+        TOKENIZER_CONFIG: encode_hub_json(config),
+    }
 
 
 def hub_token_ids(tokenizer_json: bytes, info: TokenizerInfo) -> dict[str, int]:

@@ -22,6 +22,7 @@ from zoo.tokenizers.targets import pack
 from zoo.tokenizers.template import sets_token_types
 from zoo.tokenizers.tokenizer_json import definition_of, read_sections
 from zoo.tokenizers.wordpiece import DEFAULTS, OPTIONS
+from zoo.tokenizers.words import WordSplitter, read_word_splitter
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -51,6 +52,8 @@ class TokenizerInfo(JsonStruct):
     sections: dict[str, Any] = msgspec.field(default_factory=dict)
     # the tokenizer of targets, where sources have another one; see ``zoo.tokenizers.targets``
     targets: str | None = None
+    # how a library splits texts into words, which ``tokenizer.json`` reads; ``None`` for none
+    words: WordSplitter | None = None
 
     def cut_at(self, tokens: int | None) -> "TokenizerInfo":
         """Return the properties with truncation in ``tokenizer.json``, at a number of tokens."""
@@ -122,6 +125,7 @@ def tokenizer_info(
         extra_config=extra | chat_template(files),
         sections=sections,
         targets=None if targets is None else pack(targets.to_str().encode()),
+        words=read_word_splitter(settings),
     )
 
 

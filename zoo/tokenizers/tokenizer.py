@@ -14,6 +14,7 @@ from zoo.tokenizers.info import TokenizerInfo
 from zoo.tokenizers.languages import Language, in_language, language_of, languages_of
 from zoo.tokenizers.targets import read_target_tokenizer
 from zoo.tokenizers.tokenizer_json import definition_of
+from zoo.tokenizers.words import WordEncoding, encode_words
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -39,7 +40,7 @@ class Encoded:
 
     def __init__(
         self,
-        encoding: "Encoding",
+        encoding: "Encoding | WordEncoding",
         cuts: tuple[slice, ...],
         *,
         located: bool = True,
@@ -196,7 +197,7 @@ class TextTokenizer:
 
     def _cuts(
         self,
-        encoding: "Encoding",
+        encoding: "Encoding | WordEncoding",
         max_tokens: int | None,
         ending: int = 0,
         truncation: Truncation = "longest_first",
@@ -204,12 +205,15 @@ class TextTokenizer:
         left = self.info.truncation_side == "left"
         return _cuts(encoding, max_tokens, ending, left=left, truncation=truncation)
 
-    def _encode(self, texts: list[Text], offsets: bool) -> "list[Encoding]":
+    def _encode(self, texts: list[Text], offsets: bool) -> "list[Encoding] | list[WordEncoding]":
         run = self._tokenizer.encode_batch if offsets else self._tokenizer.encode_batch_fast
         try:
-            return run(texts)
-        except TypeError as error:
+            if self.info.words is not None:
+                return encode_words(self._tokenizer, self.info.words, texts)
+            encodings: list[Encoding] = run(texts)
+        except (TypeError, UnicodeEncodeError) as error:
             raise unreadable(texts) from error
+        return encodings
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """Decode token ids.
@@ -235,6 +239,8 @@ class TextTokenizer:
     def makes_same_ids(self, other: "TextTokenizer") -> bool:
         """Return whether another tokenizer has the same definition, so that ids are equal."""
         if type(self) is not type(other):
+            return False
+        if self.info.words != other.info.words:
             return False
         return bool(self._tokenizer.to_str() == other._tokenizer.to_str())
 
@@ -347,7 +353,7 @@ def longest_first(first: int, second: int, max_tokens: int) -> tuple[int, int]:
 
 
 def _cuts(
-    encoding: "Encoding",
+    encoding: "Encoding | WordEncoding",
     max_tokens: int | None,
     ending: int,
     *,

@@ -20,6 +20,7 @@ from zoo.tokenizers.special_tokens import tokens_by_role, usual_tokens
 from zoo.tokenizers.template import CLS_SEP, Template
 from zoo.tokenizers.tokenizer_json import finalize, load
 from zoo.tokenizers.untrusted.definition import check_ids
+from zoo.tokenizers.words import WordSplitter, read_word_splitter
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -100,6 +101,11 @@ def _from_vocabulary(
 ) -> "Tokenizer":
     from tokenizers import Tokenizer, models, normalizers
 
+    unknown = tokens_by_role(settings, roles)["unk"]
+    vocabulary = _vocabulary(files)
+    splitter = read_word_splitter(settings)
+    if splitter is not None:
+        return _of_words(vocabulary, unknown, splitter, files.path(VOCABULARY))
     for key, supported in SPLITTERS.items():
         value = settings.config.get(key, supported)
         if value != supported:
@@ -107,8 +113,6 @@ def _from_vocabulary(
                 f"{files.path(TOKENIZER_CONFIG)}: {key} = {value!r} is not implemented",
                 f"only {supported!r} is; a tokenizer.json would say it all",
             )
-    unknown = tokens_by_role(settings, roles)["unk"]
-    vocabulary = _vocabulary(files)
     if "do_lower_case" not in settings.config:
         # Lower-casing makes tokens with capitals unreachable.
         words = [token for token in vocabulary if not token.startswith("[")]
@@ -125,6 +129,19 @@ def _from_vocabulary(
         tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
     options: Any = {attribute: default for attribute, default in OPTIONS.values()}
     tokenizer.normalizer = normalizers.BertNormalizer(**options)
+    return tokenizer
+
+
+def _of_words(
+    vocabulary: dict[str, int], unknown: str, splitter: WordSplitter, path: Path
+) -> "Tokenizer":
+    """Return the tokenizer of words that a library found in a text."""
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+
+    with rust_parsing(path, "a vocabulary"):
+        tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
+    characters = pre_tokenizers.Split(Regex("(?m)."), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([characters] if splitter.characters else [])
     return tokenizer
 
 

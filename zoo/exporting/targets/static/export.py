@@ -88,6 +88,12 @@ def distil(
             f"{checkpoint.name} has no tokenizer whose tokens could have vectors",
             "`zoo convert ... --tokenizer REF` adds one",
         )
+    if info.words is not None:
+        raise UsageError(
+            f"{checkpoint.name} has texts that MeCab splits into words, which static embeddings "
+            "do not do",
+            "export it to ONNX",
+        )
     tokenizer = load(SourceFiles(checkpoint.tokenizer_file.parent))
     vocabulary = vocabulary_of(tokenizer, info.special.get("pad"))
     vectors = static_vectors(teacher, vocabulary, dim, sif_coefficient, pool)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import cold, warm
 from tests.cli.imports import modules_after
 from tests.tokenizers.directories import real
 from tests.training.runs import SMALL
@@ -117,20 +118,20 @@ def test_without_a_command_there_is_help_as_it_is_written(group: tuple[str, ...]
 
 
 def test_a_family_that_is_left_out_is_missing() -> None:
-    done = zoo("info", "t5-small", ZOO_PLUGINS="bert")
+    done = cold.zoo("info", "t5-small", ZOO_PLUGINS="bert")
     assert done.returncode == 2
     assert done.stderr == "error: t5-small: no family is called 't5'; available: bert\n"
 
 
 def test_a_mistyped_command_lists_the_nearest() -> None:
-    done = zoo("convrt")
+    done = cold.zoo("convrt")
     assert done.returncode == 2
     assert "did you mean convert" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
 def test_a_mistyped_model_lists_the_nearest() -> None:
-    done = zoo("info", "bert-base-uncasd")
+    done = cold.zoo("info", "bert-base-uncasd")
     assert done.returncode == 2
     assert "did you mean" in done.stderr
     assert "bert-base-uncased" in done.stderr
@@ -138,14 +139,14 @@ def test_a_mistyped_model_lists_the_nearest() -> None:
 
 
 def test_a_missing_option_is_one_line() -> None:
-    done = zoo("finetune", "bert-base-uncased", "--task", "text-classification")
+    done = warm.zoo("finetune", "bert-base-uncased", "--task", "text-classification")
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "--train" in done.stderr
 
 
 def test_json_errors_are_objects_on_standard_output() -> None:
-    done = zoo("info", "no-such-model", "--json")
+    done = warm.zoo("info", "no-such-model", "--json")
     assert done.returncode == 2
     assert json.loads(done.stdout)["exit_code"] == 2
     assert "no-such-model" in json.loads(done.stdout)["error"]
@@ -153,7 +154,7 @@ def test_json_errors_are_objects_on_standard_output() -> None:
 
 @pytest.mark.parametrize("command", ["families", "models", "plugins", "doctor"])
 def test_json_prints_one_object(command: str) -> None:
-    done = zoo(command, "--json")
+    done = warm.zoo(command, "--json")
     assert done.returncode == 0, done.stderr
     assert isinstance(json.loads(done.stdout), dict)
     assert done.stderr == ""
@@ -166,12 +167,12 @@ def completed(words: str, cwd: Path) -> list[str]:
         "COMP_CWORD": str(len(words.split()) - 1),
         "_ZOO_COMPLETE": "bash_complete",
     }
-    return zoo(cwd=cwd, **environment).stdout.splitlines()
+    return cold.zoo(cwd=cwd, **environment).stdout.splitlines()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_prints_a_script_that_completes(shell: str) -> None:
-    assert "_ZOO_COMPLETE" in zoo("completion", shell).stdout
+    assert "_ZOO_COMPLETE" in cold.zoo("completion", shell).stdout
     assert "plain,bert-base-uncased" in completed("zoo info bert-base-u", Path.cwd())
 
 

@@ -1,5 +1,6 @@
 """Mistakes are answered before torch is imported, with the documented exit code."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from tools.wrong_commands import MISTAKES, answer, prepare, problems
+from tests import cold
+from tools.wrong_commands import HEAVY, MISTAKES, Answer, prepare, problems
 from zoo.api.settings import check_settings
 from zoo.cli import _run, cli
 from zoo.errors import UsageError, ZooError
@@ -19,7 +21,11 @@ from zoo.training.config.schema import TrainConfig
 @pytest.mark.parametrize("command", MISTAKES)
 def test_a_mistake_is_answered_before_heavy_imports(command: str, tmp_path: Path) -> None:
     prepare(tmp_path)
-    assert problems(command, answer(command, tmp_path)) == []
+    home = str(tmp_path / "home")
+    environment = {"ZOO_HOME": home, "HF_HOME": home, "HF_HUB_OFFLINE": "1"}
+    done = cold.zoo(*shlex.split(command), cwd=tmp_path, keep_imports=True, **environment)
+    heavy = [name for name in HEAVY if name in done.modules]
+    assert problems(command, Answer(done.returncode, done.stderr.strip(), heavy, 0)) == []
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "home") == [
         "table.tsv",
         "taken",

@@ -2,15 +2,13 @@
 
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests import warm
+from tests import cold, warm
 from tests.checkpoints import Make
 from tests.inference.conftest import Small, converted
 from zoo.api import Model
@@ -87,18 +85,9 @@ def test_options_are_judged_before_the_weights_are_loaded(
 
 def modules_after(*arguments: object, code: int | None = 2) -> tuple[set[str], str]:
     """Return the modules that a refused command has imported, and its message."""
-    program = (
-        "import sys, atexit, json\n"
-        "atexit.register(lambda: print(json.dumps(sorted(sys.modules))))\n"
-        f"sys.argv = ['zoo', *{list(map(str, arguments))!r}]\n"
-        "from zoo.cli import main\n"
-        "main()\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
+    done = cold.zoo(*arguments, keep_imports=True)
     assert done.returncode and code in (None, done.returncode), done.stderr
-    return set(json.loads(done.stdout.splitlines()[-1])), done.stderr
+    return done.modules, done.stderr
 
 
 def test_columns_of_any_name(model: Model, tables: tuple[Path, Path]) -> None:

@@ -30,23 +30,31 @@ class Result(NamedTuple):
     modules: set[str]
 
 
-def zoo(
-    *arguments: object, cwd: Path | None = None, keep_imports: bool = False, **environment: str
-) -> Result:
-    """Run the command line.
+def zoo(*arguments: object, cwd: Path | None = None, **environment: str) -> Result:
+    """Run the command line."""
+    return _run(arguments, cwd, environment, keep_imports=False)
 
-    Args:
-        *arguments: arguments of the command.
-        cwd: working directory.
-        keep_imports: whether the process has imported what former commands of it have, except for
-            the modules that take a second. Those are what most tests ask for.
-        **environment: further environment variables.
+
+def zoo_again(*arguments: object, cwd: Path | None = None, **environment: str) -> Result:
+    """Run the command line in a process that has imported what former commands have.
+
+    It has not imported modules that take a second. Most tests ask for those.
     """
+    return _run(arguments, cwd, environment, keep_imports=True)
+
+
+def _run(
+    arguments: Sequence[object],
+    folder: Path | None,
+    environment: Mapping[str, str],
+    *,
+    keep_imports: bool,
+) -> Result:
     with tempfile.TemporaryDirectory() as scratch:
         streams = [Path(scratch, name) for name in ("out", "err", "modules")]
         order = {
             "arguments": [str(argument) for argument in arguments],
-            "folder": str(cwd or Path.cwd()),
+            "folder": str(folder or Path.cwd()),
             "environment": {**os.environ, **environment},
             "streams": [str(path) for path in streams],
         }

@@ -23,7 +23,7 @@ def test_a_mistake_is_answered_before_heavy_imports(command: str, tmp_path: Path
     prepare(tmp_path)
     home = str(tmp_path / "home")
     environment = {"ZOO_HOME": home, "HF_HOME": home, "HF_HUB_OFFLINE": "1"}
-    done = cold.zoo(*shlex.split(command), cwd=tmp_path, keep_imports=True, **environment)
+    done = cold.zoo_again(*shlex.split(command), cwd=tmp_path, **environment)
     heavy = [name for name in HEAVY if name in done.modules]
     assert problems(command, Answer(done.returncode, done.stderr.strip(), heavy, 0)) == []
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "home") == [

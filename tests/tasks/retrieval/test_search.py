@@ -85,7 +85,7 @@ def test_options_are_judged_before_the_weights_are_loaded(
 
 def modules_after(*arguments: object, code: int | None = 2) -> tuple[set[str], str]:
     """Return the modules that a refused command has imported, and its message."""
-    done = cold.zoo(*arguments, keep_imports=True)
+    done = cold.zoo_again(*arguments)
     assert done.returncode and code in (None, done.returncode), done.stderr
     return done.modules, done.stderr
 

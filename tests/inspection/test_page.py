@@ -241,4 +241,14 @@ def test_several_models_share_a_page(browser: Browser, tmp_path: Path) -> None:
     assert browser.evaluate(selected) == ["Similarity"] * 3
     browser.evaluate(f"{choose.format('Attention')}.click()")
     assert browser.evaluate(selected) == ["Attention", "Similarity", "Attention"]
+    shown = (
+        "[...document.querySelectorAll('iframe')].map((frame) => {{ const page = "
+        "frame.contentDocument.documentElement; return {}; }})"
+    )
+    cut = shown.format("page.scrollHeight > frame.clientHeight + 1")
+    assert browser.evaluate(cut) == [False] * 3, "no frame scrolls"
+    browser.evaluate("document.getElementById('theme').click()")
+    assert browser.evaluate(shown.format("page.dataset.theme")) == ["dark"] * 3
+    browser.open(page, width=390, mobile=True)
+    assert browser.evaluate("document.documentElement.scrollWidth") == 390
     assert browser.problems() == []

@@ -104,8 +104,12 @@ class Model:
     def __repr__(self) -> str:
         """Return name, family, head, size, backend, device and dtype."""
         facts = self._facts()
-        title = facts.pop("model")
-        return f"<zoo model {title}: {', '.join(facts.values())}>"
+        parts = [facts["family"], f"head {facts['head']}"]
+        if "layers" in facts:
+            width = f" of {facts['width']}" if "width" in facts else ""
+            parts.append(f"{facts['layers']} layers{width}")
+        parts += [f"{facts['parameters']} parameters", facts["backend"], facts["dtype"]]
+        return f"<zoo model {facts['model']}: {', '.join(parts)}>"
 
     def _repr_html_(self) -> str:
         """Return the same as a table, for notebooks."""
@@ -120,12 +124,13 @@ class Model:
         facts = {
             "model": checkpoint.path.name,
             "family": checkpoint.family.name,
-            "head": f"head {checkpoint.head_name}",
+            "head": checkpoint.head_name,
         }
         if layers := getattr(checkpoint.config, "num_layers", None):
-            width = getattr(checkpoint.config, "hidden_size", None)
-            facts["layers"] = f"{layers} layers" if width is None else f"{layers} layers of {width}"
-        facts["parameters"] = f"{checkpoint.weights.parameters():,} parameters"
+            facts["layers"] = str(layers)
+        if width := getattr(checkpoint.config, "hidden_size", None):
+            facts["width"] = str(width)
+        facts["parameters"] = f"{checkpoint.weights.parameters():,}"
         facts["backend"] = f"{self.session.backend} on {self.session.device}"
         facts["dtype"] = self.session.dtype
         return facts

@@ -204,6 +204,11 @@ def assert_there_and_back(
     before = kind.from_pretrained(source).config.to_dict()
     assert loaded.config.to_dict() == {**before, "_name_or_path": str(back)}
     expected, written = (json.loads((path / "config.json").read_text()) for path in (source, back))
+    table = family.config_maps.get(family.model_type(config), family.config_map)
+    # older spellings are written back where a file has them
+    unwritten = set(table.both) - expected.keys()
     # the reference leaves out labels with default names, and writes lists for some strings
     for key, value in hub.items():
+        if key in unwritten:
+            continue
         assert written.get(key) in (value, expected.get(key, value)), key

@@ -25,3 +25,20 @@ def is_causal_mask(array: "NDArray[np.generic[Any]]") -> bool:
 def is_mask_value(array: "NDArray[np.generic[Any]]") -> bool:
     """Return whether an array is one score of at most -1e4, the value of masked positions."""
     return array.size == 1 and float(array.reshape(-1)[0]) <= -1e4
+
+
+def is_frequencies(array: "NDArray[np.generic[Any]]") -> bool:
+    """Return whether an array is 1, r, r^2, ... with a ratio r below 1, as rotary frequencies are.
+
+    The ratio is compared with the tolerance of half precision, in which some files store them.
+    """
+    import numpy as np
+
+    values = array.astype(np.float64).reshape(-1)
+    if values.size == 0 or abs(values[0] - 1) > 1e-3 or np.any(values <= 0):
+        return False
+    if values.size == 1:
+        return True
+    logarithms = np.log(values)
+    slope = logarithms[-1] / (values.size - 1)
+    return bool(slope < 0 and np.abs(logarithms - slope * np.arange(values.size)).max() < 0.02)

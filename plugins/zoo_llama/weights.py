@@ -1,6 +1,6 @@
 """Weight rules of the family."""
 
-from zoo.weights import Concat, Rule, WeightMap
+from zoo.weights import Concat, Ignore, Rule, WeightMap, is_frequencies
 from zoo.weights.encoder_rules import module_rule
 from zoo.weights.head_rules import lm_head_rules, with_mix
 from zoo_llama.config import LlamaConfig
@@ -86,4 +86,11 @@ def _backbone(config: LlamaConfig, prefix: str) -> WeightMap:
         norms["attention.k_norm"] = ("self_attn.k_norm", config.head_size if per_head else keys)
     for ours, (theirs, size) in norms.items():
         rules.append(Rule(f"{layer}{theirs}.weight", f"{_OURS}{ours}.weight", (size,)))
-    return WeightMap(rules=rules, prefix=prefix, counts={"i": config.num_layers})
+    frequencies = Ignore(
+        f"{layer}self_attn.rotary_emb.inv_freq",
+        "a buffer: the frequencies of rotary positions",
+        is_frequencies,
+    )
+    return WeightMap(
+        rules=rules, drops=[frequencies], prefix=prefix, counts={"i": config.num_layers}
+    )

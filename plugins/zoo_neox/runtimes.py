@@ -17,7 +17,7 @@ def ctranslate2(config: NeoxConfig, head: str) -> RuntimeModel | str:
     norms = {"self_attention/layer_norm": "attention_norm", "ffn/layer_norm": "ffn_norm"}
     if config.parallel:
         norms = {"input_layer_norm": "attention_norm", "post_attention_layer_norm": "ffn_norm"}
-    block: dict[str, str] = {
+    block: dict[Any, Any] = {
         "self_attention/linear_0/{p}": "attention.qkv.{p}",
         "self_attention/linear_1/{p}": "attention.out.{p}",
         "ffn/linear_0/{p}": "ffn.up.{p}",

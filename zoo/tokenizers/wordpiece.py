@@ -107,8 +107,8 @@ def _from_vocabulary(
     if splitter is not None:
         return _of_words(vocabulary, unknown, splitter, files.path(VOCABULARY))
     for key, supported in SPLITTERS.items():
-        value = settings.config.get(key, supported)
-        if value != supported:
+        value = settings.config.get(key)
+        if value not in (None, supported):
             raise VerificationError(
                 f"{files.path(TOKENIZER_CONFIG)}: {key} = {value!r} is not implemented",
                 f"only {supported!r} is; a tokenizer.json would say it all",

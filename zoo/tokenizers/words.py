@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 Dictionary = Literal["unidic_lite", "unidic", "ipadic"]
 Text = str | tuple[str, str]
 Span = tuple[int, int]
-INSTALL = "pip install plm-zoo[japanese]"
 # Keys of ``tokenizer_config.json`` -> the values with which words are split.
 REQUIRED: Mapping[str, tuple[Any, ...]] = {
     "word_tokenizer_type": ("mecab",),
@@ -123,7 +122,7 @@ def read_word_splitter(settings: "TokenizerFilesConfig") -> WordSplitter | None:
         VerificationError: a key has a value that is not implemented.
     """
     config = settings.config
-    if config.get("word_tokenizer_type", "basic") == "basic":
+    if config.get("word_tokenizer_type") in (None, "basic"):
         return None
     for key, values in REQUIRED.items():
         value = config.get(key, DEFAULTS.get(key, values[0]))
@@ -277,9 +276,9 @@ def _tagger(dictionary: str) -> Callable[[str], list[str]]:
         fugashi = importlib.import_module("fugashi")
         folder = importlib.import_module(dictionary).DICDIR
     except ImportError as error:
-        hint = INSTALL if dictionary == "unidic_lite" else f"pip install fugashi {dictionary}"
         raise UsageError(
-            f"texts of this tokenizer are split by MeCab, and {error.name} is not installed", hint
+            f"texts of this tokenizer are split by MeCab, and {error.name} is not installed",
+            f"pip install fugashi {dictionary.replace('_', '-')}",
         ) from error
     tagger = fugashi.GenericTagger(f'-d "{folder}" -r "{folder}/mecabrc"')
     return lambda text: [word.surface for word in tagger(text)]

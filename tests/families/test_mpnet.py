@@ -4,14 +4,18 @@ import json
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 import transformers
 from msgspec.structs import replace
 
+import zoo
 from tests.families import parity
 from tests.families.reference import SMALL_SIZES, ReferenceTests
 from zoo.conformance.hf_reference import reference_model
+from zoo.conversion import convert
+from zoo.hub.source import CheckpointDir
 from zoo.io.tensors.formats import TensorInfo
 from zoo.testing.conformance import FamilyTests
 from zoo.tokenizers import SourceFiles
@@ -101,6 +105,27 @@ def test_a_published_configuration_is_read() -> None:
     assert translated.config == replace(SIZES["base"], labels=translated.config.labels)
     assert translated.unknown == ()
     assert MPNET.onnx(SIZES["base"], "none").limits == {"tokens": 512}
+
+
+def test_a_sentence_encoder_gives_the_vectors_of_sentence_transformers(tmp_path: Path) -> None:
+    """The layout of all-mpnet-base-v2: mean pooling and unit length; texts of different lengths."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Normalize, Pooling, Transformer
+
+    vocabulary = {word: number for number, word in enumerate([*WORDS, *"abcdefg", "<mask>"])}
+    hub = tmp_path / "hub"
+    config = transformers.MPNetConfig(**{**PUBLISHED, "hidden_size": 48, "vocab_size": 17})
+    config.num_hidden_layers, config.num_attention_heads, config.intermediate_size = 2, 4, 80
+    transformers.MPNetModel(config).save_pretrained(hub)
+    transformers.MPNetTokenizer(vocab=vocabulary).save_pretrained(hub)
+    modules = [Transformer(str(hub)), Pooling(48, "mean"), Normalize()]
+    encoder = SentenceTransformer(modules=modules, device="cpu")
+    encoder.save(str(tmp_path / "sentences"))
+    convert(CheckpointDir(tmp_path / "sentences", "sentences"), tmp_path / "ours")
+    texts = ["a", "b c d", "a b c d e f g " * 20]
+    expected = encoder.encode(texts)
+    ours = zoo.load(tmp_path / "ours").embed(texts)
+    assert np.abs(np.asarray(ours) - expected).max() <= 1e-5
 
 
 WORDS = ["<s>", "<pad>", "</s>", "<unk>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -6,7 +6,9 @@ the same architecture ``gte``.
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from zoo.families.config import ConfigMap
 from zoo.families.encoder import FIXED, KEYS, EncoderConfig
@@ -19,7 +21,8 @@ class GteConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=
 
     model_type: ModelType = "gte"  # the Hub's ``model_type``; both have one architecture
     vocab_size: int = 250048
-    type_vocab_size: int = 0  # number of segment types; 0 for no segment embeddings
+    # number of segment types; 0 for no segment embeddings
+    type_vocab_size: Annotated[int, msgspec.Meta(ge=0)] = 1
     max_positions: int = 8192  # number of tokens of the longest row
     attention_dropout: float = 0.0
     # dropout probability before a classifier; ``None`` for ``dropout``
@@ -48,7 +51,6 @@ CONFIG_MAP = ConfigMap(
     keys={**_KEYS, "rope_parameters.rope_theta": "rope_theta"},
     fixed={**_GTE_FIXED, "rope_parameters.rope_type": (None, "default")},
     follows={"head_dim": "head_size"},
-    implied={"type_vocab_size": 1},
 )
 CONFIG_MAPS = {
     "new": replace(
@@ -74,7 +76,6 @@ CONFIG_MAPS = {
         # The defaults of the published code.
         implied={
             "model_type": "new",
-            "type_vocab_size": 1,
             "vocab_size": 30528,
             "max_positions": 2048,
             "pad_token_id": None,
@@ -86,8 +87,8 @@ CONFIG_MAPS = {
 _new = partial(GteConfig.sized, model_type="new")
 _ENGLISH: dict[str, Any] = {"vocab_size": 30528, "pad_token_id": 0, "ntk_factor": 2.0}
 SIZES = {
-    "tiny": GteConfig.sized(2, 128, vocab_size=1000, type_vocab_size=1, max_positions=512),
-    "base-en": _new(12, 768, rope_theta=500_000.0, **_ENGLISH),
+    "tiny": GteConfig.sized(2, 128, vocab_size=1000, max_positions=512),
+    "base-en": _new(12, 768, type_vocab_size=0, rope_theta=500_000.0, **_ENGLISH),
     "large-en": _new(24, 1024, type_vocab_size=2, **_ENGLISH),
-    "multilingual-base": _new(12, 768, type_vocab_size=1, rope_theta=20_000.0, ntk_factor=8.0),
+    "multilingual-base": _new(12, 768, rope_theta=20_000.0, ntk_factor=8.0),
 }

@@ -26,7 +26,7 @@ from zoo_gte import Gte
 from zoo_gte.config import SIZES, GteConfig
 
 GTE = Gte()
-SMALL = GteConfig(**SMALL_SIZES, type_vocab_size=1, pooler=False)
+SMALL = GteConfig(**SMALL_SIZES, pooler=False)
 NEW = replace(SMALL, model_type="new", rope_theta=500.0, ntk_factor=8.0, pad_token_id=1)
 
 
@@ -45,10 +45,11 @@ class TestGte(ReferenceTests, FamilyTests):
         {"tie_embeddings": False},
         {"labels": ("one",), "problem": "regression"},
     )
-    default = GteConfig(type_vocab_size=1)
+    default = GteConfig()
     refused: ClassVar[dict[tuple[str, Any], str]] = {
         ("rope_parameters.rope_type", "dynamic"): "rope_type",
         ("is_decoder", True): "is_decoder",
+        ("type_vocab_size", -1): "type_vocab_size",
     }
     counts: ClassVar[dict[tuple[str, str], int]] = {}
     variants = ({"type_vocab_size": 0},)

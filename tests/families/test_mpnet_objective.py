@@ -106,7 +106,7 @@ def test_the_query_stream_is_that_of_the_released_code() -> None:
             (places,) = torch.nonzero(batch["document_ids"][0] == number, as_tuple=True)
             slots = [
                 slot
-                for slot in range(example.counts[MASKED_LM])
+                for slot in range(int(example.counts[MASKED_LM]))
                 if int(targets[slot]) in places.tolist()
             ]
             assert len(slots) > 1, "the seed draws targets in both documents"
@@ -120,7 +120,7 @@ def test_a_row_has_its_tokens_in_the_order_of_their_prediction() -> None:
     task = objective()
     row = packed(range(5, 40), length=40)
     example = task.mask_row(row, generator(0))
-    count = example.counts[MASKED_LM]
+    count = int(example.counts[MASKED_LM])
     order, targets = example.arrays["order"], example.arrays["targets"]
     assert count == round(37 * 0.15)
     assert order[targets[:count]].tolist() == list(range(1, count + 1))
@@ -139,8 +139,8 @@ def test_masks_follow_the_released_shares() -> None:
         example = dataset.example(index, generator(1, index))
         count = int(example.counts[MASKED_LM])
         ids = example.arrays["target_ids"][:count]
-        masked += np.count_nonzero(ids == MASK)
-        same += np.count_nonzero(ids == example.values["labels"])
+        masked += int(np.count_nonzero(ids == MASK))
+        same += int(np.count_nonzero(ids == example.values["labels"]))
         total += count
     assert masked / total == pytest.approx(0.8, abs=0.04)
     assert same / total == pytest.approx(0.1, abs=0.03)
@@ -177,7 +177,7 @@ def test_two_steps_are_those_of_a_plain_loop() -> None:
         assert float(loss) == pytest.approx(float(expected), rel=1e-6)
         for optimizer, value in ((ours, loss), (theirs, expected)):
             optimizer.zero_grad()
-            value.backward()
+            torch.autograd.backward(value)
             optimizer.step()
     table = reference.mpnet.embeddings.word_embeddings.weight
     # Our loss is computed in float32, as in training.

@@ -103,7 +103,8 @@ def field_error(field: msgspec.structs.FieldInfo, value: Any) -> str:
     """Return the error of a numeric field; empty for a valid number or another type."""
     # A field whose name ends in ``dropout`` is a probability below 1. Tokens are checked against
     # the vocabulary elsewhere. All others are sizes, and positive, unless the default is zero or
-    # negative, which then means "none" and is the smallest value.
+    # negative, which then means "none" and is the smallest value, or the type has a smallest value
+    # (``Annotated[int, msgspec.Meta(ge=0)]``).
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or field.name.endswith("_token_id"):
         return ""
@@ -115,4 +116,7 @@ def field_error(field: msgspec.structs.FieldInfo, value: Any) -> str:
         return "" if 0 <= value < 1 else "not in [0, 1)"
     if isinstance(field.default, int | float) and field.default <= 0:
         return "" if value >= field.default else f"less than {field.default}"
+    for bound in getattr(field.type, "__metadata__", ()):
+        if isinstance(bound, msgspec.Meta) and bound.ge is not None:
+            return "" if value >= bound.ge else f"less than {bound.ge}"
     return "" if value > 0 else "not positive"  # also refuses NaN

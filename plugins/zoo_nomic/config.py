@@ -15,6 +15,7 @@ class NomicConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_field
     type_vocab_size: int = 2  # number of segment types
     max_positions: int = 2048  # number of tokens of the longest row
     activation: Activation = "silu"
+    pad_token_id: int = 0
     dropout: float = 0.0
     attention_dropout: float = 0.0
     # dropout probability before a classifier; ``None`` for ``dropout``

@@ -22,6 +22,11 @@ class M2M100Config(Seq2SeqConfig, frozen=True, kw_only=True, forbid_unknown_fiel
         super().__post_init__()
         if self.hidden_size < 4:
             raise ValueError(f"hidden_size is {self.hidden_size}, and sinusoidal positions need 4")
+        if self.pad_token_id in (self.eos_token_id, self.decoder_start_token_id):
+            raise ValueError(
+                f"pad_token_id {self.pad_token_id} is also eos_token_id or decoder_start_token_id, "
+                "and padding has no position"
+            )
 
 
 SPECIAL_TOKENS = {

@@ -113,6 +113,8 @@ def test_keys_of_the_reference_are_known() -> None:
 def test_unimplemented_settings_are_refused_by_name() -> None:
     with pytest.raises(VerificationError, match="is_decoder"):
         FAMILY.from_hub({"model_type": "m2m_100", "is_decoder": True})
+    with pytest.raises(VerificationError, match="pad_token_id 2 is also eos_token_id"):
+        FAMILY.from_hub({"model_type": "m2m_100", "pad_token_id": 2})
 
 
 def test_parameters_are_those_of_the_published_files() -> None:

@@ -18,6 +18,7 @@ from zoo.conformance.kit import run_check
 from zoo.errors import UsageError, VerificationError
 from zoo.families.random_inputs import random_inputs
 from zoo.inference.generation.generate import generate
+from zoo.objectives.losses.predictions import cross_entropy_sum
 from zoo.testing.conformance import FamilyTests
 from zoo_llama import Llama
 from zoo_llama.config import MODEL_TYPES, SIZES, LlamaConfig
@@ -199,6 +200,39 @@ def test_gradients_equal_the_reference(name: str) -> None:
         right = expected[key].grad
         assert right is not None
         assert (gradient - right).abs().max() <= 1e-9 * max(1.0, float(right.abs().max())), key
+
+
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_two_steps_of_training_equal_a_plain_loop(model_type: str) -> None:
+    """The loss of the next token, and AdamW, in float64."""
+    config = replace(BY_TYPE[model_type], pad_token_id=None)
+    model: Any = parity.random_model(LLAMA, config, "causal-lm")
+    state = {key: tensor.clone() for key, tensor in model.state_dict().items()}
+    reference: Any = reference_model(LLAMA, config, "causal-lm", state)
+    settings: dict[str, Any] = {"lr": 1e-3, "weight_decay": 0.1, "betas": (0.9, 0.95)}
+    ours = torch.optim.AdamW(model.parameters(), **settings)
+    theirs = torch.optim.AdamW(reference.parameters(), **settings)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(2):
+        ids = torch.randint(0, config.vocab_size, (2, 12), generator=generator)
+        hidden = model.encode(ids)[:, :-1].flatten(0, 1)
+        sums = cross_entropy_sum(model.project(hidden), ids[:, 1:].flatten(), "loss").sums
+        loss = sums["loss"] / hidden.shape[0]
+        with keep_float64():
+            logits = reference(input_ids=ids).logits[:, :-1].flatten(0, 1)
+        plain = torch.nn.functional.cross_entropy(logits, ids[:, 1:].flatten())
+        assert abs(float(loss) - float(plain)) <= 1e-9 * float(plain)
+        loss.backward()
+        plain.backward()  # type: ignore[no-untyped-call]
+        for optimizer in (ours, theirs):
+            optimizer.step()
+            optimizer.zero_grad()
+    trained = hub_state(LLAMA.weights(config, "causal-lm"), model.state_dict())
+    expected = dict(reference.named_parameters())
+    for key, tensor in trained.items():
+        # The first steps of Adam are the signs of gradients, which round to 0 at random.
+        close = (tensor - expected[key]).abs() <= 1e-9
+        assert close.double().mean() > 0.999, key
 
 
 def computed(config: Any) -> LlamaConfig:

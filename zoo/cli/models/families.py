@@ -1,5 +1,6 @@
 """The command ``zoo families``."""
 
+import contextlib
 from typing import Any
 
 import click
@@ -123,10 +124,11 @@ def _objectives(family: Any) -> dict[str, str]:
     """Return size -> objective of its pretraining recipe."""
     from zoo.errors import UsageError
 
-    try:
-        return {size: family.recipe(size).objective for size in family.sizes()}
-    except UsageError:  # The family has no recipe.
-        return {}
+    objectives = {}
+    for size in family.sizes():
+        with contextlib.suppress(UsageError):  # The family has no recipe of this size, or none.
+            objectives[size] = family.recipe(size).objective
+    return objectives
 
 
 def _description(family: Any, record: dict[str, Any]) -> list[str]:

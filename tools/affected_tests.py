@@ -23,7 +23,10 @@ ROOT = Path(__file__).parents[1]
 ALWAYS = ("tests/test_house_rules.py", "tests/test_architecture.py", "tests/test_api.py")
 # Suffix of a changed file -> tests that read files of this kind.
 BY_SUFFIX = {
-    ".md": ("tests/test_documentation.py", "tests/test_documented_commands.py"),
+    ".md": (
+        "tests/documentation/test_documentation.py",
+        "tests/documentation/test_documented_commands.py",
+    ),
     ".toml": ("tests/test_packaging.py",),
 }
 # Folder of sources -> the folder of tests that mirrors it.

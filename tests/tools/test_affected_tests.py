@@ -20,7 +20,7 @@ def root(tmp_path: Path) -> Path:
         "tests/test_names.py": "from zoo.io.json import read_json\n",
         "tests/test_package.py": "from zoo.io import yaml\n",
         "tests/test_other.py": "import zoo.errors\n",
-        "tests/test_documentation.py": "",
+        "tests/documentation/test_documentation.py": "",
         **dict.fromkeys(ALWAYS, ""),
     }
     for name, source in sources.items():
@@ -40,7 +40,7 @@ def root(tmp_path: Path) -> Path:
         ("zoo/io/yaml.py", ["tests/test_package.py"]),
         ("zoo/io/__init__.py", ["tests/io/test_io.py", "tests/test_package.py"]),
         ("tests/test_other.py", ["tests/test_other.py"]),
-        ("docs/page.md", ["tests/test_documentation.py"]),
+        ("docs/page.md", ["tests/documentation/test_documentation.py"]),
         ("LICENSE", []),
     ],
 )

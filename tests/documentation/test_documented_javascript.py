@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))
 BLOCKS = [
     pytest.param(code, id=f"{page.name}-{number}")

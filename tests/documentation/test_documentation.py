@@ -9,7 +9,7 @@ import pytest
 from tests.interfaces import commands
 from zoo.plugins.entry_point_objects import KINDS
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     str(path.relative_to(ROOT))
     for path in (

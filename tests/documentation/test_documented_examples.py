@@ -21,7 +21,7 @@ from tests.tokenizers.directories import real
 from tests.tokenizers.trained import END, byte_level
 from zoo.hub.registry import builtin
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ELSEWHERE = ("languages.md",)  # Its models and texts are not here; its commands are parsed.
 GUIDES = sorted(
     str(path.relative_to(ROOT))

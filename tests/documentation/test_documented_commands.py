@@ -1,6 +1,6 @@
 """Every command in the documentation and in help texts parses, and the settings it gives exist.
 
-Those of some pages are run, too: see tests/test_documented_examples.py.
+Those of some pages are run, too: see tests/documentation/test_documented_examples.py.
 """
 
 import re

@@ -31,7 +31,7 @@ from zoo.tokenizers.keys import (
     TOKENIZER_JSON_KEYS,
 )
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 # ELMo and model2vec are read from other libraries' files, and the Hub has no class for them.
 REMOTE_CODE = ("jina_bert", "new")  # model types of published code, not of transformers
 MODEL_TYPES = [

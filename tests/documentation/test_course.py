@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-COURSE = Path(__file__).parents[1] / "examples" / "course"
+COURSE = Path(__file__).parents[2] / "examples" / "course"
 PRINTS = {  # script -> what it prints at its end
     "elmo_layers": r"layer 0: 1\.000\n.*layer 1: \S+\n.*layer 2: \S+\n",
     "masked_words": r"early\n(  .*\n){3}\nlate\n(  .*\n){3}",

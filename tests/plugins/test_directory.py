@@ -66,10 +66,10 @@ def test_the_command_lists_what_it_finds() -> None:
 def test_an_unknown_model_type_names_the_plugin(hub_checkpoint: Make) -> None:
     source = hub_checkpoint("BertModel")
     config = json.loads((source / "config.json").read_text())
-    (source / "config.json").write_text(json.dumps({**config, "model_type": "xlnet"}))
+    (source / "config.json").write_text(json.dumps({**config, "model_type": "rembert"}))
     with pytest.raises(UsageError) as error:
         find_config(locate_or_download(resolve(str(source))))
-    assert "the plugin zoo-xlnet has it: `zoo plugins install " in str(error.value)
+    assert "the plugin zoo-rembert has it: `zoo plugins install " in str(error.value)
     assert plugin_of_model_type("bert") is None
 
 

@@ -29,7 +29,6 @@ from tools.same_results.records import (
 # plugin -> objective of its own, if it has one
 FAMILIES = {
     "rembert": "masked-lm",
-    "xlnet": "permutation-lm",
 }
 TOOLBOX = "toolbox"
 

@@ -3,7 +3,6 @@
 import string
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.families.base import Family, Head
@@ -143,9 +142,3 @@ class XLNet(EncoderFamily):
 def zoo_families() -> tuple[Family, ...]:
     """Return the family."""
     return (XLNet(),)
-
-
-@hookimpl
-def zoo_checkpoints() -> tuple[Path, ...]:
-    """Return the registry file of published checkpoints."""
-    return (Path(__file__).with_name("registry.yaml"),)

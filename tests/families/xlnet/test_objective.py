@@ -13,6 +13,17 @@ import torch
 from msgspec.structs import replace
 from tokenizers import AddedToken, Tokenizer, models
 from torch.nn import functional as F
+
+from zoo.conformance.hf_reference import reference_model
+from zoo.data.corpus import Split
+from zoo.distillation.losses.base import ModelShape
+from zoo.distillation.outputs import ModelOutput
+from zoo.distillation.term_tables import parse_term
+from zoo.errors import UsageError
+from zoo.families.random_inputs import randomize_weights
+from zoo.nn.capture import capture
+from zoo.objectives.examples.vocabulary import TokenizerView
+from zoo.tokenizers.info import TokenizerInfo
 from zoo_xlnet import XLNet
 from zoo_xlnet.config import SIZES
 from zoo_xlnet.objective import (
@@ -26,17 +37,6 @@ from zoo_xlnet.objective import (
     sample_spans,
 )
 from zoo_xlnet.stream import DocumentStream, Ids, ReversedStream, draw_segments
-
-from zoo.conformance.hf_reference import reference_model
-from zoo.data.corpus import Split
-from zoo.distillation.losses.base import ModelShape
-from zoo.distillation.outputs import ModelOutput
-from zoo.distillation.term_tables import parse_term
-from zoo.errors import UsageError
-from zoo.families.random_inputs import randomize_weights
-from zoo.nn.capture import capture
-from zoo.objectives.examples.vocabulary import TokenizerView
-from zoo.tokenizers.info import TokenizerInfo
 
 SPECIAL = {"unk": 0, "cls": 3, "sep": 4, "pad": 5, "mask": 6}
 END, LENGTH, SEED = 7, 24, 3

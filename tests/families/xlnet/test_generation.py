@@ -6,14 +6,14 @@ import pytest
 import torch
 from msgspec.structs import replace
 from torch import Tensor
-from zoo_xlnet import XLNet
-from zoo_xlnet.config import SIZES
 
 from zoo.checkpoint.generation_config import GenerationConfig
 from zoo.conformance.hf_reference import reference_model
 from zoo.families.random_inputs import randomize_weights
 from zoo.inference.generation.decoder import SessionDecoder, pad
 from zoo.inference.generation.generate import generate
+from zoo_xlnet import XLNet
+from zoo_xlnet.config import SIZES
 
 CONFIG = replace(
     SIZES["tiny"], vocab_size=40, hidden_size=48, intermediate_size=40, mem_len=None, dropout=0.0

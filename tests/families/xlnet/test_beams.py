@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 import torch
 from msgspec.structs import replace
-from zoo_xlnet import XLNet
-from zoo_xlnet.config import SIZES
 
 from zoo.conformance.hf_reference import reference_model
 from zoo.errors import UsageError
 from zoo.exporting.graph.trace import trace
 from zoo.families.random_inputs import randomize_weights
+from zoo_xlnet import XLNet
+from zoo_xlnet.config import SIZES
 
 HEAD = "beam-question-answering"
 CONFIG = replace(

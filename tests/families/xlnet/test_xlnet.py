@@ -7,13 +7,13 @@ import pytest
 import torch
 from msgspec.structs import replace
 from torch import Tensor
-from zoo_xlnet import XLNet
-from zoo_xlnet.config import SIZES, XLNetConfig
 
 from zoo.conformance.hf_reference import reference_model
 from zoo.errors import VerificationError
 from zoo.families.random_inputs import random_inputs, randomize_weights
 from zoo.testing import ReferenceTests
+from zoo_xlnet import XLNet
+from zoo_xlnet.config import SIZES, XLNetConfig
 
 DTYPES = pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, 1e-9), (torch.float32, 1e-5)])
 CONFIG = replace(SIZES["tiny"], hidden_size=48, intermediate_size=40)

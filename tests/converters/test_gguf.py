@@ -94,6 +94,7 @@ BACK: dict[str, dict[str, Any]] = {
     "RobertaModel": {},
     "XLMRobertaModel": {},
     "ModernBertForSequenceClassification": {"classifier_pooling": "mean", "num_labels": 3},
+    "EuroBertModel": {"num_key_value_heads": 2, "rope_theta": 500.0},
     "GPT2LMHeadModel": {},
     "T5EncoderModel": {"feed_forward_proj": "gated-gelu"},
     "T5ForConditionalGeneration": {

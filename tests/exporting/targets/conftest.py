@@ -23,6 +23,9 @@ def small(hub_checkpoint: Make, tmp_path: Path) -> Small:
         if "XLM" in architecture or "T5" in architecture:
             source = _sentencepiece(hub_checkpoint, architecture, **changes)
         elif "ModernBert" in architecture:
+            shape = {"local_attention": 8, "num_hidden_layers": 4}
+            source = _modern(hub_checkpoint, architecture, **{**shape, **changes})
+        elif "EuroBert" in architecture:
             source = _modern(hub_checkpoint, architecture, **changes)
         elif "Roberta" in architecture:
             source = byte_level_roberta(hub_checkpoint, architecture, **changes)
@@ -65,7 +68,7 @@ def _sentencepiece(make: Make, architecture: str, **changes: Any) -> Path:
 
 
 def _modern(make: Make, architecture: str, **changes: Any) -> Path:
-    """Write a ModernBERT with a byte-level tokenizer that puts special tokens around texts."""
+    """Write a model with a byte-level tokenizer that puts special tokens around texts."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
     vocabulary, merges = byte_level(BRACKETS)
@@ -79,8 +82,8 @@ def _modern(make: Make, architecture: str, **changes: Any) -> Path:
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=ends
     )
-    shape = {"vocab_size": len(ids), "pad_token_id": ids["[PAD]"], "local_attention": 8}
-    path = make(architecture, tokenizer=False, **{**shape, "num_hidden_layers": 4, **changes})
+    shape = {"vocab_size": len(ids), "pad_token_id": ids["[PAD]"]}
+    path = make(architecture, tokenizer=False, **{**shape, **changes})
     tokenizer.save(str(path / "tokenizer.json"))
     return path
 

@@ -37,6 +37,7 @@ HELD: dict[str, dict[str, Any]] = {
     "GPT2LMHeadModel": {},
     "XLMRobertaModel": {},
     "ModernBertModel": {},
+    "EuroBertModel": {"num_key_value_heads": 2},
     "ModernBertForSequenceClassification": {"num_labels": 3, "classifier_pooling": "mean"},
     "T5EncoderModel": {"feed_forward_proj": "gated-gelu"},
 }
@@ -148,6 +149,8 @@ def test_a_text_that_is_cut_differently_is_named(small: Small, tmp_path: Path) -
         ("DistilBertForSequenceClassification", {}, "tanh"),
         ("BertModel", {"hidden_act": "relu"}, "gelu, not relu"),
         ("T5ForConditionalGeneration", {}, "does not scale hidden states"),
+        ("EuroBertForMaskedLM", {}, "no head of this architecture"),
+        ("EuroBertModel", {"hidden_act": "gelu"}, "silu, not gelu"),
         (
             "ModernBertForSequenceClassification",
             {"classifier_pooling": "cls"},

@@ -11,7 +11,7 @@ from transformers.cache_utils import EncoderDecoderCache
 from tests.families import parity
 from tests.families.reference import SMALL_SIZES, ReferenceTests
 from zoo.conformance.hf_reference import keep_float64, reference_model
-from zoo.nn.layers.layer_drop import LayerDrop
+from zoo.nn.layers.layer_drop import LayerDrop, run_skipped_blocks
 from zoo.testing.conformance import FamilyTests
 from zoo_xlm import XLM
 from zoo_xlm.config import SIZES, XLMConfig
@@ -125,6 +125,28 @@ def test_skipped_blocks_and_gradients_follow_the_plain_loop() -> None:
             else:
                 assert (ours - torch.cat(theirs)).abs().max() <= 1e-9, entry.target
     assert skipped == set(range(5))
+
+
+def test_skipped_blocks_that_run_have_gradients_of_zero() -> None:
+    """Processes that train together exchange the gradients of all blocks."""
+    model, _ = layer_drop_models(0.5)
+    ids = torch.tensor([[7, 8, 9, 4], [5, 6, 3, 1]])
+    losses = []
+    gradients: list[dict[str, Any]] = []
+    for _ in range(2):
+        model.zero_grad(set_to_none=True)
+        torch.manual_seed(1)
+        loss = model(input_ids=ids)["logits"].square().mean()
+        loss.backward()
+        losses.append(loss)
+        gradients.append({name: p.grad for name, p in model.named_parameters()})
+        run_skipped_blocks(model)
+    assert losses[0] == losses[1]
+    skipped = [name for name, gradient in gradients[0].items() if gradient is None]
+    assert skipped
+    for name, gradient in gradients[1].items():
+        expected = torch.zeros_like(gradient) if name in skipped else gradients[0][name]
+        assert torch.equal(gradient, expected), name
 
 
 def test_blocks_are_skipped_at_the_rate_and_only_in_training() -> None:

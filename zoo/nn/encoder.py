@@ -254,10 +254,16 @@ class Encoder(HeadMixin):
             selection = {}
             if positions is not None and number == len(self.order):
                 selection = {"positions": positions}
-            if self.layer_drop is not None and self.layer_drop.skips_block():
+            drop = self.layer_drop
+            is_skipped = drop is not None and drop.skips_block()
+            if drop is None or not is_skipped or drop.runs_skipped_blocks:
+                output = self.layers[index](x, layer_mask, *cache_and_rotation, **selection)
+            if is_skipped:
                 (x,) = select_tokens(selection.get("positions"), x)
+                if drop is not None and drop.runs_skipped_blocks:
+                    x = x + 0 * output  # Its gradients are zero.
                 continue
-            x = self.layers[index](x, layer_mask, *cache_and_rotation, **selection)
+            x = output
         return self.mix_layers(block_inputs, self.apply_final_norm(x))
 
     def keep_for_mix(self, states: list[Tensor], x: Tensor) -> None:

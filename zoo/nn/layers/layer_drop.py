@@ -12,7 +12,12 @@ class LayerDrop(nn.Module):
 
     Args:
         p: probability that a block is skipped.
+
+    Attributes:
+        runs_skipped_blocks: see ``run_skipped_blocks``.
     """
+
+    runs_skipped_blocks: bool = False
 
     def __init__(self, p: float) -> None:
         super().__init__()
@@ -27,6 +32,11 @@ class LayerDrop(nn.Module):
         return self.training and self.p > 0 and bool(torch.rand(()) < self.p)
 
 
-def drops_layers(model: nn.Module) -> bool:
-    """Return whether some parameters of a model may have no part in a training step."""
-    return any(isinstance(module, LayerDrop) and module.p > 0 for module in model.modules())
+def run_skipped_blocks(model: nn.Module) -> None:
+    """Let a model run the blocks that it skips, which then have gradients of zero.
+
+    Processes that train together skip different blocks, and exchange the gradients of all of them.
+    """
+    for module in model.modules():
+        if isinstance(module, LayerDrop):
+            module.runs_skipped_blocks = True

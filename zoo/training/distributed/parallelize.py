@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from zoo.nn.layers.layer_drop import drops_layers
+from zoo.nn.layers.layer_drop import run_skipped_blocks
 from zoo.training.config.run_config import RunConfig
 from zoo.training.distributed.context import DistContext
 from zoo.training.loss_module import LossModule
@@ -19,6 +19,8 @@ def parallelize(loss_module: LossModule, config: RunConfig, dist: DistContext) -
         for block in transformer_blocks(loss_module):
             recomputed = partial(checkpoint, block.forward, use_reentrant=False)
             block.forward = recomputed
+    if dist.world_size > 1:
+        run_skipped_blocks(loss_module)
     if config.fsdp and dist.world_size > 1:
         apply_fsdp(loss_module, dist)
     wrapped: nn.Module = loss_module
@@ -26,7 +28,7 @@ def parallelize(loss_module: LossModule, config: RunConfig, dist: DistContext) -
         wrapped = torch.compile(wrapped)  # type: ignore[assignment]
     if dist.world_size > 1 and not config.fsdp:
         devices = [dist.device] if dist.device.type == "cuda" else None
-        unused = not loss_module.objective.uses_all_parameters or drops_layers(loss_module)
+        unused = not loss_module.objective.uses_all_parameters
         wrapped = nn.parallel.DistributedDataParallel(
             wrapped, device_ids=devices, find_unused_parameters=unused
         )

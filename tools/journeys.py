@@ -138,7 +138,7 @@ JOURNEYS: dict[str, tuple[Step, ...]] = {
         Step("finetune minilm --train reviews.csv", r"\(review, mood\) with --text", 2),
         Step(
             "finetune minilm --train reviews.csv --text review --label mood",
-            "--task [\s\S]*text-classification",
+            r"--task [\s\S]*text-classification",
             2,
         ),
         Step(

@@ -44,10 +44,10 @@ def main(arguments: list[str]) -> None:
         sys.exit("the results differ")
 
 
-def install(folder: Path) -> None:
-    """Install Transformers.js, unless the folder has it."""
-    if not (folder / "node_modules" / PACKAGE).is_dir():
-        command = ["npm", "install", "--no-fund", "--no-audit", "--ignore-scripts", PACKAGE]
+def install(folder: Path, package: str = PACKAGE) -> None:
+    """Install Transformers.js or another package, unless the folder has it."""
+    if not (folder / "node_modules" / package).is_dir():
+        command = ["npm", "install", "--no-fund", "--no-audit", "--ignore-scripts", package]
         subprocess.run(command, cwd=folder, check=True)
 
 

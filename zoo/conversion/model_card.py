@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.conversion.infer_head import ConversionPlan
 from zoo.conversion.open import OpenCheckpoint
 from zoo.conversion.report import ConversionReport
-from zoo.conversion.usage import ENCODER_TAGS, UsedModel, embedding_sizes, usage
+from zoo.conversion.usage import UsedModel, embedding_sizes, scores_pairs, usage
 from zoo.hub.upload.plan import LICENCE_ID
 from zoo.io.page_text import (
     hub_link,
@@ -72,6 +72,7 @@ def model_card(
         pooling,
         mask_token,
         embedding_sizes(training),
+        is_cross_encoder=scores_pairs(plan.config, plan.score_activation),
     )
     repo, _ = _origin(opened)
     name = card_name(opened.family.name, task, repo)
@@ -115,16 +116,6 @@ def task_of_head(family: "Family", head_name: str, trained_task: Any = None) -> 
     return candidates[0] if candidates else None
 
 
-def pipeline_tag(family: "Family", head_name: str, *, pooled: bool) -> str | None:
-    """Return the Hub's name of the task of a head; ``pooled`` for a sentence encoder."""
-    if pooled and "embed" in family.heads()[head_name].tasks:
-        return "sentence-similarity"
-    task = task_of_head(family, head_name)
-    if task is None:
-        return None
-    return task.pipeline_tag or None
-
-
 def card_metadata(
     opened: OpenCheckpoint,
     model: UsedModel,
@@ -144,13 +135,13 @@ def card_metadata(
         metadata["base_model_relation"] = "finetune"
     if opened.family.weight_format == "safetensors":
         metadata["library_name"] = "transformers"
-        if model.pooled:
+        if model.tags:
             metadata["library_name"] = "sentence-transformers"
     tag = model.pipeline_tag
     if tag:
         metadata["pipeline_tag"] = tag
-    if model.pooled:
-        metadata["tags"] = list(ENCODER_TAGS)
+    if model.tags:
+        metadata["tags"] = list(model.tags)
     metadata |= evaluation_metadata(results, name, tag)
     return metadata
 

@@ -21,11 +21,12 @@ TEXTS = ("A text.", "Another text.")
 QUESTION = "A question?"
 # tags by which the Hub finds sentence encoders
 ENCODER_TAGS = ("sentence-transformers", "sentence-similarity", "feature-extraction")
+CROSS_ENCODER_TAGS = ("sentence-transformers", "cross-encoder", "reranker")
 PIPELINES = {  # tag of the Hub -> what a pipeline of transformers takes
     "text-classification": '"A text."',
     "token-classification": '"A text."',
     "feature-extraction": '"A text."',
-    "text-generation": '"A text", max_new_tokens=20',
+    "text-generation": '"A text", max_new_tokens=20, do_sample=False',
     "fill-mask": 'f"A text with a {model.tokenizer.mask_token} in it."',
 }
 
@@ -42,6 +43,8 @@ class UsedModel:
     mask_token: str | None = None  # the mask token of its tokenizer, if any
     # numbers of leading dimensions that embeddings may be cut at, the largest first
     dims: tuple[int, ...] = ()
+    # whether a cross-encoder of sentence-transformers makes a score of its single logit
+    is_cross_encoder: bool = False
 
     @property
     def pooled(self) -> bool:
@@ -58,9 +61,18 @@ class UsedModel:
         """Name of the task on the Hub."""
         if self.pooled and "embed" in self.head.tasks:
             return "sentence-similarity"
+        if self.is_cross_encoder:
+            return "text-ranking"
         if self.task is None:
             return None
         return self.task.pipeline_tag or None
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Tags by which the Hub finds models of sentence-transformers."""
+        if self.pooled:
+            return ENCODER_TAGS
+        return CROSS_ENCODER_TAGS if self.is_cross_encoder else ()
 
 
 class Snippet(NamedTuple):
@@ -78,6 +90,8 @@ def usage(model: UsedModel) -> Iterator[str]:
         if model.pooling is not None:
             lines = sentence_transformers(model, model.pooling)
             snippets.append(Snippet("sentence-transformers", "python", lines))
+        elif model.is_cross_encoder:
+            snippets.append(Snippet("sentence-transformers", "python", cross_encoder()))
         else:
             snippets.append(Snippet("transformers", "python", _transformers(model)))
     snippets.append(Snippet("zoo", "console", zoo_snippet(model)))
@@ -98,6 +112,16 @@ def embedding_sizes(training: Mapping[str, Any] | None) -> tuple[int, ...]:
         return ()
     numbers = [size for size in sizes if isinstance(size, int)]
     return tuple(sorted(numbers, reverse=True))
+
+
+def scores_pairs(config: Config, activation: str | None) -> bool:
+    """Return whether a classifier is a cross-encoder, which makes a score of a single logit.
+
+    Args:
+        config: configuration of the model.
+        activation: function of the score, see ``ModelFile.score_activation``.
+    """
+    return activation is not None and len(config.labels) == 1
 
 
 def snippet_lines(snippets: Iterable[Snippet]) -> Iterator[str]:
@@ -135,6 +159,9 @@ def zoo_snippet(model: UsedModel, reference: str = REPO, options: str = "") -> l
     pooling = model.pooling
     if pooling is not None and "embed" in model.head.tasks:
         return _embed_commands(model, pooling, reference)
+    if model.is_cross_encoder:
+        texts = " ".join(f'"{text}"' for text in TEXTS)
+        return [f'$ zoo run rerank {reference} --query "{QUESTION}" {texts}']
     task = model.task
     if task is None or task.command not in model.head.tasks:
         return []
@@ -184,15 +211,7 @@ def sentence_transformers(
         arguments: further arguments of the class, as Python.
     """
     name = pooling.model_type
-    lines = [f"from sentence_transformers import {name}", ""]
-    call = f'model = {name}("{REPO}")'
-    arguments = list(arguments)
-    if arguments:
-        lines += [f"model = {name}(", f'    "{REPO}",']
-        lines += [f"    {argument}," for argument in arguments]
-        lines.append(")")
-    else:
-        lines.append(call)
+    lines = _opened(name, arguments)
     if pooling.query_prompt() or pooling.document_prompt() or name == "MultiVectorEncoder":
         # The library also writes an empty prompt ``document``, which would hide ``passage``.
         document = _prompt_name(pooling, DOCUMENT)
@@ -218,9 +237,58 @@ def sentence_transformers(
     return lines
 
 
+def cross_encoder(arguments: Iterable[str] = ()) -> list[str]:
+    """Return a snippet that scores texts for a question with sentence-transformers.
+
+    Args:
+        arguments: further arguments of the class, as Python.
+    """
+    return [
+        *_opened("CrossEncoder", arguments),
+        f"pairs = {dump_json(question_pairs())}",
+        "scores = model.predict(pairs)",
+        "print(scores)",
+    ]
+
+
+def question_pairs(prompt: str = "") -> list[list[str]]:
+    """Return a question with each of the example texts.
+
+    Args:
+        prompt: text before the question.
+    """
+    return [[prompt + QUESTION, text] for text in TEXTS]
+
+
+def _opened(name: str, arguments: Iterable[str]) -> list[str]:
+    """Return lines that open the model with a class of sentence-transformers."""
+    lines = [f"from sentence_transformers import {name}", ""]
+    arguments = list(arguments)
+    if not arguments:
+        return [*lines, f'model = {name}("{REPO}")']
+    lines += [f"model = {name}(", f'    "{REPO}",']
+    lines += [f"    {argument}," for argument in arguments]
+    return [*lines, ")"]
+
+
 def _sizes(dims: Iterable[int]) -> str:
     *first, last = map(str, dims)
     return f"{', '.join(first)} or {last}" if first else last
+
+
+def pipeline_options(model: UsedModel) -> str:
+    """Return further arguments of a call of a pipeline of transformers, as Python.
+
+    Without them, its result for a text is a probability even if the model predicts a number, and
+    only the best of several labels.
+    """
+    if model.pipeline_tag != "text-classification":
+        return ""
+    if model.config.problem_type == "multi_label_classification":
+        return ", top_k=None"
+    if model.config.problem_type == "regression":
+        return ', function_to_apply="none"'
+    return ""
 
 
 def _transformers(model: UsedModel) -> list[str]:
@@ -230,7 +298,7 @@ def _transformers(model: UsedModel) -> list[str]:
             "from transformers import pipeline",
             "",
             f'model = pipeline("{tag}", model="{REPO}")',
-            f"print(model({PIPELINES[tag]}))",
+            f"print(model({PIPELINES[tag]}{pipeline_options(model)}))",
         ]
     name = model.family.architecture(model.config, model.head_name)
     spec = model.task or TaskSpec("", "")

@@ -14,7 +14,7 @@ from zoo.inference.processing.records import TextExample
 from zoo.inference.results import EvaluatedModel
 from zoo.inference.task_checks import require_head
 from zoo.inference.text_results import TextResults
-from zoo.inference.text_scores import TextScores, problem_of
+from zoo.inference.text_scores import TextScores
 from zoo.overrides import override
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def require_evaluated(checkpoint: "Checkpoint", name: str, suitable: str) -> Non
     if labels_words:
         actual = WORD_CLASSIFICATION
     else:
-        actual = EVALUATIONS[problem_of(checkpoint.config)]
+        actual = EVALUATIONS[checkpoint.config.problem_type]
     if actual != suitable:
         raise UsageError(
             f"{checkpoint.name}, with the head {checkpoint.head_name}, is a model for {actual}, "

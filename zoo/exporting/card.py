@@ -1,6 +1,6 @@
 """Model card of an export: what it holds, how it was compared, and how to run it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,16 +10,15 @@ from zoo.conversion.model_card import (
     evaluation_lines,
     evaluation_metadata,
     evaluation_records,
-    pipeline_tag,
     table_lines,
     task_of_head,
     trained_from,
 )
 from zoo.conversion.usage import (
-    ENCODER_TAGS,
     Snippet,
     UsedModel,
     embedding_sizes,
+    scores_pairs,
     snippet_lines,
     zoo_snippet,
 )
@@ -49,7 +48,8 @@ class CardFacts:
     quantized: bool  # whether all files are quantized
     heading: str  # heading of the table
     rows: list[tuple[str, str]]  # rows of the table
-    usage: list[str]  # lines that show how the runtime's own program runs the model
+    snippets: list[Snippet]  # how other programs run the model
+    notes: tuple[str, ...] = ()  # sentences below the snippets
     options: str = ""  # options of ``zoo run``, such as ``--dtype int8``
 
 
@@ -67,14 +67,18 @@ def export_card(checkpoint: "Checkpoint", report: "ExportReport", facts: CardFac
         f"{checkpoint.head_name}. plm-zoo {__version__} exported it, {compared}.",
         *table_lines(f"## {facts.heading}", facts.rows),
         *zoo_usage(checkpoint, facts.options),
-        *facts.usage,
+        *program_lines(report, facts),
         *evaluation_lines(results),
     ]
     return ("\n".join(lines) + "\n").encode()
 
 
 def runtime_facts(
-    report: "ExportReport", library: str, usage: list[str], *, quantized: bool
+    report: "ExportReport",
+    library: str,
+    snippets: Iterable[Snippet],
+    *,
+    quantized: bool,
 ) -> CardFacts:
     """Return what the card says of a model for a runtime."""
     rows = [("files", ", ".join(report.files)), ("size", format_bytes(report.bytes))]
@@ -99,7 +103,7 @@ def runtime_facts(
         quantized=quantized,
         heading="Model",
         rows=rows,
-        usage=usage,
+        snippets=list(snippets),
     )
 
 
@@ -145,10 +149,11 @@ def card_head(
         if facts.quantized:
             metadata["base_model_relation"] = "quantized"
     metadata["library_name"] = facts.library
-    tag = model_tag(checkpoint)
+    model = used_model(checkpoint)
+    tag = model.pipeline_tag
     if tag:
         metadata["pipeline_tag"] = tag
-    metadata["tags"] = [target, *(ENCODER_TAGS if checkpoint.model.pooling else ())]
+    metadata["tags"] = [target, *model.tags]
     task = _task(checkpoint)
     name = card_name(checkpoint.family.name, task, repo)
     metadata |= evaluation_metadata(results, name, tag)
@@ -168,6 +173,16 @@ def zoo_usage(checkpoint: "Checkpoint", options: str = "") -> list[str]:
     return ["", "## Usage", *snippet_lines([Snippet("zoo", "console", lines)])]
 
 
+def program_lines(report: "ExportReport", facts: CardFacts) -> Iterator[str]:
+    """Yield the lines on programs other than zoo."""
+    if report.unreadable_elsewhere is not None:
+        yield from ("", f"For zoo and {report.title} only: {report.unreadable_elsewhere}.")
+        return
+    yield from snippet_lines(facts.snippets)
+    for note in facts.notes:
+        yield from ("", note)
+
+
 def used_model(checkpoint: "Checkpoint") -> UsedModel:
     """Return what snippets need to know of an exported model."""
     info = checkpoint.model.tokenizer
@@ -179,6 +194,7 @@ def used_model(checkpoint: "Checkpoint") -> UsedModel:
         checkpoint.model.pooling,
         info.special.get("mask") if info else None,
         embedding_sizes(checkpoint.manifest.training),
+        is_cross_encoder=scores_pairs(checkpoint.config, checkpoint.model.score_activation),
     )
 
 
@@ -191,12 +207,6 @@ def source_link(checkpoint: "Checkpoint") -> str:
 def _repo(checkpoint: "Checkpoint") -> str | None:
     source = checkpoint.manifest.source
     return source.repo if source else None
-
-
-def model_tag(checkpoint: "Checkpoint") -> str | None:
-    """Return the pipeline of the Hub; ``None`` for none."""
-    pooled = checkpoint.model.pooling is not None
-    return pipeline_tag(checkpoint.family, checkpoint.head_name, pooled=pooled)
 
 
 def _task(checkpoint: "Checkpoint") -> "TaskSpec | None":

@@ -186,8 +186,8 @@ def _publish(
     facts = written.card_facts(report)
     if facts is None:
         quantized = target.runs_weights and target.precisions[report.dtype].tolerance is None
-        usage = target.usage(checkpoint)
-        facts = runtime_facts(report, target.library, usage, quantized=quantized)
+        snippets = target.snippets(checkpoint)
+        facts = runtime_facts(report, target.library, snippets, quantized=quantized)
     write_hub_files(
         checkpoint,
         folder,

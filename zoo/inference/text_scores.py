@@ -32,14 +32,6 @@ RESULTS: Mapping[Problem, TextResults] = {
 }
 
 
-def problem_of(config: Any) -> Problem:
-    """Return the problem type of a configuration, as transformers infers it."""
-    problem: Problem | None = config.problem
-    if problem is not None:
-        return problem
-    return "regression" if len(config.labels) == 1 else "single_label_classification"
-
-
 class TextScores(WindowedTask):
     """Classification of texts or pairs of texts, or regression.
 
@@ -120,5 +112,5 @@ class TextScores(WindowedTask):
 
     def result(self, logits: "NDArray[np.floating[Any]]") -> dict[str, Any]:
         """Return the result of a text from its logits, (labels,)."""
-        results = self.results or RESULTS[problem_of(self.checkpoint.config)]
+        results = self.results or RESULTS[self.checkpoint.config.problem_type]
         return results.result(self.checkpoint, logits)

@@ -1,7 +1,7 @@
 """Base class of export targets, which plugins subclass."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -16,6 +16,7 @@ from zoo.version import package_version
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
+    from zoo.conversion.usage import Snippet
     from zoo.exporting.card import CardFacts
     from zoo.exporting.quantization.search import MixedPrecisionModel
     from zoo.exporting.quantization.variants import QuantizationPlan
@@ -419,9 +420,20 @@ class ExportTarget(ABC):
         """
         return None
 
-    def usage(self, checkpoint: "Checkpoint") -> list[str]:
-        """Return lines of the model card that show how the runtime's own program runs the model."""
-        return []
+    def snippets(self, checkpoint: "Checkpoint") -> "Iterable[Snippet]":
+        """Return what the model card shows of programs that open the files; nothing by default.
+
+        A snippet has the name of a program, the language and the lines. ``PLACEHOLDER`` of
+        ``zoo.hub.upload.plan`` stands for the repository, whose name ``zoo push`` fills in.
+        ``zoo.exporting.snippets`` has parts that several runtimes share.
+
+        Args:
+            checkpoint: the model of the files.
+
+        Returns:
+            snippets; those without lines are left out.
+        """
+        return ()
 
 
 def unused_option(option: str, ways: str) -> UsageError:

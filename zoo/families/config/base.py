@@ -54,6 +54,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
     problem: Problem | None = None
 
+    @property
+    def problem_type(self) -> Problem:
+        """The kind of problem; where none is stated, the one that transformers infers."""
+        if self.problem is not None:
+            return self.problem
+        return "regression" if len(self.labels) == 1 else "single_label_classification"
+
     def __post_init__(self) -> None:
         """Validate the fields. A family with further conditions extends this."""
         values = {name: getattr(self, name) for name in self.__struct_fields__}

@@ -65,10 +65,12 @@ def set_pipeline(
     whole = any(SPACE in piece.text[1:] for piece in model.pieces)
     scheme: Any = "always" if model.leading_space else "never"
     if model.single_spaces and model.leading_space and not whole:
+        # A regular expression, because Transformers.js 4.3 also returns the separator if it is a
+        # string (``create_pattern`` and ``Split`` of @huggingface/tokenizers).
         words = (
             pre_tokenizers.WhitespaceSplit()
             if options.plain_quotes
-            else pre_tokenizers.Split(" ", "removed")
+            else pre_tokenizers.Split(Regex(" "), "removed")
         )
         metaspace = pre_tokenizers.Metaspace(SPACE, prepend_scheme="always")
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, metaspace])

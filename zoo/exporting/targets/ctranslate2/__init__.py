@@ -1,6 +1,6 @@
 """CTranslate2: encoders and decoders on CPUs, in float32, half precision and int8."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -9,6 +9,7 @@ from zoo.overrides import override
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
+    from zoo.conversion.usage import Snippet
     from zoo.families.base import Family
     from zoo.inference.session import Session
     from zoo.sentence_models.pooling import Pooling
@@ -63,29 +64,7 @@ class CTranslate2(ExportTarget):
         return encode(checkpoint, directory / self.folder, texts)
 
     @override
-    def usage(self, checkpoint: "Checkpoint") -> list[str]:
-        if checkpoint.model.tokenizer is None:
-            return []
-        class_name = "Encoder"
-        result = "forward_batch([tokens]).last_hidden_state"
-        if "decoder_input_ids" in checkpoint.onnx_spec.inputs:
-            class_name = "Translator"
-            result = "translate_batch([tokens], max_decoding_length=20)[0].hypotheses[0]"
-        elif checkpoint.head.has_cache:
-            class_name = "Generator"
-            result = "generate_batch([tokens], max_length=20)[0].sequences[0]"
-        return [
-            "",
-            "With CTranslate2:",
-            "",
-            "```python",
-            "import ctranslate2",
-            "from tokenizers import Tokenizer",
-            "",
-            'tokenizer = Tokenizer.from_file("DIR/tokenizer.json")',
-            "tokenizer.no_padding()  # some files pad each text, and the runtime has no mask",
-            f'model = ctranslate2.{class_name}("DIR/{self.folder}")',
-            'tokens = tokenizer.encode("A text.").tokens',
-            f"print(model.{result})",
-            "```",
-        ]
+    def snippets(self, checkpoint: "Checkpoint") -> "Iterator[Snippet]":
+        from zoo.exporting.targets.ctranslate2.snippets import ctranslate2_snippets
+
+        return ctranslate2_snippets(checkpoint)

@@ -1,6 +1,6 @@
 """GGUF for llama.cpp: embeddings and language models, in full precision and quantized."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -9,6 +9,7 @@ from zoo.overrides import override
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
+    from zoo.conversion.usage import Snippet
     from zoo.exporting.quantization.search import MixedPrecisionModel
     from zoo.families.base import Family
     from zoo.inference.session import Session
@@ -136,6 +137,7 @@ class GgufTarget(ExportTarget):
         return MixedPrecisionGguf(checkpoint, FILE, precision)
 
     @override
-    def usage(self, checkpoint: "Checkpoint") -> list[str]:
-        command = "llama-cli" if checkpoint.head.has_cache else "llama-embedding"
-        return ["", "With llama.cpp:", "", "```console", f"$ {command} -m {FILE} -p TEXT", "```"]
+    def snippets(self, checkpoint: "Checkpoint") -> "Iterator[Snippet]":
+        from zoo.exporting.targets.gguf.snippets import gguf_snippets
+
+        return gguf_snippets(checkpoint)

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from zoo.conversion.usage import snippet_lines
-from zoo.exporting.card import CardFacts, used_model
+from zoo.exporting.card import CardFacts
 from zoo.exporting.targets.onnx.snippets import (
     ShownGraph,
+    cutting_note,
     onnx_snippets,
     other_precisions,
     run_options,
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 def onnx_facts(checkpoint: "Checkpoint", report: "OnnxReport") -> CardFacts:
     """Return what the card says of the graphs."""
+    graph = ShownGraph.from_report(checkpoint, report)
+    notes = []
+    for note in (other_precisions(report), cutting_note(graph)):
+        if note is not None:
+            notes.append(note)
     return CardFacts(
         title="ONNX",
         contents="ONNX graphs",
@@ -27,7 +32,8 @@ def onnx_facts(checkpoint: "Checkpoint", report: "OnnxReport") -> CardFacts:
         quantized=not report.graphs,
         heading="Graphs",
         rows=list(graph_rows(report)),
-        usage=list(usage_lines(checkpoint, report)),
+        snippets=list(onnx_snippets(graph)),
+        notes=tuple(notes),
         options=run_options(report),
     )
 
@@ -53,15 +59,3 @@ def graph_rows(report: "OnnxReport") -> Iterator[tuple[str, str]]:
             yield f"pooled, {dtype}", f"{', '.join(copies.graphs)}: {copies.agreement.line()}"
     yield "opset", str(report.opset)
     yield "onnxruntime", f"{report.min_onnxruntime} or newer"
-
-
-def usage_lines(checkpoint: "Checkpoint", report: "OnnxReport") -> Iterator[str]:
-    """Yield the lines on programs other than zoo."""
-    if report.unreadable_elsewhere is not None:
-        yield from ("", f"For zoo and ONNX Runtime only: {report.unreadable_elsewhere}.")
-        return
-    graph = ShownGraph.from_report(checkpoint, used_model(checkpoint), report)
-    yield from snippet_lines(onnx_snippets(graph))
-    sentence = other_precisions(report)
-    if sentence is not None:
-        yield from ("", sentence)

@@ -1,4 +1,4 @@
-"""Snippets of model cards: how each program that opens ONNX graphs runs a sentence encoder."""
+"""Snippets of model cards: how each program that opens ONNX graphs runs a model."""
 
 # tests/exporting/targets/test_onnx_snippets.py runs them.
 
@@ -7,15 +7,21 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from zoo.conversion.usage import (
-    Snippet,
-    UsedModel,
-    code_list,
-    example_texts,
-    sentence_transformers,
+from zoo.checkpoint import load_text_tokenizer
+from zoo.conversion.usage import Snippet, UsedModel, code_list, example_texts, question_pairs
+from zoo.exporting.card import used_model
+from zoo.exporting.snippets import (
+    OptimumFiles,
+    Runtime,
+    max_tokens,
+    numpy_snippet,
+    optimum_snippet,
+    pools_all,
+    sentence_transformers_snippet,
 )
 from zoo.hub.upload.plan import PLACEHOLDER
 from zoo.io.json import dump_json
+from zoo.io.page_text import markdown_code
 from zoo.sentence_models.pooling import Pooling
 
 if TYPE_CHECKING:
@@ -26,27 +32,18 @@ if TYPE_CHECKING:
 TRANSFORMERS_JS = {"float32": "fp32", "float16": "fp16", "int8": "q8", "int4": "q4"}
 # mode of pooling -> its name in Transformers.js
 JS_POOLING = {"mean": "mean", "cls": "cls", "lasttoken": "last_token"}
-# mode of pooling -> how NumPy computes it of ``tokens`` and ``mask``, which has an axis for numbers
-NUMPY_POOLING = {
-    "mean": "(tokens * mask).sum(1) / mask.sum(1)",
-    "mean_sqrt_len_tokens": "(tokens * mask).sum(1) / mask.sum(1) ** 0.5",
-    "cls": "tokens[:, 0]",
-    "max": "np.where(mask, tokens, -np.inf).max(1)",
-    "lasttoken": "tokens[np.arange(len(tokens)), mask.sum((1, 2)) - 1]",
-}
+# function of the score of a cross-encoder -> how Transformers.js computes it of ``logits``
+JS_ACTIVATIONS = {"identity": "logits", "sigmoid": "logits.sigmoid()"}
+SEQ2SEQ = "text2text-generation"
 # task of the Hub -> what its pipeline in Transformers.js takes
 PIPELINES = {
     "text-classification": '"A text."',
     "token-classification": '"A text."',
     "feature-extraction": '"A text."',
-    "text-generation": '"A text"',
+    "text-generation": '"A text", { max_new_tokens: 20 }',
+    SEQ2SEQ: '"A text.", { max_new_tokens: 20 }',
     "fill-mask": "`A text with a ${model.tokenizer.mask_token} in it.`",
     "question-answering": '"A question?", "A text."',
-}
-INPUTS = {  # input of a graph -> its values
-    "input_ids": "encoding.ids",
-    "attention_mask": "encoding.attention_mask",
-    "token_type_ids": "encoding.type_ids",
 }
 
 
@@ -61,6 +58,8 @@ class ShownGraph:
         file: the graph without pooling, such as ``onnx/model.onnx``; ``None`` for a model that
             generates text, which has several.
         pooled: the graph with pooling, if there is one.
+        optimum_arguments: arguments by which optimum finds the graphs, as Python; empty if it
+            cannot.
     """
 
     checkpoint: "Checkpoint"
@@ -68,11 +67,10 @@ class ShownGraph:
     dtype: str
     file: str | None
     pooled: str | None
+    optimum_arguments: tuple[str, ...]
 
     @classmethod
-    def from_report(
-        cls, checkpoint: "Checkpoint", model: UsedModel, report: "OnnxReport"
-    ) -> "ShownGraph":
+    def from_report(cls, checkpoint: "Checkpoint", report: "OnnxReport") -> "ShownGraph":
         """Return the quantized graph if there is one, for it was asked for."""
         pooled = None
         if report.quantized:
@@ -86,53 +84,112 @@ class ShownGraph:
             if report.pooled is not None and report.pooled.kept:
                 pooled = report.pooled.file
         file = files[0] if len(files) == 1 and not report.cache else None
-        return cls(checkpoint, model, dtype, file, pooled)
+        # optimum finds the two graphs of an encoder-decoder by their names, where it has no choice,
+        # and takes a decoder that is named for one without a cache.
+        arguments: tuple[str, ...] = ('subfolder="onnx"',)
+        if len(files) == 1:
+            arguments += (f'file_name="{PurePosixPath(files[0]).name}"',)
+        elif report.graphs and report.quantized:
+            arguments = ()
+        return cls(checkpoint, used_model(checkpoint), dtype, file, pooled, arguments)
 
     @property
-    def takes_tokens(self) -> bool:
-        """Whether the graph reads token ids, their mask and their types only."""
-        return set(self.checkpoint.onnx_spec.inputs) <= set(INPUTS)
+    def is_seq2seq(self) -> bool:
+        """Whether an encoder and a decoder generate text."""
+        return "seq2seq" in self.model.head.tasks
 
     @property
-    def max_tokens(self) -> int | None:
-        """Maximum number of tokens of a text."""
-        pooling = self.model.pooling
-        info = self.checkpoint.model.tokenizer
-        limits = [
-            pooling.max_tokens if pooling else None,
-            info.max_tokens if info else None,
-        ]
-        return min((limit for limit in limits if limit is not None), default=None)
+    def returns_numbers(self) -> bool:
+        """Whether the logits of a text are numbers, and not scores of labels."""
+        if self.model.is_cross_encoder:
+            return True
+        is_classifier = self.model.pipeline_tag == "text-classification"
+        return is_classifier and self.model.config.problem_type == "regression"
 
 
 def onnx_snippets(graph: ShownGraph) -> Iterator[Snippet]:
     """Yield a snippet for each program that computes the model's results from the graph."""
+    checkpoint = graph.checkpoint
     pooling = graph.model.pooling
-    if pooling is None:
+    if pooling is not None:
+        yield Snippet("Transformers.js", "js", _embeddings(graph, pooling))
+    elif graph.returns_numbers:
+        yield Snippet("Transformers.js", "js", _numbers(graph))
+    else:
         yield Snippet("Transformers.js", "js", _pipeline(graph))
-        return
-    yield Snippet("Transformers.js", "js", _transformers_js(graph, pooling))
     if graph.file is not None:
-        options = [
-            'backend="onnx"',
-            f'model_kwargs={{"file_name": "{graph.file}"}}',
-        ]
-        lines = sentence_transformers(graph.model, pooling, options)
-        yield Snippet("sentence-transformers", "python", lines)
-        yield Snippet("optimum", "python", _optimum(graph, pooling))
-    yield Snippet("ONNX Runtime", "python", _onnx_runtime(graph, pooling))
+        model_kwargs = f'model_kwargs={{"file_name": "{graph.file}"}}'
+        yield sentence_transformers_snippet(checkpoint, ['backend="onnx"', model_kwargs])
+    if graph.optimum_arguments:
+        files = OptimumFiles("optimum.onnxruntime", "ORTModelFor", graph.optimum_arguments)
+        yield optimum_snippet(checkpoint, files)
+    file = graph.pooled or graph.file
+    if file is not None:
+        yield numpy_snippet(checkpoint, _runtime(graph, file))
+
+
+def _runtime(graph: ShownGraph, file: str) -> Runtime:
+    return Runtime(
+        program="ONNX Runtime",
+        imports=("from onnxruntime import InferenceSession",),
+        opening=(f'session = InferenceSession(f"{{folder}}/{file}")',),
+        run='session.run(["{}"], inputs)[0]'.format,
+        inputs=tuple(graph.checkpoint.onnx_spec.inputs),
+        is_pooled=graph.pooled is not None,
+    )
 
 
 def _pipeline(graph: ShownGraph) -> list[str]:
     """Return a call of a pipeline of Transformers.js."""
     tag = graph.model.pipeline_tag
+    if graph.is_seq2seq:
+        tag = SEQ2SEQ
     if tag not in PIPELINES:
         return []
+    options = ""
+    if graph.model.config.problem_type == "multi_label_classification":
+        options = ", { top_k: null }"
     return [
         'import { pipeline } from "@huggingface/transformers";',
         "",
         *_opened("pipeline", f'"{tag}", ', graph.dtype),
-        f"console.log(await model({PIPELINES[tag]}));",
+        f"console.log(await model({PIPELINES[tag]}{options}));",
+    ]
+
+
+def _numbers(graph: ShownGraph) -> list[str]:
+    """Return JavaScript that prints logits, for the pipeline takes the softmax of all of them."""
+    class_name = "AutoModelForSequenceClassification"
+    lines = [
+        f'import {{ {class_name}, AutoTokenizer }} from "@huggingface/transformers";',
+        "",
+        f'const tokenizer = await AutoTokenizer.from_pretrained("{PLACEHOLDER}");',
+        *_opened(f"{class_name}.from_pretrained", "", graph.dtype),
+    ]
+    if not graph.model.is_cross_encoder:
+        return [
+            *lines,
+            'const inputs = await tokenizer("A text.", { truncation: true });',
+            "const { logits } = await model(inputs);",
+            "console.log(logits.tolist());",
+        ]
+    activation = JS_ACTIVATIONS.get(str(graph.checkpoint.model.score_activation))
+    if activation is None:
+        return []
+    pairs = graph.checkpoint.model.pairs
+    examples = question_pairs(pairs.prompt() if pairs else "")
+    queries = [query for query, _ in examples]
+    texts = [text for _, text in examples]
+    options = ["text_pair: texts", "padding: true", "truncation: true"]
+    if "token_type_ids" in graph.checkpoint.onnx_spec.inputs:
+        options.append("return_token_type_ids: true")
+    return [
+        *lines,
+        f"const queries = {code_list(queries)};",
+        f"const texts = {code_list(texts)};",
+        f"const inputs = await tokenizer(queries, {{ {', '.join(options)} }});",
+        "const { logits } = await model(inputs);",
+        f"console.log({activation}.tolist());",
     ]
 
 
@@ -142,14 +199,15 @@ def _opened(function: str, task: str, dtype: str, more: str = "") -> list[str]:
     return [line]
 
 
-def _transformers_js(graph: ShownGraph, pooling: Pooling) -> list[str]:
+def _embeddings(graph: ShownGraph, pooling: Pooling) -> list[str]:
     """Return JavaScript that computes embeddings of texts, as they are without any option."""
-    if pooling.model_type != "SentenceTransformer" or not _pools_all(pooling):
+    if pooling.model_type != "SentenceTransformer" or not pools_all(pooling):
         return []
     texts = f"const texts = {code_list(example_texts(pooling))};"
     if graph.pooled is not None:
         name = PurePosixPath(graph.pooled).name.removesuffix(".onnx").removesuffix("_quantized")
-        limit = f", max_length: {graph.max_tokens}" if graph.max_tokens else ""
+        length = max_tokens(graph.checkpoint)
+        limit = f", max_length: {length}" if length else ""
         return [
             'import { AutoModel, AutoTokenizer } from "@huggingface/transformers";',
             "",
@@ -199,103 +257,6 @@ def _cut(pooling: Pooling) -> str:
     return f"embeddings.slice(null, [0, {pooling.truncate_dim}])"
 
 
-def _pools_all(pooling: Pooling) -> bool:
-    """Return whether the tokens of prompts are like others, which programs do not tell apart."""
-    return pooling.pools_prompt or not any(pooling.prompts.values())
-
-
-def _numpy_pooling(pooling: Pooling) -> list[str]:
-    """Return lines that compute embeddings of ``tokens``; none where that takes weights."""
-    if pooling.modules or pooling.mode not in NUMPY_POOLING or pooling.lowercase:
-        return []
-    if pooling.model_type != "SentenceTransformer" or not _pools_all(pooling):
-        return []
-    lines = [
-        'mask = inputs["attention_mask"][..., None]',
-        f"embeddings = {NUMPY_POOLING[pooling.mode]}",
-    ]
-    if pooling.normalize:
-        lines.append("embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)")
-    if pooling.truncate_dim is not None:
-        lines.append(f"embeddings = embeddings[:, :{pooling.truncate_dim}]")
-    return [*lines, "print(embeddings)"]
-
-
-def _optimum(graph: ShownGraph, pooling: Pooling) -> list[str]:
-    """Return Python that pools the outputs of the graph, which optimum opens."""
-    pooled_lines = _numpy_pooling(pooling)
-    if not pooled_lines or graph.file is None:
-        return []
-    path = PurePosixPath(graph.file)
-    limit = f", max_length={graph.max_tokens}" if graph.max_tokens else ""
-    return [
-        "import numpy as np",
-        "from optimum.onnxruntime import ORTModelForFeatureExtraction",
-        "from transformers import AutoTokenizer",
-        "",
-        f'tokenizer = AutoTokenizer.from_pretrained("{PLACEHOLDER}")',
-        "model = ORTModelForFeatureExtraction.from_pretrained(",
-        f'    "{PLACEHOLDER}", subfolder="{path.parent}", file_name="{path.name}"',
-        ")",
-        f"texts = {code_list(example_texts(pooling))}",
-        f'inputs = tokenizer(texts, padding=True, truncation=True{limit}, return_tensors="np")',
-        "tokens = model(**inputs).last_hidden_state",
-        *pooled_lines,
-    ]
-
-
-def _onnx_runtime(graph: ShownGraph, pooling: Pooling) -> list[str]:
-    """Return Python that needs only ONNX Runtime, tokenizers and NumPy."""
-    info = graph.checkpoint.model.tokenizer
-    file = graph.pooled or graph.file
-    if info is None or file is None or not graph.takes_tokens:
-        return []
-    if graph.pooled is None:
-        run = ['(tokens,) = session.run(["last_hidden_state"], inputs)']
-        pooled_lines = _numpy_pooling(pooling)
-        if not pooled_lines:
-            return []
-        run += pooled_lines
-    elif pooling.model_type == "MultiVectorEncoder" or not _pools_all(pooling):
-        return []
-    else:
-        run = ['(embeddings,) = session.run(["sentence_embedding"], inputs)', "print(embeddings)"]
-    inputs = []
-    for name in graph.checkpoint.onnx_spec.inputs:
-        values = INPUTS[name]
-        array = f"np.array([{values} for encoding in encodings])"
-        if name == "token_type_ids" and not info.token_types:
-            array = 'np.zeros_like(inputs["input_ids"])'
-        inputs.append(f'inputs["{name}"] = {array}')
-    padding = ""
-    if pad := info.special.get("pad"):
-        padding = f"pad_id=tokenizer.token_to_id({dump_json(pad)})"
-    lines = [
-        "import numpy as np",
-        "from huggingface_hub import snapshot_download",
-        "from onnxruntime import InferenceSession",
-        "from tokenizers import Tokenizer",
-        "",
-        f'folder = snapshot_download("{PLACEHOLDER}")',
-        'tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")',
-        f"tokenizer.enable_padding({padding})",
-    ]
-    if graph.max_tokens:
-        side = "" if info.truncation_side == "right" else f', direction="{info.truncation_side}"'
-        lines.append(f"tokenizer.enable_truncation({graph.max_tokens}{side})")
-    else:
-        lines.append("tokenizer.no_truncation()")
-    return [
-        *lines,
-        f'session = InferenceSession(f"{{folder}}/{file}")',
-        f"texts = {code_list(example_texts(pooling))}",
-        "encodings = tokenizer.encode_batch(texts)",
-        "inputs = {}",
-        *inputs,
-        *run,
-    ]
-
-
 def run_options(report: "OnnxReport") -> str:
     """Return the option of ``zoo run`` that selects the graph of the snippets; empty for none."""
     if report.graphs and report.quantized:
@@ -316,3 +277,30 @@ def other_precisions(report: "OnnxReport") -> str | None:
         files = " and ".join(f"`{file}`" for file in graphs)
         parts.append(f"{files} in {name} (`{TRANSFORMERS_JS[name]}` in Transformers.js)")
     return f"The snippets use {names[0]}. The export also has {'; '.join(parts)}."
+
+
+def cutting_note(graph: ShownGraph) -> str | None:
+    """Return a sentence on texts that Transformers.js cuts differently; ``None`` if it does not.
+
+    It keeps the first tokens of a text with its special tokens, where other programs cut the text
+    and then add the special tokens (``truncateHelper`` in its ``tokenization_utils.js``, version
+    4.3).
+    """
+    checkpoint = graph.checkpoint
+    info = checkpoint.model.tokenizer
+    length = max_tokens(checkpoint)
+    if info is None or length is None or checkpoint.head.has_cache:
+        return None
+    if info.truncation_side == "left":
+        return (
+            f"Transformers.js cuts the end of a text of more than {length} tokens, where the other "
+            "programs cut its beginning, so its result for such a text differs."
+        )
+    (encoded,) = load_text_tokenizer(checkpoint).encode(["a"], max_tokens=None, offsets=False)
+    if not encoded.special[-1]:
+        return None
+    token = markdown_code(encoded.tokens[-1])
+    return (
+        f"Transformers.js drops the final {token} of a text of more than {length} tokens, which "
+        "the other programs keep, so its result for such a text differs."
+    )

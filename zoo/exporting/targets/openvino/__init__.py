@@ -1,6 +1,6 @@
 """OpenVINO, for Intel's CPUs: the IR files that sentence-transformers and Optimum read."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -9,6 +9,7 @@ from zoo.overrides import override
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
+    from zoo.conversion.usage import Snippet
     from zoo.exporting.quantization.search import MixedPrecisionModel
     from zoo.families.base import Family
     from zoo.inference.session import Session
@@ -59,22 +60,7 @@ class OpenVino(ExportTarget):
         return MixedPrecisionIr(checkpoint, self.folder)
 
     @override
-    def usage(self, checkpoint: "Checkpoint") -> list[str]:
-        if checkpoint.model.pooling is None:
-            return []
-        from zoo.hub.upload.plan import PLACEHOLDER
+    def snippets(self, checkpoint: "Checkpoint") -> "Iterator[Snippet]":
+        from zoo.exporting.targets.openvino.snippets import openvino_snippets
 
-        return [
-            "",
-            "With sentence-transformers:",
-            "",
-            "```python",
-            "from sentence_transformers import SentenceTransformer",
-            "",
-            "# OpenVINO's default on CPUs that have it is bfloat16",
-            'options = {"ov_config": {"INFERENCE_PRECISION_HINT": "f32"}}',
-            "model = SentenceTransformer(",
-            f'    "{PLACEHOLDER}", backend="openvino", model_kwargs=options',
-            ")",
-            "```",
-        ]
+        return openvino_snippets(checkpoint)

@@ -1,6 +1,6 @@
 """Static embeddings: vectors of tokens that are distilled from an encoder, and their mean."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,6 +11,7 @@ from zoo.overrides import override
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
+    from zoo.conversion.usage import Snippet
     from zoo.exporting.targets.base import WrittenModel
     from zoo.families.base import Family
     from zoo.inference.session import Session
@@ -84,18 +85,7 @@ class Static(ExportTarget):
         return StaticSession(checkpoint, directory, precision)
 
     @override
-    def usage(self, checkpoint: "Checkpoint") -> list[str]:
-        from zoo.hub.upload.plan import PLACEHOLDER
+    def snippets(self, checkpoint: "Checkpoint") -> "Iterator[Snippet]":
+        from zoo.exporting.snippets import sentence_transformers_snippet
 
-        return [
-            "",
-            "With sentence-transformers:",
-            "",
-            "```python",
-            "from sentence_transformers import SentenceTransformer",
-            "",
-            f'model = SentenceTransformer("{PLACEHOLDER}")',
-            'embeddings = model.encode(["A text.", "Another text."])',
-            "print(model.similarity(embeddings, embeddings))",
-            "```",
-        ]
+        yield sentence_transformers_snippet(checkpoint)

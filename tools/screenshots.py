@@ -63,8 +63,9 @@ def shoot(browser: Browser, page: Path, target: Path, *, keys: str = "") -> None
     """Write the screenshots of a page, and fail if a script fails or a file is missing."""
     for device, width in WIDTHS.items():
         for scheme in ("light", "dark"):
-            browser.open(page, dark=scheme == "dark", width=width, mobile=device == "phone")
-            browser.evaluate("localStorage.clear()")  # of the site, which remembers a theme
+            for _ in range(2):  # The site remembers a theme, which it reads when it is opened.
+                browser.open(page, dark=scheme == "dark", width=width, mobile=device == "phone")
+                browser.evaluate("localStorage.clear()")
             browser.press(*keys)
             browser.screenshot(target.with_name(f"{target.name}.{device}.{scheme}.png"))
             if problems := browser.problems():

@@ -6,7 +6,9 @@ trace is kept in this process.
 """
 
 import hashlib
+import inspect
 import io
+import marshal
 import pickle
 import sys
 import types
@@ -63,7 +65,7 @@ def trace_once(model: Any, example: Any, spec: Any, opset: int, *, optimize: boo
     """Return a copy of what ``zoo.exporting.graph.trace`` returns, traced by the first call."""
     from zoo.exporting.graph.trace import trace
 
-    key = _fingerprint(model, (_shapes(example), spec, opset, optimize))
+    key = fingerprint(model, (_shapes(example), spec, opset, optimize))
     if key is None:
         return trace(model, example, spec, opset, optimize=optimize)
     if key not in _programs:
@@ -84,7 +86,7 @@ def _shapes(example: Any) -> Any:
     return {name: _shapes(part) for name, part in example.items()}
 
 
-def _fingerprint(model: Any, settings: Any) -> bytes | None:
+def fingerprint(model: Any, settings: Any) -> bytes | None:
     """Return a digest of a module's tensors, attributes and code.
 
     It is ``None`` for large models, and where an attribute is a function without a name.
@@ -105,18 +107,27 @@ def _fingerprint(model: Any, settings: Any) -> bytes | None:
     stream = io.BytesIO()
     try:
         Pickler(stream).dump((model, settings, sorted(_functions(model))))
-    except (pickle.PicklingError, AttributeError, TypeError):
+    except (pickle.PicklingError, AttributeError, LookupError, TypeError):
         return None
     return hashlib.blake2b(stream.getvalue()).digest()
 
 
-def _functions(model: Any) -> Iterator[tuple[str, str, int]]:
-    """Yield the functions that a module's classes have and read, which a test may replace."""
+def _functions(model: Any) -> Iterator[tuple[str, str, bytes]]:
+    """Yield the functions that a module's classes have and read, which a test may replace.
+
+    Raises:
+        LookupError: one is local to another, whose variables it may read, or a module is gone.
+    """
     classes = {base for module in model.modules() for base in type(module).__mro__}
     for kind in classes:
         if kind.__module__.partition(".")[0] in ("builtins", "torch"):
             continue
         for owner in (kind, sys.modules[kind.__module__]):
             for name, value in vars(owner).items():
-                if isinstance(value, types.FunctionType):
-                    yield f"{kind.__module__}.{owner.__name__}", name, id(value.__code__)
+                if not isinstance(value, types.FunctionType):
+                    continue
+                function = inspect.unwrap(value)
+                if "<locals>" in function.__qualname__:
+                    raise LookupError(function.__qualname__)
+                code = marshal.dumps(function.__code__, 2)  # later formats count references
+                yield f"{kind.__module__}.{owner.__name__}", name, code

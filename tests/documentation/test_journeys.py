@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 from huggingface_hub import ModelCard
 
 from tests import warm
@@ -42,6 +43,7 @@ def reviews(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.long  # each command has tests of its own
 def test_from_a_dirty_table_to_a_classifier_its_mistakes_an_export_and_a_card(
     pretrained: Pretrained, tmp_path: Path
 ) -> None:

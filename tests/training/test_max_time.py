@@ -63,6 +63,7 @@ def test_pretraining_stops_and_goes_on(tmp_path: Path, caplog: pytest.LogCapture
     assert f"{run} is resumed at step 1 of 6" in caplog.text
 
 
+@pytest.mark.long  # the trainer stops all kinds of runs
 def test_fine_tuning_stops_and_goes_on(tmp_path: Path) -> None:
     labelled(tmp_path / "table.tsv")
     values = settings("bert", tmp_path / "table.tsv", vocab_size=60, **WITHOUT)

@@ -72,6 +72,7 @@ def test_pretraining(began: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_same(began / "run", resume_moved(PretrainRun, began, monkeypatch))
 
 
+@pytest.mark.long  # the directory of a run is found by the same code for all kinds
 def test_distillation(began: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(pretrained("gpt"), began / "teacher")
     student = {"distillation": {"teachers": ["./teacher"]}, "student": narrow("gpt")}
@@ -118,6 +119,7 @@ def test_commands_are_quoted_for_the_shell() -> None:
     assert shlex.split(resume_command("distill", path)) == ["zoo", "distill", "--resume", str(path)]
 
 
+@pytest.mark.long  # see test_pretraining
 def test_fine_tuning(began: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     labelled(began / "table.tsv")
     values = settings("bert", Path("table.tsv"), save_total_limit=9, vocab_size=60)

@@ -3,7 +3,9 @@
 import json
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,7 +70,19 @@ WITHOUT_RUNS = re.compile(
 )
 
 
-@pytest.mark.parametrize("example", [e for e in examples() if not WITHOUT_RUNS.search(e)])
+def marked_examples() -> Iterator[Any]:
+    """Yield the examples; ``long`` are those with the options of an earlier one."""
+    earlier = set[frozenset[str]]()
+    for example in examples():
+        if WITHOUT_RUNS.search(example):
+            continue
+        options = frozenset(word for word in shlex.split(example) if word.startswith("-"))
+        options -= {"-o", "--train"}
+        yield pytest.param(example, marks=pytest.mark.long if options in earlier else ())
+        earlier.add(options)
+
+
+@pytest.mark.parametrize("example", list(marked_examples()))
 def test_an_example_runs(example: str, workplace: Path) -> None:
     words = [NAMES.get(word, word) for word in shlex.split(example)]
     output = [] if "-o" in words else ["-o", f"runs/{len(list(workplace.glob('runs/*')))}"]

@@ -95,7 +95,9 @@ class Llama(CausalBackbone):
             bias=config.mlp_bias,
         )
         scale = config.hidden_size**0.5 if architecture.scaled_embeddings else 1.0
-        embeddings = make_embeddings(config, positions=False, norm=False, scale=scale)
+        embeddings = make_embeddings(
+            config, positions=False, norm=False, scale=scale, rounds_scale=True
+        )
         norm = norm_type(config.hidden_size, config.layer_norm_eps)
         super().__init__(embeddings, layers, final_norm=norm, **head_args)
         self.rotary = _make_rotary(config)

@@ -434,6 +434,19 @@ def test_the_gate_accepts_graphs_with_a_cache(name: str) -> None:
     assert fault(CONFIGS[name], "export") == ""
 
 
+def test_scaled_embeddings_are_rounded_like_the_reference() -> None:
+    """The factor is rounded first: the root of 48, 6.9282, is 6.9375 in bfloat16."""
+    config = CONFIGS["gemma3"]
+    model: Any = parity.random_model(LLAMA, config, "none").bfloat16()
+    reference: Any = reference_model(LLAMA, config, "none", model.double().state_dict()).bfloat16()
+    ids = torch.arange(20)[None]
+    with torch.no_grad():
+        expected = reference(ids, output_hidden_states=True).hidden_states[0]
+        assert torch.equal(model.bfloat16().embeddings(ids), expected)
+        table = model.embeddings.tokens.weight[:20]
+        assert torch.equal(expected[0], table * torch.tensor(6.9375, dtype=torch.bfloat16))
+
+
 def test_a_bidirectional_model_predicts_no_tokens() -> None:
     with pytest.raises(UsageError, match="attends to the tokens that the head causal-lm predicts"):
         LLAMA.model(CONFIGS["gemma3-bidirectional"], "causal-lm")

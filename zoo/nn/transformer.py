@@ -39,6 +39,8 @@ class Embeddings(nn.Module):
         dropout: dropout probability of the sum.
         project_to: width of a linear map after dropout; ``None`` for no map.
         scale: factor of the token embeddings.
+        rounds_scale: whether the factor is rounded to the dtype of the embeddings, which differs in
+            half precision.
         position_offset: number of rows of the table of positions before the first position.
         position_table: values of positions that are not trained, (position_offset + max_positions,
             hidden), such as ``zoo.weights.sinusoidal_positions``; ``None`` for learned ones.
@@ -55,11 +57,13 @@ class Embeddings(nn.Module):
         dropout: float,
         project_to: int | None = None,
         scale: float = 1.0,
+        rounds_scale: bool = False,
         position_offset: int = 0,
         position_table: "NDArray[np.float32] | None" = None,
     ) -> None:
         super().__init__()
         self.scale = scale
+        self.rounds_scale = rounds_scale
         self.position_offset = position_offset
         self.tokens: Any = None
         if vocab_size:
@@ -123,7 +127,9 @@ class Embeddings(nn.Module):
         if segments is not None:
             terms.append(segments)
         x: Tensor = tokens(input_ids)
-        if self.scale != 1.0:
+        if self.scale != 1.0 and self.rounds_scale:
+            x = x * torch.tensor(self.scale, dtype=x.dtype, device=x.device)
+        elif self.scale != 1.0:
             x = x * self.scale
         if terms:
             x = x + functools.reduce(torch.add, terms)

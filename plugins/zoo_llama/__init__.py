@@ -78,9 +78,6 @@ class Llama(CausalFamily):
         table = self.config_maps[config.model_type]
         for key, name in table.follows.items():
             hub[key] = getattr(config, name)
-        hub["num_key_value_heads"] = config.kv_heads
-        if "head_dim" in table.implied:  # Else it is the width by the number of heads.
-            hub["head_dim"] = config.head_size
         return hub
 
 

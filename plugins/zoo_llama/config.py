@@ -32,19 +32,27 @@ class Architecture:
     scaled_embeddings: bool = False  # Token embeddings are multiplied by the root of their width.
     # Fields of the configuration that the model type has, of those that not all have.
     fields: tuple[str, ...] = ()
+    # Fields that have to be set, because the Hub's default does not follow from other fields.
+    required: tuple[str, ...] = ()
 
 
 _WINDOWS = ("sliding_window", "use_sliding_window", "max_window_layers")
+_GEMMA_REQUIRED = (
+    *("num_kv_heads", "head_dim", "query_pre_attn_scalar"),
+    *("sliding_window", "sliding_window_pattern"),
+)
 _GEMMA = ("attention_bias", "sliding_window", "sliding_window_pattern", "query_pre_attn_scalar")
 ARCHITECTURES: Mapping[ModelType, Architecture] = {
     # Touvron et al. 2023, arXiv:2302.13971 and 2307.09288; Grattafiori et al. 2024, 2407.21783.
     "llama": Architecture(fields=("attention_bias", "mlp_bias")),
     # Jiang et al. 2023, arXiv:2310.06825.
-    "mistral": Architecture(fields=("sliding_window",)),
+    "mistral": Architecture(fields=("sliding_window",), required=("num_kv_heads",)),
     # Yang et al. 2024, arXiv:2407.10671 and 2412.15115.
     "qwen2": Architecture(qkv_bias=True, fields=_WINDOWS),
     # Yang et al. 2025, arXiv:2505.09388.
-    "qwen3": Architecture(qk_norm="heads", fields=("attention_bias", *_WINDOWS)),
+    "qwen3": Architecture(
+        qk_norm="heads", fields=("attention_bias", *_WINDOWS), required=("head_dim",)
+    ),
     # Bakouch et al. 2025, "SmolLM3"; layers without rotation: Yang et al. 2025, arXiv:2501.18795.
     "smollm3": Architecture(
         fields=(
@@ -58,6 +66,7 @@ ARCHITECTURES: Mapping[ModelType, Architecture] = {
         norm_offset=1.0,
         scaled_embeddings=True,
         fields=(*_GEMMA, "attn_logit_softcapping", "final_logit_softcapping"),
+        required=_GEMMA_REQUIRED,
     ),
     # OLMo Team 2025, arXiv:2501.00656.
     "olmo2": Architecture(
@@ -70,6 +79,7 @@ ARCHITECTURES: Mapping[ModelType, Architecture] = {
         qk_norm="heads",
         scaled_embeddings=True,
         fields=(*_GEMMA, "final_logit_softcapping", "bidirectional", "local_rope_theta"),
+        required=(*_GEMMA_REQUIRED, "local_rope_theta"),
     ),
 }
 MODEL_TYPES: tuple[ModelType, ...] = tuple(ARCHITECTURES)
@@ -173,18 +183,14 @@ class LlamaConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True)
             value = getattr(self, name)
             if name not in self.architecture.fields and value != default:
                 raise ValueError(f"{name} is {value}, and {self.model_type} has no such setting")
-        windows = "sliding_window_pattern" in self.architecture.fields
+        missing = [name for name in self.architecture.required if not getattr(self, name)]
+        if missing:
+            raise ValueError(f"{self.model_type} needs {', '.join(missing)}")
         low = self.rope_low_freq_factor
         high = self.rope_high_freq_factor
         self.refuse(
             {
                 f"head_dim {self.head_size} is not even": self.head_size % 2 == 1,
-                f"{self.model_type} needs a sliding_window": (
-                    windows and self.sliding_window is None
-                ),
-                f"{self.model_type} needs a sliding_window_pattern": (
-                    windows and not self.sliding_window_pattern
-                ),
                 f"the rope_type {self.rope_type} needs a rope_factor": (
                     self.rope_type != "default" and self.rope_factor is None
                 ),
@@ -338,6 +344,9 @@ def _table(
     for key, name in _SCALING.items():
         keys[f"{rotation}.{key}"] = name
     keys[f"{rotation}.rope_type"] = "rope_type"
+    # Where the Hub's default follows from other keys, so does ours.
+    sizes = {"head_dim": "head_dim", "num_kv_heads": "num_key_value_heads"}
+    unsaid = [key for name, key in sizes.items() if name not in implied]
     values: dict[str, dict[Any, Any]] = {
         f"{rotation}.rope_type": {name: name for name in typing.get_args(RopeType)}
     }
@@ -351,7 +360,7 @@ def _table(
         aliases=spellings,
         values=values,
         implied={"model_type": model_type, **implied},
-        unsaid=("head_dim", "classifier_dropout", *(f"{rotation}.{key}" for key in _SCALING)),
+        unsaid=(*unsaid, "classifier_dropout", *(f"{rotation}.{key}" for key in _SCALING)),
         both=bases,  # Versions of transformers before 5 read the keys, later ones write these.
     )
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from zoo.families.adapters import AdapterTargets
 from zoo.families.base import Family, Head
-from zoo.families.causal import CausalFamily, causal_lm_head
+from zoo.families.causal import END_OF_TEXT, CausalFamily, causal_lm_head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.heads import standard_head
 from zoo.overrides import override
@@ -42,14 +42,10 @@ class Opt(CausalFamily):
         "sequence-classification": standard_head("sequence-classification", "OPT"),
         "question-answering": standard_head("question-answering", "OPT"),
     }
-    special_tokens: ClassVar[Mapping[str, str]] = {
-        "bos": "</s>",
-        "eos": "</s>",
-        "unk": "</s>",
-        "pad": "<pad>",
-    }
+    # Published files name ``</s>`` and ``<pad>``; the class of the tokenizer is GPT-2's.
+    special_tokens: ClassVar[Mapping[str, str]] = {**CausalFamily.special_tokens, "pad": "<pad>"}
     new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {
-        "byte-level-bpe": TokenizerTrainSpec(("<s>", "<pad>", "</s>", "<unk>"))
+        "byte-level-bpe": TokenizerTrainSpec(("<pad>",), (END_OF_TEXT,))
     }
 
     @override

@@ -22,7 +22,6 @@ class OptConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # dropout probability of what is added to the residual path, in XGLM also of the embeddings
     dropout: float = 0.1
     attention_dropout: float = 0.0  # dropout probability of the attention weights
-    activation_dropout: float = 0.0  # dropout probability within the feed-forward networks
     layer_norm_eps: float = 1e-5  # epsilon of the layer norms, which no file of the Hub has
     initializer_range: float = 0.02  # standard deviation of initial weights
     scale_embedding: bool = False  # multiply token embeddings by the root of ``hidden_size``
@@ -80,12 +79,12 @@ CONFIG_MAPS = {
     "xglm": ConfigMap(
         keys={
             **_SHARED,
-            **same_names("activation_dropout", "scale_embedding"),
+            **same_names("scale_embedding"),
             "d_model": "hidden_size",
             "num_layers": "num_layers",
             "attention_heads": "num_heads",
         },
-        fixed={"add_cross_attention": (False, None)},
+        fixed={"add_cross_attention": (False, None), "activation_dropout": (0.0, None)},
         ignored={
             **_IGNORED,
             "decoder_start_token_id": "a text begins with the token that its tokenizer puts there",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from zoo.weights import WeightMap
 
 REFERENCE = "transformers"
+LARGEST_FLOAT32 = 3.4028234663852886e38
 
 
 class ReferenceUnavailable(UsageError):
@@ -338,6 +339,9 @@ def keep_float64() -> "TorchFunctionMode":
             first = args[0] if args else kwargs.get("input")
             if func is torch.tensor and isinstance(first, int | float):  # a number in a formula
                 return func(*args, **{name: _widened(value) for name, value in kwargs.items()})
+            fill_value = args[1] if func is torch.full and len(args) > 1 else None
+            if isinstance(fill_value, float) and abs(fill_value) > LARGEST_FLOAT32:
+                kwargs.setdefault("dtype", torch.float64)  # the lowest score
             if not isinstance(first, torch.Tensor) or first.dtype is not torch.float64:
                 return func(*args, **kwargs)
             if func is torch.Tensor.float:

@@ -16,7 +16,7 @@ from zoo.objectives.base import Batch, Objective
 from zoo.training.setup import PretrainSetup, pretrain_setup
 
 pytestmark = pytest.mark.usefixtures("shared_home")
-SENTENCES, MAX_STEPS, EVERY = 20, 300, 10
+SENTENCES, MAX_STEPS, EVERY = 20, 600, 10
 LONGEST = 8  # tokens of a sentence
 
 

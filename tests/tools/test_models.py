@@ -3,13 +3,16 @@
 from tests.registry.configurations import published_configurations
 from tools.models import PAGE, entries_by_repository, listed_models, page
 
-# transformers has no class for their architecture, or calls it by another model type
+# transformers has no class for their architecture, calls it by another model type, or
+# does not compute it in float64
 COMPARED_ELSEWHERE = {
     "minishlab/potion-base-8M": "tests/families/test_model2vec.py",
     "jinaai/jina-embeddings-v2-base-en": "tests/families/test_jina.py",
     "Alibaba-NLP/gte-large-en-v1.5": "tests/families/test_gte.py",
     "Alibaba-NLP/gte-multilingual-base": "tests/families/test_gte.py",
     "Alibaba-NLP/gte-multilingual-reranker-base": "tests/families/test_gte.py",
+    "facebook/xglm-564M": "tests/families/test_opt.py",
+    "jinaai/jina-embeddings-v2-base-en": "tests/families/test_jina.py",
 }
 
 

@@ -62,6 +62,7 @@ RECIPES: Mapping[str, str] = {
     "distilroberta": TEXT,
     "distilgpt2": "causal",
     "electra": "electra",
+    "xlnet": "xlnet",
     "logits": TEXT,
     "minilm": TEXT,
     "minilm-assistant": TEXT,
@@ -124,6 +125,8 @@ def data_options(context: Context, data: str) -> list[Any]:
                 "--set",
                 "vocab_size=400",
             ]
+        case "xlnet":
+            words = ["--teacher", context.model("xlnet"), "--student", "xlnet"]
         case "generator" | "electra":
             words = ["--teacher", context.model("electra"), "--student", "electra"]
             return [*words, "--train", texts, *ON_TEXT]

@@ -26,6 +26,7 @@ PRETRAINED_HEADS = (
     "pretraining",
     "replaced-token-detection",
     "bidirectional-lm",
+    "beam-question-answering",
     "encoder",
 )
 TEXTS = ("The cat sat on the mat.", "It was a dark and stormy night, and the rain fell.", "Alice")

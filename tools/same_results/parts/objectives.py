@@ -26,6 +26,7 @@ OBJECTIVES: Mapping[str, str] = {
     "masked-lm+next-sentence": "bert",
     "masked-lm+sentence-order": "albert",
     "masked-lm+span-boundary": "bert",
+    "permutation-lm": "xlnet",
     "prefix-lm": "t5",
     "replace-spans": "t5",
     "replaced-token-detection": "electra",

@@ -27,7 +27,7 @@ KINDS = (
 Examples:
   zoo plugins new mine
   zoo plugins new mine --like decoder -o ./zoo-mine
-  zoo plugins new opt --class-prefix OPT --like decoder
+  zoo plugins new codegen --class-prefix CodeGen --like decoder
   zoo plugins new smooth --like objective
   zoo plugins new robust --like task
   zoo plugins new archive --like target
@@ -35,7 +35,7 @@ Examples:
   zoo plugins new robust --like embedding-loss
 
 NAME is the model_type in the config.json of the model's checkpoints, if there are any, and
---class-prefix begins the names of their classes, such as OPTForCausalLM. They identify
+--class-prefix begins the names of their classes, such as CodeGenForCausalLM. They identify
 checkpoints of the family, and the models of transformers that outputs are compared with."""
 )
 @click.argument("name")

@@ -12,7 +12,6 @@ COMPARED_ELSEWHERE = {
     "Alibaba-NLP/gte-multilingual-base": "tests/families/test_gte.py",
     "Alibaba-NLP/gte-multilingual-reranker-base": "tests/families/test_gte.py",
     "facebook/xglm-564M": "tests/families/test_opt.py",
-    "jinaai/jina-embeddings-v2-base-en": "tests/families/test_jina.py",
 }
 
 

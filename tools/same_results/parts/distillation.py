@@ -127,6 +127,7 @@ def data_options(context: Context, data: str) -> list[Any]:
             ]
         case "xlnet":
             words = ["--teacher", context.model("xlnet"), "--student", "xlnet"]
+            return [*words, "--train", texts, *ON_TEXT]
         case "generator" | "electra":
             words = ["--teacher", context.model("electra"), "--student", "electra"]
             return [*words, "--train", texts, *ON_TEXT]

@@ -1,11 +1,13 @@
 """Llama and the decoders of its kind: equality with the reference library on random weights."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import torch
 import transformers
+from _pytest.mark import ParameterSet
 from msgspec.structs import replace
 from torch import Tensor
 
@@ -152,6 +154,15 @@ HEADS = [
 ]
 
 
+def first_of_type(names: Iterable[str]) -> list[ParameterSet]:
+    """Return cases of which the default run has the first one of each model type."""
+    parameters = []
+    for name in names:
+        marks = () if CONFIGS[name] in BY_TYPE.values() else (pytest.mark.long,)
+        parameters.append(pytest.param(name, marks=marks))
+    return parameters
+
+
 class TestLlama(FamilyTests):
     """The kit, on the size ``tiny``."""
 
@@ -177,7 +188,7 @@ def scalar(outputs: Any, weights: Tensor) -> Tensor:
     return total
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", first_of_type(CONFIGS))
 def test_gradients_equal_the_reference(name: str) -> None:
     """Of every parameter, in float64; also those of the bound of the logits."""
     config = replace(CONFIGS[name], pad_token_id=None)  # The reference's has no gradient.
@@ -365,13 +376,7 @@ def test_conversion_of_every_configuration(name: str, tmp_path: Path) -> None:
 GENERATING = [name for name, config in CONFIGS.items() if not config.bidirectional]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if CONFIGS[name] in BY_TYPE.values() else pytest.mark.long)
-        for name in GENERATING
-    ],
-)
+@pytest.mark.parametrize("name", first_of_type(GENERATING))
 def test_generation_equals_the_reference(name: str) -> None:
     """Greedy search beyond the window; a prompt that is padded on the left is as alone."""
     config = CONFIGS[name]
@@ -412,7 +417,7 @@ def fault(config: LlamaConfig, check: str, **arguments: Any) -> str:
     return ""
 
 
-@pytest.mark.parametrize("name", [name for name in CONFIGS if name != "llama"])
+@pytest.mark.parametrize("name", first_of_type(name for name in CONFIGS if name != "llama"))
 @pytest.mark.parametrize(
     "check",
     [

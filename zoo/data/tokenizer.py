@@ -174,7 +174,7 @@ def load_tokenizer(text: str, family: "Family | None" = None, **hub: Any) -> Exi
     from zoo.hub.reference import resolve
     from zoo.hub.source import locate_or_download
     from zoo.plugins import family_of_tokenizer
-    from zoo.tokenizers import tokenizer_info
+    from zoo.tokenizers import has_tokenizer, tokenizer_info
     from zoo.tokenizers.tokenizer_json import read_checked
 
     reference = resolve(text)
@@ -197,11 +197,16 @@ def load_tokenizer(text: str, family: "Family | None" = None, **hub: Any) -> Exi
         return ExistingTokenizer(read_checked(path), info)
     source = locate_or_download(reference, **hub, tokenizer_alone=True)
     family = family or _family(reference)
-    if not family.has_tokenizer(source.files):
+    has_files = (
+        has_tokenizer(source.files) if family is None else family.has_tokenizer(source.files)
+    )
+    if not has_files:
         hint = "give another --tokenizer"
         if reference.path is not None and is_checkpoint(reference.path / "model"):
             hint = f"give {reference.path / 'model'}, the model of this run"
         raise UsageError(f"{text} has no tokenizer files", hint)
+    if family is None:
+        raise UsageError(f"nothing says what family {reference.text} is of", "give --family")
     reader = family_of_tokenizer(source.files, family)
     tokenizer = reader.tokenizer(source.files)
     targets = reader.target_tokenizer(source.files)
@@ -209,8 +214,8 @@ def load_tokenizer(text: str, family: "Family | None" = None, **hub: Any) -> Exi
     return ExistingTokenizer(tokenizer.to_str(pretty=True).encode(), info)
 
 
-def _family(reference: "Reference") -> "Family":
-    """Return the family that the registry or the model's configuration names."""
+def _family(reference: "Reference") -> "Family | None":
+    """Return the family that the registry or the model's configuration names, if any."""
     from zoo.hub.registry import line_of
     from zoo.plugins import family_of_model_type, get_family
     from zoo.tokenizers import SourceFiles
@@ -221,8 +226,6 @@ def _family(reference: "Reference") -> "Family":
     if reference.path is not None:
         model_type = SourceFiles(reference.path).json_if_any("config.json").get("model_type")
         family = family_of_model_type(str(model_type))
-    if family is None:
-        raise UsageError(f"nothing says what family {reference.text} is of", "give --family")
     return family
 
 

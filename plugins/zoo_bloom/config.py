@@ -18,6 +18,8 @@ class BloomConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True)
         layer_norm_eps: epsilon of the layer norms.
         initializer_range: standard deviation of initial weights.
         pad_token_id: the padding token, or ``None``.
+        classifier_dropout: dropout probability of the input of token classification; ``None`` for
+            ``dropout``.
         embedding_dropout: dropout probability of the embeddings: none.
         activation: activation function of the feed-forward networks.
     """
@@ -34,6 +36,7 @@ class BloomConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True)
     layer_norm_eps: float = 1e-5
     initializer_range: float = 0.02
     pad_token_id: int | None = None
+    classifier_dropout: float | None = None
 
     @property
     def intermediate_size(self) -> int:
@@ -49,6 +52,7 @@ CONFIG_MAP = ConfigMap(
         "n_head": "num_heads",
         "hidden_dropout": "dropout",
         "attention_dropout": "attention_dropout",
+        "classifier_dropout": "classifier_dropout",
         "layer_norm_epsilon": "layer_norm_eps",
     },
     fixed={
@@ -69,6 +73,7 @@ CONFIG_MAP = ConfigMap(
         "skip_bias_add_qkv": _FUSION,
     },
     aliases={"n_embed": "hidden_size"},
+    unsaid=("classifier_dropout",),
 )
 
 

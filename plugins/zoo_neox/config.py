@@ -56,9 +56,14 @@ class NeoxConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.dropout
 
     @property
+    def head_size(self) -> int:
+        """Width of an attention head."""
+        return self.hidden_size // self.num_heads
+
+    @property
     def rotary_width(self) -> int:
         """Number of components of a head that are rotated."""
-        return int(self.hidden_size // self.num_heads * self.rotary_fraction)
+        return int(self.head_size * self.rotary_fraction)
 
 
 _THETA = "rope_parameters.rope_theta"
@@ -80,6 +85,8 @@ CONFIG_MAP = ConfigMap(
         "rope_parameters.rope_type": (None, "default"),
         "rope_scaling": (None,),
     },
+    follows={"head_dim": "head_size"},
+    unsaid=("head_dim",),
     aliases={"rotary_emb_base": _THETA, "rope_theta": _THETA, "rotary_pct": _FRACTION},
     both=("rotary_emb_base", "rotary_pct"),  # Versions of transformers before 5 read them.
 )

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
+from zoo.errors import VerificationError
 from zoo.families.adapters import AdapterTargets
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
     from zoo.tokenizers import SourceFiles
 
 MASKS = "<mask_1>", "<mask_2>"  # of sentences, and of tokens
+OFFSET = 103  # of the ids of SentencePiece's pieces
 # the first tokens of published vocabularies; they replace two pieces of SentencePiece's
-FIRST = ("<pad>", "</s>", *MASKS, *(f"<unk_{number}>" for number in range(2, 103)))
+FIRST = ("<pad>", "</s>", *MASKS, *(f"<unk_{number}>" for number in range(2, OFFSET)))
 
 
 class Pegasus(Seq2SeqFamily):
@@ -52,7 +54,15 @@ class Pegasus(Seq2SeqFamily):
     @override
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
         from zoo.tokenizers import Template, sentencepiece_tokenizer
+        from zoo.tokenizers.source_files import TOKENIZER_CONFIG
 
+        settings = files.json_if_any(TOKENIZER_CONFIG)
+        offset = settings.get("offset", OFFSET)
+        if offset != OFFSET:
+            raise VerificationError(
+                f"{files.path(TOKENIZER_CONFIG)}: offset = {offset!r:.100} is not implemented",
+                f"the pieces of the file begin at {OFFSET} in this family",
+            )
         template = Template("$A eos", "$A $B eos")
         return sentencepiece_tokenizer(
             files, roles=self.special_tokens, template=template, first=FIRST, skip=2

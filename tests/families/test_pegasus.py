@@ -1,6 +1,7 @@
 """PEGASUS: the conformance kit, its objective, and equality with the reference library."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -185,3 +186,14 @@ def test_exports_write_as_torch(name: str, ours: Path, tmp_path: Path) -> None:
     expected = zoo.load(ours).seq2seq(TEXTS, num_beams=beams)
     results = zoo.load(tmp_path / name).seq2seq(TEXTS, num_beams=beams)
     assert [r["generated"] for r in results] == [r["generated"] for r in expected]
+
+
+def test_another_offset_of_the_pieces_is_refused(hub: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "hub"
+    shutil.copytree(hub, folder)
+    (folder / "tokenizer.json").unlink(missing_ok=True)
+    file = folder / "tokenizer_config.json"
+    settings = json.loads(file.read_text("utf-8"))
+    file.write_text(json.dumps({**settings, "offset": 0}), "utf-8")
+    with pytest.raises(VerificationError, match="offset = 0 is not implemented"):
+        convert(CheckpointDir(folder, "hub"), tmp_path / "ours")

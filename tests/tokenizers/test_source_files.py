@@ -217,8 +217,8 @@ BAD: dict[str, tuple[dict[str, Content], str]] = {
         r"gives '\[SEP\]' the id 8, and its vocabulary the id 102",
     ),
     "words split by a dictionary": (
-        {"vocab.txt": SMALL, CONFIG: {"word_tokenizer_type": "mecab"}},
-        "tokenizer_config.json: word_tokenizer_type = 'mecab' is not implemented",
+        {"vocab.txt": SMALL, CONFIG: {"word_tokenizer_type": "sudachi"}},
+        "tokenizer_config.json: word_tokenizer_type = 'sudachi' is not implemented",
     ),
     "characters for subwords": (
         {"vocab.txt": SMALL, CONFIG: {"subword_tokenizer_type": "character"}},

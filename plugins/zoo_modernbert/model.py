@@ -30,27 +30,14 @@ from zoo.nn.encoder_factory import (
     make_mlm_head,
     make_self_attention,
 )
-from zoo.nn.heads import FirstTokenPooler, MLMHead
+from zoo.nn.heads import FirstTokenPooler, MLMHead, NormedHead
 from zoo.nn.kernels.local_attention import local_attention
-from zoo.nn.layers.activations import activation
-from zoo.nn.layers.dropout import Dropout
 from zoo.nn.layers.init import init_weights
 from zoo.nn.packed_attention import DocumentOffsets
 from zoo.nn.positions import AttentionInputs, Positions, Rotary
-from zoo.nn.transformer import GatedFeedForward, PreNormBlock, select_tokens
+from zoo.nn.transformer import AttentionDropoutBlock, GatedFeedForward
 from zoo.overrides import override
 from zoo_modernbert.config import FULL, ModernBertConfig
-
-
-class ModernBertBlock(PreNormBlock):
-    """A block without dropout on the output of its feed-forward network."""
-
-    @override
-    def forward(self, x: Tensor, *attention_args: Any, positions: Tensor | None = None) -> Tensor:
-        attended = self.attention(self.attention_norm(x), *attention_args)
-        x, attended = select_tokens(positions, x, attended)
-        x = x + self.dropout(attended)
-        return x + self.ffn(self.ffn_norm(x))  # type: ignore[no-any-return]
 
 
 class ModernBertEncoder(Encoder):
@@ -64,7 +51,7 @@ class ModernBertEncoder(Encoder):
     def __init__(self, config: ModernBertConfig, **head_args: Any) -> None:
         blocks = make_blocks(
             config,
-            ModernBertBlock,
+            AttentionDropoutBlock,
             attention=lambda _: make_self_attention(config, bias=False),
             ffn_type=partial(GatedFeedForward, dropout=config.dropout),
             dropout=config.attention_dropout,
@@ -92,28 +79,6 @@ class ModernBertEncoder(Encoder):
         near = AttentionInputs(window, self.local_rotary(positions.queries))
         full = AttentionInputs(mask, self.global_rotary(positions.queries))
         return [full if layer_type == FULL else near for layer_type in self.layer_types]
-
-
-class PredictionHead(nn.Module):
-    """A linear map without bias, an activation function and a norm, before the last linear map.
-
-    Args:
-        config: the configuration.
-        outputs: number of outputs.
-    """
-
-    def __init__(self, config: ModernBertConfig, outputs: int) -> None:
-        super().__init__()
-        width = config.hidden_size
-        self.dense = nn.Linear(width, width, bias=False)
-        self.act = activation(config.classifier_activation)
-        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=False)
-        self.dropout = Dropout(config.classifier_dropout)
-        self.out = nn.Linear(width, outputs)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Return the logits: (..., hidden) to (..., outputs)."""
-        return self.out(self.dropout(self.norm(self.act(self.dense(hidden)))))  # type: ignore[no-any-return]
 
 
 class ModernBertLM(MaskedLM, ModernBertEncoder):
@@ -168,23 +133,26 @@ class ModernBertFactory(ModelFactory):
 
     @override
     def masked_lm_head(self) -> MLMHead:
-        head = make_mlm_head(self.config, self.config.classifier_activation)
-        head.dense = nn.Linear(self.width, self.width, bias=False)
-        head.norm = nn.LayerNorm(self.width, eps=self.config.layer_norm_eps, bias=False)
-        return head
+        return make_mlm_head(self.config, self.config.classifier_activation, dense_bias=False)
 
     @override
     def sequence_head(self, outputs: int) -> PoolerAndHead:
         pooler = FirstTokenPooler() if self.config.classifier_pooling == "cls" else None
-        return pooler, PredictionHead(self.config, outputs)
+        return pooler, self.token_head(outputs)
 
     @override
     def token_head(self, outputs: int) -> nn.Module:
-        return PredictionHead(self.config, outputs)
+        return NormedHead(
+            self.width,
+            outputs,
+            act=self.config.classifier_activation,
+            layer_norm_eps=self.config.layer_norm_eps,
+            dropout=self.config.classifier_dropout,
+        )
 
     @override
     def span_head(self) -> nn.Module:
-        return PredictionHead(self.config, 2)
+        return self.token_head(2)
 
 
 _OUTPUTS = ("attention.out", "ffn.down")  # linear maps of a block to the residual path
@@ -200,6 +168,6 @@ def build(config: ModernBertConfig, head: str) -> Encoder:
     for name in small if head == "none" else [*small, "head.dense"]:
         module = model.get_submodule(name)
         init_weights(module, std=config.initializer_range * (2 * config.num_layers) ** -0.5)
-    if isinstance(model.head, PredictionHead):
+    if isinstance(model.head, NormedHead):
         init_weights(model.head.out, std=config.hidden_size**-0.5)
     return model

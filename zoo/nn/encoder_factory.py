@@ -107,12 +107,13 @@ def make_blocks(
     ]
 
 
-def make_mlm_head(config: Any, act: str | None = None) -> MLMHead:
+def make_mlm_head(config: Any, act: str | None = None, *, dense_bias: bool = True) -> MLMHead:
     """Return the masked-language-modelling head of a configuration.
 
     Args:
         config: an ``EncoderConfig``.
         act: name of the activation function; ``None`` for the blocks'.
+        dense_bias: see ``MLMHead``.
     """
     return MLMHead(
         hidden_size=config.hidden_size,
@@ -121,6 +122,7 @@ def make_mlm_head(config: Any, act: str | None = None) -> MLMHead:
         act=act or config.activation,
         layer_norm_eps=config.layer_norm_eps,
         tied=config.tie_embeddings,
+        dense_bias=dense_bias,
     )
 
 

@@ -118,6 +118,41 @@ class DenseHead(nn.Module):
         return self.out(self.inner_dropout(inner))  # type: ignore[no-any-return]
 
 
+class NormedHead(nn.Module):
+    """A linear map without bias, an activation function and a norm, before the last linear map.
+
+    Args:
+        hidden_size: width of the input and between the maps.
+        outputs: width of the output.
+        act: name of the activation function.
+        layer_norm_eps: epsilon of the norm.
+        dropout: dropout probability of the input of the last map.
+        bias: whether the last map has a bias.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        outputs: int,
+        *,
+        act: str,
+        layer_norm_eps: float,
+        dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.dense = nn.Linear(hidden_size, hidden_size, bias=False)
+        self.act = activation(act)
+        self.norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps, bias=False)
+        self.dropout = Dropout(dropout)
+        self.out = nn.Linear(hidden_size, outputs, bias=bias)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Map (..., hidden) to (..., outputs)."""
+        inner = self.norm(self.act(self.dense(hidden)))
+        return self.out(self.dropout(inner))  # type: ignore[no-any-return]
+
+
 class VocabularyProjection(NamedTuple):
     """The last step of a language-model head, whose result is the logits."""
 
@@ -147,6 +182,7 @@ class MLMHead(nn.Module):
         tied: whether the output embeddings are the token embeddings, an argument of ``forward``;
             else they are a parameter of the head.
         embedding_size: width of the output embeddings; ``None`` for ``hidden_size``.
+        dense_bias: whether the linear map and the norm have biases.
     """
 
     def __init__(
@@ -158,12 +194,13 @@ class MLMHead(nn.Module):
         layer_norm_eps: float,
         tied: bool,
         embedding_size: int | None = None,
+        dense_bias: bool = True,
     ) -> None:
         super().__init__()
         width = embedding_size or hidden_size
-        self.dense = nn.Linear(hidden_size, width)
+        self.dense = nn.Linear(hidden_size, width, bias=dense_bias)
         self.act = activation(act)
-        self.norm = nn.LayerNorm(width, eps=layer_norm_eps)
+        self.norm = nn.LayerNorm(width, eps=layer_norm_eps, bias=dense_bias)
         self.decoder = None if tied else nn.Linear(width, vocab_size, bias=False)
         self.bias = nn.Parameter(self.dense.weight.new_zeros(vocab_size))
 

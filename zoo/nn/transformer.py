@@ -560,6 +560,17 @@ class PreNormBlock(PostNormBlock):
         return x + self.dropout(self.ffn(self.ffn_norm(x)))  # type: ignore[no-any-return]
 
 
+class AttentionDropoutBlock(PreNormBlock):
+    """``PreNormBlock`` with dropout on the output of its attention only."""
+
+    @override
+    def forward(self, x: Tensor, *attention_args: Any, positions: Tensor | None = None) -> Tensor:
+        attended = self.attention(self.attention_norm(x), *attention_args)
+        x, attended = select_tokens(positions, x, attended)
+        x = x + self.dropout(attended)
+        return x + self.ffn(self.ffn_norm(x))  # type: ignore[no-any-return]
+
+
 class ParallelBlock(PreNormBlock):
     """A block whose attention and feed-forward network read the same input."""
 

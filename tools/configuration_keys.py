@@ -16,7 +16,12 @@ from zoo.io.file_keys import FileKeys, Precedence, refused
 from zoo.plugins import get_family, installed
 from zoo.sentence_models.colbert_files import METADATA_KEYS, PYLATE_KEYS
 from zoo.sentence_models.cross_encoder_files import CROSS_ENCODER_PRECEDENCE
-from zoo.sentence_models.module_files import MODULE_KEYS, MODULE_PRECEDENCE, REFUSED_MODULES
+from zoo.sentence_models.module_files import (
+    LOGIT_SCORE_KEYS,
+    MODULE_KEYS,
+    MODULE_PRECEDENCE,
+    REFUSED_MODULES,
+)
 from zoo.sentence_models.sentence_transformers_files import (
     MODULES_KEYS,
     SENTENCE_KEYS,
@@ -122,6 +127,7 @@ def sentence_sections() -> Iterator[Section]:
     yield Section("Modules of sentence-transformers", modules, "Those that are not read, by name.")
     for kind, keys in MODULE_KEYS.items():
         yield Section(f"config.json of `{kind}`", keys, "Unknown keys are refused.")
+    yield Section("config.json of `LogitScore`", LOGIT_SCORE_KEYS, "Unknown keys are refused.")
 
 
 def sections() -> list[Section]:

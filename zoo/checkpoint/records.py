@@ -57,7 +57,8 @@ class ModelFile(JsonStruct):
     both_orders: bool = False
     # turns the single logit of a cross-encoder into a score; ``None`` leaves the logit as it is
     score_activation: ActivationName | None = None
-    # prompts and length of the pairs of a cross-encoder; ``None`` for none
+    # prompts and length of the pairs of a cross-encoder, and how a language model scores them;
+    # ``None`` for none
     pairs: PairSettings | None = None
     # settings of generation by their names in ``generation_config.json``, see
     # ``zoo.checkpoint.generation_config``; empty for models that do not generate

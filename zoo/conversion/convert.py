@@ -35,6 +35,7 @@ from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.overwrite import check_target
 from zoo.io.progress import progress
 from zoo.io.tensors.formats import DTYPE_NAMES, TensorInfo, TensorReader, TensorToWrite
+from zoo.sentence_models.pair_templates import check_pairs
 from zoo.weights import TensorCopy, TensorMapping
 
 if TYPE_CHECKING:
@@ -103,6 +104,12 @@ def convert(
         check_rules_of_plugin(opened.family, plan.config, plan.head)
         plan.score_activation  # noqa: B018 (one that is not implemented is refused at once)
         source_tokenizer = opened.read_tokenizer(plan.config, tokenizer)
+        check_pairs(
+            plan.pairs,
+            None if source_tokenizer is None else source_tokenizer.info,
+            getattr(plan.config, "vocab_size", 0),
+            str(source.directory),
+        )
         reads_text = source_tokenizer is not None
         if not reads_text:
             reads_text = opened.family.text_tokenizer(plan.config) is not None

@@ -71,9 +71,7 @@ class ConversionPlan:
             if checkpoint.head_name != self.head:
                 return None
             return checkpoint.model.pairs
-        if "classify" not in self.opened.family.heads()[self.head].tasks:
-            return None
-        return read_pair_settings(self.opened.files)
+        return read_pair_settings(self.opened.files, self.opened.family.heads()[self.head].tasks)
 
 
 def plan_conversion(

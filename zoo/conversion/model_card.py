@@ -72,7 +72,7 @@ def model_card(
         pooling,
         mask_token,
         embedding_sizes(training),
-        is_cross_encoder=scores_pairs(plan.config, plan.score_activation),
+        is_cross_encoder=scores_pairs(plan.config, plan.score_activation, plan.pairs),
     )
     repo, _ = _origin(opened)
     name = card_name(opened.family.name, task, repo)

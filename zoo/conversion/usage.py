@@ -13,6 +13,7 @@ from zoo.families.tasks import TaskSpec
 from zoo.hub.upload.plan import PLACEHOLDER as REPO
 from zoo.io.json import dump_json
 from zoo.io.page_text import markdown_block, shell_line
+from zoo.sentence_models.cross_encoder_files import PairSettings
 from zoo.sentence_models.pooling import DOCUMENT, QUERY, Pooling
 
 # Text that a shell takes as it is between double quotes.
@@ -114,13 +115,16 @@ def embedding_sizes(training: Mapping[str, Any] | None) -> tuple[int, ...]:
     return tuple(sorted(numbers, reverse=True))
 
 
-def scores_pairs(config: Config, activation: str | None) -> bool:
-    """Return whether a classifier is a cross-encoder, which makes a score of a single logit.
+def scores_pairs(config: Config, activation: str | None, pairs: PairSettings | None = None) -> bool:
+    """Return whether a model is a cross-encoder, which makes a score of a single logit.
 
     Args:
         config: configuration of the model.
         activation: function of the score, see ``ModelFile.score_activation``.
+        pairs: settings of pairs, by which a language model may score them.
     """
+    if pairs is not None and pairs.logit_score is not None:
+        return True
     return activation is not None and len(config.labels) == 1
 
 

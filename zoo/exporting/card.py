@@ -194,6 +194,7 @@ def used_model(checkpoint: "Checkpoint") -> UsedModel:
         checkpoint.model.pooling,
         info.special.get("mask") if info else None,
         embedding_sizes(checkpoint.manifest.training),
+        # Snippets of an exported language model run its graph, and not the score of a pair.
         is_cross_encoder=scores_pairs(checkpoint.config, checkpoint.model.score_activation),
     )
 

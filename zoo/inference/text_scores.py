@@ -1,11 +1,12 @@
 """Scores of texts and pairs of texts: a class, several classes, or a number of each."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
 from zoo.families.config import Problem
 from zoo.inference.processing.batching import EncodedBatch
+from zoo.inference.processing.records import TextExample
 from zoo.inference.task import EncodedExample
 from zoo.inference.text_results import (
     ClassResults,
@@ -109,6 +110,11 @@ class TextScores(WindowedTask):
     def merge(self, item: EncodedExample, rows: list[dict[str, Any]]) -> dict[str, Any]:
         logits = sum((row["logits"] for row in rows[1:]), rows[0]["logits"])
         return self.result(logits if self.windows is None else logits / len(rows))
+
+    def scores(self, pairs: Iterable[tuple[str, str]]) -> Iterator[float]:
+        """Yield the score of each pair of a query and a text."""
+        records = (TextExample(query, text, location=repr(query[:40])) for query, text in pairs)
+        return (result["score"] for _, result in self.stream(records))
 
     def result(self, logits: "NDArray[np.floating[Any]]") -> dict[str, Any]:
         """Return the result of a text from its logits, (labels,)."""

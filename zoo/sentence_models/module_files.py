@@ -101,6 +101,12 @@ MASK_KEYS: FileKeys = {
     "skiplist_tasks": honoured("whether they are left out of `query` and `document`"),
     "keep_only_token_ids": honoured("the only tokens of documents that are compared"),
 }
+LOGIT_SCORE = "LogitScore"  # of cross-encoders
+LOGIT_SCORE_KEYS: FileKeys = {
+    "true_token_id": honoured("the token whose logit scores a pair"),
+    "false_token_id": honoured("the token whose logit is subtracted; none if it is `null`"),
+    "module_input_name": refused("logits except `causal_logits`"),
+}
 MODULE_KEYS: Mapping[str, FileKeys] = {
     "Pooling": POOLING_KEYS,
     "Normalize": NORMALIZE_KEYS,
@@ -125,7 +131,7 @@ REFUSED_MODULES: Mapping[str, str] = {
     "SparseStaticEmbedding": "weights the words of a text without reading it",
     "HierarchicalTokenPooling": "clusters the vectors of tokens",
     "LambdaTokenPooling": "runs a function of Python",
-    "LogitScore": "scores a pair by the logits of two words",
+    "LogitScore": "scores a pair by the logits of two words, and is read in cross-encoders only",
 }
 # kind -> package of its class; older releases than 6 know most of them
 _MODELS = "sentence_transformers.models"
@@ -134,6 +140,7 @@ PACKAGES: Mapping[str, str] = {
     **dict.fromkeys(("Dropout", "StaticEmbedding"), _MODELS),
     "SpladePooling": "sentence_transformers.sparse_encoder.models",
     "MultiVectorMask": "sentence_transformers.multi_vector_encoder.modules.multi_vector_mask",
+    "LogitScore": "sentence_transformers.cross_encoder.modules.logit_score",
 }
 
 

@@ -13,6 +13,7 @@ from zoo.io.json import encode_hub_json
 from zoo.io.limits import MAX_MODULES
 from zoo.io.sizes import check_size
 from zoo.sentence_models.module_files import (
+    LOGIT_SCORE,
     MODULE_KEYS,
     PACKAGES,
     REFUSED_MODULES,
@@ -56,7 +57,7 @@ POOLING_FILES: tuple[str, ...] = (
     MODULES,
     ANY_SENTENCE,
     SETTINGS,
-    *(f"[0-9]*_{class_name}/config.json" for class_name in MODULE_KEYS),
+    *(f"[0-9]*_{class_name}/config.json" for class_name in (*MODULE_KEYS, LOGIT_SCORE)),
     "artifact.metadata",  # of Stanford's ColBERT
 )
 # weights of modules, the preferred file of a folder first
@@ -120,10 +121,18 @@ MODULES_KEYS: FileKeys = {
 SENTENCE_KEYS: FileKeys = {
     "max_seq_length": honoured("the number of tokens that texts are truncated to"),
     "do_lower_case": honoured("texts are lower-cased"),
-    "transformer_task": honoured("`feature-extraction` or `fill-mask`: hidden states or logits"),
+    "transformer_task": honoured(
+        "`feature-extraction` or `fill-mask`: hidden states or logits; `text-generation` in a "
+        "cross-encoder with `LogitScore`"
+    ),
     "modality_config": refused("inputs except texts, and outputs except that of the task"),
-    "module_output_name": refused("outputs except `token_embeddings`"),
-    "processing_kwargs": refused("arguments of the tokenizer"),
+    "module_output_name": refused(
+        "outputs except `token_embeddings`, and `scores` or `causal_logits` of cross-encoders"
+    ),
+    "processing_kwargs": refused(
+        "arguments of the tokenizer, except `add_generation_prompt` of the chat template of a "
+        "cross-encoder"
+    ),
     "unpad_inputs": carried("a speed setting, results are equal"),
     "query_length": honoured("the number of tokens that queries are truncated to"),
     "document_length": honoured("the number of tokens that documents are truncated to"),

@@ -169,13 +169,12 @@ def sentence_fields(
     extra |= read_cross_encoder(files)
     pooling = family.sentence_settings(extra, read_pooling(files), str(source / config_file))
     activation = None
-    pairs = None
-    if "classify" in family.heads()[head].tasks:
-        pairs = read_pair_settings(files)
-        if len(config.labels) == 1:
-            activation = score_activation(extra, str(source / config_file))
-            if activation is None and declares_cross_encoder(files):
-                activation = "sigmoid"
+    tasks = family.heads()[head].tasks
+    pairs = read_pair_settings(files, tasks)
+    if "classify" in tasks and len(config.labels) == 1:
+        activation = score_activation(extra, str(source / config_file))
+        if activation is None and declares_cross_encoder(files):
+            activation = "sigmoid"
     if pooling is None and activation is None and pairs is None:
         return None, None, []
     fields = {"pooling": pooling, "score_activation": activation, "pairs": pairs}

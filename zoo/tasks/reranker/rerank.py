@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
 from zoo.inference.embed import Embed
+from zoo.inference.logit_scores import LogitScores, logit_score
 from zoo.inference.processing.records import TextExample, validate_text
 from zoo.inference.processing.similarity import text_similarity
 from zoo.inference.processing.table_records import InputColumns
@@ -21,6 +22,8 @@ from zoo.tasks.retrieval.scoring import refuse_corpus_prompt
 if TYPE_CHECKING:
     import numpy as np
 
+    from zoo.checkpoint import Checkpoint
+
 
 class Rerank(Task):
     """Texts sorted by a cross-encoder, or by the similarity of their embeddings to the query's.
@@ -32,6 +35,12 @@ class Rerank(Task):
     name: ClassVar[str] = "rerank"
     heads: ClassVar[tuple[str, ...]] = ("sequence-classification", "none")
     output_keys: ClassVar[tuple[str, ...]] = ("corpus_id", "score")
+
+    @classmethod
+    @override
+    def require_head(cls, checkpoint: "Checkpoint") -> None:
+        if logit_score(checkpoint) is None:
+            super().require_head(checkpoint)
 
     @classmethod
     @override
@@ -73,15 +82,19 @@ class Rerank(Task):
         self.top_k = top_k
         parts = (self.checkpoint, self.session, self.tokenizer)
         options.pop("tokenizer", None)
-        self.is_cross_encoder = "classify" in self.checkpoint.head.tasks
-        self.scorer: Task = (
-            TextScores(*parts, **options, **of_query)
-            if self.is_cross_encoder
-            else Embed(*parts, **options, **of_text, role="document")
-        )
+        scores_logits = logit_score(self.checkpoint) is not None
+        self.is_cross_encoder = scores_logits or "classify" in self.checkpoint.head.tasks
+        self.scorer: Task
+        if scores_logits:
+            self.scorer = LogitScores(*parts, **options, **of_query)
+        elif self.is_cross_encoder:
+            self.scorer = TextScores(*parts, **options, **of_query)
+        else:
+            self.scorer = Embed(*parts, **options, **of_text, role="document")
         if self.is_cross_encoder and set(of_text.values()) != {None}:
             refuse_corpus_prompt(self.checkpoint)
-        if self.is_cross_encoder and len(self.checkpoint.config.labels) != 1:
+        is_classifier = self.is_cross_encoder and not scores_logits
+        if is_classifier and len(self.checkpoint.config.labels) != 1:
             raise UsageError(
                 f"{self.checkpoint.name} has {len(self.checkpoint.config.labels)} labels, and a "
                 "reranker one",

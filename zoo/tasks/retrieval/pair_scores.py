@@ -1,10 +1,8 @@
 """Scores of pairs of a query and a text, as a cross-encoder gives them."""
 
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
-from zoo.inference.processing.records import TextExample
 from zoo.inference.text_scores import TextScores
 from zoo.overrides import override
 
@@ -36,8 +34,3 @@ class PairScores(TextScores):
         if len(logits) > 1:
             score = float(logits[1]) - score
         return {"score": score}
-
-    def scores(self, pairs: Iterable[tuple[str, str]]) -> Iterator[float]:
-        """Yield the score of each pair of a query and a text."""
-        records = (TextExample(query, text, location=repr(query[:40])) for query, text in pairs)
-        return (result["score"] for _, result in self.stream(records))

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from zoo.errors import UsageError
 from zoo.inference.embed import Embed, Role, require_prompt
+from zoo.inference.logit_scores import PairLogits, logit_score
 from zoo.inference.processing.records import TextExample
 from zoo.inference.processing.similarity import score_error
 from zoo.inference.task_checks import require_head
+from zoo.inference.text_scores import TextScores
 from zoo.overrides import override
 from zoo.sentence_models.pooling import Pooling
 from zoo.tasks.retrieval.pair_scores import PairScores
@@ -105,7 +107,8 @@ class CrossEncoderRanker(Ranker):
     def __init__(
         self, checkpoint: "Checkpoint", session: "Session", prompt: Prompt | None = None
     ) -> None:
-        self.task = PairScores(checkpoint, session, **(prompt or {}))
+        task_type = PairScores if logit_score(checkpoint) is None else PairLogits
+        self.task: TextScores = task_type(checkpoint, session, **(prompt or {}))
         self.dtype = session.dtype
 
     @override
@@ -158,13 +161,18 @@ def make_ranker(
     prompts: Mapping[Role, Prompt] = {},
 ) -> Ranker:
     """Return the ranker of a model's kind; ``dim`` cuts embeddings."""
-    if checkpoint.head_name != CLASSIFIER:
+    if not compares_pairs(checkpoint):
         return EmbeddingRanker(checkpoint, session, dim, prompts)
     if dim is not None:
         raise UsageError(f"{checkpoint.name} has no embeddings to cut", "leave --dim out")
     if "document" in prompts:
         refuse_corpus_prompt(checkpoint)
     return CrossEncoderRanker(checkpoint, session, prompts.get("query"))
+
+
+def compares_pairs(checkpoint: "Checkpoint") -> bool:
+    """Return whether a model reads a query and a text together."""
+    return checkpoint.head_name == CLASSIFIER or logit_score(checkpoint) is not None
 
 
 def refuse_corpus_prompt(checkpoint: "Checkpoint") -> NoReturn:
@@ -177,13 +185,14 @@ def refuse_corpus_prompt(checkpoint: "Checkpoint") -> NoReturn:
 
 def require_ranker(checkpoint: "Checkpoint", *, pairs: bool) -> None:
     """Check that a model scores texts, or only pairs of a query and a text."""
-    is_classifier = checkpoint.head_name == CLASSIFIER
-    if is_classifier and not pairs and len(checkpoint.config.labels) == 1:
+    compares = compares_pairs(checkpoint)
+    has_one_score = logit_score(checkpoint) is not None or len(checkpoint.config.labels) == 1
+    if compares and not pairs and has_one_score:
         raise UsageError(
             f"{checkpoint.name} is a cross-encoder, which scores pairs of texts and does not "
             "search a corpus",
             "`zoo run rerank` sorts the texts of a query, and `zoo eval --task reranker` "
             "evaluates their order",
         )
-    if not (is_classifier and pairs):
+    if not (compares and pairs):
         require_head(checkpoint, EMBED)

@@ -33,6 +33,7 @@ PAGES = (
     *("docs/sentence-models.md", *GUIDES),
 )
 DATABASES = "docs/guides/vector-databases.md"  # its programs need databases
+FUNCTIONS = "docs/notebooks.md"  # its first program trains for its default number of epochs
 PASTED = ("README.md", "docs/api.md")  # pages whose programs run as they are, in any directory
 FLOAT = re.compile(r"-?\d+\.\d+(?:e[-+]\d+)?|\d+e[-+]\d+|\d+\.(?=[ \]])")
 LARGEST = re.compile(r"(?<=largest magnitude, in )\w+")  # differs the most by a rounding error
@@ -297,6 +298,19 @@ def test_a_program_runs_as_pasted(
     folder.mkdir()
     assert_same_output(shown_output(code), examples.pasted(code, folder))
     assert [*folder.iterdir()] == []
+
+
+@pytest.mark.long
+def test_the_functions_of_the_page_make_a_classifier(examples: Examples, tmp_path: Path) -> None:
+    """The first program converts, trains, evaluates and exports; its metrics are printed."""
+    first, _ = blocks("python", [FUNCTIONS])
+    for name in ("train.tsv", "test.tsv"):
+        rows = [f"{row.split(',')[0].strip(chr(34))} {k}\t{k % 2}" for k, row in enumerate(REVIEWS)]
+        (tmp_path / name).write_text("\n".join(["sentence\tlabel", *rows]))
+    parameters, accuracy, difference = examples.pasted(first, tmp_path).split()[-3:]
+    assert int(parameters) == 22_713_216
+    assert 0 <= float(accuracy) <= 1 and 0 < float(difference) < 1
+    assert (tmp_path / "minilm" / "model.safetensors").is_file()
 
 
 def test_programs_load_names_of_the_registry() -> None:

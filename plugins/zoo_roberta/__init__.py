@@ -1,4 +1,4 @@
-"""RoBERTa (Liu et al. 2019, arXiv:1907.11692), XLM-RoBERTa and CamemBERT."""
+"""RoBERTa (Liu et al. 2019, arXiv:1907.11692), XLM-RoBERTa, its XL and XXL, and CamemBERT."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -23,7 +23,12 @@ class Roberta(EncoderFamily):
 
     name: ClassVar[str] = "roberta"
     package: ClassVar[str] = "zoo_roberta"
-    model_types: ClassVar[tuple[str, ...]] = ("roberta", "xlm-roberta", "camembert")
+    model_types: ClassVar[tuple[str, ...]] = (
+        "roberta",
+        "xlm-roberta",
+        "camembert",
+        "xlm-roberta-xl",
+    )
     tokenizer_classes: ClassVar[tuple[str, ...]] = (
         "RobertaTokenizer",
         "XLMRobertaTokenizer",
@@ -46,7 +51,7 @@ class Roberta(EncoderFamily):
     )
     # They have the order of the model types.
     named_heads: ClassVar[Mapping[str, Head]] = encoder_heads(
-        "Roberta", "XLMRoberta", "Camembert", pooler=True
+        "Roberta", "XLMRoberta", "Camembert", "XLMRobertaXL", pooler=True
     )
 
     @override

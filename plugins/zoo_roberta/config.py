@@ -7,13 +7,15 @@ from typing import Any, Literal
 from zoo.families.config import ConfigMap
 from zoo.families.encoder import FIXED, KEYS, EncoderConfig
 
-ModelType = Literal["roberta", "xlm-roberta", "camembert"]
+ModelType = Literal["roberta", "xlm-roberta", "camembert", "xlm-roberta-xl"]
 
 
 class RobertaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Configuration of a RoBERTa; the defaults are the Hub's, which no released model has."""
 
-    model_type: ModelType = "roberta"  # the Hub's ``model_type``; all three have one architecture
+    # the Hub's ``model_type``; ``xlm-roberta-xl`` has norms before each part of a block and after
+    # the last block, and none after the embeddings
+    model_type: ModelType = "roberta"
     vocab_size: int = 50265
     type_vocab_size: int = 2  # number of segment types; released models have one
     # dropout probability in the heads for sequence and token classification; ``None`` for
@@ -31,6 +33,11 @@ class RobertaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fie
                 f"max_positions {self.max_positions} leaves no position for a text: they begin "
                 f"behind pad_token_id {self.pad_token_id}"
             )
+
+    @property
+    def pre_norm(self) -> bool:
+        """Whether norms precede attention and feed-forward networks, with a last norm."""
+        return self.model_type == "xlm-roberta-xl"
 
     @property
     def max_seq_len(self) -> int:
@@ -53,6 +60,18 @@ CONFIG_MAPS = {
     name: replace(CONFIG_MAP, implied={"model_type": name, "vocab_size": 30522})
     for name in ("xlm-roberta", "camembert")
 }
+_XL: dict[str, Any] = {
+    "model_type": "xlm-roberta-xl",
+    "vocab_size": 250880,
+    "hidden_size": 2560,
+    "num_layers": 36,
+    "num_heads": 32,
+    "intermediate_size": 10240,
+    "max_positions": 514,
+    "type_vocab_size": 1,
+    "layer_norm_eps": 1e-5,
+}
+CONFIG_MAPS["xlm-roberta-xl"] = replace(CONFIG_MAP, implied=_XL)
 
 
 _size = partial(RobertaConfig.sized, max_positions=514, type_vocab_size=1, layer_norm_eps=1e-5)
@@ -64,5 +83,9 @@ SIZES = {
     "large": _size(24, 1024),
     "xlm-base": _size(12, 768, **_XLM),
     "xlm-large": _size(24, 1024, **_XLM),
+    "xlm-xl": RobertaConfig(**_XL),
+    "xlm-xxl": RobertaConfig(
+        **{**_XL, "hidden_size": 4096, "num_layers": 48, "intermediate_size": 16384}
+    ),
     "camembert-base": _size(12, 768, model_type="camembert", vocab_size=32005),
 }

@@ -61,13 +61,14 @@ DISTILLATION = (
 
 def recipe(size: str) -> Recipe:
     """Return the paper's settings, or for ``tiny`` a run of a few minutes on two cores."""
-    # Sizes of later papers and of other languages have the settings of the size in their name, or
-    # of ``base``. As in section 4.2 (full sentences), rows are packed across documents; here, each
-    # document has special tokens of its own, and attention stays within it
+    # Sizes of later papers and of other languages have the settings of the size in their name,
+    # those of ``large`` if they are larger, or of ``base``. As in section 4.2 (full sentences),
+    # rows are packed across documents; here, each document has special tokens of its own, and
+    # attention stays within it
     if size == "tiny":
         changes = {**TINY_CONFIG, "max_positions": 130}
         return tiny_recipe(OBJECTIVE, betas=BETAS, objective_args=OPTIONS, config=changes)
-    rate, warmup = RATES["large" if size.endswith("large") else "base"]
+    rate, warmup = RATES["large" if size.endswith(("large", "xl")) else "base"]
     return Recipe(
         objective=OBJECTIVE,
         objective_args=OPTIONS,

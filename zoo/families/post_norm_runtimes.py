@@ -63,6 +63,8 @@ def unsupported(config: Any, head: str, model: WeightMap) -> str | None:
     targets = {entry.target for entry in model.entries()}
     if "embeddings.project.weight" in targets:
         return "it has no projection from narrower embeddings to the width of the blocks"
+    if "final_norm.weight" in targets:
+        return "its encoder has norms after attention and feed-forward networks, not before them"
     if getattr(config, "mix", False):
         return f"the head {head} reads a mix of all layers"
     return None

@@ -132,6 +132,7 @@ def backbone_rules(
     prefix: str,
     *,
     positions: bool = True,
+    embedding_norm: bool = True,
     blocks: Sequence[Rule] | None = None,
     project: str = "embeddings_project",
     always_projected: bool = False,
@@ -144,6 +145,7 @@ def backbone_rules(
             has them.
         prefix: prefix of the backbone's tensors in models with a head.
         positions: whether there are position embeddings.
+        embedding_norm: whether a norm follows the embeddings.
         blocks: rules of the blocks; ``None`` for the most common names.
         project: Hub name of the projection of embeddings to the width of the blocks.
         always_projected: whether there is a projection even for equal widths.
@@ -161,9 +163,10 @@ def backbone_rules(
         rules.append(Rule(table("position"), "embeddings.positions.weight", shape))
     if types:
         rules.append(Rule(table("token_type"), "embeddings.types.weight", (types, embedding_size)))
-    rules.append(
-        Rule(f"{prefix}embeddings.LayerNorm.{{p}}", "embeddings.norm.{p}", (embedding_size,))
-    )
+    if embedding_norm:
+        rules.append(
+            Rule(f"{prefix}embeddings.LayerNorm.{{p}}", "embeddings.norm.{p}", (embedding_size,))
+        )
     if always_projected or embedding_size != width:
         rules.append(
             Rule(f"{prefix}{project}.{{p}}", "embeddings.project.{p}", (width, embedding_size))

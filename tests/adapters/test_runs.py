@@ -183,15 +183,19 @@ def test_two_processes_equal_one(
 
 
 # why a family does not take a method
+# families whose attention depends on the distances of tokens
+BY_DISTANCE = (
+    *("bloom", "deberta", "ettin", "eurobert", "gte", "jina", "llama", "modernbert", "mpnet"),
+    *("neox", "nomic", "roformer", "xlnet"),
+)
 NOT_FOR = {
     ("elmo", "houlsby"): "have no Transformer blocks",
     ("elmo", "pfeiffer"): "have no Transformer blocks",
     ("elmo", "parallel"): "have no Transformer blocks",
     ("elmo", "prompt"): "have no table of token embeddings",
     ("elmo", "prefix"): "have no attention that takes a prefix",
-    ("deberta", "prefix"): "have no attention that takes a prefix",
-    ("llama", "prefix"): "have no attention that takes a prefix",
-    ("modernbert", "prefix"): "have no attention that takes a prefix",
+    ("xlnet", "prompt"): "have no table of token embeddings",
+    **{(name, "prefix"): "have no attention that takes a prefix" for name in BY_DISTANCE},
 }
 DECLARED = ("lora", "ia3")
 OF_TEXTS = ("prompt", "prefix")  # not of rows of several documents

@@ -275,7 +275,7 @@ def test_a_prefix_gives_the_classes_of_transformers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The name is the model type; the words of the name are another spelling, which is named."""
-    for module, prefix in (("gpt_neox", "GPTNeoX"), ("gpt-neox", None)):
+    for module, prefix in (("gpt_bigcode", "GPTBigCode"), ("gpt-bigcode", None)):
         project = tmp_path / module
         arguments = ("--class-prefix", prefix) if prefix else ()
         like = ("--like", "decoder", "-o", project, "--json")
@@ -283,15 +283,15 @@ def test_a_prefix_gives_the_classes_of_transformers(
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["model_type"] == module
         monkeypatch.syspath_prepend(project)
-        monkeypatch.delitem(sys.modules, "zoo_gpt_neox", raising=False)
-        monkeypatch.delitem(sys.modules, "zoo_gpt_neox.config", raising=False)
-        (family,) = __import__("zoo_gpt_neox").zoo_families()
+        monkeypatch.delitem(sys.modules, "zoo_gpt_bigcode", raising=False)
+        monkeypatch.delitem(sys.modules, "zoo_gpt_bigcode.config", raising=False)
+        (family,) = __import__("zoo_gpt_bigcode").zoo_families()
         config = family.config_type()
         if prefix:
             kind = reference_class(family, config, "causal-lm")
-            assert kind is transformers.GPTNeoXForCausalLM
+            assert kind is transformers.GPTBigCodeForCausalLM
         else:
-            with pytest.raises(VerificationError, match="which transformers spells GPTNeoXFor"):
+            with pytest.raises(VerificationError, match="which transformers spells GPTBigCodeFor"):
                 reference_class(family, config, "causal-lm")
 
 

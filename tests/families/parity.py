@@ -140,7 +140,8 @@ def save_reference(
         output.weight = nn.Parameter(output.weight.clone())  # in T5, which ties without regard
     model.to(getattr(torch, dtype))
     for parameter in model.parameters():
-        nn.init.normal_(parameter)
+        if parameter.requires_grad:  # constants, such as sinusoidal positions, stay
+            nn.init.normal_(parameter)
     for module in model.modules():  # one bias under two names in released files, tied or not
         decoder = getattr(module, "decoder", None)
         bias = getattr(module, "bias", None)

@@ -75,6 +75,10 @@ class TokenizerChecks(TinyModel):
         if tokenizer_type == "unigram":
             return self._write_piece_model(directory, reference, min(names))
         self._train_tokenizer(directory, tokenizer_type)
+        try:
+            self.family.tokenizer(SourceFiles(directory))
+        except UsageError as error:
+            raise NotApplicable(f"{self.family.name} refuses the files: {error}") from error
         return reference.from_pretrained(directory)
 
     def _train_tokenizer(self, directory: Path, tokenizer_type: str) -> None:

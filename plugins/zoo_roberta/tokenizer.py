@@ -1,4 +1,4 @@
-"""Tokenizers: byte-level BPE of RoBERTa, SentencePiece of XLM-R and CamemBERT."""
+"""Tokenizers: byte-level BPE of RoBERTa, SentencePiece of XLM-R and CamemBERT, fastBPE."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -6,6 +6,8 @@ from zoo.tokenizers import (
     CLS_SEP_SEP,
     SourceFiles,
     fairseq_bpe_tokenizer,
+    fastbpe_tokenizer,
+    is_fastbpe,
     is_sentencepiece,
     sentencepiece_tokenizer,
     tokenizer_class,
@@ -25,6 +27,8 @@ _CAMEMBERT: dict[str, Any] = {
 
 def tokenizer(files: SourceFiles) -> "Tokenizer":
     """Build the tokenizer of the kind that the files of a checkpoint have."""
+    if is_fastbpe(files):
+        return fastbpe_tokenizer(files, roles=SPECIAL_TOKENS, template=CLS_SEP_SEP)
     if not is_sentencepiece(files):
         return fairseq_bpe_tokenizer(files, roles=SPECIAL_TOKENS)
     return sentencepiece_tokenizer(

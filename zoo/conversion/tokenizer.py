@@ -24,6 +24,7 @@ TEXT_PROPERTIES = (
     "split_special_tokens",
     "token_types",
     "words",
+    "fastbpe",
     "targets",
 )
 

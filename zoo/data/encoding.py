@@ -111,8 +111,8 @@ class DocumentTokenizer:
 
     def _encode(self, texts: list[str]) -> "list[Encoding] | list[WordEncoding]":
         """Tokenize texts without special tokens."""
-        if self.info.words is not None:
-            return encode_words(self._tokenizer, self.info.words, texts, special_tokens=False)
+        if self.info.splitter is not None:
+            return encode_words(self._tokenizer, self.info.splitter, texts, special_tokens=False)
         encodings: list[Encoding] = self._tokenizer.encode_batch(texts, add_special_tokens=False)
         return encodings
 

@@ -5,6 +5,7 @@
 from zoo.tokenizers.bpe.byte_level import byte_level_bpe_tokenizer, fairseq_bpe_tokenizer
 from zoo.tokenizers.bpe.word_level import word_bpe_tokenizer
 from zoo.tokenizers.config_files import tokenizer_class
+from zoo.tokenizers.fastbpe import fastbpe_tokenizer, is_fastbpe
 from zoo.tokenizers.hub_files import hub_token_ids, hub_tokenizer_files
 from zoo.tokenizers.info import check_template, check_vocabulary, tokenizer_info
 from zoo.tokenizers.sentencepiece.model import read_dictionary
@@ -29,9 +30,11 @@ __all__ = [
     "check_template",
     "check_vocabulary",
     "fairseq_bpe_tokenizer",
+    "fastbpe_tokenizer",
     "has_tokenizer",
     "hub_token_ids",
     "hub_tokenizer_files",
+    "is_fastbpe",
     "is_sentencepiece",
     "piece_model",
     "read_dictionary",

@@ -5,8 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zoo.io.json import encode_hub_json
+from zoo.tokenizers.fastbpe import FIRST_ROLES, FastBpe
 from zoo.tokenizers.info import TokenizerInfo
 from zoo.tokenizers.source_files import (
+    ADDED_TOKENS,
+    BPE_CODES,
     SPECIAL_TOKENS,
     TARGET_TOKENIZER_JSON,
     TOKENIZER_CONFIG,
@@ -52,6 +55,8 @@ def hub_tokenizer_files(
         **{key: normalizer[name] for key, (name, _) in OPTIONS.items() if name in normalizer},
         **roles,
     }
+    if info.fastbpe is not None:
+        return _fastbpe_files(tokenizer, info.fastbpe, config)
     if info.words is not None:
         return _japanese_files(tokenizer["model"]["vocab"], info, {**config, **roles})
     if info.sections:
@@ -64,6 +69,21 @@ def hub_tokenizer_files(
     if info.targets is not None:
         files[TARGET_TOKENIZER_JSON] = unpack(info.targets, TARGET_TOKENIZER_JSON)
     return files
+
+
+def _fastbpe_files(
+    tokenizer: Mapping[str, Any], fastbpe: FastBpe, config: dict[str, Any]
+) -> dict[str, bytes]:
+    """Return the files of fastBPE, which ``tokenizer.json`` cannot express."""
+    vocabulary = tokenizer["model"]["vocab"]
+    added = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
+    pieces = sorted(vocabulary, key=vocabulary.__getitem__)[len(FIRST_ROLES) :]
+    return {
+        VOCABULARY: "".join(f"{piece} 1\n" for piece in pieces).encode(),
+        BPE_CODES: unpack(fastbpe.codes, BPE_CODES),
+        ADDED_TOKENS: encode_hub_json(added),
+        TOKENIZER_CONFIG: encode_hub_json({**config, "tokenizer_class": "PhobertTokenizer"}),
+    }
 
 
 def _japanese_files(

@@ -15,6 +15,7 @@ from zoo.tokenizers.config_files import (
     chat_template,
     without_flags,
 )
+from zoo.tokenizers.fastbpe import FastBpe, read_fastbpe
 from zoo.tokenizers.keys import FIELDS
 from zoo.tokenizers.keys import TOKENIZER_CONFIG_KEYS as KEYS
 from zoo.tokenizers.source_files import TOKENIZER_CONFIG, SourceFiles
@@ -22,7 +23,7 @@ from zoo.tokenizers.targets import pack
 from zoo.tokenizers.template import sets_token_types
 from zoo.tokenizers.tokenizer_json import definition_of, read_sections
 from zoo.tokenizers.wordpiece import DEFAULTS, OPTIONS
-from zoo.tokenizers.words import WordSplitter, read_word_splitter
+from zoo.tokenizers.words import Splitter, WordSplitter, read_word_splitter
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -54,6 +55,13 @@ class TokenizerInfo(JsonStruct):
     targets: str | None = None
     # how a library splits texts into words, which ``tokenizer.json`` reads; ``None`` for none
     words: WordSplitter | None = None
+    # how fastBPE splits texts into pieces, which ``tokenizer.json`` looks up; ``None`` for none
+    fastbpe: FastBpe | None = None
+
+    @property
+    def splitter(self) -> Splitter | None:
+        """What splits texts before ``tokenizer.json`` reads the parts; ``None`` for nothing."""
+        return self.words if self.fastbpe is None else self.fastbpe
 
     def cut_at(self, tokens: int | None) -> "TokenizerInfo":
         """Return the properties with truncation in ``tokenizer.json``, at a number of tokens."""
@@ -126,6 +134,7 @@ def tokenizer_info(
         sections=sections,
         targets=None if targets is None else pack(targets.to_str().encode()),
         words=read_word_splitter(settings),
+        fastbpe=read_fastbpe(files),
     )
 
 

@@ -58,6 +58,7 @@ TOKENIZER_CONFIG_KEYS: FileKeys = {
     "split_by_punct": refused("`true`"),
     "word_tokenizer_type": honoured("`basic`, or `mecab`, which the extra `japanese` runs"),
     "subword_tokenizer_type": honoured("`wordpiece`, or with MeCab `character`"),
+    "normalization": refused("`true`, of tweets, with `bpe.codes`"),
     "mecab_kwargs": honoured("`mecab_dic` and `normalize_text`; other options are refused"),
     "do_word_tokenize": refused("`false`, with MeCab"),
     "do_subword_tokenize": refused("`false`, with MeCab"),

@@ -22,6 +22,7 @@ CHAT_TEMPLATE = "chat_template.jinja"
 CHAT_TEMPLATES = "additional_chat_templates/*.jinja"
 VOCAB_JSON = "vocab.json"
 MERGES = "merges.txt"
+BPE_CODES = "bpe.codes"
 SOURCE_PIECES = "source.spm"
 TARGET_PIECES = "target.spm"
 TARGET_VOCAB_JSON = "target_vocab.json"
@@ -45,6 +46,7 @@ VOCABULARIES: tuple[tuple[str, ...], ...] = (
 )
 TOKENIZER_FILES: tuple[str, ...] = (  # patterns
     *(name for names in VOCABULARIES for name in names),
+    BPE_CODES,
     TARGET_VOCAB_JSON,
     TARGET_TOKENIZER_JSON,
     TOKENIZER_CONFIG,
@@ -129,7 +131,7 @@ class SourceFiles:
     @staticmethod
     def _limits(name: str) -> tuple[int, int]:
         """Return the maximum size in bytes, and the maximum number of JSON values."""
-        has_tokens = name in (TARGET_VOCAB_JSON, TARGET_TOKENIZER_JSON)
+        has_tokens = name in (BPE_CODES, TARGET_VOCAB_JSON, TARGET_TOKENIZER_JSON)
         if has_tokens or any(name in names for names in VOCABULARIES):
             return MAX_TOKENIZER_BYTES, MAX_TOKENIZER_VALUES
         return MAX_JSON_BYTES, MAX_JSON_VALUES

@@ -208,8 +208,8 @@ class TextTokenizer:
     def _encode(self, texts: list[Text], offsets: bool) -> "list[Encoding] | list[WordEncoding]":
         run = self._tokenizer.encode_batch if offsets else self._tokenizer.encode_batch_fast
         try:
-            if self.info.words is not None:
-                return encode_words(self._tokenizer, self.info.words, texts)
+            if self.info.splitter is not None:
+                return encode_words(self._tokenizer, self.info.splitter, texts)
             encodings: list[Encoding] = run(texts)
         except (TypeError, UnicodeEncodeError) as error:
             raise unreadable(texts) from error
@@ -240,7 +240,7 @@ class TextTokenizer:
         """Return whether another tokenizer has the same definition, so that ids are equal."""
         if type(self) is not type(other):
             return False
-        if self.info.words != other.info.words:
+        if self.info.splitter != other.info.splitter:
             return False
         return bool(self._tokenizer.to_str() == other._tokenizer.to_str())
 

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
 
 from zoo.errors import UsageError, VerificationError
 from zoo.io.json import JsonStruct
@@ -34,8 +34,20 @@ REQUIRED: Mapping[str, tuple[Any, ...]] = {
 DEFAULTS = {"subword_tokenizer_type": "wordpiece"}
 
 
+class Splitter(Protocol):
+    """How texts are split before ``tokenizer.json`` reads the parts."""
+
+    tool: ClassVar[str]  # what splits them, for messages
+
+    def split(self, text: str) -> "list[Word]":
+        """Return the parts of a text, in order."""
+        ...
+
+
 class WordSplitter(JsonStruct):
     """How MeCab splits texts into words."""
+
+    tool: ClassVar[str] = "MeCab"
 
     dictionary: Dictionary = "unidic_lite"  # package with MeCab's dictionary
     normalize: bool = True  # normalize texts by NFKC first
@@ -158,7 +170,7 @@ def _unsupported(
 
 def encode_words(
     tokenizer: "Tokenizer",
-    splitter: WordSplitter,
+    splitter: Splitter,
     texts: Sequence[Text],
     *,
     special_tokens: bool = True,
@@ -205,7 +217,7 @@ def _special_tokens(tokenizer: "Tokenizer") -> re.Pattern[str] | None:
 
 
 def _split_around(
-    splitter: WordSplitter, text: str, special_tokens: re.Pattern[str] | None
+    splitter: Splitter, text: str, special_tokens: re.Pattern[str] | None
 ) -> list[Word]:
     """Return the words of a text, of which special tokens are some."""
     if not isinstance(text, str):

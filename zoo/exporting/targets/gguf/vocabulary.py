@@ -46,9 +46,10 @@ def load_described(checkpoint: Checkpoint) -> "tuple[Tokenizer, dict[str, Any]]"
             f"{checkpoint.name} has no tokenizer, which a GGUF file contains",
             "`zoo convert ... --tokenizer REF` adds one",
         )
-    if checkpoint.model.tokenizer.words is not None:
+    splitter = checkpoint.model.tokenizer.splitter
+    if splitter is not None:
         raise UsageError(
-            f"{checkpoint.name} has texts that MeCab splits into words, which llama.cpp cannot do",
+            f"{checkpoint.name} has texts that {splitter.tool} splits, which llama.cpp cannot do",
             "--to onnx and --to openvino leave texts to the tokenizer",
         )
     tokenizer = load(SourceFiles(checkpoint.tokenizer_file.parent))

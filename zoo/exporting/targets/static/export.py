@@ -88,10 +88,10 @@ def distil(
             f"{checkpoint.name} has no tokenizer whose tokens could have vectors",
             "`zoo convert ... --tokenizer REF` adds one",
         )
-    if info.words is not None:
+    if info.splitter is not None:
         raise UsageError(
-            f"{checkpoint.name} has texts that MeCab splits into words, which static embeddings "
-            "do not do",
+            f"{checkpoint.name} has texts that {info.splitter.tool} splits, which static "
+            "embeddings do not do",
             "export it to ONNX",
         )
     tokenizer = load(SourceFiles(checkpoint.tokenizer_file.parent))

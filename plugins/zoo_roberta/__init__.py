@@ -30,6 +30,8 @@ class Roberta(EncoderFamily):
         "xlm-roberta-xl",
     )
     tokenizer_classes: ClassVar[tuple[str, ...]] = (
+        "PhobertTokenizer",
+        "BertweetTokenizer",
         "RobertaTokenizer",
         "XLMRobertaTokenizer",
         "CamembertTokenizer",

@@ -9,8 +9,8 @@ only looks the pieces up.
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, ClassVar
 
 from zoo.errors import VerificationError
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 END = "</w>"  # end of a word in ``bpe.codes``
 CONTINUED = "@@"  # end of a piece that another one continues, in ``vocab.txt``
 WORD = re.compile(r"\S+\n?")  # The reference keeps a line break after a word.
+CACHED_WORDS = 100_000  # most words of a text occur often
 FIRST_ROLES = ("bos", "pad", "eos", "unk")  # They have the ids 0 to 3, and no lines.
 
 Pair = tuple[str, str]
@@ -42,12 +43,17 @@ class FastBpe(JsonStruct):
 
     def split(self, text: str) -> list[Word]:
         """Return the pieces of a text, in order."""
-        return split(text, _ranks(self.codes))
+        return split(text, partial(_merge_word, self.codes))
 
 
 @cache
 def _ranks(codes: str) -> dict[Pair, int]:
     return read_merges(unpack(codes, BPE_CODES).decode())
+
+
+@lru_cache(maxsize=CACHED_WORDS)
+def _merge_word(codes: str, word: str) -> Sequence[str]:
+    return merge(word, _ranks(codes))
 
 
 def is_fastbpe(files: SourceFiles) -> bool:
@@ -129,12 +135,17 @@ def read_vocabulary(text: str, special: Mapping[str, str], origin: str) -> dict[
     return vocabulary
 
 
-def split(text: str, ranks: Mapping[Pair, int]) -> list[Word]:
-    """Return the pieces of a text, and where they are in it."""
+def split(text: str, merge_word: Callable[[str], Sequence[str]]) -> list[Word]:
+    """Return the pieces of a text, and where they are in it.
+
+    Args:
+        text: the text.
+        merge_word: returns the symbols of a word after all merges.
+    """
     pieces = []
     for match in WORD.finditer(text):
         start = match.start()
-        symbols = merge(match.group(), ranks)
+        symbols = merge_word(match.group())
         for index, symbol in enumerate(symbols):
             is_last = index == len(symbols) - 1
             content = symbol.removesuffix(END) if is_last else symbol

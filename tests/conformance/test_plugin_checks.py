@@ -185,7 +185,7 @@ def test_the_kit_is_imported_when_it_is_used() -> None:
 def test_a_name_that_is_not_installed(tmp_path: Path) -> None:
     done = zoo("plugins", "check", "mein", PYTHONPATH=str(lay_out(tmp_path, {})))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "no plugin is called 'mein'; did you mean mine?" in done.stderr
+    assert "no plugin is called 'mein'; did you mean mine" in done.stderr
 
 
 def test_the_list_imports_the_first_module_alone(tmp_path: Path) -> None:

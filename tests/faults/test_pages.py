@@ -37,7 +37,9 @@ DRAWN = {"svg", "style", "title", "rect", "text", "path", "circle", "polyline", 
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 CODE = re.compile(
     r"\$ (zoo run|zoo info|zoo finetune|llama-)|from |import |model = |model\.|print\(|tokenizer|"
-    r"inputs = |embeddings = |const model|console\.log|tokens = |options = |    \"|\)|$"
+    r"inputs = |embeddings = |const model|console\.log|tokens = |options = |    \"|\)|$|"
+    r"folder = |file = |session = |encoder = |texts = |encodings = |inputs\[|logits = |ids = |"
+    r"lengths = |probabilities |labels = |for row in probabilities:$|    print\(labels\["
 )
 
 

@@ -12,6 +12,10 @@ from zoo.hub.source import locate_or_download
 from zoo.plugins import get_family
 from zoo.tokenizers.source_files import VOCABULARIES
 
+WITHOUT_VOCABULARY = (
+    *("byt5-small", "byt5-base"),  # their tokens are bytes
+    "xlm-mlm-en-2048",  # its tokenizer needs scripts of Moses, and the model is read without it
+)
 ROW = """
 family: bert
 repo: someone/something
@@ -146,7 +150,8 @@ def test_entries_list_the_files_of_a_conversion(name: str) -> None:
     assert config_files(row.files) or "modules.json" in row.files
     present = {name.rpartition("/")[2] for name in row.files}
     by_words = get_family(row.family).text_tokenizer(registry.entry_config(name, row)) is None
-    assert not by_words or [known for known in VOCABULARIES if set(known) <= present]
+    if by_words and name not in WITHOUT_VOCABULARY:
+        assert [known for known in VOCABULARIES if set(known) <= present]
     assert row.licence and row.citation
 
 

@@ -119,7 +119,7 @@ def test_a_setting_that_does_not_do(tmp_path: Path, assignment: str, message: st
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("family: gtp", "did you mean gpt"),
+        ("family: gtp", "did you mean gte or gpt"),
         ("max_steps: many", "max_steps: Expected `int`, got `str`"),
         ("size: {tiny: 1}", "size is {'tiny': 1}"),
         ("seq_len: long", "seq_len is 'long'"),

@@ -1,7 +1,6 @@
 """CTranslate2: every family that declares its names, in every precision, against torch."""
 
 import json
-import runpy
 import struct
 from pathlib import Path
 
@@ -51,15 +50,6 @@ def test_its_own_program_reads_the_files(small: Small, tmp_path: Path) -> None:
     ids = np.array([[2, 5, 6, 3]])
     expected = load_session(checkpoint).run({"input_ids": ids})["pooler_output"]
     np.testing.assert_allclose(np.array(output.pooler_output), expected, atol=1e-4)
-
-
-@pytest.mark.parametrize("architecture", ["BertModel", "GPT2LMHeadModel"])
-def test_the_program_of_the_card_runs(architecture: str, small: Small, tmp_path: Path) -> None:
-    export, program = tmp_path / "export", tmp_path / "program.py"
-    export_model(TARGET, small(architecture), export, ExportSettings())
-    _, code = (export / "README.md").read_text("utf-8").split("```python\n")
-    program.write_text(code.partition("```")[0].replace("DIR", str(export)))
-    assert runpy.run_path(str(program))["model"].compute_type == "float32"
 
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16", "int8"])

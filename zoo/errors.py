@@ -76,13 +76,18 @@ def first_names(names: "list[str] | tuple[str, ...]", count: int = 6) -> str:
     return ", ".join(names[:count]) + more
 
 
+LONG_NAME = 9  # letters
+
+
 def did_you_mean(name: str, known: "list[str] | tuple[str, ...]", count: int = 3) -> str:
     """Return ``did you mean a, b or c?`` with at most ``count`` close names; empty without any."""
     import difflib
 
     folded = {k.lower(): k for k in sorted(known)}
-    # Below this similarity, the name of another architecture is taken for a typing error.
-    close = [folded[k] for k in difflib.get_close_matches(name.lower(), folded, count, 0.6)]
+    # Below this similarity, the name of another architecture is taken for a typing error: a few
+    # wrong letters change a long name less than a short one.
+    cutoff = 0.6 if len(name) < LONG_NAME else 0.8
+    close = [folded[k] for k in difflib.get_close_matches(name.lower(), folded, count, cutoff)]
     if not close:
         return ""
     return "did you mean " + " or ".join(filter(None, [", ".join(close[:-1]), close[-1]])) + "?"

@@ -9,11 +9,13 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from blake3 import blake3
 
 from zoo.errors import UsageError, ZooError
+from zoo.io.output import atomic
 from zoo.io.output.atomic import atomic_directory, atomic_write
 
 
@@ -154,6 +156,26 @@ def test_target_created_meanwhile_is_not_replaced(work: Path, target: Path) -> N
         target.mkdir()
         (target / "a").write_text("old")
     assert tree(work) == {"out": "/", "out/a": "old"}
+
+
+def test_target_created_after_the_last_check_is_not_replaced(
+    work: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rename of another process comes between the check and ours."""
+    check: Any = vars(atomic)["check_target"]
+    calls = iter(range(9))
+
+    def check_and_write(*arguments: Any, **settings: Any) -> None:
+        check(*arguments, **settings)
+        if next(calls) == 1:
+            target.mkdir()
+            (target / "theirs").write_text("theirs")
+
+    monkeypatch.setattr(atomic, "check_target", check_and_write)
+    with pytest.raises(UsageError, match="exists"), atomic_directory(target) as staging:
+        (staging / "ours").write_text("ours")
+    assert [path.name for path in target.iterdir()] == ["theirs"]
+    assert sorted(path.name for path in work.iterdir()) == [target.name]
 
 
 @pytest.mark.parametrize("force", [False, True])

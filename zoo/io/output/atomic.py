@@ -52,7 +52,16 @@ def atomic_directory(
         with writing(target):
             _sync_tree(staging)
             check()
-            _replace(staging, target)
+            try:
+                if force:
+                    _replace(staging, target)
+                else:
+                    staging.rename(target)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                check()  # Another process wrote the target since the last check.
+                _replace(staging, target)
         with contextlib.suppress(OSError):  # a parent may be writable but not readable
             _sync(target.parent)
 

@@ -7,7 +7,9 @@ from zoo.families.runtimes import RuntimeHeader, RuntimeModel, layered, runtime_
 from zoo_bloom.config import BloomConfig
 from zoo_bloom.weights import weights
 
-TRAINED_LENGTH = 2048  # of the released models; llama.cpp asks for a limit, attention has none
+# The released models were trained on rows of this length. llama.cpp asks for a limit, which
+# attention does not have.
+TRAINED_LENGTH = 2048
 
 
 def ctranslate2(config: BloomConfig, head: str) -> RuntimeModel | str:

@@ -53,9 +53,9 @@ class RotatedQKV(Concat):
 
     def _reordered(self, rows: "Array", outer: int, inner: int) -> "Array":
         """Return the rows with the two axes that make up a head swapped."""
-        rest = rows.shape[1:]
-        by_head = rows.reshape(-1, self.head_size, *rest)
-        pairs = by_head.reshape(len(by_head), outer, inner, *rest)
+        row_shape = rows.shape[1:]
+        by_head = rows.reshape(-1, self.head_size, *row_shape)
+        pairs = by_head.reshape(len(by_head), outer, inner, *row_shape)
         return pairs.swapaxes(1, 2).reshape(rows.shape)
 
 

@@ -28,13 +28,13 @@ def tokenizer(files: SourceFiles) -> "Tokenizer":
 def m2m100_tokenizer(files: SourceFiles) -> "Tokenizer":
     """Build the tokenizer whose languages are spelled ``__en__`` and follow the vocabulary."""
     settings = files.json_if_any(TOKENIZER_CONFIG)
-    kind = settings.get("language_codes", "m2m100")
-    if kind not in CODES:
+    list_name = settings.get("language_codes", "m2m100")
+    if list_name not in CODES:
         raise VerificationError(
-            f"{files.path(TOKENIZER_CONFIG)}: language_codes = {kind!r:.100} is not known",
+            f"{files.path(TOKENIZER_CONFIG)}: language_codes = {list_name!r:.100} is not known",
             f"only {' and '.join(CODES)} are",
         )
-    tokens = {name: f"__{name}__" for name in CODES[kind]}
+    tokens = {name: f"__{name}__" for name in CODES[list_name]}
     languages = LanguageCodes(tokens, default="en", leads=True)
     dictionary = read_dictionary(files)
     for token in tokens.values():

@@ -33,7 +33,7 @@ CONFIG_MAP = ConfigMap(
     ignored={
         **IGNORED,
         "extra_pos_embeddings": "sinusoidal positions have no extra rows",
-        "classifier_dropout": "there is no head that classifies",
+        "classifier_dropout": "the family has no classifier",
     },
     follows={"decoder_vocab_size": "vocab_size"},
     supplied={"forced_eos_token_id": 0},

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     from zoo.tokenizers import SourceFiles
 
-MASKS = "<mask_1>", "<mask_2>"  # of sentences, and of tokens
-OFFSET = 103  # of the ids of SentencePiece's pieces
+# The first one masks sentences, the second one tokens.
+MASKS = "<mask_1>", "<mask_2>"
+OFFSET = 103  # It is added to the ids of SentencePiece's pieces.
 # the first tokens of published vocabularies; they replace two pieces of SentencePiece's
 FIRST = ("<pad>", "</s>", *MASKS, *(f"<unk_{number}>" for number in range(2, OFFSET)))
 

@@ -22,7 +22,7 @@ CONFIG_MAP = ConfigMap(
         "static_position_embeddings": (None, True),
         "extra_pos_embeddings": (None, 0, 1),
     },
-    ignored={**IGNORED, "classifier_dropout": "there is no head that classifies"},
+    ignored={**IGNORED, "classifier_dropout": "the family has no classifier"},
     supplied={"forced_eos_token_id": 1},
 )
 SIZES = {

@@ -7,7 +7,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from zoo.cli import _run, cli
+from tests.in_process import exit_code
+from zoo.cli import cli
 from zoo.cli.file_lists import repeat_file_options
 
 
@@ -47,13 +48,13 @@ def test_a_file_that_may_be_a_positional_argument_is_left() -> None:
 
 @pytest.mark.parametrize("command", ["pretrain", "finetune", "examples"])
 def test_too_many_arguments_after_a_file_show_what_to_write(command: str, capfd: Any) -> None:
-    assert _run([command, "--train", "a.txt", "b.txt", "bert"]) == 2
+    assert exit_code([command, "--train", "a.txt", "b.txt", "bert"]) == 2
     message = capfd.readouterr().err
     assert "there are too many arguments; write --train a.txt --train b.txt" in message
 
 
 def test_a_recipe_that_is_not_yaml_names_the_options(capfd: Any) -> None:
-    assert _run(["distill", "minilm"]) == 2
+    assert exit_code(["distill", "minilm"]) == 2
     assert "minilm is not a YAML file; give a model as --teacher minilm" in capfd.readouterr().err
 
 

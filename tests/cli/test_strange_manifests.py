@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from zoo.cli import _run
+from tests.in_process import exit_code
 
 VALUES: tuple[Any, ...] = (None, 7, -1, 1.5, True, "text", "../x", "\x1b[31m", [], ["a"], {}, [[]])
 
@@ -37,7 +37,7 @@ def variants(value: Any) -> Iterator[Any]:
 
 def attempt(command: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     """Run a command in this process; return exit code and output if they are not as documented."""
-    code = _run(command)
+    code = exit_code(command)
     out, err = capsys.readouterr()
     lines = [line for line in err.splitlines() if not line.startswith("warning: ")]
     sound = code in (0, 2, 3) and len(lines) == (code != 0) and "\x1b" not in err
@@ -97,7 +97,7 @@ def test_files_that_hold_no_object(
     shutil.copytree(small_export / "model", tmp_path / "model")
     (tmp_path / "model" / name).write_bytes(content)
     for command in ("info", "verify"):
-        assert _run([command, str(tmp_path / "model")]) == 3
+        assert exit_code([command, str(tmp_path / "model")]) == 3
         _, err = capsys.readouterr()
         assert name in err and err.count("\n") == 1
-    assert _run(["models", "--json"]) == 0
+    assert exit_code(["models", "--json"]) == 0

@@ -7,7 +7,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from zoo.cli import _run, cli
+from tests.in_process import exit_code
+from zoo.cli import cli
 from zoo.cli.suggestions import COMMAND_WORDS, PROGRAM_OPTIONS
 from zoo.cli.task_options import declared_options
 from zoo.plugins.tasks import find_task
@@ -33,26 +34,26 @@ def test_a_suggested_command_exists_and_has_the_options(remedy: str) -> None:
 
 @pytest.mark.parametrize("word", ["help", "version", "list", "quantize", "download", "Train"])
 def test_a_word_names_the_command(word: str, capfd: Any) -> None:
-    assert _run([word]) == 2
+    assert exit_code([word]) == 2
     message = capfd.readouterr().err
     assert f"no command is called {word!r}; use {COMMAND_WORDS[word.lower()]}" in message
 
 
 @pytest.mark.parametrize("word", ["search", "embed", "classify"])
 def test_a_task_names_its_command(word: str, capfd: Any) -> None:
-    assert _run([word]) == 2
+    assert exit_code([word]) == 2
     assert f"did you mean zoo run {word}?" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("option", PROGRAM_OPTIONS)
 def test_an_option_without_a_command_names_the_command(option: str, capfd: Any) -> None:
-    assert _run([option, "value"]) == 2
+    assert exit_code([option, "value"]) == 2
     assert f"use {PROGRAM_OPTIONS[option]}" in capfd.readouterr().err
 
 
 def test_options_of_other_programs_name_ours(capfd: Any) -> None:
     for command, option in (("export m --quantize", "--int8"), ("run embed m -i f", "--input")):
-        assert _run(command.split()) == 2
+        assert exit_code(command.split()) == 2
         assert f"did you mean {option}?" in capfd.readouterr().err
 
 

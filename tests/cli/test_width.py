@@ -21,9 +21,10 @@ import pytest
 
 from tests.exporting.conftest import with_tokenizer
 from tests.hub.hub_server import Hub
+from tests.in_process import exit_code
 from tests.once import written_once
 from tests.training.runs import options
-from zoo.cli import _run, cli
+from zoo.cli import cli
 
 COLUMNS = 80
 Zoo = Callable[..., str]
@@ -115,7 +116,7 @@ def zoo(place: Path) -> Zoo:
 
     def run(*arguments: str, code: int = 0) -> str:
         with terminal() as end:
-            ended = _run(list(arguments))
+            ended = exit_code(list(arguments))
             shown = end()
         assert ended == code, shown
         assert longest(shown) == [], arguments

@@ -9,9 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from tests import cold
+from tests.in_process import exit_code
 from tools.wrong_commands import HEAVY, MISTAKES, Answer, prepare, problems
 from zoo.api.settings import check_settings
-from zoo.cli import _run, cli
+from zoo.cli import cli
 from zoo.errors import UsageError, ZooError
 from zoo.training.config.finetune import FineTuneConfig
 from zoo.training.config.overrides import check_keys, parse_override
@@ -162,5 +163,5 @@ def test_what_is_meant_is_named(
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").touch()
     monkeypatch.chdir(tmp_path)
-    assert _run(command.split()) == 2
+    assert exit_code(command.split()) == 2
     assert message in capfd.readouterr().err

@@ -149,6 +149,34 @@ class RunOptions:
     max_time: float | None
     dry_run: bool
 
+    def build_run(
+        self,
+        run_class: "type[Run]",
+        values: Settings,
+        dist: "DistContext",
+        overrides: Settings,
+        file: Path | None,
+    ) -> "Run":
+        """Return a run with these options; it has not started.
+
+        Args:
+            run_class: what is trained on what.
+            values: settings of a file, or only the model.
+            dist: the processes.
+            overrides: settings that override them.
+            file: the file, for messages.
+        """
+        return run_class(
+            values,
+            dist,
+            overrides=overrides,
+            output=self.output,
+            offline=self.offline,
+            force=self.force,
+            max_time=self.max_time,
+            file=file,
+        )
+
 
 def _run_options(
     *,
@@ -312,8 +340,9 @@ def pretrain(
     check_settings("pretrain", values, overrides, file)
     from zoo.training.run import PretrainRun
 
-    training, _ = _train(PretrainRun, values, overrides, file, run_options)
-    return training
+    with _processes(run_options) as dist:
+        run = run_options.build_run(PretrainRun, values, dist, overrides, file)
+        return _start(run, run_options)
 
 
 @checked
@@ -468,7 +497,9 @@ def finetune(
     check_settings("finetune", values, overrides, file, resuming=resuming)
     from zoo.finetuning.runs import SUMMARY, FineTuneRun, select_median_run
 
-    training, dist = _train(FineTuneRun, values, overrides, file, run_options)
+    with _processes(run_options) as dist:
+        run = run_options.build_run(FineTuneRun, values, dist, overrides, file)
+        training = _start(run, run_options)
     if not training.runs or not dist.is_main_process:
         return training
     directory = training.run
@@ -652,7 +683,10 @@ def distill(
     check_settings("distill", values, overrides, config_file(subject))
     from zoo.distillation.runs import DistillRun
 
-    training, dist = _train(DistillRun, values, overrides, config_file(subject), run_options)
+    with _processes(run_options) as dist:
+        file = config_file(subject)
+        run = run_options.build_run(DistillRun, values, dist, overrides, file)
+        training = _start(run, run_options)
     if dist.is_main_process and not training.plan:
         training = _scored(training, overrides, run_options, backends, score=score)
         if min_retention is not None:
@@ -727,30 +761,8 @@ def _check_places(command: str, options: Mapping[str, Any], run_options: RunOpti
     )
 
 
-def _train(
-    run_class: "type[Run]",
-    values: Settings,
-    overrides: Settings,
-    file: Path | None,
-    options: RunOptions,
-) -> "tuple[Training, DistContext]":
-    """Train a run, or several over seeds, on all processes."""
-    with _processes(options.device, options.threads) as dist:
-        run = run_class(
-            values,
-            dist,
-            overrides=overrides,
-            output=options.output,
-            offline=options.offline,
-            force=options.force,
-            max_time=options.max_time,
-            file=file,
-        )
-        return _start(run, options), dist
-
-
 @contextmanager
-def _processes(device: str | None, threads: int | None) -> "Iterator[DistContext]":
+def _processes(options: RunOptions) -> "Iterator[DistContext]":
     """Yield rank and device; of several processes, only the main one speaks."""
     import torch
 
@@ -758,14 +770,14 @@ def _processes(device: str | None, threads: int | None) -> "Iterator[DistContext
 
     initial_threads = torch.get_num_threads()
     try:
-        with DistContext.opened(device, threads) as dist:
+        with DistContext.opened(options.device, options.threads) as dist:
             if not dist.is_main_process:
                 logging.getLogger("zoo").setLevel(logging.CRITICAL)
                 warnings.simplefilter("ignore")
                 enable_progress(False)
             yield dist
     finally:
-        if threads is not None:
+        if options.threads is not None:
             torch.set_num_threads(initial_threads)
 
 

@@ -115,15 +115,6 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(module), attribute or "command")
         return command
 
-    def invoke(self, ctx: click.Context) -> object:
-        """Run the command; on Ctrl-C, omit the empty line that click prints to a non-terminal."""
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            if sys.stderr.isatty():
-                click.echo(err=True)  # after the ^C that the terminal shows
-            raise click.Abort from None
-
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -217,7 +208,22 @@ def main(args: list[str] | None = None) -> NoReturn:
     """Run a command and exit with its exit code."""
     arguments = sys.argv[1:] if args is None else args
     try:
-        code = _run(arguments)
+        from zoo.cli import failure, output
+
+        try:
+            output.prepare()
+            interrupt_on_termination()
+            if instruction := os.environ.get("_ZOO_COMPLETE"):  # a shell completes a command line
+                from zoo.cli.installation.completion import complete
+
+                code = complete(cli, instruction)
+            else:
+                # `cli.main` would print an empty line on Ctrl-C, also to a file.
+                with output.flushed(), cli.make_context("zoo", list(arguments)) as context:
+                    result = cli.invoke(context)
+                code = result if isinstance(result, int) else 0
+        except BaseException as error:  # panics of Rust code and some errors of plugins
+            code = failure.report(error, arguments)
         exit_on_signals(code)
     except KeyboardInterrupt as error:  # a signal before the command began, or after its end
         from zoo.cli import failure
@@ -226,20 +232,3 @@ def main(args: list[str] | None = None) -> NoReturn:
         exit_on_signals(code)
     gc.freeze()  # no garbage collection of all objects of torch at exit
     sys.exit(code)
-
-
-def _run(arguments: list[str]) -> int:
-    from zoo.cli import failure, output
-
-    output.prepare()
-    interrupt_on_termination()
-    try:
-        if instruction := os.environ.get("_ZOO_COMPLETE"):  # a shell completes a command line
-            from zoo.cli.installation.completion import complete
-
-            return complete(cli, instruction)
-        code = cli.main(arguments, prog_name="zoo", standalone_mode=False)
-        output.flush()
-        return code if isinstance(code, int) else 0
-    except BaseException as error:  # panics of Rust code and some errors of plugins
-        return failure.report(error, arguments)

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 import time
 import traceback
 from collections.abc import Sequence
@@ -44,8 +45,7 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
     while cause is not None and not isinstance(cause, KeyboardInterrupt | click.Abort):
         cause = cause.__cause__ or cause.__context__
     if cause is not None:
-        output.fail("interrupted", "", INTERRUPTED, arguments)
-        return INTERRUPTED
+        return _report_interruption(error, arguments)
     # click exits when a pipe is closed.
     if isinstance(error, BrokenPipeError | SystemExit) and output.reader_is_gone():
         output.abandon_stdout()
@@ -67,6 +67,13 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
         output.abandon_stdout()
     output.fail(zoo_error.what, zoo_error.hint, zoo_error.exit_code, arguments, zoo_error.details)
     return zoo_error.exit_code
+
+
+def _report_interruption(error: BaseException, arguments: Sequence[str]) -> int:
+    if isinstance(error, KeyboardInterrupt) and sys.stderr is not None and sys.stderr.isatty():
+        output.note("")  # after the ^C that the terminal shows
+    output.fail("interrupted", "", INTERRUPTED, arguments)
+    return INTERRUPTED
 
 
 def _click_message(error: click.ClickException) -> str:

@@ -16,6 +16,8 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TextIO, TypeVar
 
+import click
+
 from zoo.io.progress import enable_progress, shows_progress
 from zoo.io.terminal import escape_controls, escape_json, terminal_width, wrap
 
@@ -338,8 +340,18 @@ def shorten(text: str, limit: int = 1200) -> str:
     return f"{text[:half]} [{len(text) - 2 * half:,} characters] {text[-half:]}"
 
 
-def flush() -> None:
-    """Flush standard output."""
+@contextlib.contextmanager
+def flushed() -> Iterator[None]:
+    """Flush standard output at the end of the block, also if click exits from it after help."""
+    try:
+        yield
+    except click.exceptions.Exit:
+        _flush()
+        raise
+    _flush()
+
+
+def _flush() -> None:
     if sys.stdout is not None:
         with _naming_stdout():
             sys.stdout.flush()

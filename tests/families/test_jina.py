@@ -1,7 +1,6 @@
 """JinaBERT v2 next to its published formula, and version 3 next to the reference library."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,9 +9,9 @@ import torch
 from msgspec.structs import replace
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from torch.nn import functional as F
 
 from tests.families import parity
+from tests.families.jina_formula import formula
 from tests.families.reference import SMALL_SIZES, ReferenceTests
 from zoo.checkpoint import load_checkpoint
 from zoo.conformance.hf_reference import hub_state
@@ -61,53 +60,6 @@ class TestV3(ReferenceTests, FamilyTests):
 
 
 # JinaBERT, which the reference library does not have
-
-
-def slopes(heads: int) -> list[float]:
-    """Press et al. 2022, section 3, and the interpolation of their released code."""
-    if heads & (heads - 1) == 0:
-        return [2 ** (-8 * (head + 1) / heads) for head in range(heads)]
-    lower = 2 ** (heads.bit_length() - 1)
-    return slopes(lower) + slopes(2 * lower)[0::2][: heads - lower]
-
-
-def formula(config: JinaConfig, hub: dict[str, Tensor], ids: Tensor, mask: Tensor) -> Tensor:
-    """Return the last hidden state by the published formulas, with the published names."""
-
-    def linear(name: str, x: Tensor) -> Tensor:
-        return F.linear(x, hub[f"bert.{name}.weight"], hub.get(f"bert.{name}.bias"))
-
-    def norm(name: str, x: Tensor) -> Tensor:
-        weight, bias = hub[f"bert.{name}.weight"], hub[f"bert.{name}.bias"]
-        return F.layer_norm(x, x.shape[-1:], weight, bias, config.layer_norm_eps)
-
-    tokens = ids.shape[1]
-    positions = torch.arange(tokens)
-    distance = (positions[:, None] - positions[None]).abs().double()
-    bias = -torch.tensor(slopes(config.num_heads), dtype=torch.float64)[:, None, None] * distance
-    hidden = hub["bert.embeddings.word_embeddings.weight"][ids]
-    hidden = hidden + hub["bert.embeddings.token_type_embeddings.weight"][0]
-    hidden = norm("embeddings.LayerNorm", hidden)
-    gates: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
-    gate = gates[config.gate]
-    for number in range(config.num_layers):
-        layer = f"encoder.layer.{number}."
-        query, key, value = (
-            linear(f"{layer}attention.self.{part}", hidden)
-            .view(*ids.shape, config.num_heads, -1)
-            .transpose(1, 2)
-            for part in ("query", "key", "value")
-        )
-        scores = query @ key.transpose(2, 3) / query.shape[-1] ** 0.5 + bias
-        scores = scores.masked_fill(mask[:, None, None] == 0, float("-inf"))
-        context = (scores.softmax(-1) @ value).transpose(1, 2).flatten(2)
-        attended = linear(f"{layer}attention.output.dense", context)
-        hidden = norm(f"{layer}attention.output.LayerNorm", hidden + attended)
-        gated, plain = linear(f"{layer}mlp.gated_layers", hidden).chunk(2, -1)
-        hidden = norm(
-            f"{layer}mlp.layernorm", hidden + linear(f"{layer}mlp.wo", gate(gated) * plain)
-        )
-    return hidden
 
 
 CHANGES: list[dict[str, Any]] = [

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests import warm
+from tests.families.every import every_family
 from tests.reporting import record
 from tests.training.runs import (
+    assert_resumes_from,
     assert_same,
     cut,
     finish,
@@ -25,6 +27,7 @@ from tests.training.runs import (
 )
 from zoo.data.corpus_cache import SAMPLE
 from zoo.errors import Interrupted, UsageError
+from zoo.plugins import all_families
 from zoo.training.distributed.context import DistContext
 from zoo.training.graceful_shutdown import StopSignal
 from zoo.training.run import PretrainRun
@@ -40,6 +43,16 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory, training_home: Path) -> P
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ZOO_HOME", str(training_home))
         return run_training(tmp_path_factory.mktemp("unbroken") / "run", FAMILY, ema_decay=0.9)
+
+
+PRETRAINED = [name for name in all_families() if name != "model2vec"]  # It is distilled.
+
+
+@pytest.mark.parametrize("family", every_family(PRETRAINED, default=("deberta", "t5")))
+def test_every_family_ends_as_without_the_interruption(family: str, tmp_path: Path) -> None:
+    """With the recipe's objective, and with dropout where it has some."""
+    whole = run_training(tmp_path / "whole", family, max_steps=4, save_steps=2, eval_steps=4)
+    assert_resumes_from(whole, tmp_path, 2)
 
 
 @pytest.mark.long

@@ -550,7 +550,15 @@ class Seq2SeqFactory(CausalModelFactory):
         arguments = {"position_offset": self.position_offset, **changes}
         if (table := self.position_table()) is not None:
             arguments["position_table"] = table
-        return make_embeddings(self.config, embeddings_type, norm=self.embedding_norm, **arguments)
+        embeddings = make_embeddings(
+            self.config, embeddings_type, norm=self.embedding_norm, **arguments
+        )
+        pad = self.config.pad_token_id
+        if embeddings.tokens is not None and self.config.decoder_start_token_id == pad:
+            # Such a decoder began with zeros in the code that trained it, and the token replaces
+            # them on the Hub. Inputs do not train its vector; tied output embeddings do.
+            embeddings.tokens.padding_idx = pad
+        return embeddings
 
     def position_table(self) -> "NDArray[np.float32] | None":
         """Return the values of positions that are not trained; by default they are learned."""

@@ -66,6 +66,18 @@ def test_a_tied_table_gets_both_gradients() -> None:
         ours.recycle_gradient()
 
 
+def test_the_row_of_padding_is_not_trained() -> None:
+    ours, reference = tables()
+    for module in (ours, reference):
+        module.padding_idx = 3
+    for step in range(2):
+        gradient = backward(ours, step)
+        assert torch.equal(gradient, backward(reference, step))
+        assert not gradient[3].any() and gradient.any()
+        ours.recycle_gradient()
+        reference.weight.grad = None
+
+
 def test_a_spare_gradient_of_another_dtype_is_not_used() -> None:
     ours, _ = tables()
     backward(ours, 0)

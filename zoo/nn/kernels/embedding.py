@@ -65,4 +65,7 @@ class _Lookup(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         (ids,) = ctx.saved_tensors
         rows = gradients[0].flatten(0, -2)
-        return ctx.module.take_zeros().index_add_(0, ids.flatten(), rows), None, None
+        gradient = ctx.module.take_zeros().index_add_(0, ids.flatten(), rows)
+        if ctx.module.padding_idx is not None:
+            gradient[ctx.module.padding_idx] = 0
+        return gradient, None, None

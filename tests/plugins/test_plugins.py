@@ -257,6 +257,27 @@ def test_a_plugins_registry_adds_models(tmp_path: Path) -> None:
     assert "my-model" in json.loads(zoo(tmp_path, "models", "--json").stdout)["registry"]
 
 
+@pytest.mark.parametrize("has_row", [False, True])
+def test_a_family_and_its_default_checkpoint_may_have_one_name(
+    tmp_path: Path, has_row: bool
+) -> None:
+    source = HEALTHY.format(name="mine").replace(
+        '    name = "mine"', '    name = "mine"\n    default_checkpoint = "mine"'
+    )
+    source += (
+        "from pathlib import Path\n@hookimpl\n"
+        "def zoo_checkpoints():\n    return [Path(__file__).with_name('rows.yaml')]\n"
+    )
+    distribution(tmp_path, "zoo-mine", "mine", "zoo_mine", source)
+    row = "{family: mine, repo: a/b, head: none, size: tiny, parameters: 1, licence: mit}"
+    (tmp_path / "rows.yaml").write_text(f"mine: {row}\n" if has_row else "")
+    done = zoo(tmp_path, "info", "mine", "--json")
+    if has_row:
+        assert json.loads(done.stdout)["repo"] == "a/b"
+    else:
+        assert done.returncode == 2 and "no model is called 'mine'" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("rows", "why"),
     [

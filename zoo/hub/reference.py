@@ -49,6 +49,10 @@ class Reference:
 
 def resolve(text: str, *, revision: str | None = None, stored: bool = True) -> Reference:
     """Resolve a reference, without reading files or opening connections."""
+    return _resolve(text, revision=revision, stored=stored, follow_family=True)
+
+
+def _resolve(text: str, *, revision: str | None, stored: bool, follow_family: bool) -> Reference:
     # A reference is, in this order of precedence: a path, a name in the store, a name in the
     # registry, a family (its default checkpoint), or a Hub repository ``organisation/name``. A path
     # is a directory or, as in TensorFlow, the common prefix of the files of a checkpoint.
@@ -73,9 +77,10 @@ def resolve(text: str, *, revision: str | None = None, stored: bool = True) -> R
     if stored_reference is not None and stored:
         return stored_reference
     row = registry.entries(plugins=False).get(text)
-    default = _default_of_family(text) if row is None else None
+    default = _default_of_family(text) if row is None and follow_family else None
     if default is not None:
-        return resolve(default, revision=revision, stored=stored)
+        # The default is the name of a checkpoint, also if the family has the same name.
+        return _resolve(default, revision=revision, stored=stored, follow_family=False)
     row = row or registry.entries().get(text)
     if row is not None:
         branch = revision or (None if row.revision == "main" else row.revision)
